@@ -1,0 +1,194 @@
+//! Octets on their way to the socket: headers, trailers and small payloads in one buffer, large
+//! payloads by reference. A batch knows nothing of sockets; it yields spans and is told how many
+//! octets were taken.
+
+use crate::send_queue::SendQueue;
+use outboard_mem::{Access, PdId, Placement, Span, StagTable};
+use outboard_wire::ddp::Stag;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Above this many buffered octets a batch takes nothing until it is empty again.
+const MAX_BUFFERED: usize = 256 * 1024;
+/// Capacity that an empty batch may keep, so that idle connections stay small.
+const KEEP_CAPACITY: usize = 2048;
+
+/// A run of octets of one origin.
+#[derive(Clone, Debug)]
+enum Piece {
+    /// In the batch's own buffer.
+    Bytes(Range<usize>),
+    /// In the local list of a send queue entry, named by its sequence number.
+    Local { seq: u64, range: Range<usize> },
+    /// In registered memory that the peer reads.
+    Response { stag: Stag, offset: u64, len: usize },
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(range) | Self::Local { range, .. } => range.len(),
+            Self::Response { len, .. } => *len,
+        }
+    }
+
+    fn skip(&mut self, count: usize) {
+        match self {
+            Self::Bytes(range) | Self::Local { range, .. } => range.start += count,
+            Self::Response { offset, len, .. } => {
+                *offset += count as u64;
+                *len -= count;
+            }
+        }
+    }
+}
+
+/// Memory that the peer reads is no longer registered: the stream cannot go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// The octets between a connection and its socket.
+#[derive(Debug, Default)]
+pub(crate) struct TxBatch {
+    pub(crate) bytes: Vec<u8>,
+    pieces: VecDeque<Piece>,
+    len: usize,
+}
+
+impl TxBatch {
+    /// Octets not yet taken.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when everything was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// True when more may be appended under this budget of octets.
+    pub(crate) fn has_room(&self, budget: usize) -> bool {
+        self.len < budget && self.bytes.len() < MAX_BUFFERED
+    }
+
+    /// Declares the buffer's octets from `start` on as queued.
+    pub(crate) fn push_bytes(&mut self, start: usize) {
+        let end = self.bytes.len();
+        self.len += end - start;
+        if let Some(Piece::Bytes(last)) = self.pieces.back_mut()
+            && last.end == start
+        {
+            last.end = end;
+        } else if end > start {
+            self.pieces.push_back(Piece::Bytes(start..end));
+        }
+    }
+
+    pub(crate) fn push_local(&mut self, seq: u64, range: Range<usize>) {
+        self.len += range.len();
+        self.pieces.push_back(Piece::Local { seq, range });
+    }
+
+    pub(crate) fn push_response(&mut self, stag: Stag, offset: u64, len: usize) {
+        self.len += len;
+        self.pieces.push_back(Piece::Response { stag, offset, len });
+    }
+
+    /// Lists what to send as raw spans, at most `max` of them; `pins` keeps registered memory in
+    /// place until the system call is over.
+    pub(crate) fn spans<'t>(
+        &mut self,
+        sends: &SendQueue,
+        stags: &'t StagTable,
+        pd: PdId,
+        max: usize,
+        spans: &mut Vec<Span>,
+        pins: &mut Vec<Placement<'t>>,
+    ) -> Result<(), Gone> {
+        for piece in &self.pieces {
+            if spans.len() >= max {
+                break;
+            }
+            match piece {
+                Piece::Bytes(range) => {
+                    let bytes = &self.bytes[range.clone()];
+                    spans.push(Span { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() });
+                }
+                Piece::Local { seq, range } => {
+                    let list = sends.local(*seq).ok_or(Gone)?;
+                    list.spans(range.start, range.len(), spans).map_err(|_| Gone)?;
+                }
+                Piece::Response { stag, offset, len } => {
+                    let placement = stags
+                        .resolve(stag.0, pd, Access::REMOTE_READ, *offset, *len as u64)
+                        .map_err(|_| Gone)?;
+                    spans.push(placement.span(0..*len).map_err(|_| Gone)?);
+                    pins.push(placement);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what still lies in other memory, so that the send queue may be flushed.
+    pub(crate) fn freeze(
+        &mut self,
+        sends: &SendQueue,
+        stags: &StagTable,
+        pd: PdId,
+    ) -> Result<(), Gone> {
+        let mut bytes = Vec::with_capacity(self.len);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(range) => bytes.extend_from_slice(&self.bytes[range.clone()]),
+                Piece::Local { seq, range } => {
+                    let list = sends.local(*seq).ok_or(Gone)?;
+                    list.gather(range.start, range.len(), &mut bytes, |_| ()).map_err(|_| Gone)?;
+                }
+                Piece::Response { stag, offset, len } => {
+                    let placement = stags
+                        .resolve(stag.0, pd, Access::REMOTE_READ, *offset, *len as u64)
+                        .map_err(|_| Gone)?;
+                    placement.append_to(0..*len, &mut bytes, |_| ()).map_err(|_| Gone)?;
+                }
+            }
+        }
+        self.reset();
+        self.bytes = bytes;
+        self.push_bytes(0);
+        Ok(())
+    }
+
+    /// The socket took this many octets.
+    pub(crate) fn advance(&mut self, mut count: usize) {
+        self.len -= count;
+        while count > 0 {
+            let Some(piece) = self.pieces.front_mut() else { break };
+            let step = count.min(piece.len());
+            count -= step;
+            if step == piece.len() {
+                self.pieces.pop_front();
+            } else {
+                piece.skip(step);
+            }
+        }
+        if self.len == 0 {
+            self.reset();
+        }
+    }
+
+    /// Forgets everything, as when the connection is lost.
+    pub(crate) fn reset(&mut self) {
+        self.pieces.clear();
+        self.bytes.clear();
+        self.len = 0;
+    }
+
+    /// Gives back buffers that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes.shrink_to(KEEP_CAPACITY);
+            self.pieces.shrink_to(4);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A sans-I/O iWARP connection: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040,
+//! RFC 7306) as one plain value that takes octets and time and yields octets, completions and
+//! events. The same code runs on TCP, in the simulator and under the fuzzer.
+//!
+//! It never opens a socket, starts a thread, reads the clock, or touches memory other than
+//! through `outboard-mem`.
+//!
+//! Modules in reading order:
+//! * [`work`]: requests and completions;
+//! * [`startup`]: the MPA Request and Reply exchange;
+//! * [`phase`]: the life of a connection, as a table;
+//! * [`connection`]: the façade; `rx` and `place` (octets in), `tx` and `batch` (octets out),
+//!   `send_queue` and `inbound` (who owes whom what) behind it;
+//! * [`fault`]: what the peer did wrong and the Terminate that says so.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+pub mod connection;
+pub mod fault;
+mod inbound;
+pub mod phase;
+mod place;
+mod rx;
+mod send_queue;
+pub mod startup;
+mod tx;
+pub mod work;
+
+pub use connection::{Connection, Env, Event, MissingReceive, Params, PostError};
+pub use phase::Phase;
+pub use rx::Direct;
+pub use tx::FPDU_OVERHEAD;

@@ -1,0 +1,263 @@
+//! The receive half of [`crate::Connection`]: finds FPDUs in the octet stream (RFC 5044 §4) and
+//! hands segments to [`crate::place`].
+//!
+//! With CRCs or markers an FPDU is looked at only when it is here as a whole and right. Without
+//! either, a payload may be placed while it arrives, and the engine may let the kernel put it
+//! straight where it belongs ([`Connection::direct`]).
+
+use crate::Connection;
+use crate::connection::Env;
+use crate::fault::Fault;
+use crate::place::Sink;
+use outboard_mem::{Access, Placement, Span, StagTable};
+use outboard_wire::ddp::{Header, UNTAGGED_LEN, queue};
+use outboard_wire::fpdu::{self, CRC_LEN, LENGTH_LEN, pad_len};
+use outboard_wire::marker::MarkerStripper;
+use outboard_wire::rdmap::Opcode;
+use outboard_wire::terminate::TerminateCode;
+use std::time::Instant;
+
+/// Receive state.
+#[derive(Debug)]
+pub(crate) struct Rx {
+    /// A payload that is arriving piece by piece.
+    body: Option<Body>,
+    /// Octets of pad and CRC still to skip behind a body.
+    skip: usize,
+    markers: Option<MarkerStripper>,
+    scratch: Vec<u8>,
+    /// MSN of the last message begun, per queue.
+    pub(crate) msn: [u32; 4],
+    /// When the stream came to wait for a posted receive.
+    pub(crate) stalled_since: Option<Instant>,
+    /// Nothing has arrived yet.
+    pub(crate) first: bool,
+}
+
+/// A segment whose payload is only partly here.
+#[derive(Clone, Debug)]
+struct Body {
+    header: Header,
+    segment_len: usize,
+    sink: Sink,
+    done: usize,
+    payload_len: usize,
+}
+
+/// What one step over the stream came to.
+enum Step {
+    Took(usize),
+    NeedMore,
+    Stalled,
+}
+
+/// Where the kernel may put the next octets of the stream.
+#[derive(Debug)]
+pub struct Direct<'t> {
+    /// Keeps registered memory in place during the system call.
+    _pin: Option<Placement<'t>>,
+    /// How many octets of the stream go there.
+    pub len: usize,
+    /// How many octets of pad and CRC follow them.
+    pub trailer: usize,
+}
+
+impl Rx {
+    pub(crate) fn new(markers: bool) -> Self {
+        Self {
+            body: None,
+            skip: 0,
+            markers: markers.then(MarkerStripper::new),
+            scratch: Vec::new(),
+            msn: [0; 4],
+            stalled_since: None,
+            first: true,
+        }
+    }
+
+    /// True in the middle of an FPDU whose beginning was already taken.
+    pub(crate) fn mid_fpdu(&self) -> bool {
+        self.body.is_some() || self.skip > 0
+    }
+}
+
+impl Connection {
+    /// Processes octets of the stream and says how many it took; the rest must be offered again,
+    /// followed by more. It takes everything once the connection is over.
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], env: &mut Env<'_>) -> usize {
+        let mut used = 0;
+        self.rx.stalled_since = None;
+        while used < bytes.len() && self.phase.receives() {
+            match self.step(&bytes[used..], env) {
+                Ok(Step::Took(count)) => used += count,
+                Ok(Step::NeedMore) => return used,
+                Ok(Step::Stalled) => {
+                    self.rx.stalled_since = Some(now);
+                    return used;
+                }
+                Err(fault) => self.fail(fault),
+            }
+        }
+        if self.phase.receives() { used } else { bytes.len() }
+    }
+
+    fn step(&mut self, bytes: &[u8], env: &mut Env<'_>) -> Result<Step, Fault> {
+        if self.rx.skip > 0 {
+            let count = self.rx.skip.min(bytes.len());
+            self.rx.skip -= count;
+            return Ok(Step::Took(count));
+        }
+        if let Some(body) = self.rx.body.take() {
+            return self.continue_body(body, bytes, env).map(Step::Took);
+        }
+        if self.rx.markers.is_some() {
+            return self.step_with_markers(bytes, env);
+        }
+        // RFC 5044 §4.4: nothing of an FPDU is used before its CRC is right.
+        if let Some((ulpdu, taken)) = fpdu::parse(bytes, self.crc)? {
+            return self.whole(ulpdu, taken, env);
+        }
+        match bytes.split_first_chunk::<LENGTH_LEN>() {
+            Some((length, ulpdu)) if !self.crc && ulpdu.len() >= UNTAGGED_LEN => {
+                self.begin_body(ulpdu, usize::from(u16::from_be_bytes(*length)), env)
+            }
+            _ => Ok(Step::NeedMore),
+        }
+    }
+
+    fn step_with_markers(&mut self, raw: &[u8], env: &mut Env<'_>) -> Result<Step, Fault> {
+        let Some(mut stripper) = self.rx.markers.take() else { return Ok(Step::NeedMore) };
+        let mut fpdu = std::mem::take(&mut self.rx.scratch);
+        let before = stripper.clone();
+        let result = match stripper.strip(raw, self.crc, &mut fpdu) {
+            Ok(None) => Ok(Step::NeedMore),
+            Ok(Some(taken)) => {
+                let ulpdu = fpdu.get(LENGTH_LEN..fpdu_ulpdu_end(&fpdu)).unwrap_or_default();
+                self.whole(ulpdu, taken, env)
+            }
+            Err(error) => Err(error.into()),
+        };
+        // A stalled FPDU is read again later, from the same place in the stream.
+        let again = matches!(result, Ok(Step::Stalled));
+        self.rx.markers = Some(if again { before } else { stripper });
+        self.rx.scratch = fpdu;
+        result
+    }
+
+    /// One segment that is here as a whole.
+    fn whole(&mut self, ulpdu: &[u8], taken: usize, env: &mut Env<'_>) -> Result<Step, Fault> {
+        let (header, header_len) = Header::parse(ulpdu)?;
+        let payload = &ulpdu[header_len..];
+        let Some(sink) = self.begin(&header, payload, payload.len(), env)? else {
+            return Ok(Step::Stalled);
+        };
+        self.place(&header, ulpdu.len(), &sink, 0, payload, env)?;
+        self.end(&header, &sink, payload.len(), env)?;
+        Ok(Step::Took(taken))
+    }
+
+    /// The beginning of a segment whose payload is not all here. Only payloads of messages are
+    /// taken so; requests and Terminates are small and waited for.
+    fn begin_body(
+        &mut self,
+        ulpdu: &[u8],
+        ulpdu_len: usize,
+        env: &mut Env<'_>,
+    ) -> Result<Step, Fault> {
+        let (header, header_len) = Header::parse(ulpdu)?;
+        if ulpdu_len < header_len {
+            return Err(Fault::bare(TerminateCode::OPERATION_UNSPECIFIED));
+        }
+        if !carries_ulp_payload(header.opcode()) {
+            return Ok(Step::NeedMore);
+        }
+        let payload_len = ulpdu_len - header_len;
+        let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
+            return Ok(Step::Stalled);
+        };
+        let body = Body { header, segment_len: ulpdu_len, sink, done: 0, payload_len };
+        let here = &ulpdu[header_len..];
+        let taken = self.continue_body(body, here, env)?;
+        Ok(Step::Took(LENGTH_LEN + header_len + taken))
+    }
+
+    fn continue_body(
+        &mut self,
+        mut body: Body,
+        bytes: &[u8],
+        env: &mut Env<'_>,
+    ) -> Result<usize, Fault> {
+        let count = bytes.len().min(body.payload_len - body.done);
+        let here = &bytes[..count];
+        self.place(&body.header, body.segment_len, &body.sink, body.done, here, env)?;
+        body.done += count;
+        self.keep_or_end(body, env)?;
+        Ok(count)
+    }
+
+    fn keep_or_end(&mut self, body: Body, env: &mut Env<'_>) -> Result<(), Fault> {
+        if body.done < body.payload_len {
+            self.rx.body = Some(body);
+            return Ok(());
+        }
+        self.rx.skip = pad_len(body.segment_len) + CRC_LEN;
+        self.end(&body.header, &body.sink, body.payload_len, env)
+    }
+
+    /// Where the next octets of the stream may be received without a copy, if they are payload.
+    /// `spans` gets the pieces in order. A segment whose memory has gone meanwhile is left to
+    /// [`Connection::handle_bytes`], which finds the fault.
+    pub fn direct<'t>(
+        &mut self,
+        stags: &'t StagTable,
+        spans: &mut Vec<Span>,
+    ) -> Option<Direct<'t>> {
+        let body = self.rx.body.as_ref()?;
+        let len = body.payload_len - body.done;
+        let trailer = pad_len(body.segment_len) + CRC_LEN;
+        match body.sink {
+            Sink::Write { stag, offset } => {
+                let at = offset.wrapping_add(body.done as u64);
+                let pin =
+                    stags.resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len as u64).ok()?;
+                spans.push(pin.span(0..len).ok()?);
+                Some(Direct { _pin: Some(pin), len, trailer })
+            }
+            Sink::Receive { offset } => {
+                let at = offset + body.done;
+                let local = &mut self.receiving.as_mut()?.request.local;
+                local.spans_mut(at, len, spans).ok()?;
+                Some(Direct { _pin: None, len, trailer })
+            }
+            Sink::Response { seq, offset } => {
+                let at = offset + body.done;
+                self.sends.entry_mut(seq)?.request.local.spans_mut(at, len, spans).ok()?;
+                Some(Direct { _pin: None, len, trailer })
+            }
+            Sink::Nothing => None,
+        }
+    }
+
+    /// The kernel put `count` octets where [`Connection::direct`] said.
+    pub fn handle_direct(&mut self, count: usize, env: &mut Env<'_>) {
+        if let Some(mut body) = self.rx.body.take() {
+            body.done += count.min(body.payload_len - body.done);
+            if let Err(fault) = self.keep_or_end(body, env) {
+                self.fail(fault);
+            }
+        }
+    }
+}
+
+/// RFC 5040 §4.2 figure 4: messages whose payload is the ULP's, of any length.
+fn carries_ulp_payload(opcode: Opcode) -> bool {
+    opcode.queue() == Some(queue::SEND)
+        && !matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited)
+        || opcode.is_tagged()
+}
+
+/// Where the ULPDU ends in an FPDU without markers.
+fn fpdu_ulpdu_end(fpdu: &[u8]) -> usize {
+    fpdu.first_chunk::<LENGTH_LEN>()
+        .map_or(0, |length| LENGTH_LEN + usize::from(u16::from_be_bytes(*length)))
+}

@@ -1,0 +1,160 @@
+//! The send queue's bookkeeping: requests in order, which of them await a response, and their
+//! completions in posting order (RFC 5040 §5.5 rule 15). It produces no octets; see [`crate::tx`].
+
+use crate::work::{Completion, SendRequest, Status};
+use outboard_mem::SgList;
+use std::collections::VecDeque;
+
+/// A request with its progress.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) request: SendRequest,
+    /// Position in the transmit stream behind its last octet, once that is known.
+    end: Option<u64>,
+    /// Octets of the Read Response placed so far.
+    pub(crate) received: u32,
+    /// Set when nothing more will happen to it.
+    done: Option<Status>,
+}
+
+/// What the peer owes us an answer for, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// The entry with this sequence number.
+    Entry(u64),
+    /// The Read that opened a peer-to-peer connection.
+    Rtr,
+}
+
+/// The send queue of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    entries: VecDeque<Entry>,
+    /// Sequence number of `entries[0]`.
+    base: u64,
+    /// Sequence number of the next request to transmit.
+    next: u64,
+    owed: VecDeque<Owed>,
+}
+
+impl SendQueue {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn push(&mut self, request: SendRequest) {
+        self.entries.push_back(Entry { request, end: None, received: 0, done: None });
+    }
+
+    /// The next request to transmit, if it may go now: fences wait for every earlier response,
+    /// and no more than `ord` responses are ever owed.
+    pub(crate) fn next_eligible(&self, ord: usize) -> Option<u64> {
+        let entry = self.entry(self.next)?;
+        let fenced = entry.request.fence && !self.owed.is_empty();
+        let full = entry.request.op.awaits_response() && self.owed.len() >= ord;
+        (!fenced && !full).then_some(self.next)
+    }
+
+    /// Marks the request as being transmitted.
+    pub(crate) fn start(&mut self, seq: u64) {
+        self.next = seq + 1;
+        if self.entry(seq).is_some_and(|entry| entry.request.op.awaits_response()) {
+            self.owed.push_back(Owed::Entry(seq));
+        }
+    }
+
+    /// Notes where in the stream the request's last octet ends.
+    pub(crate) fn finish(&mut self, seq: u64, end: u64) {
+        if let Some(entry) = self.entry_mut(seq) {
+            entry.end = Some(end);
+        }
+    }
+
+    pub(crate) fn owe_rtr(&mut self) {
+        self.owed.push_back(Owed::Rtr);
+    }
+
+    pub(crate) fn oldest_owed(&self) -> Option<Owed> {
+        self.owed.front().copied()
+    }
+
+    /// The oldest owed response is complete.
+    pub(crate) fn settle_oldest(&mut self, status: Status) {
+        if let Some(Owed::Entry(seq)) = self.owed.pop_front()
+            && let Some(entry) = self.entry_mut(seq)
+        {
+            entry.done = Some(status);
+        }
+    }
+
+    pub(crate) fn entry(&self, seq: u64) -> Option<&Entry> {
+        self.entries.get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+    }
+
+    pub(crate) fn entry_mut(&mut self, seq: u64) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+    }
+
+    /// The local memory of an entry.
+    pub(crate) fn local(&self, seq: u64) -> Option<&SgList> {
+        self.entry(seq).map(|entry| &entry.request.local)
+    }
+
+    /// Moves finished requests from the head to `out`. Sends and Writes are finished when TCP has
+    /// taken their last octet (`sent`), the others when their response is here.
+    pub(crate) fn retire(&mut self, sent: u64, qp: u32, out: &mut Vec<Completion>) {
+        while let Some(status) = self.entries.front().and_then(|entry| entry.status(sent)) {
+            if let Some(entry) = self.entries.pop_front() {
+                self.base += 1;
+                entry.complete(status, qp, out);
+            }
+        }
+    }
+
+    /// Ends every request: what had happened to it counts, the rest is `Flushed`, except that the
+    /// oldest owed request gets `blame`.
+    pub(crate) fn flush(
+        &mut self,
+        sent: u64,
+        qp: u32,
+        blame: Option<Status>,
+        out: &mut Vec<Completion>,
+    ) {
+        if let Some(status) = blame {
+            self.settle_oldest(status);
+        }
+        for entry in self.entries.drain(..) {
+            let status = entry.status(sent).unwrap_or(Status::Flushed);
+            self.base += 1;
+            entry.complete(status, qp, out);
+        }
+        self.next = self.base;
+        self.owed.clear();
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        if self.entries.is_empty() {
+            self.entries.shrink_to(8);
+        }
+    }
+}
+
+impl Entry {
+    fn status(&self, sent: u64) -> Option<Status> {
+        if self.done.is_some() || self.request.op.awaits_response() {
+            return self.done;
+        }
+        self.end.filter(|end| *end <= sent).map(|_| Status::Success)
+    }
+
+    fn complete(self, status: Status, qp: u32, out: &mut Vec<Completion>) {
+        let SendRequest { wr_id, op, local, signaled, .. } = self.request;
+        if signaled || status != Status::Success {
+            let bytes = u32::try_from(local.len()).unwrap_or(u32::MAX);
+            let mut completion = Completion::new(wr_id, qp, op.operation(), status, local);
+            completion.bytes = if status == Status::Success { bytes } else { 0 };
+            out.push(completion);
+        }
+    }
+}
