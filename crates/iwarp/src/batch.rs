@@ -112,11 +112,15 @@ impl TxBatch {
             match piece {
                 Piece::Bytes(range) => {
                     let bytes = &self.bytes[range.clone()];
-                    spans.push(Span { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() });
+                    spans.push(Span {
+                        ptr: bytes.as_ptr().cast_mut(),
+                        len: bytes.len(),
+                    });
                 }
                 Piece::Local { seq, range } => {
                     let list = sends.local(*seq).ok_or(Gone)?;
-                    list.spans(range.start, range.len(), spans).map_err(|_| Gone)?;
+                    list.spans(range.start, range.len(), spans)
+                        .map_err(|_| Gone)?;
                 }
                 Piece::Response { stag, offset, len } => {
                     let placement = stags
@@ -130,6 +134,36 @@ impl TxBatch {
         Ok(())
     }
 
+    /// Appends a copy of everything to `out`.
+    pub(crate) fn copy(
+        &self,
+        sends: &SendQueue,
+        stags: &StagTable,
+        pd: PdId,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Gone> {
+        out.reserve(self.len);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(range) => out.extend_from_slice(&self.bytes[range.clone()]),
+                Piece::Local { seq, range } => {
+                    let list = sends.local(*seq).ok_or(Gone)?;
+                    list.gather(range.start, range.len(), out, |_| ())
+                        .map_err(|_| Gone)?;
+                }
+                Piece::Response { stag, offset, len } => {
+                    let placement = stags
+                        .resolve(stag.0, pd, Access::REMOTE_READ, *offset, *len as u64)
+                        .map_err(|_| Gone)?;
+                    placement
+                        .append_to(0..*len, out, |_| ())
+                        .map_err(|_| Gone)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Copies what still lies in other memory, so that the send queue may be flushed.
     pub(crate) fn freeze(
         &mut self,
@@ -137,22 +171,8 @@ impl TxBatch {
         stags: &StagTable,
         pd: PdId,
     ) -> Result<(), Gone> {
-        let mut bytes = Vec::with_capacity(self.len);
-        for piece in &self.pieces {
-            match piece {
-                Piece::Bytes(range) => bytes.extend_from_slice(&self.bytes[range.clone()]),
-                Piece::Local { seq, range } => {
-                    let list = sends.local(*seq).ok_or(Gone)?;
-                    list.gather(range.start, range.len(), &mut bytes, |_| ()).map_err(|_| Gone)?;
-                }
-                Piece::Response { stag, offset, len } => {
-                    let placement = stags
-                        .resolve(stag.0, pd, Access::REMOTE_READ, *offset, *len as u64)
-                        .map_err(|_| Gone)?;
-                    placement.append_to(0..*len, &mut bytes, |_| ()).map_err(|_| Gone)?;
-                }
-            }
-        }
+        let mut bytes = Vec::new();
+        self.copy(sends, stags, pd, &mut bytes)?;
         self.reset();
         self.bytes = bytes;
         self.push_bytes(0);
@@ -163,7 +183,9 @@ impl TxBatch {
     pub(crate) fn advance(&mut self, mut count: usize) {
         self.len -= count;
         while count > 0 {
-            let Some(piece) = self.pieces.front_mut() else { break };
+            let Some(piece) = self.pieces.front_mut() else {
+                break;
+            };
             let step = count.min(piece.len());
             count -= step;
             if step == piece.len() {

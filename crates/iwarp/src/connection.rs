@@ -70,7 +70,9 @@ pub struct Env<'a> {
 
 impl std::fmt::Debug for Env<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Env").field("completions", &self.completions.len()).finish_non_exhaustive()
+        f.debug_struct("Env")
+            .field("completions", &self.completions.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -222,9 +224,19 @@ impl Connection {
         self.rx.stalled_since.is_some()
     }
 
-    /// True when payload may be received in place ([`Connection::direct`]).
-    pub fn wants_direct(&self) -> bool {
-        self.rx.mid_fpdu()
+    /// Payload octets that may be received in place now ([`Connection::direct`]).
+    pub fn direct_len(&self) -> usize {
+        self.rx.direct_len()
+    }
+
+    /// True when octets must be checked before they are placed, so that none is received in place.
+    pub fn uses_staging(&self) -> bool {
+        self.crc || self.rx.has_markers()
+    }
+
+    /// True when [`Connection::poll_event`] has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// True when CRCs are in use.
@@ -266,7 +278,9 @@ impl Connection {
             return Err(PostError::NotConnected);
         }
         if self.send_room() == 0 {
-            return Err(PostError::QueueFull { depth: self.send_depth });
+            return Err(PostError::QueueFull {
+                depth: self.send_depth,
+            });
         }
         check_request(request, self.ord)
     }
@@ -308,7 +322,10 @@ impl Connection {
 
     /// When [`Connection::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.stall_deadline(), self.deadline].into_iter().flatten().min()
+        [self.stall_deadline(), self.deadline]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn stall_deadline(&self) -> Option<Instant> {
@@ -335,25 +352,46 @@ impl Connection {
         pins: &mut Vec<Placement<'t>>,
     ) -> usize {
         let stags = env.stags;
-        self.settle(now, env);
-        self.fill(budget, stags);
-        self.settle(now, env);
-        let offered = self.batch.spans(
-            &self.sends,
-            stags,
-            self.pd,
-            max_spans,
-            spans,
-            pins,
-        );
+        self.prepare(now, budget, env);
+        let offered = self
+            .batch
+            .spans(&self.sends, stags, self.pd, max_spans, spans, pins);
         if let Err(Gone) = offered {
-            // Half an FPDU is out and its rest no longer exists: only TCP can say so.
             spans.clear();
             pins.clear();
-            self.step_phase(Move::Lost);
-            self.settle(now, env);
+            self.lose_half_sent(now, env);
         }
         spans.iter().map(|span| span.len).sum()
+    }
+
+    /// As [`Connection::poll_transmit`], for a driver that must see the octets (a secure session,
+    /// a simulator): appends a copy of all that is offered to `out` and returns how many they are.
+    pub fn poll_transmit_copy(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        env: &mut Env<'_>,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        self.prepare(now, budget, env);
+        let start = out.len();
+        if let Err(Gone) = self.batch.copy(&self.sends, env.stags, self.pd, out) {
+            out.truncate(start);
+            self.lose_half_sent(now, env);
+        }
+        out.len() - start
+    }
+
+    fn prepare(&mut self, now: Instant, budget: usize, env: &mut Env<'_>) {
+        self.settle(now, env);
+        self.fill(budget, env.stags);
+        self.settle(now, env);
+    }
+
+    /// Half an FPDU is out and its rest no longer exists: only TCP can say so.
+    fn lose_half_sent(&mut self, now: Instant, env: &mut Env<'_>) {
+        self.step_phase(Move::Lost);
+        self.settle(now, env);
     }
 
     /// Carries out what a change of phase asks for: flushing, deadlines, the final event.
@@ -383,9 +421,11 @@ impl Connection {
         self.inbound.clear();
         self.read_sinks.clear();
         let blame = self.blame.take();
-        self.sends.flush(self.tx.sent, self.qp, blame, env.completions);
+        self.sends
+            .flush(self.tx.sent, self.qp, blame, env.completions);
         if let Some(receiving) = self.receiving.take() {
-            env.completions.push(receiving.complete(self.qp, Status::Flushed));
+            env.completions
+                .push(receiving.complete(self.qp, Status::Flushed));
         }
         self.events.push_back(Event::Over);
     }
@@ -434,7 +474,11 @@ fn check_request(request: &SendRequest, ord: u16) -> Result<(), PostError> {
     let len = request.local.len();
     let limit = u32::MAX as usize;
     if len > limit {
-        return Err(PostError::TooLarge { what: "the message", found: len, limit });
+        return Err(PostError::TooLarge {
+            what: "the message",
+            found: len,
+            limit,
+        });
     }
     if !request.op.awaits_response() {
         return Ok(());

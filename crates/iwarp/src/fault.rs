@@ -21,13 +21,21 @@ pub struct Fault {
 impl Fault {
     /// A fault below DDP, or one whose header could not be read.
     pub fn bare(code: TerminateCode) -> Self {
-        Self { code, segment: None, read_request: None }
+        Self {
+            code,
+            segment: None,
+            read_request: None,
+        }
     }
 
     /// A fault of a segment that arrived whole enough to quote its header.
     pub fn of(code: TerminateCode, header: Header, segment_len: usize) -> Self {
         let len = u16::try_from(segment_len).unwrap_or(u16::MAX);
-        Self { code, segment: Some((header, len)), read_request: None }
+        Self {
+            code,
+            segment: Some((header, len)),
+            read_request: None,
+        }
     }
 
     /// The same, quoting the Read Request too.

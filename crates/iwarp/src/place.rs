@@ -42,9 +42,9 @@ impl Connection {
             Header::Tagged(tagged) if tagged.opcode == Opcode::Write => {
                 self.begin_write(tagged, header, payload_len, env).map(Some)
             }
-            Header::Tagged(tagged) => {
-                self.begin_read_response(tagged, header, payload_len).map(Some)
-            }
+            Header::Tagged(tagged) => self
+                .begin_read_response(tagged, header, payload_len)
+                .map(Some),
             Header::Untagged(untagged) => {
                 self.check_queue(untagged, header, payload_len)?;
                 self.begin_untagged(untagged, header, payload, payload_len, env)
@@ -80,7 +80,11 @@ impl Connection {
         }
         let in_progress = h.queue == queue::SEND && self.receiving.is_some();
         let last = self.rx.msn[h.queue as usize & 3];
-        let expected = if in_progress { last } else { last.wrapping_add(1) };
+        let expected = if in_progress {
+            last
+        } else {
+            last.wrapping_add(1)
+        };
         if h.msn != expected {
             return fault(TerminateCode::UNTAGGED_INVALID_MSN);
         }
@@ -133,7 +137,10 @@ impl Connection {
             return fault(TerminateCode::TAGGED_BOUNDS);
         }
         Ok(match owed {
-            Some(Owed::Entry(seq)) => Sink::Response { seq, offset: placed },
+            Some(Owed::Entry(seq)) => Sink::Response {
+                seq,
+                offset: placed,
+            },
             _ => Sink::Nothing,
         })
     }
@@ -164,11 +171,15 @@ impl Connection {
             return Ok(Some(Sink::Nothing));
         }
         if self.receiving.is_none() {
-            let Some(request) = env.receives.pop() else { return Ok(None) };
+            let Some(request) = env.receives.pop() else {
+                return Ok(None);
+            };
             self.receiving = Some(Receiving { request, placed: 0 });
             self.rx.msn[queue::SEND as usize] = untagged.msn;
         }
-        let Some(receiving) = &self.receiving else { return Ok(None) };
+        let Some(receiving) = &self.receiving else {
+            return Ok(None);
+        };
         if receiving.placed + len > receiving.request.local.len() {
             self.fail_receive(Status::LocalLength, env);
             return Err(fault(TerminateCode::UNTAGGED_TOO_LONG));
@@ -198,10 +209,20 @@ impl Connection {
         if request.size > 0 {
             let (offset, size) = (request.source_offset, u64::from(request.size));
             env.stags
-                .resolve(request.source_stag.0, self.pd, Access::REMOTE_READ, offset, size)
+                .resolve(
+                    request.source_stag.0,
+                    self.pd,
+                    Access::REMOTE_READ,
+                    offset,
+                    size,
+                )
                 .map_err(|error| {
-                    Fault::of(protection_code(error), *header, header.len() + payload.len())
-                        .with_read_request(request)
+                    Fault::of(
+                        protection_code(error),
+                        *header,
+                        header.len() + payload.len(),
+                    )
+                    .with_read_request(request)
                 })?;
         }
         self.rx.msn[queue::READ_REQUEST as usize] = untagged.msn;
@@ -222,10 +243,18 @@ impl Connection {
             .map_err(|_| fault(TerminateCode::OPERATION_UNSPECIFIED))?;
         let placement = env
             .stags
-            .resolve(request.stag.0, self.pd, Access::REMOTE_ATOMIC, request.offset, 8)
+            .resolve(
+                request.stag.0,
+                self.pd,
+                Access::REMOTE_ATOMIC,
+                request.offset,
+                8,
+            )
             .map_err(|error| fault(protection_code(error)))?;
         // RFC 7306 §8.2: an unaligned atomic is refused and changes nothing.
-        let aligned = placement.span(0..8).is_ok_and(|span| span.ptr.addr() % 8 == 0);
+        let aligned = placement
+            .span(0..8)
+            .is_ok_and(|span| span.ptr.addr() % 8 == 0);
         if !aligned {
             return Err(fault(TerminateCode::OPERATION_STREAM));
         }
@@ -257,12 +286,17 @@ impl Connection {
         let Some(entry) = self.sends.entry_mut(seq) else {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
         };
-        let atomic =
-            matches!(entry.request.op, SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. });
+        let atomic = matches!(
+            entry.request.op,
+            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }
+        );
         if !atomic || u64::from(response.request_id) != seq & 0xFFFF_FFFF {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
         }
-        let stored = entry.request.local.scatter(0, &response.original.to_ne_bytes());
+        let stored = entry
+            .request
+            .local
+            .scatter(0, &response.original.to_ne_bytes());
         self.rx.msn[queue::ATOMIC_RESPONSE as usize] = untagged.msn;
         self.sends.settle_oldest(match stored {
             Ok(()) => Status::Success,
@@ -286,7 +320,9 @@ impl Connection {
         if self.receiving.is_some() {
             return Err(fault(TerminateCode::UNTAGGED_INVALID_MSN));
         }
-        let Some(request) = env.receives.pop() else { return Ok(None) };
+        let Some(request) = env.receives.pop() else {
+            return Ok(None);
+        };
         self.rx.msn[queue::SEND as usize] = untagged.msn;
         let mut completion = Completion::new(
             request.wr_id,
@@ -323,7 +359,13 @@ impl Connection {
             Sink::Write { stag, offset } if !bytes.is_empty() => {
                 let at = offset.wrapping_add(done as u64);
                 env.stags
-                    .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, bytes.len() as u64)
+                    .resolve(
+                        stag.0,
+                        self.pd,
+                        Access::REMOTE_WRITE,
+                        at,
+                        bytes.len() as u64,
+                    )
                     .map_err(|error| Fault::of(tagged_code(error), *header, segment_len))?
                     .copy_in(0, bytes)
                     .map_err(|_| local_fault())
@@ -385,19 +427,17 @@ impl Connection {
 
     /// Counts the octets of a Write, for Immediate Data behind it.
     fn note_write(&mut self, last: bool, len: usize) {
-        let before = if std::mem::take(&mut self.write_open) { self.written } else { None };
+        let before = if std::mem::take(&mut self.write_open) {
+            self.written
+        } else {
+            None
+        };
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.written = Some(before.unwrap_or(0).saturating_add(len));
         self.write_open = !last;
     }
 
-    fn end_read_response(
-        &mut self,
-        tagged: &Tagged,
-        sink: &Sink,
-        len: usize,
-        env: &mut Env<'_>,
-    ) {
+    fn end_read_response(&mut self, tagged: &Tagged, sink: &Sink, len: usize, env: &mut Env<'_>) {
         if let Sink::Response { seq, .. } = *sink
             && let Some(entry) = self.sends.entry_mut(seq)
         {
@@ -417,7 +457,9 @@ impl Connection {
         len: usize,
         env: &mut Env<'_>,
     ) -> Result<(), Fault> {
-        let Some(mut receiving) = self.receiving.take() else { return Ok(()) };
+        let Some(mut receiving) = self.receiving.take() else {
+            return Ok(());
+        };
         receiving.placed += len;
         if !untagged.last {
             self.receiving = Some(receiving);
@@ -477,7 +519,8 @@ impl Connection {
 
     fn handle_peer_terminate(&mut self, terminate: Terminate, layout: Layout) {
         self.blame = blame(&terminate);
-        self.events.push_back(Event::PeerTerminated { terminate, layout });
+        self.events
+            .push_back(Event::PeerTerminated { terminate, layout });
         self.step_phase(Move::PeerTerminate);
     }
 }
@@ -490,6 +533,17 @@ fn blame(terminate: &Terminate) -> Option<Status> {
     if !ours && terminate.read_request.is_none() {
         return None;
     }
-    let protection = matches!(terminate.code, TerminateCode { layer: 0 | 1, etype: 1, .. });
-    Some(if protection { Status::RemoteAccess } else { Status::RemoteOperation })
+    let protection = matches!(
+        terminate.code,
+        TerminateCode {
+            layer: 0 | 1,
+            etype: 1,
+            ..
+        }
+    );
+    Some(if protection {
+        Status::RemoteAccess
+    } else {
+        Status::RemoteOperation
+    })
 }

@@ -75,6 +75,17 @@ impl Rx {
         }
     }
 
+    pub(crate) fn has_markers(&self) -> bool {
+        self.markers.is_some()
+    }
+
+    /// Payload octets of the current segment that have not arrived.
+    pub(crate) fn direct_len(&self) -> usize {
+        self.body
+            .as_ref()
+            .map_or(0, |body| body.payload_len - body.done)
+    }
+
     /// True in the middle of an FPDU whose beginning was already taken.
     pub(crate) fn mid_fpdu(&self) -> bool {
         self.body.is_some() || self.skip > 0
@@ -98,7 +109,11 @@ impl Connection {
                 Err(fault) => self.fail(fault),
             }
         }
-        if self.phase.receives() { used } else { bytes.len() }
+        if self.phase.receives() {
+            used
+        } else {
+            bytes.len()
+        }
     }
 
     fn step(&mut self, bytes: &[u8], env: &mut Env<'_>) -> Result<Step, Fault> {
@@ -126,13 +141,17 @@ impl Connection {
     }
 
     fn step_with_markers(&mut self, raw: &[u8], env: &mut Env<'_>) -> Result<Step, Fault> {
-        let Some(mut stripper) = self.rx.markers.take() else { return Ok(Step::NeedMore) };
+        let Some(mut stripper) = self.rx.markers.take() else {
+            return Ok(Step::NeedMore);
+        };
         let mut fpdu = std::mem::take(&mut self.rx.scratch);
         let before = stripper.clone();
         let result = match stripper.strip(raw, self.crc, &mut fpdu) {
             Ok(None) => Ok(Step::NeedMore),
             Ok(Some(taken)) => {
-                let ulpdu = fpdu.get(LENGTH_LEN..fpdu_ulpdu_end(&fpdu)).unwrap_or_default();
+                let ulpdu = fpdu
+                    .get(LENGTH_LEN..fpdu_ulpdu_end(&fpdu))
+                    .unwrap_or_default();
                 self.whole(ulpdu, taken, env)
             }
             Err(error) => Err(error.into()),
@@ -175,7 +194,13 @@ impl Connection {
         let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
             return Ok(Step::Stalled);
         };
-        let body = Body { header, segment_len: ulpdu_len, sink, done: 0, payload_len };
+        let body = Body {
+            header,
+            segment_len: ulpdu_len,
+            sink,
+            done: 0,
+            payload_len,
+        };
         let here = &ulpdu[header_len..];
         let taken = self.continue_body(body, here, env)?;
         Ok(Step::Took(LENGTH_LEN + header_len + taken))
@@ -189,7 +214,14 @@ impl Connection {
     ) -> Result<usize, Fault> {
         let count = bytes.len().min(body.payload_len - body.done);
         let here = &bytes[..count];
-        self.place(&body.header, body.segment_len, &body.sink, body.done, here, env)?;
+        self.place(
+            &body.header,
+            body.segment_len,
+            &body.sink,
+            body.done,
+            here,
+            env,
+        )?;
         body.done += count;
         self.keep_or_end(body, env)?;
         Ok(count)
@@ -218,21 +250,39 @@ impl Connection {
         match body.sink {
             Sink::Write { stag, offset } => {
                 let at = offset.wrapping_add(body.done as u64);
-                let pin =
-                    stags.resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len as u64).ok()?;
+                let pin = stags
+                    .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len as u64)
+                    .ok()?;
                 spans.push(pin.span(0..len).ok()?);
-                Some(Direct { _pin: Some(pin), len, trailer })
+                Some(Direct {
+                    _pin: Some(pin),
+                    len,
+                    trailer,
+                })
             }
             Sink::Receive { offset } => {
                 let at = offset + body.done;
                 let local = &mut self.receiving.as_mut()?.request.local;
                 local.spans_mut(at, len, spans).ok()?;
-                Some(Direct { _pin: None, len, trailer })
+                Some(Direct {
+                    _pin: None,
+                    len,
+                    trailer,
+                })
             }
             Sink::Response { seq, offset } => {
                 let at = offset + body.done;
-                self.sends.entry_mut(seq)?.request.local.spans_mut(at, len, spans).ok()?;
-                Some(Direct { _pin: None, len, trailer })
+                self.sends
+                    .entry_mut(seq)?
+                    .request
+                    .local
+                    .spans_mut(at, len, spans)
+                    .ok()?;
+                Some(Direct {
+                    _pin: None,
+                    len,
+                    trailer,
+                })
             }
             Sink::Nothing => None,
         }
@@ -258,6 +308,7 @@ fn carries_ulp_payload(opcode: Opcode) -> bool {
 
 /// Where the ULPDU ends in an FPDU without markers.
 fn fpdu_ulpdu_end(fpdu: &[u8]) -> usize {
-    fpdu.first_chunk::<LENGTH_LEN>()
-        .map_or(0, |length| LENGTH_LEN + usize::from(u16::from_be_bytes(*length)))
+    fpdu.first_chunk::<LENGTH_LEN>().map_or(0, |length| {
+        LENGTH_LEN + usize::from(u16::from_be_bytes(*length))
+    })
 }

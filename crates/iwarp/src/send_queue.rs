@@ -43,7 +43,12 @@ impl SendQueue {
     }
 
     pub(crate) fn push(&mut self, request: SendRequest) {
-        self.entries.push_back(Entry { request, end: None, received: 0, done: None });
+        self.entries.push_back(Entry {
+            request,
+            end: None,
+            received: 0,
+            done: None,
+        });
     }
 
     /// The next request to transmit, if it may go now: fences wait for every earlier response,
@@ -58,7 +63,10 @@ impl SendQueue {
     /// Marks the request as being transmitted.
     pub(crate) fn start(&mut self, seq: u64) {
         self.next = seq + 1;
-        if self.entry(seq).is_some_and(|entry| entry.request.op.awaits_response()) {
+        if self
+            .entry(seq)
+            .is_some_and(|entry| entry.request.op.awaits_response())
+        {
             self.owed.push_back(Owed::Entry(seq));
         }
     }
@@ -88,11 +96,13 @@ impl SendQueue {
     }
 
     pub(crate) fn entry(&self, seq: u64) -> Option<&Entry> {
-        self.entries.get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+        self.entries
+            .get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
     }
 
     pub(crate) fn entry_mut(&mut self, seq: u64) -> Option<&mut Entry> {
-        self.entries.get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+        self.entries
+            .get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
     }
 
     /// The local memory of an entry.
@@ -149,7 +159,13 @@ impl Entry {
     }
 
     fn complete(self, status: Status, qp: u32, out: &mut Vec<Completion>) {
-        let SendRequest { wr_id, op, local, signaled, .. } = self.request;
+        let SendRequest {
+            wr_id,
+            op,
+            local,
+            signaled,
+            ..
+        } = self.request;
         if signaled || status != Status::Success {
             let bytes = u32::try_from(local.len()).unwrap_or(u32::MAX);
             let mut completion = Completion::new(wr_id, qp, op.operation(), status, local);

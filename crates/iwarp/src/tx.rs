@@ -140,7 +140,9 @@ impl Connection {
     }
 
     fn push_request(&mut self, seq: u64, done: usize, stags: &StagTable) -> Result<(), Fault> {
-        let Some(entry) = self.sends.entry(seq) else { return Ok(()) };
+        let Some(entry) = self.sends.entry(seq) else {
+            return Ok(());
+        };
         let (op, total) = (entry.request.op, entry.request.local.len());
         let solicited = entry.request.solicited;
         match op {
@@ -182,7 +184,16 @@ impl Connection {
             msn: self.tx.msn[queue::SEND as usize],
             offset: u32::try_from(done).unwrap_or(u32::MAX),
         });
-        self.push_fpdu(header, &[], Payload::Local { seq, offset: done, len }, stags)?;
+        self.push_fpdu(
+            header,
+            &[],
+            Payload::Local {
+                seq,
+                offset: done,
+                len,
+            },
+            stags,
+        )?;
         self.after_segment(seq, done + len, last, None);
         Ok(())
     }
@@ -204,7 +215,16 @@ impl Connection {
             stag: to.stag,
             offset: to.offset.wrapping_add(done as u64),
         });
-        self.push_fpdu(header, &[], Payload::Local { seq, offset: done, len }, stags)?;
+        self.push_fpdu(
+            header,
+            &[],
+            Payload::Local {
+                seq,
+                offset: done,
+                len,
+            },
+            stags,
+        )?;
         self.after_segment(seq, done + len, last, immediate);
         Ok(())
     }
@@ -220,14 +240,16 @@ impl Connection {
         };
     }
 
-    fn push_immediate(
-        &mut self,
-        seq: u64,
-        immediate: u64,
-        stags: &StagTable,
-    ) -> Result<(), Fault> {
-        let solicited = self.sends.entry(seq).is_some_and(|entry| entry.request.solicited);
-        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+    fn push_immediate(&mut self, seq: u64, immediate: u64, stags: &StagTable) -> Result<(), Fault> {
+        let solicited = self
+            .sends
+            .entry(seq)
+            .is_some_and(|entry| entry.request.solicited);
+        let opcode = if solicited {
+            Opcode::ImmediateSolicited
+        } else {
+            Opcode::Immediate
+        };
         let header = self.untagged(opcode, queue::SEND);
         self.push_fpdu(header, &immediate.to_be_bytes(), Payload::None, stags)?;
         self.sends.finish(seq, self.tx.queued);
@@ -271,7 +293,12 @@ impl Connection {
             }
             Rtr::Write => {
                 // Some hardware treats STag 0 as special, so this is 1, as siw's is.
-                let header = Tagged { opcode: Opcode::Write, last: true, stag: Stag(1), offset: 0 };
+                let header = Tagged {
+                    opcode: Opcode::Write,
+                    last: true,
+                    stag: Stag(1),
+                    offset: 0,
+                };
                 self.push_fpdu(Header::Tagged(header), &[], Payload::None, stags)
             }
             Rtr::Read => {
@@ -314,8 +341,11 @@ impl Connection {
             stag: request.sink_stag,
             offset: request.sink_offset,
         });
-        let payload =
-            Payload::Response { stag: request.source_stag, offset: request.source_offset, len };
+        let payload = Payload::Response {
+            stag: request.source_stag,
+            offset: request.source_offset,
+            len,
+        };
         self.push_fpdu(header, &[], payload, stags)
             .map_err(|fault| fault.with_read_request(request))?;
         if last {
@@ -335,12 +365,21 @@ impl Connection {
         stags: &StagTable,
     ) -> Result<(), Fault> {
         let original = stags
-            .resolve(request.stag.0, self.pd, Access::REMOTE_ATOMIC, request.offset, 8)
+            .resolve(
+                request.stag.0,
+                self.pd,
+                Access::REMOTE_ATOMIC,
+                request.offset,
+                8,
+            )
             .map_err(|error| Fault::bare(protection_code(error)))?
             .fetch_update_u64(0, |value| request.apply(value))
             .map_err(|_| Fault::bare(TerminateCode::OPERATION_STREAM))?;
         self.inbound.pop();
-        let response = AtomicResponse { request_id: request.request_id, original };
+        let response = AtomicResponse {
+            request_id: request.request_id,
+            original,
+        };
         self.push_control(Opcode::AtomicResponse, |out| response.emit(out), stags)
     }
 
@@ -368,7 +407,14 @@ impl Connection {
 
     fn untagged(&mut self, opcode: Opcode, queue: u32) -> Header {
         let msn = self.tx.next_msn(queue);
-        Header::Untagged(Untagged { opcode, last: true, invalidate: Stag(0), queue, msn, offset: 0 })
+        Header::Untagged(Untagged {
+            opcode,
+            last: true,
+            invalidate: Stag(0),
+            queue,
+            msn,
+            offset: 0,
+        })
     }
 
     /// Appends one FPDU: length, header, `fixed` octets, payload, pad and CRC.
@@ -410,7 +456,9 @@ impl Connection {
         offset: usize,
         len: usize,
     ) -> Result<(), Fault> {
-        let Some(list) = self.sends.local(seq) else { return Ok(()) };
+        let Some(list) = self.sends.local(seq) else {
+            return Ok(());
+        };
         let in_place = len > COPY_MAX && self.tx.markers.is_none();
         if in_place && !self.crc {
             self.batch.push_bytes(start);
@@ -523,7 +571,13 @@ fn atomic_request(op: &SendOp, request_id: u32) -> AtomicRequest {
             add_swap_mask: mask,
             ..plain
         },
-        SendOp::CompareSwap { at, swap, swap_mask, compare, compare_mask } => AtomicRequest {
+        SendOp::CompareSwap {
+            at,
+            swap,
+            swap_mask,
+            compare,
+            compare_mask,
+        } => AtomicRequest {
             op: AtomicOp::CompareSwap,
             stag: at.stag,
             offset: at.offset,

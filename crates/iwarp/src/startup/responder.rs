@@ -28,7 +28,10 @@ pub struct Request {
 
 impl Default for Responder {
     fn default() -> Self {
-        Self { state: State::AwaitRequest, request: None }
+        Self {
+            state: State::AwaitRequest,
+            request: None,
+        }
     }
 }
 
@@ -77,7 +80,9 @@ impl Responder {
         &mut self,
         params: &LocalParams,
     ) -> Result<Option<(Vec<u8>, Negotiated)>, StartupError> {
-        let Some(request) = self.request.as_ref() else { return Ok(None) };
+        let Some(request) = self.request.as_ref() else {
+            return Ok(None);
+        };
         check_private_data(&params.private_data, request.revision)?;
         let agreed = negotiate(request, params);
         let reply = reply_frame(request, params, &agreed);
@@ -92,7 +97,9 @@ impl Responder {
     /// # Errors
     /// [`StartupError::CallerPrivateData`] when the private data is too long.
     pub fn reject(&mut self, private_data: &[u8]) -> Result<Option<Vec<u8>>, StartupError> {
-        let Some(request) = self.request.as_ref() else { return Ok(None) };
+        let Some(request) = self.request.as_ref() else {
+            return Ok(None);
+        };
         check_private_data(private_data, request.revision)?;
         let reply = StartupFrame {
             kind: FrameKind::Reply,
@@ -115,7 +122,9 @@ impl Responder {
 }
 
 fn read(bytes: &[u8]) -> Result<Option<StartupFrame>, StartupError> {
-    let Some((frame, used)) = StartupFrame::parse(bytes)? else { return Ok(None) };
+    let Some((frame, used)) = StartupFrame::parse(bytes)? else {
+        return Ok(None);
+    };
     if frame.kind != FrameKind::Request {
         return Err(StartupError::PeerSameRole {
             expected: "Request",
@@ -124,11 +133,16 @@ fn read(bytes: &[u8]) -> Result<Option<StartupFrame>, StartupError> {
         });
     }
     if !matches!(frame.revision, 1 | 2) {
-        return Err(StartupError::PeerRevision { expected: "1 or 2", found: frame.revision });
+        return Err(StartupError::PeerRevision {
+            expected: "1 or 2",
+            found: frame.revision,
+        });
     }
     // RFC 5044 §7.1.2: the initiator must see our Reply before it may send FPDUs.
     if used < bytes.len() {
-        return Err(StartupError::PeerEarly { count: bytes.len() - used });
+        return Err(StartupError::PeerEarly {
+            count: bytes.len() - used,
+        });
     }
     Ok(Some(frame))
 }
@@ -175,8 +189,15 @@ fn settle_rtr(agreed: &mut Negotiated, request: &Enhanced) {
         return;
     }
     let any = request.rtr.send || request.rtr.write || request.rtr.read;
-    agreed.rtr_offered =
-        if any { request.rtr } else { RtrModes { send: false, write: true, read: false } };
+    agreed.rtr_offered = if any {
+        request.rtr
+    } else {
+        RtrModes {
+            send: false,
+            write: true,
+            read: false,
+        }
+    };
     agreed.rtr = Some(if agreed.rtr_offered.write {
         Rtr::Write
     } else if agreed.rtr_offered.read {
@@ -186,11 +207,7 @@ fn settle_rtr(agreed: &mut Negotiated, request: &Enhanced) {
     });
 }
 
-fn reply_frame(
-    request: &StartupFrame,
-    params: &LocalParams,
-    agreed: &Negotiated,
-) -> StartupFrame {
+fn reply_frame(request: &StartupFrame, params: &LocalParams, agreed: &Negotiated) -> StartupFrame {
     let enhanced = request.enhanced.map(|asked| Enhanced {
         ird: echo_unspecified(asked.ord, agreed.ird),
         ord: echo_unspecified(asked.ird, agreed.ord),
@@ -210,5 +227,9 @@ fn reply_frame(
 
 /// RFC 6581 §9.1: a value of all ones is answered by all ones and changes nothing.
 fn echo_unspecified(asked: u16, ours: u16) -> u16 {
-    if asked == DEPTH_UNSPECIFIED { DEPTH_UNSPECIFIED } else { ours }
+    if asked == DEPTH_UNSPECIFIED {
+        DEPTH_UNSPECIFIED
+    } else {
+        ours
+    }
 }

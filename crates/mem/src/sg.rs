@@ -1,0 +1,339 @@
+//! Scatter/gather lists: the local memory of a work request, as one run of logical bytes.
+//!
+//! A list owns its exclusive buffers and keeps its shared memory alive, so a work request is
+//! complete in itself. Raw spans for system calls are made here and used only by the engine.
+
+use crate::error::MemError;
+use crate::owned::OwnedBuf;
+use crate::shared::Span;
+use crate::slice::{SharedSlice, check};
+
+/// One piece of local memory.
+#[derive(Debug)]
+pub enum Segment {
+    /// Exclusive bytes.
+    Owned(OwnedBuf),
+    /// A part of remotely accessible memory.
+    Shared(SharedSlice),
+}
+
+impl Segment {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Owned(buf) => buf.len(),
+            Self::Shared(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<OwnedBuf> for Segment {
+    fn from(buf: OwnedBuf) -> Self {
+        Self::Owned(buf)
+    }
+}
+
+impl From<SharedSlice> for Segment {
+    fn from(slice: SharedSlice) -> Self {
+        Self::Shared(slice)
+    }
+}
+
+/// A list of segments, read and written as if they were one run of bytes.
+#[derive(Debug, Default)]
+pub struct SgList {
+    repr: Repr,
+    /// Sum of the segments' lengths (the segments never change length while listed).
+    len: usize,
+}
+
+/// No allocation for the usual single segment.
+#[derive(Debug, Default)]
+enum Repr {
+    #[default]
+    Empty,
+    One(Segment),
+    Many(Vec<Segment>),
+}
+
+impl From<Vec<Segment>> for SgList {
+    fn from(segments: Vec<Segment>) -> Self {
+        // Saturation is harmless: every segment checks its own bounds again.
+        let len = segments
+            .iter()
+            .fold(0, |sum: usize, segment| sum.saturating_add(segment.len()));
+        Self {
+            repr: Repr::Many(segments),
+            len,
+        }
+    }
+}
+
+impl<S: Into<Segment>> From<S> for SgList {
+    fn from(segment: S) -> Self {
+        let segment = segment.into();
+        Self {
+            len: segment.len(),
+            repr: Repr::One(segment),
+        }
+    }
+}
+
+impl SgList {
+    /// No memory at all.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A private copy of `bytes`, which the caller may reuse at once ("inline data").
+    #[must_use]
+    pub fn copied(bytes: &[u8]) -> Self {
+        Self::from(OwnedBuf::from(bytes))
+    }
+
+    /// Total length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The segments in order.
+    pub fn segments(&self) -> std::slice::Iter<'_, Segment> {
+        self.as_slice().iter()
+    }
+
+    /// How many segments there are (the verbs' number of SGEs).
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Takes the first exclusive buffer out; `None` if there is none.
+    #[must_use]
+    pub fn into_owned(self) -> Option<OwnedBuf> {
+        self.into_segments()
+            .into_iter()
+            .find_map(|segment| match segment {
+                Segment::Owned(buf) => Some(buf),
+                Segment::Shared(_) => None,
+            })
+    }
+
+    /// Takes all segments out, in order.
+    #[must_use]
+    pub fn into_segments(self) -> Vec<Segment> {
+        match self.repr {
+            Repr::Empty => Vec::new(),
+            Repr::One(segment) => vec![segment],
+            Repr::Many(segments) => segments,
+        }
+    }
+
+    /// Writes `bytes` at the logical `offset`.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is written.
+    pub fn scatter(&mut self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
+        check(offset, bytes.len(), self.len)?;
+        let mut pieces = Pieces::new(offset, bytes.len());
+        for segment in self.as_mut_slice() {
+            let Some(piece) = pieces.next_in(segment.len()) else {
+                continue;
+            };
+            let source = &bytes[piece.done..piece.done + piece.len];
+            match segment {
+                Segment::Owned(buf) => buf[piece.range()].copy_from_slice(source),
+                Segment::Shared(slice) => slice.copy_in(piece.at, source)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends `len` bytes from the logical `offset` to `out`, and shows each private piece (at
+    /// most 4 KiB) to `each` while it is in the cache, as `SharedRegion::append_to` does.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    pub fn gather(
+        &self,
+        offset: usize,
+        len: usize,
+        out: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), MemError> {
+        check(offset, len, self.len)?;
+        out.reserve(len);
+        let mut pieces = Pieces::new(offset, len);
+        for segment in self.segments() {
+            let Some(piece) = pieces.next_in(segment.len()) else {
+                continue;
+            };
+            match segment {
+                Segment::Owned(buf) => append_chunks(&buf[piece.range()], out, &mut each),
+                Segment::Shared(slice) => slice.append_to(piece.range(), out, &mut each)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the raw pieces of `len` bytes from the logical `offset` to `out`, to be read by
+    /// one system call while the list is neither changed nor dropped. Nothing may be written
+    /// through them: see [`Self::spans_mut`].
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    pub fn spans(&self, offset: usize, len: usize, out: &mut Vec<Span>) -> Result<(), MemError> {
+        check(offset, len, self.len)?;
+        let mut pieces = Pieces::new(offset, len);
+        for segment in self.segments() {
+            let Some(piece) = pieces.next_in(segment.len()) else {
+                continue;
+            };
+            out.push(match segment {
+                Segment::Owned(buf) => {
+                    let bytes = &buf[piece.range()];
+                    Span {
+                        ptr: bytes.as_ptr().cast_mut(),
+                        len: bytes.len(),
+                    }
+                }
+                Segment::Shared(slice) => slice.span(piece.range())?,
+            });
+        }
+        Ok(())
+    }
+
+    /// As [`Self::spans`], for a system call that writes (a receive straight into the list).
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    pub fn spans_mut(
+        &mut self,
+        offset: usize,
+        len: usize,
+        out: &mut Vec<Span>,
+    ) -> Result<(), MemError> {
+        check(offset, len, self.len)?;
+        let mut pieces = Pieces::new(offset, len);
+        for segment in self.as_mut_slice() {
+            let Some(piece) = pieces.next_in(segment.len()) else {
+                continue;
+            };
+            out.push(match segment {
+                Segment::Owned(buf) => {
+                    let bytes = &mut buf[piece.range()];
+                    Span {
+                        ptr: bytes.as_mut_ptr(),
+                        len: bytes.len(),
+                    }
+                }
+                Segment::Shared(slice) => slice.span(piece.range())?,
+            });
+        }
+        Ok(())
+    }
+
+    /// The `len` bytes from the logical `offset`, if they lie in one exclusive segment: they can
+    /// be sent or checksummed where they are. An empty range is in none.
+    #[must_use]
+    pub fn owned_slice(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        let mut pieces = Pieces::new(offset, len);
+        for segment in self.segments() {
+            let Some(piece) = pieces.next_in(segment.len()) else {
+                continue;
+            };
+            return match segment {
+                Segment::Owned(buf) if piece.len == len => Some(&buf[piece.range()]),
+                _ => None,
+            };
+        }
+        None
+    }
+
+    fn as_slice(&self) -> &[Segment] {
+        match &self.repr {
+            Repr::Empty => &[],
+            Repr::One(segment) => std::slice::from_ref(segment),
+            Repr::Many(segments) => segments,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Segment] {
+        match &mut self.repr {
+            Repr::Empty => &mut [],
+            Repr::One(segment) => std::slice::from_mut(segment),
+            Repr::Many(segments) => segments,
+        }
+    }
+}
+
+/// Cuts a logical range at the borders of the segments, which are shown to it in order.
+struct Pieces {
+    /// Bytes still to skip.
+    skip: usize,
+    /// Bytes still to hand out.
+    left: usize,
+    done: usize,
+}
+
+/// `len` bytes at `at` of one segment, after `done` earlier bytes of the whole range.
+struct Piece {
+    at: usize,
+    len: usize,
+    done: usize,
+}
+
+impl Piece {
+    fn range(&self) -> std::ops::Range<usize> {
+        self.at..self.at + self.len
+    }
+}
+
+impl Pieces {
+    fn new(offset: usize, len: usize) -> Self {
+        Self {
+            skip: offset,
+            left: len,
+            done: 0,
+        }
+    }
+
+    /// The part of the range in the next segment, of `size` bytes; `None` if it has none.
+    fn next_in(&mut self, size: usize) -> Option<Piece> {
+        let at = self.skip.min(size);
+        self.skip -= at;
+        let len = self.left.min(size - at);
+        let piece = Piece {
+            at,
+            len,
+            done: self.done,
+        };
+        self.left -= len;
+        self.done += len;
+        (len > 0).then_some(piece)
+    }
+}
+
+fn append_chunks(bytes: &[u8], out: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
+    for chunk in bytes.chunks(crate::shared::CHUNK) {
+        out.extend_from_slice(chunk);
+        each(chunk);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

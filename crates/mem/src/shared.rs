@@ -1,0 +1,302 @@
+//! Remotely accessible memory: copied in and out, never seen as a `&[u8]`.
+//!
+//! Any number of threads and our engine (for the peers) may access a region at the same time;
+//! bytes may then be a mixture of old and new, as RDMA has it (RFC 5040 §5.5 orders nothing
+//! before completion), but never undefined behaviour: all accesses go through `racy`.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::error::MemError;
+use crate::racy;
+use crate::slice::{SharedSlice, check, range_len};
+
+/// `append_to` hands on pieces of this size: small enough to be still in the first-level cache.
+pub(crate) const CHUNK: usize = 4096;
+
+/// Memory that peers may be allowed to read and write. Cloning it shares the same bytes.
+#[derive(Clone, Debug)]
+pub struct SharedRegion {
+    start: NonNull<u8>,
+    len: usize,
+    /// Keeps mapped memory alive; foreign memory (`from_raw`) is its maker's business.
+    _mapping: Option<Arc<Mapping>>,
+}
+
+// SAFETY: the bytes are accessed only through `racy`, that is by (a model of) atomic accesses,
+// which any thread may do; they stay valid while any clone lives (mapping, or `from_raw`).
+unsafe impl Send for SharedRegion {}
+// SAFETY: as for `Send`; no method needs exclusive access.
+unsafe impl Sync for SharedRegion {}
+
+/// Pages from `mmap`, unmapped with the last owner.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: only an address to unmap; nothing is accessed through it.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn anonymous(len: usize) -> Result<Self, MemError> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        match NonNull::new(start.cast()) {
+            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self { start, len }),
+            _ => {
+                let errno = std::io::Error::last_os_error()
+                    .raw_os_error()
+                    .unwrap_or(libc::ENOMEM);
+                Err(MemError::Map { len, errno })
+            }
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `start` and `len` are one whole mapping of ours, and no owner is left that
+        // could access it.
+        let result = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert_eq!(result, 0, "munmap of our own mapping");
+    }
+}
+
+impl SharedRegion {
+    /// `len` zero bytes, page-aligned; `len` may be 0.
+    ///
+    /// # Errors
+    /// [`MemError::Map`] if this machine has no such memory.
+    pub fn zeroed(len: usize) -> Result<Self, MemError> {
+        if len == 0 {
+            return Ok(Self {
+                start: NonNull::dangling(),
+                len,
+                _mapping: None,
+            });
+        }
+        if isize::try_from(len).is_err() {
+            return Err(MemError::Map {
+                len,
+                errno: libc::ENOMEM,
+            });
+        }
+        let mapping = Mapping::anonymous(len)?;
+        Ok(Self {
+            start: mapping.start,
+            len,
+            _mapping: Some(Arc::new(mapping)),
+        })
+    }
+
+    /// Adopts memory that somebody else allocated, such as the C program's of `ibv_reg_mr`.
+    ///
+    /// # Safety
+    /// Until the last clone, slice, registration and [`Span`] of it is gone: `ptr` is valid for
+    /// reads and writes of `len` bytes (at most `isize::MAX`), from any thread,
+    /// and no Rust code accesses the bytes other than through clones of this region. If `len` is
+    /// 0, `ptr` may be anything.
+    #[must_use]
+    pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
+        let (start, len) = match NonNull::new(ptr) {
+            Some(start) => (start, len),
+            None => (NonNull::dangling(), 0),
+        };
+        Self {
+            start,
+            len,
+            _mapping: None,
+        }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte (for alignment, logs and the C ABI).
+    #[must_use]
+    pub fn addr(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// Copies `into.len()` bytes from `offset` out of the region.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is copied.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), MemError> {
+        let from = self.check(offset, into.len())?;
+        // SAFETY: `check` put the range inside the region; `into` is ours alone, thus disjoint.
+        unsafe { racy::load(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` into the region at `offset`.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is copied.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
+        let to = self.check(offset, bytes.len())?;
+        // SAFETY: `check` put the range inside the region; nobody writes `bytes` while it is
+        // borrowed, thus it is not region memory.
+        unsafe { racy::store(to, bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// A copy of the bytes of `range`.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    pub fn snapshot(&self, range: Range<usize>) -> Result<Vec<u8>, MemError> {
+        let mut bytes = Vec::new();
+        self.append_to(range, &mut bytes, |_| {})?;
+        Ok(bytes)
+    }
+
+    /// Appends the bytes of `range` to `out` in pieces of at most 4 KiB and shows each private
+    /// piece to `each` while it is in the cache (for a checksum, which must not be computed over
+    /// bytes that others can change meanwhile).
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    pub fn append_to(
+        &self,
+        range: Range<usize>,
+        out: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), MemError> {
+        let len = range_len(&range, self.len)?;
+        let from = self.check(range.start, len)?;
+        out.reserve(len);
+        let mut done = 0;
+        while done < len {
+            let step = CHUNK.min(len - done);
+            let old = out.len();
+            // SAFETY: `done + step <= len`, so the source stays inside the checked range; the
+            // reserved spare capacity of `out` holds `len - done` more bytes and is ours alone;
+            // after the copy the `step` bytes behind `old` are initialised.
+            unsafe {
+                racy::load(from.add(done), out.as_mut_ptr().add(old), step);
+                out.set_len(old + step);
+            }
+            each(&out[old..]);
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// Loads the 64-bit word at `offset` (native order) without tearing; acquire ordering.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`].
+    pub fn load_u64(&self, offset: usize) -> Result<u64, MemError> {
+        let word = self.word(offset)?;
+        // SAFETY: `word` checked bounds and alignment.
+        Ok(unsafe { racy::load_u64(word) })
+    }
+
+    /// Stores the 64-bit word at `offset` (native order) without tearing; release ordering.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`].
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), MemError> {
+        let word = self.word(offset)?;
+        // SAFETY: `word` checked bounds and alignment.
+        unsafe { racy::store_u64(word, value) };
+        Ok(())
+    }
+
+    /// Replaces the 64-bit word at `offset` by `f` of it, atomically among 64-bit accesses, and
+    /// returns the original. `f` runs again when another thread was faster.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`].
+    pub fn fetch_update_u64(
+        &self,
+        offset: usize,
+        mut f: impl FnMut(u64) -> u64,
+    ) -> Result<u64, MemError> {
+        let word = self.word(offset)?;
+        // SAFETY: `word` checked bounds and alignment.
+        let mut current = unsafe { racy::load_u64(word) };
+        loop {
+            let new = f(current);
+            // SAFETY: as above.
+            let found = unsafe { racy::compare_exchange_u64(word, current, new) };
+            if found == current {
+                return Ok(found);
+            }
+            current = found;
+        }
+    }
+
+    /// The raw address of `range`, for one system call. Safe to make; using it is not.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    pub fn span(&self, range: Range<usize>) -> Result<Span, MemError> {
+        let len = range_len(&range, self.len)?;
+        Ok(Span {
+            ptr: self.check(range.start, len)?,
+            len,
+        })
+    }
+
+    /// A handle to the bytes of `range` only.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    pub fn slice(&self, range: Range<usize>) -> Result<SharedSlice, MemError> {
+        let len = range_len(&range, self.len)?;
+        SharedSlice::new(self.clone(), range.start, len)
+    }
+
+    /// The address of `offset`, if `len` bytes from there lie inside the region.
+    #[inline]
+    fn check(&self, offset: usize, len: usize) -> Result<*mut u8, MemError> {
+        check(offset, len, self.len)?;
+        // SAFETY: `offset <= self.len`, so the result is inside the region or just behind it.
+        Ok(unsafe { self.start.as_ptr().add(offset) })
+    }
+
+    #[allow(clippy::cast_ptr_alignment)] // checked here
+    fn word(&self, offset: usize) -> Result<*mut u64, MemError> {
+        let word = self.check(offset, 8)?.cast::<u64>();
+        if !word.is_aligned() {
+            return Err(MemError::Unaligned {
+                offset,
+                addr: word.addr(),
+            });
+        }
+        Ok(word)
+    }
+}
+
+/// A raw piece of memory for one system call, which must finish before its source is dropped,
+/// changed or deregistered. Not `Send`.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// First byte.
+    pub ptr: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,30 @@
+//! Two iWARP connections on a virtual network and clock, for tests and fuzzing.
+//!
+//! The code under test is the very [`outboard_iwarp::Connection`] that runs on TCP. What crosses
+//! is decoded independently with `outboard-wire` and kept as text, so that a test reads as a
+//! packet trace. This crate is for development only: it never opens a socket, starts a thread or
+//! waits, and it panics when the code under test breaks a promise to its driver.
+//!
+//! Modules in reading order:
+//! * [`side`]: one connection with its memory, receives and completions;
+//! * [`trace`]: octets of a stream to FPDUs to lines of text;
+//! * [`chunk`]: how much TCP moves at a time;
+//! * [`pair`]: two sides and the network between them;
+//! * [`lone`]: one side against octets written by hand;
+//! * [`script`]: random operations against a model of memory;
+//! * [`pcap`]: captured TCP streams, for replaying what others sent.
+
+#![forbid(unsafe_code)]
+
+pub mod chunk;
+pub mod lone;
+pub mod pair;
+pub mod pcap;
+pub mod script;
+pub mod side;
+pub mod trace;
+
+pub use chunk::Chunks;
+pub use lone::Lone;
+pub use pair::{Pair, Setup, SideSetup, Who};
+pub use side::{Mr, Side};

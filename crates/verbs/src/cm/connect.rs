@@ -1,0 +1,323 @@
+//! The active side: TCP connect, Request, Reply.
+
+use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
+use crate::context::Core;
+use crate::engine::Source;
+use crate::engine::link::Link;
+use crate::error::{ConnectError, VerbsError};
+use crate::qp::{Qp, QpShared};
+use crate::signal::lock;
+use crate::state::{QpEvent, QpState};
+use outboard_iwarp::startup::{Initiator, Negotiated, Outcome};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Octets of a Reply frame at most, and some of what may follow it.
+const READ_LEN: usize = 2048;
+
+/// What the active side knows of a new connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// The peer's program's private data.
+    pub private_data: Vec<u8>,
+    /// Reads and atomics that the peer may have under way towards us.
+    pub ird: u16,
+    /// Reads and atomics that we may have under way towards the peer.
+    pub ord: u16,
+    /// FPDUs carry CRCs.
+    pub crc: bool,
+    /// MPA revision in use.
+    pub revision: u8,
+}
+
+impl From<&Negotiated> for Connected {
+    fn from(agreed: &Negotiated) -> Self {
+        Self {
+            private_data: agreed.private_data.clone(),
+            ird: agreed.ird,
+            ord: agreed.ord,
+            crc: agreed.crc,
+            revision: agreed.revision,
+        }
+    }
+}
+
+/// A connection attempt.
+struct Attempt {
+    qp: Arc<QpShared>,
+    cm: Arc<CmShared>,
+    peer: SocketAddr,
+    limit: Duration,
+    deadline: Instant,
+    fpdu: FpduPolicy,
+    progress: Mutex<Option<Progress>>,
+}
+
+/// What an attempt has in hand; gone once it is over.
+struct Progress {
+    socket: TcpStream,
+    initiator: Initiator,
+    /// What of the Request is still to be sent.
+    request: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl Qp {
+    /// Connects and waits until the start-up is done.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]. The queue pair is idle again and can be used for another attempt.
+    pub fn connect(
+        &self,
+        peer: SocketAddr,
+        params: &ConnectParams,
+    ) -> Result<Connected, ConnectError> {
+        let channel = CmChannel::new(&self.shared)?;
+        self.start_connect(peer, params, &channel)?;
+        match channel.next(None).map(|event| event.kind) {
+            Some(CmEventKind::Connected(connected)) => Ok(connected),
+            Some(CmEventKind::Failed(error)) => Err(error),
+            _ => Err(ConnectError::Closed { peer }),
+        }
+    }
+
+    /// Begins to connect; the outcome and later events come on `channel`.
+    ///
+    /// # Errors
+    /// The caller's and this machine's; the peer's come as [`CmEventKind::Failed`].
+    pub fn start_connect(
+        &self,
+        peer: SocketAddr,
+        params: &ConnectParams,
+        channel: &CmChannel,
+    ) -> Result<(), ConnectError> {
+        let mut inner = self.inner.lock();
+        if inner.state != QpState::Idle {
+            let (found, needed) = (inner.state.name(), QpState::Idle.name());
+            return Err(VerbsError::WrongState { found, needed }.into());
+        }
+        let (initiator, request) = Initiator::new(params.local())
+            .map_err(|source| ConnectError::Startup { peer, source })?;
+        let socket = open_socket(peer)?;
+        QpShared::advance(&mut inner, QpEvent::Connect);
+        inner.cm = Some(Arc::clone(&channel.inner));
+        drop(inner);
+        let token = self.shared.core.engine.next_token();
+        let attempt = Arc::new(Attempt {
+            qp: Arc::clone(&self.inner),
+            cm: Arc::clone(&channel.inner),
+            peer,
+            limit: params.timeout,
+            deadline: Instant::now() + params.timeout,
+            fpdu: params.fpdu,
+            progress: Mutex::new(None),
+        });
+        attempt.begin(&self.shared.core, token, socket, initiator, request)
+    }
+}
+
+impl Attempt {
+    fn begin(
+        self: Arc<Self>,
+        core: &Arc<Core>,
+        token: u64,
+        socket: TcpStream,
+        initiator: Initiator,
+        request: Vec<u8>,
+    ) -> Result<(), ConnectError> {
+        // Held until the socket is watched, so that no event is looked at too early.
+        let mut progress = lock(&self.progress);
+        if let Err(error) = core
+            .engine
+            .add(token, &socket, Arc::clone(&self) as Arc<dyn Source>)
+        {
+            QpShared::advance(&mut self.qp.lock(), QpEvent::ConnectFailed);
+            return Err(error.into());
+        }
+        *progress = Some(Progress {
+            socket,
+            initiator,
+            request,
+            received: Vec::new(),
+        });
+        drop(progress);
+        core.engine.set_timer(token, self.deadline);
+        self.advance(core, token);
+        Ok(())
+    }
+
+    /// Goes as far as the socket lets it.
+    fn advance(self: &Arc<Self>, core: &Arc<Core>, token: u64) {
+        let mut guard = lock(&self.progress);
+        let Some(progress) = guard.as_mut() else {
+            return;
+        };
+        match self.step(progress) {
+            Ok(None) => {}
+            Ok(Some((outcome, used))) => {
+                if let Some(progress) = guard.take() {
+                    self.finish(core, token, progress, outcome, used);
+                }
+            }
+            Err(error) => {
+                if let Some(progress) = guard.take() {
+                    self.fail(core, token, &progress.socket, error);
+                }
+            }
+        }
+        drop(guard);
+        core.engine.notify();
+    }
+
+    fn step(&self, progress: &mut Progress) -> Result<Option<(Outcome, usize)>, ConnectError> {
+        if !progress.request.is_empty() && !self.send_request(progress)? {
+            return Ok(None);
+        }
+        let peer = self.peer;
+        loop {
+            let mut bytes = [0; READ_LEN];
+            match progress.socket.read(&mut bytes) {
+                Ok(0) => return Err(ConnectError::Closed { peer }),
+                Ok(count) => progress.received.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Err(ConnectError::Closed { peer }),
+            }
+            let outcome = progress
+                .initiator
+                .handle_bytes(&progress.received)
+                .map_err(|source| ConnectError::Startup { peer, source })?;
+            if outcome.is_some() {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// True once the Request is out.
+    fn send_request(&self, progress: &mut Progress) -> Result<bool, ConnectError> {
+        let unreachable = |source| ConnectError::Unreachable {
+            peer: self.peer,
+            source,
+        };
+        if let Some(error) = progress.socket.take_error().map_err(unreachable)? {
+            return Err(unreachable(error));
+        }
+        match progress.socket.write(&progress.request) {
+            Ok(count) => {
+                progress.request.drain(..count);
+                Ok(progress.request.is_empty())
+            }
+            Err(error) if is_pending(&error) => Ok(false),
+            Err(error) => Err(unreachable(error)),
+        }
+    }
+
+    fn finish(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        token: u64,
+        progress: Progress,
+        outcome: Outcome,
+        used: usize,
+    ) {
+        match outcome {
+            Outcome::Accepted(negotiated) => {
+                self.attach(
+                    core,
+                    token,
+                    progress.socket,
+                    negotiated,
+                    &progress.received[used..],
+                );
+            }
+            Outcome::Rejected(private_data) => {
+                let error = ConnectError::Rejected {
+                    peer: self.peer,
+                    private_data,
+                };
+                self.fail(core, token, &progress.socket, error);
+            }
+        }
+    }
+
+    fn attach(
+        &self,
+        core: &Arc<Core>,
+        token: u64,
+        socket: TcpStream,
+        negotiated: Negotiated,
+        early: &[u8],
+    ) {
+        let connected = Connected::from(&negotiated);
+        let conn = connection(&self.qp, negotiated, self.fpdu, &socket);
+        let link = Link::new(token, socket, conn, early);
+        let mut inner = self.qp.lock();
+        core.engine
+            .replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
+        self.qp.attach(&mut inner, core, link);
+        drop(inner);
+        self.tell(CmEventKind::Connected(connected));
+    }
+
+    fn fail(&self, core: &Arc<Core>, token: u64, socket: &TcpStream, error: ConnectError) {
+        core.engine.remove(token, socket);
+        QpShared::advance(&mut self.qp.lock(), QpEvent::ConnectFailed);
+        self.tell(CmEventKind::Failed(error));
+    }
+
+    fn tell(&self, kind: CmEventKind) {
+        self.cm.push(CmEvent {
+            qp: self.qp.number,
+            kind,
+        });
+    }
+}
+
+impl Source for Attempt {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) {
+        self.advance(core, token);
+    }
+
+    fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant) {
+        if now < self.deadline {
+            return;
+        }
+        if let Some(mut progress) = lock(&self.progress).take() {
+            progress.initiator.handle_timeout();
+            let error = ConnectError::TimedOut {
+                peer: self.peer,
+                limit: self.limit,
+            };
+            self.fail(core, token, &progress.socket, error);
+            core.engine.notify();
+        }
+    }
+}
+
+/// A non-blocking socket on its way to the peer.
+fn open_socket(peer: SocketAddr) -> Result<TcpStream, ConnectError> {
+    let system = |what| move |error| VerbsError::system(what, error);
+    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
+        .map_err(system("cannot make a socket"))?;
+    socket
+        .set_nonblocking(true)
+        .map_err(system("cannot make a socket non-blocking"))?;
+    socket
+        .set_tcp_nodelay(true)
+        .map_err(system("cannot turn Nagle's algorithm off"))?;
+    match socket.connect(&peer.into()) {
+        Ok(()) => {}
+        Err(error) if is_pending(&error) => {}
+        Err(source) => return Err(ConnectError::Unreachable { peer, source }),
+    }
+    Ok(socket.into())
+}
+
+fn is_pending(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+        || error.kind() == io::ErrorKind::NotConnected
+        || error.raw_os_error() == Some(libc::EINPROGRESS)
+}

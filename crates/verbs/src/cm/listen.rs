@@ -1,0 +1,418 @@
+//! The passive side: TCP accept, Request, the program's decision, Reply.
+//!
+//! Everything a stranger can make us hold is bounded: start-ups and requests that wait for the
+//! program together by the backlog (the kernel's queue holds what comes beyond), each start-up by
+//! the size of a Request frame and by [`REQUEST_LIMIT`].
+
+use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, Connected, connection};
+use crate::context::{Core, Shared};
+use crate::engine::Source;
+use crate::engine::link::Link;
+use crate::error::{ConnectError, VerbsError};
+use crate::qp::Qp;
+use crate::signal::lock;
+use crate::state::QpState;
+use outboard_iwarp::startup::{Request, Responder};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a peer may take to send its Request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// Octets of a Request frame at most, and one more to see that there is more.
+const READ_LEN: usize = 533;
+
+/// A listening address. Dropping it closes it; requests that were handed out stay good.
+#[derive(Debug)]
+pub struct Listener {
+    inner: Arc<ListenerShared>,
+    channel: CmChannel,
+    shared: Arc<Shared>,
+    token: u64,
+}
+
+#[derive(Debug)]
+struct ListenerShared {
+    socket: TcpListener,
+    address: SocketAddr,
+    cm: Arc<CmShared>,
+    backlog: usize,
+    /// Start-ups and requests that have no answer yet.
+    open: AtomicUsize,
+    /// Somebody may wait in the kernel's queue for whom there was no place.
+    starved: AtomicBool,
+    token: u64,
+}
+
+/// One place in a listener's backlog, held until the peer has its answer.
+#[derive(Debug)]
+struct Place {
+    listener: Arc<ListenerShared>,
+    core: Arc<Core>,
+    /// The source to forget with the place: nobody answered.
+    token: Option<u64>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(token) = self.token {
+            self.core.engine.forget(token);
+        }
+        self.listener.open.fetch_sub(1, Ordering::SeqCst);
+        if self.listener.starved.swap(false, Ordering::SeqCst) {
+            self.core.engine.run_again(self.listener.token);
+        }
+    }
+}
+
+/// A start-up that waits for its Request.
+#[derive(Debug)]
+struct Pending {
+    deadline: Instant,
+    progress: Mutex<Option<Progress>>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    socket: TcpStream,
+    peer: SocketAddr,
+    responder: Responder,
+    received: Vec<u8>,
+    place: Place,
+}
+
+/// A peer that wants to connect. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct ConnectRequest {
+    progress: Progress,
+    request: Request,
+    token: u64,
+}
+
+impl Listener {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        address: SocketAddr,
+        backlog: usize,
+        channel: &CmChannel,
+    ) -> Result<Self, VerbsError> {
+        if backlog == 0 {
+            let (what, needed) = ("the listener's backlog", "at least 1");
+            return Err(VerbsError::BadParameter {
+                what,
+                found: 0,
+                needed,
+            });
+        }
+        let core = &shared.core;
+        core.start_background()?;
+        let token = core.engine.next_token();
+        let socket = open_listener(address, backlog)?;
+        let address = socket
+            .local_addr()
+            .map_err(|e| VerbsError::system("cannot learn the listener's address", e))?;
+        let inner = Arc::new(ListenerShared {
+            socket,
+            address,
+            cm: Arc::clone(&channel.inner),
+            backlog,
+            open: AtomicUsize::new(0),
+            starved: AtomicBool::new(false),
+            token,
+        });
+        core.engine
+            .add(token, &inner.socket, Arc::clone(&inner) as Arc<dyn Source>)?;
+        Ok(Self {
+            inner,
+            channel: channel.clone(),
+            shared: Arc::clone(shared),
+            token,
+        })
+    }
+
+    /// The address that peers connect to; with port 0 asked for, this has the port given.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.address
+    }
+
+    /// Waits for a peer; `None` when the time is over. For listeners with a channel of their own.
+    pub fn next_request(&self, timeout: Option<Duration>) -> Option<ConnectRequest> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let wanted = |event: &CmEvent| matches!(event.kind, CmEventKind::ConnectRequest(_));
+        let event = self
+            .shared
+            .core
+            .wait_until(deadline, || self.channel.inner.pop_if(wanted))?;
+        match event.kind {
+            CmEventKind::ConnectRequest(request) => Some(request),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.shared
+            .core
+            .engine
+            .remove(self.token, &self.inner.socket);
+    }
+}
+
+impl ListenerShared {
+    /// Takes peers from the kernel while there are places for them.
+    fn accept_all(self: &Arc<Self>, core: &Arc<Core>) {
+        while let Some(place) = self.take_place(core) {
+            match self.socket.accept() {
+                Ok((socket, peer)) => Pending::begin(core, socket, peer, place),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn take_place(self: &Arc<Self>, core: &Arc<Core>) -> Option<Place> {
+        let more = |open| (open < self.backlog).then_some(open + 1);
+        if self
+            .open
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+        {
+            let (listener, core) = (Arc::clone(self), Arc::clone(core));
+            return Some(Place {
+                listener,
+                core,
+                token: None,
+            });
+        }
+        self.starved.store(true, Ordering::SeqCst);
+        None
+    }
+}
+
+impl Source for ListenerShared {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, _hangup: bool) {
+        self.accept_all(core);
+    }
+
+    fn on_timer(self: Arc<Self>, _core: &Arc<Core>, _token: u64, _now: Instant) {}
+}
+
+impl Pending {
+    fn begin(core: &Arc<Core>, socket: TcpStream, peer: SocketAddr, mut place: Place) {
+        // A socket that cannot be set up is closed, and its peer sees that.
+        if socket.set_nonblocking(true).is_err() || socket.set_nodelay(true).is_err() {
+            return;
+        }
+        let token = core.engine.next_token();
+        let deadline = Instant::now() + REQUEST_LIMIT;
+        let pending = Arc::new(Self {
+            deadline,
+            progress: Mutex::new(None),
+        });
+        let mut progress = lock(&pending.progress);
+        let source = Arc::clone(&pending) as Arc<dyn Source>;
+        if core.engine.add(token, &socket, source).is_err() {
+            return;
+        }
+        place.token = Some(token);
+        let responder = Responder::default();
+        *progress = Some(Progress {
+            socket,
+            peer,
+            responder,
+            received: Vec::new(),
+            place,
+        });
+        drop(progress);
+        core.engine.set_timer(token, deadline);
+        pending.advance(core, token);
+    }
+
+    fn advance(&self, core: &Arc<Core>, token: u64) {
+        let mut guard = lock(&self.progress);
+        let Some(progress) = guard.as_mut() else {
+            return;
+        };
+        let Some(outcome) = progress.read() else {
+            return;
+        };
+        let Some(progress) = guard.take() else { return };
+        drop(guard);
+        // RFC 5044 §7.1.2: an improper Request closes the connection.
+        if let Ok(request) = outcome {
+            let cm = Arc::clone(&progress.place.listener.cm);
+            let request = ConnectRequest {
+                progress,
+                request,
+                token,
+            };
+            cm.push(CmEvent {
+                qp: 0,
+                kind: CmEventKind::ConnectRequest(request),
+            });
+            core.engine.notify();
+        }
+    }
+}
+
+impl Source for Pending {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) {
+        self.advance(core, token);
+    }
+
+    fn on_timer(self: Arc<Self>, _core: &Arc<Core>, _token: u64, now: Instant) {
+        if now >= self.deadline {
+            drop(lock(&self.progress).take());
+        }
+    }
+}
+
+impl Progress {
+    /// Reads what is there: the Request, `Err` when there will be none, `None` to wait on.
+    fn read(&mut self) -> Option<Result<Request, ()>> {
+        loop {
+            let mut bytes = [0; READ_LEN];
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Some(Err(())),
+                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Some(Err(())),
+            }
+            match self.responder.handle_bytes(&self.received) {
+                Ok(Some(request)) => return Some(Ok(request)),
+                Ok(None) => {}
+                Err(_) => return Some(Err(())),
+            }
+        }
+    }
+}
+
+impl ConnectRequest {
+    /// Who wants to connect.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.progress.peer
+    }
+
+    /// What the peer's program says.
+    pub fn private_data(&self) -> &[u8] {
+        &self.request.private_data
+    }
+
+    /// Reads and atomics that the peer allows towards itself, where it says.
+    pub fn peer_ird(&self) -> Option<u16> {
+        self.request.ird
+    }
+
+    /// Reads and atomics that the peer wants towards us, where it says.
+    pub fn peer_ord(&self) -> Option<u16> {
+        self.request.ord
+    }
+
+    /// Accepts: the queue pair has the connection when this returns. It may receive at once, and
+    /// send when the peer's first message is here; sends posted before that wait.
+    ///
+    /// # Errors
+    /// The caller's and this machine's, and [`ConnectError::Closed`] when the peer has gone.
+    pub fn accept(self, qp: &Qp, params: &ConnectParams) -> Result<Connected, ConnectError> {
+        self.accept_with(qp, params, None)
+    }
+
+    /// As [`ConnectRequest::accept`], with the connection's later events on `channel`.
+    ///
+    /// # Errors
+    /// As [`ConnectRequest::accept`].
+    pub fn accept_on(
+        self,
+        qp: &Qp,
+        params: &ConnectParams,
+        channel: &CmChannel,
+    ) -> Result<Connected, ConnectError> {
+        self.accept_with(qp, params, Some(Arc::clone(&channel.inner)))
+    }
+
+    fn accept_with(
+        mut self,
+        qp: &Qp,
+        params: &ConnectParams,
+        cm: Option<Arc<CmShared>>,
+    ) -> Result<Connected, ConnectError> {
+        let peer = self.progress.peer;
+        let mut inner = qp.inner.lock();
+        if inner.state != QpState::Idle {
+            let (found, needed) = (inner.state.name(), QpState::Idle.name());
+            return Err(VerbsError::WrongState { found, needed }.into());
+        }
+        let (reply, negotiated) = self
+            .progress
+            .responder
+            .accept(&params.local())
+            .map_err(|source| ConnectError::Startup { peer, source })?
+            .ok_or(ConnectError::Closed { peer })?;
+        let connected = Connected::from(&negotiated);
+        let core = Arc::clone(&self.progress.place.core);
+        self.send(&reply)?;
+        let Progress {
+            socket, mut place, ..
+        } = self.progress;
+        place.token = None;
+        let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
+        let link = Link::new(self.token, socket, conn, &[]);
+        core.engine
+            .replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
+        inner.cm = cm;
+        qp.inner.attach(&mut inner, &core, link);
+        Ok(connected)
+    }
+
+    /// Refuses; the peer gets the private data.
+    ///
+    /// # Errors
+    /// [`ConnectError::Startup`] when the private data is too long, [`ConnectError::Closed`] when
+    /// the peer has gone.
+    pub fn reject(mut self, private_data: &[u8]) -> Result<(), ConnectError> {
+        let peer = self.progress.peer;
+        let reply = self
+            .progress
+            .responder
+            .reject(private_data)
+            .map_err(|source| ConnectError::Startup { peer, source })?
+            .ok_or(ConnectError::Closed { peer })?;
+        self.send(&reply)
+    }
+
+    /// A Reply always fits the empty buffer of a new connection.
+    fn send(&mut self, reply: &[u8]) -> Result<(), ConnectError> {
+        let peer = self.progress.peer;
+        match self.progress.socket.write(reply) {
+            Ok(count) if count == reply.len() => Ok(()),
+            _ => Err(ConnectError::Closed { peer }),
+        }
+    }
+}
+
+fn open_listener(address: SocketAddr, backlog: usize) -> Result<TcpListener, VerbsError> {
+    let system = |what| move |error| VerbsError::system(what, error);
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )
+    .map_err(system("cannot make a socket"))?;
+    socket
+        .set_nonblocking(true)
+        .map_err(system("cannot make a socket non-blocking"))?;
+    socket
+        .set_reuse_address(true)
+        .map_err(system("cannot reuse an address"))?;
+    socket
+        .bind(&address.into())
+        .map_err(system("cannot bind the listener's address"))?;
+    let queue = i32::try_from(backlog).unwrap_or(i32::MAX);
+    socket.listen(queue).map_err(system("cannot listen"))?;
+    Ok(socket.into())
+}

@@ -1,0 +1,194 @@
+//! The connection manager: TCP connect and accept, the MPA start-up, and the events of
+//! connections. RDMA's own part begins when a queue pair gets its link.
+//!
+//! Modules: [`listen`] (the passive side), [`connect`] (the active side).
+
+mod connect;
+mod listen;
+
+pub use connect::Connected;
+pub use listen::{ConnectRequest, Listener};
+
+use crate::context::Shared;
+use crate::error::{ConnectError, VerbsError};
+use crate::qp::QpShared;
+use crate::signal::Signal;
+use outboard_iwarp::startup::{LocalParams, Negotiated};
+use outboard_iwarp::{Connection, Params};
+use outboard_wire::fpdu::{MAX_ULPDU, max_ulpdu};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Events kept for a reader; a listener's backlog is bounded apart.
+const EVENTS_MAX: usize = 65_536;
+/// ULPDU on loopback with CRCs: both ends overlap on large messages.
+const LOOPBACK_ULPDU_CRC: usize = 16 * 1024;
+/// Segment size assumed where the kernel does not tell one.
+const DEFAULT_MSS: usize = 536;
+
+/// How large FPDUs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FpduPolicy {
+    /// One TCP segment towards other machines, which may have hardware; large on loopback.
+    Auto,
+    /// ULPDUs of at most this many octets, 128 to 64,768.
+    Max(usize),
+}
+
+/// What one side brings to a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectParams {
+    /// For the peer's program: at most 508 octets (512 with revision 1).
+    pub private_data: Vec<u8>,
+    /// Reads and atomics that the peer may have under way towards us.
+    pub ird: u16,
+    /// Reads and atomics that we want under way towards the peer.
+    pub ord: u16,
+    /// CRCs on every FPDU; off only when both sides say so.
+    pub crc: bool,
+    /// Ask the peer for markers in what it sends.
+    pub markers: bool,
+    /// MPA revision that an initiator speaks: 2 or 1.
+    pub revision: u8,
+    /// Initiator of revision 2: open with a zero-length message, so that the peer may speak first.
+    pub peer_to_peer: bool,
+    /// How large our FPDUs are.
+    pub fpdu: FpduPolicy,
+    /// How long the start-up may take.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectParams {
+    fn default() -> Self {
+        let params = LocalParams::default();
+        Self {
+            private_data: params.private_data,
+            ird: params.ird,
+            ord: params.ord,
+            crc: params.crc,
+            markers: params.markers,
+            revision: params.revision,
+            peer_to_peer: params.peer_to_peer,
+            fpdu: FpduPolicy::Auto,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl ConnectParams {
+    fn local(&self) -> LocalParams {
+        LocalParams {
+            revision: self.revision,
+            markers: self.markers,
+            crc: self.crc,
+            ird: self.ird,
+            ord: self.ord,
+            peer_to_peer: self.peer_to_peer,
+            private_data: self.private_data.clone(),
+        }
+    }
+}
+
+/// Something that happened to a connection.
+#[derive(Debug)]
+pub struct CmEvent {
+    /// Number of the queue pair; 0 for a connection request.
+    pub qp: u32,
+    /// What happened.
+    pub kind: CmEventKind,
+}
+
+/// What happened to a connection.
+#[derive(Debug)]
+pub enum CmEventKind {
+    /// A peer wants to connect to a listener.
+    ConnectRequest(ConnectRequest),
+    /// The active side's start-up is done.
+    Connected(Connected),
+    /// The passive side may send: the peer's first message is here.
+    Established,
+    /// The active side's attempt failed.
+    Failed(ConnectError),
+    /// The connection is over; what was posted has been flushed.
+    Disconnected,
+}
+
+/// A queue of connection events with a descriptor.
+#[derive(Clone, Debug)]
+pub struct CmChannel {
+    inner: Arc<CmShared>,
+    shared: Arc<Shared>,
+}
+
+/// What sources hold on to.
+pub(crate) type CmShared = Signal<CmEvent>;
+
+impl CmChannel {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
+        Ok(Self {
+            inner: Arc::new(Signal::new(EVENTS_MAX)?),
+            shared: Arc::clone(shared),
+        })
+    }
+
+    /// The oldest event, if there is one now.
+    pub fn try_next(&self) -> Option<CmEvent> {
+        self.inner.pop()
+    }
+
+    /// Waits for an event; `None` when the time is over.
+    pub fn next(&self, timeout: Option<Duration>) -> Option<CmEvent> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.shared.core.wait_until(deadline, || self.inner.pop())
+    }
+}
+
+impl AsFd for CmChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd()
+    }
+}
+
+/// The connection that a finished start-up makes for a queue pair.
+fn connection(
+    qp: &QpShared,
+    negotiated: Negotiated,
+    policy: FpduPolicy,
+    socket: &TcpStream,
+) -> Connection {
+    let ulpdu = ulpdu_len(policy, &negotiated, socket);
+    let params = Params {
+        qp: qp.number,
+        pd: qp.pd,
+        negotiated,
+        max_ulpdu: ulpdu,
+        send_depth: qp.send_depth,
+        missing_receive: qp.missing_receive,
+    };
+    Connection::new(params, Instant::now())
+}
+
+/// RFC 5044 §5: a sender that cannot see segments aims at one FPDU a segment. On loopback nobody
+/// counts segments, and larger FPDUs cost less.
+fn ulpdu_len(policy: FpduPolicy, negotiated: &Negotiated, socket: &TcpStream) -> usize {
+    match policy {
+        FpduPolicy::Max(len) => len,
+        FpduPolicy::Auto if is_local(socket) && negotiated.crc => LOOPBACK_ULPDU_CRC,
+        FpduPolicy::Auto if is_local(socket) => MAX_ULPDU,
+        FpduPolicy::Auto => {
+            let mss = socket2::SockRef::from(socket).tcp_mss();
+            let mss = mss.map_or(DEFAULT_MSS, |mss| mss as usize);
+            max_ulpdu(mss, negotiated.tx_markers)
+        }
+    }
+}
+
+/// Both ends have the same address, or the loopback's.
+fn is_local(socket: &TcpStream) -> bool {
+    match (socket.local_addr(), socket.peer_addr()) {
+        (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
+        _ => false,
+    }
+}

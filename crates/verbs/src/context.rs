@@ -1,0 +1,158 @@
+//! The context: one software RDMA NIC inside this process, with its STag table and its engine.
+
+use crate::channel::CompChannel;
+use crate::cm::{CmChannel, Listener};
+use crate::cq::Cq;
+use crate::engine::Engine;
+use crate::error::VerbsError;
+use crate::event::AsyncEvent;
+use crate::pd::Pd;
+use crate::signal::Signal;
+use outboard_mem::{PdId, StagTable};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Memory regions that a context can hold.
+const STAGS_MAX: u32 = 1 << 20;
+/// Asynchronous events kept for a reader.
+const ASYNC_EVENTS_MAX: usize = 1024;
+
+/// A software RDMA NIC. Clones are the same one; it ends when the last object made from it goes.
+#[derive(Clone, Debug)]
+pub struct Context {
+    shared: Arc<Shared>,
+}
+
+/// What every public object holds: dropping the last one stops the engine.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) core: Arc<Core>,
+}
+
+/// What the engine's thread and sources work on.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) stags: StagTable,
+    pub(crate) engine: Engine,
+    pub(crate) async_events: Signal<AsyncEvent>,
+    numbers: AtomicU32,
+}
+
+impl Core {
+    /// A number for a new object, never given twice.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.core.shut_down();
+    }
+}
+
+impl Context {
+    /// Opens a NIC of this process's own. Its background thread starts with the first queue pair
+    /// or listener.
+    ///
+    /// # Errors
+    /// [`VerbsError::System`] when the kernel gives no descriptors.
+    pub fn open() -> Result<Self, VerbsError> {
+        let core = Core {
+            stags: StagTable::new(STAGS_MAX),
+            engine: Engine::new()?,
+            async_events: Signal::new(ASYNC_EVENTS_MAX)?,
+            numbers: AtomicU32::new(1),
+        };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                core: Arc::new(core),
+            }),
+        })
+    }
+
+    /// A new protection domain.
+    pub fn alloc_pd(&self) -> Pd {
+        Pd {
+            shared: Arc::clone(&self.shared),
+            id: PdId(self.shared.core.next_number()),
+        }
+    }
+
+    /// A completion queue with room for this many completions.
+    pub fn create_cq(&self, capacity: usize) -> Cq {
+        Cq::new(&self.shared, capacity, None)
+    }
+
+    /// A completion queue whose events go to a channel.
+    pub fn create_cq_on(&self, capacity: usize, channel: &CompChannel) -> Cq {
+        Cq::new(&self.shared, capacity, Some(channel))
+    }
+
+    /// A completion channel.
+    ///
+    /// # Errors
+    /// [`VerbsError::System`] when the kernel gives no descriptor.
+    pub fn create_comp_channel(&self) -> Result<CompChannel, VerbsError> {
+        CompChannel::new(&self.shared)
+    }
+
+    /// A channel for events of connections.
+    ///
+    /// # Errors
+    /// [`VerbsError::System`] when the kernel gives no descriptor.
+    pub fn create_cm_channel(&self) -> Result<CmChannel, VerbsError> {
+        CmChannel::new(&self.shared)
+    }
+
+    /// Listens; at most `backlog` connections wait for an answer at a time.
+    ///
+    /// # Errors
+    /// [`VerbsError::System`] when the address cannot be had.
+    pub fn listen(&self, address: SocketAddr, backlog: usize) -> Result<Listener, VerbsError> {
+        Listener::new(&self.shared, address, backlog, &self.create_cm_channel()?)
+    }
+
+    /// As [`Context::listen`], with connection requests on a channel of the caller's.
+    ///
+    /// # Errors
+    /// [`VerbsError::System`] when the address cannot be had.
+    pub fn listen_on(
+        &self,
+        address: SocketAddr,
+        backlog: usize,
+        channel: &CmChannel,
+    ) -> Result<Listener, VerbsError> {
+        Listener::new(&self.shared, address, backlog, channel)
+    }
+
+    /// Does whatever the engine has to do now, without sleeping.
+    pub fn turn(&self) {
+        self.shared.core.engine.note_application();
+        self.shared.core.engine.claim_by_polling();
+        self.shared.core.try_turn();
+    }
+
+    /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over.
+    /// This is how a thread waits for a change of registered memory that no completion tells of.
+    pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.shared
+            .core
+            .wait_until(deadline, || done().then_some(()))
+            .is_some()
+    }
+
+    /// The oldest asynchronous event that nobody has taken.
+    pub fn poll_async_event(&self) -> Option<AsyncEvent> {
+        self.shared.core.async_events.pop()
+    }
+
+    /// Readable while an asynchronous event waits.
+    pub fn async_fd(&self) -> BorrowedFd<'_> {
+        self.shared.core.async_events.fd()
+    }
+}

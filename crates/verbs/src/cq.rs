@@ -1,0 +1,223 @@
+//! Completion queues. Polling an empty queue drains the sockets of its queue pairs in the
+//! caller's own context; waiting sleeps on them.
+
+use crate::channel::CompChannel;
+use crate::context::Shared;
+use crate::error::{CqOverflow, VerbsError};
+use crate::qp::QpShared;
+use crate::signal::{Signal, lock};
+use outboard_iwarp::work::{Completion, Status};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// Above this many queue pairs, an empty poll asks the kernel which socket has something rather
+/// than asking each.
+const DIRECT_QPS_MAX: usize = 4;
+/// Every so many empty polls the rest of the engine gets a turn.
+const POLLS_PER_TURN: u32 = 32;
+
+/// Which completions make an event on the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// Any.
+    Any,
+    /// Receives whose sender asked for it, and errors.
+    SolicitedOnly,
+}
+
+/// A completion queue. Clones are the same queue.
+#[derive(Clone, Debug)]
+pub struct Cq {
+    pub(crate) inner: Arc<CqShared>,
+    shared: Arc<Shared>,
+}
+
+/// What queue pairs hold on to.
+#[derive(Debug)]
+pub(crate) struct CqShared {
+    pub(crate) number: u32,
+    state: Mutex<State>,
+    qps: Mutex<Vec<Weak<QpShared>>>,
+    channel: Option<Arc<Signal<u32>>>,
+    empty_polls: AtomicU32,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: VecDeque<Completion>,
+    capacity: usize,
+    overflowed: bool,
+    armed: Option<Arm>,
+}
+
+impl Cq {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        capacity: usize,
+        channel: Option<&CompChannel>,
+    ) -> Self {
+        let state = State {
+            entries: VecDeque::new(),
+            capacity,
+            overflowed: false,
+            armed: None,
+        };
+        let inner = CqShared {
+            number: shared.core.next_number(),
+            state: Mutex::new(state),
+            qps: Mutex::new(Vec::new()),
+            channel: channel.map(|channel| Arc::clone(&channel.events)),
+            empty_polls: AtomicU32::new(0),
+        };
+        Self {
+            inner: Arc::new(inner),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// Number of the queue, as channels name it.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Moves up to `max` completions to `out` and says how many.
+    ///
+    /// # Errors
+    /// [`CqOverflow`] when completions were lost, after the others have been taken.
+    pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
+        match self.inner.take(out, max)? {
+            0 => {
+                self.drive();
+                self.inner.take(out, max)
+            }
+            count => Ok(count),
+        }
+    }
+
+    /// Sleeps until at least one completion is there, and moves up to `max`. Returns 0 only when
+    /// the time is over.
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    pub fn wait(
+        &self,
+        out: &mut Vec<Completion>,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> Result<usize, CqOverflow> {
+        let count = self.inner.take(out, max)?;
+        if count > 0 {
+            return Ok(count);
+        }
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let got = self
+            .shared
+            .core
+            .wait_until(deadline, || match self.inner.take(out, max) {
+                Ok(0) => None,
+                result => Some(result),
+            });
+        got.unwrap_or(Ok(0))
+    }
+
+    /// Asks for one event on the queue's channel, at the next completion of this kind. Poll once
+    /// more after arming: what came before makes no event.
+    pub fn arm(&self, arm: Arm) {
+        lock(&self.inner.state).armed = Some(arm);
+    }
+
+    /// Changes the capacity.
+    ///
+    /// # Errors
+    /// [`VerbsError::BadParameter`] when more completions are waiting than would fit.
+    pub fn resize(&self, capacity: usize) -> Result<(), VerbsError> {
+        let mut state = lock(&self.inner.state);
+        if capacity == 0 || state.entries.len() > capacity {
+            return Err(VerbsError::BadParameter {
+                what: "the completion queue's capacity",
+                found: capacity,
+                needed: "at least 1 and at least the completions that wait in it",
+            });
+        }
+        state.capacity = capacity;
+        Ok(())
+    }
+
+    /// Lets this thread do what the engine would do: an application that polls is its own engine.
+    fn drive(&self) {
+        let core = &self.shared.core;
+        core.engine.note_application();
+        let polls = self.inner.empty_polls.fetch_add(1, Ordering::Relaxed);
+        let qps = lock(&self.inner.qps);
+        if qps.len() <= DIRECT_QPS_MAX {
+            for qp in qps.iter().filter_map(Weak::upgrade) {
+                qp.try_progress(core);
+            }
+            if polls % POLLS_PER_TURN != POLLS_PER_TURN - 1 {
+                return;
+            }
+        }
+        drop(qps);
+        core.engine.claim_by_polling();
+        core.try_turn();
+    }
+}
+
+impl CqShared {
+    pub(crate) fn attach(&self, qp: &Arc<QpShared>) {
+        let mut qps = lock(&self.qps);
+        qps.retain(|known| known.strong_count() > 0);
+        qps.push(Arc::downgrade(qp));
+    }
+
+    pub(crate) fn detach(&self, qp: &QpShared) {
+        lock(&self.qps).retain(|known| !std::ptr::eq(known.as_ptr(), qp));
+    }
+
+    /// Adds completions in order; true when one found no room.
+    pub(crate) fn push_all(&self, completions: impl Iterator<Item = Completion>) -> bool {
+        let mut state = lock(&self.state);
+        let mut event = false;
+        for completion in completions {
+            if state.entries.len() >= state.capacity {
+                state.overflowed = true;
+                break;
+            }
+            event |= state.armed.is_some_and(|arm| arm.wants(&completion));
+            state.entries.push_back(completion);
+        }
+        if event {
+            state.armed = None;
+        }
+        let overflowed = state.overflowed;
+        drop(state);
+        if event && let Some(channel) = &self.channel {
+            channel.push(self.number);
+        }
+        overflowed
+    }
+
+    fn take(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
+        let mut state = lock(&self.state);
+        let count = state.entries.len().min(max);
+        if count == 0 {
+            return if state.overflowed && max > 0 {
+                Err(CqOverflow {
+                    capacity: state.capacity,
+                })
+            } else {
+                Ok(0)
+            };
+        }
+        out.extend(state.entries.drain(..count));
+        Ok(count)
+    }
+}
+
+impl Arm {
+    fn wants(self, completion: &Completion) -> bool {
+        self == Self::Any || completion.solicited || completion.status != Status::Success
+    }
+}

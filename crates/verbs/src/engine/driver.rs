@@ -1,0 +1,359 @@
+//! The turn, and who takes it.
+//!
+//! One thread at a time holds the role of driver: it sleeps in epoll and serves every source.
+//! * The background thread holds it while no application thread drives, so that one-sided
+//!   operations are served whatever the application does.
+//! * A thread in [`Core::wait_until`] takes it: the message that ends its wait costs one wake-up.
+//! * A thread that polls moves its own queue pairs' sockets directly; it asks the background
+//!   thread to stand down, because that would be woken for every message too.
+//!
+//! While applications drive, the background thread looks in every [`WATCH`]; it takes the role
+//! again as soon as one look-in finds that nobody has driven since the last.
+
+use super::{Engine, WAKE};
+use crate::context::Core;
+use crate::error::VerbsError;
+use crate::signal::lock;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventFlags};
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the background thread looks whether applications still drive.
+const WATCH: Duration = Duration::from_millis(1);
+/// The same, while an application thread sleeps in the role and would wake it on leaving.
+const DEEP_WATCH: Duration = Duration::from_millis(100);
+/// Events taken from the kernel at a time.
+const EVENTS_MAX: usize = 64;
+
+/// What drivers tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// Counts polls and waits of applications.
+    application: AtomicU64,
+    /// An application wants the background thread to stand down.
+    claimed: AtomicBool,
+    /// The background thread holds the role.
+    background: AtomicBool,
+    /// The driver sleeps in epoll, or is about to.
+    sleeping: AtomicBool,
+    /// Application threads inside [`Core::wait_until`].
+    waiters: AtomicUsize,
+    /// The background thread is parked for long.
+    deep: AtomicBool,
+    stop: AtomicBool,
+    /// Counts turns and deliveries, for threads that wait without the role.
+    news: Mutex<u64>,
+    news_cond: Condvar,
+    park: Mutex<()>,
+    park_cond: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// An application thread polls or waits.
+    #[inline]
+    pub(crate) fn note_application(&self) {
+        // A lost count does no harm: the next poll counts again.
+        let count = self.signals.application.load(Ordering::Relaxed);
+        self.signals
+            .application
+            .store(count.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Asks the background thread to stand down for a polling application.
+    pub(crate) fn claim_by_polling(&self) {
+        if self.signals.background.load(Ordering::Relaxed) {
+            self.signals.claimed.store(true, Ordering::SeqCst);
+            self.kick();
+        }
+    }
+
+    /// Wakes the driver if it sleeps.
+    pub(crate) fn kick(&self) {
+        if self.signals.sleeping.load(Ordering::SeqCst) {
+            // The counter cannot overflow in any life time; a full one is readable all the same.
+            let _wrote = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Tells waiting threads that something changed.
+    pub(crate) fn notify(&self) {
+        if self.signals.waiters.load(Ordering::SeqCst) > 0 {
+            *lock(&self.signals.news) += 1;
+            self.signals.news_cond.notify_all();
+            self.kick();
+        }
+    }
+
+    fn try_role(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.role.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The role for a waiting application: taken from the background thread if need be.
+    fn role_for_application(&self) -> Option<MutexGuard<'_, ()>> {
+        if let Some(guard) = self.try_role() {
+            return Some(guard);
+        }
+        if !self.signals.background.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.claim_by_polling();
+        Some(lock(&self.role))
+    }
+
+    /// How long the driver may sleep: until the next deadline, `limit`, or not at all.
+    fn sleep_limit(&self, limit: Option<Duration>) -> Option<Duration> {
+        if !lock(&self.ready).is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let timer = self
+            .timers
+            .next()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        match (timer, limit) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Asks the kernel what is ready.
+    fn poll_events(&self, limit: Option<Duration>) -> Vec<(u64, bool)> {
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        // An interrupted sleep is a short one.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, limit.as_ref()) else {
+            return Vec::new();
+        };
+        let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        let read = |event: &Event| {
+            let (flags, data) = (event.flags, event.data);
+            (data.u64(), flags.intersects(gone))
+        };
+        events.iter().map(read).collect()
+    }
+
+    fn drain_wake(&self) {
+        let mut count = [0; 8];
+        let _read = rustix::io::read(&self.wake, &mut count);
+    }
+}
+
+impl Core {
+    /// Starts the background thread if it does not run yet.
+    pub(crate) fn start_background(self: &Arc<Self>) -> Result<(), VerbsError> {
+        let mut thread = lock(&self.engine.signals.thread);
+        if thread.is_none() {
+            let core = Arc::clone(self);
+            let run = move || core.run_background();
+            let handle = std::thread::Builder::new()
+                .name("outboard-engine".into())
+                .spawn(run)
+                .map_err(|e| VerbsError::system("cannot start the engine's thread", e))?;
+            *thread = Some(handle);
+        }
+        Ok(())
+    }
+
+    /// Stops the background thread and forgets every source.
+    pub(crate) fn shut_down(&self) {
+        let signals = &self.engine.signals;
+        signals.stop.store(true, Ordering::SeqCst);
+        // Whatever it is doing, one of these two ends its sleep.
+        let _wrote = rustix::io::write(&self.engine.wake, &1u64.to_ne_bytes());
+        self.unpark();
+        let thread = lock(&signals.thread).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic there has been printed; there is nobody left to tell.
+            let _ended = thread.join();
+        }
+        drop(self.engine.drain_sources());
+    }
+
+    /// One turn without sleeping, unless another thread is at it.
+    pub(crate) fn try_turn(self: &Arc<Self>) -> bool {
+        match self.engine.try_role() {
+            Some(_role) => self.turn(Some(Duration::ZERO), || false),
+            None => false,
+        }
+    }
+
+    /// Serves what is ready; sleeps up to `limit` for it, unless `done` says that there is no
+    /// reason to. The caller holds the role. True when anything happened.
+    fn turn(self: &Arc<Self>, limit: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
+        let engine = &self.engine;
+        let sleeps = limit != Some(Duration::ZERO);
+        if sleeps {
+            engine.signals.sleeping.store(true, Ordering::SeqCst);
+        }
+        // Whoever changes something from here on sees `sleeping` and kicks.
+        let limit = if sleeps && done() {
+            Some(Duration::ZERO)
+        } else {
+            limit
+        };
+        let events = engine.poll_events(engine.sleep_limit(limit));
+        engine.signals.sleeping.store(false, Ordering::SeqCst);
+        let mut busy = self.fire_timers();
+        let leftovers = std::mem::take(&mut *lock(&engine.ready));
+        for (token, hangup) in events {
+            busy = true;
+            self.serve(token, hangup);
+        }
+        busy |= self.serve_leftovers(leftovers);
+        busy
+    }
+
+    fn serve(self: &Arc<Self>, token: u64, hangup: bool) {
+        if token == WAKE {
+            self.engine.drain_wake();
+        } else if let Some(source) = self.engine.source(token) {
+            source.on_ready(self, token, hangup);
+        }
+    }
+
+    fn serve_leftovers(self: &Arc<Self>, leftovers: VecDeque<u64>) -> bool {
+        let any = !leftovers.is_empty();
+        for token in leftovers {
+            self.serve(token, false);
+        }
+        any
+    }
+
+    fn fire_timers(self: &Arc<Self>) -> bool {
+        if self.engine.timers.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        let mut any = false;
+        while let Some(token) = self.engine.timers.pop_due(now) {
+            any = true;
+            if let Some(source) = self.engine.source(token) {
+                source.on_timer(self, token, now);
+            }
+        }
+        any
+    }
+
+    /// Sleeps on the engine's sockets until `check` yields something or the deadline has come.
+    pub(crate) fn wait_until<T>(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        mut check: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let signals = &self.engine.signals;
+        signals.waiters.fetch_add(1, Ordering::SeqCst);
+        let result = loop {
+            self.engine.note_application();
+            let news = *lock(&signals.news);
+            if let Some(value) = check() {
+                break Some(value);
+            }
+            let limit = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if limit == Some(Duration::ZERO) {
+                break None;
+            }
+            match self.engine.role_for_application() {
+                Some(_role) => {
+                    let mut found = None;
+                    self.turn(limit, || {
+                        found = check();
+                        found.is_some()
+                    });
+                    if found.is_some() {
+                        break found;
+                    }
+                }
+                None => self.wait_for_news(news, limit),
+            }
+        };
+        signals.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.hand_over();
+        result
+    }
+
+    /// The role is free again: another waiting thread may want it, or the background thread.
+    fn hand_over(&self) {
+        self.engine.notify();
+        if self.engine.signals.deep.load(Ordering::Relaxed) {
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
+        let _parked = lock(&self.engine.signals.park);
+        self.engine.signals.park_cond.notify_all();
+    }
+
+    fn wait_for_news(&self, seen: u64, limit: Option<Duration>) {
+        let signals = &self.engine.signals;
+        let guard = lock(&signals.news);
+        let limit = limit.unwrap_or(DEEP_WATCH).min(DEEP_WATCH);
+        let waited = signals
+            .news_cond
+            .wait_timeout_while(guard, limit, |news| *news == seen);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The background thread.
+    fn run_background(self: &Arc<Self>) {
+        let signals = &self.engine.signals;
+        let mut seen = signals.application.load(Ordering::Relaxed);
+        while !signals.stop.load(Ordering::SeqCst) {
+            self.drive_in_background();
+            self.park_while_applications_drive(&mut seen);
+        }
+    }
+
+    fn drive_in_background(self: &Arc<Self>) {
+        let signals = &self.engine.signals;
+        let Some(_role) = self.engine.try_role() else {
+            return;
+        };
+        signals.background.store(true, Ordering::SeqCst);
+        let leave =
+            || signals.stop.load(Ordering::SeqCst) || signals.claimed.load(Ordering::SeqCst);
+        while !leave() {
+            self.turn(None, leave);
+        }
+        signals.background.store(false, Ordering::SeqCst);
+        signals.claimed.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns when one look-in finds that no application has driven since the last.
+    fn park_while_applications_drive(self: &Arc<Self>, seen: &mut u64) {
+        let signals = &self.engine.signals;
+        loop {
+            let asleep = signals.waiters.load(Ordering::SeqCst) > 0;
+            self.park(if asleep { DEEP_WATCH } else { WATCH }, asleep);
+            if signals.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let now = signals.application.load(Ordering::Relaxed);
+            let driven = now != *seen || signals.waiters.load(Ordering::SeqCst) > 0;
+            *seen = now;
+            if !driven {
+                return;
+            }
+        }
+    }
+
+    fn park(&self, limit: Duration, deep: bool) {
+        let signals = &self.engine.signals;
+        let guard = lock(&signals.park);
+        signals.deep.store(deep, Ordering::SeqCst);
+        let waited = signals.park_cond.wait_timeout(guard, limit);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        signals.deep.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,264 @@
+//! One queue pair's socket and connection: moves octets between the two. It decides how much to
+//! ask the kernel for, and when to stop so that others get their turn; it knows no opcode.
+
+use crate::context::Core;
+use crate::engine::Source;
+use crate::engine::sockio::{self, Sent};
+use crate::engine::staging::{STAGING_LEN, Staging};
+use crate::qp::QpShared;
+use crate::srq::SrqShared;
+use outboard_iwarp::work::{Receives, RecvRequest};
+use outboard_iwarp::{Connection, Env, Phase};
+use outboard_mem::Span;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Octets that one connection may receive or send before others get their turn.
+const TURN_BYTES: usize = 1 << 20;
+/// Octets per system call when sending with CRCs: small enough for the peer to work on one batch
+/// while we prepare the next.
+const BATCH_WITH_CRC: usize = 32 * 1024;
+/// Octets per system call when sending without.
+const BATCH_PLAIN: usize = 256 * 1024;
+/// First read of a stream whose payloads go straight to their place: enough for a header.
+const HEADER_READ: usize = 64;
+/// First read of a stream of small messages; doubled while reads come back full.
+const SMALL_READ: usize = 8 * 1024;
+/// What follows a payload that is received in place: pad and CRC, then the next header.
+const NEXT_HEADER: usize = 32;
+/// Payloads of at least this many octets make a stream one of bulk data.
+const BULK_MIN: usize = 16 * 1024;
+
+thread_local! {
+    /// Scratch for system calls; empty between them.
+    static SPANS: Cell<Vec<Span>> = const { Cell::new(Vec::new()) };
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) token: u64,
+    pub(crate) socket: TcpStream,
+    pub(crate) conn: Connection,
+    staging: Staging,
+    /// Octets to ask for when messages are small.
+    read_size: usize,
+    /// The last payload was large: the next probably is.
+    bulk: bool,
+    /// The peer's FIN was read, or the socket failed.
+    ended: bool,
+    fin_sent: bool,
+    timer: Option<Instant>,
+}
+
+impl Link {
+    /// A link over a connected, non-blocking socket. `early` are octets of the stream that came
+    /// with the start-up frames.
+    pub(crate) fn new(token: u64, socket: TcpStream, conn: Connection, early: &[u8]) -> Self {
+        let mut staging = Staging::default();
+        staging.fill();
+        let room = staging.room(early.len());
+        room.copy_from_slice(early);
+        staging.added(early.len());
+        staging.settle();
+        Self {
+            token,
+            socket,
+            conn,
+            staging,
+            read_size: SMALL_READ,
+            bulk: false,
+            ended: false,
+            fin_sent: false,
+            timer: None,
+        }
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.conn.is_stalled()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.conn.phase() == Phase::Closed
+    }
+
+    /// True when events, deadlines or the connection's end want attention.
+    pub(crate) fn has_news(&self) -> bool {
+        self.conn.has_events()
+            || self.conn.poll_timeout() != self.timer
+            || self.conn.phase() != Phase::Open
+    }
+
+    /// Receives until the kernel has no more, the turn is over, or nothing more may be taken.
+    /// With `hangup` the stream's end is looked for behind the last octet.
+    pub(crate) fn receive(&mut self, core: &Core, hangup: bool, env: &mut Env<'_>) {
+        self.consume(env);
+        let mut spans = SPANS.take();
+        let mut total = 0;
+        while !self.ended && !self.conn.is_stalled() {
+            match self.receive_once(&mut spans, env) {
+                Ok((count, short)) => {
+                    total += count;
+                    if short && !hangup {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.lose(),
+            }
+            if total > TURN_BYTES {
+                core.engine.run_again(self.token);
+                break;
+            }
+        }
+        spans.clear();
+        SPANS.set(spans);
+        self.staging.settle();
+    }
+
+    fn receive_once(
+        &mut self,
+        spans: &mut Vec<Span>,
+        env: &mut Env<'_>,
+    ) -> io::Result<(usize, bool)> {
+        self.staging.fill();
+        let want = self.want();
+        let fd = self.socket.as_fd();
+        let got = sockio::receive(fd, &mut self.conn, &mut self.staging, want, spans, env)?;
+        if got.total == 0 {
+            self.ended = true;
+            self.conn.handle_eof();
+        }
+        self.adapt(want, got.total);
+        self.consume(env);
+        Ok((got.total, got.short))
+    }
+
+    /// How many octets to stage: everything when it must be checked first, little when payloads
+    /// go straight to their place.
+    fn want(&self) -> usize {
+        if self.conn.uses_staging() {
+            STAGING_LEN
+        } else if self.conn.direct_len() >= BULK_MIN {
+            NEXT_HEADER
+        } else if self.bulk {
+            HEADER_READ
+        } else {
+            self.read_size
+        }
+    }
+
+    fn adapt(&mut self, wanted: usize, got: usize) {
+        if self.bulk && wanted == HEADER_READ && self.conn.direct_len() < BULK_MIN {
+            self.bulk = false;
+        } else if wanted == self.read_size && got == wanted {
+            self.read_size = (self.read_size * 2).min(STAGING_LEN);
+        }
+    }
+
+    /// Offers what waits to the connection.
+    fn consume(&mut self, env: &mut Env<'_>) {
+        if self.staging.is_empty() {
+            return;
+        }
+        let taken = self
+            .conn
+            .handle_bytes(Instant::now(), self.staging.waiting(), env);
+        self.staging.taken(taken);
+        if self.conn.direct_len() >= BULK_MIN {
+            self.bulk = true;
+        }
+    }
+
+    /// Hands what is queued to TCP.
+    pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
+        let budget = if self.conn.uses_crc() {
+            BATCH_WITH_CRC
+        } else {
+            BATCH_PLAIN
+        };
+        let mut spans = SPANS.take();
+        let mut batches = 0;
+        loop {
+            let fd = self.socket.as_fd();
+            match sockio::transmit(fd, &mut self.conn, budget, &mut spans, env) {
+                Ok(Sent::Everything | Sent::Blocked) => break,
+                Ok(Sent::Some) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.lose();
+                    self.conn.settle(Instant::now(), env);
+                    break;
+                }
+            }
+            batches += 1;
+            if batches * budget > TURN_BYTES {
+                core.engine.run_again(self.token);
+                break;
+            }
+        }
+        spans.clear();
+        SPANS.set(spans);
+    }
+
+    fn lose(&mut self) {
+        self.ended = true;
+        self.conn.handle_lost();
+    }
+
+    pub(crate) fn handle_timer(&mut self, now: Instant) {
+        self.timer = None;
+        self.conn.handle_timeout(now);
+    }
+
+    /// Sends our FIN once everything before it is in TCP's hands.
+    pub(crate) fn send_fin(&mut self) {
+        if self.conn.wants_fin() && !self.fin_sent {
+            self.fin_sent = true;
+            // Fails only when the connection is gone, and then the peer knows.
+            let _sent = self.socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Keeps the engine's timer at the connection's deadline.
+    pub(crate) fn arm_timer(&mut self, core: &Core) {
+        let due = self.conn.poll_timeout();
+        if due != self.timer {
+            self.timer = due;
+            if let Some(at) = due {
+                core.engine.set_timer(self.token, at);
+            }
+        }
+    }
+}
+
+impl Source for QpShared {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, hangup: bool) {
+        self.progress(core, hangup);
+    }
+
+    fn on_timer(self: Arc<Self>, core: &Arc<Core>, _token: u64, now: Instant) {
+        self.handle_timer(core, now);
+    }
+}
+
+/// A queue pair's own receives, or those of its shared queue.
+pub(crate) struct RecvSource<'a> {
+    pub(crate) own: &'a mut VecDeque<RecvRequest>,
+    pub(crate) srq: Option<&'a SrqShared>,
+}
+
+impl Receives for RecvSource<'_> {
+    fn pop(&mut self) -> Option<RecvRequest> {
+        match &mut self.srq {
+            Some(srq) => srq.pop(),
+            None => self.own.pop_front(),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The engine: sockets, timers and who drives them. One non-blocking turn ([`Core::try_turn`])
+//! has two drivers here: a background thread, and the application's own polling or waiting
+//! (see [`driver`]). Whoever drives holds the role; everybody may move a queue pair of their own.
+//!
+//! Modules: [`driver`] (the turn and its drivers), [`link`] (one queue pair's socket and
+//! connection), [`sockio`] (the system calls that take raw spans), [`staging`] (receive buffers),
+//! [`timers`].
+
+pub(crate) mod driver;
+pub(crate) mod link;
+pub(crate) mod sockio;
+pub(crate) mod staging;
+pub(crate) mod timers;
+
+use crate::context::Core;
+use crate::error::VerbsError;
+use crate::signal::lock;
+use driver::Signals;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use timers::Timers;
+
+/// Token of the engine's own wake-up descriptor.
+const WAKE: u64 = 0;
+
+/// Something with a descriptor or a deadline.
+pub(crate) trait Source: Send + Sync {
+    /// The descriptor has something to read, room to write, or an error; or work was left over.
+    /// With `hangup` the peer has closed or the socket has failed.
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, hangup: bool);
+    /// A deadline set for this token has come.
+    fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant);
+}
+
+/// See the [module](self).
+pub(crate) struct Engine {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    tokens: AtomicU64,
+    sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
+    /// Sources that left work over: they get another go without an event.
+    ready: Mutex<VecDeque<u64>>,
+    timers: Timers,
+    role: Mutex<()>,
+    signals: Signals,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("sources", &lock(&self.sources).len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(crate) fn new() -> Result<Self, VerbsError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| VerbsError::system("cannot make an epoll descriptor", e.into()))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| VerbsError::system("cannot make an event descriptor", e.into()))?;
+        epoll::add(
+            &epoll,
+            &wake,
+            EventData::new_u64(WAKE),
+            EventFlags::IN | EventFlags::ET,
+        )
+        .map_err(|e| VerbsError::system("cannot watch a descriptor", e.into()))?;
+        Ok(Self {
+            epoll,
+            wake,
+            tokens: AtomicU64::new(WAKE + 1),
+            sources: Mutex::new(HashMap::new()),
+            ready: Mutex::new(VecDeque::new()),
+            timers: Timers::default(),
+            role: Mutex::new(()),
+            signals: Signals::default(),
+        })
+    }
+
+    /// A fresh token: tokens are never used twice, so a late event cannot hit a newcomer.
+    pub(crate) fn next_token(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Watches a descriptor, edge-triggered.
+    pub(crate) fn add(
+        &self,
+        token: u64,
+        fd: impl AsFd,
+        source: Arc<dyn Source>,
+    ) -> Result<(), VerbsError> {
+        lock(&self.sources).insert(token, source);
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), flags).map_err(|e| {
+            lock(&self.sources).remove(&token);
+            VerbsError::system("cannot watch a socket", e.into())
+        })
+    }
+
+    /// The descriptor behind a token now belongs to another source.
+    pub(crate) fn replace(&self, token: u64, source: Arc<dyn Source>) {
+        lock(&self.sources).insert(token, source);
+    }
+
+    /// Forgets a source whose descriptor is about to be closed.
+    pub(crate) fn forget(&self, token: u64) {
+        lock(&self.sources).remove(&token);
+    }
+
+    /// Forgets a source and its descriptor.
+    pub(crate) fn remove(&self, token: u64, fd: impl AsFd) {
+        lock(&self.sources).remove(&token);
+        // Fails only if it was never added; the caller closes the descriptor anyway.
+        let _gone = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Gives a source another go in the next turn.
+    pub(crate) fn run_again(&self, token: u64) {
+        lock(&self.ready).push_back(token);
+        self.kick();
+    }
+
+    /// Asks for [`Source::on_timer`] at this time. Timers are not taken back: a source that has
+    /// nothing due ignores the call.
+    pub(crate) fn set_timer(&self, token: u64, at: Instant) {
+        self.timers.set(token, at);
+        self.kick();
+    }
+
+    fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
+        lock(&self.sources).get(&token).cloned()
+    }
+
+    /// All sources, taken away.
+    fn drain_sources(&self) -> Vec<Arc<dyn Source>> {
+        lock(&self.sources)
+            .drain()
+            .map(|(_, source)| source)
+            .collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! The two system calls that take raw spans: the only unsafe code above `outboard-mem`. It knows
+//! no protocol; it keeps what pins the memory alive until the kernel is done with it.
+
+use crate::engine::staging::Staging;
+use outboard_iwarp::{Connection, Env};
+use outboard_mem::Span;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Instant;
+
+/// Pieces that one system call takes at most.
+const SPANS_MAX: usize = 64;
+
+/// What transmitting came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Nothing is left to send.
+    Everything,
+    /// TCP took less than was there.
+    Blocked,
+    /// One batch went out; there may be more.
+    Some,
+}
+
+/// Sends one batch of what the connection has.
+pub(crate) fn transmit(
+    fd: BorrowedFd<'_>,
+    conn: &mut Connection,
+    budget: usize,
+    spans: &mut Vec<Span>,
+    env: &mut Env<'_>,
+) -> io::Result<Sent> {
+    spans.clear();
+    let mut pins = Vec::new();
+    let offered = conn.poll_transmit(Instant::now(), budget, SPANS_MAX, env, spans, &mut pins);
+    if offered == 0 {
+        return Ok(Sent::Everything);
+    }
+    // SAFETY: the spans lie in the connection's own buffers and lists, which nothing touches
+    // while `conn` is borrowed here, and in registered memory pinned by `pins`, which lives until
+    // the end of this function. The kernel only reads them.
+    let sent = unsafe { send_spans(fd, spans) };
+    drop(pins);
+    match sent {
+        Ok(count) => {
+            conn.handle_transmitted(count, env.completions);
+            Ok(if count < offered {
+                Sent::Blocked
+            } else {
+                Sent::Some
+            })
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
+        Err(error) => Err(error),
+    }
+}
+
+/// What receiving came to.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// Octets, in place and staged together; 0 is the peer's FIN.
+    pub(crate) total: usize,
+    /// The kernel had no more at that moment.
+    pub(crate) short: bool,
+}
+
+/// Receives once: payload straight to where it belongs when the connection says where, the rest
+/// (at most `want` octets) into staging. The connection is told of octets placed, not of those
+/// staged.
+pub(crate) fn receive(
+    fd: BorrowedFd<'_>,
+    conn: &mut Connection,
+    staging: &mut Staging,
+    want: usize,
+    spans: &mut Vec<Span>,
+    env: &mut Env<'_>,
+) -> io::Result<Received> {
+    spans.clear();
+    let direct = conn.direct(env.stags, spans);
+    let placed_max = direct.as_ref().map_or(0, |direct| direct.len);
+    let room = staging.room(want);
+    let requested = placed_max + room.len();
+    spans.push(Span {
+        ptr: room.as_mut_ptr(),
+        len: room.len(),
+    });
+    // SAFETY: the spans lie in a list that the connection owns and nothing touches while `conn`
+    // is borrowed, or in registered memory pinned by `direct` until after the call, or in the
+    // staging buffer borrowed above. The kernel is the only writer besides our own racy copies,
+    // which registered memory allows at any time.
+    let total = unsafe { receive_spans(fd, spans) }?;
+    drop(direct);
+    let placed = total.min(placed_max);
+    if placed > 0 {
+        conn.handle_direct(placed, env);
+    }
+    staging.added(total - placed);
+    Ok(Received {
+        total,
+        short: total < requested,
+    })
+}
+
+/// # Safety
+/// Every span must be readable memory until the call returns.
+unsafe fn send_spans(fd: BorrowedFd<'_>, spans: &[Span]) -> io::Result<usize> {
+    const FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    let sent = if let [one] = spans {
+        // SAFETY: the caller vouches for the span.
+        unsafe { libc::send(fd.as_raw_fd(), one.ptr.cast(), one.len, FLAGS) }
+    } else {
+        let mut pieces = [EMPTY; SPANS_MAX + 1];
+        let header = message(spans, &mut pieces);
+        // SAFETY: `header` points at `pieces`, whose spans the caller vouches for.
+        unsafe { libc::sendmsg(fd.as_raw_fd(), &header, FLAGS) }
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// # Safety
+/// Every span must be writable memory until the call returns.
+unsafe fn receive_spans(fd: BorrowedFd<'_>, spans: &[Span]) -> io::Result<usize> {
+    let got = if let [one] = spans {
+        // SAFETY: the caller vouches for the span.
+        unsafe { libc::recv(fd.as_raw_fd(), one.ptr.cast(), one.len, libc::MSG_DONTWAIT) }
+    } else {
+        let mut pieces = [EMPTY; SPANS_MAX + 1];
+        let mut header = message(spans, &mut pieces);
+        // SAFETY: `header` points at `pieces`, whose spans the caller vouches for.
+        unsafe { libc::recvmsg(fd.as_raw_fd(), &mut header, libc::MSG_DONTWAIT) }
+    };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+const EMPTY: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
+/// A message header over `pieces`, which must outlive it.
+fn message(spans: &[Span], pieces: &mut [libc::iovec; SPANS_MAX + 1]) -> libc::msghdr {
+    let count = spans.len().min(pieces.len());
+    for (piece, span) in pieces.iter_mut().zip(spans) {
+        *piece = libc::iovec {
+            iov_base: span.ptr.cast(),
+            iov_len: span.len,
+        };
+    }
+    // SAFETY: all zero bits are a valid message header: no name, no pieces, no control data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = pieces.as_mut_ptr();
+    header.msg_iovlen = count as _;
+    header
+}

@@ -1,0 +1,128 @@
+//! Receive buffers. A thread has one full-sized buffer that it lends to whatever connection it
+//! receives for; a connection keeps it only while much of an FPDU waits in it, and a short
+//! remainder moves to a small buffer, so idle connections cost nothing.
+
+use std::cell::Cell;
+
+/// Octets of a full-sized buffer: two FPDUs of the largest size.
+pub(crate) const STAGING_LEN: usize = 128 * 1024;
+/// Remainders up to this long move to a small buffer of their own.
+const REMAINDER_MAX: usize = 4096;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Octets received and not yet taken by a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Staging {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Staging {
+    /// Octets that wait.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Borrows the thread's full-sized buffer, keeping what waits.
+    pub(crate) fn fill(&mut self) {
+        if self.bytes.len() == STAGING_LEN {
+            return;
+        }
+        let mut bytes = SPARE.take();
+        bytes.resize(STAGING_LEN, 0);
+        let len = self.waiting().len();
+        bytes[..len].copy_from_slice(self.waiting());
+        *self = Self {
+            bytes,
+            start: 0,
+            end: len,
+        };
+    }
+
+    /// Gives the full-sized buffer back if what waits in it is short enough to be kept apart.
+    pub(crate) fn settle(&mut self) {
+        let len = self.waiting().len();
+        if self.bytes.len() == STAGING_LEN && len <= REMAINDER_MAX {
+            let rest = self.waiting().to_vec();
+            SPARE.set(std::mem::take(&mut self.bytes));
+            *self = Self {
+                bytes: rest,
+                start: 0,
+                end: len,
+            };
+        }
+    }
+
+    /// Room behind the waiting octets, at most `want`; they move to the front when it is short.
+    pub(crate) fn room(&mut self, want: usize) -> &mut [u8] {
+        if self.is_empty() {
+            self.start = 0;
+            self.end = 0;
+        } else if self.bytes.len() - self.end < want.min(STAGING_LEN / 2) {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let end = self.bytes.len().min(self.end + want);
+        &mut self.bytes[self.end..end]
+    }
+
+    /// The kernel put this many octets into the room.
+    pub(crate) fn added(&mut self, count: usize) {
+        self.end += count;
+    }
+
+    /// The connection took this many octets.
+    pub(crate) fn taken(&mut self, count: usize) {
+        self.start += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remainders_survive_a_change_of_buffer() {
+        let mut staging = Staging::default();
+        staging.fill();
+        staging.room(10)[..5].copy_from_slice(b"hello");
+        staging.added(5);
+        staging.taken(1);
+        staging.settle();
+        assert_eq!(staging.waiting(), b"ello");
+        assert!(staging.bytes.len() < 100);
+        staging.fill();
+        assert_eq!(staging.waiting(), b"ello");
+        assert_eq!(staging.bytes.len(), STAGING_LEN);
+    }
+
+    #[test]
+    fn long_remainders_stay_where_they_are() {
+        let mut staging = Staging::default();
+        staging.fill();
+        staging.room(STAGING_LEN);
+        staging.added(REMAINDER_MAX + 1);
+        staging.settle();
+        assert_eq!(staging.bytes.len(), STAGING_LEN);
+    }
+
+    #[test]
+    fn room_is_made_by_moving_what_waits() {
+        let mut staging = Staging::default();
+        staging.fill();
+        let len = staging.room(STAGING_LEN).len();
+        staging.added(len);
+        staging.taken(len - 3);
+        assert!(staging.room(STAGING_LEN).len() > STAGING_LEN / 2);
+        assert_eq!(staging.waiting().len(), 3);
+    }
+}

@@ -1,0 +1,112 @@
+//! What can go wrong when objects are made or connected, and whose fault it is.
+
+use outboard_iwarp::startup::StartupError;
+use outboard_mem::MemError;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Errors of creating and using verbs objects.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbsError {
+    /// The operating system refused something.
+    #[error("{what}: {source}{hint}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+        /// What to do about it; may be empty.
+        hint: &'static str,
+    },
+    /// Memory could not be had or registered.
+    #[error(transparent)]
+    Memory(#[from] MemError),
+    /// An object is not in the state that the call needs.
+    #[error("the queue pair is {found}; this call needs it to be {needed}")]
+    WrongState {
+        /// The state it is in.
+        found: &'static str,
+        /// The state it would have to be in.
+        needed: &'static str,
+    },
+    /// A parameter has no sensible meaning.
+    #[error("{what} is {found}; it must be {needed}")]
+    BadParameter {
+        /// The parameter.
+        what: &'static str,
+        /// Its value.
+        found: usize,
+        /// Values that are possible.
+        needed: &'static str,
+    },
+}
+
+impl VerbsError {
+    pub(crate) fn system(what: &'static str, source: io::Error) -> Self {
+        let hint = match source.raw_os_error() {
+            Some(libc::EMFILE) => "; raise the limit of open files (ulimit -n)",
+            Some(libc::EADDRINUSE) => "; choose another port or stop the program that has it",
+            Some(libc::EACCES) => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+            _ => "",
+        };
+        Self::System { what, source, hint }
+    }
+}
+
+/// Why a connection did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The peer could not be reached.
+    #[error("cannot connect to {peer}: {source}; is a server listening there?")]
+    Unreachable {
+        /// Where to.
+        peer: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The peer did not answer in time.
+    #[error("{peer} did not complete the MPA start-up within {limit:?}")]
+    TimedOut {
+        /// Who.
+        peer: SocketAddr,
+        /// How long we waited.
+        limit: Duration,
+    },
+    /// The peer closed during start-up: it may not speak MPA, or not this revision.
+    #[error("{peer} closed the connection during MPA start-up")]
+    Closed {
+        /// Who.
+        peer: SocketAddr,
+    },
+    /// The peer's program refused.
+    #[error("{peer} rejected the connection ({} octets of private data)", private_data.len())]
+    Rejected {
+        /// Who.
+        peer: SocketAddr,
+        /// What it said.
+        private_data: Vec<u8>,
+    },
+    /// The start-up broke a rule.
+    #[error("MPA start-up with {peer}: {source}")]
+    Startup {
+        /// Who.
+        peer: SocketAddr,
+        /// Which rule.
+        source: StartupError,
+    },
+    /// The caller's or this machine's fault.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+}
+
+/// A completion queue that lost completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the completion queue overflowed at {capacity} entries and its queue pairs were ended; \
+     make it as deep as all queues that complete on it together"
+)]
+pub struct CqOverflow {
+    /// Entries it has room for.
+    pub capacity: usize,
+}

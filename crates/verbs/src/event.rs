@@ -1,0 +1,32 @@
+//! Asynchronous events: what happened to objects without anybody having asked.
+
+use outboard_wire::terminate::TerminateCode;
+
+/// One asynchronous event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AsyncEvent {
+    /// A completion queue had no room; the queue pair that wanted to complete was ended.
+    CqOverflow {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// The peer broke a rule and was told so.
+    PeerFault {
+        /// Number of the queue pair.
+        qp: u32,
+        /// What the Terminate says.
+        code: TerminateCode,
+    },
+    /// The peer ended the stream with a Terminate.
+    PeerTerminated {
+        /// Number of the queue pair.
+        qp: u32,
+        /// What the Terminate says.
+        code: TerminateCode,
+    },
+    /// A shared receive queue fell below its limit.
+    SrqLimit {
+        /// Number of the shared receive queue.
+        srq: u32,
+    },
+}

@@ -1,0 +1,70 @@
+//! Verbs over user-space iWARP: a software RDMA NIC inside the process.
+//!
+//! It owns every socket, thread and clock of the stack; protocol lives in `outboard-iwarp`,
+//! memory in `outboard-mem`. It never runs an application's code on the engine's thread, and
+//! never lets a peer reach memory without the checks of the STag table.
+//!
+//! ```
+//! use outboard_verbs::{Access, ConnectParams, Context, QpConfig, Remote, SendOp, SendRequest};
+//! use outboard_verbs::{SgList, SharedRegion};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = Context::open()?;
+//! let pd = context.alloc_pd();
+//! let target = pd.register(SharedRegion::zeroed(4096)?, Access::REMOTE_WRITE)?;
+//! let listener = context.listen("127.0.0.1:0".parse()?, 16)?;
+//!
+//! let cq = context.create_cq(64);
+//! let (client, server) = (pd.create_qp(QpConfig::new(&cq))?, pd.create_qp(QpConfig::new(&cq))?);
+//! let params = ConnectParams::default();
+//! let events = context.create_cm_channel()?;
+//! client.start_connect(listener.local_addr(), &params, &events)?;
+//! let request = listener.next_request(None).ok_or("no peer")?;
+//! request.accept(&server, &params)?;
+//! events.next(None);
+//!
+//! let to = Remote { stag: target.stag(), offset: 100 };
+//! let write = SendRequest::new(1, SendOp::Write { to }, SgList::copied(b"hello"));
+//! client.post_send(write).map_err(|(error, _)| error)?;
+//! cq.wait(&mut Vec::new(), 1, None)?;
+//! let arrived = || target.region().snapshot(100..105).is_ok_and(|bytes| bytes == b"hello");
+//! assert!(context.wait_until(None, arrived));
+//! # Ok(()) }
+//! ```
+//!
+//! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`], [`cq`],
+//! [`srq`], [`channel`], [`event`], [`cm`], `engine`, [`error`].
+
+pub mod channel;
+pub mod cm;
+pub mod context;
+pub mod cq;
+mod engine;
+pub mod error;
+pub mod event;
+pub mod mr;
+pub mod pd;
+pub mod qp;
+mod signal;
+pub mod srq;
+pub mod state;
+
+pub use channel::CompChannel;
+pub use cm::{
+    CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Connected, FpduPolicy, Listener,
+};
+pub use context::Context;
+pub use cq::{Arm, Cq};
+pub use error::{ConnectError, CqOverflow, VerbsError};
+pub use event::AsyncEvent;
+pub use mr::Mr;
+pub use outboard_iwarp::work::{
+    Completion, Operation, RecvRequest, Remote, SendOp, SendRequest, Status,
+};
+pub use outboard_iwarp::{MissingReceive, PostError};
+pub use outboard_mem::{Access, MemError, OwnedBuf, Segment, SgList, SharedRegion};
+pub use outboard_wire::ddp::Stag;
+pub use pd::Pd;
+pub use qp::{Qp, QpConfig};
+pub use srq::Srq;
+pub use state::QpState;

@@ -1,0 +1,102 @@
+//! Memory regions: registered memory with an STag that peers of the same protection domain may
+//! use, as far as its access rights go.
+
+use crate::context::Shared;
+use crate::error::VerbsError;
+use outboard_mem::{Access, MemError, PdId, Segment, SharedRegion, SharedSlice};
+use outboard_wire::ddp::Stag;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A registered memory region. Dropping it deregisters it.
+#[derive(Debug)]
+pub struct Mr {
+    shared: Arc<Shared>,
+    slice: SharedSlice,
+    stag: Stag,
+    base: u64,
+    access: Access,
+    registered: bool,
+}
+
+impl Mr {
+    pub(crate) fn register(
+        shared: &Arc<Shared>,
+        pd: PdId,
+        slice: SharedSlice,
+        base: u64,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let stag = Stag(
+            shared
+                .core
+                .stags
+                .register(pd, slice.clone(), base, access)?,
+        );
+        Ok(Self {
+            shared: Arc::clone(shared),
+            slice,
+            stag,
+            base,
+            access,
+            registered: true,
+        })
+    }
+
+    /// The STag to give to peers.
+    pub fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// The tagged offset of the region's first octet.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Length in octets.
+    pub fn len(&self) -> usize {
+        self.slice.len()
+    }
+
+    /// True for a region without octets.
+    pub fn is_empty(&self) -> bool {
+        self.slice.is_empty()
+    }
+
+    /// What peers may do.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The memory.
+    pub fn region(&self) -> &SharedRegion {
+        self.slice.region()
+    }
+
+    /// A part of the region, in octets from its start, for a work request's local list.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`] when the range is not inside the region.
+    pub fn segment(&self, range: Range<usize>) -> Result<Segment, MemError> {
+        self.slice.slice(range).map(Segment::Shared)
+    }
+
+    /// Takes the STag back. Returns when no placement through it is under way: afterwards no
+    /// peer can reach the memory.
+    ///
+    /// # Errors
+    /// [`MemError`] when the STag is not registered, which only a second call can cause.
+    pub fn deregister(mut self) -> Result<(), MemError> {
+        self.registered = false;
+        self.shared.core.stags.deregister(self.stag.0)
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        if self.registered {
+            // Can only fail if it was deregistered already; then there is nothing to do.
+            let _done = self.shared.core.stags.deregister(self.stag.0);
+        }
+    }
+}

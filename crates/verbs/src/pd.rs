@@ -1,0 +1,57 @@
+//! Protection domains: STags work only on queue pairs of the domain they were registered in.
+//! One domain per peer that does not trust another (RFC 5042 §2.2).
+
+use crate::context::Shared;
+use crate::error::VerbsError;
+use crate::mr::Mr;
+use crate::qp::{Qp, QpConfig};
+use crate::srq::Srq;
+use outboard_mem::{Access, PdId, SharedRegion};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A protection domain.
+#[derive(Clone, Debug)]
+pub struct Pd {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: PdId,
+}
+
+impl Pd {
+    /// Registers a whole region; peers address it from tagged offset 0.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] when the STag table is full.
+    pub fn register(&self, region: SharedRegion, access: Access) -> Result<Mr, VerbsError> {
+        let len = region.len();
+        self.register_range(region, 0..len, 0, access)
+    }
+
+    /// Registers part of a region; its first octet gets tagged offset `base`.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] when the range is outside the region or the STag table is full.
+    pub fn register_range(
+        &self,
+        region: SharedRegion,
+        range: Range<usize>,
+        base: u64,
+        access: Access,
+    ) -> Result<Mr, VerbsError> {
+        Mr::register(&self.shared, self.id, region.slice(range)?, base, access)
+    }
+
+    /// Makes a queue pair.
+    ///
+    /// # Errors
+    /// [`VerbsError::BadParameter`] for depths of 0, [`VerbsError::System`] when the engine
+    /// cannot start.
+    pub fn create_qp(&self, config: QpConfig) -> Result<Qp, VerbsError> {
+        Qp::new(self, config)
+    }
+
+    /// Makes a shared receive queue of this many entries.
+    pub fn create_srq(&self, depth: usize) -> Srq {
+        Srq::new(self, depth)
+    }
+}

@@ -1,0 +1,523 @@
+//! Queue pairs: send queue, receive queue and the connection between them and a peer.
+
+use crate::cm::{CmEvent, CmEventKind, CmShared};
+use crate::context::{Core, Shared};
+use crate::cq::{Cq, CqShared};
+use crate::engine::link::{Link, RecvSource};
+use crate::error::VerbsError;
+use crate::event::AsyncEvent;
+use crate::pd::Pd;
+use crate::signal::lock;
+use crate::srq::{Srq, SrqShared};
+use crate::state::{QpEvent, QpState};
+use outboard_iwarp::work::{Completion, Operation, RecvRequest, SendRequest, Status};
+use outboard_iwarp::{Env, Event, MissingReceive, PostError};
+use outboard_mem::PdId;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long a message may wait for a posted receive unless the configuration says otherwise.
+const STALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a queue pair is made of.
+#[derive(Clone, Debug)]
+pub struct QpConfig {
+    /// Where send requests complete.
+    pub send_cq: Cq,
+    /// Where receives complete.
+    pub recv_cq: Cq,
+    /// Where receives come from, if not from a queue of its own.
+    pub srq: Option<Srq>,
+    /// Send requests that may be unfinished at a time.
+    pub send_depth: usize,
+    /// Receives that may be posted at a time.
+    pub recv_depth: usize,
+    /// Segments that a local list may have.
+    pub max_sge: usize,
+    /// Every send request completes, signaled or not.
+    pub signal_all: bool,
+    /// What happens to a message that finds no posted receive.
+    pub missing_receive: MissingReceive,
+}
+
+impl QpConfig {
+    /// A queue pair that completes on one queue, with depths of 128.
+    pub fn new(cq: &Cq) -> Self {
+        Self {
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            send_depth: 128,
+            recv_depth: 128,
+            max_sge: 16,
+            signal_all: false,
+            missing_receive: MissingReceive::Stall(STALL_LIMIT),
+        }
+    }
+}
+
+/// A queue pair. Dropping it ends its connection and drops what was posted.
+#[derive(Debug)]
+pub struct Qp {
+    pub(crate) inner: Arc<QpShared>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the engine and the connection manager work on.
+#[derive(Debug)]
+pub(crate) struct QpShared {
+    pub(crate) number: u32,
+    pub(crate) pd: PdId,
+    pub(crate) send_depth: usize,
+    pub(crate) missing_receive: MissingReceive,
+    recv_depth: usize,
+    max_sge: usize,
+    signal_all: bool,
+    send_cq: Arc<CqShared>,
+    recv_cq: Arc<CqShared>,
+    srq: Option<Arc<SrqShared>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) state: QpState,
+    pub(crate) link: Option<Link>,
+    /// Who hears of the connection's life.
+    pub(crate) cm: Option<Arc<CmShared>>,
+    posted: VecDeque<RecvRequest>,
+    completions: Vec<Completion>,
+    /// The owner dropped it: completions have no reader.
+    orphaned: bool,
+}
+
+impl Qp {
+    pub(crate) fn new(pd: &Pd, config: QpConfig) -> Result<Self, VerbsError> {
+        check_depth("the send queue's depth", config.send_depth)?;
+        check_depth("the receive queue's depth", config.recv_depth)?;
+        let core = &pd.shared.core;
+        core.start_background()?;
+        let inner = Arc::new(QpShared {
+            number: core.next_number(),
+            pd: pd.id,
+            send_depth: config.send_depth,
+            missing_receive: config.missing_receive,
+            recv_depth: config.recv_depth,
+            max_sge: config.max_sge,
+            signal_all: config.signal_all,
+            send_cq: Arc::clone(&config.send_cq.inner),
+            recv_cq: Arc::clone(&config.recv_cq.inner),
+            srq: config.srq.map(|srq| srq.inner),
+            inner: Mutex::new(Inner {
+                state: QpState::Idle,
+                link: None,
+                cm: None,
+                posted: VecDeque::new(),
+                completions: Vec::new(),
+                orphaned: false,
+            }),
+        });
+        inner.send_cq.attach(&inner);
+        if !Arc::ptr_eq(&inner.send_cq, &inner.recv_cq) {
+            inner.recv_cq.attach(&inner);
+        }
+        Ok(Self {
+            inner,
+            shared: Arc::clone(&pd.shared),
+        })
+    }
+
+    /// Number of the queue pair, as completions and events name it.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> QpState {
+        lock(&self.inner.inner).state
+    }
+
+    /// Posts one send request; it is transmitted before this returns when nothing is queued and
+    /// TCP takes it.
+    ///
+    /// # Errors
+    /// See [`PostError`]; the request comes back untouched.
+    pub fn post_send(&self, request: SendRequest) -> Result<(), (PostError, SendRequest)> {
+        let mut inner = lock(&self.inner.inner);
+        self.inner.enqueue(&mut inner, request)?;
+        self.inner.transmit(&mut inner, &self.shared.core);
+        Ok(())
+    }
+
+    /// Posts requests in order and transmits them together. On an error the requests that were
+    /// not taken stay in `requests`, the refused one first.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    pub fn post_send_batch(&self, requests: &mut Vec<SendRequest>) -> Result<(), PostError> {
+        let mut inner = lock(&self.inner.inner);
+        let mut refused = None;
+        let mut rest = std::mem::take(requests).into_iter();
+        for request in rest.by_ref() {
+            if let Err((error, request)) = self.inner.enqueue(&mut inner, request) {
+                refused = Some(error);
+                requests.push(request);
+                break;
+            }
+        }
+        requests.extend(rest);
+        self.inner.transmit(&mut inner, &self.shared.core);
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`] and [`PostError::TooLarge`]; the request comes back.
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
+        let mut inner = lock(&self.inner.inner);
+        self.inner.enqueue_recv(&mut inner, request)?;
+        self.inner.resume(&mut inner, &self.shared.core);
+        Ok(())
+    }
+
+    /// Posts receives in order. On an error those that were not taken stay in `requests`.
+    ///
+    /// # Errors
+    /// As [`Qp::post_recv`].
+    pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
+        let mut inner = lock(&self.inner.inner);
+        let mut refused = None;
+        let mut rest = std::mem::take(requests).into_iter();
+        for request in rest.by_ref() {
+            if let Err((error, request)) = self.inner.enqueue_recv(&mut inner, request) {
+                refused = Some(error);
+                requests.push(request);
+                break;
+            }
+        }
+        requests.extend(rest);
+        self.inner.resume(&mut inner, &self.shared.core);
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Ends the connection in order. Requests that are not finished are flushed, so wait for the
+    /// completions that matter first.
+    pub fn disconnect(&self) {
+        let mut inner = lock(&self.inner.inner);
+        self.inner.leave(&mut inner, &self.shared.core);
+    }
+
+    /// Ends the connection, if there is one, and makes the queue pair as new: a receive that was
+    /// posted is flushed, and it can be connected again.
+    pub fn reset(&self) {
+        let core = &self.shared.core;
+        let mut inner = lock(&self.inner.inner);
+        if let Some(link) = inner.link.take() {
+            self.inner.close(&mut inner, core, link);
+        }
+        self.inner.flush_posted(&mut inner);
+        self.inner.deliver(&mut inner, core);
+        inner.state = QpState::Idle;
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.inner.send_cq.detach(&self.inner);
+        self.inner.recv_cq.detach(&self.inner);
+        let mut inner = lock(&self.inner.inner);
+        inner.orphaned = true;
+        inner.cm = None;
+        self.inner.leave(&mut inner, &self.shared.core);
+    }
+}
+
+impl QpShared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    /// Moves the state along its table.
+    pub(crate) fn advance(inner: &mut Inner, event: QpEvent) {
+        if let Some(next) = inner.state.after(event) {
+            inner.state = next;
+        }
+    }
+
+    /// Receives and transmits what there is.
+    pub(crate) fn progress(self: &Arc<Self>, core: &Arc<Core>, hangup: bool) {
+        let mut inner = lock(&self.inner);
+        self.progress_locked(&mut inner, core, hangup);
+    }
+
+    /// The same, unless another thread is at it.
+    pub(crate) fn try_progress(self: &Arc<Self>, core: &Arc<Core>) {
+        if let Ok(mut inner) = self.inner.try_lock() {
+            self.progress_locked(&mut inner, core, false);
+        }
+    }
+
+    fn progress_locked(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, hangup: bool) {
+        let mut again = true;
+        while again {
+            again = false;
+            self.with_link(inner, core, |link, env| link.receive(core, hangup, env));
+            if inner.link.as_ref().is_some_and(Link::is_stalled)
+                && let Some(srq) = &self.srq
+            {
+                // A receive may have been posted just before we were noted: look once more.
+                srq.note_stalled(Arc::downgrade(self));
+                again = !srq.as_ref().is_empty();
+            }
+        }
+        self.transmit(inner, core);
+        if let Some(event) = self.srq.as_ref().and_then(|srq| srq.take_limit_event()) {
+            core.async_events.push(event);
+        }
+    }
+
+    /// A deadline of the connection's has come.
+    pub(crate) fn handle_timer(self: &Arc<Self>, core: &Arc<Core>, now: Instant) {
+        let mut inner = lock(&self.inner);
+        self.with_link(&mut inner, core, |link, _| link.handle_timer(now));
+        self.transmit(&mut inner, core);
+    }
+
+    fn with_link(
+        &self,
+        inner: &mut Inner,
+        core: &Arc<Core>,
+        work: impl FnOnce(&mut Link, &mut Env<'_>),
+    ) {
+        let Inner {
+            link: Some(link),
+            posted,
+            completions,
+            ..
+        } = inner
+        else {
+            return;
+        };
+        let mut receives = RecvSource {
+            own: posted,
+            srq: self.srq.as_deref(),
+        };
+        let mut env = Env {
+            stags: &core.stags,
+            receives: &mut receives,
+            completions,
+        };
+        work(link, &mut env);
+    }
+
+    /// Hands what is queued to TCP, then everything that came of it to those who wait for it.
+    pub(crate) fn transmit(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
+        self.with_link(inner, core, |link, env| link.transmit(core, env));
+        if inner.link.as_ref().is_some_and(Link::has_news) {
+            self.handle_news(inner, core);
+        }
+        self.deliver(inner, core);
+    }
+
+    /// Events of the connection, its timers and its end.
+    fn handle_news(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
+        while let Some(event) = inner.link.as_mut().and_then(|link| link.conn.poll_event()) {
+            self.handle_event(inner, core, event);
+        }
+        let Some(link) = inner.link.as_mut() else {
+            return;
+        };
+        link.send_fin();
+        link.arm_timer(core);
+        if link.is_closed()
+            && let Some(link) = inner.link.take()
+        {
+            self.close(inner, core, link);
+        }
+    }
+
+    fn handle_event(&self, inner: &mut Inner, core: &Arc<Core>, event: Event) {
+        match event {
+            Event::Established => self.tell(inner, CmEventKind::Established),
+            Event::Faulted(fault) => {
+                Self::advance(inner, QpEvent::Terminate);
+                let event = AsyncEvent::PeerFault {
+                    qp: self.number,
+                    code: fault.code,
+                };
+                core.async_events.push(event);
+            }
+            Event::PeerTerminated { terminate, .. } => {
+                Self::advance(inner, QpEvent::Terminate);
+                let event = AsyncEvent::PeerTerminated {
+                    qp: self.number,
+                    code: terminate.code,
+                };
+                core.async_events.push(event);
+            }
+            Event::Over => {
+                Self::advance(inner, QpEvent::Leave);
+                self.flush_posted(inner);
+                self.tell(inner, CmEventKind::Disconnected);
+            }
+        }
+    }
+
+    fn tell(&self, inner: &Inner, kind: CmEventKind) {
+        if let Some(cm) = &inner.cm {
+            cm.push(CmEvent {
+                qp: self.number,
+                kind,
+            });
+        }
+    }
+
+    fn close(&self, inner: &mut Inner, core: &Arc<Core>, link: Link) {
+        core.engine.remove(link.token, &link.socket);
+        Self::advance(inner, QpEvent::Gone);
+    }
+
+    fn flush_posted(&self, inner: &mut Inner) {
+        let Inner {
+            posted,
+            completions,
+            ..
+        } = inner;
+        completions.extend(posted.drain(..).map(|request| {
+            let RecvRequest { wr_id, local } = request;
+            Completion::new(
+                wr_id,
+                self.number,
+                Operation::Receive,
+                Status::Flushed,
+                local,
+            )
+        }));
+    }
+
+    /// Hands completions to their queues and wakes who waits.
+    pub(crate) fn deliver(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
+        if inner.completions.is_empty() {
+            return;
+        }
+        let overflowed = if inner.orphaned {
+            inner.completions.clear();
+            false
+        } else if Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.send_cq.push_all(inner.completions.drain(..))
+        } else {
+            self.deliver_apart(inner)
+        };
+        core.engine.notify();
+        if overflowed {
+            core.async_events
+                .push(AsyncEvent::CqOverflow { qp: self.number });
+            inner.orphaned = true;
+            self.leave(inner, core);
+        }
+    }
+
+    fn deliver_apart(&self, inner: &mut Inner) -> bool {
+        let mut overflowed = false;
+        for completion in inner.completions.drain(..) {
+            let receive = completion.operation.is_receive();
+            let cq = if receive {
+                &self.recv_cq
+            } else {
+                &self.send_cq
+            };
+            overflowed |= cq.push_all(std::iter::once(completion));
+        }
+        overflowed
+    }
+
+    fn leave(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
+        if let Some(link) = inner.link.as_mut() {
+            link.conn.disconnect();
+            self.transmit(inner, core);
+        }
+    }
+
+    fn enqueue(
+        &self,
+        inner: &mut Inner,
+        mut request: SendRequest,
+    ) -> Result<(), (PostError, SendRequest)> {
+        let found = request.local.segment_count();
+        if found > self.max_sge {
+            let limit = self.max_sge;
+            return Err((
+                PostError::TooLarge {
+                    what: "the local list",
+                    found,
+                    limit,
+                },
+                request,
+            ));
+        }
+        request.signaled |= self.signal_all;
+        match inner.link.as_mut() {
+            Some(link) => link.conn.post(request),
+            None => Err((PostError::NotConnected, request)),
+        }
+    }
+
+    fn enqueue_recv(
+        &self,
+        inner: &mut Inner,
+        request: RecvRequest,
+    ) -> Result<(), (PostError, RecvRequest)> {
+        let found = request.local.segment_count();
+        if found > self.max_sge {
+            let limit = self.max_sge;
+            return Err((
+                PostError::TooLarge {
+                    what: "the local list",
+                    found,
+                    limit,
+                },
+                request,
+            ));
+        }
+        if inner.posted.len() >= self.recv_depth {
+            return Err((
+                PostError::QueueFull {
+                    depth: self.recv_depth,
+                },
+                request,
+            ));
+        }
+        inner.posted.push_back(request);
+        Ok(())
+    }
+
+    /// Receives were posted: a stalled stream goes on, a queue pair that is over flushes them.
+    fn resume(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
+        if inner.state.is_over() {
+            self.flush_posted(inner);
+            self.deliver(inner, core);
+        } else if inner.link.as_ref().is_some_and(Link::is_stalled) {
+            self.progress_locked(inner, core, false);
+        }
+    }
+
+    /// A connection is there: the queue pair starts to work.
+    pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, link: Link) {
+        inner.link = Some(link);
+        Self::advance(inner, QpEvent::Attach);
+        self.progress_locked(inner, core, true);
+    }
+}
+
+fn check_depth(what: &'static str, found: usize) -> Result<(), VerbsError> {
+    if found > 0 {
+        return Ok(());
+    }
+    Err(VerbsError::BadParameter {
+        what,
+        found,
+        needed: "at least 1",
+    })
+}

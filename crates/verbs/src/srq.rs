@@ -1,0 +1,126 @@
+//! Shared receive queues: many queue pairs take their receives from one.
+
+use crate::context::Shared;
+use crate::event::AsyncEvent;
+use crate::pd::Pd;
+use crate::qp::QpShared;
+use crate::signal::lock;
+use outboard_iwarp::PostError;
+use outboard_iwarp::work::{Receives, RecvRequest};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+
+/// A shared receive queue.
+#[derive(Clone, Debug)]
+pub struct Srq {
+    pub(crate) inner: Arc<SrqShared>,
+    shared: Arc<Shared>,
+}
+
+/// What queue pairs hold on to.
+#[derive(Debug)]
+pub(crate) struct SrqShared {
+    number: u32,
+    depth: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    posted: VecDeque<RecvRequest>,
+    /// Below this many entries an event is due; 0 when none is wanted.
+    limit: usize,
+    limit_reached: bool,
+    /// Queue pairs whose stream waits for a receive.
+    stalled: Vec<Weak<QpShared>>,
+}
+
+impl Srq {
+    pub(crate) fn new(pd: &Pd, depth: usize) -> Self {
+        let inner = SrqShared {
+            number: pd.shared.core.next_number(),
+            depth,
+            state: Mutex::new(State::default()),
+        };
+        Self {
+            inner: Arc::new(inner),
+            shared: Arc::clone(&pd.shared),
+        }
+    }
+
+    /// Number of the queue, as events name it.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Receives posted and not yet taken.
+    pub fn len(&self) -> usize {
+        lock(&self.inner.state).posted.len()
+    }
+
+    /// True when no receive is posted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts a receive for whichever queue pair needs one first.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`]; the request comes back.
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
+        let mut state = lock(&self.inner.state);
+        if state.posted.len() == self.inner.depth {
+            return Err((
+                PostError::QueueFull {
+                    depth: self.inner.depth,
+                },
+                request,
+            ));
+        }
+        state.posted.push_back(request);
+        let stalled = std::mem::take(&mut state.stalled);
+        drop(state);
+        for qp in stalled.iter().filter_map(Weak::upgrade) {
+            qp.progress(&self.shared.core, false);
+        }
+        Ok(())
+    }
+
+    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left.
+    pub fn arm_limit(&self, limit: usize) {
+        let mut state = lock(&self.inner.state);
+        state.limit = limit;
+        state.limit_reached = false;
+    }
+}
+
+impl SrqShared {
+    /// Notes a queue pair that waits for a receive.
+    pub(crate) fn note_stalled(&self, qp: Weak<QpShared>) {
+        lock(&self.state).stalled.push(qp);
+    }
+
+    /// The limit event, once it is due.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.state).posted.is_empty()
+    }
+
+    /// The limit event, once it is due.
+    pub(crate) fn take_limit_event(&self) -> Option<AsyncEvent> {
+        let mut state = lock(&self.state);
+        std::mem::take(&mut state.limit_reached)
+            .then_some(AsyncEvent::SrqLimit { srq: self.number })
+    }
+}
+
+impl Receives for &SrqShared {
+    fn pop(&mut self) -> Option<RecvRequest> {
+        let mut state = lock(&self.state);
+        let request = state.posted.pop_front();
+        if state.posted.len() < state.limit {
+            state.limit = 0;
+            state.limit_reached = true;
+        }
+        request
+    }
+}

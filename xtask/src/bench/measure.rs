@@ -1,0 +1,143 @@
+//! Running contenders in turn and summing up what they did.
+//!
+//! Contenders alternate within each round, so that a slow minute of the machine hits all alike.
+
+use std::fmt;
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::report::Series;
+use crate::command;
+
+/// One way of doing the work: ours, or a rival's.
+pub struct Contender<'a> {
+    /// As the chart's legend names it.
+    pub name: &'a str,
+    /// Does the work once at one point (such as a message size) and returns the measured value.
+    pub measure: Box<Measure<'a>>,
+}
+
+/// The work at one point, giving one sample.
+pub type Measure<'a> = dyn FnMut(&str) -> Result<f64> + 'a;
+
+impl fmt::Debug for Contender<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contender")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Measures every contender at every point, `rounds` times, in turn.
+///
+/// # Errors
+/// When a contender fails; the error says which, and where.
+pub fn alternate(
+    contenders: &mut [Contender<'_>],
+    points: &[&str],
+    rounds: usize,
+) -> Result<Vec<Series>> {
+    let empty = |contender: &Contender<'_>| Series {
+        name: contender.name.to_owned(),
+        samples: vec![Vec::new(); points.len()],
+    };
+    let mut series: Vec<Series> = contenders.iter().map(empty).collect();
+    for round in 1..=rounds {
+        for (index, point) in points.iter().enumerate() {
+            for (contender, series) in contenders.iter_mut().zip(&mut series) {
+                let value = (contender.measure)(point);
+                let value = value.with_context(|| format!("{} at {point}", contender.name))?;
+                eprintln!(
+                    "round {round}/{rounds}, {point}: {} {value}",
+                    contender.name
+                );
+                series.samples[index].push(value);
+            }
+        }
+    }
+    Ok(series)
+}
+
+/// `program` on the given processors only (`0`, `1`, `0-3`), by `taskset`.
+pub fn pinned(processors: &str, program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("taskset");
+    command
+        .args(["--cpu-list", processors, program])
+        .args(arguments)
+        .current_dir(command::root());
+    command
+}
+
+/// Runs a command that prints JSON, and parses it.
+///
+/// # Errors
+/// When the command fails or prints something else.
+pub fn json(command: &mut Command) -> Result<Value> {
+    let text = command::output(command)?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} printed no JSON: {text}", command::line(command)))
+}
+
+/// The number at `pointer` (such as `/latency/p50`) of what a command printed.
+///
+/// # Errors
+/// When there is none.
+pub fn number(value: &Value, pointer: &str) -> Result<f64> {
+    let number = value.pointer(pointer).and_then(Value::as_f64);
+    number.with_context(|| format!("no number at {pointer} in {value}"))
+}
+
+/// A server under measurement, stopped when dropped.
+#[derive(Debug)]
+pub struct Server(Child);
+
+impl Server {
+    /// Starts `command`. Its client must wait until the server listens.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let child = command.spawn();
+        Ok(Self(child.with_context(|| {
+            format!("cannot start {}", command::line(command))
+        })?))
+    }
+}
+
+impl Drop for Server {
+    /// Both calls fail only when the server has ended by itself, which is as good.
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Samples of one contender at one point, summed up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The middle sample, or the mean of the two in the middle.
+    pub median: f64,
+    /// The smallest sample.
+    pub least: f64,
+    /// The largest sample.
+    pub most: f64,
+}
+
+impl Summary {
+    /// `None` without samples.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (least, most) = (*sorted.first()?, *sorted.last()?);
+        let upper = sorted.len() / 2;
+        let lower = (sorted.len() - 1) / 2;
+        Some(Self {
+            median: f64::midpoint(sorted[lower], sorted[upper]),
+            least,
+            most,
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Benchmarks: `cargo xtask bench NAME`.
+//!
+//! A benchmark runs ours and its rivals in turn, on the same work, in one run; ratios are what
+//! counts, because absolute times from a shared machine are noise. It never fails a test run.
+//! `measure` runs commands and sums up samples, `report` writes `target/bench/NAME.json` and the
+//! table `docs/benchmarks/NAME.md`, `chart` draws the picture beside it. A new benchmark is a
+//! module here and a row in [`BENCHES`].
+
+pub mod chart;
+pub mod measure;
+pub mod report;
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context, Result};
+
+use report::Report;
+
+use crate::command;
+
+/// A benchmark that can be asked for by name.
+#[derive(Debug)]
+pub struct Bench {
+    /// What `cargo xtask bench NAME` calls it.
+    pub name: &'static str,
+    /// Measures everything; may take minutes.
+    pub run: fn() -> Result<Report>,
+}
+
+/// Every benchmark.
+pub const BENCHES: &[Bench] = &[];
+
+/// Runs one benchmark, prints its table and writes its files.
+///
+/// # Errors
+/// When the name is unknown, a contender fails, or a file cannot be written.
+pub fn run(name: &str) -> Result<()> {
+    let names = BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>();
+    let known = || format!("no benchmark {name}; there are: {}", names.join(", "));
+    let bench = BENCHES
+        .iter()
+        .find(|bench| bench.name == name)
+        .with_context(known)?;
+    let report = (bench.run)()?;
+    println!("{}", report.markdown(name));
+    report.write(name, command::root(), &command::target_dir())
+}

@@ -1,0 +1,193 @@
+//! The result of a benchmark, as JSON with every sample and as a table with medians and ratios.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::chart;
+use super::measure::Summary;
+
+/// Everything a benchmark found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was compared.
+    pub title: String,
+    /// How, in sentences: which core does what, blocking or spinning, CRC, encryption.
+    pub conditions: Vec<String>,
+    /// One picture and one table each.
+    pub panels: Vec<Panel>,
+}
+
+/// One measured quantity over several points.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// Such as `Latency`.
+    pub title: String,
+    /// Unit of the samples, and what is better, such as `µs, less is better`.
+    pub unit: String,
+    /// What the points are, such as `message size`.
+    pub axis: String,
+    /// Names of the points.
+    pub points: Vec<String>,
+    /// Ours first: ratios are ours to each rival.
+    pub series: Vec<Series>,
+}
+
+/// All samples of one contender.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The contender's name.
+    pub name: String,
+    /// For each point, one sample a round.
+    pub samples: Vec<Vec<f64>>,
+}
+
+impl Report {
+    /// Writes `bench/NAME.json` below `target` and `docs/benchmarks/NAME.{md,svg}` below `root`.
+    ///
+    /// # Errors
+    /// When a file cannot be written or the chart not be drawn.
+    pub fn write(&self, name: &str, root: &Path, target: &Path) -> Result<()> {
+        let data = target.join("bench").join(name).with_extension("json");
+        let page = root.join("docs/benchmarks").join(name).with_extension("md");
+        save(&data, &serde_json::to_string_pretty(&self.json())?)?;
+        save(&page, &self.markdown(name))?;
+        save(&page.with_extension("svg"), &chart::draw(self)?)
+    }
+
+    /// Every sample, with the machine they come from.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({
+            "title": self.title,
+            "machine": machine(),
+            "conditions": self.conditions,
+            "panels": self.panels.iter().map(Panel::json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The page of the benchmark called `name`.
+    #[must_use]
+    pub fn markdown(&self, name: &str) -> String {
+        let conditions = self
+            .conditions
+            .iter()
+            .map(|condition| format!("- {condition}\n"));
+        let tables = self
+            .panels
+            .iter()
+            .map(|panel| format!("\n{}", panel.markdown()));
+        format!(
+            "# {title}\n\n![{title}]({name}.svg)\n\n\
+             Median (least to most) of each; × is ours / theirs. Machine: {}.\n\
+             Drawn by `cargo xtask bench {name}`.\n\n{}{}",
+            machine(),
+            conditions.collect::<String>(),
+            tables.collect::<String>(),
+            title = self.title,
+        )
+    }
+}
+
+impl Panel {
+    fn json(&self) -> Value {
+        let series = self
+            .series
+            .iter()
+            .map(|series| json!({ "name": series.name, "samples": series.samples }));
+        json!({
+            "title": self.title,
+            "unit": self.unit,
+            "axis": self.axis,
+            "points": self.points,
+            "series": series.collect::<Vec<_>>(),
+        })
+    }
+
+    fn markdown(&self) -> String {
+        let names: Vec<&str> = self
+            .series
+            .iter()
+            .map(|series| series.name.as_str())
+            .collect();
+        let head = format!("| {} | {} |\n", self.axis, names.join(" | "));
+        let rule = format!("| --- |{}\n", " ---: |".repeat(names.len()));
+        let rows: String = (0..self.points.len())
+            .map(|point| self.row(point))
+            .collect();
+        format!("## {} ({})\n\n{head}{rule}{rows}", self.title, self.unit)
+    }
+
+    fn row(&self, point: usize) -> String {
+        let ours = self.series.first().and_then(|series| series.summary(point));
+        let cells = self.series.iter().enumerate().map(|(index, series)| {
+            let rival = index > 0;
+            cell(series.summary(point), ours.filter(|_| rival))
+        });
+        format!(
+            "| {} | {} |\n",
+            self.points[point],
+            cells.collect::<Vec<_>>().join(" | ")
+        )
+    }
+}
+
+impl Series {
+    /// The samples at one point, summed up; `None` when there are none.
+    #[must_use]
+    pub fn summary(&self, point: usize) -> Option<Summary> {
+        Summary::of(self.samples.get(point)?)
+    }
+}
+
+/// A cell of the table; a rival's ends with the ratio of ours to it.
+fn cell(summary: Option<Summary>, ours: Option<Summary>) -> String {
+    let Some(Summary {
+        median,
+        least,
+        most,
+    }) = summary
+    else {
+        return "not run".to_owned();
+    };
+    let values = format!("{} ({} to {})", figure(median), figure(least), figure(most));
+    match ours {
+        Some(ours) => format!("{values} ×{:.2}", ours.median / median),
+        None => values,
+    }
+}
+
+/// Three significant digits, no more.
+pub(super) fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    println!("writing {}", path.display());
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Processor, number of them, and kernel.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let models = processors
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name\t: "));
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let model = models.clone().next().unwrap_or("unknown processor");
+    format!(
+        "{} × {model}, Linux {}",
+        models.count().max(1),
+        kernel.trim()
+    )
+}

@@ -1,0 +1,106 @@
+//! Starting other programs and finding one's way in the workspace.
+//!
+//! Never runs a shell: a program and its arguments are always separate.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The directory that holds the workspace's `Cargo.toml`.
+pub fn root() -> &'static Path {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask)
+}
+
+/// Where cargo puts what it builds (`CARGO_TARGET_DIR`, or `target` in the workspace).
+pub fn target_dir() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// `cargo ARGUMENTS`, started in the workspace's root. The `cargo` of the search path is taken,
+/// not `$CARGO`, because only rustup's proxy understands `+nightly`.
+pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Whether `program` can be started and succeeds; its output is thrown away.
+pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a command to its end with our own output.
+///
+/// # Errors
+/// When it cannot be started or does not succeed.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", line(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Runs a command to its end and returns what it wrote to standard output.
+///
+/// # Errors
+/// When it cannot be started or does not succeed.
+pub fn output(command: &mut Command) -> Result<String> {
+    let command = command.stderr(Stdio::inherit());
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", line(command)))?;
+    if !output.status.success() {
+        bail!("{} failed: {}", line(command), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command, shows each line of its standard output at once and hands it to `each`.
+/// Returns whether the command succeeded.
+///
+/// # Errors
+/// When it cannot be started or its output cannot be read.
+pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+    let start = command.stdout(Stdio::piped()).spawn();
+    let mut child = start.with_context(|| format!("cannot start {}", line(command)))?;
+    if let Some(stdout) = child.stdout.take() {
+        for text in BufReader::new(stdout).lines() {
+            let text = text?;
+            println!("{text}");
+            each(&text);
+        }
+    }
+    Ok(child.wait()?.success())
+}
+
+/// What cargo knows about the workspace's own packages.
+///
+/// # Errors
+/// When `cargo metadata` fails, which is a broken manifest.
+pub fn metadata() -> Result<Value> {
+    let text = output(&mut cargo(["metadata", "--no-deps", "--format-version=1"]))?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// The command as one would type it, for messages.
+pub fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

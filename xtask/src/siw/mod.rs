@@ -1,0 +1,85 @@
+//! Linux's own software iWARP (`siw`) in a virtual machine, to meet ours over TCP.
+//!
+//! Debian 12's kernel leaves `siw.ko` out, its source package has it: [`prepare`] builds the one
+//! module against the headers of the very same version and packs it with busybox and rdma-core
+//! into an initramfs; [`Vm::boot`] runs that under qemu, whose user network needs no root.
+//! Nothing is installed, and no disk image, kernel build or network set-up is involved.
+//!
+//! Reading order: `packages` (what must be there), `quiet` (running tools), `kernel` (fetch and
+//! build, cached), `modules` (what to load, in which order), `cpio` and `image` (the initramfs),
+//! `guest` (the running machine), `process` (ours beside it), `interop` (what is proven with it).
+
+mod cpio;
+mod guest;
+mod image;
+pub mod interop;
+mod kernel;
+mod modules;
+mod packages;
+mod process;
+mod quiet;
+
+use crate::command::target_dir;
+use std::path::PathBuf;
+use std::time::Instant;
+
+pub use guest::Guest;
+pub use packages::PACKAGES;
+
+/// The guest's address on qemu's user network; also where siw listens.
+pub const GUEST_ADDRESS: &str = "10.0.2.15";
+
+/// How the guest names the host's loopback.
+pub const HOST_ADDRESS: &str = "10.0.2.2";
+
+/// Everything needed to boot a guest with siw, as often as wanted.
+#[derive(Debug)]
+pub struct Vm {
+    kernel: PathBuf,
+    initramfs: Vec<u8>,
+    scratch: PathBuf,
+}
+
+/// Fetches and builds what is missing (about half a minute once, then a tenth of a second).
+///
+/// # Errors
+/// One message that names the missing packages with the `apt-get` line to install them, or the
+/// step that failed with the tool's own words.
+pub fn prepare() -> Result<Vm, String> {
+    packages::require()?;
+    let cache = target_dir().join("siw");
+    std::fs::create_dir_all(&cache)
+        .map_err(|error| format!("cannot create {}: {error}", cache.display()))?;
+    let kernel = kernel::cached(&cache)?;
+    let initramfs = image::build(&kernel)?;
+    Ok(Vm {
+        kernel: kernel.image(),
+        initramfs,
+        scratch: cache,
+    })
+}
+
+impl Vm {
+    /// Boots a guest that runs `script` with `/bin/sh` once siw0 is up, then powers off.
+    ///
+    /// `host_forwards` are pairs of a TCP port on the host's 127.0.0.1 and the guest's port it
+    /// leads to. qemu accepts on the host's port at once: a client must wait until the guest
+    /// listens, or it sees its connection reset.
+    ///
+    /// # Errors
+    /// When the initramfs cannot be written or qemu cannot be started (a host port in use shows
+    /// later, as a guest that ends without output).
+    pub fn boot(&self, script: &str, host_forwards: &[(u16, u16)]) -> Result<Guest, String> {
+        let mut initrd = self.initramfs.clone();
+        initrd.extend(image::script_archive(script));
+        Guest::start(&self.kernel, &self.scratch, &initrd, host_forwards)
+    }
+}
+
+/// Runs `step` and says on standard error what it is and how long it took.
+fn announced<T>(what: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let began = Instant::now();
+    let result = step().map_err(|error| format!("{what}: {error}"))?;
+    eprintln!("siw: {what} ({:.1} s)", began.elapsed().as_secs_f64());
+    Ok(result)
+}

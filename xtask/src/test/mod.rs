@@ -1,0 +1,121 @@
+//! The runner behind `cargo xtask test`.
+//!
+//! Runs the suites of `suites`, skips those whose `needs` are missing and says what to install,
+//! and closes with `N passed, N failed, N skipped`: single tests, except that a skipped suite
+//! counts as one. In CI (`CI=true`) a skip is a failure. Never hides the output of a suite.
+
+mod count;
+mod needs;
+mod suites;
+
+#[cfg(test)]
+mod tests;
+
+use std::env;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+pub use count::Count;
+pub use suites::{SUITES, Suite};
+
+/// How much to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// The long matrices whole instead of sampled; tests see it as `OUTBOARD_FULL=1`.
+    pub full: bool,
+}
+
+/// How a suite went.
+enum Outcome {
+    Ran(Count),
+    /// With what to do, so that it can run.
+    Skipped(String),
+}
+
+impl Outcome {
+    fn count(&self) -> Count {
+        match self {
+            Self::Ran(count) => *count,
+            Self::Skipped(_) => Count {
+                skipped: 1,
+                ..Count::default()
+            },
+        }
+    }
+}
+
+/// Runs the suites called `names`, or all; installs what they need first when asked to.
+///
+/// # Errors
+/// When a name is unknown, an installation or any test fails, or, in CI, any is skipped.
+pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
+    let suites = choose(names)?;
+    if install {
+        needs::install(suites.iter().flat_map(|suite| suite.needs))?;
+    }
+    let mut total = Count::default();
+    let mut lines = Vec::new();
+    for suite in suites {
+        println!("\n=== {}: {}", suite.name, suite.about);
+        let started = Instant::now();
+        let outcome = run_suite(suite, settings);
+        total += outcome.count();
+        lines.push(summary(suite, &outcome, started.elapsed().as_secs()));
+    }
+    println!("\n{}\n{total}", lines.join("\n"));
+    verdict(total, env::var("CI").is_ok_and(|value| value == "true"))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Suite>> {
+    if names.is_empty() {
+        return Ok(SUITES.iter().collect());
+    }
+    let find = |name: &String| SUITES.iter().find(|suite| suite.name == *name);
+    let known = || {
+        SUITES
+            .iter()
+            .map(|suite| suite.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    names
+        .iter()
+        .map(|name| find(name).with_context(|| format!("no suite {name}; there are {}", known())))
+        .collect()
+}
+
+fn run_suite(suite: &Suite, settings: &Settings) -> Outcome {
+    let missing = needs::missing(suite.needs);
+    if !missing.is_empty() {
+        return Outcome::Skipped(needs::remedy(&missing));
+    }
+    Outcome::Ran((suite.run)(settings).unwrap_or_else(|error| {
+        println!("{}: {error:#}", suite.name);
+        Count {
+            failed: 1,
+            ..Count::default()
+        }
+    }))
+}
+
+fn summary(suite: &Suite, outcome: &Outcome, seconds: u64) -> String {
+    let name = suite.name;
+    match outcome {
+        Outcome::Skipped(remedy) => format!("{name:14} skipped, needs: {remedy}"),
+        Outcome::Ran(count) if count.failed > 0 => {
+            format!("{name:14} FAILED  {count} in {seconds} s; again: cargo xtask test {name}")
+        }
+        Outcome::Ran(count) => format!("{name:14} passed  {count} in {seconds} s"),
+    }
+}
+
+fn verdict(total: Count, in_ci: bool) -> Result<()> {
+    if total.failed > 0 {
+        bail!("{} failed", total.failed);
+    }
+    if in_ci && total.skipped > 0 {
+        bail!("{} skipped, which CI does not accept", total.skipped);
+    }
+    Ok(())
+}

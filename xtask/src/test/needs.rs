@@ -1,0 +1,145 @@
+//! What a suite needs beyond Rust: finding out what is missing, saying how to get it, getting it.
+//!
+//! Never installs anything unless told to by `--install`.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::command;
+
+/// Something a suite cannot run without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Debian packages.
+    Packages(&'static [&'static str]),
+    /// A subcommand of cargo, from the crate `cargo-NAME`.
+    CargoTool(&'static str),
+    /// The nightly toolchain, for what stable Rust has no switch for.
+    Nightly,
+}
+
+/// A single missing thing, by the command that brings it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Missing {
+    Package(&'static str),
+    CargoTool(&'static str),
+    Nightly,
+}
+
+/// Which of `needs` this machine lacks.
+pub(super) fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<Missing> {
+    let mut missing: Vec<Missing> = needs.into_iter().flat_map(lacking).collect();
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+fn lacking(need: &Need) -> Vec<Missing> {
+    match *need {
+        Need::Packages(packages) => {
+            let absent = packages.iter().filter(|package| !is_installed(package));
+            absent.map(|package| Missing::Package(package)).collect()
+        }
+        Need::CargoTool(name) if !command::succeeds("cargo", &[name, "--version"]) => {
+            vec![Missing::CargoTool(name)]
+        }
+        Need::Nightly if !command::succeeds("cargo", &["+nightly", "--version"]) => {
+            vec![Missing::Nightly]
+        }
+        Need::CargoTool(_) | Need::Nightly => Vec::new(),
+    }
+}
+
+fn is_installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat=${db:Status-Status}\n", package]);
+    let output = query.output();
+    output.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .any(|line| line == "installed")
+    })
+}
+
+/// The commands that bring what is missing, as one types them.
+pub(super) fn remedy(missing: &[Missing]) -> String {
+    let commands = commands(missing);
+    commands
+        .iter()
+        .map(|words| words.join(" "))
+        .collect::<Vec<_>>()
+        .join(" && ")
+}
+
+/// Installs whatever is missing of `needs`.
+///
+/// # Errors
+/// When one of the installations fails.
+pub(super) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
+    let missing = missing(needs);
+    if missing
+        .iter()
+        .any(|thing| matches!(thing, Missing::Package(_)))
+    {
+        run(&as_root(&["apt-get", "update"]))?;
+    }
+    commands(&missing).iter().try_for_each(|words| run(words))
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    println!("+ {}", words.join(" "));
+    command::run(Command::new(words[0]).args(&words[1..]))
+}
+
+fn commands(missing: &[Missing]) -> Vec<Vec<&'static str>> {
+    let package = |thing: &Missing| match *thing {
+        Missing::Package(name) => Some(name),
+        _ => None,
+    };
+    let packages: Vec<_> = missing.iter().filter_map(package).collect();
+    let mut commands = Vec::new();
+    if !packages.is_empty() {
+        let apt = [
+            "env",
+            "DEBIAN_FRONTEND=noninteractive",
+            "apt-get",
+            "install",
+            "--yes",
+        ];
+        let mut words = as_root(&apt);
+        words.push("--no-install-recommends");
+        words.extend(packages);
+        commands.push(words);
+    }
+    commands.extend(missing.iter().filter_map(rust_tool));
+    commands
+}
+
+fn rust_tool(missing: &Missing) -> Option<Vec<&'static str>> {
+    match missing {
+        Missing::Package(_) => None,
+        Missing::CargoTool("fuzz") => Some(vec!["cargo", "install", "--locked", "cargo-fuzz"]),
+        Missing::CargoTool(name) => Some(vec!["cargo", "install", "--locked", name]),
+        Missing::Nightly => Some(vec![
+            "rustup",
+            "toolchain",
+            "install",
+            "nightly",
+            "--profile=minimal",
+        ]),
+    }
+}
+
+fn as_root(words: &[&'static str]) -> Vec<&'static str> {
+    let mut all = if is_root() { Vec::new() } else { vec!["sudo"] };
+    all.extend(words);
+    all
+}
+
+/// Our own user is the owner of our entry in `/proc`.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+}

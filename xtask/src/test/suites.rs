@@ -1,0 +1,195 @@
+//! The table of test suites.
+//!
+//! A test that cargo alone can run needs no row: `cargo test` finds it. An integration test that
+//! needs more (a package, a release build, long) says `test = false` in its crate's manifest, so
+//! that `cargo test` leaves it out, and has a row here that runs it by its name.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::needs::Need;
+use super::{Count, Settings};
+use crate::command::{self, cargo};
+use crate::{siw, tidy};
+
+/// A set of tests that runs or is skipped as one.
+#[derive(Debug)]
+pub struct Suite {
+    /// What `cargo xtask test NAME` calls it.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub about: &'static str,
+    /// What it cannot run without.
+    pub needs: &'static [Need],
+    /// Runs it. An error counts as one failed test.
+    pub run: fn(&Settings) -> Result<Count>,
+}
+
+/// Every suite, quick ones first.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "tidy",
+        about: "the house rules",
+        needs: &[],
+        run: house_rules,
+    },
+    Suite {
+        name: "unit",
+        about: "every crate's own tests",
+        needs: &[],
+        run: |settings| cargo_test(settings, &["--workspace"]),
+    },
+    Suite {
+        name: "captures",
+        about: "recorded traffic of Linux's siw, byte for byte",
+        needs: &[],
+        run: |settings| integration(settings, "captures"),
+    },
+    Suite {
+        name: "tshark",
+        about: "Wireshark's dissectors read what we send",
+        needs: &[Need::Packages(&["tshark"])],
+        run: |settings| integration(settings, "tshark"),
+    },
+    Suite {
+        name: "siw",
+        about: "ours and Linux's siw in a virtual machine talk to each other",
+        needs: &[Need::Packages(siw::PACKAGES)],
+        run: siw_interop,
+    },
+    Suite {
+        name: "bad-peers",
+        about: "peers that lie, stall and vanish",
+        needs: &[],
+        run: |settings| integration(settings, "bad_peers"),
+    },
+    Suite {
+        name: "connections",
+        about: "10,000 connections at once, in release",
+        needs: &[],
+        run: |settings| {
+            cargo_test(
+                settings,
+                &["--workspace", "--release", "--test=connections"],
+            )
+        },
+    },
+    Suite {
+        name: "asan",
+        about: "AddressSanitizer on the crates with unsafe code",
+        needs: &[Need::Nightly],
+        run: address_sanitizer,
+    },
+    Suite {
+        name: "fuzz",
+        about: "every fuzz target for a while",
+        needs: &[Need::Nightly, Need::CargoTool("fuzz")],
+        run: fuzz,
+    },
+];
+
+fn house_rules(_: &Settings) -> Result<Count> {
+    let findings = tidy::check()?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    Ok(Count::one(findings.is_empty()))
+}
+
+fn integration(settings: &Settings, name: &str) -> Result<Count> {
+    cargo_test(settings, &["--workspace", &format!("--test={name}")])
+}
+
+fn cargo_test(settings: &Settings, arguments: &[&str]) -> Result<Count> {
+    counted(settings, cargo(["test", "--no-fail-fast"]).args(arguments))
+}
+
+/// Runs a `cargo test` and adds up what its test programs report.
+fn counted(settings: &Settings, test: &mut Command) -> Result<Count> {
+    if settings.full {
+        test.env("OUTBOARD_FULL", "1");
+    }
+    let mut total = Count::default();
+    let succeeded = command::watch(test, |line| {
+        if let Some(count) = Count::parse(line) {
+            total += count;
+        }
+    })?;
+    if !succeeded && total.failed == 0 {
+        total.failed = 1;
+    }
+    if total == Count::default() {
+        bail!("{} ran no test", command::line(test));
+    }
+    Ok(total)
+}
+
+/// Both sides as server and client, by `rping`: the example program of ours, and the stock one.
+fn siw_interop(settings: &Settings) -> Result<Count> {
+    let release = ["build", "--workspace", "--release", "--example=rping"];
+    command::run(&mut cargo(release))?;
+    let program = command::target_dir().join("release/examples/rping");
+    let vm = siw::prepare().map_err(|error| anyhow!(error))?;
+    let runs = siw::interop::matrix(if settings.full { 10_000 } else { 1_000 });
+    siw::interop::rping(&vm, &program, &runs).map_err(|error| anyhow!(error))?;
+    Ok(Count {
+        passed: u32::try_from(runs.len())?,
+        ..Count::default()
+    })
+}
+
+/// Instruments for this machine explicitly, so that build scripts are left alone.
+fn address_sanitizer(settings: &Settings) -> Result<Count> {
+    let version = command::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("rustc -vV names no host")?;
+    let mut test = cargo(["+nightly", "test", "--no-fail-fast", "--lib", "--tests"]);
+    test.args([
+        "--package=outboard-mem",
+        "--package=outboard-verbs",
+        "--target",
+        host,
+    ]);
+    counted(settings, test.env("RUSTFLAGS", "-Zsanitizer=address"))
+}
+
+/// Builds all targets once, then runs as many at a time as there are processors.
+fn fuzz(settings: &Settings) -> Result<Count> {
+    let seconds = if settings.full { 15 * 60 } else { 60 };
+    let targets = command::output(&mut cargo(["+nightly", "fuzz", "list"]))?;
+    let targets: Vec<&str> = targets.lines().collect();
+    command::run(&mut cargo(["+nightly", "fuzz", "build"]))?;
+    let logs = command::target_dir().join("fuzz-logs");
+    fs::create_dir_all(&logs)?;
+    let mut total = Count::default();
+    for batch in targets.chunks(thread::available_parallelism()?.get()) {
+        for passed in fuzz_at_once(batch, seconds, &logs)? {
+            total += Count::one(passed);
+        }
+    }
+    Ok(total)
+}
+
+fn fuzz_at_once(targets: &[&str], seconds: u32, logs: &Path) -> Result<Vec<bool>> {
+    let started = targets.iter().map(|target| {
+        println!("fuzz {target} for {seconds} s");
+        let limit = format!("-max_total_time={seconds}");
+        let mut command = cargo(["+nightly", "fuzz", "run", target, "--", &limit]);
+        let log = fs::File::create(logs.join(target))?;
+        Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
+    });
+    let children = started.collect::<Result<Vec<_>>>()?;
+    let finished = children
+        .into_iter()
+        .zip(targets)
+        .map(|(mut child, target)| {
+            let passed = child.wait()?.success();
+            if !passed {
+                println!("{}", fs::read_to_string(logs.join(target))?);
+            }
+            Ok(passed)
+        });
+    finished.collect()
+}

@@ -1,0 +1,73 @@
+//! Rules about the source that the compiler and clippy do not check.
+//!
+//! Every rule is a function from a file (or the whole workspace) to findings, and has a test that
+//! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
+//! `source` the reading of files, `text` the rules about lines, `syntax` the rules about code,
+//! `workspace` the rules about crates, `links` the rules about documents.
+
+mod house;
+mod links;
+mod source;
+mod syntax;
+mod text;
+mod workspace;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::command;
+use source::Source;
+
+/// A place that breaks a rule, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// File or crate, relative to the workspace's root.
+    pub path: String,
+    /// Line counted from 1; 0 when the file as a whole is meant.
+    pub line: usize,
+    /// What was found and what to do.
+    pub message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// Checks the whole workspace.
+///
+/// # Errors
+/// When the sources cannot be read or parsed, or `cargo metadata` fails.
+pub fn check() -> Result<Vec<Finding>> {
+    let sources = source::read_all(command::root())?;
+    let mut findings: Vec<Finding> = sources.iter().flat_map(check_file).collect();
+    findings.extend(syntax::stale_exceptions(&sources));
+    findings.extend(workspace::arrows(&command::metadata()?));
+    findings.extend(workspace::crates_have_tests(&sources));
+    findings.extend(links::check(&sources, &source::list(command::root())?));
+    Ok(findings)
+}
+
+fn check_file(source: &Source) -> Vec<Finding> {
+    let mut findings = text::check(source);
+    findings.extend(syntax::check(source));
+    findings
+}

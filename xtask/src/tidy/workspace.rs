@@ -1,0 +1,71 @@
+//! Rules about crates: which may name which, and that each has tests.
+
+use serde_json::Value;
+
+use super::Finding;
+use super::house::{ARROWS, DEV_CRATES};
+use super::source::Source;
+
+/// A crate names only crates below it. `metadata` is the output of `cargo metadata`.
+pub(super) fn arrows(metadata: &Value) -> Vec<Finding> {
+    let packages = items(metadata, "packages");
+    let ours: Vec<&str> = packages
+        .iter()
+        .map(|package| text(package, "name"))
+        .collect();
+    packages
+        .iter()
+        .flat_map(|package| package_arrows(package, &ours))
+        .collect()
+}
+
+fn package_arrows(package: &Value, ours: &[&str]) -> Vec<Finding> {
+    let name = text(package, "name");
+    let Some((_, below)) = ARROWS.iter().find(|(row, _)| *row == name) else {
+        return vec![Finding::new(
+            name,
+            0,
+            "has no row in ARROWS: say which crates it may name",
+        )];
+    };
+    let dependencies = items(package, "dependencies").iter();
+    let named = dependencies.filter(|dependency| ours.contains(&text(dependency, "name")));
+    let wrong = named.filter(|dependency| !allowed(dependency, below));
+    wrong
+        .map(|dependency| {
+            let message = format!("must not name {}: see ARROWS", text(dependency, "name"));
+            Finding::new(name, 0, message)
+        })
+        .collect()
+}
+
+fn allowed(dependency: &Value, below: &[&str]) -> bool {
+    let name = text(dependency, "name");
+    let for_tests = text(dependency, "kind") == "dev";
+    below.contains(&name) || (for_tests && DEV_CRATES.contains(&name))
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// Every crate has at least one test.
+pub(super) fn crates_have_tests(sources: &[Source]) -> Vec<Finding> {
+    let mut crates: Vec<&str> = sources.iter().filter_map(Source::crate_name).collect();
+    crates.dedup();
+    let tested = |name: &str| {
+        let own = sources
+            .iter()
+            .filter(|source| source.crate_name() == Some(name));
+        own.filter_map(|source| source.rust.as_ref())
+            .any(|rust| rust.code.iter().any(|line| line.contains("#[test]")))
+    };
+    let untested = crates.into_iter().filter(|name| !tested(name));
+    untested
+        .map(|name| Finding::new(&format!("crates/{name}"), 0, "has no test"))
+        .collect()
+}
