@@ -47,6 +47,21 @@ impl Piece {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
+/// Registered memory as the peer of one protection domain may read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readable<'t> {
+    pub(crate) stags: &'t StagTable,
+    pub(crate) pd: PdId,
+}
+
+impl<'t> Readable<'t> {
+    fn resolve(self, stag: Stag, offset: u64, len: usize) -> Result<Placement<'t>, Gone> {
+        self.stags
+            .resolve(stag.0, self.pd, Access::REMOTE_READ, offset, len as u64)
+            .map_err(|_| Gone)
+    }
+}
+
 /// The octets between a connection and its socket.
 #[derive(Debug, Default)]
 pub(crate) struct TxBatch {
@@ -99,8 +114,7 @@ impl TxBatch {
     pub(crate) fn spans<'t>(
         &mut self,
         sends: &SendQueue,
-        stags: &'t StagTable,
-        pd: PdId,
+        memory: Readable<'t>,
         max: usize,
         spans: &mut Vec<Span>,
         pins: &mut Vec<Placement<'t>>,
@@ -123,14 +137,14 @@ impl TxBatch {
                         .map_err(|_| Gone)?;
                 }
                 Piece::Response { stag, offset, len } => {
-                    let placement = stags
-                        .resolve(stag.0, pd, Access::REMOTE_READ, *offset, *len as u64)
-                        .map_err(|_| Gone)?;
+                    let placement = memory.resolve(*stag, *offset, *len)?;
                     spans.push(placement.span(0..*len).map_err(|_| Gone)?);
                     pins.push(placement);
                 }
             }
         }
+        // A local list may have brought many at once.
+        spans.truncate(max);
         Ok(())
     }
 
@@ -138,8 +152,7 @@ impl TxBatch {
     pub(crate) fn copy(
         &self,
         sends: &SendQueue,
-        stags: &StagTable,
-        pd: PdId,
+        memory: Readable<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Gone> {
         out.reserve(self.len);
@@ -152,9 +165,7 @@ impl TxBatch {
                         .map_err(|_| Gone)?;
                 }
                 Piece::Response { stag, offset, len } => {
-                    let placement = stags
-                        .resolve(stag.0, pd, Access::REMOTE_READ, *offset, *len as u64)
-                        .map_err(|_| Gone)?;
+                    let placement = memory.resolve(*stag, *offset, *len)?;
                     placement
                         .append_to(0..*len, out, |_| ())
                         .map_err(|_| Gone)?;
@@ -168,11 +179,10 @@ impl TxBatch {
     pub(crate) fn freeze(
         &mut self,
         sends: &SendQueue,
-        stags: &StagTable,
-        pd: PdId,
+        memory: Readable<'_>,
     ) -> Result<(), Gone> {
         let mut bytes = Vec::new();
-        self.copy(sends, stags, pd, &mut bytes)?;
+        self.copy(sends, memory, &mut bytes)?;
         self.reset();
         self.bytes = bytes;
         self.push_bytes(0);

@@ -8,7 +8,7 @@
 //!   [`Connection::poll_event`], [`Connection::poll_timeout`]; completions appear in [`Env`];
 //! * getters.
 
-use crate::batch::{Gone, TxBatch};
+use crate::batch::{Gone, Readable, TxBatch};
 use crate::fault::Fault;
 use crate::inbound::InboundQueue;
 use crate::phase::{Move, Phase};
@@ -20,7 +20,7 @@ use crate::work::{Completion, Operation, Receives, RecvRequest, SendRequest, Sta
 use outboard_mem::{PdId, Placement, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use outboard_wire::fpdu::MAX_ULPDU;
-use outboard_wire::terminate::{Layout, Terminate, TerminateCode};
+use outboard_wire::terminate::{Layout, Terminate};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,15 @@ pub enum MissingReceive {
     Stall(Duration),
     /// The connection is terminated at once, as hardware does.
     Terminate,
+}
+
+/// How much [`Connection::poll_transmit`] offers at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Octets, roughly: an FPDU is never cut.
+    pub octets: usize,
+    /// Spans, roughly: the pieces of one local list are never cut.
+    pub spans: usize,
 }
 
 /// What a connection works on that is not its own.
@@ -168,7 +177,8 @@ pub struct Connection {
     /// Octets of the last Write, if nothing else came after it.
     pub(crate) written: Option<u32>,
     pub(crate) write_open: bool,
-    pub(crate) blame: Option<Status>,
+    /// Which owed response a peer's Terminate speaks of, and what it says.
+    pub(crate) blame: Option<(usize, Status)>,
     pub(crate) events: VecDeque<Event>,
     flushed: bool,
     deadline: Option<Instant>,
@@ -221,7 +231,7 @@ impl Connection {
 
     /// True while the stream waits for a posted receive: reading on is of no use.
     pub fn is_stalled(&self) -> bool {
-        self.rx.stalled_since.is_some()
+        self.rx.stalled.is_some()
     }
 
     /// Payload octets that may be received in place now ([`Connection::direct`]).
@@ -310,8 +320,10 @@ impl Connection {
 
     /// The time that [`Connection::poll_timeout`] named has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.stall_deadline().is_some_and(|at| at <= now) {
-            self.fail(Fault::bare(TerminateCode::UNTAGGED_NO_BUFFER));
+        if self.stall_deadline().is_some_and(|at| at <= now)
+            && let Some(stalled) = self.rx.stalled.take()
+        {
+            self.fail(stalled.fault);
         }
         if self.deadline.is_some_and(|at| at <= now) {
             self.deadline = None;
@@ -329,10 +341,11 @@ impl Connection {
     }
 
     fn stall_deadline(&self) -> Option<Instant> {
-        match self.missing_receive {
-            MissingReceive::Stall(limit) => self.rx.stalled_since.map(|since| since + limit),
-            MissingReceive::Terminate => self.rx.stalled_since,
-        }
+        let since = self.rx.stalled.as_ref()?.since;
+        Some(match self.missing_receive {
+            MissingReceive::Stall(limit) => since + limit,
+            MissingReceive::Terminate => since,
+        })
     }
 
     /// What the driver should know of, oldest first.
@@ -340,22 +353,19 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Offers up to `budget` octets as at most `max_spans` spans. `pins` must live until the
+    /// Offers octets as spans, within `limits`. `pins` must live until the
     /// system call is over. Returns the octets offered; 0 when there is nothing to send.
     pub fn poll_transmit<'t>(
         &mut self,
         now: Instant,
-        budget: usize,
-        max_spans: usize,
+        limits: Limits,
         env: &mut Env<'t>,
         spans: &mut Vec<Span>,
         pins: &mut Vec<Placement<'t>>,
     ) -> usize {
-        let stags = env.stags;
-        self.prepare(now, budget, env);
-        let offered = self
-            .batch
-            .spans(&self.sends, stags, self.pd, max_spans, spans, pins);
+        let memory = Readable { stags: env.stags, pd: self.pd };
+        self.prepare(now, limits.octets, env);
+        let offered = self.batch.spans(&self.sends, memory, limits.spans, spans, pins);
         if let Err(Gone) = offered {
             spans.clear();
             pins.clear();
@@ -375,7 +385,8 @@ impl Connection {
     ) -> usize {
         self.prepare(now, budget, env);
         let start = out.len();
-        if let Err(Gone) = self.batch.copy(&self.sends, env.stags, self.pd, out) {
+        let memory = Readable { stags: env.stags, pd: self.pd };
+        if let Err(Gone) = self.batch.copy(&self.sends, memory, out) {
             out.truncate(start);
             self.lose_half_sent(now, env);
         }
@@ -405,19 +416,17 @@ impl Connection {
         }
         if self.phase == Phase::Closed {
             self.deadline = None;
+            self.batch.reset();
+            self.tx.terminate = None;
         }
     }
 
     fn flush(&mut self, env: &mut Env<'_>) {
         self.flushed = true;
-        if self.phase == Phase::Closed
-            || self.batch.freeze(&self.sends, env.stags, self.pd).is_err()
-        {
-            self.batch.reset();
-            self.tx.terminate = None;
+        let closed = self.phase == Phase::Closed;
+        if !closed && self.batch.freeze(&self.sends, Readable { stags: env.stags, pd: self.pd }).is_err() {
             self.step_phase(Move::Lost);
         }
-        self.rx.stalled_since = None;
         self.inbound.clear();
         self.read_sinks.clear();
         let blame = self.blame.take();
@@ -442,9 +451,15 @@ impl Connection {
     pub(crate) fn step_phase(&mut self, event: Move) {
         let before = self.phase;
         self.phase = before.after(event);
-        if before == Phase::Held && self.phase == Phase::Open {
+        if before == Phase::Held && self.phase != Phase::Held {
+            // The grace, if there was one.
             self.deadline = None;
+        }
+        if before == Phase::Held && self.phase == Phase::Open {
             self.events.push_back(Event::Established);
+        }
+        if self.phase.is_over() {
+            self.rx.abandon();
         }
     }
 

@@ -27,7 +27,7 @@ pub mod startup;
 mod tx;
 pub mod work;
 
-pub use connection::{Connection, Env, Event, MissingReceive, Params, PostError};
+pub use connection::{Connection, Env, Event, Limits, MissingReceive, Params, PostError};
 pub use phase::Phase;
 pub use rx::Direct;
 pub use tx::FPDU_OVERHEAD;

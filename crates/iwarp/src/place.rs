@@ -10,7 +10,7 @@ use crate::inbound::Inbound;
 use crate::phase::Move;
 use crate::send_queue::Owed;
 use crate::work::{Completion, Operation, SendOp, Status};
-use outboard_mem::Access;
+use outboard_mem::{Access, AccessError};
 use outboard_wire::ddp::{Header, Stag, Tagged, Untagged, queue};
 use outboard_wire::rdmap::{AtomicRequest, AtomicResponse, IMMEDIATE_LEN, Opcode, ReadRequest};
 use outboard_wire::terminate::{Layout, Terminate, TerminateCode};
@@ -205,6 +205,7 @@ impl Connection {
         env: &Env<'_>,
     ) -> Result<Option<Sink>, Fault> {
         self.check_inbound_room(header, payload.len())?;
+        check_fixed(untagged, header, payload, ReadRequest::LEN)?;
         let request = ReadRequest::parse(payload)?;
         if request.size > 0 {
             let (offset, size) = (request.source_offset, u64::from(request.size));
@@ -239,8 +240,9 @@ impl Connection {
     ) -> Result<Option<Sink>, Fault> {
         self.check_inbound_room(header, payload.len())?;
         let fault = |code| Fault::of(code, *header, header.len() + payload.len());
-        let request = AtomicRequest::parse(payload)
-            .map_err(|_| fault(TerminateCode::OPERATION_UNSPECIFIED))?;
+        check_fixed(untagged, header, payload, AtomicRequest::LEN)?;
+        let request =
+            AtomicRequest::parse(payload).map_err(|error| fault(error.terminate_code()))?;
         let placement = env
             .stags
             .resolve(
@@ -279,6 +281,7 @@ impl Connection {
         payload: &[u8],
     ) -> Result<Option<Sink>, Fault> {
         let fault = |code| Fault::of(code, *header, header.len() + payload.len());
+        check_fixed(untagged, header, payload, AtomicResponse::LEN)?;
         let response = AtomicResponse::parse(payload)?;
         let Some(Owed::Entry(seq)) = self.sends.oldest_owed() else {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
@@ -314,9 +317,8 @@ impl Connection {
         env: &mut Env<'_>,
     ) -> Result<Option<Sink>, Fault> {
         let fault = |code| Fault::of(code, *header, header.len() + payload.len());
-        let Ok(octets) = <[u8; IMMEDIATE_LEN]>::try_from(payload) else {
-            return Err(fault(TerminateCode::OPERATION_UNSPECIFIED));
-        };
+        check_fixed(untagged, header, payload, IMMEDIATE_LEN)?;
+        let octets = <[u8; IMMEDIATE_LEN]>::try_from(payload).unwrap_or_default();
         if self.receiving.is_some() {
             return Err(fault(TerminateCode::UNTAGGED_INVALID_MSN));
         }
@@ -501,13 +503,11 @@ impl Connection {
             return Ok(None);
         }
         let stag = untagged.invalidate;
+        let fault = |code| Err(Fault::of(code, *header, header.len() + len));
         match env.stags.invalidate(stag.0, self.pd) {
             Ok(()) => Ok(Some(stag)),
-            Err(_) => Err(Fault::of(
-                TerminateCode::PROTECTION_CANNOT_INVALIDATE,
-                *header,
-                header.len() + len,
-            )),
+            Err(AccessError::NoRight) => fault(TerminateCode::PROTECTION_CANNOT_INVALIDATE),
+            Err(error) => fault(protection_code(error)),
         }
     }
 
@@ -517,12 +517,33 @@ impl Connection {
         }
     }
 
+    /// Which owed response a Terminate speaks of, counted from the oldest: Reads and atomics are
+    /// numbered on one queue. Without a number it is the one being answered.
+    fn blamed(&self, terminate: &Terminate) -> usize {
+        let Some(Header::Untagged(quoted)) = terminate.ddp else { return 0 };
+        let newest = self.tx.last_msn(queue::READ_REQUEST);
+        let behind = newest.wrapping_sub(quoted.msn) as usize;
+        self.sends.owed_len().checked_sub(behind + 1).unwrap_or(usize::MAX)
+    }
+
     fn handle_peer_terminate(&mut self, terminate: Terminate, layout: Layout) {
-        self.blame = blame(&terminate);
+        self.blame = blame(&terminate).map(|status| (self.blamed(&terminate), status));
         self.events
             .push_back(Event::PeerTerminated { terminate, layout });
         self.step_phase(Move::PeerTerminate);
     }
+}
+
+/// RFC 5041 §7.1 rule 4 for messages of one segment and one length: their buffers hold no more.
+fn check_fixed(h: &Untagged, header: &Header, payload: &[u8], len: usize) -> Result<(), Fault> {
+    let fault = |code| Err(Fault::of(code, *header, header.len() + payload.len()));
+    if payload.len() > len || !h.last {
+        return fault(TerminateCode::UNTAGGED_TOO_LONG);
+    }
+    if payload.len() < len {
+        return fault(TerminateCode::OPERATION_UNSPECIFIED);
+    }
+    Ok(())
 }
 
 /// What a peer's Terminate says of our oldest unanswered request: something only when it quotes

@@ -28,8 +28,10 @@ pub(crate) struct Rx {
     scratch: Vec<u8>,
     /// MSN of the last message begun, per queue.
     pub(crate) msn: [u32; 4],
-    /// When the stream came to wait for a posted receive.
-    pub(crate) stalled_since: Option<Instant>,
+    /// Set while the stream waits for a posted receive.
+    pub(crate) stalled: Option<Stalled>,
+    /// The octets offered last ended inside an FPDU of which nothing has been taken.
+    partial: bool,
     /// Nothing has arrived yet.
     pub(crate) first: bool,
 }
@@ -44,11 +46,19 @@ struct Body {
     payload_len: usize,
 }
 
+/// A message that found no posted receive.
+#[derive(Debug)]
+pub(crate) struct Stalled {
+    pub(crate) since: Instant,
+    /// What to say if no receive comes.
+    pub(crate) fault: Fault,
+}
+
 /// What one step over the stream came to.
 enum Step {
     Took(usize),
     NeedMore,
-    Stalled,
+    Stalled(Fault),
 }
 
 /// Where the kernel may put the next octets of the stream.
@@ -70,7 +80,8 @@ impl Rx {
             markers: markers.then(MarkerStripper::new),
             scratch: Vec::new(),
             msn: [0; 4],
-            stalled_since: None,
+            stalled: None,
+            partial: false,
             first: true,
         }
     }
@@ -86,9 +97,17 @@ impl Rx {
             .map_or(0, |body| body.payload_len - body.done)
     }
 
-    /// True in the middle of an FPDU whose beginning was already taken.
+    /// True in the middle of an FPDU.
     pub(crate) fn mid_fpdu(&self) -> bool {
-        self.body.is_some() || self.skip > 0
+        self.body.is_some() || self.skip > 0 || self.partial
+    }
+
+    /// Nothing more is placed: the connection is over.
+    pub(crate) fn abandon(&mut self) {
+        self.body = None;
+        self.skip = 0;
+        self.partial = false;
+        self.stalled = None;
     }
 }
 
@@ -96,14 +115,23 @@ impl Connection {
     /// Processes octets of the stream and says how many it took; the rest must be offered again,
     /// followed by more. It takes everything once the connection is over.
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], env: &mut Env<'_>) -> usize {
+        if bytes.is_empty() {
+            return 0;
+        }
         let mut used = 0;
-        self.rx.stalled_since = None;
+        let before = self.rx.stalled.take();
+        self.rx.partial = false;
         while used < bytes.len() && self.phase.receives() {
             match self.step(&bytes[used..], env) {
                 Ok(Step::Took(count)) => used += count,
-                Ok(Step::NeedMore) => return used,
-                Ok(Step::Stalled) => {
-                    self.rx.stalled_since = Some(now);
+                Ok(Step::NeedMore) => {
+                    self.rx.partial = true;
+                    return used;
+                }
+                Ok(Step::Stalled(fault)) => {
+                    // Trying again in vain does not start the time again.
+                    let since = before.filter(|_| used == 0).map_or(now, |stall| stall.since);
+                    self.rx.stalled = Some(Stalled { since, fault });
                     return used;
                 }
                 Err(fault) => self.fail(fault),
@@ -157,7 +185,7 @@ impl Connection {
             Err(error) => Err(error.into()),
         };
         // A stalled FPDU is read again later, from the same place in the stream.
-        let again = matches!(result, Ok(Step::Stalled));
+        let again = matches!(result, Ok(Step::Stalled(_)));
         self.rx.markers = Some(if again { before } else { stripper });
         self.rx.scratch = fpdu;
         result
@@ -168,7 +196,7 @@ impl Connection {
         let (header, header_len) = Header::parse(ulpdu)?;
         let payload = &ulpdu[header_len..];
         let Some(sink) = self.begin(&header, payload, payload.len(), env)? else {
-            return Ok(Step::Stalled);
+            return Ok(Step::Stalled(no_buffer(header, ulpdu.len())));
         };
         self.place(&header, ulpdu.len(), &sink, 0, payload, env)?;
         self.end(&header, &sink, payload.len(), env)?;
@@ -192,7 +220,7 @@ impl Connection {
         }
         let payload_len = ulpdu_len - header_len;
         let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
-            return Ok(Step::Stalled);
+            return Ok(Step::Stalled(no_buffer(header, ulpdu_len)));
         };
         let body = Body {
             header,
@@ -297,6 +325,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// RFC 5041 §7.1 rule 2.
+fn no_buffer(header: Header, segment_len: usize) -> Fault {
+    Fault::of(TerminateCode::UNTAGGED_NO_BUFFER, header, segment_len)
 }
 
 /// RFC 5040 §4.2 figure 4: messages whose payload is the ULP's, of any length.

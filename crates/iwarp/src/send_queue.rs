@@ -1,7 +1,7 @@
 //! The send queue's bookkeeping: requests in order, which of them await a response, and their
 //! completions in posting order (RFC 5040 §5.5 rule 15). It produces no octets; see [`crate::tx`].
 
-use crate::work::{Completion, SendRequest, Status};
+use crate::work::{Completion, SendOp, SendRequest, Status};
 use outboard_mem::SgList;
 use std::collections::VecDeque;
 
@@ -82,6 +82,10 @@ impl SendQueue {
         self.owed.push_back(Owed::Rtr);
     }
 
+    pub(crate) fn owed_len(&self) -> usize {
+        self.owed.len()
+    }
+
     pub(crate) fn oldest_owed(&self) -> Option<Owed> {
         self.owed.front().copied()
     }
@@ -122,16 +126,19 @@ impl SendQueue {
     }
 
     /// Ends every request: what had happened to it counts, the rest is `Flushed`, except that the
-    /// oldest owed request gets `blame`.
+    /// request whose response is owed as the n-th from the oldest gets `blame`.
     pub(crate) fn flush(
         &mut self,
         sent: u64,
         qp: u32,
-        blame: Option<Status>,
+        blame: Option<(usize, Status)>,
         out: &mut Vec<Completion>,
     ) {
-        if let Some(status) = blame {
-            self.settle_oldest(status);
+        if let Some((index, status)) = blame
+            && let Some(Owed::Entry(seq)) = self.owed.get(index).copied()
+            && let Some(entry) = self.entry_mut(seq)
+        {
+            entry.done = Some(status);
         }
         for entry in self.entries.drain(..) {
             let status = entry.status(sent).unwrap_or(Status::Flushed);
@@ -167,7 +174,10 @@ impl Entry {
             ..
         } = self.request;
         if signaled || status != Status::Success {
-            let bytes = u32::try_from(local.len()).unwrap_or(u32::MAX);
+            let bytes = match op {
+                SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => 8,
+                _ => u32::try_from(local.len()).unwrap_or(u32::MAX),
+            };
             let mut completion = Completion::new(wr_id, qp, op.operation(), status, local);
             completion.bytes = if status == Status::Success { bytes } else { 0 };
             out.push(completion);

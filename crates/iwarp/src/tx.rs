@@ -83,6 +83,11 @@ impl Tx {
         *slot
     }
 
+    /// MSN of the last message on this queue.
+    pub(crate) fn last_msn(&self, queue: u32) -> u32 {
+        self.msn[queue as usize & 3]
+    }
+
     fn next_sink(&mut self) -> Stag {
         self.sinks = self.sinks % SINK_STAGS + 1;
         Stag(self.sinks)

@@ -189,6 +189,16 @@ impl Pair {
         self.drive();
     }
 
+    /// Lets `who`'s TCP take at most `count` octets, and delivers them at once.
+    pub fn carry(&mut self, who: Who, count: usize) {
+        let (lane, from, to) = match who {
+            Who::A => (&mut self.to_b, &mut self.a, &mut self.b),
+            Who::B => (&mut self.to_a, &mut self.b, &mut self.a),
+        };
+        lane.send(from, to, self.now, count, &mut self.trace);
+        to.deliver(self.now, &std::mem::take(&mut lane.in_flight));
+    }
+
     /// The trace since the last call.
     pub fn take_trace(&mut self) -> Vec<String> {
         std::mem::take(&mut self.trace)
@@ -236,16 +246,23 @@ impl Lane {
         now: Instant,
         trace: &mut Vec<String>,
     ) -> bool {
-        let sent = self.send(from, to, now, trace);
+        let budget = self.chunks.next_len().min(1 << 20);
+        let sent = self.send(from, to, now, budget, trace);
         let moved = self.arrive(to, now);
         sent || moved
     }
 
-    fn send(&mut self, from: &mut Side, to: &Side, now: Instant, trace: &mut Vec<String>) -> bool {
+    fn send(
+        &mut self,
+        from: &mut Side,
+        to: &Side,
+        now: Instant,
+        budget: usize,
+        trace: &mut Vec<String>,
+    ) -> bool {
         if self.fin {
             return false;
         }
-        let budget = self.chunks.next_len().min(1 << 20);
         let bytes = from.transmit(now, budget);
         for segment in self.decoder.push(&bytes) {
             let len = segment.header.len() + segment.payload.len();

@@ -6,7 +6,7 @@ use outboard_iwarp::work::{Remote, SendOp, SendRequest};
 use outboard_iwarp::{Event, MissingReceive, Phase, PostError};
 use outboard_mem::{Access, SgList};
 use outboard_sim::lone::{self, Lone};
-use outboard_sim::{Chunks, Pair, Setup};
+use outboard_sim::{Chunks, Pair, Setup, Who};
 use outboard_wire::ddp::Header;
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::startup::RtrModes;
@@ -261,7 +261,7 @@ fn responses_and_requests_take_turns() {
         .map(|segment| segment.header.opcode())
         .collect();
     use Opcode::{ReadResponse as R, Write as W};
-    assert_eq!(opcodes, [W, R, W, R, W, R]);
+    assert_eq!(opcodes, [R, W, R, W, R, W]);
 }
 
 #[test]
@@ -312,6 +312,7 @@ fn stall_and_go_on(mut pair: Pair) {
     assert_eq!(mr.bytes(), [0; 8], "the Write overtook the Send");
     pair.pass(Duration::from_millis(900));
     pair.b.receive(7, 3000);
+    pair.drive();
     pair.pass(Duration::from_millis(900));
     assert!(
         pair.b.connection.is_stalled(),
@@ -514,7 +515,7 @@ fn payload_that_arrives_after_leaving_is_not_placed() {
     let before = mr.bytes();
     pair.b.connection.disconnect();
     pair.b.deliver(now, &bytes[100..]);
-    assert_eq!(mr.bytes(), before);
+    assert!(mr.bytes() == before);
 }
 
 #[test]
@@ -531,11 +532,8 @@ fn memory_that_goes_while_it_is_read_ends_the_connection() {
         },
         &[0; 600],
     );
-    let now = pair.now();
-    let request = pair.a.transmit(now, 1000);
-    pair.b.deliver(now, &request);
-    let first = pair.b.transmit(now, 150);
-    pair.a.deliver(now, &first);
+    pair.carry(Who::A, 1000);
+    pair.carry(Who::B, 150);
     pair.b.stags.deregister(mr.stag.0).expect("registered");
     pair.b.names.clear();
     pair.drive();

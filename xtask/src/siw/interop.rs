@@ -15,7 +15,9 @@ use std::process::Command;
 use std::time::Duration;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
-const RUN_LIMIT: Duration = Duration::from_secs(120);
+/// The guest gives up first, so that it can say why.
+const GUEST_LIMIT: Duration = Duration::from_secs(100);
+const RUN_LIMIT: Duration = Duration::from_secs(110);
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The largest size the stock rping takes; it claims one more in its message, but refuses that.
@@ -210,7 +212,7 @@ impl Meeting {
             ..
         } = self.run;
         let port = self.guest_port;
-        let limit = RUN_LIMIT.as_secs();
+        let limit = GUEST_LIMIT.as_secs();
         let options = format!("-C {iterations} -S {size} -V");
         let steps = match ours {
             Side::Server => format!(

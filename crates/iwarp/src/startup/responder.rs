@@ -1,7 +1,7 @@
 //! The side that answers an MPA Request frame (RFC 5044 §7.1.2 rules 2 and 4, RFC 6581 §9).
 
 use super::{
-    DEPTH_UNSPECIFIED, Event, LocalParams, Negotiated, Role, Rtr, StartupError, State,
+    DEPTH_UNSPECIFIED, Event, LocalParams, MAX_DEPTH, Negotiated, Role, Rtr, StartupError, State,
     check_private_data,
 };
 use outboard_wire::startup::{Enhanced, FrameKind, RtrModes, StartupFrame};
@@ -154,8 +154,8 @@ fn negotiate(request: &StartupFrame, params: &LocalParams) -> Negotiated {
         crc: params.crc || request.crc,
         tx_markers: request.markers,
         rx_markers: params.markers,
-        ird: params.ird,
-        ord: params.ord,
+        ird: params.ird.min(MAX_DEPTH),
+        ord: params.ord.min(MAX_DEPTH),
         peer_ird: None,
         peer_ord: None,
         rtr: None,

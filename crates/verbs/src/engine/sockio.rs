@@ -2,7 +2,7 @@
 //! no protocol; it keeps what pins the memory alive until the kernel is done with it.
 
 use crate::engine::staging::Staging;
-use outboard_iwarp::{Connection, Env};
+use outboard_iwarp::{Connection, Env, Limits};
 use outboard_mem::Span;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -32,7 +32,8 @@ pub(crate) fn transmit(
 ) -> io::Result<Sent> {
     spans.clear();
     let mut pins = Vec::new();
-    let offered = conn.poll_transmit(Instant::now(), budget, SPANS_MAX, env, spans, &mut pins);
+    let limits = Limits { octets: budget, spans: SPANS_MAX };
+    let offered = conn.poll_transmit(Instant::now(), limits, env, spans, &mut pins);
     if offered == 0 {
         return Ok(Sent::Everything);
     }
