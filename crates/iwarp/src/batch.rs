@@ -175,6 +175,13 @@ impl TxBatch {
         Ok(())
     }
 
+    /// True while a Read Response lies in registered memory only.
+    pub(crate) fn refers_to_responses(&self) -> bool {
+        self.pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Response { .. }))
+    }
+
     /// Copies what still lies in other memory, so that the send queue may be flushed.
     pub(crate) fn freeze(
         &mut self,

@@ -34,6 +34,8 @@ pub(crate) struct Rx {
     partial: bool,
     /// Nothing has arrived yet.
     pub(crate) first: bool,
+    /// The longest payload begun since the driver last asked.
+    longest: usize,
 }
 
 /// A segment whose payload is only partly here.
@@ -83,11 +85,16 @@ impl Rx {
             stalled: None,
             partial: false,
             first: true,
+            longest: 0,
         }
     }
 
     pub(crate) fn has_markers(&self) -> bool {
         self.markers.is_some()
+    }
+
+    pub(crate) fn take_longest(&mut self) -> usize {
+        std::mem::take(&mut self.longest)
     }
 
     /// Payload octets of the current segment that have not arrived.
@@ -195,6 +202,7 @@ impl Connection {
     fn whole(&mut self, ulpdu: &[u8], taken: usize, env: &mut Env<'_>) -> Result<Step, Fault> {
         let (header, header_len) = Header::parse(ulpdu)?;
         let payload = &ulpdu[header_len..];
+        self.rx.longest = self.rx.longest.max(payload.len());
         let Some(sink) = self.begin(&header, payload, payload.len(), env)? else {
             return Ok(Step::Stalled(no_buffer(header, ulpdu.len())));
         };
@@ -219,6 +227,7 @@ impl Connection {
             return Ok(Step::NeedMore);
         }
         let payload_len = ulpdu_len - header_len;
+        self.rx.longest = self.rx.longest.max(payload_len);
         let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
             return Ok(Step::Stalled(no_buffer(header, ulpdu_len)));
         };

@@ -42,6 +42,11 @@ impl SendQueue {
         self.entries.len()
     }
 
+    /// True when a request has not been looked at for transmission.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.next < self.base + self.entries.len() as u64
+    }
+
     pub(crate) fn push(&mut self, request: SendRequest) {
         self.entries.push_back(Entry {
             request,

@@ -3,6 +3,7 @@
 //! requests and our own take turns; a Terminate goes before both.
 
 use crate::Connection;
+use crate::batch::Readable;
 use crate::fault::{Fault, protection_code};
 use crate::inbound::Inbound;
 use crate::startup::Rtr;
@@ -86,6 +87,11 @@ impl Tx {
     /// MSN of the last message on this queue.
     pub(crate) fn last_msn(&self, queue: u32) -> u32 {
         self.msn[queue as usize & 3]
+    }
+
+    /// True when a Terminate, an RTR or the rest of a message is to be sent.
+    pub(crate) fn has_first_words(&self) -> bool {
+        self.terminate.is_some() || self.rtr.is_some() || self.current.is_some()
     }
 
     fn next_sink(&mut self) -> Stag {
@@ -176,7 +182,7 @@ impl Connection {
         total: usize,
         stags: &StagTable,
     ) -> Result<(), Fault> {
-        let len = (total - done).min(self.max_ulpdu - UNTAGGED_LEN);
+        let len = cut(total - done, self.max_ulpdu - UNTAGGED_LEN);
         let last = done + len == total;
         if done == 0 {
             self.tx.next_msn(queue::SEND);
@@ -212,7 +218,7 @@ impl Connection {
         total: usize,
         stags: &StagTable,
     ) -> Result<(), Fault> {
-        let len = (total - done).min(self.max_ulpdu - TAGGED_LEN);
+        let len = cut(total - done, self.max_ulpdu - TAGGED_LEN);
         let last = done + len == total;
         let header = Header::Tagged(Tagged {
             opcode: Opcode::Write,
@@ -338,7 +344,7 @@ impl Connection {
 
     fn push_read_response(&mut self, request: ReadRequest, stags: &StagTable) -> Result<(), Fault> {
         let remaining = request.size as usize;
-        let len = remaining.min(self.max_ulpdu - TAGGED_LEN);
+        let len = cut(remaining, self.max_ulpdu - TAGGED_LEN);
         let last = len == remaining;
         let header = Header::Tagged(Tagged {
             opcode: Opcode::ReadResponse,
@@ -369,6 +375,12 @@ impl Connection {
         request: &AtomicRequest,
         stags: &StagTable,
     ) -> Result<(), Fault> {
+        if self.batch.refers_to_responses() {
+            // A Read before it must not see its effect. Memory that has gone shows when it is
+            // sent.
+            let memory = Readable { stags, pd: self.pd };
+            let _gone = self.batch.freeze(&self.sends, memory);
+        }
         let original = stags
             .resolve(
                 request.stag.0,
@@ -544,6 +556,13 @@ impl Payload {
             Self::Local { len, .. } | Self::Response { len, .. } => len,
         }
     }
+}
+
+/// Payload of the next segment: a message is cut into as few as possible, all of about the same
+/// length, so that no short one costs the receiver a system call of its own.
+fn cut(remaining: usize, max: usize) -> usize {
+    let segments = remaining.div_ceil(max).max(1);
+    remaining.div_ceil(segments).next_multiple_of(8).min(max).min(remaining)
 }
 
 /// RFC 5040 §4.1: one opcode for each combination.

@@ -1,1 +1,551 @@
-//! x
+//! Random operations on a connected pair, held against a model of memory.
+//!
+//! A script is a string of octets, so that a property test and a fuzzer share it and shrink it.
+//! The model knows what each side asked for and nothing of protocols: what the peer's memory, the
+//! completions and the received messages must be follows from the requests alone.
+//!
+//! RDMA leaves open whether a Write behind an unanswered Read or atomic on the same octets comes
+//! before it (RFC 5040 §5.5); the script sets a fence there, so that there is one right answer.
+
+use crate::chunk::{Chunks, next_word};
+use crate::pair::{Pair, Setup, SideSetup, Who};
+use crate::side::{Mr, PD, Side, bytes_of};
+use outboard_iwarp::startup::LocalParams;
+use outboard_iwarp::work::{Completion, Operation, Remote, SendOp, SendRequest, Status};
+use outboard_iwarp::{MissingReceive, PostError};
+use outboard_mem::{Access, OwnedBuf, Segment, SgList, SharedRegion};
+use outboard_wire::ddp::Stag;
+use outboard_wire::rdmap::{AtomicOp, AtomicRequest};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Octets that each side registers for the other.
+const REGION: usize = 16 * 1024;
+/// Octets in front of them and behind them, which nobody may touch.
+const CANARY: usize = 4096;
+const CANARY_OCTET: u8 = 0xc5;
+/// Time after which a responder may speak that was promised nothing.
+const GRACE: Duration = Duration::from_millis(20);
+/// Longest message and length of every receive.
+const MAX_LEN: usize = 8192;
+
+/// Numbers drawn from a string of octets; zeros when it is used up.
+#[derive(Debug)]
+struct Draw<'a> {
+    bytes: &'a [u8],
+}
+
+impl Draw<'_> {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        *first
+    }
+
+    fn word(&mut self) -> usize {
+        usize::from(u16::from_be_bytes([self.byte(), self.byte()]))
+    }
+
+    fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[usize::from(self.byte()) % values.len()]
+    }
+
+    /// Short lengths more often than long ones.
+    fn len(&mut self) -> usize {
+        let limit = self.one_of(&[1, 9, 64, 600, 3000, MAX_LEN + 1]);
+        self.word() % limit
+    }
+}
+
+/// What a completion must say.
+#[derive(Debug)]
+struct Expected {
+    wr_id: u64,
+    operation: Operation,
+    bytes: usize,
+    content: Option<Vec<u8>>,
+    immediate: Option<u64>,
+    invalidated: Option<Stag>,
+    solicited: bool,
+}
+
+/// What one side asked of the other.
+#[derive(Debug, Default)]
+struct Model {
+    /// The other side's registered octets after everything asked for so far.
+    there: Vec<u8>,
+    sends: VecDeque<Expected>,
+    /// What the other side receives, in order; `wr_id` is not known.
+    messages: VecDeque<Expected>,
+    /// Ranges of Reads and atomics since the last fence.
+    unfenced: Vec<Range<usize>>,
+    /// Octets of the last Write, as Immediate Data tells of it.
+    written: Option<usize>,
+    next_wr: u64,
+    receives: u64,
+    received: u64,
+}
+
+/// Runs the script in `bytes`.
+///
+/// # Panics
+/// When a connection does something that the model does not foresee.
+pub fn run(bytes: &[u8]) {
+    Runner::new(&mut Draw { bytes }).run(&mut Draw { bytes: bytes.get(12..).unwrap_or(&[]) });
+}
+
+/// A pair with a model of either side.
+#[derive(Debug)]
+struct Runner {
+    pair: Pair,
+    mrs: [Mr; 2],
+    models: [Model; 2],
+    fill: u64,
+    /// One side leaves at the end without waiting.
+    leaves: Option<Who>,
+}
+
+const fn index(who: Who) -> usize {
+    match who {
+        Who::A => 0,
+        Who::B => 1,
+    }
+}
+
+const fn other(who: Who) -> Who {
+    match who {
+        Who::A => Who::B,
+        Who::B => Who::A,
+    }
+}
+
+fn side_setup(draw: &mut Draw<'_>, flags: u8) -> SideSetup {
+    let depth = draw.one_of(&[1, 2, 3, 8, 0]);
+    SideSetup {
+        local: LocalParams {
+            revision: if flags & 0x10 == 0 { 2 } else { 1 },
+            crc: flags & 1 != 0,
+            markers: flags & 2 != 0,
+            peer_to_peer: flags & 0x20 == 0,
+            ird: 8,
+            ord: depth,
+            private_data: Vec::new(),
+        },
+        max_ulpdu: draw.one_of(&[1442, 128, 131, 300, 577, 9000, 64_768]),
+        send_depth: draw.one_of(&[64, 1, 5]),
+        missing_receive: MissingReceive::Stall(Duration::from_secs(3600)),
+    }
+}
+
+fn setup(draw: &mut Draw<'_>) -> Setup {
+    let flags = draw.byte();
+    let chunks = match draw.byte() {
+        kind if kind % 4 == 0 => Chunks::Whole,
+        kind if kind % 4 == 1 => Chunks::Every(usize::from(kind / 4) * 16 + 1),
+        kind => Chunks::Random(u64::from(kind)),
+    };
+    let a = side_setup(draw, flags);
+    let b = side_setup(draw, flags >> 2 & 3 | flags & 0x30);
+    Setup { a, b, chunks, rtr: None }
+}
+
+/// Registers the middle of a region of canaries.
+fn register(side: &mut Side, name: &str) -> Mr {
+    let region = side.region(REGION + 2 * CANARY);
+    region.copy_in(0, &[CANARY_OCTET; REGION + 2 * CANARY]).expect("the whole region");
+    region.copy_in(CANARY, &[0; REGION]).expect("inside");
+    let share = region.slice(CANARY..CANARY + REGION).expect("inside");
+    let access = Access::REMOTE | Access::LOCAL_WRITE;
+    let stag = Stag(side.stags.register(PD, share, 0, access).expect("room"));
+    side.names.insert(stag, name.to_owned());
+    Mr { stag, region }
+}
+
+impl Runner {
+    fn new(draw: &mut Draw<'_>) -> Self {
+        let mut pair = Pair::open(setup(draw));
+        let ending = draw.byte();
+        pair.a.direct = ending & 1 == 0;
+        pair.b.direct = pair.a.direct;
+        let leaves = match ending >> 1 & 3 {
+            1 => Some(Who::A),
+            2 => Some(Who::B),
+            _ => None,
+        };
+        let mrs = [register(&mut pair.a, "a"), register(&mut pair.b, "b")];
+        let model = || Model { there: vec![0; REGION], ..Model::default() };
+        Self { pair, mrs, models: [model(), model()], fill: 1, leaves }
+    }
+
+    fn run(mut self, draw: &mut Draw<'_>) {
+        while !draw.is_empty() {
+            self.operation(draw);
+            self.check_completions(false);
+        }
+        match self.leaves {
+            None => self.finish(),
+            Some(who) => self.leave(who),
+        }
+        for mr in &self.mrs {
+            let bytes = mr.bytes();
+            let canaries = bytes[..CANARY].iter().chain(&bytes[CANARY + REGION..]);
+            assert!(canaries.into_iter().all(|octet| *octet == CANARY_OCTET), "a canary died");
+        }
+    }
+
+    fn operation(&mut self, draw: &mut Draw<'_>) {
+        let kind = draw.byte();
+        let who = if kind & 0x80 == 0 { Who::A } else { Who::B };
+        match kind & 0x0f {
+            0 | 1 => self.post_send(who, draw, false),
+            2 => self.post_send(who, draw, true),
+            3 | 4 => self.post_write(who, draw, None),
+            5 => self.post_write(who, draw, Some(u64::from(kind) << 40 | 7)),
+            6 => self.post_immediate(who, draw),
+            7 | 8 => self.post_read(who, draw),
+            9 | 10 => self.post_atomic(who, draw),
+            11 | 12 => self.post_receives(who, draw.byte() % 4 + 1, draw.byte()),
+            _ => (0..draw.byte()).for_each(|_| {
+                self.pair.step();
+            }),
+        }
+    }
+
+    /// Octets that look like nothing else.
+    fn fresh(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| next_word(&mut self.fill).to_le_bytes()[3]).collect()
+    }
+
+    /// A local list with these octets, of one kind or another.
+    fn local(&mut self, who: Who, bytes: &[u8], shape: u8) -> SgList {
+        let shared = |side: &mut Side, bytes: &[u8]| -> SharedRegion {
+            let region = side.region(bytes.len());
+            region.copy_in(0, bytes).expect("the whole region");
+            region
+        };
+        let side = self.pair.side(who);
+        let (head, tail) = bytes.split_at(bytes.len() / 3);
+        let owned = |bytes: &[u8]| Segment::from(OwnedBuf::from(bytes));
+        match shape % 4 {
+            0 => SgList::copied(bytes),
+            1 => Segment::Shared(shared(side, bytes).into()).into(),
+            2 => vec![owned(head), Segment::Shared(shared(side, tail).into())].into(),
+            _ => vec![owned(head), owned(&[]), owned(tail)].into(),
+        }
+    }
+
+    /// Posts a request and notes what must come of it; `false` when the queue did not take it.
+    fn post(
+        &mut self,
+        who: Who,
+        (op, bytes): (SendOp, &[u8]),
+        draw: &mut Draw<'_>,
+        content: Option<Vec<u8>>,
+    ) -> bool {
+        let flags = draw.byte();
+        let local = self.local(who, bytes, draw.byte());
+        let model = &mut self.models[index(who)];
+        let mut request = SendRequest::new(model.next_wr, op, local);
+        request.signaled = flags & 3 != 3;
+        request.solicited = flags & 4 != 0;
+        request.fence = flags & 0x18 == 0x18 || model.needs_fence(&op, bytes.len());
+        let (signaled, fence) = (request.signaled, request.fence);
+        match self.pair.side(who).post(request) {
+            Ok(()) => {}
+            Err(PostError::QueueFull { .. } | PostError::NoReads) => return false,
+            Err(error) => panic!("the script posted nonsense: {error}"),
+        }
+        let model = &mut self.models[index(who)];
+        model.note(&op, bytes, fence, flags & 4 != 0);
+        let bytes = if matches!(op, SendOp::Immediate { .. }) { 0 } else { bytes.len() };
+        if signaled {
+            model.sends.push_back(Expected {
+                wr_id: model.next_wr,
+                operation: op.operation(),
+                bytes,
+                content,
+                immediate: None,
+                invalidated: None,
+                solicited: false,
+            });
+        }
+        model.next_wr += 1;
+        true
+    }
+
+    fn post_send(&mut self, who: Who, draw: &mut Draw<'_>, invalidate: bool) {
+        let len = draw.len();
+        let bytes = self.fresh(len);
+        let peer = self.pair.side(other(who));
+        let doomed = invalidate.then(|| peer.register("doomed", 8, Access::REMOTE_READ).stag);
+        let posted = self.post(who, (SendOp::Send { invalidate: doomed }, &bytes), draw, None);
+        if let (Some(stag), false) = (doomed, posted) {
+            self.pair.side(other(who)).stags.deregister(stag.0).expect("just registered");
+        }
+    }
+
+    fn target(&self, who: Who, offset: usize) -> Remote {
+        Remote { stag: self.mrs[index(other(who))].stag, offset: offset as u64 }
+    }
+
+    fn post_write(&mut self, who: Who, draw: &mut Draw<'_>, immediate: Option<u64>) {
+        let len = draw.len();
+        let to = self.target(who, draw.word() % (REGION - len + 1));
+        let bytes = self.fresh(len);
+        let op = match immediate {
+            Some(immediate) => SendOp::WriteImmediate { to, immediate },
+            None => SendOp::Write { to },
+        };
+        self.post(who, (op, &bytes), draw, None);
+    }
+
+    fn post_immediate(&mut self, who: Who, draw: &mut Draw<'_>) {
+        let immediate = u64::from(draw.byte()) << 56 | 1;
+        self.post(who, (SendOp::Immediate { immediate }, &[]), draw, None);
+    }
+
+    fn post_read(&mut self, who: Who, draw: &mut Draw<'_>) {
+        let len = draw.len();
+        let offset = draw.word() % (REGION - len + 1);
+        let from = self.target(who, offset);
+        let content = self.models[index(who)].there[offset..offset + len].to_vec();
+        self.post(who, (SendOp::Read { from }, &vec![0xee; len]), draw, Some(content));
+    }
+
+    fn post_atomic(&mut self, who: Who, draw: &mut Draw<'_>) {
+        let offset = draw.word() % (REGION / 8) * 8;
+        let at = self.target(who, offset);
+        let original = self.models[index(who)].word(offset);
+        let (add, mask) = (next_word(&mut self.fill), u64::from(draw.byte()) << 31);
+        let op = match draw.byte() % 3 {
+            0 => SendOp::FetchAdd { at, add, mask },
+            kind => SendOp::CompareSwap {
+                at,
+                swap: add,
+                swap_mask: !mask,
+                compare: if kind == 1 { original } else { add },
+                compare_mask: u64::MAX,
+            },
+        };
+        let content = original.to_ne_bytes().to_vec();
+        self.post(who, (op, &[0xee; 8]), draw, Some(content));
+    }
+
+    fn post_receives(&mut self, who: Who, count: u8, shape: u8) {
+        for _ in 0..count {
+            let local = self.local(who, &[0xdd; MAX_LEN], shape);
+            let model = &mut self.models[index(other(who))];
+            let wr_id = model.receives;
+            model.receives += 1;
+            self.pair.side(who).receive_into(wr_id, local);
+        }
+    }
+
+    /// Compares what completed with what had to.
+    fn check_completions(&mut self, leaving: bool) {
+        for who in [Who::A, Who::B] {
+            for completion in std::mem::take(&mut self.pair.side(who).completions) {
+                if leaving && completion.status == Status::Flushed {
+                    self.check_flushed(who, &completion);
+                } else if completion.operation.is_receive() {
+                    self.check_message(who, &completion);
+                } else {
+                    let model = &mut self.models[index(who)];
+                    let expected = model.sends.pop_front().expect("nothing else was signaled");
+                    assert_eq!(completion.wr_id, expected.wr_id, "out of order");
+                    expected.check(&completion);
+                }
+            }
+        }
+    }
+
+    fn check_message(&mut self, who: Who, completion: &Completion) {
+        let model = &mut self.models[index(other(who))];
+        let mut expected = model.messages.pop_front().expect("nothing was sent");
+        expected.wr_id = model.received;
+        model.received += 1;
+        assert_eq!(completion.wr_id, expected.wr_id, "out of order");
+        expected.check(completion);
+        if let Some(stag) = expected.invalidated {
+            let stags = &self.pair.side(who).stags;
+            assert!(stags.resolve(stag.0, PD, Access::REMOTE_READ, 0, 1).is_err(), "not invalidated");
+            stags.deregister(stag.0).expect("still held");
+        }
+    }
+
+    /// A flushed request was signaled or not, but never completed before, and stays in order.
+    fn check_flushed(&mut self, who: Who, completion: &Completion) {
+        if completion.operation.is_receive() {
+            let model = &mut self.models[index(other(who))];
+            assert_eq!(completion.wr_id, model.received, "a receive came back twice");
+            model.received += 1;
+            return;
+        }
+        let model = &mut self.models[index(who)];
+        assert!(completion.wr_id < model.next_wr);
+        while model.sends.front().is_some_and(|next| next.wr_id <= completion.wr_id) {
+            let next = model.sends.pop_front().map(|next| next.wr_id);
+            assert_eq!(next, Some(completion.wr_id), "a signaled request never came back");
+        }
+    }
+
+    /// Posts what receives are missing, lets everything happen and compares all there is.
+    fn finish(&mut self) {
+        for who in [Who::A, Who::B] {
+            let model = &self.models[index(other(who))];
+            let posted = model.receives - model.received;
+            for _ in posted..model.messages.len() as u64 {
+                self.post_receives(who, 1, 0);
+            }
+        }
+        self.pair.drive();
+        self.pair.pass(GRACE);
+        self.check_completions(false);
+        for who in [Who::A, Who::B] {
+            assert!(self.pair.side(who).connection.is_idle());
+            assert_eq!(self.pair.side(who).untaken(), 0);
+            let model = &self.models[index(who)];
+            assert!(model.sends.is_empty() && model.messages.is_empty(), "something is missing");
+            let there = self.mrs[index(other(who))].bytes();
+            assert!(there[CANARY..CANARY + REGION] == model.there, "memory differs");
+        }
+        self.leave(Who::A);
+    }
+
+    /// One side leaves; everything comes back, and both connections close.
+    fn leave(&mut self, who: Who) {
+        self.pair.side(who).connection.disconnect();
+        self.pair.drive();
+        self.check_completions(true);
+        for who in [Who::A, Who::B] {
+            // A stream that waits for a receive hides the FIN behind it.
+            if self.pair.side(who).connection.is_stalled() {
+                self.pair.side(who).connection.disconnect();
+            }
+        }
+        self.pair.drive();
+        self.check_completions(true);
+        assert!(self.pair.is_closed(), "somebody never closed");
+        for model in &self.models {
+            assert!(model.sends.is_empty(), "a request never came back");
+        }
+    }
+}
+
+impl Model {
+    fn word(&self, offset: usize) -> u64 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.there[offset..offset + 8]);
+        u64::from_ne_bytes(word)
+    }
+
+    fn needs_fence(&self, op: &SendOp, len: usize) -> bool {
+        let (SendOp::Write { to } | SendOp::WriteImmediate { to, .. }) = op else { return false };
+        let range = range(to, len);
+        self.unfenced.iter().any(|other| other.start < range.end && range.start < other.end)
+    }
+
+    /// Carries out a request.
+    fn note(&mut self, op: &SendOp, bytes: &[u8], fence: bool, solicited: bool) {
+        if fence {
+            self.unfenced.clear();
+        }
+        match op {
+            SendOp::Send { invalidate } => {
+                self.written = None;
+                self.message(Operation::Receive, bytes.len(), solicited);
+                if let Some(message) = self.messages.back_mut() {
+                    message.content = Some(bytes.to_vec());
+                    message.invalidated = *invalidate;
+                }
+            }
+            SendOp::Write { to } => self.note_write(to, bytes),
+            SendOp::WriteImmediate { to, immediate } => {
+                self.note_write(to, bytes);
+                self.note_immediate(*immediate, solicited);
+            }
+            SendOp::Immediate { immediate } => self.note_immediate(*immediate, solicited),
+            SendOp::Read { from } => self.unfenced.push(range(from, bytes.len())),
+            SendOp::FetchAdd { at, .. } | SendOp::CompareSwap { at, .. } => {
+                let range = range(at, 8);
+                let changed = apply(op, self.word(range.start));
+                self.there[range.clone()].copy_from_slice(&changed.to_ne_bytes());
+                self.unfenced.push(range);
+            }
+        }
+    }
+
+    fn note_write(&mut self, to: &Remote, bytes: &[u8]) {
+        self.there[range(to, bytes.len())].copy_from_slice(bytes);
+        self.written = Some(bytes.len());
+    }
+
+    fn note_immediate(&mut self, immediate: u64, solicited: bool) {
+        let bytes = self.written.take().unwrap_or(0);
+        self.message(Operation::ReceiveImmediate, bytes, solicited);
+        if let Some(message) = self.messages.back_mut() {
+            message.immediate = Some(immediate);
+        }
+    }
+
+    fn message(&mut self, operation: Operation, bytes: usize, solicited: bool) {
+        self.messages.push_back(Expected {
+            wr_id: 0,
+            operation,
+            bytes,
+            content: None,
+            immediate: None,
+            invalidated: None,
+            solicited,
+        });
+    }
+}
+
+fn range(at: &Remote, len: usize) -> Range<usize> {
+    let start = usize::try_from(at.offset).unwrap_or(usize::MAX);
+    start..start + len
+}
+
+fn apply(op: &SendOp, original: u64) -> u64 {
+    let mut request = AtomicRequest {
+        op: AtomicOp::FetchAdd,
+        request_id: 0,
+        stag: Stag(0),
+        offset: 0,
+        add_swap: 0,
+        add_swap_mask: 0,
+        compare: 0,
+        compare_mask: u64::MAX,
+    };
+    match *op {
+        SendOp::FetchAdd { add, mask, .. } => {
+            (request.add_swap, request.add_swap_mask) = (add, mask);
+        }
+        SendOp::CompareSwap { swap, swap_mask, compare, compare_mask, .. } => {
+            request.op = AtomicOp::CompareSwap;
+            (request.add_swap, request.add_swap_mask) = (swap, swap_mask);
+            (request.compare, request.compare_mask) = (compare, compare_mask);
+        }
+        _ => {}
+    }
+    request.apply(original)
+}
+
+impl Expected {
+    fn check(&self, completion: &Completion) {
+        assert_eq!(completion.status, Status::Success, "{self:?}");
+        assert_eq!(completion.operation, self.operation);
+        assert_eq!(completion.bytes as usize, self.bytes, "{:?}", self.operation);
+        assert_eq!(completion.immediate, self.immediate);
+        assert_eq!(completion.invalidated, self.invalidated);
+        assert_eq!(completion.solicited, self.solicited);
+        if let Some(content) = &self.content {
+            assert!(bytes_of(completion) == *content, "octets of {:?} differ", self.operation);
+        }
+    }
+}

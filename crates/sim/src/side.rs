@@ -160,9 +160,11 @@ impl Side {
             completions: &mut self.completions,
         };
         let mut out = Vec::new();
+        let promised = self.connection.has_output();
         let offered = self
             .connection
             .poll_transmit_copy(now, take, &mut env, &mut out);
+        assert!(promised || offered == 0, "has_output() denied {offered} octets");
         let (mut spans, mut pins) = (Vec::new(), Vec::new());
         let listed = self
             .connection

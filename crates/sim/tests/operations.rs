@@ -2,7 +2,7 @@
 
 use outboard_iwarp::work::{Remote, SendOp, SendRequest};
 use outboard_mem::{Access, OwnedBuf, Segment, SgList};
-use outboard_sim::{Pair, Setup};
+use outboard_sim::{Chunks, Pair, Setup};
 
 /// All rights that a peer can have.
 fn everything() -> Access {
@@ -87,9 +87,9 @@ fn a_long_send_is_cut_into_segments() {
     let bytes: Vec<u8> = (0..3000u32).map(|i| i.to_le_bytes()[0]).collect();
     pair.a.send(1, SendOp::Send { invalidate: None }, &bytes);
     pair.expect(
-        "> Send msn=1 len=1424
-         > Send msn=1 mo=1424 len=1424
-         > Send last msn=1 mo=2848 len=152",
+        "> Send msn=1 len=1000
+         > Send msn=1 mo=1000 len=1000
+         > Send last msn=1 mo=2000 len=1000",
     );
     assert_eq!(pair.b.received(), [bytes]);
 }
@@ -118,8 +118,8 @@ fn writes_with_and_without_immediate_data() {
     alone.solicited = true;
     pair.a.post(alone).expect("posted");
     pair.expect(
-        "> Write stag=mr to=100 len=1428
-         > Write last stag=mr to=1528 len=72
+        "> Write stag=mr to=100 len=752
+         > Write last stag=mr to=852 len=748
          > Write last stag=mr to=100 len=3
          > Immediate last msn=1 data=0xabcd
          > Write last stag=mr to=100 len=0
@@ -161,8 +161,8 @@ fn reads_come_in_order_and_need_no_registered_sink() {
     pair.expect(
         "> ReadRequest msn=1 sink=1+0 size=2000 source=mr+10
          > ReadRequest msn=2 sink=2+0 size=0 source=mr+10
-         < ReadResponse stag=1 to=0 len=1428
-         < ReadResponse last stag=1 to=1428 len=572
+         < ReadResponse stag=1 to=0 len=1000
+         < ReadResponse last stag=1 to=1000 len=1000
          < ReadResponse last stag=2 to=0 len=0",
     );
     assert_eq!(pair.a.received(), [vec![7; 2000], vec![]]);
@@ -347,4 +347,18 @@ fn unsignaled_requests_are_silent() {
     assert_eq!(pair.a.completion_lines(), Vec::<String>::new());
     assert_eq!(pair.b.completion_lines(), ["9 Receive Success 4"]);
     assert!(pair.a.connection.is_idle());
+}
+
+#[test]
+fn an_atomic_behind_a_long_read_does_not_show_in_it() {
+    for chunks in [Chunks::Whole, Chunks::Every(50)] {
+        let setup = Setup { chunks, ..Setup::default() }.both(|side| side.max_ulpdu = 9000);
+        let mut pair = Pair::open(setup);
+        let mr = pair.b.register("mr", 8192, everything());
+        let there = Remote { stag: mr.stag, offset: 0 };
+        pair.a.send(1, SendOp::Read { from: there }, &[9; 8192]);
+        pair.a.send(2, SendOp::FetchAdd { at: there, add: u64::MAX, mask: 0 }, &[0; 8]);
+        pair.drive();
+        assert!(pair.a.received()[0] == [0; 8192], "{chunks:?}");
+    }
 }

@@ -314,7 +314,9 @@ impl QpShared {
 
     /// Hands what is queued to TCP, then everything that came of it to those who wait for it.
     pub(crate) fn transmit(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
-        self.with_link(inner, core, |link, env| link.transmit(core, env));
+        if inner.link.as_ref().is_some_and(|link| link.conn.has_output()) {
+            self.with_link(inner, core, |link, env| link.transmit(core, env));
+        }
         if inner.link.as_ref().is_some_and(Link::has_news) {
             self.handle_news(inner, core);
         }
@@ -507,6 +509,9 @@ impl QpShared {
     pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, link: Link) {
         inner.link = Some(link);
         Self::advance(inner, QpEvent::Attach);
+        if inner.orphaned {
+            return self.leave(inner, core);
+        }
         self.progress_locked(inner, core, true);
     }
 }

@@ -58,7 +58,7 @@ impl Archive {
         let name = path.trim_start_matches('/');
         let inode = self.entries;
         let (length, name_length) = (content.len(), name.len() + 1);
-        // ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
+        // ino mode uid gid nlink mtime filesize, two device numbers in halves, namesize check
         let header = format!(
             "070701{inode:08x}{mode:08x}{zero}{zero}{one}{zero}{length:08x}{zero}{zero}{zero}{zero}\
              {name_length:08x}{zero}{name}\0",
@@ -102,9 +102,6 @@ mod tests {
         let text = String::from_utf8(archive.finish()).unwrap();
         let at = |name: &str| text.find(&format!("{name}\0")).unwrap();
         assert!(at("usr") < at("usr/bin") && at("usr/bin") < at("usr/bin/x"));
-        assert_eq!(
-            text.matches("\0usr/bin\0").count() + text.matches("0usr/bin\0").count(),
-            1
-        );
+        assert_eq!(text.matches("\0usr/bin\0").count() + text.matches("0usr/bin\0").count(), 1);
     }
 }

@@ -6,10 +6,11 @@
 //! it, even if the whole process is killed.
 
 use super::quiet::tail;
-use std::fs;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -27,7 +28,7 @@ pub struct Guest {
     qemu: Child,
     console: Receiver<String>,
     log: String,
-    initrd: PathBuf,
+    _initrd: File,
 }
 
 impl Guest {
@@ -37,22 +38,15 @@ impl Guest {
         initrd: &[u8],
         forwards: &[(u16, u16)],
     ) -> Result<Self, String> {
-        let number = BOOTS.fetch_add(1, Ordering::Relaxed);
-        let path = scratch.join(format!("initrd-{}-{number}", std::process::id()));
-        fs::write(&path, initrd)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        let mut qemu = qemu_command(kernel, &path, forwards)
+        let initrd = unnamed(scratch, initrd)
+            .map_err(|error| format!("cannot write in {}: {error}", scratch.display()))?;
+        let mut qemu = qemu_command(kernel, &initrd, forwards)
             .spawn()
             .map_err(|error| format!("cannot run qemu-system-x86_64: {error}"))?;
         let (sender, console) = mpsc::channel();
         forward(qemu.stdout.take(), sender.clone());
         forward(qemu.stderr.take(), sender);
-        Ok(Self {
-            qemu,
-            console,
-            log: String::new(),
-            initrd: path,
-        })
+        Ok(Self { qemu, console, log: String::new(), _initrd: initrd })
     }
 
     /// Waits until the console has shown `text`, now or earlier.
@@ -62,10 +56,7 @@ impl Guest {
     pub fn wait_for(&mut self, text: &str, timeout: Duration) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
         while !self.log.contains(text) {
-            if !self
-                .read_until(deadline)
-                .map_err(|late| self.complain(text, late))?
-            {
+            if !self.read_until(deadline).map_err(|late| self.complain(text, late))? {
                 return Err(self.complain(text, "the guest ended"));
             }
         }
@@ -80,10 +71,7 @@ impl Guest {
     pub fn wait(mut self, timeout: Duration) -> Result<String, String> {
         let deadline = Instant::now() + timeout;
         let success = "SCRIPT EXIT 0\n";
-        while self
-            .read_until(deadline)
-            .map_err(|late| self.complain("its end", late))?
-        {}
+        while self.read_until(deadline).map_err(|late| self.complain("its end", late))? {}
         if self.log.contains("INIT FAILED") || !self.log.contains(success) {
             return Err(self.complain(success.trim(), "the guest ended"));
         }
@@ -92,10 +80,7 @@ impl Guest {
 
     /// Takes what the console says next; `false` once the guest has ended.
     fn read_until(&mut self, deadline: Instant) -> Result<bool, &'static str> {
-        match self
-            .console
-            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-        {
+        match self.console.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(text) => self.log.push_str(&text),
             Err(RecvTimeoutError::Disconnected) => return Ok(false),
             Err(RecvTimeoutError::Timeout) => return Err("the time is up"),
@@ -114,11 +99,20 @@ impl Drop for Guest {
         // A guest that has ended already cannot be killed, which is as good.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
-        let _ = fs::remove_file(&self.initrd);
     }
 }
 
-fn qemu_command(kernel: &Path, initrd: &Path, forwards: &[(u16, u16)]) -> Command {
+/// A file with this content and no name: it takes no room once we and qemu have closed it.
+fn unnamed(directory: &Path, content: &[u8]) -> io::Result<File> {
+    let number = BOOTS.fetch_add(1, Ordering::Relaxed);
+    let path = directory.join(format!("initrd-{}-{number}", process::id()));
+    fs::write(&path, content)?;
+    let file = File::open(&path);
+    fs::remove_file(&path)?;
+    file
+}
+
+fn qemu_command(kernel: &Path, initrd: &File, forwards: &[(u16, u16)]) -> Command {
     let mut network = String::from("user,id=net0");
     for (host, guest) in forwards {
         network.push_str(&format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
@@ -128,28 +122,13 @@ fn qemu_command(kernel: &Path, initrd: &Path, forwards: &[(u16, u16)]) -> Comman
     command
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
         .args(["-accel", "tcg", "-cpu", "qemu64", "-m", "384", "-smp", "1"])
-        .args([
-            "-nodefaults",
-            "-no-reboot",
-            "-display",
-            "none",
-            "-serial",
-            "stdio",
-        ])
-        .args([
-            "-append",
-            "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off",
-        ])
-        .args([
-            "-netdev",
-            &network,
-            "-device",
-            "virtio-net-pci,netdev=net0,romfile=",
-        ])
+        .args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"])
+        .args(["-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off"])
+        .args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net0,romfile="])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")
-        .arg(initrd)
+        .arg(format!("/proc/{}/fd/{}", process::id(), initrd.as_raw_fd()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

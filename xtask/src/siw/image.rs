@@ -12,14 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Stock programs of Debian's rdma-core, iproute2 and perftest.
-const PROGRAMS: [&str; 6] = [
-    "ib_read_bw",
-    "ib_send_bw",
-    "ib_send_lat",
-    "ib_write_bw",
-    "rdma",
-    "rping",
-];
+const PROGRAMS: [&str; 6] =
+    ["ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_bw", "rdma", "rping"];
 
 /// Opened at run time, so that no program names them: the siw provider by libibverbs, and
 /// libgcc_s by the C library when a thread is cancelled.
@@ -80,9 +74,7 @@ fn add_programs(archive: &mut Archive) -> Result<(), String> {
         libraries.extend(libraries_of(&path)?);
         libraries.insert(path.display().to_string());
     }
-    libraries
-        .iter()
-        .try_for_each(|path| add_copy(archive, Path::new(path), path))
+    libraries.iter().try_for_each(|path| add_copy(archive, Path::new(path), path))
 }
 
 fn add_copy(archive: &mut Archive, from: &Path, to: &str) -> Result<(), String> {
@@ -96,16 +88,12 @@ fn add_copy(archive: &mut Archive, from: &Path, to: &str) -> Result<(), String> 
 fn program(name: &str) -> Result<PathBuf, String> {
     let places = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     let mut candidates = places.iter().map(|place| Path::new(place).join(name));
-    candidates
-        .find(|path| path.is_file())
-        .ok_or_else(|| format!("{name} is not installed"))
+    candidates.find(|path| path.is_file()).ok_or_else(|| format!("{name} is not installed"))
 }
 
 /// The absolute paths of all libraries the loader would map for `file`.
 fn libraries_of(file: &Path) -> Result<Vec<String>, String> {
     let listing = run(Command::new("ldd").arg(file))?;
-    let paths = listing
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'));
+    let paths = listing.split_whitespace().filter(|word| word.starts_with('/'));
     Ok(paths.map(str::to_owned).collect())
 }

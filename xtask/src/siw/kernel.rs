@@ -62,18 +62,14 @@ impl Workshop {
         fs::create_dir_all(directory.join("done"))
             .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
         // make is called with -C: every path it is given must be absolute.
-        let directory = directory
-            .canonicalize()
-            .map_err(|error| error.to_string())?;
+        let directory = directory.canonicalize().map_err(|error| error.to_string())?;
         Ok(Self { directory })
     }
 
     fn build(&self, version: &str) -> Result<(), String> {
         let release = release_of(version)?;
         let packages = packages_of(&release, version);
-        announced(&format!("fetched Debian's kernel {version}"), || {
-            self.fetch(&packages)
-        })?;
+        announced(&format!("fetched Debian's kernel {version}"), || self.fetch(&packages))?;
         announced("unpacked it", || self.unpack())?;
         announced("built siw.ko", || self.build_siw(&release))?;
         self.collect(&release)
@@ -81,24 +77,16 @@ impl Workshop {
 
     fn fetch(&self, packages: &[String]) -> Result<(), String> {
         let mut command = Command::new("apt-get");
-        command
-            .current_dir(&self.directory)
-            .arg("download")
-            .args(packages);
+        command.current_dir(&self.directory).arg("download").args(packages);
         run(&mut command).map(drop)
     }
 
     fn unpack(&self) -> Result<(), String> {
         for path in files_ending(&self.directory, ".deb")? {
-            run(Command::new("dpkg-deb")
-                .arg("-x")
-                .arg(path)
-                .arg(self.path("root")))?;
+            run(Command::new("dpkg-deb").arg("-x").arg(path).arg(self.path("root")))?;
         }
         let mut tar = Command::new("tar");
-        tar.arg("-C")
-            .arg(&self.directory)
-            .args(["-xf", SOURCE_ARCHIVE, SIW_SOURCE]);
+        tar.arg("-C").arg(&self.directory).args(["-xf", SOURCE_ARCHIVE, SIW_SOURCE]);
         run(&mut tar).map(drop)
     }
 
@@ -108,23 +96,14 @@ impl Workshop {
         let headers = self.path(&format!("root/usr/src/linux-headers-{release}"));
         let common = release.replace(FLAVOUR, "common");
         let common = self.path(&format!("root/usr/src/linux-headers-{common}/Makefile"));
-        fs::write(
-            headers.join("Makefile"),
-            format!("include {}\n", common.display()),
-        )
-        .map_err(|error| format!("cannot write the headers' Makefile: {error}"))?;
+        fs::write(headers.join("Makefile"), format!("include {}\n", common.display()))
+            .map_err(|error| format!("cannot write the headers' Makefile: {error}"))?;
         let source = format!("M={}", self.path(SIW_SOURCE).display());
         let mut make = Command::new("make");
-        make.arg("-j2")
-            .arg("-C")
-            .arg(headers)
-            .args([&source, "CONFIG_RDMA_SIW=m", "modules"]);
+        make.arg("-j2").arg("-C").arg(headers).args([&source, "CONFIG_RDMA_SIW=m", "modules"]);
         run(&mut make)?;
         // Nine tenths of it is debugging information, which every boot would unpack.
-        run(Command::new("strip")
-            .arg("--strip-debug")
-            .arg(self.siw_module()))
-        .map(drop)
+        run(Command::new("strip").arg("--strip-debug").arg(self.siw_module())).map(drop)
     }
 
     /// Moves what a guest needs to `done`: some thirty files of the five thousand.
@@ -134,10 +113,7 @@ impl Workshop {
         for name in modules::load_order(&files)? {
             self.keep(&files[&name], &format!("{name}.ko"))?;
         }
-        self.keep(
-            &self.path(&format!("root/boot/vmlinuz-{release}")),
-            "vmlinuz",
-        )
+        self.keep(&self.path(&format!("root/boot/vmlinuz-{release}")), "vmlinuz")
     }
 
     fn keep(&self, from: &Path, name: &str) -> Result<(), String> {
@@ -202,9 +178,7 @@ fn release_in(listing: &str, version: &str) -> Option<String> {
 
 /// Whether it is "6.1.0-NN-amd64" and not one of the cloud or real-time kernels.
 fn is_plain(release: &str) -> bool {
-    let number = release
-        .strip_prefix("6.1.0-")
-        .and_then(|rest| rest.strip_suffix("-amd64"));
+    let number = release.strip_prefix("6.1.0-").and_then(|rest| rest.strip_suffix("-amd64"));
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
@@ -223,9 +197,7 @@ fn files_ending(directory: &Path, suffix: &str) -> Result<Vec<PathBuf>, String> 
     let listing = fs::read_dir(directory)
         .map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
     let paths = listing.filter_map(|entry| Some(entry.ok()?.path()));
-    Ok(paths
-        .filter(|path| path.to_string_lossy().ends_with(suffix))
-        .collect())
+    Ok(paths.filter(|path| path.to_string_lossy().ends_with(suffix)).collect())
 }
 
 #[cfg(test)]
@@ -238,14 +210,8 @@ mod tests {
 
     #[test]
     fn the_release_is_that_of_the_very_same_version() {
-        assert_eq!(
-            release_in(LISTING, "6.1.192-2").as_deref(),
-            Some("6.1.0-56-amd64")
-        );
-        assert_eq!(
-            release_in(LISTING, "6.1.192-1").as_deref(),
-            Some("6.1.0-55-amd64")
-        );
+        assert_eq!(release_in(LISTING, "6.1.192-2").as_deref(), Some("6.1.0-56-amd64"));
+        assert_eq!(release_in(LISTING, "6.1.192-1").as_deref(), Some("6.1.0-55-amd64"));
         assert_eq!(release_in(LISTING, "6.1.190-1"), None);
     }
 
@@ -253,10 +219,6 @@ mod tests {
     fn all_packages_are_pinned_to_the_version() {
         let packages = packages_of("6.1.0-56-amd64", "6.1.192-2");
         assert_eq!(packages[2], "linux-headers-6.1.0-56-common=6.1.192-2");
-        assert!(
-            packages
-                .iter()
-                .all(|package| package.ends_with("=6.1.192-2"))
-        );
+        assert!(packages.iter().all(|package| package.ends_with("=6.1.192-2")));
     }
 }

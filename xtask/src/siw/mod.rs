@@ -52,11 +52,7 @@ pub fn prepare() -> Result<Vm, String> {
         .map_err(|error| format!("cannot create {}: {error}", cache.display()))?;
     let kernel = kernel::cached(&cache)?;
     let initramfs = image::build(&kernel)?;
-    Ok(Vm {
-        kernel: kernel.image(),
-        initramfs,
-        scratch: cache,
-    })
+    Ok(Vm { kernel: kernel.image(), initramfs, scratch: cache })
 }
 
 impl Vm {

@@ -55,9 +55,7 @@ fn visit(
     if order.iter().any(|placed| placed == name) {
         return Ok(());
     }
-    let path = files
-        .get(name)
-        .ok_or_else(|| format!("kernel module {name} is nowhere"))?;
+    let path = files.get(name).ok_or_else(|| format!("kernel module {name} is nowhere"))?;
     let content =
         std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     for dependency in dependencies(&content) {
@@ -74,11 +72,7 @@ fn dependencies(module: &[u8]) -> Vec<String> {
         .find_map(|text| text.strip_prefix(b"depends="))
         .map(String::from_utf8_lossy)
         .unwrap_or_default();
-    value
-        .split(',')
-        .filter(|name| !name.is_empty())
-        .map(plain)
-        .collect()
+    value.split(',').filter(|name| !name.is_empty()).map(plain).collect()
 }
 
 fn module_name(path: &Path) -> Option<String> {
@@ -105,11 +99,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("siw-modules-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("deep")).unwrap();
         for name in WANTED {
-            let depends: &[u8] = if name == "siw" {
-                b"\0depends=late-one\0"
-            } else {
-                b""
-            };
+            let depends: &[u8] = if name == "siw" { b"\0depends=late-one\0" } else { b"" };
             std::fs::write(directory.join(format!("{name}.ko")), depends).unwrap();
         }
         let late = directory.join("deep/late-one.ko");

@@ -43,23 +43,15 @@ fn installed() -> Result<String, String> {
 }
 
 fn missing_of(listing: &str) -> Result<(), String> {
-    let there: Vec<&str> = listing
-        .lines()
-        .filter_map(|line| line.strip_prefix("installed "))
-        .collect();
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .copied()
-        .filter(|package| !there.contains(package))
-        .collect();
+    let there: Vec<&str> =
+        listing.lines().filter_map(|line| line.strip_prefix("installed ")).collect();
+    let missing: Vec<&str> =
+        PACKAGES.iter().copied().filter(|package| !there.contains(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let command = "apt-get install --no-install-recommends";
-    Err(format!(
-        "packages are missing (Debian 12); run: {command} {}",
-        missing.join(" ")
-    ))
+    Err(format!("packages are missing (Debian 12); run: {command} {}", missing.join(" ")))
 }
 
 #[cfg(test)]
@@ -67,10 +59,7 @@ mod tests {
     use super::*;
 
     fn listing(packages: &[&str]) -> String {
-        packages
-            .iter()
-            .map(|package| format!("installed {package}\n"))
-            .collect()
+        packages.iter().map(|package| format!("installed {package}\n")).collect()
     }
 
     #[test]
@@ -83,9 +72,6 @@ mod tests {
         let mut text = listing(&PACKAGES[2..]);
         text.push_str("config-files busybox-static\n");
         let error = missing_of(&text).unwrap_err();
-        assert!(
-            error.ends_with("--no-install-recommends busybox-static gcc-12"),
-            "{error}"
-        );
+        assert!(error.ends_with("--no-install-recommends busybox-static gcc-12"), "{error}");
     }
 }

@@ -38,19 +38,13 @@ impl Ours {
         if self.wait_until(LISTEN_LIMIT, listens) {
             return Ok(());
         }
-        Err(format!(
-            "our server does not listen on 127.0.0.1:{port}\n{}",
-            self.end()
-        ))
+        Err(format!("our server does not listen on 127.0.0.1:{port}\n{}", self.end()))
     }
 
     /// Waits for the program to exit with 0 and returns what it wrote to both streams.
     pub(super) fn finish(mut self, limit: Duration) -> Result<String, String> {
         if !self.wait_until(limit, Self::exited) {
-            return Err(format!(
-                "our program did not end in {limit:?}\n{}",
-                self.end()
-            ));
+            return Err(format!("our program did not end in {limit:?}\n{}", self.end()));
         }
         let status = self.child.as_mut().and_then(|child| child.wait().ok());
         let said = self.end();
@@ -77,9 +71,7 @@ impl Ours {
     }
 
     fn exited(&mut self) -> bool {
-        self.child
-            .as_mut()
-            .is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+        self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
     fn end(&mut self) -> String {
@@ -116,26 +108,16 @@ mod tests {
 
     #[test]
     fn success_returns_both_streams() {
-        let said = shell("echo out; echo err >&2")
-            .finish(LISTEN_LIMIT)
-            .unwrap();
+        let said = shell("echo out; echo err >&2").finish(LISTEN_LIMIT).unwrap();
         assert!(said.contains("out\nerr"), "{said}");
     }
 
     #[test]
     fn failure_and_slowness_are_errors_with_the_output() {
         let error = shell("echo why; exit 3").finish(LISTEN_LIMIT).unwrap_err();
-        assert!(
-            error.contains("exit status: 3") && error.contains("why"),
-            "{error}"
-        );
-        let error = shell("echo why; exec sleep 100")
-            .finish(PAUSE * 40)
-            .unwrap_err();
-        assert!(
-            error.contains("did not end") && error.contains("why"),
-            "{error}"
-        );
+        assert!(error.contains("exit status: 3") && error.contains("why"), "{error}");
+        let error = shell("echo why; exec sleep 100").finish(PAUSE * 40).unwrap_err();
+        assert!(error.contains("did not end") && error.contains("why"), "{error}");
     }
 
     #[test]

@@ -6,19 +6,14 @@ use std::process::Command;
 
 /// Runs `command` and returns its standard output.
 pub(super) fn run(command: &mut Command) -> Result<String, String> {
-    let output = command
-        .output()
-        .map_err(|error| format!("cannot run {}: {error}", name_of(command)))?;
+    let output =
+        command.output().map_err(|error| format!("cannot run {}: {error}", name_of(command)))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(stdout);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "{command:?} ended with {}:\n{}",
-        output.status,
-        tail(&(stdout + &stderr), 30)
-    ))
+    Err(format!("{command:?} ended with {}:\n{}", output.status, tail(&(stdout + &stderr), 30)))
 }
 
 /// The last `count` lines of `text`.

@@ -15,6 +15,7 @@ use crate::qp::QpShared;
 use crate::signal::Signal;
 use outboard_iwarp::startup::{LocalParams, Negotiated};
 use outboard_iwarp::{Connection, Params};
+use outboard_wire::ddp::UNTAGGED_LEN;
 use outboard_wire::fpdu::{MAX_ULPDU, max_ulpdu};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Events kept for a reader; a listener's backlog is bounded apart.
 const EVENTS_MAX: usize = 65_536;
 /// ULPDU on loopback with CRCs: both ends overlap on large messages.
-const LOOPBACK_ULPDU_CRC: usize = 16 * 1024;
+const LOOPBACK_ULPDU_CRC: usize = 16 * 1024 + UNTAGGED_LEN;
 /// Segment size assumed where the kernel does not tell one.
 const DEFAULT_MSS: usize = 536;
 

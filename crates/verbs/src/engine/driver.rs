@@ -7,8 +7,9 @@
 //! * A thread that polls moves its own queue pairs' sockets directly; it asks the background
 //!   thread to stand down, because that would be woken for every message too.
 //!
-//! While applications drive, the background thread looks in every [`WATCH`]; it takes the role
-//! again as soon as one look-in finds that nobody has driven since the last.
+//! While applications drive, the background thread looks in now and then, first after
+//! [`WATCH_MIN`], at longest after [`WATCH_MAX`]; it takes the role again as soon as one look-in
+//! finds that nobody has driven since the last.
 
 use super::{Engine, WAKE};
 use crate::context::Core;
@@ -23,8 +24,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the background thread looks whether applications still drive.
-const WATCH: Duration = Duration::from_millis(1);
+/// How soon the background thread looks whether applications still drive; doubled each time.
+const WATCH_MIN: Duration = Duration::from_millis(1);
+/// How late it looks at longest: a peer may have to wait so long, once, for an application that
+/// has just stopped polling.
+const WATCH_MAX: Duration = Duration::from_millis(8);
 /// The same, while an application thread sleeps in the role and would wake it on leaving.
 const DEEP_WATCH: Duration = Duration::from_millis(100);
 /// Events taken from the kernel at a time.
@@ -43,6 +47,8 @@ pub(crate) struct Signals {
     sleeping: AtomicBool,
     /// Application threads inside [`Core::wait_until`].
     waiters: AtomicUsize,
+    /// Those of them that wait without the role.
+    followers: AtomicUsize,
     /// The background thread is parked for long.
     deep: AtomicBool,
     stop: AtomicBool,
@@ -85,7 +91,9 @@ impl Engine {
     pub(crate) fn notify(&self) {
         if self.signals.waiters.load(Ordering::SeqCst) > 0 {
             *lock(&self.signals.news) += 1;
-            self.signals.news_cond.notify_all();
+            if self.signals.followers.load(Ordering::SeqCst) > 0 {
+                self.signals.news_cond.notify_all();
+            }
             self.kick();
         }
     }
@@ -100,14 +108,16 @@ impl Engine {
 
     /// The role for a waiting application: taken from the background thread if need be.
     fn role_for_application(&self) -> Option<MutexGuard<'_, ()>> {
-        if let Some(guard) = self.try_role() {
-            return Some(guard);
+        loop {
+            if let Some(guard) = self.try_role() {
+                return Some(guard);
+            }
+            if !self.signals.background.load(Ordering::SeqCst) {
+                return None;
+            }
+            self.claim_by_polling();
+            std::thread::yield_now();
         }
-        if !self.signals.background.load(Ordering::SeqCst) {
-            return None;
-        }
-        self.claim_by_polling();
-        Some(lock(&self.role))
     }
 
     /// How long the driver may sleep: until the next deadline, `limit`, or not at all.
@@ -125,20 +135,23 @@ impl Engine {
         }
     }
 
-    /// Asks the kernel what is ready.
-    fn poll_events(&self, limit: Option<Duration>) -> Vec<(u64, bool)> {
+    /// Asks the kernel what is ready: tokens, and whether their peers have gone.
+    fn poll_events(&self, limit: Option<Duration>, ready: &mut [(u64, bool); EVENTS_MAX]) -> usize {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         // An interrupted sleep is a short one.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, limit.as_ref()) else {
-            return Vec::new();
+            return 0;
         };
         let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         let read = |event: &Event| {
             let (flags, data) = (event.flags, event.data);
             (data.u64(), flags.intersects(gone))
         };
-        events.iter().map(read).collect()
+        for (slot, event) in ready.iter_mut().zip(&*events) {
+            *slot = read(event);
+        }
+        events.len()
     }
 
     fn drain_wake(&self) {
@@ -202,11 +215,12 @@ impl Core {
         } else {
             limit
         };
-        let events = engine.poll_events(engine.sleep_limit(limit));
+        let mut events = [(WAKE, false); EVENTS_MAX];
+        let count = engine.poll_events(engine.sleep_limit(limit), &mut events);
         engine.signals.sleeping.store(false, Ordering::SeqCst);
         let mut busy = self.fire_timers();
         let leftovers = std::mem::take(&mut *lock(&engine.ready));
-        for (token, hangup) in events {
+        for &(token, hangup) in &events[..count] {
             busy = true;
             self.serve(token, hangup);
         }
@@ -297,12 +311,14 @@ impl Core {
 
     fn wait_for_news(&self, seen: u64, limit: Option<Duration>) {
         let signals = &self.engine.signals;
+        signals.followers.fetch_add(1, Ordering::SeqCst);
         let guard = lock(&signals.news);
         let limit = limit.unwrap_or(DEEP_WATCH).min(DEEP_WATCH);
         let waited = signals
             .news_cond
             .wait_timeout_while(guard, limit, |news| *news == seen);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+        signals.followers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The background thread.
@@ -333,9 +349,11 @@ impl Core {
     /// Returns when one look-in finds that no application has driven since the last.
     fn park_while_applications_drive(self: &Arc<Self>, seen: &mut u64) {
         let signals = &self.engine.signals;
+        let mut watch = WATCH_MIN;
         loop {
             let asleep = signals.waiters.load(Ordering::SeqCst) > 0;
-            self.park(if asleep { DEEP_WATCH } else { WATCH }, asleep);
+            self.park(if asleep { DEEP_WATCH } else { watch }, asleep);
+            watch = (watch * 2).min(WATCH_MAX);
             if signals.stop.load(Ordering::SeqCst) {
                 return;
             }

@@ -33,6 +33,8 @@ const SMALL_READ: usize = 8 * 1024;
 const NEXT_HEADER: usize = 32;
 /// Payloads of at least this many octets make a stream one of bulk data.
 const BULK_MIN: usize = 16 * 1024;
+/// So many reads without such a payload make it one of small messages again.
+const BULK_MEMORY: u8 = 4;
 
 thread_local! {
     /// Scratch for system calls; empty between them.
@@ -48,8 +50,8 @@ pub(crate) struct Link {
     staging: Staging,
     /// Octets to ask for when messages are small.
     read_size: usize,
-    /// The last payload was large: the next probably is.
-    bulk: bool,
+    /// Above 0 when one of the last payloads was large: the next probably is.
+    bulk: u8,
     /// The peer's FIN was read, or the socket failed.
     ended: bool,
     fin_sent: bool,
@@ -72,7 +74,7 @@ impl Link {
             conn,
             staging,
             read_size: SMALL_READ,
-            bulk: false,
+            bulk: 0,
             ended: false,
             fin_sent: false,
             timer: None,
@@ -135,8 +137,8 @@ impl Link {
             self.ended = true;
             self.conn.handle_eof();
         }
-        self.adapt(want, got.total);
         self.consume(env);
+        self.adapt(want, got.total);
         Ok((got.total, got.short))
     }
 
@@ -147,18 +149,23 @@ impl Link {
             STAGING_LEN
         } else if self.conn.direct_len() >= BULK_MIN {
             NEXT_HEADER
-        } else if self.bulk {
+        } else if self.bulk > 0 {
             HEADER_READ
         } else {
             self.read_size
         }
     }
 
+    /// Learns from a read what the next one should ask for.
     fn adapt(&mut self, wanted: usize, got: usize) {
-        if self.bulk && wanted == HEADER_READ && self.conn.direct_len() < BULK_MIN {
-            self.bulk = false;
-        } else if wanted == self.read_size && got == wanted {
-            self.read_size = (self.read_size * 2).min(STAGING_LEN);
+        match self.conn.take_longest_payload() {
+            BULK_MIN.. => self.bulk = BULK_MEMORY,
+            0 => {}
+            _ if self.bulk > 0 => self.bulk -= 1,
+            _ if wanted == self.read_size && got == wanted => {
+                self.read_size = (self.read_size * 2).min(STAGING_LEN);
+            }
+            _ => {}
         }
     }
 
@@ -171,9 +178,6 @@ impl Link {
             .conn
             .handle_bytes(Instant::now(), self.staging.waiting(), env);
         self.staging.taken(taken);
-        if self.conn.direct_len() >= BULK_MIN {
-            self.bulk = true;
-        }
     }
 
     /// Hands what is queued to TCP.

@@ -1,0 +1,28 @@
+//! The command line: commands, their options and their help.
+
+use crate::generate::What;
+use crate::perf::Perf;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// RDMA without the hardware: a software NIC in user space.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(subcommand)]
+    Perf(Perf),
+    /// Write manual pages or completions for shells, from the command line's own definition.
+    #[command(hide = true)]
+    Generate {
+        /// What to write.
+        what: What,
+        /// Directory that the files go to; it is made if it does not exist.
+        dir: PathBuf,
+    },
+}

@@ -1,0 +1,33 @@
+//! The program `outboard`: reads the command line, runs one command, and says what went wrong.
+//!
+//! It holds no logic of its own: every command calls a library. An error is one line on standard
+//! error and a non-zero exit code.
+//!
+//! Modules in reading order: `cli` (the commands), `perf`, `generate`.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod generate;
+mod perf;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+/// What a command gives; the error is shown to people.
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Perf(perf) => perf::run(perf),
+        Command::Generate { what, dir } => generate::run(what, &dir),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("outboard: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

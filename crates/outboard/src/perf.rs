@@ -1,0 +1,272 @@
+//! `outboard perf`: the server, and one command for each test.
+
+mod progress;
+
+use crate::Outcome;
+use clap::{Args, Subcommand, ValueEnum};
+use outboard_perf::{
+    DEFAULT_PORT, Goal, Kind, Plan, Progress, Server, Test, Wait, pin, run as measure,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Messages of a latency test unless told otherwise.
+const ITERS: u64 = 20_000;
+/// Length of a bandwidth or rate test unless told otherwise.
+const SECONDS: Duration = Duration::from_secs(3);
+
+/// Measure latency, bandwidth and message rate, beside raw TCP in the same harness.
+///
+/// Start `outboard perf serve` on one machine and a test on another, or both on this one.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:
+  outboard perf serve &
+  outboard perf write-lat 127.0.0.1
+  outboard perf tcp-lat 127.0.0.1")]
+pub(crate) enum Perf {
+    #[command(after_help = "Example:
+  outboard perf serve --listen 192.0.2.1:7471 --pin 1")]
+    Serve(ServeArgs),
+    /// Latency of RDMA Writes: ping-pong, half a round trip. Both sides watch their memory.
+    #[command(after_help = "Example:
+  outboard perf write-lat 127.0.0.1:7471 --size 8 --iters 20000 --wait spin --crc on --json")]
+    WriteLat(TestArgs),
+    /// Bandwidth of RDMA Writes.
+    #[command(after_help = "Example:
+  outboard perf write-bw 127.0.0.1 --size 65536 --depth 32 --seconds 3")]
+    WriteBw(TestArgs),
+    /// Rate of small RDMA Writes, posted in batches.
+    #[command(after_help = "Example:
+  outboard perf write-rate 127.0.0.1 --size 64 --depth 256")]
+    WriteRate(TestArgs),
+    /// Latency of RDMA Reads: one at a time, the whole operation.
+    #[command(after_help = "Example:
+  outboard perf read-lat 127.0.0.1 --size 4096")]
+    ReadLat(TestArgs),
+    /// Bandwidth of RDMA Reads.
+    #[command(after_help = "Example:
+  outboard perf read-bw 127.0.0.1 --size 1048576 --depth 8")]
+    ReadBw(TestArgs),
+    /// Rate of small RDMA Reads, posted in batches.
+    #[command(after_help = "Example:
+  outboard perf read-rate 127.0.0.1 --qps 2")]
+    ReadRate(TestArgs),
+    /// Latency of Sends: ping-pong, half a round trip.
+    #[command(after_help = "Example:
+  outboard perf send-lat 127.0.0.1 --wait block")]
+    SendLat(TestArgs),
+    /// Bandwidth of Sends.
+    #[command(after_help = "Example:
+  outboard perf send-bw 127.0.0.1 --crc off")]
+    SendBw(TestArgs),
+    /// Rate of small Sends, posted in batches.
+    #[command(after_help = "Example:
+  outboard perf send-rate 127.0.0.1 --seconds 5")]
+    SendRate(TestArgs),
+    /// Latency of Writes with Immediate Data: ping-pong, half a round trip.
+    #[command(after_help = "Example:
+  outboard perf write-imm-lat 127.0.0.1 --size 64")]
+    WriteImmLat(TestArgs),
+    /// Bandwidth of Writes with Immediate Data.
+    #[command(after_help = "Example:
+  outboard perf write-imm-bw 127.0.0.1 --qps 4")]
+    WriteImmBw(TestArgs),
+    /// Rate of small Writes with Immediate Data, posted in batches.
+    #[command(after_help = "Example:
+  outboard perf write-imm-rate 127.0.0.1")]
+    WriteImmRate(TestArgs),
+    /// Latency of FetchAdd: one at a time, the whole operation.
+    #[command(after_help = "Example:
+  outboard perf atomic-lat 127.0.0.1 --iters 100000")]
+    AtomicLat(TestArgs),
+    /// Latency of a raw TCP socket: ping-pong, half a round trip.
+    #[command(after_help = "Example:
+  outboard perf tcp-lat 127.0.0.1 --size 8 --wait spin")]
+    TcpLat(TestArgs),
+    /// Bandwidth of a raw TCP socket.
+    #[command(after_help = "Example:
+  outboard perf tcp-bw 127.0.0.1 --size 65536 --wait block")]
+    TcpBw(TestArgs),
+}
+
+/// Serve tests to clients, until interrupted.
+///
+/// Anyone who reaches the address can run tests: listen where only your own machines are.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Address and port; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))]
+    listen: SocketAddr,
+    /// Stay on this CPU, with all threads.
+    #[arg(long, value_name = "CPU")]
+    pin: Option<usize>,
+    /// Print the address as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// Where `outboard perf serve` listens.
+    #[arg(value_name = "HOST[:PORT]")]
+    host: String,
+    /// Octets of a message [default: 8 for latency, 65536 for bandwidth, 64 for rate].
+    #[arg(long, value_name = "OCTETS")]
+    size: Option<usize>,
+    /// Stop after so many messages [default: 20000 for latency].
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    iters: Option<u64>,
+    /// Stop after so long [default: 3 for bandwidth and rate].
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Queue pairs of a bandwidth or rate test.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    qps: usize,
+    /// Operations under way on each queue pair [default: 32 for bandwidth, 256 for rate].
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// How both sides wait.
+    #[arg(long, value_enum, default_value = "spin")]
+    wait: WaitArg,
+    /// CRCs on everything that is sent.
+    #[arg(long, value_enum, default_value = "on")]
+    crc: Switch,
+    /// Stay on this CPU, with all threads (the server has its own --pin).
+    #[arg(long, value_name = "CPU")]
+    pin: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WaitArg {
+    /// Ask again and again: least delay, one CPU on each side.
+    Spin,
+    /// Sleep until the kernel wakes the thread.
+    Block,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(perf: Perf) -> Outcome {
+    match split(perf) {
+        Ok((test, args)) => run_test(test, &args),
+        Err(args) => serve(&args),
+    }
+}
+
+/// The test that a command names, with its arguments; `Err` is the server's.
+fn split(perf: Perf) -> Result<(Test, TestArgs), ServeArgs> {
+    Ok(match perf {
+        Perf::Serve(args) => return Err(args),
+        Perf::WriteLat(args) => (Test::WriteLat, args),
+        Perf::WriteBw(args) => (Test::WriteBw, args),
+        Perf::WriteRate(args) => (Test::WriteRate, args),
+        Perf::ReadLat(args) => (Test::ReadLat, args),
+        Perf::ReadBw(args) => (Test::ReadBw, args),
+        Perf::ReadRate(args) => (Test::ReadRate, args),
+        Perf::SendLat(args) => (Test::SendLat, args),
+        Perf::SendBw(args) => (Test::SendBw, args),
+        Perf::SendRate(args) => (Test::SendRate, args),
+        Perf::WriteImmLat(args) => (Test::WriteImmLat, args),
+        Perf::WriteImmBw(args) => (Test::WriteImmBw, args),
+        Perf::WriteImmRate(args) => (Test::WriteImmRate, args),
+        Perf::AtomicLat(args) => (Test::AtomicLat, args),
+        Perf::TcpLat(args) => (Test::TcpLat, args),
+        Perf::TcpBw(args) => (Test::TcpBw, args),
+    })
+}
+
+fn serve(args: &ServeArgs) -> Outcome {
+    // Signals before the address is printed: whoever reads it may stop us at once.
+    let (stop, sender) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    if let Some(cpu) = args.pin {
+        pin(cpu)?;
+    }
+    let server = Server::bind(args.listen)?;
+    let address = server.local_addr();
+    if args.json {
+        print(&serde_json::json!({ "listen": address.to_string() }).to_string())?;
+    } else {
+        print(&format!("listening on {address}"))?;
+    }
+    Ok(server.run(&stop)?)
+}
+
+fn run_test(test: Test, args: &TestArgs) -> Outcome {
+    let (plan, goal) = (plan(test, args), goal(test, args));
+    let peer = resolve(&args.host)?;
+    if let Some(cpu) = args.pin {
+        pin(cpu)?;
+    }
+    let done = Progress::default();
+    let line = progress::Line::start(test, goal, &done);
+    let report = measure(peer, &plan, goal, &done);
+    drop(line);
+    let report = report?;
+    if args.json {
+        print(&serde_json::to_string(&report)?)?;
+    } else {
+        print(report.to_string().trim_end())?;
+    }
+    Ok(())
+}
+
+fn plan(test: Test, args: &TestArgs) -> Plan {
+    Plan {
+        size: args.size.unwrap_or(test.default_size()),
+        qps: args.qps,
+        depth: args.depth.unwrap_or(test.default_depth()),
+        wait: match args.wait {
+            WaitArg::Spin => Wait::Spin,
+            WaitArg::Block => Wait::Block,
+        },
+        crc: args.crc == Switch::On,
+        ..Plan::new(test)
+    }
+}
+
+fn goal(test: Test, args: &TestArgs) -> Goal {
+    match (args.iters, args.seconds) {
+        (Some(count), _) => Goal::Messages(count),
+        (None, Some(time)) => Goal::Time(time),
+        (None, None) if test.kind() == Kind::Latency => Goal::Messages(ITERS),
+        (None, None) => Goal::Time(SECONDS),
+    }
+}
+
+/// The address of `HOST` or `HOST:PORT`.
+fn resolve(host: &str) -> Result<SocketAddr, String> {
+    let found = host
+        .to_socket_addrs()
+        .or_else(|_| (host.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs());
+    found
+        .map_err(|error| error.to_string())
+        .and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()))
+        .map_err(|why| format!("cannot find {host}: {why}; write it as HOST or HOST:PORT"))
+}
+
+/// Prints a line; a reader that has gone is not an error.
+fn print(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
+    }
+}

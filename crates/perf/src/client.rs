@@ -1,0 +1,158 @@
+//! The client's side: connects, warms up, measures, and asks the server what it spent.
+
+use crate::error::PerfError;
+use crate::latency::Latency;
+use crate::measure::{Goal, Progress, Timed, cpu_time};
+use crate::plan::{Kind, Operation, Plan};
+use crate::proto::{Answer, Ask, decode, encode};
+use crate::report::Report;
+use crate::side::Side;
+use crate::stream::Stream;
+use crate::tcp::Tcp;
+use outboard_verbs::{ConnectError, ConnectParams, Connected, Context, Qp, QpConfig, Stag};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// A test in any of its forms.
+enum Client {
+    Latency(Latency),
+    Stream(Stream),
+    Tcp(Tcp),
+}
+
+/// Runs one test against a server and says what came out. Pin the thread first, if at all.
+///
+/// # Errors
+/// [`PerfError`]: parameters that no test can have, a server that is not there, refuses, leaves
+/// or falls silent.
+pub fn run(
+    peer: SocketAddr,
+    plan: &Plan,
+    goal: Goal,
+    progress: &Progress,
+) -> Result<Report, PerfError> {
+    plan.check()?;
+    goal.check()?;
+    let mut client = Client::connect(peer, plan)?;
+    client.warm_up()?;
+    let server_before = ask_cpu(peer)?;
+    let before = cpu_time();
+    let timed = client.run(goal, progress)?;
+    let cpu_client = cpu_time().saturating_sub(before);
+    let cpu_server = ask_cpu(peer)?.saturating_sub(server_before);
+    drop(client);
+    Ok(Report::new(plan, &timed, cpu_client, cpu_server))
+}
+
+impl Client {
+    fn connect(peer: SocketAddr, plan: &Plan) -> Result<Self, PerfError> {
+        if plan.test.operation() == Operation::Tcp {
+            let port = ask_tcp(peer, plan)?;
+            return Tcp::connect(SocketAddr::new(peer.ip(), port), plan).map(Self::Tcp);
+        }
+        let side = connect(peer, plan)?;
+        Ok(match plan.test.kind() {
+            Kind::Latency => Self::Latency(Latency::new(side)),
+            Kind::Bandwidth | Kind::Rate => Self::Stream(Stream::new(side)),
+        })
+    }
+
+    fn warm_up(&mut self) -> Result<(), PerfError> {
+        match self {
+            Self::Latency(latency) => latency.warm_up(),
+            Self::Stream(stream) => stream.warm_up(),
+            Self::Tcp(tcp) => tcp.warm_up(),
+        }
+    }
+
+    fn run(&mut self, goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
+        match self {
+            Self::Latency(latency) => latency.run(goal, progress),
+            Self::Stream(stream) => stream.run(goal, progress),
+            Self::Tcp(tcp) => tcp.run(goal, progress),
+        }
+    }
+}
+
+/// Connects every queue pair of a test.
+fn connect(peer: SocketAddr, plan: &Plan) -> Result<Side, PerfError> {
+    let context = Context::open()?;
+    let mut side = Side::new(&context, plan, Arc::default())?;
+    let ask = Ask::Test {
+        plan: plan.clone(),
+        session: RandomState::new().hash_one(std::process::id()),
+        stag: side.stag().0,
+    };
+    for _ in 0..plan.qps {
+        let qp = side.create_qp()?;
+        let connected = connect_qp(&qp, peer, &ask, plan.crc)?;
+        match decode(&connected.private_data) {
+            Ok(Answer::Ready { stag }) if connected.crc == plan.crc => {
+                side.add_lane(qp, Stag(stag));
+            }
+            _ => return Err(PerfError::NotAServer { peer }),
+        }
+    }
+    Ok(side)
+}
+
+fn connect_qp(qp: &Qp, peer: SocketAddr, ask: &Ask, crc: bool) -> Result<Connected, PerfError> {
+    let params = ConnectParams {
+        private_data: encode(ask),
+        crc,
+        timeout: CONNECT_MAX,
+        ..ConnectParams::default()
+    };
+    qp.connect(peer, &params).map_err(|error| why_not(peer, error))
+}
+
+/// A rejection of the server's says why.
+fn why_not(peer: SocketAddr, error: ConnectError) -> PerfError {
+    let ConnectError::Rejected { private_data, .. } = &error else {
+        return error.into();
+    };
+    match decode(private_data) {
+        Ok(Answer::Refused { why }) => PerfError::Refused { peer, why },
+        _ => PerfError::NotAServer { peer },
+    }
+}
+
+/// Asks a question on a NIC of its own, so that the test's is not disturbed.
+fn ask(peer: SocketAddr, ask: &Ask) -> Result<Answer, PerfError> {
+    let context = Context::open()?;
+    let qp = context.alloc_pd().create_qp(QpConfig::new(&context.create_cq(1)))?;
+    let params = ConnectParams {
+        private_data: encode(ask),
+        timeout: CONNECT_MAX,
+        ..ConnectParams::default()
+    };
+    let answer = match qp.connect(peer, &params) {
+        Err(ConnectError::Rejected { private_data, .. }) => decode(&private_data),
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err(PerfError::NotAServer { peer }),
+    };
+    match answer {
+        Ok(Answer::Refused { why }) => Err(PerfError::Refused { peer, why }),
+        Ok(answer) => Ok(answer),
+        Err(_) => Err(PerfError::NotAServer { peer }),
+    }
+}
+
+fn ask_cpu(peer: SocketAddr) -> Result<Duration, PerfError> {
+    match ask(peer, &Ask::Cpu)? {
+        Answer::Cpu { nanos } => Ok(Duration::from_nanos(nanos)),
+        _ => Err(PerfError::NotAServer { peer }),
+    }
+}
+
+fn ask_tcp(peer: SocketAddr, plan: &Plan) -> Result<u16, PerfError> {
+    match ask(peer, &Ask::Tcp { plan: plan.clone() })? {
+        Answer::Tcp { port } => Ok(port),
+        _ => Err(PerfError::NotAServer { peer }),
+    }
+}

@@ -1,0 +1,33 @@
+//! Measures verbs over the software RDMA NIC, and raw TCP beside them in the same harness.
+//!
+//! A [`Server`] is told by each client what to do, in the private data of the connections of the
+//! test; a client [`run`]s one test and gets a [`Report`]. It never trusts a peer's numbers, never
+//! serves memory outside the buffers of a test, and draws nothing: that is the program's job.
+//!
+//! Modules in reading order: [`plan`] (what a test is), [`proto`] (what the two sides say),
+//! [`measure`] (goals and clocks), `side` (queue pairs and waiting), `latency` and `stream` (the
+//! timed loops), `tcp` (the same without RDMA), [`client`], [`server`], [`report`], [`error`].
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod error;
+mod latency;
+pub mod measure;
+pub mod plan;
+pub mod proto;
+pub mod report;
+pub mod server;
+mod side;
+mod stream;
+mod tcp;
+
+pub use client::run;
+pub use error::PerfError;
+pub use measure::{Goal, Progress, pin};
+pub use plan::{Kind, Operation, Plan, Test, Wait};
+pub use report::Report;
+pub use server::Server;
+
+/// The port that servers listen on unless told otherwise.
+pub const DEFAULT_PORT: u16 = 7471;

@@ -1,0 +1,74 @@
+//! The smallest useful program: one process writes into another's memory. Run the server, then
+//! the client with the address that the server prints:
+//!
+//! ```text
+//! cargo run --example hello_write -- server 127.0.0.1:7471
+//! cargo run --example hello_write -- client 127.0.0.1:7471
+//! ```
+
+use outboard_verbs::{Access, ConnectParams, Context, QpConfig, Remote, SendOp, SendRequest};
+use outboard_verbs::{SgList, SharedRegion, Stag, Status};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const HELLO: &[u8] = b"hello, memory";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["server", address] => server(address.parse()?),
+        ["client", address] => client(address.parse()?),
+        _ => Err("usage: hello_write server|client ADDRESS:PORT".into()),
+    }
+}
+
+/// Offers a page and waits until something stands in it.
+fn server(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    // A context is a NIC; a protection domain holds what one kind of peer may reach.
+    let context = Context::open()?;
+    let pd = context.alloc_pd();
+    // Registering memory gives it an STag. Whoever knows it may write there, but not read.
+    let mr = pd.register(SharedRegion::zeroed(4096)?, Access::REMOTE_WRITE)?;
+
+    let listener = context.listen(address, 1)?;
+    println!("listening on {}", listener.local_addr());
+    let request = listener.next_request(None).ok_or("no client came")?;
+
+    // A queue pair is our end of a connection. The STag travels with the reply.
+    let cq = context.create_cq(16);
+    let qp = pd.create_qp(QpConfig::new(&cq))?;
+    let private_data = mr.stag().0.to_be_bytes().to_vec();
+    request.accept(&qp, &ConnectParams { private_data, ..ConnectParams::default() })?;
+
+    // Nobody tells a server that it was written to: it looks.
+    let last = HELLO.len() - 1;
+    let arrived = || mr.region().snapshot(last..last + 1).is_ok_and(|octet| octet != [0]);
+    if !context.wait_until(Some(Duration::from_secs(60)), arrived) {
+        return Err("nobody wrote anything within a minute".into());
+    }
+    println!("{}", String::from_utf8_lossy(&mr.region().snapshot(0..HELLO.len())?));
+    Ok(())
+}
+
+/// Writes into the server's page.
+fn client(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let context = Context::open()?;
+    let cq = context.create_cq(16);
+    let qp = context.alloc_pd().create_qp(QpConfig::new(&cq))?;
+    let connected = qp.connect(address, &ConnectParams::default())?;
+    let stag = connected.private_data.first_chunk().ok_or("the server sent no STag")?;
+
+    // The request owns what it sends; the completion would hand it back.
+    let to = Remote { stag: Stag(u32::from_be_bytes(*stag)), offset: 0 };
+    let write = SendRequest::new(1, SendOp::Write { to }, SgList::copied(HELLO));
+    qp.post_send(write).map_err(|(error, _)| error)?;
+
+    // Done means: TCP has it. Dropping the queue pair then ends the connection in order.
+    let mut done = Vec::new();
+    cq.wait(&mut done, 1, None)?;
+    match done[0].status {
+        Status::Success => Ok(()),
+        status => Err(format!("the write ended as {status:?}").into()),
+    }
+}

@@ -1,0 +1,213 @@
+//! What the tests of this crate share: two NICs in one process, connected over loopback TCP, and
+//! short names for what tests do all the time. Each test program uses its own part of it.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use outboard_verbs::{
+    Access, CmChannel, CmEventKind, Completion, ConnectParams, Connected, Context, Cq, Listener,
+    Mr, OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion,
+    Status,
+};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// No step of a test takes this long unless it hangs.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// Any free port.
+pub(crate) const ANY: &str = "127.0.0.1:0";
+
+/// Everything one end of a connection has.
+pub(crate) struct Side {
+    pub(crate) context: Context,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    pub(crate) qp: Qp,
+}
+
+impl Side {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// A side whose queue pair is set up differently.
+    pub(crate) fn with(change: impl FnOnce(&mut QpConfig)) -> Self {
+        let context = Context::open().expect("a context");
+        let pd = context.alloc_pd();
+        Self::in_domain(context, pd, change)
+    }
+
+    /// One more queue pair of a context and domain that are there.
+    pub(crate) fn in_domain(context: Context, pd: Pd, change: impl FnOnce(&mut QpConfig)) -> Self {
+        let cq = context.create_cq(4096);
+        let mut config = QpConfig::new(&cq);
+        change(&mut config);
+        let qp = pd.create_qp(config).expect("a queue pair");
+        Self { context, pd, cq, qp }
+    }
+
+    pub(crate) fn listen(&self) -> Listener {
+        self.context.listen(address(ANY), 16).expect("a listener")
+    }
+
+    pub(crate) fn register(&self, len: usize, access: Access) -> Mr {
+        let region = SharedRegion::zeroed(len).expect("memory");
+        self.pd.register(region, access).expect("an STag")
+    }
+
+    /// Posts a receive of this many octets.
+    pub(crate) fn receive(&self, wr_id: u64, len: usize) {
+        let local = OwnedBuf::zeroed(len).into();
+        self.qp.post_recv(RecvRequest { wr_id, local }).expect("room for a receive");
+    }
+
+    pub(crate) fn post(&self, wr_id: u64, op: SendOp, local: impl Into<SgList>) {
+        self.qp.post_send(SendRequest::new(wr_id, op, local.into())).expect("room for a request");
+    }
+
+    pub(crate) fn send(&self, wr_id: u64, bytes: &[u8]) {
+        self.post(wr_id, SEND, SgList::copied(bytes));
+    }
+
+    /// The next `count` completions, in order.
+    pub(crate) fn take(&self, count: usize) -> Vec<Completion> {
+        take(&self.cq, count)
+    }
+
+    /// The next completion, which must be a success.
+    pub(crate) fn success(&self) -> Completion {
+        let done = self.take(1).remove(0);
+        assert_eq!(done.status, Status::Success, "{done:?}");
+        done
+    }
+
+    /// Posts a request that must succeed, and waits for it.
+    pub(crate) fn carry_out(&self, op: SendOp, local: impl Into<SgList>) -> Completion {
+        self.post(77, op, local);
+        let done = self.success();
+        assert_eq!((done.wr_id, done.operation), (77, op.operation()));
+        done
+    }
+
+    /// Lets nothing happen on this side's CQ for a while.
+    pub(crate) fn stays_quiet(&self) {
+        let mut done = Vec::new();
+        let count =
+            self.cq.wait(&mut done, 1, Some(Duration::from_millis(50))).expect("no overflow");
+        assert_eq!(count, 0, "{done:?}");
+    }
+}
+
+/// A plain Send.
+pub(crate) const SEND: SendOp = SendOp::Send { invalidate: None };
+
+/// The next `count` completions of a queue.
+pub(crate) fn take(cq: &Cq, count: usize) -> Vec<Completion> {
+    let mut done = Vec::new();
+    let deadline = Instant::now() + LIMIT;
+    while done.len() < count {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let missing = count - done.len();
+        cq.wait(&mut done, missing, Some(left)).expect("no overflow");
+        assert!(Instant::now() < deadline, "waited for {count} completions, got {done:?}");
+    }
+    done
+}
+
+/// The statuses of completions with their names, for comparing.
+pub(crate) fn ends(done: &[Completion]) -> Vec<(u64, Status)> {
+    done.iter().map(|completion| (completion.wr_id, completion.status)).collect()
+}
+
+/// The octets of a finished receive or Read.
+pub(crate) fn octets(done: Completion) -> Vec<u8> {
+    let count = done.bytes as usize;
+    let mut bytes = done.local.into_owned().expect("a buffer").into_vec();
+    bytes.truncate(count);
+    bytes
+}
+
+pub(crate) fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// Where an MR's octets are for the peer.
+pub(crate) fn at(mr: &Mr, offset: u64) -> Remote {
+    Remote { stag: mr.stag(), offset: mr.base() + offset }
+}
+
+/// `len` octets that repeat with no power of two.
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from((i * 7 + seed) % 251).expect("small")).collect()
+}
+
+/// Connects `a` to `b` and says what each knows.
+pub(crate) fn connect_with(
+    a: &Side,
+    b: &Side,
+    ours: &ConnectParams,
+    theirs: &ConnectParams,
+) -> (Connected, Connected) {
+    let listener = b.listen();
+    let events = a.context.create_cm_channel().expect("a channel");
+    a.qp.start_connect(listener.local_addr(), ours, &events).expect("an attempt");
+    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let accepted = request.accept(&b.qp, theirs).expect("a connection");
+    (connected(&events), accepted)
+}
+
+/// Connects two sides with default parameters.
+pub(crate) fn connect(a: &Side, b: &Side) {
+    connect_with(a, b, &ConnectParams::default(), &ConnectParams::default());
+}
+
+/// Two connected sides.
+pub(crate) fn pair() -> (Side, Side) {
+    let (a, b) = (Side::new(), Side::new());
+    connect(&a, &b);
+    (a, b)
+}
+
+/// The next event, which must be a finished start-up.
+pub(crate) fn connected(events: &CmChannel) -> Connected {
+    match events.next(Some(LIMIT)).expect("an event").kind {
+        CmEventKind::Connected(connected) => connected,
+        other => panic!("not connected: {other:?}"),
+    }
+}
+
+/// Polls until `done` says so.
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Open descriptors of this process.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("procfs").count()
+}
+
+/// Threads of this process.
+pub(crate) fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("procfs").count()
+}
+
+/// An example program of this crate, built as this test is.
+pub(crate) fn example(name: &str) -> Command {
+    let this = std::env::current_exe().expect("a path");
+    let directory: PathBuf = this.parent().and_then(|deps| deps.parent()).expect("target").into();
+    let program = directory.join("examples").join(name);
+    // `cargo test` builds examples only when it runs everything.
+    if !program.exists() {
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME"), "--examples"]);
+        if directory.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo").success(), "the examples do not build");
+    }
+    Command::new(program)
+}
