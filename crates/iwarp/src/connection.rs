@@ -11,6 +11,7 @@
 use crate::batch::{Gone, Readable, TxBatch};
 use crate::fault::Fault;
 use crate::inbound::InboundQueue;
+use crate::nudge::Nudge;
 use crate::phase::{Move, Phase};
 use crate::rx::Rx;
 use crate::send_queue::SendQueue;
@@ -180,6 +181,7 @@ pub struct Connection {
     /// Which owed response a peer's Terminate speaks of, and what it says.
     pub(crate) blame: Option<(usize, Status)>,
     pub(crate) events: VecDeque<Event>,
+    pub(crate) nudge: Nudge,
     flushed: bool,
     deadline: Option<Instant>,
 }
@@ -215,6 +217,7 @@ impl Connection {
             write_open: false,
             blame: None,
             events: VecDeque::new(),
+            nudge: if responder { Nudge::Over } else { Nudge::Waiting },
             flushed: false,
             deadline: (responder && !waits_for_rtr).then(|| now + HELD_GRACE),
         };
@@ -340,6 +343,7 @@ impl Connection {
         {
             self.fail(stalled.fault);
         }
+        self.tx.nudge |= self.nudge.fires(now);
         if self.deadline.is_some_and(|at| at <= now) {
             self.deadline = None;
             let held = self.phase == Phase::Held;
@@ -349,7 +353,7 @@ impl Connection {
 
     /// When [`Connection::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.stall_deadline(), self.deadline]
+        [self.stall_deadline(), self.deadline, self.nudge.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -411,6 +415,9 @@ impl Connection {
     fn prepare(&mut self, now: Instant, budget: usize, env: &mut Env<'_>) {
         self.settle(now, env);
         self.fill(budget, env.stags);
+        if self.tx.queued > 0 {
+            self.nudge.start(now);
+        }
         self.settle(now, env);
     }
 
@@ -474,6 +481,7 @@ impl Connection {
             self.events.push_back(Event::Established);
         }
         if self.phase.is_over() {
+            self.nudge.stop();
             self.rx.abandon();
         }
     }

@@ -19,6 +19,7 @@ mod batch;
 pub mod connection;
 pub mod fault;
 mod inbound;
+mod nudge;
 pub mod phase;
 mod place;
 mod rx;

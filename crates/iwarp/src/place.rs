@@ -423,6 +423,7 @@ impl Connection {
     /// The first valid FPDU lets a responder transmit (RFC 5044 §7.1.2 rule 4).
     fn note_first(&mut self) {
         if std::mem::take(&mut self.rx.first) {
+            self.nudge.stop();
             self.step_phase(Move::FirstFpdu);
         }
     }

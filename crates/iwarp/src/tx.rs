@@ -39,6 +39,8 @@ pub(crate) struct Tx {
     pub(crate) terminate: Option<Fault>,
     /// The RTR to send first, once.
     pub(crate) rtr: Option<Rtr>,
+    /// A zero-length Write is due between messages; see [`crate::nudge`].
+    pub(crate) nudge: bool,
     /// Octets queued and octets taken by TCP, since start-up.
     pub(crate) queued: u64,
     pub(crate) sent: u64,
@@ -73,6 +75,7 @@ impl Tx {
             scratch: Vec::new(),
             terminate: None,
             rtr,
+            nudge: false,
             queued: 0,
             sent: 0,
         }
@@ -91,7 +94,7 @@ impl Tx {
 
     /// True when a Terminate, an RTR or the rest of a message is to be sent.
     pub(crate) fn has_first_words(&self) -> bool {
-        self.terminate.is_some() || self.rtr.is_some() || self.current.is_some()
+        self.terminate.is_some() || self.rtr.is_some() || self.nudge || self.current.is_some()
     }
 
     fn next_sink(&mut self) -> Stag {
@@ -124,6 +127,10 @@ impl Connection {
         }
         if let Some(rtr) = self.tx.rtr.take() {
             self.push_rtr(rtr, stags)?;
+            return Ok(true);
+        }
+        if self.tx.current.is_none() && std::mem::take(&mut self.tx.nudge) {
+            self.push_rtr(Rtr::Write, stags)?;
             return Ok(true);
         }
         let Some(current) = self.tx.current.take().or_else(|| self.pick()) else {

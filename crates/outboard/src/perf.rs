@@ -230,9 +230,9 @@ fn run_test(test: Test, args: &TestArgs) -> Outcome {
 
 fn plan(test: Test, args: &TestArgs) -> Plan {
     Plan {
-        size: args.size.unwrap_or(test.default_size()),
+        size: args.size.unwrap_or_else(|| test.default_size()),
         qps: args.qps,
-        depth: args.depth.unwrap_or(test.default_depth()),
+        depth: args.depth.unwrap_or_else(|| test.default_depth()),
         wait: match args.wait {
             WaitArg::Spin => Wait::Spin,
             WaitArg::Block => Wait::Block,

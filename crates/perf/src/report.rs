@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Width of the longest bar of a drawn histogram.
 const BAR_MAX: u64 = 50;
+/// Latencies above this many medians share a row.
+const MEDIANS: u64 = 3;
 /// Rows of a drawn histogram.
 const ROWS: usize = 12;
 
@@ -103,9 +105,10 @@ fn round(micros: f64) -> f64 {
     (micros * 1000.0).round() / 1000.0
 }
 
-/// Equal buckets up to the 99th percentile, then one for the rest.
+/// Equal buckets as far as most latencies go, then one for the rest.
 fn buckets(all: &Histogram<u64>, scale: f64) -> Vec<Bucket> {
-    let (low, high) = (all.min(), all.value_at_quantile(0.99));
+    let usual = MEDIANS * all.value_at_quantile(0.5);
+    let (low, high) = (all.min(), all.value_at_quantile(0.99).min(usual));
     let step = ((high - low) / (ROWS as u64 - 1)).max(1);
     let mut buckets: Vec<Bucket> = Vec::with_capacity(ROWS);
     let mut seen = 0;
@@ -173,4 +176,51 @@ impl Report {
 
 fn micros(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::histogram;
+
+    fn report(test: Test, latencies: &[u64]) -> Report {
+        let mut all = histogram().unwrap();
+        latencies.iter().for_each(|&nanos| all.saturating_record(nanos));
+        let timed = Timed {
+            messages: latencies.len() as u64,
+            elapsed: Duration::from_secs(2),
+            latencies: Some(all),
+        };
+        let (client, server) = (Duration::from_secs(1), Duration::from_secs(3));
+        Report::new(&Plan::new(test), &timed, client, server)
+    }
+
+    #[test]
+    fn ping_pongs_count_half_a_round_trip() {
+        let whole = report(Test::ReadLat, &[20_000; 4]);
+        let half = report(Test::WriteLat, &[20_000; 4]);
+        assert!((whole.p50_us.unwrap() - 20.0).abs() < 0.1);
+        assert!((half.p50_us.unwrap() - 10.0).abs() < 0.1);
+        assert_eq!((half.messages_per_s, half.cpu_s), (2.0, 4.0));
+    }
+
+    #[test]
+    fn the_histogram_counts_everything_once() {
+        for spread in [1, 7, 1000, 1_000_000_000] {
+            let latencies: Vec<u64> = (1..500).map(|i| 5000 + i * i % 997 * spread).collect();
+            let report = report(Test::TcpLat, &latencies);
+            let counted: u64 = report.histogram.iter().map(|bucket| bucket.count).sum();
+            assert_eq!(counted, 499);
+            assert!(report.histogram.len() <= ROWS + 2, "{}", report.histogram.len());
+            let ends = report.histogram.iter().map(|bucket| bucket.up_to_us);
+            assert!(ends.is_sorted());
+        }
+    }
+
+    #[test]
+    fn people_see_a_table_and_bars() {
+        let text = report(Test::SendLat, &[9000, 9000, 12_000]).to_string();
+        assert!(text.contains("p50 us") && text.contains("send-lat") && text.contains("##"));
+        assert!(text.lines().all(|line| line.len() < 100));
+    }
 }

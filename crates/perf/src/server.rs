@@ -95,7 +95,7 @@ impl Server {
     /// Clears away what has ended.
     fn sweep(&mut self) {
         self.sessions.retain(|session| !session.is_finished());
-        self.groups.retain(|group| group.born.elapsed() < GATHER_MAX);
+        self.groups.retain(|group| group.born.elapsed() < GATHER_MAX && !group.side.is_over());
     }
 
     /// Answers one client. One that has gone meanwhile needs no answer.

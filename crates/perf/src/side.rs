@@ -64,11 +64,12 @@ impl Vigil {
         Self { spins: 0, quiet_since: None, stop }
     }
 
-    /// Something happened.
+    /// Something happened. Fails when told to stop, or a busy test would never hear of it.
     #[inline]
-    pub(crate) fn stir(&mut self) {
+    pub(crate) fn stir(&mut self) -> Result<(), PerfError> {
         self.spins = 0;
         self.quiet_since = None;
+        self.check_stop()
     }
 
     /// Counts an empty look; true when it is time to look around.
@@ -78,6 +79,7 @@ impl Vigil {
         wait == Wait::Block || self.spins.is_multiple_of(SPINS)
     }
 
+    #[inline]
     pub(crate) fn check_stop(&self) -> Result<(), PerfError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(PerfError::Stopped);
@@ -192,8 +194,7 @@ impl Side {
         while self.take(NAP)? == 0 {
             self.look_around()?;
         }
-        self.vigil.stir();
-        Ok(())
+        self.vigil.stir()
     }
 
     /// Takes completions, if any come within the plan's way of waiting.
@@ -237,8 +238,7 @@ impl Side {
                 }
             }
         }
-        self.vigil.stir();
-        Ok(())
+        self.vigil.stir()
     }
 
     #[inline]

@@ -171,7 +171,7 @@ impl Tcp {
         match outcome {
             Ok(0) => Err(PerfError::PeerLeft),
             Ok(count) => {
-                self.vigil.stir();
+                self.vigil.stir()?;
                 Ok(count)
             }
             Err(error) => self.judge(error).map(|()| 0),

@@ -11,12 +11,14 @@
 //! * [`chunk`]: how much TCP moves at a time;
 //! * [`pair`]: two sides and the network between them;
 //! * [`lone`]: one side against octets written by hand;
+//! * [`hostile`]: one side against arbitrary octets;
 //! * [`script`]: random operations against a model of memory;
 //! * [`pcap`]: captured TCP streams, for replaying what others sent.
 
 #![forbid(unsafe_code)]
 
 pub mod chunk;
+pub mod hostile;
 pub mod lone;
 pub mod pair;
 pub mod pcap;

@@ -121,6 +121,11 @@ impl Lone {
         self.side.deliver_eof(self.now);
     }
 
+    /// TCP breaks.
+    pub fn lose(&mut self) {
+        self.side.lose(self.now);
+    }
+
     /// TCP takes everything; the segments in it.
     pub fn segments(&mut self) -> Vec<Segment> {
         let mut segments = Vec::new();

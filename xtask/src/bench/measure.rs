@@ -12,21 +12,19 @@ use super::report::Series;
 use crate::command;
 
 /// One way of doing the work: ours, or a rival's.
-pub struct Contender<'a> {
+pub struct Contender<'a, S = f64> {
     /// As the chart's legend names it.
     pub name: &'a str,
-    /// Does the work once at one point (such as a message size) and returns the measured value.
-    pub measure: Box<Measure<'a>>,
+    /// Does the work once at one point (such as a message size) and returns what it measured.
+    pub measure: Box<Measure<'a, S>>,
 }
 
-/// The work at one point, giving one sample.
-pub type Measure<'a> = dyn FnMut(&str) -> Result<f64> + 'a;
+/// The work at one point, giving one sample: a number, or an object with several.
+pub type Measure<'a, S = f64> = dyn FnMut(&str) -> Result<S> + 'a;
 
-impl fmt::Debug for Contender<'_> {
+impl<S> fmt::Debug for Contender<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Contender")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Contender").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -34,25 +32,22 @@ impl fmt::Debug for Contender<'_> {
 ///
 /// # Errors
 /// When a contender fails; the error says which, and where.
-pub fn alternate(
-    contenders: &mut [Contender<'_>],
+pub fn alternate<S: fmt::Display>(
+    contenders: &mut [Contender<'_, S>],
     points: &[&str],
     rounds: usize,
-) -> Result<Vec<Series>> {
-    let empty = |contender: &Contender<'_>| Series {
+) -> Result<Vec<Series<S>>> {
+    let empty = |contender: &Contender<'_, S>| Series {
         name: contender.name.to_owned(),
-        samples: vec![Vec::new(); points.len()],
+        samples: points.iter().map(|_| Vec::new()).collect(),
     };
-    let mut series: Vec<Series> = contenders.iter().map(empty).collect();
+    let mut series: Vec<Series<S>> = contenders.iter().map(empty).collect();
     for round in 1..=rounds {
         for (index, point) in points.iter().enumerate() {
             for (contender, series) in contenders.iter_mut().zip(&mut series) {
                 let value = (contender.measure)(point);
                 let value = value.with_context(|| format!("{} at {point}", contender.name))?;
-                eprintln!(
-                    "round {round}/{rounds}, {point}: {} {value}",
-                    contender.name
-                );
+                eprintln!("round {round}/{rounds}, {point}: {} {value}", contender.name);
                 series.samples[index].push(value);
             }
         }
@@ -63,10 +58,7 @@ pub fn alternate(
 /// `program` on the given processors only (`0`, `1`, `0-3`), by `taskset`.
 pub fn pinned(processors: &str, program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("taskset");
-    command
-        .args(["--cpu-list", processors, program])
-        .args(arguments)
-        .current_dir(command::root());
+    command.args(["--cpu-list", processors, program]).args(arguments).current_dir(command::root());
     command
 }
 
@@ -100,9 +92,7 @@ impl Server {
     /// When it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
         let child = command.spawn();
-        Ok(Self(child.with_context(|| {
-            format!("cannot start {}", command::line(command))
-        })?))
+        Ok(Self(child.with_context(|| format!("cannot start {}", command::line(command)))?))
     }
 }
 
@@ -134,10 +124,6 @@ impl Summary {
         let (least, most) = (*sorted.first()?, *sorted.last()?);
         let upper = sorted.len() / 2;
         let lower = (sorted.len() - 1) / 2;
-        Some(Self {
-            median: f64::midpoint(sorted[lower], sorted[upper]),
-            least,
-            most,
-        })
+        Some(Self { median: f64::midpoint(sorted[lower], sorted[upper]), least, most })
     }
 }

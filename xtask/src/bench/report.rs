@@ -1,5 +1,6 @@
 //! The result of a benchmark, as JSON with every sample and as a table with medians and ratios.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::chart;
-use super::measure::Summary;
+use super::measure::{Summary, number};
 
 /// Everything a benchmark found.
 #[derive(Clone, Debug)]
@@ -16,8 +17,21 @@ pub struct Report {
     pub title: String,
     /// How, in sentences: which core does what, blocking or spinning, CRC, encryption.
     pub conditions: Vec<String>,
+    /// What was aimed at and what else is worth a table of its own; they stand first.
+    pub tables: Vec<Table>,
     /// One picture and one table each.
     pub panels: Vec<Panel>,
+}
+
+/// A table of text.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Such as `Targets`.
+    pub title: String,
+    /// Heads of the columns.
+    pub head: Vec<String>,
+    /// Cells, as many in each row as there are columns.
+    pub rows: Vec<Vec<String>>,
 }
 
 /// One measured quantity over several points.
@@ -37,11 +51,11 @@ pub struct Panel {
 
 /// All samples of one contender.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub struct Series<S = f64> {
     /// The contender's name.
     pub name: String,
     /// For each point, one sample a round.
-    pub samples: Vec<Vec<f64>>,
+    pub samples: Vec<Vec<S>>,
 }
 
 impl Report {
@@ -71,23 +85,30 @@ impl Report {
     /// The page of the benchmark called `name`.
     #[must_use]
     pub fn markdown(&self, name: &str) -> String {
-        let conditions = self
-            .conditions
-            .iter()
-            .map(|condition| format!("- {condition}\n"));
-        let tables = self
-            .panels
-            .iter()
-            .map(|panel| format!("\n{}", panel.markdown()));
+        let conditions = self.conditions.iter().map(|condition| format!("- {condition}\n"));
+        let tables = self.tables.iter().map(|table| format!("\n{}", table.markdown()));
+        let panels = self.panels.iter().map(|panel| format!("\n{}", panel.markdown()));
         format!(
             "# {title}\n\n![{title}]({name}.svg)\n\n\
-             Median (least to most) of each; × is ours / theirs. Machine: {}.\n\
-             Drawn by `cargo xtask bench {name}`.\n\n{}{}",
+             Median (least to most) of each; × is ours / theirs, the median of the rounds' ratios.\n\
+             Machine: {}. Drawn by `cargo xtask bench {name}`.\n\n{}{}{}",
             machine(),
             conditions.collect::<String>(),
             tables.collect::<String>(),
+            panels.collect::<String>(),
             title = self.title,
         )
+    }
+}
+
+impl Table {
+    /// The table with its title.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        let rule = format!("|{}\n", " --- |".repeat(self.head.len()));
+        format!("## {}\n\n{}{rule}{rows}", self.title, line(&self.head))
     }
 }
 
@@ -107,30 +128,19 @@ impl Panel {
     }
 
     fn markdown(&self) -> String {
-        let names: Vec<&str> = self
-            .series
-            .iter()
-            .map(|series| series.name.as_str())
-            .collect();
+        let names: Vec<&str> = self.series.iter().map(|series| series.name.as_str()).collect();
         let head = format!("| {} | {} |\n", self.axis, names.join(" | "));
         let rule = format!("| --- |{}\n", " ---: |".repeat(names.len()));
-        let rows: String = (0..self.points.len())
-            .map(|point| self.row(point))
-            .collect();
+        let rows: String = (0..self.points.len()).map(|point| self.row(point)).collect();
         format!("## {} ({})\n\n{head}{rule}{rows}", self.title, self.unit)
     }
 
     fn row(&self, point: usize) -> String {
-        let ours = self.series.first().and_then(|series| series.summary(point));
         let cells = self.series.iter().enumerate().map(|(index, series)| {
-            let rival = index > 0;
-            cell(series.summary(point), ours.filter(|_| rival))
+            let ours = self.series.first().filter(|_| index > 0);
+            cell(series.summary(point), ours.and_then(|ours| ours.ratio_to(series, point)))
         });
-        format!(
-            "| {} | {} |\n",
-            self.points[point],
-            cells.collect::<Vec<_>>().join(" | ")
-        )
+        format!("| {} | {} |\n", self.points[point], cells.collect::<Vec<_>>().join(" | "))
     }
 }
 
@@ -140,22 +150,42 @@ impl Series {
     pub fn summary(&self, point: usize) -> Option<Summary> {
         Summary::of(self.samples.get(point)?)
     }
+
+    /// Ours to a rival's in each round, summed up: what a slow minute does to both cancels out.
+    #[must_use]
+    pub fn ratio_to(&self, rival: &Self, point: usize) -> Option<Summary> {
+        let pairs = self.samples.get(point)?.iter().zip(rival.samples.get(point)?);
+        Summary::of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+    }
+}
+
+impl Series<Value> {
+    /// The number at `pointer` (such as `/p50_us`) of every sample.
+    ///
+    /// # Errors
+    /// When a sample has none.
+    pub fn numbers(&self, pointer: &str) -> Result<Series> {
+        let of_point = |samples: &Vec<Value>| -> Result<Vec<f64>> {
+            samples.iter().map(|sample| number(sample, pointer)).collect()
+        };
+        let samples = self.samples.iter().map(of_point).collect::<Result<_>>()?;
+        Ok(Series { name: self.name.clone(), samples })
+    }
 }
 
 /// A cell of the table; a rival's ends with the ratio of ours to it.
-fn cell(summary: Option<Summary>, ours: Option<Summary>) -> String {
-    let Some(Summary {
-        median,
-        least,
-        most,
-    }) = summary
-    else {
-        return "not run".to_owned();
-    };
-    let values = format!("{} ({} to {})", figure(median), figure(least), figure(most));
-    match ours {
-        Some(ours) => format!("{values} ×{:.2}", ours.median / median),
-        None => values,
+fn cell(summary: Option<Summary>, ratio: Option<Summary>) -> String {
+    match (summary, ratio) {
+        (None, _) => "not run".to_owned(),
+        (Some(summary), None) => summary.to_string(),
+        (Some(summary), Some(ratio)) => format!("{summary} ×{:.2}", ratio.median),
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, least, most } = *self;
+        write!(f, "{} ({} to {})", figure(median), figure(least), figure(most))
     }
 }
 
@@ -180,14 +210,8 @@ fn save(path: &Path, text: &str) -> Result<()> {
 fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
-    let models = processors
-        .lines()
-        .filter_map(|line| line.strip_prefix("model name\t: "));
+    let models = processors.lines().filter_map(|line| line.strip_prefix("model name\t: "));
     let kernel = read("/proc/sys/kernel/osrelease");
     let model = models.clone().next().unwrap_or("unknown processor");
-    format!(
-        "{} × {model}, Linux {}",
-        models.count().max(1),
-        kernel.trim()
-    )
+    format!("{} × {model}, Linux {}", models.count().max(1), kernel.trim())
 }

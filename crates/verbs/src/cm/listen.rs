@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// How long a peer may take to send its Request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// Connections that the kernel keeps for us at least; it cuts this to `net.core.somaxconn`.
+const KERNEL_QUEUE: usize = 1024;
 /// Octets of a Request frame at most, and one more to see that there is more.
 const READ_LEN: usize = 533;
 
@@ -44,6 +46,8 @@ struct ListenerShared {
     open: AtomicUsize,
     /// Somebody may wait in the kernel's queue for whom there was no place.
     starved: AtomicBool,
+    /// The listener was dropped: whoever comes now is refused.
+    closed: AtomicBool,
     token: u64,
 }
 
@@ -121,6 +125,7 @@ impl Listener {
             backlog,
             open: AtomicUsize::new(0),
             starved: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             token,
         });
         core.engine
@@ -159,6 +164,8 @@ impl Drop for Listener {
             .core
             .engine
             .remove(self.token, &self.inner.socket);
+        self.inner.closed.store(true, Ordering::SeqCst);
+        self.inner.refuse_waiting();
     }
 }
 
@@ -175,21 +182,39 @@ impl ListenerShared {
     }
 
     fn take_place(self: &Arc<Self>, core: &Arc<Core>) -> Option<Place> {
+        if !self.claim_place() {
+            // A place given back between these two looks must not be missed.
+            self.starved.store(true, Ordering::SeqCst);
+            if !self.claim_place() {
+                return None;
+            }
+        }
+        let (listener, core) = (Arc::clone(self), Arc::clone(core));
+        Some(Place {
+            listener,
+            core,
+            token: None,
+        })
+    }
+
+    fn claim_place(&self) -> bool {
         let more = |open| (open < self.backlog).then_some(open + 1);
-        if self
-            .open
+        self.open
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
             .is_ok()
-        {
-            let (listener, core) = (Arc::clone(self), Arc::clone(core));
-            return Some(Place {
-                listener,
-                core,
-                token: None,
-            });
+    }
+
+    /// Closes the requests that nobody took: each holds the listener, which holds their channel.
+    fn refuse_waiting(self: &Arc<Self>) {
+        let ours = |event: &CmEvent| match &event.kind {
+            CmEventKind::ConnectRequest(request) => {
+                Arc::ptr_eq(&request.progress.place.listener, self)
+            }
+            _ => false,
+        };
+        while let Some(event) = self.cm.pop_if(ours) {
+            drop(event);
         }
-        self.starved.store(true, Ordering::SeqCst);
-        None
     }
 }
 
@@ -244,16 +269,19 @@ impl Pending {
         drop(guard);
         // RFC 5044 §7.1.2: an improper Request closes the connection.
         if let Ok(request) = outcome {
-            let cm = Arc::clone(&progress.place.listener.cm);
+            let listener = Arc::clone(&progress.place.listener);
             let request = ConnectRequest {
                 progress,
                 request,
                 token,
             };
-            cm.push(CmEvent {
+            listener.cm.push(CmEvent {
                 qp: 0,
                 kind: CmEventKind::ConnectRequest(request),
             });
+            if listener.closed.load(Ordering::SeqCst) {
+                listener.refuse_waiting();
+            }
             core.engine.notify();
         }
     }
@@ -412,7 +440,8 @@ fn open_listener(address: SocketAddr, backlog: usize) -> Result<TcpListener, Ver
     socket
         .bind(&address.into())
         .map_err(system("cannot bind the listener's address"))?;
-    let queue = i32::try_from(backlog).unwrap_or(i32::MAX);
+    // A full queue drops SYNs, which TCP sends again only after seconds.
+    let queue = i32::try_from(backlog.max(KERNEL_QUEUE)).unwrap_or(i32::MAX);
     socket.listen(queue).map_err(system("cannot listen"))?;
     Ok(socket.into())
 }

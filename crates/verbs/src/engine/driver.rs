@@ -323,6 +323,7 @@ impl Core {
 
     /// The background thread.
     fn run_background(self: &Arc<Self>) {
+        super::sockio::ask_for_short_slices();
         let signals = &self.engine.signals;
         let mut seen = signals.application.load(Ordering::Relaxed);
         while !signals.stop.load(Ordering::SeqCst) {

@@ -1,5 +1,6 @@
-//! The two system calls that take raw spans: the only unsafe code above `outboard-mem`. It knows
-//! no protocol; it keeps what pins the memory alive until the kernel is done with it.
+//! System calls without a safe wrapper: the only unsafe code above `outboard-mem`. Two take raw
+//! spans, and this file keeps what pins their memory alive until the kernel is done with it; one
+//! asks the scheduler for short turns. It knows no protocol.
 
 use crate::engine::staging::Staging;
 use outboard_iwarp::{Connection, Env, Limits};
@@ -100,6 +101,39 @@ pub(crate) fn receive(
         total,
         short: total < requested,
     })
+}
+
+/// Asks the scheduler to give this thread short slices, and so to let it run soon after it wakes
+/// even while another thread computes on the same CPU (Linux 6.12 and later; without effect, and
+/// without harm, before).
+pub(crate) fn ask_for_short_slices() {
+    let Ok(nice) = rustix::process::getpriority_process(None) else { return };
+    let attributes = SchedAttributes {
+        size: size_of::<SchedAttributes>() as u32,
+        nice,
+        runtime_ns: SLICE_NS,
+        ..SchedAttributes::default()
+    };
+    // SAFETY: the structure is laid out as the system call wants it (sched_setattr(2)), says its
+    // own size, and outlives the call, which only reads it.
+    let _refused = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
+/// Nanoseconds of a short slice: the kernel's minimum.
+const SLICE_NS: u64 = 100_000;
+
+/// `struct sched_attr`, first version; policy 0 is SCHED_OTHER.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
 }
 
 /// # Safety

@@ -1,0 +1,243 @@
+//! Peers that lie, stall and vanish, over real sockets. Each gets what the RFCs say: the exact
+//! Terminate, or a closed connection during start-up. Our own requests are flushed, memory next to
+//! what was offered stays untouched, descriptors and threads go, and another connection of the
+//! same context carries traffic all the while.
+//!
+//! Modules in reading order: `raw` (the peer), `scene` (what it attacks), `rules` (the table of
+//! broken rules).
+
+#[path = "../common/mod.rs"]
+mod common;
+mod raw;
+mod rules;
+mod scene;
+
+use common::{LIMIT, at, ends, eventually};
+use outboard_verbs::{Access, MissingReceive, OwnedBuf, QpState, SendOp, SgList, Status};
+use raw::{CRC, Raw, fpdu, read_request, request, terminate, untagged};
+use rules::{Expect, RULES};
+use scene::{RECEIVES, Victim, on_stage};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a peer may take for its Request; closing may take a little longer.
+const START_UP: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(7);
+
+#[test]
+fn broken_rules_are_told_exactly() {
+    on_stage(|stage| {
+        for rule in RULES {
+            let victim = Victim::new(stage);
+            let (mut peer, victim) = victim.connect(rule.markers);
+            let bytes = (rule.bytes)(&victim);
+            peer.send(&bytes);
+            let said = peer.rest();
+            check_answer(rule.name, &rule.expect, &victim, &bytes, &said);
+            victim.is_flushed(rule.name);
+            assert!(victim.canaries_live(), "{}: memory nearby has changed", rule.name);
+        }
+    });
+}
+
+fn check_answer(name: &str, expect: &Expect, victim: &Victim, sent: &[u8], said: &[u8]) {
+    let all = raw::cut(said);
+    let Expect::Terminate { code, quotes } = *expect else {
+        assert!(all.is_empty(), "{name}: the peer was told {all:x?}");
+        return;
+    };
+    let sent = raw::cut_last(sent);
+    let expected = terminate(code, quotes.header(&sent), quotes.read(&sent));
+    let last = all.last().unwrap_or_else(|| panic!("{name}: nothing was said"));
+    assert_eq!(*last, expected, "{name}: {last:x?} instead of {expected:x?}");
+    let mut before = all[..all.len() - 1].iter();
+    assert!(before.all(|fpdu| fpdu[3] == 0x42), "{name}: only Read Responses come before it");
+    assert_eq!(victim.async_code(), Some(code), "{name}");
+}
+
+#[test]
+fn what_is_no_request_is_closed_at_once() {
+    let frame = |change: fn(&mut Vec<u8>)| {
+        let mut frame = request(CRC);
+        change(&mut frame);
+        frame
+    };
+    let cases: [(&str, Vec<u8>); 8] = [
+        ("another protocol", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("one wrong octet", b"M!".to_vec()),
+        ("a Reply", frame(|f| f[8..11].copy_from_slice(b"Rep"))),
+        ("revision 0", frame(|f| f[17] = 0)),
+        ("revision 3", frame(|f| f[17] = 3)),
+        ("private data of 513 octets", frame(|f| f[18..20].copy_from_slice(&[2, 1]))),
+        ("an FPDU before the Reply", frame(|f| f.extend(fpdu(&untagged(3, 0, 1, 0))))),
+        ("a Request sent twice", frame(|f| f.extend(request(CRC)))),
+    ];
+    on_stage(|stage| {
+        let victim = Victim::new(stage);
+        for (name, bytes) in cases {
+            let began = Instant::now();
+            let mut peer = Raw::connect(victim.address());
+            peer.send(&bytes);
+            assert_eq!(peer.rest(), b"", "{name}");
+            assert!(began.elapsed() < Duration::from_secs(2), "{name}: closed late");
+            assert!(victim.no_request(), "{name}");
+        }
+        // A Request that ends in the middle is nobody's.
+        for len in [1, 19] {
+            let mut peer = Raw::connect(victim.address());
+            peer.send(&request(CRC)[..len]);
+            peer.0.shutdown(std::net::Shutdown::Write).expect("half closed");
+            assert_eq!(peer.rest(), b"");
+        }
+        assert!(victim.no_request());
+    });
+}
+
+#[test]
+fn a_start_up_that_dawdles_is_closed_after_five_seconds() {
+    on_stage(|stage| {
+        let victim = Victim::new(stage);
+        std::thread::scope(|scope| {
+            let silent = scope.spawn(|| {
+                let mut peer = Raw::connect(victim.address());
+                let began = Instant::now();
+                (peer.rest(), began.elapsed())
+            });
+            let slow = scope.spawn(|| {
+                let mut peer = Raw::connect(victim.address());
+                let began = Instant::now();
+                for octet in &request(CRC)[..8] {
+                    peer.send(&[*octet]);
+                    sleep(Duration::from_secs(1));
+                }
+                (peer.rest(), began.elapsed())
+            });
+            let (said, took) = silent.join().expect("a result");
+            assert!(said.is_empty() && START_UP.contains(&took), "silent: {said:x?} {took:?}");
+            let (said, _) = slow.join().expect("a result");
+            assert!(said.is_empty(), "slow: {said:x?}");
+        });
+        assert!(victim.no_request());
+    });
+}
+
+#[test]
+fn one_octet_at_a_time_is_slow_but_legal() {
+    on_stage(|stage| {
+        let victim = Victim::new(stage);
+        let mut peer = Raw::connect(victim.address());
+        for octet in request(CRC) {
+            peer.send(&[octet]);
+            sleep(Duration::from_millis(10));
+        }
+        let victim = victim.accept(false);
+        peer.reply();
+        let message = [untagged(3, 0, 1, 0), b"slow".to_vec()].concat();
+        for octet in fpdu(&message) {
+            peer.send(&[octet]);
+            sleep(Duration::from_millis(10));
+        }
+        let done = victim.side.success();
+        assert_eq!((done.wr_id, common::octets(done)), (0, b"slow".to_vec()));
+    });
+}
+
+#[test]
+fn a_reset_in_the_middle_of_anything_flushes_everything() {
+    on_stage(|stage| {
+        let message = fpdu(&[untagged(3, 0, 1, 0), vec![0xAB; 64]].concat());
+        for cut in [0, 1, 20, message.len() - 1] {
+            let (mut peer, victim) = Victim::new(stage).connect(false);
+            peer.send(&message[..cut]);
+            sleep(Duration::from_millis(20));
+            let socket = socket2::SockRef::from(&peer.0);
+            socket.set_linger(Some(Duration::ZERO)).expect("an option");
+            drop(peer);
+            victim.is_flushed(&format!("reset after {cut} octets"));
+            assert!(victim.canaries_live());
+        }
+    });
+}
+
+/// It reads 16 MiB over and over and takes none of it: what waits for it is its own memory's
+/// size in TCP, not ours.
+#[test]
+fn a_peer_that_stops_reading_costs_no_memory() {
+    const LARGE: usize = 16 << 20;
+    on_stage(|stage| {
+        let (mut peer, victim) = Victim::new(stage).connect(false);
+        let source = victim.side.register(LARGE, Access::REMOTE_READ);
+        source.region().copy_in(0, &vec![1; LARGE]).expect("room");
+        let before = common::resident_kib();
+        for msn in 1..=100 {
+            let size = u32::try_from(LARGE).expect("small");
+            let read = read_request(source.stag().0, 0, size);
+            peer.send(&fpdu(&[untagged(1, 1, msn, 0), read].concat()));
+        }
+        for wr_id in 0..20 {
+            victim.side.post(wr_id, common::SEND, OwnedBuf::zeroed(1 << 16));
+        }
+        sleep(Duration::from_millis(500));
+        let grown = common::resident_kib().saturating_sub(before);
+        assert!(grown < 8 << 10, "{grown} KiB for a peer that does not read");
+        assert_eq!(victim.side.qp.state(), QpState::Rts, "slow is no fault");
+        drop(peer);
+        victim.is_flushed("a peer that stopped reading");
+    });
+}
+
+#[test]
+fn a_message_without_a_receive_is_terminated_when_the_stall_limit_is_over() {
+    on_stage(|stage| {
+        let limit = Duration::from_millis(300);
+        let victim = Victim::with(stage, 0, MissingReceive::Stall(limit));
+        let (mut peer, victim) = victim.connect(false);
+        let header = untagged(3, 0, 1, 0);
+        let began = Instant::now();
+        peer.send(&fpdu(&header));
+        let expected = terminate((1, 2, 2), Some((&header, 18)), &[]);
+        assert_eq!(peer.rest(), expected);
+        assert!(began.elapsed() >= limit);
+        victim.is_flushed("stalled");
+    });
+}
+
+/// Our Read is under way when the peer says that it cannot serve it.
+#[test]
+fn a_terminate_of_the_peers_ends_our_read_with_its_reason() {
+    on_stage(|stage| {
+        let (mut peer, victim) = Victim::new(stage).connect(false);
+        peer.send(&fpdu(&tagged_nothing()));
+        let from = at(&victim.offered, 0);
+        victim.side.post(9, SendOp::Read { from }, OwnedBuf::zeroed(16));
+        victim.side.post(10, common::SEND, SgList::copied(b"behind"));
+        let mut asked = [0; 52];
+        std::io::Read::read_exact(&mut peer.0, &mut asked).expect("a Read Request");
+        let told = terminate((0, 1, 2), Some((&asked[2..20], 46)), &asked[20..48]);
+        peer.send(&told);
+        peer.rest();
+        let done = victim.side.take(RECEIVES + 2);
+        let read = done.iter().find(|done| done.wr_id == 9).expect("the Read's end");
+        assert_eq!(read.status, Status::RemoteAccess, "{:?}", ends(&done));
+        eventually("it is over", || victim.side.qp.state() == QpState::Error);
+    });
+}
+
+/// A Write of no octets opens a connection and does nothing.
+fn tagged_nothing() -> Vec<u8> {
+    raw::tagged(0, 0, 0)
+}
+
+#[test]
+fn many_strangers_that_say_nothing_do_not_keep_the_others_out() {
+    on_stage(|stage| {
+        let victim = Victim::new(stage);
+        let strangers: Vec<Raw> = (0..3).map(|_| Raw::connect(victim.address())).collect();
+        let began = Instant::now();
+        let (mut peer, victim) = victim.connect(false);
+        assert!(began.elapsed() < Duration::from_secs(2), "there were places left");
+        peer.send(&fpdu(&[untagged(3, 0, 1, 0), b"hi".to_vec()].concat()));
+        assert_eq!(victim.side.success().wr_id, 0);
+        drop(strangers);
+        assert!(began.elapsed() < LIMIT);
+    });
+}
