@@ -1,5 +1,5 @@
 //! A connection in full operation hears arbitrary octets, framed by us or not at all.
-//! The octets' meaning and the promises that are checked: `outboard_sim::hostile::full_operation` in crates/sim.
+//! What the octets mean and what is promised: `outboard_sim::hostile::full_operation`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! Both roles of an MPA start-up hear arbitrary octets in arbitrary pieces.
-//! The octets' meaning and the promises that are checked: `outboard_sim::hostile::start_up` in crates/sim.
+//! What the octets mean and what is promised: `outboard_sim::hostile::start_up`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! Arbitrary operations on a connected pair, held against a model of memory.
-//! The octets' meaning and the promises that are checked: `outboard_sim::script::run` in crates/sim.
+//! What the octets mean and what is promised: `outboard_sim::script::run`.
 
 #![no_main]
 

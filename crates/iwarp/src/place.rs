@@ -9,6 +9,7 @@ use crate::fault::{Fault, protection_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::phase::Move;
 use crate::send_queue::Owed;
+use crate::tx::RTR_STAG;
 use crate::work::{Completion, Operation, SendOp, Status};
 use outboard_mem::{Access, AccessError};
 use outboard_wire::ddp::{Header, Stag, Tagged, Untagged, queue};
@@ -403,7 +404,7 @@ impl Connection {
         self.note_first();
         match header {
             Header::Tagged(tagged) if tagged.opcode == Opcode::Write => {
-                self.note_write(tagged.last, payload_len);
+                self.note_write(tagged, payload_len);
                 Ok(())
             }
             Header::Tagged(tagged) => {
@@ -428,8 +429,11 @@ impl Connection {
         }
     }
 
-    /// Counts the octets of a Write, for Immediate Data behind it.
-    fn note_write(&mut self, last: bool, len: usize) {
+    /// Counts the octets of a Write, for Immediate Data behind it. An RTR or nudge is none.
+    fn note_write(&mut self, tagged: &Tagged, len: usize) {
+        if len == 0 && tagged.stag == RTR_STAG {
+            return;
+        }
         let before = if std::mem::take(&mut self.write_open) {
             self.written
         } else {
@@ -437,7 +441,7 @@ impl Connection {
         };
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.written = Some(before.unwrap_or(0).saturating_add(len));
-        self.write_open = !last;
+        self.write_open = !tagged.last;
     }
 
     fn end_read_response(&mut self, tagged: &Tagged, sink: &Sink, len: usize, env: &mut Env<'_>) {

@@ -22,6 +22,10 @@ const COPY_MAX: usize = 2048;
 /// STags of Read sinks: below every STag that a table gives out, so none can be written through.
 const SINK_STAGS: u32 = 4095;
 
+/// The STag in messages that only say that somebody is there: never one that a table gives out.
+/// Some hardware treats 0 as special, so this is 1, as siw's is.
+pub(crate) const RTR_STAG: Stag = Stag(1);
+
 /// Transmit state.
 #[derive(Debug)]
 pub(crate) struct Tx {
@@ -310,11 +314,10 @@ impl Connection {
                 self.push_fpdu(header, &[], Payload::None, stags)
             }
             Rtr::Write => {
-                // Some hardware treats STag 0 as special, so this is 1, as siw's is.
                 let header = Tagged {
                     opcode: Opcode::Write,
                     last: true,
-                    stag: Stag(1),
+                    stag: RTR_STAG,
                     offset: 0,
                 };
                 self.push_fpdu(Header::Tagged(header), &[], Payload::None, stags)
@@ -327,7 +330,7 @@ impl Connection {
                     sink_stag: sink,
                     sink_offset: 0,
                     size: 0,
-                    source_stag: Stag(1),
+                    source_stag: RTR_STAG,
                     source_offset: 0,
                 };
                 self.push_control(Opcode::ReadRequest, |out| request.emit(out), stags)

@@ -9,10 +9,12 @@ use outboard_perf::{
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+/// Where the server listens unless told otherwise.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT);
 /// Messages of a latency test unless told otherwise.
 const ITERS: u64 = 20_000;
 /// Length of a bandwidth or rate test unless told otherwise.
@@ -98,7 +100,7 @@ pub(crate) enum Perf {
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Address and port; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))]
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = LISTEN)]
     listen: SocketAddr,
     /// Stay on this CPU, with all threads.
     #[arg(long, value_name = "CPU")]

@@ -204,6 +204,9 @@ fn several_queue_pairs() {
     }
     let report = server.report("write-rate", "--qps 5 --wait block --iters 5000");
     check_stream(&report, "write-rate", 64, 5000);
+    // More under way than one queue takes: the others have to do their part.
+    let report = server.report("read-rate", "--qps 4 --iters 20000");
+    check_stream(&report, "read-rate", 64, 20_000);
 }
 
 #[test]

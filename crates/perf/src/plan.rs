@@ -28,6 +28,10 @@ pub enum Operation {
     Atomic,
     /// Bytes over a plain TCP socket.
     Tcp,
+    /// An RDMA connection with all its objects, made and ended.
+    Connect,
+    /// A TCP connection and one round trip on it.
+    TcpConnect,
 }
 
 /// What is measured.
@@ -61,6 +65,8 @@ pub enum Test {
     AtomicLat,
     TcpLat,
     TcpBw,
+    ConnectLat,
+    TcpConnectLat,
 }
 
 use Kind as K;
@@ -83,6 +89,8 @@ const TESTS: &[(Test, &str, Operation, Kind)] = &[
     (Test::AtomicLat, "atomic-lat", O::Atomic, K::Latency),
     (Test::TcpLat, "tcp-lat", O::Tcp, K::Latency),
     (Test::TcpBw, "tcp-bw", O::Tcp, K::Bandwidth),
+    (Test::ConnectLat, "connect-lat", O::Connect, K::Latency),
+    (Test::TcpConnectLat, "tcp-connect-lat", O::TcpConnect, K::Latency),
 ];
 
 impl Test {
@@ -132,7 +140,17 @@ impl Test {
     /// Both sides take turns, so that a latency is half a round trip.
     pub fn is_ping_pong(self) -> bool {
         let one_sided = matches!(self.operation(), Operation::Read | Operation::Atomic);
-        self.kind() == Kind::Latency && !one_sided
+        self.kind() == Kind::Latency && !one_sided && !self.is_connect()
+    }
+
+    /// What is made and ended is connections.
+    pub fn is_connect(self) -> bool {
+        matches!(self.operation(), Operation::Connect | Operation::TcpConnect)
+    }
+
+    /// Runs on a port that the server opens for it.
+    pub(crate) fn has_port(self) -> bool {
+        self.is_connect() || self.operation() == Operation::Tcp
     }
 
     /// The server's program takes no part: it only has memory.
@@ -141,6 +159,7 @@ impl Test {
             Operation::Read | Operation::Atomic => true,
             Operation::Write => self.kind() != Kind::Latency,
             Operation::Send | Operation::WriteImmediate | Operation::Tcp => false,
+            Operation::Connect | Operation::TcpConnect => false,
         }
     }
 
@@ -261,8 +280,8 @@ mod tests {
             let name = serde_json::to_string(&test).unwrap();
             assert_eq!(name, format!("\"{}\"", test.name()));
         }
-        assert_eq!(Test::TcpBw.name(), "tcp-bw");
-        assert_eq!(Test::all().count(), Test::TcpBw as usize + 1);
+        assert_eq!(Test::TcpConnectLat.name(), "tcp-connect-lat");
+        assert_eq!(Test::all().count(), Test::TcpConnectLat as usize + 1);
     }
 
     #[test]

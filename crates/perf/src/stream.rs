@@ -66,6 +66,7 @@ impl Stream {
             return Ok(());
         }
         self.posted += count;
+        self.requests.reserve(self.batch);
         for left in (0..count).rev() {
             let mut request = self.side.message(lane, left == 0)?;
             request.wr_id = pack(lane, count);

@@ -56,21 +56,9 @@ impl Lone {
         let crc = negotiated.crc;
         let markers = negotiated.rx_markers.then(MarkerInserter::new);
         let decoder = Decoder::new(crc, negotiated.tx_markers);
-        let params = Params {
-            qp: 3,
-            pd: PD,
-            negotiated,
-            max_ulpdu: 1024,
-            send_depth: 16,
-            missing_receive,
-        };
-        Self {
-            side: Side::new(params, now),
-            now,
-            crc,
-            markers,
-            decoder,
-        }
+        let params =
+            Params { qp: 3, pd: PD, negotiated, max_ulpdu: 1024, send_depth: 16, missing_receive };
+        Self { side: Side::new(params, now), now, crc, markers, decoder }
     }
 
     /// Delivers octets as they are.
@@ -141,10 +129,7 @@ impl Lone {
     /// TCP takes everything; the segments as lines, STags by the connection's own names.
     pub fn lines(&mut self) -> Vec<String> {
         let segments = self.segments();
-        segments
-            .iter()
-            .map(|segment| trace::line(segment, &self.side.names))
-            .collect()
+        segments.iter().map(|segment| trace::line(segment, &self.side.names)).collect()
     }
 }
 
@@ -159,32 +144,15 @@ pub fn ulpdu(header: Header, payload: &[u8]) -> Vec<u8> {
 /// The header of a message's only segment, on the queue where it belongs.
 pub fn untagged(opcode: Opcode, msn: u32) -> Untagged {
     let queue = opcode.queue().unwrap_or(0);
-    Untagged {
-        opcode,
-        last: true,
-        invalidate: Stag(0),
-        queue,
-        msn,
-        offset: 0,
-    }
+    Untagged { opcode, last: true, invalidate: Stag(0), queue, msn, offset: 0 }
 }
 
 /// The header of a Write's only segment.
 pub fn write(stag: Stag, offset: u64) -> Tagged {
-    Tagged {
-        opcode: Opcode::Write,
-        last: true,
-        stag,
-        offset,
-    }
+    Tagged { opcode: Opcode::Write, last: true, stag, offset }
 }
 
 /// The header of a Read Response's only segment.
 pub fn response(stag: Stag, offset: u64) -> Tagged {
-    Tagged {
-        opcode: Opcode::ReadResponse,
-        last: true,
-        stag,
-        offset,
-    }
+    Tagged { opcode: Opcode::ReadResponse, last: true, stag, offset }
 }

@@ -39,10 +39,7 @@ pub struct SideSetup {
 impl Default for SideSetup {
     fn default() -> Self {
         Self {
-            local: LocalParams {
-                crc: false,
-                ..LocalParams::default()
-            },
+            local: LocalParams { crc: false, ..LocalParams::default() },
             max_ulpdu: 1442,
             send_depth: 256,
             missing_receive: MissingReceive::Stall(Duration::from_secs(1)),
@@ -65,12 +62,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            a: SideSetup::default(),
-            b: SideSetup::default(),
-            chunks: Chunks::Whole,
-            rtr: None,
-        }
+        Self { a: SideSetup::default(), b: SideSetup::default(), chunks: Chunks::Whole, rtr: None }
     }
 }
 
@@ -120,14 +112,7 @@ impl Pair {
         let to_a = Lane::new('<', setup.chunks, &ours, setup.b.max_ulpdu);
         let a = Side::new(params(1, setup.a, ours), now);
         let b = Side::new(params(2, setup.b, theirs), now);
-        Self {
-            a,
-            b,
-            now,
-            to_b,
-            to_a,
-            trace,
-        }
+        Self { a, b, now, to_b, to_a, trace }
     }
 
     /// Connects, exchanges the RTR and forgets the trace so far.
@@ -159,12 +144,8 @@ impl Pair {
     /// Moves one piece each way; false when there was nothing to move.
     pub fn step(&mut self) -> bool {
         let now = self.now;
-        let right = self
-            .to_b
-            .step(&mut self.a, &mut self.b, now, &mut self.trace);
-        let left = self
-            .to_a
-            .step(&mut self.b, &mut self.a, now, &mut self.trace);
+        let right = self.to_b.step(&mut self.a, &mut self.b, now, &mut self.trace);
+        let left = self.to_a.step(&mut self.b, &mut self.a, now, &mut self.trace);
         right || left
     }
 
@@ -211,11 +192,8 @@ impl Pair {
     #[track_caller]
     pub fn expect(&mut self, expected: &str) {
         self.drive();
-        let expected: Vec<&str> = expected
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-            .collect();
+        let expected: Vec<&str> =
+            expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let found = self.take_trace();
         assert_eq!(found, expected, "\nfound:\n{}\n", found.join("\n"));
     }
@@ -229,14 +207,7 @@ impl Pair {
 impl Lane {
     fn new(mark: char, chunks: Chunks, receiver: &Negotiated, max_ulpdu: usize) -> Self {
         let decoder = Decoder::for_receiver(receiver);
-        Self {
-            chunks,
-            decoder,
-            in_flight: Vec::new(),
-            fin: false,
-            mark,
-            max_ulpdu,
-        }
+        Self { chunks, decoder, in_flight: Vec::new(), fin: false, mark, max_ulpdu }
     }
 
     fn step(
@@ -267,11 +238,7 @@ impl Lane {
         for segment in self.decoder.push(&bytes) {
             let len = segment.header.len() + segment.payload.len();
             assert!(len <= self.max_ulpdu, "a ULPDU of {len} octets");
-            trace.push(format!(
-                "{} {}",
-                self.mark,
-                trace::line(&segment, &to.names)
-            ));
+            trace.push(format!("{} {}", self.mark, trace::line(&segment, &to.names)));
         }
         self.in_flight.extend_from_slice(&bytes);
         if bytes.is_empty() && from.connection.wants_fin() {
@@ -316,17 +283,12 @@ fn start_up(setup: &Setup, trace: &mut Vec<String>) -> (Negotiated, Negotiated) 
     let request = with_rtr(request, setup.rtr);
     trace.push(format!("> {}", trace::startup_line(&request)));
     let mut responder = Responder::default();
-    feed(&request, setup.chunks, |bytes| {
-        responder.handle_bytes(bytes).expect("our own")
-    });
-    let (reply, theirs) = responder
-        .accept(&setup.b.local)
-        .expect("a Reply")
-        .expect("after the Request");
+    feed(&request, setup.chunks, |bytes| responder.handle_bytes(bytes).expect("our own"));
+    let (reply, theirs) =
+        responder.accept(&setup.b.local).expect("a Reply").expect("after the Request");
     trace.push(format!("< {}", trace::startup_line(&reply)));
-    let (outcome, used) = feed(&reply, setup.chunks, |bytes| {
-        initiator.handle_bytes(bytes).expect("our own")
-    });
+    let (outcome, used) =
+        feed(&reply, setup.chunks, |bytes| initiator.handle_bytes(bytes).expect("our own"));
     assert_eq!(used, reply.len());
     match outcome {
         Outcome::Accepted(ours) => (ours, theirs),
@@ -348,9 +310,7 @@ fn feed<R>(bytes: &[u8], mut chunks: Chunks, mut offer: impl FnMut(&[u8]) -> Opt
 
 fn with_rtr(request: Vec<u8>, rtr: Option<RtrModes>) -> Vec<u8> {
     let Some(rtr) = rtr else { return request };
-    let (mut frame, _) = StartupFrame::parse(&request)
-        .expect("our own")
-        .expect("whole");
+    let (mut frame, _) = StartupFrame::parse(&request).expect("our own").expect("whole");
     if let Some(enhanced) = &mut frame.enhanced {
         enhanced.rtr = rtr;
     }

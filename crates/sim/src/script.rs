@@ -7,17 +7,17 @@
 //! RDMA leaves open whether a Write behind an unanswered Read or atomic on the same octets comes
 //! before it (RFC 5040 §5.5); the script sets a fence there, so that there is one right answer.
 
+mod model;
+
+use self::model::{Expected, Model};
 use crate::chunk::{Chunks, next_word};
 use crate::pair::{Pair, Setup, SideSetup, Who};
-use crate::side::{Mr, PD, Side, bytes_of};
+use crate::side::{Mr, PD, Side};
 use outboard_iwarp::startup::LocalParams;
-use outboard_iwarp::work::{Completion, Operation, Remote, SendOp, SendRequest, Status};
+use outboard_iwarp::work::{Completion, Remote, SendOp, SendRequest, Status};
 use outboard_iwarp::{MissingReceive, PostError};
 use outboard_mem::{Access, OwnedBuf, Segment, SgList, SharedRegion};
 use outboard_wire::ddp::Stag;
-use outboard_wire::rdmap::{AtomicOp, AtomicRequest};
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::Duration;
 
 /// Octets that each side registers for the other.
@@ -60,35 +60,6 @@ impl Draw<'_> {
         let limit = self.one_of(&[1, 9, 64, 600, 3000, MAX_LEN + 1]);
         self.word() % limit
     }
-}
-
-/// What a completion must say.
-#[derive(Debug)]
-struct Expected {
-    wr_id: u64,
-    operation: Operation,
-    bytes: usize,
-    content: Option<Vec<u8>>,
-    immediate: Option<u64>,
-    invalidated: Option<Stag>,
-    solicited: bool,
-}
-
-/// What one side asked of the other.
-#[derive(Debug, Default)]
-struct Model {
-    /// The other side's registered octets after everything asked for so far.
-    there: Vec<u8>,
-    sends: VecDeque<Expected>,
-    /// What the other side receives, in order; `wr_id` is not known.
-    messages: VecDeque<Expected>,
-    /// Ranges of Reads and atomics since the last fence.
-    unfenced: Vec<Range<usize>>,
-    /// Octets of the last Write, as Immediate Data tells of it.
-    written: Option<usize>,
-    next_wr: u64,
-    receives: u64,
-    received: u64,
 }
 
 /// Runs the script in `bytes`.
@@ -178,7 +149,7 @@ impl Runner {
             _ => None,
         };
         let mrs = [register(&mut pair.a, "a"), register(&mut pair.b, "b")];
-        let model = || Model { there: vec![0; REGION], ..Model::default() };
+        let model = || Model::new(REGION);
         Self { pair, mrs, models: [model(), model()], fill: 1, leaves }
     }
 
@@ -210,6 +181,7 @@ impl Runner {
             7 | 8 => self.post_read(who, draw),
             9 | 10 => self.post_atomic(who, draw),
             11 | 12 => self.post_receives(who, draw.byte() % 4 + 1, draw.byte()),
+            13 => self.pair.pass(Duration::from_millis(u64::from(draw.byte()))),
             _ => (0..draw.byte()).for_each(|_| {
                 self.pair.step();
             }),
@@ -373,7 +345,10 @@ impl Runner {
         expected.check(completion);
         if let Some(stag) = expected.invalidated {
             let stags = &self.pair.side(who).stags;
-            assert!(stags.resolve(stag.0, PD, Access::REMOTE_READ, 0, 1).is_err(), "not invalidated");
+            assert!(
+                stags.resolve(stag.0, PD, Access::REMOTE_READ, 0, 1).is_err(),
+                "not invalidated"
+            );
             stags.deregister(stag.0).expect("still held");
         }
     }
@@ -433,119 +408,6 @@ impl Runner {
         assert!(self.pair.is_closed(), "somebody never closed");
         for model in &self.models {
             assert!(model.sends.is_empty(), "a request never came back");
-        }
-    }
-}
-
-impl Model {
-    fn word(&self, offset: usize) -> u64 {
-        let mut word = [0; 8];
-        word.copy_from_slice(&self.there[offset..offset + 8]);
-        u64::from_ne_bytes(word)
-    }
-
-    fn needs_fence(&self, op: &SendOp, len: usize) -> bool {
-        let (SendOp::Write { to } | SendOp::WriteImmediate { to, .. }) = op else { return false };
-        let range = range(to, len);
-        self.unfenced.iter().any(|other| other.start < range.end && range.start < other.end)
-    }
-
-    /// Carries out a request.
-    fn note(&mut self, op: &SendOp, bytes: &[u8], fence: bool, solicited: bool) {
-        if fence {
-            self.unfenced.clear();
-        }
-        match op {
-            SendOp::Send { invalidate } => {
-                self.written = None;
-                self.message(Operation::Receive, bytes.len(), solicited);
-                if let Some(message) = self.messages.back_mut() {
-                    message.content = Some(bytes.to_vec());
-                    message.invalidated = *invalidate;
-                }
-            }
-            SendOp::Write { to } => self.note_write(to, bytes),
-            SendOp::WriteImmediate { to, immediate } => {
-                self.note_write(to, bytes);
-                self.note_immediate(*immediate, solicited);
-            }
-            SendOp::Immediate { immediate } => self.note_immediate(*immediate, solicited),
-            SendOp::Read { from } => self.unfenced.push(range(from, bytes.len())),
-            SendOp::FetchAdd { at, .. } | SendOp::CompareSwap { at, .. } => {
-                let range = range(at, 8);
-                let changed = apply(op, self.word(range.start));
-                self.there[range.clone()].copy_from_slice(&changed.to_ne_bytes());
-                self.unfenced.push(range);
-            }
-        }
-    }
-
-    fn note_write(&mut self, to: &Remote, bytes: &[u8]) {
-        self.there[range(to, bytes.len())].copy_from_slice(bytes);
-        self.written = Some(bytes.len());
-    }
-
-    fn note_immediate(&mut self, immediate: u64, solicited: bool) {
-        let bytes = self.written.take().unwrap_or(0);
-        self.message(Operation::ReceiveImmediate, bytes, solicited);
-        if let Some(message) = self.messages.back_mut() {
-            message.immediate = Some(immediate);
-        }
-    }
-
-    fn message(&mut self, operation: Operation, bytes: usize, solicited: bool) {
-        self.messages.push_back(Expected {
-            wr_id: 0,
-            operation,
-            bytes,
-            content: None,
-            immediate: None,
-            invalidated: None,
-            solicited,
-        });
-    }
-}
-
-fn range(at: &Remote, len: usize) -> Range<usize> {
-    let start = usize::try_from(at.offset).unwrap_or(usize::MAX);
-    start..start + len
-}
-
-fn apply(op: &SendOp, original: u64) -> u64 {
-    let mut request = AtomicRequest {
-        op: AtomicOp::FetchAdd,
-        request_id: 0,
-        stag: Stag(0),
-        offset: 0,
-        add_swap: 0,
-        add_swap_mask: 0,
-        compare: 0,
-        compare_mask: u64::MAX,
-    };
-    match *op {
-        SendOp::FetchAdd { add, mask, .. } => {
-            (request.add_swap, request.add_swap_mask) = (add, mask);
-        }
-        SendOp::CompareSwap { swap, swap_mask, compare, compare_mask, .. } => {
-            request.op = AtomicOp::CompareSwap;
-            (request.add_swap, request.add_swap_mask) = (swap, swap_mask);
-            (request.compare, request.compare_mask) = (compare, compare_mask);
-        }
-        _ => {}
-    }
-    request.apply(original)
-}
-
-impl Expected {
-    fn check(&self, completion: &Completion) {
-        assert_eq!(completion.status, Status::Success, "{self:?}");
-        assert_eq!(completion.operation, self.operation);
-        assert_eq!(completion.bytes as usize, self.bytes, "{:?}", self.operation);
-        assert_eq!(completion.immediate, self.immediate);
-        assert_eq!(completion.invalidated, self.invalidated);
-        assert_eq!(completion.solicited, self.solicited);
-        if let Some(content) = &self.content {
-            assert!(bytes_of(completion) == *content, "octets of {:?} differ", self.operation);
         }
     }
 }

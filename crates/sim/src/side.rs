@@ -41,9 +41,7 @@ pub struct Mr {
 impl Mr {
     /// All octets.
     pub fn bytes(&self) -> Vec<u8> {
-        self.region
-            .snapshot(0..self.region.len())
-            .expect("the whole region")
+        self.region.snapshot(0..self.region.len()).expect("the whole region")
     }
 }
 
@@ -114,15 +112,9 @@ impl Side {
         base: u64,
         access: Access,
     ) -> Mr {
-        let stag = self
-            .stags
-            .register(pd, region.clone().into(), base, access)
-            .expect("room");
+        let stag = self.stags.register(pd, region.clone().into(), base, access).expect("room");
         self.names.insert(Stag(stag), name.to_owned());
-        Mr {
-            stag: Stag(stag),
-            region,
-        }
+        Mr { stag: Stag(stag), region }
     }
 
     /// Posts a receive of `len` exclusive octets.
@@ -148,8 +140,7 @@ impl Side {
     /// # Panics
     /// When the connection does not take it.
     pub fn send(&mut self, wr_id: u64, op: SendOp, bytes: &[u8]) {
-        self.post(SendRequest::new(wr_id, op, SgList::copied(bytes)))
-            .expect("posted");
+        self.post(SendRequest::new(wr_id, op, SgList::copied(bytes))).expect("posted");
     }
 
     /// What the socket takes of what the connection has to say: at most `take` octets.
@@ -161,27 +152,22 @@ impl Side {
         };
         let mut out = Vec::new();
         let promised = self.connection.has_output();
-        let offered = self
-            .connection
-            .poll_transmit_copy(now, take, &mut env, &mut out);
+        let offered = self.connection.poll_transmit_copy(now, take, &mut env, &mut out);
         assert!(promised || offered == 0, "has_output() denied {offered} octets");
         let (mut spans, mut pins) = (Vec::new(), Vec::new());
-        let listed = self
-            .connection
-            .poll_transmit(now, Limits { octets: take, spans: MAX_SPANS }, &mut env, &mut spans, &mut pins);
-        assert!(
-            listed <= offered && (listed > 0) == (offered > 0),
-            "{listed} of {offered}"
+        let listed = self.connection.poll_transmit(
+            now,
+            Limits { octets: take, spans: MAX_SPANS },
+            &mut env,
+            &mut spans,
+            &mut pins,
         );
+        assert!(listed <= offered && (listed > 0) == (offered > 0), "{listed} of {offered}");
         assert!(spans.len() <= MAX_SPANS, "{} spans", spans.len());
-        assert!(
-            self.connection.phase() != Phase::Closed || offered == 0,
-            "closed, yet talking"
-        );
+        assert!(self.connection.phase() != Phase::Closed || offered == 0, "closed, yet talking");
         drop(pins);
         out.truncate(take);
-        self.connection
-            .handle_transmitted(out.len(), &mut self.completions);
+        self.connection.handle_transmitted(out.len(), &mut self.completions);
         self.drain_events();
         out
     }
@@ -225,9 +211,7 @@ impl Side {
         let mut used = 0;
         for ((region, offset), span) in homes?.into_iter().zip(&spans) {
             let count = span.len.min(self.inbox.len() - used);
-            region
-                .copy_in(offset, &self.inbox[used..used + count])
-                .expect("inside its region");
+            region.copy_in(offset, &self.inbox[used..used + count]).expect("inside its region");
             used += count;
         }
         let mut env = Env {
@@ -279,10 +263,7 @@ impl Side {
 
     /// The completions since the last call, as `wr_id Operation Status octets`.
     pub fn completion_lines(&mut self) -> Vec<String> {
-        self.completions
-            .drain(..)
-            .map(|completion| completion_line(&completion))
-            .collect()
+        self.completions.drain(..).map(|completion| completion_line(&completion)).collect()
     }
 
     /// What the next completions of status Success brought, oldest first.
@@ -312,9 +293,7 @@ impl Side {
 
 fn home(regions: &[SharedRegion], span: &Span) -> Option<(SharedRegion, usize)> {
     let at = span.ptr.addr();
-    let region = regions
-        .iter()
-        .find(|r| r.addr() <= at && at + span.len <= r.addr() + r.len())?;
+    let region = regions.iter().find(|r| r.addr() <= at && at + span.len <= r.addr() + r.len())?;
     Some((region.clone(), at - region.addr()))
 }
 
@@ -322,20 +301,13 @@ fn home(regions: &[SharedRegion], span: &Span) -> Option<(SharedRegion, usize)> 
 pub fn bytes_of(completion: &Completion) -> Vec<u8> {
     let mut bytes = Vec::new();
     let list = &completion.local;
-    list.gather(0, list.len(), &mut bytes, |_| ())
-        .expect("the whole list");
+    list.gather(0, list.len(), &mut bytes, |_| ()).expect("the whole list");
     bytes.truncate(completion.bytes as usize);
     bytes
 }
 
 fn completion_line(completion: &Completion) -> String {
-    let Completion {
-        wr_id,
-        operation,
-        status,
-        bytes,
-        ..
-    } = completion;
+    let Completion { wr_id, operation, status, bytes, .. } = completion;
     let mut line = format!("{wr_id} {operation:?} {status:?} {bytes}");
     if let Some(immediate) = completion.immediate {
         line += &format!(" imm={immediate:#x}");

@@ -36,11 +36,7 @@ pub struct Decoder {
 impl Decoder {
     /// From the first octet after start-up on.
     pub fn new(crc: bool, markers: bool) -> Self {
-        Self {
-            crc,
-            markers: markers.then(MarkerStripper::new),
-            pending: Vec::new(),
-        }
+        Self { crc, markers: markers.then(MarkerStripper::new), pending: Vec::new() }
     }
 
     /// For what the receiver `agreed` to get.
@@ -58,10 +54,7 @@ impl Decoder {
         let mut used = 0;
         while let Some((ulpdu, taken)) = self.next(used) {
             let (header, len) = Header::parse(&ulpdu).expect("a DDP header was sent");
-            segments.push(Segment {
-                header,
-                payload: ulpdu[len..].to_vec(),
-            });
+            segments.push(Segment { header, payload: ulpdu[len..].to_vec() });
             used += taken;
         }
         self.pending.drain(..used);
@@ -80,9 +73,7 @@ impl Decoder {
             return parsed.map(|(ulpdu, taken)| (ulpdu.to_vec(), taken));
         };
         let mut body = Vec::new();
-        let taken = markers
-            .strip(raw, self.crc, &mut body)
-            .expect("an FPDU was sent")?;
+        let taken = markers.strip(raw, self.crc, &mut body).expect("an FPDU was sent")?;
         let len = usize::from(u16::from_be_bytes([body[0], body[1]]));
         Some((body[LENGTH_LEN..LENGTH_LEN + len].to_vec(), taken))
     }
@@ -98,11 +89,8 @@ pub fn startup_line(bytes: &[u8]) -> String {
         FrameKind::Reply => "Reply",
     };
     let mut line = format!("{kind} rev={}", frame.revision);
-    for (set, word) in [
-        (frame.markers, " markers"),
-        (frame.crc, " crc"),
-        (frame.reject, " reject"),
-    ] {
+    for (set, word) in [(frame.markers, " markers"), (frame.crc, " crc"), (frame.reject, " reject")]
+    {
         line += if set { word } else { "" };
     }
     if let Some(enhanced) = frame.enhanced {
@@ -110,12 +98,7 @@ pub fn startup_line(bytes: &[u8]) -> String {
             DEPTH_UNSPECIFIED => "any".to_owned(),
             value => value.to_string(),
         };
-        let _ = write!(
-            line,
-            " ird={} ord={}",
-            depth(enhanced.ird),
-            depth(enhanced.ord)
-        );
+        let _ = write!(line, " ird={} ord={}", depth(enhanced.ird), depth(enhanced.ord));
         let rtr = enhanced.rtr;
         for (set, word) in [
             (enhanced.peer_to_peer, " peer-to-peer"),
@@ -135,10 +118,8 @@ pub fn line(segment: &Segment, names: &Names) -> String {
     line += &match segment.header.opcode() {
         Opcode::ReadRequest => read_request(&segment.payload, names),
         Opcode::AtomicRequest => atomic_request(&segment.payload, names),
-        Opcode::AtomicResponse => AtomicResponse::parse(&segment.payload).map_or_else(
-            |_| " malformed".to_owned(),
-            |r| format!(" original={:#x}", r.original),
-        ),
+        Opcode::AtomicResponse => AtomicResponse::parse(&segment.payload)
+            .map_or_else(|_| " malformed".to_owned(), |r| format!(" original={:#x}", r.original)),
         Opcode::Terminate => terminate(&segment.payload, names),
         Opcode::Immediate | Opcode::ImmediateSolicited => immediate(&segment.payload),
         _ => format!(" len={}", segment.payload.len()),
@@ -163,13 +144,7 @@ fn header_line(header: &Header, names: &Names) -> String {
         Header::Tagged(Tagged { stag, offset, .. }) => {
             let _ = write!(line, " stag={} to={offset}", name(*stag, names));
         }
-        Header::Untagged(Untagged {
-            opcode,
-            invalidate,
-            msn,
-            offset,
-            ..
-        }) => {
+        Header::Untagged(Untagged { opcode, invalidate, msn, offset, .. }) => {
             if opcode.invalidates() {
                 let _ = write!(line, " inv={}", name(*invalidate, names));
             }
@@ -222,10 +197,7 @@ fn terminate(payload: &[u8], names: &Names) -> String {
     let Ok((t, _)) = Terminate::parse(payload) else {
         return " malformed".to_owned();
     };
-    let mut line = format!(
-        " {:#x}/{:#x}/{:#04x}",
-        t.code.layer, t.code.etype, t.code.code
-    );
+    let mut line = format!(" {:#x}/{:#x}/{:#04x}", t.code.layer, t.code.etype, t.code.code);
     if let Some(header) = t.ddp {
         let _ = write!(line, " of [{}]", header_line(&header, names));
     }

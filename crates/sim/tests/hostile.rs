@@ -6,10 +6,14 @@ use proptest::prelude::*;
 /// Start-up frames with one octet or more changed.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     let change = (0..24usize, any::<u8>());
-    (any::<bool>(), prop::collection::vec(change, 0..3), 0..40usize).prop_map(
-        |(request, changes, len)| {
-            let mut frame = vec![0x05, 0x07];
-            frame.extend_from_slice(if request { b"MPA ID Req Frame" } else { b"MPA ID Rep Frame" });
+    (any::<[u8; 2]>(), any::<bool>(), prop::collection::vec(change, 0..3), 0..40usize).prop_map(
+        |(head, request, changes, len)| {
+            let mut frame = head.to_vec();
+            frame.extend_from_slice(if request {
+                b"MPA ID Req Frame"
+            } else {
+                b"MPA ID Rep Frame"
+            });
             frame.extend_from_slice(&[0x50, 2, 0, 4, 0x80, 4, 0x80, 4]);
             for (at, value) in changes {
                 frame[at + 2] = value;
@@ -35,15 +39,16 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
             bytes.resize(bytes.len() + len, 0x5a);
             bytes
         });
-    let untagged = (0x4141u16..0x414c, 0u32..4, 0u32..4, 0u32..3, prop::collection::vec(any::<u8>(), 0..60))
-        .prop_map(|(control, queue, msn, offset, payload)| {
-            let mut bytes = control.to_be_bytes().to_vec();
-            for word in [0xaa00_0000, queue, msn, offset] {
-                bytes.extend_from_slice(&word.to_be_bytes());
-            }
-            bytes.extend_from_slice(&payload);
-            bytes
-        });
+    let untagged =
+        (0x4141u16..0x414c, 0u32..4, 0u32..4, 0u32..3, prop::collection::vec(any::<u8>(), 0..60))
+            .prop_map(|(control, queue, msn, offset, payload)| {
+                let mut bytes = control.to_be_bytes().to_vec();
+                for word in [0xaa00_0000, queue, msn, offset] {
+                    bytes.extend_from_slice(&word.to_be_bytes());
+                }
+                bytes.extend_from_slice(&payload);
+                bytes
+            });
     prop_oneof![tagged, untagged].prop_map(|ulpdu| {
         let len = u16::try_from(ulpdu.len()).expect("short");
         [&len.to_be_bytes()[..], &ulpdu].concat()
@@ -51,7 +56,11 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn start_ups_stand_anything(bytes in prop_oneof![

@@ -1,7 +1,7 @@
 //! From the first message to the last: who may speak when, how much may be under way, what waits,
 //! and how a connection ends.
 
-use outboard_iwarp::startup::LocalParams;
+use outboard_iwarp::startup::{Initiator, LocalParams, Responder};
 use outboard_iwarp::work::{Remote, SendOp, SendRequest};
 use outboard_iwarp::{Event, MissingReceive, Phase, PostError};
 use outboard_mem::{Access, SgList};
@@ -10,15 +10,10 @@ use outboard_sim::{Chunks, Pair, Setup, Who};
 use outboard_wire::ddp::Header;
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::startup::RtrModes;
-use outboard_wire::terminate::{Layout, Terminate, TerminateCode};
 use std::time::Duration;
 
 const SEND: SendOp = SendOp::Send { invalidate: None };
-const NONE: RtrModes = RtrModes {
-    send: false,
-    write: false,
-    read: false,
-};
+const NONE: RtrModes = RtrModes { send: false, write: false, read: false };
 
 fn without_rtr() -> Setup {
     Setup::default().both(|side| side.local.peer_to_peer = false)
@@ -31,23 +26,11 @@ fn depths(ird: u16, ord: u16) -> Setup {
 #[test]
 fn rtr_by_each_kind_opens_the_responder() {
     for (rtr, first) in [
-        (
-            RtrModes {
-                write: true,
-                ..NONE
-            },
-            "> Write last stag=1 to=0 len=0",
-        ),
-        (
-            RtrModes { read: true, ..NONE },
-            "> ReadRequest msn=1 sink=1+0 size=0 source=1+0",
-        ),
+        (RtrModes { write: true, ..NONE }, "> Write last stag=1 to=0 len=0"),
+        (RtrModes { read: true, ..NONE }, "> ReadRequest msn=1 sink=1+0 size=0 source=1+0"),
         (RtrModes { send: true, ..NONE }, "> Send last msn=1 len=0"),
     ] {
-        let mut pair = Pair::connect(Setup {
-            rtr: Some(rtr),
-            ..Setup::default()
-        });
+        let mut pair = Pair::connect(Setup { rtr: Some(rtr), ..Setup::default() });
         pair.take_trace();
         assert_eq!(pair.b.connection.phase(), Phase::Held);
         assert!(pair.b.connection.waits_for_rtr());
@@ -59,21 +42,14 @@ fn rtr_by_each_kind_opens_the_responder() {
         assert!(trace.iter().any(|line| line == "< Send last msn=1 len=5"));
         assert_eq!(pair.b.events, [Event::Established]);
         assert_eq!(pair.a.completion_lines(), ["5 Receive Success 5"]);
-        assert_eq!(
-            pair.b.completion_lines(),
-            ["1 Send Success 5"],
-            "the RTR took a receive"
-        );
+        assert_eq!(pair.b.completion_lines(), ["1 Send Success 5"], "the RTR took a receive");
     }
 }
 
 #[test]
 fn an_rtr_by_send_takes_no_receive_and_the_next_send_does() {
     let rtr = RtrModes { send: true, ..NONE };
-    let mut pair = Pair::open(Setup {
-        rtr: Some(rtr),
-        ..Setup::default()
-    });
+    let mut pair = Pair::open(Setup { rtr: Some(rtr), ..Setup::default() });
     pair.b.receive(7, 0);
     pair.a.send(1, SEND, b"");
     pair.expect("> Send last msn=2 len=0");
@@ -83,16 +59,10 @@ fn an_rtr_by_send_takes_no_receive_and_the_next_send_does() {
 #[test]
 fn an_rtr_by_read_counts_against_ord_and_is_answered() {
     let rtr = RtrModes { read: true, ..NONE };
-    let mut pair = Pair::connect(Setup {
-        rtr: Some(rtr),
-        ..depths(1, 1)
-    });
+    let mut pair = Pair::connect(Setup { rtr: Some(rtr), ..depths(1, 1) });
     pair.take_trace();
     let mr = pair.b.register("mr", 8, Access::REMOTE_READ);
-    let from = Remote {
-        stag: mr.stag,
-        offset: 0,
-    };
+    let from = Remote { stag: mr.stag, offset: 0 };
     pair.a.send(1, SendOp::Read { from }, &[0; 8]);
     pair.expect(
         "> ReadRequest msn=1 sink=1+0 size=0 source=1+0
@@ -144,10 +114,7 @@ fn a_responder_with_promise_waits_for_ever() {
 #[test]
 fn revision_1_has_no_rtr() {
     let mut pair = Pair::connect(Setup::default().both(|side| {
-        side.local = LocalParams {
-            revision: 1,
-            ..LocalParams::default()
-        };
+        side.local = LocalParams { revision: 1, ..LocalParams::default() };
     }));
     pair.b.receive(1, 5);
     pair.a.send(2, SEND, b"hello");
@@ -162,21 +129,10 @@ fn revision_1_has_no_rtr() {
 fn ord_limits_reads_and_atomics_together() {
     let mut pair = Pair::open(depths(2, 8));
     let mr = pair.b.register("mr", 16, Access::REMOTE);
-    let there = Remote {
-        stag: mr.stag,
-        offset: 0,
-    };
+    let there = Remote { stag: mr.stag, offset: 0 };
     for wr_id in 0..3 {
         pair.a.send(wr_id, SendOp::Read { from: there }, &[0; 4]);
-        pair.a.send(
-            10 + wr_id,
-            SendOp::FetchAdd {
-                at: there,
-                add: 1,
-                mask: 0,
-            },
-            &[0; 8],
-        );
+        pair.a.send(10 + wr_id, SendOp::FetchAdd { at: there, add: 1, mask: 0 }, &[0; 8]);
     }
     pair.drive();
     let mut under_way = 0i32;
@@ -192,10 +148,7 @@ fn ord_limits_reads_and_atomics_together() {
 #[test]
 fn ord_0_refuses_reads_at_the_call() {
     let mut pair = Pair::open(depths(0, 0));
-    let there = Remote {
-        stag: outboard_wire::ddp::Stag(5),
-        offset: 0,
-    };
+    let there = Remote { stag: outboard_wire::ddp::Stag(5), offset: 0 };
     let read = SendRequest::new(1, SendOp::Read { from: there }, SgList::copied(b"1234"));
     assert_eq!(pair.a.post(read), Err(PostError::NoReads));
 }
@@ -204,10 +157,7 @@ fn ord_0_refuses_reads_at_the_call() {
 fn sends_overtake_the_answers_to_reads_but_not_a_fence() {
     let mut pair = Pair::open(Setup::default());
     let mr = pair.b.register("mr", 16, Access::REMOTE);
-    let there = Remote {
-        stag: mr.stag,
-        offset: 0,
-    };
+    let there = Remote { stag: mr.stag, offset: 0 };
     for wr_id in 0..3 {
         pair.b.receive(wr_id, 4);
     }
@@ -225,10 +175,7 @@ fn sends_overtake_the_answers_to_reads_but_not_a_fence() {
          > Send last msn=3 len=1",
     );
     let lines = pair.a.completion_lines();
-    assert_eq!(
-        lines[0], "1 Read Success 4",
-        "completions in posting order: {lines:?}"
-    );
+    assert_eq!(lines[0], "1 Read Success 4", "completions in posting order: {lines:?}");
 }
 
 #[test]
@@ -237,15 +184,9 @@ fn responses_and_requests_take_turns() {
     let a = pair.a.register("a", 16, Access::REMOTE);
     let b = pair.b.register("b", 16, Access::REMOTE);
     for wr_id in 0..3 {
-        let from = Remote {
-            stag: b.stag,
-            offset: 0,
-        };
+        let from = Remote { stag: b.stag, offset: 0 };
         pair.a.send(wr_id, SendOp::Read { from }, &[0; 4]);
-        let to = Remote {
-            stag: a.stag,
-            offset: 0,
-        };
+        let to = Remote { stag: a.stag, offset: 0 };
         pair.b.send(wr_id, SendOp::Write { to }, b"x");
     }
     let now = pair.now();
@@ -278,10 +219,7 @@ fn a_stalled_stream_goes_on_after_a_receive_is_posted() {
     for crc in [false, true] {
         for chunks in [Chunks::Whole, Chunks::Every(1), Chunks::Every(100)] {
             for markers in [false, true] {
-                let setup = Setup {
-                    chunks,
-                    ..Setup::default()
-                };
+                let setup = Setup { chunks, ..Setup::default() };
                 let setup =
                     setup.both(|side| (side.local.crc, side.local.markers) = (crc, markers));
                 stall_and_go_on(Pair::open(setup));
@@ -294,16 +232,7 @@ fn stall_and_go_on(mut pair: Pair) {
     let mr = pair.b.register("mr", 8, Access::REMOTE);
     pair.a.send(1, SEND, &[1; 3000]);
     pair.a.send(2, SendOp::Immediate { immediate: 9 }, &[]);
-    pair.a.send(
-        3,
-        SendOp::Write {
-            to: Remote {
-                stag: mr.stag,
-                offset: 0,
-            },
-        },
-        b"behind",
-    );
+    pair.a.send(3, SendOp::Write { to: Remote { stag: mr.stag, offset: 0 } }, b"behind");
     pair.drive();
     assert!(pair.b.connection.is_stalled());
     assert_eq!(mr.bytes(), [0; 8], "the Write overtook the Send");
@@ -311,18 +240,12 @@ fn stall_and_go_on(mut pair: Pair) {
     pair.b.receive(7, 3000);
     pair.drive();
     pair.pass(Duration::from_millis(900));
-    assert!(
-        pair.b.connection.is_stalled(),
-        "the clock starts again with each stall"
-    );
+    assert!(pair.b.connection.is_stalled(), "the clock starts again with each stall");
     assert_eq!(pair.b.received(), [vec![1; 3000]]);
     pair.b.receive(8, 0);
     pair.drive();
     assert!(!pair.b.connection.is_stalled());
-    assert_eq!(
-        pair.b.completion_lines(),
-        ["8 ReceiveImmediate Success 0 imm=0x9"]
-    );
+    assert_eq!(pair.b.completion_lines(), ["8 ReceiveImmediate Success 0 imm=0x9"]);
     assert_eq!(&mr.bytes()[..6], b"behind");
 }
 
@@ -334,7 +257,8 @@ fn a_stall_that_lasts_is_told_with_the_header() {
     pair.take_trace();
     pair.pass(Duration::from_secs(1));
     pair.expect(
-        "< Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=33
+        "> Write last stag=1 to=0 len=0
+         < Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=33
          > FIN
          < FIN",
     );
@@ -350,10 +274,7 @@ fn more_octets_do_not_prolong_a_stall() {
         lone.pass(Duration::from_millis(300));
         lone.raw(&[0]);
     }
-    assert_eq!(
-        lone.lines(),
-        ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=24"]
-    );
+    assert_eq!(lone.lines(), ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=24"]);
 }
 
 #[test]
@@ -373,298 +294,81 @@ fn without_patience_a_missing_receive_ends_the_connection_at_once() {
 
 #[test]
 fn a_stall_and_the_grace_that_end_together_still_send_the_terminate() {
-    let mut lone = Lone::with(
-        lone::agreed(),
-        MissingReceive::Stall(Duration::from_millis(10)),
-    );
+    let mut lone = Lone::with(lone::agreed(), MissingReceive::Stall(Duration::from_millis(10)));
     lone.segment(Header::Untagged(lone::untagged(Opcode::Send, 1)), b"nobody");
     lone.pass(Duration::from_millis(30));
-    assert_eq!(
-        lone.lines(),
-        ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=24"]
-    );
+    assert_eq!(lone.lines(), ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=24"]);
 }
 
 #[test]
-fn leaving_flushes_what_was_not_begun() {
-    let mut pair = Pair::open(Setup::default());
-    let mr = pair.b.register("mr", 16, Access::REMOTE);
-    pair.b.receive(9, 8);
-    pair.a.send(1, SEND, b"on its way");
-    pair.a.send(
-        2,
-        SendOp::Read {
-            from: Remote {
-                stag: mr.stag,
-                offset: 0,
-            },
-        },
-        &[0; 4],
-    );
-    pair.a.connection.disconnect();
-    pair.expect(
-        "> FIN
-         < FIN",
-    );
-    assert_eq!(
-        pair.a.completion_lines(),
-        ["1 Send Flushed 0", "2 Read Flushed 0"]
-    );
-    assert_eq!(pair.a.events, [Event::Over]);
-    assert_eq!(pair.b.events, [Event::Over]);
-    assert!(pair.is_closed());
-    assert_eq!(
-        pair.a.post(SendRequest::new(3, SEND, SgList::new())),
-        Err(PostError::NotConnected)
-    );
-}
-
-#[test]
-fn leaving_in_the_middle_of_an_fpdu_finishes_it() {
-    for crc in [false, true] {
-        let mut pair = Pair::open(Setup::default().both(|side| side.local.crc = crc));
-        pair.b.receive(9, 10_000);
-        pair.a.send(1, SEND, &[5; 10_000]);
-        let now = pair.now();
-        let first = pair.a.transmit(now, 100);
-        pair.b.deliver(now, &first);
-        pair.a.connection.disconnect();
-        let rest = pair.a.transmit(now, 1 << 20);
-        let mut decoder = outboard_sim::trace::Decoder::new(crc, false);
-        let segments = decoder.push(&[first, rest].concat());
-        assert!(decoder.is_between() && !segments.is_empty());
-        assert!(
-            segments
-                .iter()
-                .all(|segment| segment.payload.iter().all(|octet| *octet == 5))
-        );
-        assert_eq!(pair.a.completion_lines(), ["1 Send Flushed 0"]);
+fn an_initiator_that_hears_nothing_nudges_three_times() {
+    let mut pair = Pair::connect(without_rtr());
+    pair.take_trace();
+    pair.pass(Duration::from_secs(1));
+    pair.expect("");
+    pair.b.receive(1, 8);
+    pair.a.send(1, SEND, b"hello");
+    pair.expect("> Send last msn=1 len=5");
+    for (wait, trace) in [(19, ""), (1, NUDGE), (79, ""), (1, NUDGE), (399, ""), (1, NUDGE)] {
+        pair.pass(Duration::from_millis(wait));
+        pair.expect(trace);
     }
+    pair.pass(Duration::from_secs(60));
+    pair.expect("");
 }
 
-#[test]
-fn a_peer_that_never_closes_is_given_up() {
-    let mut pair = Pair::open(Setup::default());
-    let now = pair.now();
-    pair.a.connection.disconnect();
-    assert!(pair.a.transmit(now, 1000).is_empty());
-    assert_eq!(pair.a.connection.phase(), Phase::HalfClosed);
-    pair.a.tick(now + Duration::from_millis(1999));
-    assert_eq!(pair.a.connection.phase(), Phase::HalfClosed);
-    pair.a.tick(now + Duration::from_millis(2000));
-    assert_eq!(pair.a.connection.phase(), Phase::Closed);
-    assert_eq!(pair.a.connection.poll_timeout(), None);
-}
+const NUDGE: &str = "> Write last stag=1 to=0 len=0";
 
 #[test]
-fn a_lost_connection_says_nothing_more() {
+fn an_answer_ends_the_nudging() {
     let mut pair = Pair::open(Setup::default());
-    pair.a.send(1, SEND, &[5; 10_000]);
-    let now = pair.now();
-    pair.a.transmit(now, 100);
-    pair.a.lose(now);
-    assert!(pair.a.transmit(now, 1000).is_empty());
-    assert_eq!(pair.a.completion_lines(), ["1 Send Flushed 0"]);
-    assert_eq!(pair.a.events, [Event::Over]);
-}
-
-#[test]
-fn losing_the_connection_while_leaving_says_nothing_more() {
-    let mut pair = Pair::open(Setup::default());
-    pair.a.send(1, SEND, &[5; 10_000]);
-    let now = pair.now();
-    pair.a.transmit(now, 100);
-    pair.a.connection.disconnect();
-    pair.a.transmit(now, 100);
-    pair.a.lose(now);
-    assert!(pair.a.transmit(now, 1000).is_empty());
-    assert_eq!(pair.a.completion_lines(), ["1 Send Flushed 0"]);
-}
-
-#[test]
-fn both_leave_at_once() {
-    let mut pair = Pair::open(Setup::default());
-    pair.a.connection.disconnect();
-    pair.b.connection.disconnect();
+    pair.a.receive(1, 8);
+    pair.b.send(1, SEND, b"hello");
     pair.drive();
-    assert!(pair.is_closed());
-    assert_eq!(pair.a.connection.phase(), Phase::Closed);
-    assert_eq!(pair.b.connection.phase(), Phase::Closed);
+    pair.take_trace();
+    pair.pass(Duration::from_secs(1));
+    pair.expect("");
 }
 
 #[test]
-fn payload_that_arrives_after_leaving_is_not_placed() {
+fn a_nudge_waits_for_the_end_of_a_message() {
     let mut pair = Pair::open(Setup::default());
-    let mr = pair.b.register("mr", 1000, Access::REMOTE);
-    pair.a.send(
-        1,
-        SendOp::Write {
-            to: Remote {
-                stag: mr.stag,
-                offset: 0,
-            },
-        },
-        &[9; 1000],
+    pair.b.receive(1, 8192);
+    pair.a.send(1, SEND, &[1; 4272]);
+    pair.carry(Who::A, 10);
+    let now = pair.now() + Duration::from_millis(20);
+    assert!(pair.a.tick(now));
+    pair.expect(
+        "> Send msn=1 len=1424
+         > Send msn=1 mo=1424 len=1424
+         > Send last msn=1 mo=2848 len=1424
+         > Write last stag=1 to=0 len=0",
     );
-    let now = pair.now();
-    let bytes = pair.a.transmit(now, 10_000);
-    pair.b.deliver(now, &bytes[..100]);
-    let before = mr.bytes();
-    pair.b.connection.disconnect();
-    pair.b.deliver(now, &bytes[100..]);
-    assert!(mr.bytes() == before);
 }
 
 #[test]
-fn memory_that_goes_while_it_is_read_ends_the_connection() {
-    let mut pair = Pair::open(Setup::default().both(|side| side.max_ulpdu = 142));
-    let mr = pair.b.register("mr", 4096, Access::REMOTE);
-    pair.a.send(
-        1,
-        SendOp::Read {
-            from: Remote {
-                stag: mr.stag,
-                offset: 0,
-            },
-        },
-        &[0; 600],
-    );
-    pair.carry(Who::A, 1000);
-    pair.carry(Who::B, 150);
-    pair.b.stags.deregister(mr.stag.0).expect("registered");
-    pair.b.names.clear();
+fn a_nudge_does_not_change_what_immediate_data_tells() {
+    let mut pair = Pair::open(Setup::default());
+    let mr = pair.b.register("mr", 8, Access::REMOTE);
+    pair.b.receive(1, 0);
+    pair.a.send(1, SendOp::Write { to: Remote { stag: mr.stag, offset: 0 } }, b"hello");
     pair.drive();
-    let trace = pair.take_trace();
-    let terminate = trace
-        .iter()
-        .find(|line| line.contains("Terminate"))
-        .expect("a Terminate");
-    assert!(terminate.contains("0x0/0x1/0x00"), "{terminate}");
-    assert!(
-        terminate.contains("read [sink=1+240 size=360 source=unknown+240]"),
-        "{terminate}"
+    pair.take_trace();
+    pair.pass(Duration::from_millis(20));
+    pair.a.send(2, SendOp::Immediate { immediate: 9 }, &[]);
+    pair.expect(
+        "> Write last stag=1 to=0 len=0
+         > Immediate last msn=1 data=0x9",
     );
-    assert_eq!(pair.a.completion_lines(), ["1 Read RemoteAccess 0"]);
-}
-
-/// A Terminate that blames the second of three requests of ours.
-fn blamed(bytes: impl FnOnce(&Terminate, &mut Vec<u8>)) -> (Vec<String>, Vec<Event>) {
-    let mut lone = Lone::new(lone::agreed());
-    lone.segment(
-        Header::Tagged(lone::write(outboard_wire::ddp::Stag(1), 0)),
-        &[],
-    );
-    let there = Remote {
-        stag: outboard_wire::ddp::Stag(0x1234_5678),
-        offset: 0,
-    };
-    lone.side.send(1, SendOp::Read { from: there }, &[0; 4]);
-    lone.side.send(
-        2,
-        SendOp::FetchAdd {
-            at: there,
-            add: 0,
-            mask: 0,
-        },
-        &[0; 8],
-    );
-    lone.side.send(3, SendOp::Read { from: there }, &[0; 4]);
-    let ours = lone.segments();
-    let terminate = Terminate {
-        code: TerminateCode::PROTECTION_BOUNDS,
-        segment_len: Some(70),
-        ddp: Some(ours[1].header),
-        read_request: None,
-    };
-    let mut payload = Vec::new();
-    bytes(&terminate, &mut payload);
-    lone.segment(
-        Header::Untagged(lone::untagged(Opcode::Terminate, 1)),
-        &payload,
-    );
-    let events = lone.side.events.clone();
-    (lone.side.completion_lines(), events)
+    assert_eq!(pair.b.completion_lines(), ["1 ReceiveImmediate Success 5 imm=0x9"]);
 }
 
 #[test]
-fn a_peers_terminate_blames_the_request_that_it_quotes() {
-    let (lines, events) = blamed(|terminate, out| terminate.emit(out));
-    assert_eq!(
-        lines,
-        [
-            "1 Read Flushed 0",
-            "2 FetchAdd RemoteAccess 0",
-            "3 Read Flushed 0"
-        ]
-    );
-    assert!(matches!(
-        events[..],
-        [
-            Event::Established,
-            Event::PeerTerminated {
-                layout: Layout::Rfc,
-                ..
-            },
-            Event::Over
-        ]
-    ));
-}
-
-#[test]
-fn siws_terminate_is_understood_as_well() {
-    let (lines, events) = blamed(|terminate, out| {
-        terminate.emit(out);
-        out[0] = out[0].rotate_left(4);
-        out[2] = 0x03;
-    });
-    assert_eq!(
-        lines,
-        [
-            "1 Read Flushed 0",
-            "2 FetchAdd RemoteAccess 0",
-            "3 Read Flushed 0"
-        ]
-    );
-    assert!(matches!(
-        events[1],
-        Event::PeerTerminated {
-            layout: Layout::Siw,
-            ..
-        }
-    ));
-}
-
-#[test]
-fn a_terminate_without_headers_blames_nobody() {
-    let (lines, _) = blamed(|terminate, out| Terminate::new(terminate.code).emit(out));
-    assert_eq!(
-        lines,
-        [
-            "1 Read Flushed 0",
-            "2 FetchAdd Flushed 0",
-            "3 Read Flushed 0"
-        ]
-    );
-}
-
-#[test]
-fn an_operational_error_is_no_access_error() {
-    let (lines, _) = blamed(|terminate, out| {
-        Terminate {
-            code: TerminateCode::OPERATION_STREAM,
-            ..*terminate
-        }
-        .emit(out);
-    });
-    assert_eq!(lines[1], "2 FetchAdd RemoteOperation 0");
-}
-
-#[test]
-fn an_initiator_that_cannot_live_with_the_reply_says_why() {
-    let mut negotiated = lone::agreed();
-    negotiated.role = outboard_iwarp::startup::Role::Initiator;
-    negotiated.refuse = Some(TerminateCode::MPA_NO_MATCHING_RTR);
-    let mut lone = Lone::new(negotiated);
-    assert_eq!(lone.lines(), ["Terminate msn=1 0x2/0x0/0x07"]);
-    assert!(lone.side.connection.wants_fin());
+fn a_responder_settles_for_the_depth_that_there_is() {
+    let local = LocalParams { ird: 60_000, ord: 60_000, ..LocalParams::default() };
+    let (_, request) = Initiator::new(LocalParams::default()).expect("a Request");
+    let mut responder = Responder::default();
+    responder.handle_bytes(&request).expect("our own");
+    let (_, agreed) = responder.accept(&local).expect("a Reply").expect("after the Request");
+    assert_eq!((agreed.ird, agreed.ord), (1024, 128));
 }

@@ -53,12 +53,7 @@ fn sends_of_all_four_kinds() {
     );
     assert_eq!(
         pair.a.completion_lines(),
-        [
-            "1 Send Success 5",
-            "2 Send Success 5",
-            "3 Send Success 5",
-            "4 Send Success 5"
-        ]
+        ["1 Send Success 5", "2 Send Success 5", "3 Send Success 5", "4 Send Success 5"]
     );
     assert_eq!(
         pair.b.completion_lines(),
@@ -69,13 +64,8 @@ fn sends_of_all_four_kinds() {
             "13 Receive Success 5 inv solicited"
         ]
     );
-    let resolved = pair.b.stags.resolve(
-        doomed.stag.0,
-        outboard_sim::side::PD,
-        Access::REMOTE_READ,
-        0,
-        1,
-    );
+    let resolved =
+        pair.b.stags.resolve(doomed.stag.0, outboard_sim::side::PD, Access::REMOTE_READ, 0, 1);
     assert!(resolved.is_err(), "an invalidated STag still resolves");
     assert!(pair.b.stags.deregister(doomed.stag.0).is_ok());
 }
@@ -100,19 +90,9 @@ fn writes_with_and_without_immediate_data() {
     let mr = pair.b.register("mr", 4096, Access::REMOTE_WRITE);
     pair.b.receive(7, 0);
     pair.b.receive(8, 0);
-    let to = Remote {
-        stag: mr.stag,
-        offset: 100,
-    };
+    let to = Remote { stag: mr.stag, offset: 100 };
     pair.a.send(1, SendOp::Write { to }, &[1; 1500]);
-    pair.a.send(
-        2,
-        SendOp::WriteImmediate {
-            to,
-            immediate: 0xabcd,
-        },
-        &[2; 3],
-    );
+    pair.a.send(2, SendOp::WriteImmediate { to, immediate: 0xabcd }, &[2; 3]);
     pair.a.send(3, SendOp::Write { to }, &[]);
     let mut alone = SendRequest::new(4, SendOp::Immediate { immediate: 5 }, SgList::new());
     alone.solicited = true;
@@ -131,12 +111,7 @@ fn writes_with_and_without_immediate_data() {
     assert_eq!(mr.bytes(), expected);
     assert_eq!(
         pair.a.completion_lines(),
-        [
-            "1 Write Success 1500",
-            "2 Write Success 3",
-            "3 Write Success 0",
-            "4 Immediate Success 0"
-        ]
+        ["1 Write Success 1500", "2 Write Success 3", "3 Write Success 0", "4 Immediate Success 0"]
     );
     assert_eq!(
         pair.b.completion_lines(),
@@ -152,10 +127,7 @@ fn reads_come_in_order_and_need_no_registered_sink() {
     let mut pair = pair();
     let mr = pair.b.register("mr", 4096, Access::REMOTE_READ);
     mr.region.copy_in(10, &[7; 3000]).expect("inside");
-    let from = Remote {
-        stag: mr.stag,
-        offset: 10,
-    };
+    let from = Remote { stag: mr.stag, offset: 10 };
     pair.a.send(1, SendOp::Read { from }, &[0; 2000]);
     pair.a.send(2, SendOp::Read { from }, &[]);
     pair.expect(
@@ -171,10 +143,7 @@ fn reads_come_in_order_and_need_no_registered_sink() {
 #[test]
 fn a_zero_length_read_names_nothing() {
     let mut pair = pair();
-    let from = Remote {
-        stag: outboard_wire::ddp::Stag(0xdead_beef),
-        offset: u64::MAX,
-    };
+    let from = Remote { stag: outboard_wire::ddp::Stag(0xdead_beef), offset: u64::MAX };
     pair.a.send(1, SendOp::Read { from }, &[]);
     pair.drive();
     assert_eq!(pair.a.completion_lines(), ["1 Read Success 0"]);
@@ -185,28 +154,9 @@ fn atomics_return_the_original() {
     let mut pair = pair();
     let mr = pair.b.register("mr", 64, Access::REMOTE_ATOMIC);
     mr.region.store_u64(8, 0x10_00ff).expect("aligned");
-    let at = Remote {
-        stag: mr.stag,
-        offset: 8,
-    };
-    pair.a.send(
-        1,
-        SendOp::FetchAdd {
-            at,
-            add: 1,
-            mask: 0,
-        },
-        &[0; 8],
-    );
-    pair.a.send(
-        2,
-        SendOp::FetchAdd {
-            at,
-            add: 0x01_00ff,
-            mask: 0x80_0080,
-        },
-        &[0; 8],
-    );
+    let at = Remote { stag: mr.stag, offset: 8 };
+    pair.a.send(1, SendOp::FetchAdd { at, add: 1, mask: 0 }, &[0; 8]);
+    pair.a.send(2, SendOp::FetchAdd { at, add: 0x01_00ff, mask: 0x80_0080 }, &[0; 8]);
     let swap = SendOp::CompareSwap {
         at,
         swap: 0xffff,
@@ -240,19 +190,8 @@ fn atomics_return_the_original() {
 fn an_atomic_completes_with_eight_octets_whatever_the_list() {
     let mut pair = pair();
     let mr = pair.b.register("mr", 8, Access::REMOTE_ATOMIC);
-    let at = Remote {
-        stag: mr.stag,
-        offset: 0,
-    };
-    pair.a.send(
-        1,
-        SendOp::FetchAdd {
-            at,
-            add: 1,
-            mask: 0,
-        },
-        &[0; 20],
-    );
+    let at = Remote { stag: mr.stag, offset: 0 };
+    pair.a.send(1, SendOp::FetchAdd { at, add: 1, mask: 0 }, &[0; 20]);
     pair.drive();
     assert_eq!(pair.a.completion_lines(), ["1 FetchAdd Success 8"]);
 }
@@ -264,26 +203,8 @@ fn both_sides_speak_at_the_same_time() {
     let b = pair.b.register("b", 64, everything());
     a.region.copy_in(0, b"from a").expect("inside");
     b.region.copy_in(0, b"from b").expect("inside");
-    pair.a.send(
-        1,
-        SendOp::Read {
-            from: Remote {
-                stag: b.stag,
-                offset: 0,
-            },
-        },
-        &[0; 6],
-    );
-    pair.b.send(
-        2,
-        SendOp::Read {
-            from: Remote {
-                stag: a.stag,
-                offset: 0,
-            },
-        },
-        &[0; 6],
-    );
+    pair.a.send(1, SendOp::Read { from: Remote { stag: b.stag, offset: 0 } }, &[0; 6]);
+    pair.b.send(2, SendOp::Read { from: Remote { stag: a.stag, offset: 0 } }, &[0; 6]);
     pair.drive();
     assert_eq!(pair.a.received(), [b"from b".to_vec()]);
     assert_eq!(pair.b.received(), [b"from a".to_vec()]);
@@ -300,13 +221,8 @@ fn lists_of_many_segments_go_both_ways() {
         list.push(OwnedBuf::from(vec![i; 1000]).into());
     }
     list.push(shared.slice(500..8500).expect("inside").into());
-    let to = Remote {
-        stag: mr.stag,
-        offset: 0,
-    };
-    pair.a
-        .post(SendRequest::new(1, SendOp::Write { to }, list.into()))
-        .expect("posted");
+    let to = Remote { stag: mr.stag, offset: 0 };
+    pair.a.post(SendRequest::new(1, SendOp::Write { to }, list.into())).expect("posted");
     pair.drive();
     assert_eq!(pair.a.completion_lines(), ["1 Write Success 20000"]);
     let expected = (0..12).flat_map(|i| vec![i; 1000]).chain(vec![3; 8000]);
@@ -322,25 +238,16 @@ fn lists_of_many_segments_go_both_ways() {
     pair.drive();
     assert_eq!(pair.a.completion_lines(), ["2 Read Success 20000"]);
     let bytes = mr.bytes();
-    assert_eq!(
-        sink.snapshot(10_000..20_000).expect("inside"),
-        bytes[..10_000]
-    );
-    assert_eq!(
-        sink.snapshot(0..10_000).expect("inside"),
-        bytes[10_000..20_000]
-    );
+    assert_eq!(sink.snapshot(10_000..20_000).expect("inside"), bytes[..10_000]);
+    assert_eq!(sink.snapshot(0..10_000).expect("inside"), bytes[10_000..20_000]);
 }
 
 #[test]
 fn unsignaled_requests_are_silent() {
     let mut pair = pair();
     pair.b.receive(9, 8);
-    let mut request = SendRequest::new(
-        1,
-        SendOp::Send { invalidate: None },
-        SgList::copied(b"psst"),
-    );
+    let mut request =
+        SendRequest::new(1, SendOp::Send { invalidate: None }, SgList::copied(b"psst"));
     request.signaled = false;
     pair.a.post(request).expect("posted");
     pair.drive();

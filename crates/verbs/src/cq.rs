@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Above this many queue pairs, an empty poll asks the kernel which socket has something rather
 /// than asking each.
 const DIRECT_QPS_MAX: usize = 4;
-/// Every so many empty polls the rest of the engine gets a turn.
-const POLLS_PER_TURN: u32 = 32;
+/// Every so many polls the rest of the engine gets a turn.
+const POLLS_PER_TURN: u32 = 16;
 
 /// Which completions make an event on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub(crate) struct CqShared {
     state: Mutex<State>,
     qps: Mutex<Vec<Weak<QpShared>>>,
     channel: Option<Arc<Signal<u32>>>,
-    empty_polls: AtomicU32,
+    /// Counts polls; a lost count does no harm.
+    polls: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl Cq {
             state: Mutex::new(state),
             qps: Mutex::new(Vec::new()),
             channel: channel.map(|channel| Arc::clone(&channel.events)),
-            empty_polls: AtomicU32::new(0),
+            polls: AtomicU32::new(0),
         };
         Self {
             inner: Arc::new(inner),
@@ -87,9 +88,10 @@ impl Cq {
     /// # Errors
     /// [`CqOverflow`] when completions were lost, after the others have been taken.
     pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
+        let turn_due = self.count_poll();
         match self.inner.take(out, max)? {
             0 => {
-                self.drive();
+                self.drive(turn_due);
                 self.inner.take(out, max)
             }
             count => Ok(count),
@@ -145,22 +147,33 @@ impl Cq {
         Ok(())
     }
 
+    /// Notes a poll; true when it is time for a turn of the whole engine. By then the application
+    /// polls in earnest, and the background thread would only be in its way.
+    fn count_poll(&self) -> bool {
+        let engine = &self.shared.core.engine;
+        engine.note_application();
+        let polls = self.inner.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.inner.polls.store(polls, Ordering::Relaxed);
+        let turn_due = polls % POLLS_PER_TURN == 0;
+        if turn_due {
+            engine.claim_by_polling();
+        }
+        turn_due
+    }
+
     /// Lets this thread do what the engine would do: an application that polls is its own engine.
-    fn drive(&self) {
+    fn drive(&self, turn_due: bool) {
         let core = &self.shared.core;
-        core.engine.note_application();
-        let polls = self.inner.empty_polls.fetch_add(1, Ordering::Relaxed);
         let qps = lock(&self.inner.qps);
         if qps.len() <= DIRECT_QPS_MAX {
             for qp in qps.iter().filter_map(Weak::upgrade) {
                 qp.try_progress(core);
             }
-            if polls % POLLS_PER_TURN != POLLS_PER_TURN - 1 {
+            if !turn_due {
                 return;
             }
         }
         drop(qps);
-        core.engine.claim_by_polling();
         core.try_turn();
     }
 }

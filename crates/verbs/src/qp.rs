@@ -158,12 +158,13 @@ impl Qp {
     pub fn post_send_batch(&self, requests: &mut Vec<SendRequest>) -> Result<(), PostError> {
         let mut inner = lock(&self.inner.inner);
         let mut refused = None;
-        let mut rest = std::mem::take(requests).into_iter();
-        for request in rest.by_ref() {
-            if let Err((error, request)) = self.inner.enqueue(&mut inner, request) {
+        let mut rest = VecDeque::new();
+        for request in requests.drain(..) {
+            if refused.is_some() {
+                rest.push_back(request);
+            } else if let Err((error, request)) = self.inner.enqueue(&mut inner, request) {
                 refused = Some(error);
-                requests.push(request);
-                break;
+                rest.push_back(request);
             }
         }
         requests.extend(rest);
@@ -189,12 +190,13 @@ impl Qp {
     pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
         let mut inner = lock(&self.inner.inner);
         let mut refused = None;
-        let mut rest = std::mem::take(requests).into_iter();
-        for request in rest.by_ref() {
-            if let Err((error, request)) = self.inner.enqueue_recv(&mut inner, request) {
+        let mut rest = VecDeque::new();
+        for request in requests.drain(..) {
+            if refused.is_some() {
+                rest.push_back(request);
+            } else if let Err((error, request)) = self.inner.enqueue_recv(&mut inner, request) {
                 refused = Some(error);
-                requests.push(request);
-                break;
+                rest.push_back(request);
             }
         }
         requests.extend(rest);
@@ -249,10 +251,13 @@ impl QpShared {
     /// Receives and transmits what there is.
     pub(crate) fn progress(self: &Arc<Self>, core: &Arc<Core>, hangup: bool) {
         let mut inner = lock(&self.inner);
+        if let Some(link) = inner.link.as_mut() {
+            link.unblock();
+        }
         self.progress_locked(&mut inner, core, hangup);
     }
 
-    /// The same, unless another thread is at it.
+    /// The same without news from the kernel, unless another thread is at it.
     pub(crate) fn try_progress(self: &Arc<Self>, core: &Arc<Core>) {
         if let Ok(mut inner) = self.inner.try_lock() {
             self.progress_locked(&mut inner, core, false);
@@ -314,7 +319,7 @@ impl QpShared {
 
     /// Hands what is queued to TCP, then everything that came of it to those who wait for it.
     pub(crate) fn transmit(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
-        if inner.link.as_ref().is_some_and(|link| link.conn.has_output()) {
+        if inner.link.as_ref().is_some_and(Link::wants_transmit) {
             self.with_link(inner, core, |link, env| link.transmit(core, env));
         }
         if inner.link.as_ref().is_some_and(Link::has_news) {

@@ -14,13 +14,8 @@ use outboard_verbs::{
 };
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Tests that count the process's descriptors and threads, and those whose timing others would
-/// spoil, run one at a time; the others do not hold up.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn params(change: impl FnOnce(&mut ConnectParams)) -> ConnectParams {
     let mut params = ConnectParams::default();
@@ -144,7 +139,9 @@ fn revision_1_does_everything_but_negotiate_depths() {
 
 #[test]
 fn the_depths_of_reads_are_the_lesser_of_what_both_say() {
-    for ((ird_a, ord_a), (ird_b, ord_b)) in [((4, 7), (9, 3)), ((1, 0), (0, 1)), ((16, 16), (2, 32))] {
+    for ((ird_a, ord_a), (ird_b, ord_b)) in
+        [((4, 7), (9, 3)), ((1, 0), (0, 1)), ((16, 16), (2, 32))]
+    {
         let (a, b) = (Side::new(), Side::new());
         let ours = params(|p| (p.ird, p.ord) = (ird_a, ord_a));
         let theirs = params(|p| (p.ird, p.ord) = (ird_b, ord_b));
@@ -346,9 +343,7 @@ fn one_context_connects_to_itself() {
 
 #[test]
 fn dropping_everything_in_the_middle_of_traffic_leaks_nothing() {
-    let _alone = ALONE.lock().expect("no test failed");
-    let child = std::env::var_os("OUTBOARD_DROP_TEST").is_some();
-    if !child {
+    if std::env::var_os("OUTBOARD_DROP_TEST").is_none() {
         // Other tests have descriptors and threads of their own: this one gets a process.
         let this = std::env::current_exe().expect("a path");
         let name = "dropping_everything_in_the_middle_of_traffic_leaks_nothing";

@@ -50,10 +50,7 @@ fn draw_panel(panel: &Panel, area: &Area<'_>) -> Drawn {
     let scale = Scale::of(panel);
     let right = f64::from(u32::try_from(panel.points.len())?) - 0.5;
     let mut chart = ChartBuilder::on(area)
-        .caption(
-            format!("{} ({})", panel.title, panel.unit),
-            ("sans-serif", 18),
-        )
+        .caption(format!("{} ({})", panel.title, panel.unit), ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
@@ -69,43 +66,28 @@ fn draw_panel(panel: &Panel, area: &Area<'_>) -> Drawn {
         .draw()?;
     for (series, colour) in panel.series.iter().zip(COLOURS.iter().cycle()) {
         let summaries = (0..panel.points.len()).filter_map(|point| {
-            Some((
-                f64::from(u32::try_from(point).ok()?),
-                series.summary(point)?,
-            ))
+            Some((f64::from(u32::try_from(point).ok()?), series.summary(point)?))
         });
         let summaries: Vec<(f64, Summary)> = summaries.collect();
-        let middle = summaries
-            .iter()
-            .map(|(x, summary)| (*x, scale.place(summary.median)));
+        let middle = summaries.iter().map(|(x, summary)| (*x, scale.place(summary.median)));
         chart
             .draw_series(LineSeries::new(middle, colour.stroke_width(2)).point_size(3))?
             .label(&series.name)
             .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         chart.draw_series(summaries.iter().map(|(x, summary)| {
-            let ends = [
-                (*x, scale.place(summary.least)),
-                (*x, scale.place(summary.most)),
-            ];
+            let ends = [(*x, scale.place(summary.least)), (*x, scale.place(summary.most))];
             PathElement::new(ends, colour.stroke_width(1))
         }))?;
     }
     let labels = &mut chart.configure_series_labels();
-    labels
-        .background_style(WHITE.mix(0.8))
-        .position(SeriesLabelPosition::UpperLeft)
-        .draw()?;
+    labels.background_style(WHITE.mix(0.8)).position(SeriesLabelPosition::UpperLeft).draw()?;
     Ok(())
 }
 
 /// The name of the point that stands exactly at `place`; nothing between points.
 fn point_label(panel: &Panel, place: f64) -> String {
     let at = |index: usize| u32::try_from(index).is_ok_and(|x| (f64::from(x) - place).abs() < 0.01);
-    let found = panel
-        .points
-        .iter()
-        .enumerate()
-        .find(|(index, _)| at(*index));
+    let found = panel.points.iter().enumerate().find(|(index, _)| at(*index));
     found.map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
@@ -128,32 +110,16 @@ impl Scale {
         });
         let logarithmic = least > 0.0 && most / least > LINEAR_SPAN;
         if logarithmic {
-            return Self {
-                logarithmic,
-                low: least.log10().floor(),
-                high: most.log10() + 0.3,
-            };
+            return Self { logarithmic, low: least.log10().floor(), high: most.log10() + 0.3 };
         }
-        Self {
-            logarithmic,
-            low: 0.0,
-            high: most * 1.2,
-        }
+        Self { logarithmic, low: 0.0, high: most * 1.2 }
     }
 
     fn place(&self, value: f64) -> f64 {
-        if self.logarithmic {
-            value.log10()
-        } else {
-            value
-        }
+        if self.logarithmic { value.log10() } else { value }
     }
 
     fn value(&self, place: f64) -> f64 {
-        if self.logarithmic {
-            10_f64.powf(place)
-        } else {
-            place
-        }
+        if self.logarithmic { 10_f64.powf(place) } else { place }
     }
 }

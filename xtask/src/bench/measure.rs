@@ -3,9 +3,10 @@
 //! Contenders alternate within each round, so that a slow minute of the machine hits all alike.
 
 use std::fmt;
-use std::process::{Child, Command};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::report::Series;
@@ -93,6 +94,24 @@ impl Server {
     pub fn start(command: &mut Command) -> Result<Self> {
         let child = command.spawn();
         Ok(Self(child.with_context(|| format!("cannot start {}", command::line(command)))?))
+    }
+}
+
+impl Server {
+    /// Starts `command` and waits for the first line it prints, which says that it listens.
+    ///
+    /// # Errors
+    /// When it cannot be started or ends without a line.
+    pub fn start_with_line(command: &mut Command) -> Result<(Self, String)> {
+        let mut server = Self::start(command.stdout(Stdio::piped()))?;
+        let mut line = String::new();
+        if let Some(stdout) = server.0.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        if line.is_empty() {
+            bail!("{} ended without a word", command::line(command));
+        }
+        Ok((server, line))
     }
 }
 

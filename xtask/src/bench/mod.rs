@@ -9,6 +9,7 @@
 pub mod chart;
 pub mod measure;
 pub mod report;
+mod stack;
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub const BENCHES: &[Bench] = &[];
+pub const BENCHES: &[Bench] = &[Bench { name: "stack", run: stack::run }];
 
 /// Runs one benchmark, prints its table and writes its files.
 ///
@@ -38,10 +39,7 @@ pub const BENCHES: &[Bench] = &[];
 pub fn run(name: &str) -> Result<()> {
     let names = BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>();
     let known = || format!("no benchmark {name}; there are: {}", names.join(", "));
-    let bench = BENCHES
-        .iter()
-        .find(|bench| bench.name == name)
-        .with_context(known)?;
+    let bench = BENCHES.iter().find(|bench| bench.name == name).with_context(known)?;
     let report = (bench.run)()?;
     println!("{}", report.markdown(name));
     report.write(name, command::root(), &command::target_dir())

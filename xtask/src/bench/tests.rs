@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::measure::{Contender, Summary, alternate, json, number, pinned};
+use super::measure::{Contender, Server, Summary, alternate, json, number, pinned};
 use super::report::{Panel, Report, Series, Table};
 use super::{chart, run};
 
@@ -56,7 +56,7 @@ fn contenders_take_turns() {
 #[test]
 fn a_failing_contender_is_named() {
     let measure = Box::new(|_: &str| anyhow::bail!("no route"));
-    let mut contenders = [Contender { name: "rival", measure }];
+    let mut contenders: [Contender<'_>; 1] = [Contender { name: "rival", measure }];
     let error = alternate(&mut contenders, &["8 B"], 1).expect_err("it fails");
     assert_eq!(format!("{error:#}"), "rival at 8 B: no route");
 }
@@ -69,6 +69,13 @@ fn a_pinned_command_gives_json() {
     assert!(number(&value, "/latency/p99").is_err());
     assert!(json(&mut pinned("0", "echo", &["no JSON"])).is_err());
     assert!(json(&mut pinned("0", "false", &[])).is_err());
+}
+
+#[test]
+fn a_server_says_that_it_listens() {
+    let (_server, line) = Server::start_with_line(&mut pinned("0", "echo", &["here"])).expect("it");
+    assert_eq!(line, "here\n");
+    assert!(Server::start_with_line(&mut pinned("0", "true", &[])).is_err());
 }
 
 #[test]

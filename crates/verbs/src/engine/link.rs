@@ -52,6 +52,8 @@ pub(crate) struct Link {
     read_size: usize,
     /// Above 0 when one of the last payloads was large: the next probably is.
     bulk: u8,
+    /// TCP took less than it was offered: no use to try again before it has room.
+    blocked: bool,
     /// The peer's FIN was read, or the socket failed.
     ended: bool,
     fin_sent: bool,
@@ -75,6 +77,7 @@ impl Link {
             staging,
             read_size: SMALL_READ,
             bulk: 0,
+            blocked: false,
             ended: false,
             fin_sent: false,
             timer: None,
@@ -180,6 +183,16 @@ impl Link {
         self.staging.taken(taken);
     }
 
+    /// True when handing something to TCP may succeed, or needs settling.
+    pub(crate) fn wants_transmit(&self) -> bool {
+        !self.blocked && self.conn.has_output() || self.conn.phase() != Phase::Open
+    }
+
+    /// The kernel says that something changed: TCP may have room again.
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
     /// Hands what is queued to TCP.
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
         let budget = if self.conn.uses_crc() {
@@ -192,7 +205,11 @@ impl Link {
         loop {
             let fd = self.socket.as_fd();
             match sockio::transmit(fd, &mut self.conn, budget, &mut spans, env) {
-                Ok(Sent::Everything | Sent::Blocked) => break,
+                Ok(Sent::Everything) => break,
+                Ok(Sent::Blocked) => {
+                    self.blocked = true;
+                    break;
+                }
                 Ok(Sent::Some) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {

@@ -58,7 +58,11 @@ pub(crate) fn fetch_add(stag: u32, offset: u64) -> Vec<u8> {
 }
 
 /// RFC 5040 §4.8: the one Terminate of a stream, as an FPDU.
-pub(crate) fn terminate(code: (u8, u8, u8), quoted: Option<(&[u8], usize)>, read: &[u8]) -> Vec<u8> {
+pub(crate) fn terminate(
+    code: (u8, u8, u8),
+    quoted: Option<(&[u8], usize)>,
+    read: &[u8],
+) -> Vec<u8> {
     let (layer, etype, code) = code;
     let bits = if quoted.is_some() { 0xC0 } else { 0 } | if read.is_empty() { 0 } else { 0x20 };
     let mut ulpdu = untagged(7, 2, 1, 0);
@@ -123,4 +127,15 @@ pub(crate) fn cut(mut stream: &[u8]) -> Vec<&[u8]> {
         stream = rest;
     }
     all
+}
+
+/// The last ULPDU of a stream that may break any rule but framing.
+pub(crate) fn last_ulpdu(mut stream: &[u8]) -> &[u8] {
+    let mut last: &[u8] = &[];
+    while let Some((length, rest)) = stream.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_be_bytes(*length));
+        last = &rest[..len];
+        stream = &stream[(2 + len).next_multiple_of(4) + 4..];
+    }
+    last
 }

@@ -1,11 +1,13 @@
 //! What a bad peer finds: a context with a good connection that never rests, and a queue pair
 //! with receives, offered memory and canaries around it.
 
-use super::common::{ANY, Side, address, at, connect, descriptors, eventually, octets};
+use super::common::{
+    ANY, LIMIT, SEND, Side, address, at, connect, descriptors, ends, eventually, octets,
+};
 use super::raw::{CRC, Raw, request};
 use outboard_verbs::{
     Access, AsyncEvent, ConnectParams, Listener, MissingReceive, Mr, OwnedBuf, QpState, SendOp,
-    SgList, SharedRegion, Status,
+    SendRequest, SgList, SharedRegion, Status,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,7 +58,8 @@ impl Drop for StopOnDrop<'_> {
 /// Threads of ours in this process.
 fn engines() -> usize {
     let names = std::fs::read_dir("/proc/self/task").expect("procfs");
-    let names = names.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    let names =
+        names.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.filter(|name| name.starts_with("outboard")).count()
 }
 
@@ -135,7 +138,7 @@ impl Victim {
     }
 
     pub(crate) fn accept(self, markers: bool) -> Self {
-        let request = self.listener.next_request(Some(super::LIMIT)).expect("a request");
+        let request = self.listener.next_request(Some(LIMIT)).expect("a request");
         let params = ConnectParams { markers, ird: 2, ..ConnectParams::default() };
         request.accept(&self.side.qp, &params).expect("accepted");
         self
@@ -151,11 +154,13 @@ impl Victim {
         eventually(name, || self.side.qp.state() == QpState::Error);
         let mut done = Vec::new();
         self.side.cq.poll(&mut done, 1000).expect("no overflow");
-        let fine = |status| matches!(status, Status::Success | Status::Flushed | Status::LocalLength);
-        assert!(done.iter().all(|done| fine(done.status)), "{name}: {done:?}");
+        let fine =
+            |status| matches!(status, Status::Success | Status::Flushed | Status::LocalLength);
+        assert!(done.iter().all(|done| fine(done.status)), "{name}: {:?}", ends(&done));
         let receives = done.iter().filter(|done| done.operation.is_receive()).count();
-        assert!(receives == RECEIVES || receives == 0, "{name}: {done:?}");
-        let (error, _) = self.side.qp.post_send(super::a_send()).expect_err("over");
+        assert!(receives == RECEIVES || receives == 0, "{name}: {:?}", ends(&done));
+        let (error, _) =
+            self.side.qp.post_send(SendRequest::new(0, SEND, SgList::new())).expect_err("over");
         assert_eq!(error, outboard_verbs::PostError::NotConnected, "{name}");
     }
 
@@ -164,13 +169,13 @@ impl Victim {
         all.iter().all(|octet| *octet == CANARY_OCTET)
     }
 
-    /// What the context says about this victim's peer.
-    pub(crate) fn async_code(&self) -> Option<(u8, u8, u8)> {
-        match self.side.context.poll_async_event()? {
-            AsyncEvent::PeerFault { qp, code } if qp == self.side.qp.number() => {
-                Some((code.layer, code.etype, code.code))
-            }
-            other => panic!("{other:?}"),
-        }
+    /// Which fault of the peer's the program hears of; `None` for the peer's own Terminate.
+    pub(crate) fn told(&self) -> Option<(u8, u8, u8)> {
+        let code = match self.side.context.poll_async_event()? {
+            AsyncEvent::PeerFault { qp, code } if qp == self.side.qp.number() => Some(code),
+            AsyncEvent::PeerTerminated { qp, .. } if qp == self.side.qp.number() => None,
+            other => panic!("not of this queue pair: {other:?}"),
+        };
+        code.map(|code| (code.layer, code.etype, code.code))
     }
 }

@@ -58,11 +58,13 @@ impl Side {
     /// Posts a receive of this many octets.
     pub(crate) fn receive(&self, wr_id: u64, len: usize) {
         let local = OwnedBuf::zeroed(len).into();
-        self.qp.post_recv(RecvRequest { wr_id, local }).expect("room for a receive");
+        let posted = self.qp.post_recv(RecvRequest { wr_id, local });
+        posted.map_err(|(error, _)| error).expect("room for a receive");
     }
 
     pub(crate) fn post(&self, wr_id: u64, op: SendOp, local: impl Into<SgList>) {
-        self.qp.post_send(SendRequest::new(wr_id, op, local.into())).expect("room for a request");
+        let posted = self.qp.post_send(SendRequest::new(wr_id, op, local.into()));
+        posted.map_err(|(error, _)| error).expect("room for a request");
     }
 
     pub(crate) fn send(&self, wr_id: u64, bytes: &[u8]) {
@@ -77,7 +79,7 @@ impl Side {
     /// The next completion, which must be a success.
     pub(crate) fn success(&self) -> Completion {
         let done = self.take(1).remove(0);
-        assert_eq!(done.status, Status::Success, "{done:?}");
+        assert_eq!(done.status, Status::Success, "{:?} {}", done.operation, done.wr_id);
         done
     }
 
@@ -94,7 +96,7 @@ impl Side {
         let mut done = Vec::new();
         let count =
             self.cq.wait(&mut done, 1, Some(Duration::from_millis(50))).expect("no overflow");
-        assert_eq!(count, 0, "{done:?}");
+        assert_eq!(count, 0, "{:?}", ends(&done));
     }
 }
 
@@ -109,7 +111,7 @@ pub(crate) fn take(cq: &Cq, count: usize) -> Vec<Completion> {
         let left = deadline.saturating_duration_since(Instant::now());
         let missing = count - done.len();
         cq.wait(&mut done, missing, Some(left)).expect("no overflow");
-        assert!(Instant::now() < deadline, "waited for {count} completions, got {done:?}");
+        assert!(Instant::now() < deadline, "waited for {count} completions, got {:?}", ends(&done));
     }
     done
 }
@@ -193,6 +195,13 @@ pub(crate) fn descriptors() -> usize {
 /// Threads of this process.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("procfs").count()
+}
+
+/// Memory of this process that is in use, in KiB.
+pub(crate) fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// An example program of this crate, built as this test is.

@@ -1,130 +1,17 @@
 //! Peers that break the rules, one octet string each: the Terminate that tells them, what it
 //! quotes, and that nothing else happened.
 
+mod answers;
+mod victim;
+
+use self::victim::Victim;
 use outboard_iwarp::startup::Negotiated;
-use outboard_iwarp::work::{Remote, SendOp};
 use outboard_iwarp::{MissingReceive, Phase};
-use outboard_mem::{Access, SharedRegion};
-use outboard_sim::lone::{self, Lone, agreed, response, ulpdu, untagged, write};
-use outboard_sim::side::{OTHER_PD, PD};
-use outboard_wire::ddp::{Header, Stag, Tagged, Untagged};
+use outboard_mem::Access;
+use outboard_sim::lone::{Lone, agreed, ulpdu, untagged, write};
+use outboard_sim::side::OTHER_PD;
+use outboard_wire::ddp::{Header, Stag, Untagged};
 use outboard_wire::rdmap::{AtomicOp, AtomicRequest, Opcode, ReadRequest};
-
-/// A connection with one of everything under way, and canaries around all memory.
-struct Victim {
-    lone: Lone,
-    region: SharedRegion,
-    before: Vec<u8>,
-    rw: Stag,
-    read_only: Stag,
-    write_only: Stag,
-    local: Stag,
-    stale: Stag,
-    foreign: Stag,
-    edge: Stag,
-}
-
-/// The STags' shares of the region are this long, with as much canary on either side.
-const LEN: usize = 64;
-
-impl Victim {
-    fn new() -> Self {
-        Self::with(agreed())
-    }
-
-    /// Work requests 1 (Read of 100), 2 (FetchAdd), 3 (Read of 50) are under way; receives 11 and
-    /// 12 of 32 octets are posted; the first FPDU has been exchanged.
-    fn with(negotiated: Negotiated) -> Self {
-        let mut lone = Lone::new(negotiated);
-        let region = lone.side.region(LEN * 16);
-        let everything = Access::REMOTE | Access::LOCAL_WRITE;
-        let mut next = 0;
-        let mut register = |name: &str, pd, base, access| {
-            let share = region.slice((2 * next + 1) * LEN..(2 * next + 2) * LEN).expect("inside");
-            next += 1;
-            let stag = Stag(lone.side.stags.register(pd, share, base, access).expect("room"));
-            lone.side.names.insert(stag, name.to_owned());
-            stag
-        };
-        let rw = register("rw", PD, 0, everything);
-        let read_only = register("read-only", PD, 0, Access::REMOTE_READ);
-        let write_only = register("write-only", PD, 0, Access::REMOTE_WRITE);
-        let local = register("local", PD, 0, Access::LOCAL_WRITE);
-        let stale = register("stale", PD, 0, everything);
-        let foreign = register("foreign", OTHER_PD, 0, everything);
-        let edge = register("edge", PD, u64::MAX - 64, everything);
-        lone.side.stags.deregister(stale.0).expect("registered");
-        region.copy_in(0, &[0xa5; LEN * 16]).expect("inside");
-        let before = region.snapshot(0..LEN * 16).expect("inside");
-        lone.segment(Header::Tagged(write(Stag(1), 0)), &[]);
-        let there = Remote { stag: Stag(0x7777_7000), offset: 0 };
-        lone.side.send(1, SendOp::Read { from: there }, &[0; 100]);
-        lone.side.send(2, SendOp::FetchAdd { at: there, add: 1, mask: 0 }, &[0; 8]);
-        lone.side.send(3, SendOp::Read { from: there }, &[0; 50]);
-        lone.side.receive(11, 32);
-        lone.side.receive(12, 32);
-        assert_eq!(lone.segments().len(), 3);
-        Self { lone, region, before, rw, read_only, write_only, local, stale, foreign, edge }
-    }
-
-    /// Delivers a segment and expects the Terminate.
-    #[track_caller]
-    fn refuses(&mut self, header: impl Into<Head>, payload: &[u8], terminate: &str) {
-        self.lone.segment(header.into().0, payload);
-        self.ends_with(terminate);
-    }
-
-    /// The connection said exactly this, told everybody once, and wrote nothing.
-    #[track_caller]
-    fn ends_with(&mut self, terminate: &str) {
-        self.wrote_nothing();
-        let expected = if terminate.is_empty() {
-            vec![]
-        } else {
-            vec![format!("Terminate msn=1 {terminate}")]
-        };
-        assert_eq!(self.lone.lines(), expected);
-        self.is_over(&["1 Read Flushed 0", "2 FetchAdd Flushed 0", "3 Read Flushed 0"]);
-    }
-
-    #[track_caller]
-    fn wrote_nothing(&self) {
-        let now = self.region.snapshot(0..LEN * 16).expect("inside");
-        let at = now.iter().zip(&self.before).position(|(now, before)| now != before);
-        assert_eq!(at, None, "octet written");
-    }
-
-    /// Every request came back once with its buffer, later octets are dropped, FIN is due.
-    #[track_caller]
-    fn is_over(&mut self, expected: &[&str]) {
-        let mut lines = self.lone.side.completion_lines();
-        lines.retain(|line| !line.contains("Receive "));
-        assert_eq!(lines, expected);
-        self.lone.raw(&[0xff; 1000]);
-        self.lone.segment(Header::Tagged(write(self.rw, 0)), b"too late");
-        self.wrote_nothing();
-        assert_eq!(self.lone.side.untaken(), 0, "octets after the end were kept");
-        assert_eq!(self.lone.lines(), Vec::<String>::new());
-        assert_eq!(self.lone.side.completion_lines(), Vec::<String>::new());
-        assert!(self.lone.side.connection.wants_fin());
-        self.lone.eof();
-        assert_eq!(self.lone.side.connection.phase(), Phase::Closed);
-    }
-}
-
-struct Head(Header);
-
-impl From<Untagged> for Head {
-    fn from(header: Untagged) -> Self {
-        Self(Header::Untagged(header))
-    }
-}
-
-impl From<Tagged> for Head {
-    fn from(header: Tagged) -> Self {
-        Self(Header::Tagged(header))
-    }
-}
 
 fn read_request(source_stag: Stag, source_offset: u64, size: u32) -> Vec<u8> {
     let request =
@@ -183,7 +70,8 @@ fn with_markers(crc: bool) -> Negotiated {
 
 #[test]
 fn a_wrong_crc() {
-    for (negotiated, len) in [(with_crc(), 40), (with_markers(true), 40), (with_markers(true), 900)] {
+    for (negotiated, len) in [(with_crc(), 40), (with_markers(true), 40), (with_markers(true), 900)]
+    {
         let clean = {
             let mut victim = Victim::with(negotiated.clone());
             victim.lone.frame(&ulpdu(Header::Untagged(SEND(1)), &vec![1; len])).len()
@@ -191,7 +79,8 @@ fn a_wrong_crc() {
         for at in (2..clean).step_by(3) {
             let mut victim = Victim::with(negotiated.clone());
             let rw = victim.rw;
-            let mut bytes = victim.lone.frame(&ulpdu(Header::Tagged(write(rw, 0)), &vec![1; len + 4]));
+            let mut bytes =
+                victim.lone.frame(&ulpdu(Header::Tagged(write(rw, 0)), &vec![1; len + 4]));
             assert_eq!(bytes.len(), clean);
             // The length field's own octets decide how much is waited for: left alone.
             if bytes[at] == 0 && at < 4 {
@@ -345,10 +234,7 @@ fn a_message_that_goes_on_elsewhere() {
 fn a_message_too_long_for_its_receive() {
     let mut victim = Victim::new();
     victim.lone.segment(Header::Untagged(SEND(1)), &[1; 33]);
-    assert_eq!(
-        victim.lone.lines(),
-        ["Terminate msn=1 0x1/0x2/0x05 of [Send last msn=1] len=51"]
-    );
+    assert_eq!(victim.lone.lines(), ["Terminate msn=1 0x1/0x2/0x05 of [Send last msn=1] len=51"]);
     let lines = victim.lone.side.completion_lines();
     assert_eq!(lines[0], "11 Receive LocalLength 0");
     assert_eq!(lines.len(), 4, "{lines:?}");
@@ -414,14 +300,23 @@ fn immediate_data_of_another_length() {
 // ---- Writes ----------------------------------------------------------------------------------
 
 /// What is wrong with an access, for Writes, and for Reads and atomics.
-fn wrong_accesses(v: &Victim, wrong: Stag) -> [(Stag, &'static str, u64, &'static str, &'static str); 9] {
+fn wrong_accesses(
+    v: &Victim,
+    wrong: Stag,
+) -> [(Stag, &'static str, u64, &'static str, &'static str); 9] {
     [
         (Stag(0x0000_1234), "unknown", 0, "0x1/0x1/0x00", "0x0/0x1/0x00"),
         (Stag(0), "0", 0, "0x1/0x1/0x00", "0x0/0x1/0x00"),
         (v.stale, "stale", 0, "0x1/0x1/0x00", "0x0/0x1/0x00"),
         (Stag(v.rw.0 ^ 1), "unknown", 0, "0x1/0x1/0x00", "0x0/0x1/0x00"),
         (v.foreign, "foreign", 0, "0x1/0x1/0x02", "0x0/0x1/0x03"),
-        (wrong, if wrong == v.read_only { "read-only" } else { "write-only" }, 0, "0x1/0x1/0x00", "0x0/0x1/0x02"),
+        (
+            wrong,
+            if wrong == v.read_only { "read-only" } else { "write-only" },
+            0,
+            "0x1/0x1/0x00",
+            "0x0/0x1/0x02",
+        ),
         (v.rw, "rw", 64 - 7, "0x1/0x1/0x01", "0x0/0x1/0x01"),
         (v.edge, "edge", u64::MAX - 65, "0x1/0x1/0x01", "0x0/0x1/0x01"),
         (v.edge, "edge", u64::MAX - 6, "0x1/0x1/0x03", "0x0/0x1/0x04"),
@@ -429,7 +324,10 @@ fn wrong_accesses(v: &Victim, wrong: Stag) -> [(Stag, &'static str, u64, &'stati
 }
 
 /// The same memory has other STags in every victim.
-fn again(case: usize, pick: fn(&Victim) -> Stag) -> (Victim, (Stag, &'static str, u64, &'static str, &'static str)) {
+fn again(
+    case: usize,
+    pick: fn(&Victim) -> Stag,
+) -> (Victim, (Stag, &'static str, u64, &'static str, &'static str)) {
     let victim = Victim::new();
     let wrong = pick(&victim);
     let found = wrong_accesses(&victim, wrong)[case];
@@ -538,112 +436,4 @@ fn more_requests_than_the_ird() {
     }
     let told = "0x1/0x2/0x02 of [ReadRequest msn=5] len=46";
     victim.refuses(READ(5), &read_request(rw, 0, 8), told);
-}
-
-// ---- responses -------------------------------------------------------------------------------
-
-#[test]
-fn responses_to_nothing() {
-    let mut lone = Lone::new(agreed());
-    lone.segment(Header::Tagged(response(Stag(1), 0)), b"what");
-    assert_eq!(
-        lone.lines(),
-        ["Terminate msn=1 0x1/0x1/0x00 of [ReadResponse last stag=1 to=0] len=18"]
-    );
-    let mut lone = Lone::new(agreed());
-    lone.segment(Header::Untagged(untagged(Opcode::AtomicResponse, 1)), &[0; 12]);
-    assert_eq!(
-        lone.lines(),
-        ["Terminate msn=1 0x0/0x2/0x06 of [AtomicResponse msn=1] len=30"]
-    );
-}
-
-#[test]
-fn responses_that_do_not_fit_the_request() {
-    let short = Tagged { last: true, ..response(Stag(1), 0) };
-    for (header, len, terminate) in [
-        (response(Stag(2), 0), 100, "0x1/0x1/0x00 of [ReadResponse last stag=2 to=0] len=114"),
-        (response(Stag(3), 0), 50, "0x1/0x1/0x00 of [ReadResponse last stag=3 to=0] len=64"),
-        (response(Stag(1), 1), 99, "0x1/0x1/0x01 of [ReadResponse last stag=1 to=1] len=113"),
-        (response(Stag(1), 0), 101, "0x1/0x1/0x01 of [ReadResponse last stag=1 to=0] len=115"),
-        (short, 99, "0x1/0x1/0x01 of [ReadResponse last stag=1 to=0] len=113"),
-    ] {
-        Victim::new().refuses(header, &vec![9; len], terminate);
-    }
-}
-
-#[test]
-fn a_response_that_goes_on_elsewhere_or_too_long() {
-    for (offset, len) in [(39, 60), (41, 60), (0, 60), (40, 61)] {
-        let mut victim = Victim::new();
-        let first = Tagged { last: false, ..response(Stag(1), 0) };
-        victim.lone.segment(Header::Tagged(first), &[9; 40]);
-        let told = format!(
-            "0x1/0x1/0x01 of [ReadResponse last stag=1 to={offset}] len={}",
-            len + 14
-        );
-        victim.refuses(response(Stag(1), offset), &vec![9; len], &told);
-    }
-}
-
-#[test]
-fn responses_out_of_turn() {
-    let mut payload = Vec::new();
-    outboard_wire::rdmap::AtomicResponse { request_id: 1, original: 7 }.emit(&mut payload);
-    let header = untagged(Opcode::AtomicResponse, 1);
-    Victim::new().refuses(header, &payload, "0x0/0x2/0x06 of [AtomicResponse msn=1] len=30");
-
-    let mut victim = Victim::new();
-    victim.lone.segment(Header::Tagged(response(Stag(1), 0)), &[9; 100]);
-    victim.lone.segment(Header::Tagged(response(Stag(2), 0)), &[9; 50]);
-    assert_eq!(
-        victim.lone.lines(),
-        ["Terminate msn=1 0x0/0x2/0x06 of [ReadResponse last stag=2 to=0] len=64"]
-    );
-    victim.is_over(&["1 Read Success 100", "2 FetchAdd Flushed 0", "3 Read Flushed 0"]);
-}
-
-#[test]
-fn an_atomic_response_with_anothers_number() {
-    let mut victim = Victim::new();
-    victim.lone.segment(Header::Tagged(response(Stag(1), 0)), &[9; 100]);
-    let mut payload = Vec::new();
-    outboard_wire::rdmap::AtomicResponse { request_id: 77, original: 7 }.emit(&mut payload);
-    victim.lone.segment(Header::Untagged(untagged(Opcode::AtomicResponse, 1)), &payload);
-    assert_eq!(
-        victim.lone.lines(),
-        ["Terminate msn=1 0x0/0x2/0x06 of [AtomicResponse msn=1] len=30"]
-    );
-    victim.is_over(&["1 Read Success 100", "2 FetchAdd Flushed 0", "3 Read Flushed 0"]);
-}
-
-// ---- Terminates ------------------------------------------------------------------------------
-
-#[test]
-fn a_terminate_ends_everything_silently() {
-    let mut victim = Victim::new();
-    let payload = [0x12, 0x02, 0, 0];
-    victim.refuses(untagged(Opcode::Terminate, 1), &payload, "");
-}
-
-#[test]
-fn a_terminate_too_short_to_read() {
-    let told = "0x0/0x2/0xff";
-    Victim::new().refuses(untagged(Opcode::Terminate, 1), &[0x12], told);
-    Victim::new().refuses(untagged(Opcode::Terminate, 1), &[0x12, 2, 0xc0, 0, 0], told);
-}
-
-#[test]
-fn the_receive_in_progress_comes_back_too() {
-    let mut victim = Victim::new();
-    victim.lone.segment(Header::Untagged(Untagged { last: false, ..SEND(1) }), &[5; 10]);
-    victim.lone.segment(Header::Tagged(lone::write(Stag(0), 0)), b"x");
-    victim.lone.lines();
-    let completions = std::mem::take(&mut victim.lone.side.completions);
-    let receive = completions.iter().find(|c| c.wr_id == 11).expect("it came back");
-    assert_eq!(receive.local.len(), 32);
-    assert_eq!(completions.len(), 4);
-    assert!(completions.iter().all(|c| c.status == outboard_iwarp::work::Status::Flushed));
-    let lens: Vec<usize> = completions.iter().map(|c| c.local.len()).collect();
-    assert_eq!(lens, [100, 8, 50, 32], "buffers come back");
 }

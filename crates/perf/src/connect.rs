@@ -1,0 +1,224 @@
+//! Connections made and ended one after another: all objects of both sides with each RDMA
+//! connection, and a TCP connection with one round trip beside it, which is what MPA's start-up
+//! takes (RFC 5044 §7.1). What a process makes once, its contexts and listeners, is not timed.
+
+use crate::error::PerfError;
+use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
+use crate::plan::{Operation, Plan};
+use crate::side::NAP;
+use outboard_verbs::{
+    Access, CmChannel, CmEventKind, ConnectParams, ConnectRequest, Context, Cq, Listener, Mr, Pd,
+    Qp, QpConfig, SharedRegion,
+};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a connection may take, and how long a server waits for the next.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// Connections that wait to be accepted.
+const BACKLOG: usize = 128;
+/// Connections that have not been ended yet.
+const VISITORS_MAX: usize = 1024;
+/// Completions that the objects of one connection have room for.
+const COMPLETIONS: usize = 16;
+
+/// The client's side.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    peer: SocketAddr,
+    plan: Plan,
+    context: Context,
+}
+
+impl Connector {
+    /// Connects to `peer` again and again once it is told to.
+    pub(crate) fn new(peer: SocketAddr, plan: &Plan) -> Result<Self, PerfError> {
+        Ok(Self { peer, plan: plan.clone(), context: Context::open()? })
+    }
+
+    pub(crate) fn warm_up(&self) -> Result<(), PerfError> {
+        warm_up(|| self.round())
+    }
+
+    pub(crate) fn run(&self, goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
+        time_rounds(goal, progress, || self.round())
+    }
+
+    fn round(&self) -> Result<(), PerfError> {
+        if self.plan.test.operation() == Operation::TcpConnect {
+            return self.round_of_tcp().map_err(PerfError::system("a TCP connection failed"));
+        }
+        let objects = Objects::new(&self.context, &self.plan)?;
+        objects.qp.connect(self.peer, &params(&self.plan))?;
+        Ok(())
+    }
+
+    fn round_of_tcp(&self) -> io::Result<()> {
+        let mut socket = TcpStream::connect_timeout(&self.peer, QUIET_MAX)?;
+        socket.set_nodelay(true)?;
+        socket.write_all(&[0])?;
+        socket.read_exact(&mut [0])
+    }
+}
+
+fn params(plan: &Plan) -> ConnectParams {
+    ConnectParams { crc: plan.crc, timeout: QUIET_MAX, ..ConnectParams::default() }
+}
+
+/// What a program makes for a connection; the queue pair is ended first.
+#[derive(Debug)]
+struct Objects {
+    qp: Qp,
+    _mr: Mr,
+    _cq: Cq,
+    _pd: Pd,
+}
+
+impl Objects {
+    fn new(context: &Context, plan: &Plan) -> Result<Self, PerfError> {
+        let pd = context.alloc_pd();
+        let mr = pd.register(SharedRegion::zeroed(plan.size)?, Access::LOCAL_WRITE)?;
+        let cq = context.create_cq(COMPLETIONS);
+        let config = QpConfig {
+            send_depth: COMPLETIONS / 2,
+            recv_depth: COMPLETIONS / 2,
+            ..QpConfig::new(&cq)
+        };
+        Ok(Self { qp: pd.create_qp(config)?, _mr: mr, _cq: cq, _pd: pd })
+    }
+}
+
+/// The server's side, before it has a thread.
+#[derive(Debug)]
+pub(crate) struct Host {
+    plan: Plan,
+    /// Nobody else is served.
+    from: IpAddr,
+    door: Door,
+}
+
+#[derive(Debug)]
+enum Door {
+    Rdma { context: Context, channel: CmChannel, listener: Listener },
+    Tcp(TcpListener),
+}
+
+impl Host {
+    /// Opens a port for one client, and says which.
+    pub(crate) fn open(
+        address: SocketAddr,
+        from: IpAddr,
+        plan: &Plan,
+    ) -> Result<(Self, u16), PerfError> {
+        let (door, port) = if plan.test.operation() == Operation::TcpConnect {
+            Door::tcp(address).map_err(PerfError::system("cannot open a TCP port for the test"))?
+        } else {
+            Door::rdma(address)?
+        };
+        Ok((Self { plan: plan.clone(), from, door }, port))
+    }
+
+    /// Takes connections until none has come for a while.
+    pub(crate) fn serve(&self, stop: &AtomicBool) {
+        match &self.door {
+            Door::Rdma { context, channel, listener: _ } => self.serve_rdma(context, channel, stop),
+            Door::Tcp(listener) => self.serve_tcp(listener, stop),
+        }
+    }
+
+    fn serve_rdma(&self, context: &Context, channel: &CmChannel, stop: &AtomicBool) {
+        let mut visitors = HashMap::new();
+        let mut busy = Instant::now();
+        while busy.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+            let Some(event) = channel.next(Some(NAP)) else { continue };
+            busy = Instant::now();
+            match event.kind {
+                CmEventKind::ConnectRequest(request) if visitors.len() < VISITORS_MAX => {
+                    if let Ok(objects) = self.accept(context, request, channel) {
+                        visitors.insert(objects.qp.number(), objects);
+                    }
+                }
+                CmEventKind::Disconnected => drop(visitors.remove(&event.qp)),
+                _ => {}
+            }
+        }
+    }
+
+    fn accept(
+        &self,
+        context: &Context,
+        request: ConnectRequest,
+        channel: &CmChannel,
+    ) -> Result<Objects, PerfError> {
+        if request.peer_addr().ip() != self.from {
+            return Err(PerfError::NotAServer { peer: request.peer_addr() });
+        }
+        let objects = Objects::new(context, &self.plan)?;
+        request.accept_on(&objects.qp, &params(&self.plan), channel)?;
+        Ok(objects)
+    }
+
+    fn serve_tcp(&self, listener: &TcpListener, stop: &AtomicBool) {
+        let mut busy = Instant::now();
+        while busy.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+            match listener.accept() {
+                Ok((socket, peer)) if peer.ip() == self.from => {
+                    busy = Instant::now();
+                    // One that has gone already needs no answer.
+                    let _gone = answer(socket);
+                }
+                Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Door {
+    fn rdma(address: SocketAddr) -> Result<(Self, u16), PerfError> {
+        let context = Context::open()?;
+        let channel = context.create_cm_channel()?;
+        let listener = context.listen_on(address, BACKLOG, &channel)?;
+        let port = listener.local_addr().port();
+        Ok((Self::Rdma { context, channel, listener }, port))
+    }
+
+    /// A socket whose `accept` blocks, but not for ever.
+    fn tcp(address: SocketAddr) -> io::Result<(Self, u16)> {
+        let listener = TcpListener::bind(address)?;
+        set_socket_timeout(&listener, Timeout::Recv, Some(NAP))?;
+        let port = listener.local_addr()?.port();
+        Ok((Self::Tcp(listener), port))
+    }
+}
+
+fn answer(mut socket: TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(QUIET_MAX))?;
+    socket.read_exact(&mut [0])?;
+    socket.write_all(&[0])
+}
+
+/// Starts a thread that computes for as long as the process lives, as a target's program may
+/// while its memory is read.
+///
+/// # Errors
+/// [`PerfError::System`] when there can be no thread.
+pub fn compute() -> Result<(), PerfError> {
+    let work = || {
+        let mut value = 1_u64;
+        loop {
+            value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005) ^ value >> 9);
+        }
+    };
+    std::thread::Builder::new()
+        .name("outboard-load".into())
+        .spawn(work)
+        .map(drop)
+        .map_err(PerfError::system("cannot start a thread that computes"))
+}

@@ -1,0 +1,98 @@
+//! `cargo xtask bench stack`: verbs over iWARP beside raw TCP, libfabric and UCX on one machine.
+//!
+//! Two pinned processes on loopback, in turn with every rival, five rounds of a second each; a
+//! virtual machine changes its speed by the minute, so ratios are taken round by round. Nothing
+//! here judges correctness: `cargo xtask test` does.
+//!
+//! Reading order: `ours` and `rivals` (running a contender once), `section` (what a part of the
+//! page is made of), `latency`, `stream`, `service` (what is aimed at), `paper` (the figures of
+//! "Design and Implementation of the iWarp Protocol in Software", redrawn), `link` and `load`
+//! (its measurement of system load).
+
+mod latency;
+mod link;
+mod load;
+mod ours;
+mod paper;
+mod rivals;
+mod section;
+mod service;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::Result;
+
+use super::report::Report;
+use ours::Outboard;
+use section::{Section, Target};
+
+/// Rounds of everything that has a target.
+const ROUNDS: usize = 5;
+
+/// Measures everything; takes about six minutes.
+///
+/// # Errors
+/// When Outboard does not build, or a contender that is installed fails.
+pub(super) fn run() -> Result<Report> {
+    let program = ours::build()?;
+    let ours = Outboard::start(&program, &["--pin", "1"])?;
+    let sections = [
+        latency::spinning(&ours)?,
+        latency::blocking(&ours)?,
+        stream::bandwidth(&ours)?,
+        stream::cpu(&ours)?,
+        stream::rate(&ours)?,
+        service::connect(&ours)?,
+        service::busy_target(&program, &ours)?,
+        service::idle_connections(&program)?,
+        paper::latency(&ours)?,
+        paper::throughput(&ours)?,
+        load::figures(&program)?,
+    ];
+    Ok(report(sections))
+}
+
+fn report(sections: impl IntoIterator<Item = Section>) -> Report {
+    let mut report = Report {
+        title: "The stack".to_owned(),
+        conditions: CONDITIONS.iter().map(|text| (*text).to_owned()).collect(),
+        tables: Vec::new(),
+        panels: Vec::new(),
+    };
+    let mut targets = Vec::new();
+    for section in sections {
+        targets.extend(section.targets.iter().map(Target::row));
+        report.tables.extend(section.tables);
+        report.panels.extend(section.panels);
+        report.conditions.extend(section.notes);
+    }
+    report.tables.insert(0, section::table("Targets", &Target::HEAD, targets));
+    report
+}
+
+const CONDITIONS: &[&str] = &[
+    "Client on processor 0, server on processor 1, loopback, nothing encrypted; every contender \
+     with the kernel's own congestion control and socket buffers.",
+    "Outboard and raw TCP run in the same program (`outboard perf`), with the same way of waiting. \
+     Raw TCP sends from a buffer other than the one it receives into, as RDMA tests do: one \
+     shared buffer would be about 8 % faster at 64 KiB.",
+    "Latency is half a round trip, except that of Reads, which is the whole. libfabric is \
+     `fi_pingpong -p tcp -e msg`, which prints only means, so it is compared with means; UCX is \
+     `ucx_perftest` with UCX_TLS=tcp. Neither of them checks CRCs.",
+    "Bandwidth and messages are counted until the server has everything.",
+];
+
+/// Octets of a point such as `64 KiB`.
+fn octets(point: &str) -> Result<usize> {
+    use anyhow::Context;
+    let (number, unit) = point.split_once(' ').with_context(|| format!("{point} has no unit"))?;
+    let scale = match unit {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => anyhow::bail!("{point} is no size"),
+    };
+    Ok(number.parse::<usize>()? * scale)
+}

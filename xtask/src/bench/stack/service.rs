@@ -1,0 +1,65 @@
+//! What surrounds the data: connections made and ended, a target that is busy with something
+//! else, and what a connection costs that does nothing.
+
+use anyhow::Result;
+
+use super::ROUNDS;
+use super::ours::Outboard;
+use super::section::{Limit, Runs, Section, Target, ratio};
+use crate::bench::measure::{Summary, alternate};
+use crate::bench::report::Series;
+
+/// Connections made and ended, with all objects of both sides.
+pub(super) fn connect(ours: &Outboard) -> Result<Section> {
+    let points = &["1 B"];
+    let (rdma, tcp) = ("Outboard, all objects", "TCP connect and a round trip");
+    let options = ["--seconds", "0.6", "--wait", "block"];
+    let mut contenders = [
+        ours.contender(rdma, "connect-lat", &options),
+        ours.contender(tcp, "tcp-connect-lat", &options),
+    ];
+    let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
+    let unit = "µs, less is better";
+    let panel = runs.panel("Connect and end: median", unit, "round trip", "/p50_us")?;
+    let what = "connect, accept and end with PD, CQ, MR, QP / TCP connect, round trip and end";
+    let figure = ratio(&panel, rdma, tcp, 0)?;
+    let target = Target { paper: "8.5", ..Target::new(what, Limit::AtMost(2.5), figure) };
+    Ok(Section { targets: vec![target], panels: vec![panel], ..Section::default() })
+}
+
+/// Reads from a process whose program sleeps, and from one whose program computes.
+pub(super) fn busy_target(program: &str, ours: &Outboard) -> Result<Section> {
+    let busy = Outboard::start(program, &["--pin", "1", "--load", "compute"])?;
+    let points = &["64 B"];
+    let options = ["--seconds", "0.6", "--wait", "block"];
+    let mut contenders = [
+        ours.contender("target sleeps", "read-lat", &options),
+        busy.contender("target computes", "read-lat", &options),
+    ];
+    let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
+    let both = |(median, tail): (Series, Series)| Series {
+        samples: [median.samples, tail.samples].concat(),
+        ..median
+    };
+    let mut panel =
+        runs.panel("64 B Read from a busy process", "µs, less is better", "Read", "/p50_us")?;
+    let tails = runs.panel("", "", "", "/p99_us")?;
+    panel.series = panel.series.into_iter().zip(tails.series).map(both).collect();
+    panel.points = vec!["median".to_owned(), "99th percentile".to_owned()];
+    let beside_idle = |busy: &Series| {
+        let idle = panel.series[0].samples[0].iter();
+        let ratios: Vec<f64> = busy.samples[1].iter().zip(idle).map(|(b, i)| b / i).collect();
+        Summary::of(&ratios)
+    };
+    let target = |who: &str, series: &Series| {
+        let what = format!("99th percentile of 64 B Read, target {who} / median, target sleeps");
+        Target::new(&what, Limit::AtMost(3.0), beside_idle(series))
+    };
+    let targets = vec![target("sleeps", &panel.series[0]), target("computes", &panel.series[1])];
+    Ok(Section { targets, panels: vec![panel], ..Section::default() })
+}
+
+/// Memory of connections that do nothing.
+pub(super) fn idle_connections(_program: &str) -> Result<Section> {
+    Ok(Section::default())
+}

@@ -1,0 +1,96 @@
+//! What rivals print is understood, targets are judged, and the page is put together.
+
+use serde_json::json;
+
+use super::rivals::{parse_libfabric, parse_ucx};
+use super::section::{Limit, Runs, Section, Target, ratio, table};
+use super::{octets, report};
+use crate::bench::measure::{Summary, number};
+use crate::bench::report::{Panel, Series};
+
+const LIBFABRIC: &str = "\
+bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+64      20k     =20k     2.4m        0.14s     17.80       3.60       0.28
+";
+const UCX: &str = "\
+iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+100000,1.070,5.475,5.480,11.15,11.20,182655,182600
+";
+
+fn figure(median: f64) -> Option<Summary> {
+    Some(Summary { median, least: median / 2.0, most: median * 2.0 })
+}
+
+#[test]
+fn what_rivals_print_is_understood() {
+    let mean = number(&parse_libfabric(LIBFABRIC).expect("a table"), "/mean_us");
+    assert_eq!(mean.expect("a mean"), 3.6);
+    let ucx = parse_ucx(UCX).expect("a table");
+    let expected =
+        json!({ "p50_us": 1.07, "mean_us": 5.48, "mib_per_s": 11.2, "messages_per_s": 182600.0 });
+    assert_eq!(ucx, expected);
+}
+
+#[test]
+fn what_they_do_not_print_is_an_error() {
+    assert!(parse_libfabric("fi_getinfo: no data available\n").is_err());
+    assert!(parse_ucx("no transport\n").is_err());
+    assert!(parse_ucx("a,b\n1,2\n").is_err());
+}
+
+#[test]
+fn the_median_decides() {
+    let verdict = |limit, figure| Target::new("what", limit, figure).row()[3].clone();
+    assert_eq!(verdict(Limit::AtMost(1.2), figure(1.2)), "met");
+    assert_eq!(verdict(Limit::AtMost(1.2), figure(1.21)), "**not met**");
+    assert_eq!(verdict(Limit::AtLeast(3.0), figure(3.0)), "met");
+    assert_eq!(verdict(Limit::AtLeast(3.0), figure(2.9)), "**not met**");
+    assert_eq!(verdict(Limit::AtLeast(3.0), None), "not run");
+}
+
+#[test]
+fn a_figure_that_a_contender_lacks_leaves_it_out() {
+    let series = |name: &str, sample| Series { name: name.to_owned(), samples: vec![vec![sample]] };
+    let ours = series("ours", json!({ "p50_us": 3.0, "mean_us": 4.0 }));
+    let runs =
+        Runs { points: &["8 B"], series: vec![ours, series("fabric", json!({ "mean_us": 8.0 }))] };
+    let panel = |figure| runs.panel("Latency", "µs", "message", figure).expect("it is there");
+    assert_eq!(panel("/p50_us").series.len(), 1);
+    let means = panel("/mean_us");
+    assert_eq!(ratio(&means, "ours", "fabric", 0).expect("ours").map(|r| r.median), Some(0.5));
+    assert_eq!(ratio(&means, "ours", "absent", 0).expect("ours"), None);
+    assert!(ratio(&means, "absent", "fabric", 0).is_err());
+}
+
+#[test]
+fn the_targets_of_all_sections_stand_first() {
+    let target = |what| Target::new(what, Limit::AtMost(1.0), figure(1.0));
+    let panel = Panel {
+        title: "Latency".to_owned(),
+        unit: "µs".to_owned(),
+        axis: "message".to_owned(),
+        points: Vec::new(),
+        series: Vec::new(),
+    };
+    let first =
+        Section { targets: vec![target("first")], panels: vec![panel], ..Section::default() };
+    let second = Section {
+        targets: vec![target("second")],
+        tables: vec![table("Table 1", &["a"], Vec::new())],
+        notes: vec!["said so".to_owned()],
+        ..Section::default()
+    };
+    let report = report([first, second]);
+    let targets: Vec<&str> = report.tables[0].rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(targets, ["first", "second"]);
+    assert_eq!((report.tables[1].title.as_str(), report.panels.len()), ("Table 1", 1));
+    assert_eq!(report.conditions.last().map(String::as_str), Some("said so"));
+}
+
+#[test]
+fn points_are_sizes() {
+    assert_eq!(octets("8 B").expect("a size"), 8);
+    assert_eq!(octets("64 KiB").expect("a size"), 65536);
+    assert_eq!(octets("1 MiB").expect("a size"), 1 << 20);
+    assert!(octets("8").is_err() && octets("8 kB").is_err() && octets("x B").is_err());
+}
