@@ -1,11 +1,12 @@
 //! `outboard perf`: the server, and one command for each test.
 
+mod local;
 mod progress;
 
 use crate::Outcome;
 use clap::{Args, Subcommand, ValueEnum};
 use outboard_perf::{
-    DEFAULT_PORT, Goal, Kind, Plan, Progress, Server, Test, Wait, pin, run as measure,
+    DEFAULT_PORT, Goal, Kind, Plan, Progress, Server, Test, Wait, compute, pin, run as measure,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Write};
@@ -22,12 +23,12 @@ const SECONDS: Duration = Duration::from_secs(3);
 
 /// Measure latency, bandwidth and message rate, beside raw TCP in the same harness.
 ///
-/// Start `outboard perf serve` on one machine and a test on another, or both on this one.
+/// Start `outboard perf serve` on one machine and a test on another. A test without a host runs
+/// against a server of its own, a second process on this machine.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Example:
-  outboard perf serve &
-  outboard perf write-lat 127.0.0.1
-  outboard perf tcp-lat 127.0.0.1")]
+  outboard perf write-lat
+  outboard perf tcp-lat")]
 pub(crate) enum Perf {
     #[command(after_help = "Example:
   outboard perf serve --listen 192.0.2.1:7471 --pin 1")]
@@ -92,6 +93,14 @@ pub(crate) enum Perf {
     #[command(after_help = "Example:
   outboard perf tcp-bw 127.0.0.1 --size 65536 --wait block")]
     TcpBw(TestArgs),
+    /// Time to make and end an RDMA connection with all objects of both sides; both block.
+    #[command(after_help = "Example:
+  outboard perf connect-lat 127.0.0.1 --iters 1000")]
+    ConnectLat(TestArgs),
+    /// Time to make and end a TCP connection with one round trip on it; both block.
+    #[command(after_help = "Example:
+  outboard perf tcp-connect-lat 127.0.0.1 --iters 1000")]
+    TcpConnectLat(TestArgs),
 }
 
 /// Serve tests to clients, until interrupted.
@@ -105,16 +114,22 @@ pub(crate) struct ServeArgs {
     /// Stay on this CPU, with all threads.
     #[arg(long, value_name = "CPU")]
     pin: Option<usize>,
+    /// What the server's program does besides.
+    #[arg(long, value_enum, default_value = "sleep")]
+    load: Load,
     /// Print the address as one JSON object.
     #[arg(long)]
     json: bool,
+    /// End with the process that started this one.
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {
-    /// Where `outboard perf serve` listens.
+    /// Where `outboard perf serve` listens [default: a server of its own on this machine].
     #[arg(value_name = "HOST[:PORT]")]
-    host: String,
+    host: Option<String>,
     /// Octets of a message [default: 8 for latency, 65536 for bandwidth, 64 for rate].
     #[arg(long, value_name = "OCTETS")]
     size: Option<usize>,
@@ -142,6 +157,14 @@ pub(crate) struct TestArgs {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Load {
+    /// Nothing.
+    Sleep,
+    /// Compute on one thread for ever, as a program may that leaves its memory to the NIC.
+    Compute,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -189,6 +212,8 @@ fn split(perf: Perf) -> Result<(Test, TestArgs), ServeArgs> {
         Perf::AtomicLat(args) => (Test::AtomicLat, args),
         Perf::TcpLat(args) => (Test::TcpLat, args),
         Perf::TcpBw(args) => (Test::TcpBw, args),
+        Perf::ConnectLat(args) => (Test::ConnectLat, args),
+        Perf::TcpConnectLat(args) => (Test::TcpConnectLat, args),
     })
 }
 
@@ -198,8 +223,14 @@ fn serve(args: &ServeArgs) -> Outcome {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
     }
+    if args.with_parent {
+        local::end_with_parent()?;
+    }
     if let Some(cpu) = args.pin {
         pin(cpu)?;
+    }
+    if args.load == Load::Compute {
+        compute()?;
     }
     let server = Server::bind(args.listen)?;
     let address = server.local_addr();
@@ -213,7 +244,14 @@ fn serve(args: &ServeArgs) -> Outcome {
 
 fn run_test(test: Test, args: &TestArgs) -> Outcome {
     let (plan, goal) = (plan(test, args), goal(test, args));
-    let peer = resolve(&args.host)?;
+    let (_own, peer) = match &args.host {
+        Some(host) => (None, resolve(host)?),
+        None => {
+            let own = local::LocalServer::start()?;
+            let address = own.address;
+            (Some(own), address)
+        }
+    };
     if let Some(cpu) = args.pin {
         pin(cpu)?;
     }

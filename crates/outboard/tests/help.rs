@@ -26,7 +26,7 @@ fn commands(help: &str) -> Vec<String> {
 fn every_command_has_an_example_that_names_it() {
     assert_eq!(commands(&help(&[])), ["perf"]);
     let all = commands(&help(&["perf"]));
-    assert_eq!(all.len(), 16, "{all:?}");
+    assert_eq!(all.len(), 18, "{all:?}");
     assert!(help(&["perf"]).contains("Example:\n"));
     for command in all {
         let text = help(&["perf", &command]);

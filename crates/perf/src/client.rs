@@ -1,5 +1,6 @@
 //! The client's side: connects, warms up, measures, and asks the server what it spent.
 
+use crate::connect::Connector;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::{Goal, Progress, Timed, cpu_time};
@@ -23,6 +24,7 @@ enum Client {
     Latency(Latency),
     Stream(Stream),
     Tcp(Tcp),
+    Connect(Connector),
 }
 
 /// Runs one test against a server and says what came out. Pin the thread first, if at all.
@@ -51,9 +53,12 @@ pub fn run(
 
 impl Client {
     fn connect(peer: SocketAddr, plan: &Plan) -> Result<Self, PerfError> {
-        if plan.test.operation() == Operation::Tcp {
-            let port = ask_tcp(peer, plan)?;
-            return Tcp::connect(SocketAddr::new(peer.ip(), port), plan).map(Self::Tcp);
+        if plan.test.has_port() {
+            let port = SocketAddr::new(peer.ip(), ask_port(peer, plan)?);
+            return match plan.test.operation() {
+                Operation::Tcp => Tcp::connect(port, plan).map(Self::Tcp),
+                _ => Connector::new(port, plan).map(Self::Connect),
+            };
         }
         let side = connect(peer, plan)?;
         Ok(match plan.test.kind() {
@@ -67,6 +72,7 @@ impl Client {
             Self::Latency(latency) => latency.warm_up(),
             Self::Stream(stream) => stream.warm_up(),
             Self::Tcp(tcp) => tcp.warm_up(),
+            Self::Connect(connector) => connector.warm_up(),
         }
     }
 
@@ -75,6 +81,7 @@ impl Client {
             Self::Latency(latency) => latency.run(goal, progress),
             Self::Stream(stream) => stream.run(goal, progress),
             Self::Tcp(tcp) => tcp.run(goal, progress),
+            Self::Connect(connector) => connector.run(goal, progress),
         }
     }
 }
@@ -150,9 +157,9 @@ fn ask_cpu(peer: SocketAddr) -> Result<Duration, PerfError> {
     }
 }
 
-fn ask_tcp(peer: SocketAddr, plan: &Plan) -> Result<u16, PerfError> {
-    match ask(peer, &Ask::Tcp { plan: plan.clone() })? {
-        Answer::Tcp { port } => Ok(port),
+fn ask_port(peer: SocketAddr, plan: &Plan) -> Result<u16, PerfError> {
+    match ask(peer, &Ask::Port { plan: plan.clone() })? {
+        Answer::Port { port } => Ok(port),
         _ => Err(PerfError::NotAServer { peer }),
     }
 }

@@ -52,9 +52,9 @@ pub enum PerfError {
         /// Tests at a time.
         limit: usize,
     },
-    /// A test over TCP was asked for on an RDMA connection.
-    #[error("{test} runs over TCP, not over RDMA connections")]
-    NotRdma {
+    /// A test that has a port of its own was asked for on the server's.
+    #[error("{test} runs on a port of its own, not on the server's")]
+    HasPort {
         /// Which test.
         test: crate::plan::Test,
     },

@@ -6,11 +6,12 @@
 //!
 //! Modules in reading order: [`plan`] (what a test is), [`proto`] (what the two sides say),
 //! [`measure`] (goals and clocks), `side` (queue pairs and waiting), `latency` and `stream` (the
-//! timed loops), `tcp` (the same without RDMA), [`client`], [`server`], [`report`], [`error`].
+//! timed loops), `tcp` (the same without RDMA), `connect` (connections themselves), [`client`], [`server`], [`report`], [`error`].
 
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod connect;
 pub mod error;
 mod latency;
 pub mod measure;
@@ -23,6 +24,7 @@ mod stream;
 mod tcp;
 
 pub use client::run;
+pub use connect::compute;
 pub use error::PerfError;
 pub use measure::{Goal, Progress, pin};
 pub use plan::{Kind, Operation, Plan, Test, Wait};

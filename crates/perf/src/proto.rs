@@ -31,8 +31,8 @@ pub enum Ask {
     },
     /// How much CPU time have you used so far?
     Cpu,
-    /// Open a TCP port for this test.
-    Tcp {
+    /// Open a port for this test.
+    Port {
         /// What the test is.
         plan: Plan,
     },
@@ -52,8 +52,8 @@ pub enum Answer {
         /// In nanoseconds.
         nanos: u64,
     },
-    /// The test's TCP port.
-    Tcp {
+    /// The test's port.
+    Port {
         /// On the address that the question came to.
         port: u16,
     },

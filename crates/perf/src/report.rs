@@ -1,7 +1,7 @@
 //! What a test gave, for programs and for people.
 
 use crate::measure::Timed;
-use crate::plan::{Kind, Plan, Test, Wait};
+use crate::plan::{Kind, Operation, Plan, Test, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,7 +15,7 @@ const MEDIANS: u64 = 3;
 const ROWS: usize = 12;
 
 /// The figures of one test. Latencies are half a round trip in the ping-pongs (write-lat,
-/// send-lat, write-imm-lat, tcp-lat) and the whole operation in read-lat and atomic-lat.
+/// send-lat, write-imm-lat, tcp-lat) and the whole operation in all others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Which test.
@@ -40,6 +40,10 @@ pub struct Report {
     pub p99_us: Option<f64>,
     /// 999 in 1000 are at most this.
     pub p999_us: Option<f64>,
+    /// Their mean.
+    pub mean_us: Option<f64>,
+    /// Their standard deviation.
+    pub sd_us: Option<f64>,
     /// The longest.
     pub max_us: Option<f64>,
     /// MiB of messages that the client moved in a second, in one direction.
@@ -80,10 +84,13 @@ impl Report {
             qps: plan.qps,
             depth: plan.depth,
             wait: plan.wait,
-            crc: plan.crc && !matches!(plan.test, Test::TcpLat | Test::TcpBw),
+            crc: plan.crc
+                && !matches!(plan.test.operation(), Operation::Tcp | Operation::TcpConnect),
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
+            mean_us: latencies.map(|all| round(all.mean() * scale)),
+            sd_us: latencies.map(|all| round(all.stdev() * scale)),
             max_us: latencies.map(|all| round(all.max() as f64 * scale)),
             mib_per_s: octets / f64::from(1 << 20) / seconds,
             messages_per_s: timed.messages as f64 / seconds,
@@ -202,6 +209,9 @@ mod tests {
         assert!((whole.p50_us.unwrap() - 20.0).abs() < 0.1);
         assert!((half.p50_us.unwrap() - 10.0).abs() < 0.1);
         assert_eq!((half.messages_per_s, half.cpu_s), (2.0, 4.0));
+        let spread = report(Test::TcpLat, &[10_000, 30_000]);
+        assert!((spread.mean_us.unwrap() - 10.0).abs() < 0.1);
+        assert!((spread.sd_us.unwrap() - 5.0).abs() < 0.1);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod session;
 
 use crate::error::PerfError;
 use crate::measure::cpu_time;
-use crate::plan::{Operation, Plan};
+use crate::plan::Plan;
 use crate::proto::{Answer, Ask, decode, encode};
 use outboard_verbs::{CmChannel, CmEventKind, ConnectRequest, Context, Listener};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,8 +105,8 @@ impl Server {
                 let nanos = u64::try_from(cpu_time().as_nanos()).unwrap_or(u64::MAX);
                 reject(request, &Answer::Cpu { nanos })
             }
-            Ok(Ask::Tcp { plan }) => match self.start_tcp(&request, &plan) {
-                Ok(port) => reject(request, &Answer::Tcp { port }),
+            Ok(Ask::Port { plan }) => match self.open_port(&request, &plan) {
+                Ok(port) => reject(request, &Answer::Port { port }),
                 Err(error) => reject(request, &Answer::refused(&error)),
             },
             Ok(Ask::Test { plan, session, stag }) => match self.group(&request, &plan, session) {
@@ -124,13 +124,13 @@ impl Server {
         Err(PerfError::Busy { limit: SESSIONS_MAX })
     }
 
-    fn start_tcp(&mut self, request: &ConnectRequest, plan: &Plan) -> Result<u16, PerfError> {
+    fn open_port(&mut self, request: &ConnectRequest, plan: &Plan) -> Result<u16, PerfError> {
         plan.check()?;
         self.sweep();
         self.check_room()?;
         let address = SocketAddr::new(self.local_addr().ip(), 0);
         let from = request.peer_addr().ip();
-        let (session, port) = Session::start_tcp(address, from, plan, &self.stop)?;
+        let (session, port) = Session::open_port(address, from, plan, &self.stop)?;
         self.sessions.push(session);
         Ok(port)
     }
@@ -148,8 +148,8 @@ impl Server {
             return Ok(index);
         }
         plan.check()?;
-        if plan.test.operation() == Operation::Tcp {
-            return Err(PerfError::NotRdma { test: plan.test });
+        if plan.test.has_port() {
+            return Err(PerfError::HasPort { test: plan.test });
         }
         self.sweep();
         self.check_room()?;

@@ -173,7 +173,7 @@ impl Side {
             Operation::Read => SendOp::Read { from: to },
             Operation::WriteImmediate => SendOp::WriteImmediate { to, immediate: 0 },
             Operation::Atomic => SendOp::FetchAdd { at: to, add: 1, mask: 0 },
-            Operation::Send | Operation::Tcp => SendOp::Send { invalidate: None },
+            _ => SendOp::Send { invalidate: None },
         };
         let local = if op.awaits_response() { self.sink()? } else { self.source()? };
         let mut request = SendRequest::new(lane as u64, op, local);
@@ -289,6 +289,6 @@ fn rights(test: Test) -> Access {
     match test.operation() {
         Operation::Write | Operation::WriteImmediate => local | Access::REMOTE_WRITE,
         Operation::Atomic => local | Access::REMOTE_ATOMIC,
-        Operation::Read | Operation::Send | Operation::Tcp => local,
+        _ => local,
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Tcp {
     socket: TcpStream,
     plan: Plan,
     buffer: Vec<u8>,
+    /// What ping-pongs receive into: RDMA tests have two buffers too, and one is faster.
+    inbox: Vec<u8>,
     vigil: Vigil,
 }
 
@@ -46,7 +48,8 @@ impl Tcp {
         stop: Arc<AtomicBool>,
     ) -> Result<Self, PerfError> {
         set_up(&socket, plan.wait).map_err(PerfError::system("cannot set up a TCP socket"))?;
-        Ok(Self { socket, plan: plan.clone(), buffer: vec![0; plan.size], vigil: Vigil::new(stop) })
+        let (buffer, inbox) = (vec![0; plan.size], vec![0; plan.size]);
+        Ok(Self { socket, plan: plan.clone(), buffer, inbox, vigil: Vigil::new(stop) })
     }
 
     /// The client's untimed part.
@@ -138,7 +141,7 @@ impl Tcp {
     fn read_all(&mut self) -> Result<(), PerfError> {
         let mut done = 0;
         while done < self.plan.size {
-            let count = self.socket.read(&mut self.buffer[done..]);
+            let count = self.socket.read(&mut self.inbox[done..]);
             done += self.settle(count)?;
         }
         Ok(())

@@ -95,7 +95,7 @@ fn questions_that_make_no_sense() {
     none.qps = 0;
     assert!(refusal(&server, test(&none, 1)).contains("--qps"));
     let tcp = plan(Test::TcpBw);
-    assert!(refusal(&server, test(&tcp, 1)).contains("tcp-bw runs over TCP"));
+    assert!(refusal(&server, test(&tcp, 1)).contains("tcp-bw runs on a port of its own"));
     server.check_serves();
 }
 

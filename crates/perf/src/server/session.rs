@@ -1,5 +1,6 @@
 //! One test on the server: its connections as they come in, then its thread.
 
+use crate::connect::Host;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::SECONDS_MAX;
@@ -109,7 +110,21 @@ impl Session {
     }
 
     /// Opens a port for one client and serves it there.
-    pub(super) fn start_tcp(
+    pub(super) fn open_port(
+        address: SocketAddr,
+        from: IpAddr,
+        plan: &Plan,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(Self, u16), PerfError> {
+        if !plan.test.is_connect() {
+            return Self::start_tcp(address, from, plan, stop);
+        }
+        let (host, port) = Host::open(address, from, plan)?;
+        let stop = Arc::clone(stop);
+        Ok((Self::spawn(move || host.serve(&stop))?, port))
+    }
+
+    fn start_tcp(
         address: SocketAddr,
         from: IpAddr,
         plan: &Plan,

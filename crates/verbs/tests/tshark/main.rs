@@ -12,9 +12,10 @@ use common::{LIMIT, Side, at, connected};
 use outboard_verbs::{
     Access, ConnectParams, FpduPolicy, OwnedBuf, SendOp, SendRequest, SgList, Status,
 };
-use relay::{CLIENT_PORT, Relay, Way, write_pcap};
+use relay::{CLIENT_PORT, Relay, Way, one_way, write_pcap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// RDMAP opcodes.
 const WRITE: u8 = 0;
@@ -25,6 +26,9 @@ const TERMINATE: u8 = 7;
 const IMMEDIATE: u8 = 8;
 const ATOMIC_REQUEST: u8 = 10;
 const ATOMIC_RESPONSE: u8 = 11;
+
+/// ULPDU length of a Write of nothing.
+const EMPTY_WRITE: &str = "14";
 
 /// How a connection is set up.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +59,7 @@ fn converse(settings: Settings) -> Conversation {
     request.accept(&server.qp, &params(markers[1])).expect("accepted");
     connected(&events);
 
-    // The empty Write opens the connection.
-    let mut to_server = vec![WRITE];
-    let mut to_client = Vec::new();
+    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     to_server.extend(sends(&client, &server));
     to_server.extend(writes(&client, &server));
     let (asked, answered) = answered_operations(&client, &server);
@@ -139,9 +141,11 @@ fn answered_operations(from: &Side, to: &Side) -> (Vec<u8>, Vec<u8>) {
 struct Capture(PathBuf);
 
 impl Capture {
-    fn new(name: &str, record: &[(Way, Vec<u8>)]) -> Self {
+    fn new(record: &[(Way, Vec<u8>)]) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = directory.join(format!("{name}-{}.pcap", std::process::id()));
+        let path = directory.join(format!("{}-{number}.pcap", std::process::id()));
         write_pcap(&path, record);
         Self(path)
     }
@@ -158,21 +162,26 @@ impl Capture {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Opcodes of the last segments, that is of the messages, of each direction.
+    /// Opcodes of the last segments, that is of the messages, of each direction. Writes of nothing
+    /// are left out: they open connections and nudge slow peers, and come when they must.
     fn messages(&self) -> (Vec<u8>, Vec<u8>) {
-        let fields = ["tcp.srcport", "iwarp_rdma.opcode", "iwarp_ddp.last_flag"];
+        let fields =
+            ["tcp.srcport", "iwarp_rdma.opcode", "iwarp_ddp.last_flag", "iwarp_mpa.ulpdulength"];
         let mut arguments = vec!["-T", "fields", "-Y", "iwarp_rdma"];
         fields.iter().for_each(|field| arguments.extend(["-e", field]));
         let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
         for line in self.tshark(&arguments).lines() {
-            let columns: Vec<&str> = line.split('\t').collect();
-            let [port, opcodes, lasts] = columns[..] else { panic!("{line}") };
-            let messages =
-                if port == CLIENT_PORT.to_string() { &mut to_server } else { &mut to_client };
-            for (opcode, last) in opcodes.split(',').zip(lasts.split(',')) {
+            let columns: Vec<Vec<&str>> =
+                line.split('\t').map(|column| column.split(',').collect()).collect();
+            let [port, opcodes, lasts, lengths] = &columns[..] else { panic!("{line}") };
+            let client = port[0] == CLIENT_PORT.to_string();
+            let messages = if client { &mut to_server } else { &mut to_client };
+            for ((opcode, last), length) in opcodes.iter().zip(lasts).zip(lengths) {
                 let opcode = opcode.trim_start_matches("0x");
-                if matches!(last, "1" | "True") {
-                    messages.push(u8::from_str_radix(opcode, 16).expect("an opcode"));
+                let opcode = u8::from_str_radix(opcode, 16).expect("an opcode");
+                let nothing = opcode == WRITE && *length == EMPTY_WRITE;
+                if matches!(*last, "1" | "True") && !nothing {
+                    messages.push(opcode);
                 }
             }
         }
@@ -183,8 +192,8 @@ impl Capture {
     fn complaints(&self) -> Vec<String> {
         let text = self.tshark(&["-V"]);
         let bad = |line: &&str| {
-            let line = line.to_lowercase();
-            line.contains("malformed") || line.contains("bad") || line.contains("incorrect")
+            let line = &**line;
+            ["Malformed", "Bad CRC", "ncorrect"].iter().any(|word| line.contains(word))
         };
         text.lines().filter(bad).map(String::from).collect()
     }
@@ -199,11 +208,25 @@ impl Drop for Capture {
 
 fn check(settings: Settings) {
     let conversation = converse(settings);
-    let capture = Capture::new("operations", &conversation.record);
+    let capture = Capture::new(&conversation.record);
     assert_eq!(capture.complaints(), [String::new(); 0], "{settings:?}");
     let (to_server, to_client) = capture.messages();
     assert_eq!(to_server, conversation.to_server, "{settings:?}, to the server");
     assert_eq!(to_client, conversation.to_client, "{settings:?}, to the client");
+}
+
+/// Markers go to the side that asked for them.
+fn check_each_way(settings: Settings) {
+    let Conversation { record, to_server, to_client } = converse(settings);
+    let [client_asks, server_asks] = settings.markers;
+    for (way, markers, expected) in
+        [(Way::ToServer, server_asks, to_server), (Way::ToClient, client_asks, to_client)]
+    {
+        let capture = Capture::new(&one_way(&record, way, markers));
+        assert_eq!(capture.complaints(), [String::new(); 0], "{settings:?} {way:?}");
+        let (to_server, to_client) = capture.messages();
+        assert_eq!([to_server, to_client].concat(), expected, "{settings:?} {way:?}");
+    }
 }
 
 #[test]
@@ -220,7 +243,7 @@ fn every_opcode_with_markers_each_way() {
     for markers in [[true, false], [false, true], [true, true]] {
         for crc in [true, false] {
             for fpdu in [FpduPolicy::Auto, FpduPolicy::Max(514)] {
-                check(Settings { crc, markers, fpdu });
+                check_each_way(Settings { crc, markers, fpdu });
             }
         }
     }
@@ -229,7 +252,7 @@ fn every_opcode_with_markers_each_way() {
 #[test]
 fn a_terminate_is_read_with_its_reason() {
     let settings = Settings { crc: true, markers: [false; 2], fpdu: FpduPolicy::Auto };
-    let capture = Capture::new("terminate", &converse(settings).record);
+    let capture = Capture::new(&converse(settings).record);
     let text = capture.tshark(&["-O", "iwarp_ddp_rdmap", "-Y", "iwarp_rdma.terminate"]);
     for words in ["Remote Protection Error", "Invalid STag", "Terminated RDMA Header"] {
         assert!(text.contains(words), "no \"{words}\" in:\n{text}");
@@ -243,6 +266,6 @@ fn a_changed_octet_would_be_seen() {
     let mut record = converse(settings).record;
     let long = record.iter_mut().find(|(_, bytes)| bytes.len() > 600).expect("a long segment");
     long.1[300] ^= 1;
-    let complaints = Capture::new("changed", &record).complaints();
+    let complaints = Capture::new(&record).complaints();
     assert!(!complaints.is_empty(), "tshark did not see the changed octet");
 }

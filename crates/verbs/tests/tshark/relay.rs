@@ -70,6 +70,44 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream, way: Way, record: &Record) {
     let _ended = to.shutdown(Shutdown::Write);
 }
 
+/// One direction alone, one FPDU in each piece: what Wireshark can read of a connection with
+/// markers. It believes that markers go both ways when either side asks for them, and that a TCP
+/// segment holds one FPDU, so the flags of both start-up frames are made to say what holds here.
+pub(crate) fn one_way(record: &[(Way, Vec<u8>)], way: Way, markers: bool) -> Vec<(Way, Vec<u8>)> {
+    const FLAGS: usize = 16;
+    const MARKERS: u8 = 0x80;
+    let mut pieces = record.to_vec();
+    for (_, frame) in &mut pieces[..2] {
+        frame[FLAGS] = frame[FLAGS] & !MARKERS | if markers { MARKERS } else { 0 };
+    }
+    let fpdus = pieces.split_off(2);
+    let stream: Vec<u8> =
+        fpdus.into_iter().filter(|piece| piece.0 == way).flat_map(|piece| piece.1).collect();
+    let mut start = 0;
+    while start < stream.len() {
+        let end = fpdu_end(&stream, start, markers);
+        pieces.push((way, stream[start..end].to_vec()));
+        start = end;
+    }
+    pieces
+}
+
+/// Where the FPDU that begins at `start` ends; markers stand at every 512th octet of the stream
+/// (RFC 5044 §4.3).
+fn fpdu_end(stream: &[u8], start: usize, markers: bool) -> usize {
+    const INTERVAL: usize = 512;
+    const MARKER: usize = 4;
+    let skip = |at: usize| if markers && at % INTERVAL == 0 { at + MARKER } else { at };
+    // Length, ULPDU, pad and CRC are all in units of four octets, as markers are.
+    let mut at = skip(start);
+    let ulpdu = usize::from(u16::from_be_bytes([stream[at], stream[at + 1]]));
+    let words = (2 + ulpdu).div_ceil(4) + 1;
+    for _ in 0..words {
+        at = skip(at) + 4;
+    }
+    at
+}
+
 /// Writes a capture file of raw IPv4 packets.
 pub(crate) fn write_pcap(path: &Path, record: &[(Way, Vec<u8>)]) {
     const MAGIC_AND_VERSION: [u8; 8] = [0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0];
