@@ -21,14 +21,14 @@ use outboard_wire::ddp::Stag;
 use std::time::Duration;
 
 /// Octets that each side registers for the other.
-const REGION: usize = 16 * 1024;
+const REGION: usize = 8 * 1024;
 /// Octets in front of them and behind them, which nobody may touch.
-const CANARY: usize = 4096;
+const CANARY: usize = 512;
 const CANARY_OCTET: u8 = 0xc5;
 /// Time after which a responder may speak that was promised nothing.
 const GRACE: Duration = Duration::from_millis(20);
 /// Longest message and length of every receive.
-const MAX_LEN: usize = 8192;
+const MAX_LEN: usize = 4096;
 
 /// Numbers drawn from a string of octets; zeros when it is used up.
 #[derive(Debug)]

@@ -363,7 +363,7 @@ fn dropping_everything_in_the_middle_of_traffic_leaks_nothing() {
 /// several orders.
 fn drop_in_the_middle(order: usize) {
     let (a, b) = (Side::new(), Side::new());
-    let crc = order % 2 == 0;
+    let crc = order.is_multiple_of(2);
     connect_with(&a, &b, &params(|p| p.crc = crc), &params(|p| p.crc = crc));
     let (here, there) = (a.register(8 << 20, Access::REMOTE), b.register(8 << 20, Access::REMOTE));
     let pending = b.context.listen(address(ANY), 4).expect("a listener");

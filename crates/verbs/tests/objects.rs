@@ -56,9 +56,11 @@ fn a_completion_queue_is_resized_but_not_below_what_waits() {
     (0..4).for_each(|i| b.receive(i, 8));
     (0..4).for_each(|i| a.send(i, b"x"));
     a.take(4);
-    // The Sends have been placed when a Read behind them is answered.
+    // The Sends have been placed when a Read behind them is answered, and have completed when the
+    // queue pair is at rest.
     let source = b.register(8, Access::REMOTE_READ);
     a.carry_out(SendOp::Read { from: at(&source, 0) }, OwnedBuf::zeroed(8));
+    assert_eq!(b.qp.state(), QpState::Rts);
     for capacity in [0, 3] {
         let refused = cq.resize(capacity);
         assert!(matches!(refused, Err(VerbsError::BadParameter { .. })), "{refused:?}");

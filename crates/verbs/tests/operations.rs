@@ -14,7 +14,7 @@ const LENGTHS: [usize; 12] = [0, 1, 3, 4, 100, 507, 512, 1452, 2049, 4096, 65_00
 /// Large enough for all of them.
 const REGION: usize = 512 * 1024;
 /// Where tests put data: odd on purpose.
-const PLACE: u64 = 13;
+const PLACE: usize = 13;
 
 /// Runs every operation both ways on a connection of this kind.
 fn all_operations(crc: [bool; 2], markers: [bool; 2], fpdu: FpduPolicy) {
@@ -66,7 +66,7 @@ fn writes(from: &Side, to: &Side) {
         let data = pattern(seed + 100, len);
         source.region().copy_in(1, &data).expect("room");
         let local = source.segment(1..1 + len).expect("inside");
-        from.post(1, SendOp::Write { to: at(&target, PLACE) }, local);
+        from.post(1, SendOp::Write { to: at(&target, PLACE as u64) }, local);
         to.receive(2, 0);
         from.send(3, b"");
         assert_eq!(ends(&from.take(2)), [(1, Status::Success), (3, Status::Success)]);
@@ -77,9 +77,8 @@ fn writes(from: &Side, to: &Side) {
 
 /// What stands at [`PLACE`]; what is before it must be untouched.
 fn placed(mr: &Mr, len: usize) -> Vec<u8> {
-    let place = usize::try_from(PLACE).expect("small");
-    assert_eq!(mr.region().snapshot(0..place).expect("inside"), vec![0; place]);
-    mr.region().snapshot(place..place + len).expect("inside")
+    assert_eq!(mr.region().snapshot(0..PLACE).expect("inside"), [0; PLACE]);
+    mr.region().snapshot(PLACE..PLACE + len).expect("inside")
 }
 
 fn reads(from: &Side, to: &Side) {
@@ -87,8 +86,8 @@ fn reads(from: &Side, to: &Side) {
     let sink = from.register(REGION, Access::empty());
     for (seed, len) in LENGTHS.into_iter().enumerate() {
         let data = pattern(seed + 200, len);
-        source.region().copy_in(PLACE as usize, &data).expect("room");
-        let read = SendOp::Read { from: at(&source, PLACE) };
+        source.region().copy_in(PLACE, &data).expect("room");
+        let read = SendOp::Read { from: at(&source, PLACE as u64) };
         let done = from.carry_out(read, OwnedBuf::zeroed(len));
         assert_eq!(octets(done), data);
         from.carry_out(read, sink.segment(7..7 + len).expect("inside"));
@@ -101,7 +100,7 @@ fn immediates(from: &Side, to: &Side) {
     for len in [0, 5, 70_000] {
         to.receive(1, 0);
         let op =
-            SendOp::WriteImmediate { to: at(&target, PLACE), immediate: 0x0102_0304_0506_0708 };
+            SendOp::WriteImmediate { to: at(&target, PLACE as u64), immediate: 0x0102_0304_0506_0708 };
         from.carry_out(op, SgList::copied(&pattern(len, len)));
         let done = to.success();
         assert_eq!(done.operation, Operation::ReceiveImmediate);
@@ -226,10 +225,10 @@ fn more_reads_than_the_ord_wait_their_turn() {
     let (connected, _) = connect_with(&a, &b, &params, &ConnectParams::default());
     assert_eq!(connected.ord, 2);
     let source = b.register(1 << 20, Access::REMOTE_READ | Access::REMOTE_ATOMIC);
-    for i in 0..40 {
+    for (i, len) in (0..40).zip((8..).step_by(1000)) {
         let read = SendOp::Read { from: at(&source, i) };
         let add = SendOp::FetchAdd { at: at(&source, 0), add: 1, mask: 0 };
-        a.post(i, if i % 3 == 0 { add } else { read }, OwnedBuf::zeroed(8 + 1000 * i as usize));
+        a.post(i, if i % 3 == 0 { add } else { read }, OwnedBuf::zeroed(len));
     }
     let done = a.take(40);
     assert_eq!(ends(&done), (0..40).map(|i| (i, Status::Success)).collect::<Vec<_>>());

@@ -14,6 +14,9 @@ pub(crate) const SERVER_PORT: u16 = 50_002;
 /// Octets of one recorded TCP segment at most.
 const SEGMENT: usize = 16 * 1024;
 
+/// Octets of the stream from one marker to the next.
+const INTERVAL: usize = 512;
+
 /// Which way a piece went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -73,7 +76,13 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream, way: Way, record: &Record) {
 /// One direction alone, one FPDU in each piece: what Wireshark can read of a connection with
 /// markers. It believes that markers go both ways when either side asks for them, and that a TCP
 /// segment holds one FPDU, so the flags of both start-up frames are made to say what holds here.
-pub(crate) fn one_way(record: &[(Way, Vec<u8>)], way: Way, markers: bool) -> Vec<(Way, Vec<u8>)> {
+/// `None`: an FPDU ends where a marker stands, and Wireshark counts that marker to it (RFC 5044
+/// §4.3 counts it to the next).
+pub(crate) fn one_way(
+    record: &[(Way, Vec<u8>)],
+    way: Way,
+    markers: bool,
+) -> Option<Vec<(Way, Vec<u8>)>> {
     const FLAGS: usize = 16;
     const MARKERS: u8 = 0x80;
     let mut pieces = record.to_vec();
@@ -86,16 +95,18 @@ pub(crate) fn one_way(record: &[(Way, Vec<u8>)], way: Way, markers: bool) -> Vec
     let mut start = 0;
     while start < stream.len() {
         let end = fpdu_end(&stream, start, markers);
+        if markers && end % INTERVAL == 0 {
+            return None;
+        }
         pieces.push((way, stream[start..end].to_vec()));
         start = end;
     }
-    pieces
+    Some(pieces)
 }
 
 /// Where the FPDU that begins at `start` ends; markers stand at every 512th octet of the stream
 /// (RFC 5044 §4.3).
 fn fpdu_end(stream: &[u8], start: usize, markers: bool) -> usize {
-    const INTERVAL: usize = 512;
     const MARKER: usize = 4;
     let skip = |at: usize| if markers && at % INTERVAL == 0 { at + MARKER } else { at };
     // Length, ULPDU, pad and CRC are all in units of four octets, as markers are.
