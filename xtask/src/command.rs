@@ -32,11 +32,7 @@ pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
 /// Whether `program` can be started and succeeds; its output is thrown away.
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -45,9 +41,7 @@ pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
 /// # Errors
 /// When it cannot be started or does not succeed.
 pub fn run(command: &mut Command) -> Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {}", line(command)))?;
+    let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
     if !status.success() {
         bail!("{} failed: {status}", line(command));
     }
@@ -60,9 +54,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// When it cannot be started or does not succeed.
 pub fn output(command: &mut Command) -> Result<String> {
     let command = command.stderr(Stdio::inherit());
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {}", line(command)))?;
+    let output = command.output().with_context(|| format!("cannot start {}", line(command)))?;
     if !output.status.success() {
         bail!("{} failed: {}", line(command), output.status);
     }
@@ -99,8 +91,5 @@ pub fn metadata() -> Result<Value> {
 /// The command as one would type it, for messages.
 pub fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -10,10 +10,7 @@ use clap::{Parser, Subcommand};
 use xtask::test::Settings;
 
 #[derive(Parser)]
-#[command(
-    name = "cargo xtask",
-    about = "Checks, tests and benchmarks of Outboard"
-)]
+#[command(name = "cargo xtask", about = "Checks, tests and benchmarks of Outboard")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -54,11 +51,9 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<()> {
     match task {
         Task::Tidy => tidy(),
-        Task::Test {
-            suites,
-            full,
-            install,
-        } => xtask::test::run(&suites, install, &Settings { full }),
+        Task::Test { suites, full, install } => {
+            xtask::test::run(&suites, install, &Settings { full })
+        }
         Task::Bench { name } => xtask::bench::run(&name),
     }
 }
@@ -71,8 +66,5 @@ fn tidy() -> Result<()> {
     if findings.is_empty() {
         return Ok(());
     }
-    bail!(
-        "{} findings; STYLE.md has the reason for each rule",
-        findings.len()
-    )
+    bail!("{} findings; STYLE.md has the reason for each rule", findings.len())
 }

@@ -126,15 +126,11 @@ impl TxBatch {
             match piece {
                 Piece::Bytes(range) => {
                     let bytes = &self.bytes[range.clone()];
-                    spans.push(Span {
-                        ptr: bytes.as_ptr().cast_mut(),
-                        len: bytes.len(),
-                    });
+                    spans.push(Span { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() });
                 }
                 Piece::Local { seq, range } => {
                     let list = sends.local(*seq).ok_or(Gone)?;
-                    list.spans(range.start, range.len(), spans)
-                        .map_err(|_| Gone)?;
+                    list.spans(range.start, range.len(), spans).map_err(|_| Gone)?;
                 }
                 Piece::Response { stag, offset, len } => {
                     let placement = memory.resolve(*stag, *offset, *len)?;
@@ -161,14 +157,11 @@ impl TxBatch {
                 Piece::Bytes(range) => out.extend_from_slice(&self.bytes[range.clone()]),
                 Piece::Local { seq, range } => {
                     let list = sends.local(*seq).ok_or(Gone)?;
-                    list.gather(range.start, range.len(), out, |_| ())
-                        .map_err(|_| Gone)?;
+                    list.gather(range.start, range.len(), out).map_err(|_| Gone)?;
                 }
                 Piece::Response { stag, offset, len } => {
                     let placement = memory.resolve(*stag, *offset, *len)?;
-                    placement
-                        .append_to(0..*len, out, |_| ())
-                        .map_err(|_| Gone)?;
+                    placement.append_to(0..*len, out).map_err(|_| Gone)?;
                 }
             }
         }
@@ -177,17 +170,11 @@ impl TxBatch {
 
     /// True while a Read Response lies in registered memory only.
     pub(crate) fn refers_to_responses(&self) -> bool {
-        self.pieces
-            .iter()
-            .any(|piece| matches!(piece, Piece::Response { .. }))
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Response { .. }))
     }
 
     /// Copies what still lies in other memory, so that the send queue may be flushed.
-    pub(crate) fn freeze(
-        &mut self,
-        sends: &SendQueue,
-        memory: Readable<'_>,
-    ) -> Result<(), Gone> {
+    pub(crate) fn freeze(&mut self, sends: &SendQueue, memory: Readable<'_>) -> Result<(), Gone> {
         let mut bytes = Vec::new();
         self.copy(sends, memory, &mut bytes)?;
         self.reset();

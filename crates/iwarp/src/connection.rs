@@ -80,9 +80,7 @@ pub struct Env<'a> {
 
 impl std::fmt::Debug for Env<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Env")
-            .field("completions", &self.completions.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Env").field("completions", &self.completions.len()).finish_non_exhaustive()
     }
 }
 
@@ -306,9 +304,7 @@ impl Connection {
             return Err(PostError::NotConnected);
         }
         if self.send_room() == 0 {
-            return Err(PostError::QueueFull {
-                depth: self.send_depth,
-            });
+            return Err(PostError::QueueFull { depth: self.send_depth });
         }
         check_request(request, self.ord)
     }
@@ -353,10 +349,7 @@ impl Connection {
 
     /// When [`Connection::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.stall_deadline(), self.deadline, self.nudge.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.stall_deadline(), self.deadline, self.nudge.deadline()].into_iter().flatten().min()
     }
 
     fn stall_deadline(&self) -> Option<Instant> {
@@ -446,17 +439,17 @@ impl Connection {
     fn flush(&mut self, env: &mut Env<'_>) {
         self.flushed = true;
         let closed = self.phase == Phase::Closed;
-        if !closed && self.batch.freeze(&self.sends, Readable { stags: env.stags, pd: self.pd }).is_err() {
+        if !closed
+            && self.batch.freeze(&self.sends, Readable { stags: env.stags, pd: self.pd }).is_err()
+        {
             self.step_phase(Move::Lost);
         }
         self.inbound.clear();
         self.read_sinks.clear();
         let blame = self.blame.take();
-        self.sends
-            .flush(self.tx.sent, self.qp, blame, env.completions);
+        self.sends.flush(self.tx.sent, self.qp, blame, env.completions);
         if let Some(receiving) = self.receiving.take() {
-            env.completions
-                .push(receiving.complete(self.qp, Status::Flushed));
+            env.completions.push(receiving.complete(self.qp, Status::Flushed));
         }
         self.events.push_back(Event::Over);
     }
@@ -512,11 +505,7 @@ fn check_request(request: &SendRequest, ord: u16) -> Result<(), PostError> {
     let len = request.local.len();
     let limit = u32::MAX as usize;
     if len > limit {
-        return Err(PostError::TooLarge {
-            what: "the message",
-            found: len,
-            limit,
-        });
+        return Err(PostError::TooLarge { what: "the message", found: len, limit });
     }
     if !request.op.awaits_response() {
         return Ok(());

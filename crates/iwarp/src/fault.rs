@@ -5,7 +5,7 @@ use outboard_mem::AccessError;
 use outboard_wire::ddp::{Header, HeaderError};
 use outboard_wire::marker::FramingError;
 use outboard_wire::rdmap::ReadRequest;
-use outboard_wire::terminate::{Terminate, TerminateCode};
+use outboard_wire::terminate::{QuotedHeader, Terminate, TerminateCode};
 
 /// A fault of the peer's, as it will be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Fault {
     /// Layer, type and code.
     pub code: TerminateCode,
     /// The DDP header of the offending segment and the segment's length in octets.
-    pub segment: Option<(Header, u16)>,
+    pub segment: Option<(QuotedHeader, u16)>,
     /// The Read Request, where one was refused.
     pub read_request: Option<ReadRequest>,
 }
@@ -21,21 +21,20 @@ pub struct Fault {
 impl Fault {
     /// A fault below DDP, or one whose header could not be read.
     pub fn bare(code: TerminateCode) -> Self {
-        Self {
-            code,
-            segment: None,
-            read_request: None,
-        }
+        Self { code, segment: None, read_request: None }
     }
 
     /// A fault of a segment that arrived whole enough to quote its header.
     pub fn of(code: TerminateCode, header: Header, segment_len: usize) -> Self {
         let len = u16::try_from(segment_len).unwrap_or(u16::MAX);
-        Self {
-            code,
-            segment: Some((header, len)),
-            read_request: None,
-        }
+        Self { code, segment: Some((header.into(), len)), read_request: None }
+    }
+
+    /// A fault of a segment whose header cannot be read: it is quoted as it came.
+    pub fn unreadable(error: HeaderError, segment: &[u8], segment_len: usize) -> Self {
+        let len = u16::try_from(segment_len).unwrap_or(u16::MAX);
+        let quoted = QuotedHeader::of(segment).map(|header| (header, len));
+        Self { code: error.terminate_code(), segment: quoted, read_request: None }
     }
 
     /// The same, quoting the Read Request too.
@@ -61,7 +60,7 @@ impl From<FramingError> for Fault {
     }
 }
 
-/// Headers that cannot be read: none is quoted, for there is none to trust.
+/// Content that RDMAP cannot read; where there is a header to quote, [`Fault::unreadable`] does.
 impl From<HeaderError> for Fault {
     fn from(error: HeaderError) -> Self {
         Self::bare(error.terminate_code())

@@ -110,15 +110,8 @@ impl Phase {
 mod tests {
     use super::*;
 
-    const PHASES: [Phase; 7] = [
-        P::Held,
-        P::Open,
-        P::Closing,
-        P::Last,
-        P::Terminating,
-        P::HalfClosed,
-        P::Closed,
-    ];
+    const PHASES: [Phase; 7] =
+        [P::Held, P::Open, P::Closing, P::Last, P::Terminating, P::HalfClosed, P::Closed];
     const MOVES: [Move; 9] = [
         M::FirstFpdu,
         M::GraceOver,
@@ -150,9 +143,7 @@ mod tests {
     #[test]
     fn the_table_names_no_pair_twice_and_leaves_no_phase_for_ever() {
         for (i, (from, on, _)) in TRANSITIONS.iter().enumerate() {
-            let twice = TRANSITIONS[i + 1..]
-                .iter()
-                .any(|(f, o, _)| f == from && o == on);
+            let twice = TRANSITIONS[i + 1..].iter().any(|(f, o, _)| f == from && o == on);
             assert!(!twice, "{from:?} {on:?} stands twice");
         }
         for phase in PHASES {

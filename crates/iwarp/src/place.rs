@@ -8,6 +8,7 @@ use crate::connection::{Env, Event, Receiving};
 use crate::fault::{Fault, protection_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::phase::Move;
+use crate::rx::Body;
 use crate::send_queue::Owed;
 use crate::tx::RTR_STAG;
 use crate::work::{Completion, Operation, SendOp, Status};
@@ -43,9 +44,9 @@ impl Connection {
             Header::Tagged(tagged) if tagged.opcode == Opcode::Write => {
                 self.begin_write(tagged, header, payload_len, env).map(Some)
             }
-            Header::Tagged(tagged) => self
-                .begin_read_response(tagged, header, payload_len)
-                .map(Some),
+            Header::Tagged(tagged) => {
+                self.begin_read_response(tagged, header, payload_len).map(Some)
+            }
             Header::Untagged(untagged) => {
                 self.check_queue(untagged, header, payload_len)?;
                 self.begin_untagged(untagged, header, payload, payload_len, env)
@@ -81,11 +82,7 @@ impl Connection {
         }
         let in_progress = h.queue == queue::SEND && self.receiving.is_some();
         let last = self.rx.msn[h.queue as usize & 3];
-        let expected = if in_progress {
-            last
-        } else {
-            last.wrapping_add(1)
-        };
+        let expected = if in_progress { last } else { last.wrapping_add(1) };
         if h.msn != expected {
             return fault(TerminateCode::UNTAGGED_INVALID_MSN);
         }
@@ -129,19 +126,15 @@ impl Connection {
         if owed.is_none() || self.read_sinks.front() != Some(&tagged.stag) {
             return fault(TerminateCode::TAGGED_INVALID_STAG);
         }
-        let (placed, size) = match owed.and_then(|owed| self.owed_read(owed)) {
-            Some(progress) => progress,
-            None => return fault(TerminateCode::OPERATION_OPCODE),
+        let Some((placed, size)) = owed.and_then(|owed| self.owed_read(owed)) else {
+            return fault(TerminateCode::OPERATION_OPCODE);
         };
         let fits = len <= size - placed && (!tagged.last || placed + len == size);
         if tagged.offset != placed as u64 || !fits {
             return fault(TerminateCode::TAGGED_BOUNDS);
         }
         Ok(match owed {
-            Some(Owed::Entry(seq)) => Sink::Response {
-                seq,
-                offset: placed,
-            },
+            Some(Owed::Entry(seq)) => Sink::Response { seq, offset: placed },
             _ => Sink::Nothing,
         })
     }
@@ -211,20 +204,10 @@ impl Connection {
         if request.size > 0 {
             let (offset, size) = (request.source_offset, u64::from(request.size));
             env.stags
-                .resolve(
-                    request.source_stag.0,
-                    self.pd,
-                    Access::REMOTE_READ,
-                    offset,
-                    size,
-                )
+                .resolve(request.source_stag.0, self.pd, Access::REMOTE_READ, offset, size)
                 .map_err(|error| {
-                    Fault::of(
-                        protection_code(error),
-                        *header,
-                        header.len() + payload.len(),
-                    )
-                    .with_read_request(request)
+                    Fault::of(protection_code(error), *header, header.len() + payload.len())
+                        .with_read_request(request)
                 })?;
         }
         self.rx.msn[queue::READ_REQUEST as usize] = untagged.msn;
@@ -246,18 +229,10 @@ impl Connection {
             AtomicRequest::parse(payload).map_err(|error| fault(error.terminate_code()))?;
         let placement = env
             .stags
-            .resolve(
-                request.stag.0,
-                self.pd,
-                Access::REMOTE_ATOMIC,
-                request.offset,
-                8,
-            )
+            .resolve(request.stag.0, self.pd, Access::REMOTE_ATOMIC, request.offset, 8)
             .map_err(|error| fault(protection_code(error)))?;
         // RFC 7306 §8.2: an unaligned atomic is refused and changes nothing.
-        let aligned = placement
-            .span(0..8)
-            .is_ok_and(|span| span.ptr.addr() % 8 == 0);
+        let aligned = placement.span(0..8).is_ok_and(|span| span.ptr.addr() % 8 == 0);
         if !aligned {
             return Err(fault(TerminateCode::OPERATION_STREAM));
         }
@@ -290,17 +265,12 @@ impl Connection {
         let Some(entry) = self.sends.entry_mut(seq) else {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
         };
-        let atomic = matches!(
-            entry.request.op,
-            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }
-        );
+        let atomic =
+            matches!(entry.request.op, SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. });
         if !atomic || u64::from(response.request_id) != seq & 0xFFFF_FFFF {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
         }
-        let stored = entry
-            .request
-            .local
-            .scatter(0, &response.original.to_ne_bytes());
+        let stored = entry.request.local.scatter(0, &response.original.to_ne_bytes());
         self.rx.msn[queue::ATOMIC_RESPONSE as usize] = untagged.msn;
         self.sends.settle_oldest(match stored {
             Ok(()) => Status::Success,
@@ -347,78 +317,54 @@ impl Connection {
         Ok(Some(Sink::Nothing))
     }
 
-    /// Puts payload octets where they belong; `done` octets of the segment were placed before.
+    /// Puts the next payload octets of a segment where they belong.
     pub(crate) fn place(
         &mut self,
-        header: &Header,
-        segment_len: usize,
-        sink: &Sink,
-        done: usize,
+        body: &Body,
         bytes: &[u8],
         env: &mut Env<'_>,
     ) -> Result<(), Fault> {
-        let local_fault = || Fault::bare(TerminateCode::RDMAP_CATASTROPHIC);
-        match *sink {
+        match body.sink {
             Sink::Write { stag, offset } if !bytes.is_empty() => {
-                let at = offset.wrapping_add(done as u64);
+                let (at, len) = (offset.wrapping_add(body.done as u64), bytes.len() as u64);
+                let refused = |error| Fault::of(tagged_code(error), body.header, body.segment_len);
                 env.stags
-                    .resolve(
-                        stag.0,
-                        self.pd,
-                        Access::REMOTE_WRITE,
-                        at,
-                        bytes.len() as u64,
-                    )
-                    .map_err(|error| Fault::of(tagged_code(error), *header, segment_len))?
+                    .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len)
+                    .map_err(refused)?
                     .copy_in(0, bytes)
                     .map_err(|_| local_fault())
             }
-            Sink::Receive { offset } => match &mut self.receiving {
-                Some(receiving) => receiving
-                    .request
-                    .local
-                    .scatter(offset + done, bytes)
-                    .map_err(|_| local_fault()),
-                None => Err(local_fault()),
-            },
-            Sink::Response { seq, offset } => match self.sends.entry_mut(seq) {
-                Some(entry) => entry
-                    .request
-                    .local
-                    .scatter(offset + done, bytes)
-                    .map_err(|_| local_fault()),
-                None => Err(local_fault()),
-            },
+            Sink::Receive { offset } => {
+                let receiving = self.receiving.as_mut().ok_or_else(local_fault)?;
+                let local = &mut receiving.request.local;
+                local.scatter(offset + body.done, bytes).map_err(|_| local_fault())
+            }
+            Sink::Response { seq, offset } => {
+                let local = &mut self.sends.entry_mut(seq).ok_or_else(local_fault)?.request.local;
+                local.scatter(offset + body.done, bytes).map_err(|_| local_fault())
+            }
             Sink::Write { .. } | Sink::Nothing => Ok(()),
         }
     }
 
     /// The segment is placed: delivers what it completes.
-    pub(crate) fn end(
-        &mut self,
-        header: &Header,
-        sink: &Sink,
-        payload_len: usize,
-        env: &mut Env<'_>,
-    ) -> Result<(), Fault> {
+    pub(crate) fn end(&mut self, body: &Body, env: &mut Env<'_>) -> Result<(), Fault> {
         self.note_first();
-        match header {
+        match &body.header {
             Header::Tagged(tagged) if tagged.opcode == Opcode::Write => {
-                self.note_write(tagged, payload_len);
-                Ok(())
+                self.note_write(tagged, body.payload_len);
             }
             Header::Tagged(tagged) => {
-                self.end_read_response(tagged, sink, payload_len, env);
-                Ok(())
+                self.end_read_response(tagged, &body.sink, body.payload_len, env);
             }
-            Header::Untagged(untagged) => match sink {
-                Sink::Receive { .. } => self.end_send(untagged, header, payload_len, env),
-                _ => {
-                    self.retire(env);
-                    Ok(())
+            Header::Untagged(untagged) => match body.sink {
+                Sink::Receive { .. } => {
+                    return self.end_send(untagged, &body.header, body.payload_len, env);
                 }
+                _ => self.retire(env),
             },
         }
+        Ok(())
     }
 
     /// The first valid FPDU lets a responder transmit (RFC 5044 §7.1.2 rule 4).
@@ -434,11 +380,7 @@ impl Connection {
         if len == 0 && tagged.stag == RTR_STAG {
             return;
         }
-        let before = if std::mem::take(&mut self.write_open) {
-            self.written
-        } else {
-            None
-        };
+        let before = if std::mem::take(&mut self.write_open) { self.written } else { None };
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.written = Some(before.unwrap_or(0).saturating_add(len));
         self.write_open = !tagged.last;
@@ -475,10 +417,8 @@ impl Connection {
         self.written = None;
         let invalidated = self.invalidate_for(untagged, header, len, env);
         let mut completion = receiving.complete(self.qp, Status::Success);
-        completion.solicited = matches!(
-            untagged.opcode,
-            Opcode::SendSolicited | Opcode::SendSolicitedInvalidate
-        );
+        completion.solicited =
+            matches!(untagged.opcode, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate);
         match invalidated {
             Ok(stag) => {
                 completion.invalidated = stag;
@@ -501,10 +441,7 @@ impl Connection {
         len: usize,
         env: &Env<'_>,
     ) -> Result<Option<Stag>, Fault> {
-        if !matches!(
-            untagged.opcode,
-            Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate
-        ) {
+        if !matches!(untagged.opcode, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate) {
             return Ok(None);
         }
         let stag = untagged.invalidate;
@@ -525,7 +462,8 @@ impl Connection {
     /// Which owed response a Terminate speaks of, counted from the oldest: Reads and atomics are
     /// numbered on one queue. Without a number it is the one being answered.
     fn blamed(&self, terminate: &Terminate) -> usize {
-        let Some(Header::Untagged(quoted)) = terminate.ddp else { return 0 };
+        let quoted = terminate.ddp.and_then(|quoted| quoted.header());
+        let Some(Header::Untagged(quoted)) = quoted else { return 0 };
         let newest = self.tx.last_msn(queue::READ_REQUEST);
         let behind = newest.wrapping_sub(quoted.msn) as usize;
         self.sends.owed_len().checked_sub(behind + 1).unwrap_or(usize::MAX)
@@ -533,8 +471,7 @@ impl Connection {
 
     fn handle_peer_terminate(&mut self, terminate: Terminate, layout: Layout) {
         self.blame = blame(&terminate).map(|status| (self.blamed(&terminate), status));
-        self.events
-            .push_back(Event::PeerTerminated { terminate, layout });
+        self.events.push_back(Event::PeerTerminated { terminate, layout });
         self.step_phase(Move::PeerTerminate);
     }
 }
@@ -551,25 +488,19 @@ fn check_fixed(h: &Untagged, header: &Header, payload: &[u8], len: usize) -> Res
     Ok(())
 }
 
+/// Our own memory cannot be used as it was when the segment began.
+fn local_fault() -> Fault {
+    Fault::bare(TerminateCode::RDMAP_CATASTROPHIC)
+}
+
 /// What a peer's Terminate says of our oldest unanswered request: something only when it quotes
 /// such a request.
 fn blame(terminate: &Terminate) -> Option<Status> {
-    let quoted = terminate.ddp.map(|header| header.opcode());
+    let quoted = terminate.ddp.and_then(|quoted| quoted.header()).map(|header| header.opcode());
     let ours = matches!(quoted, Some(Opcode::ReadRequest | Opcode::AtomicRequest));
     if !ours && terminate.read_request.is_none() {
         return None;
     }
-    let protection = matches!(
-        terminate.code,
-        TerminateCode {
-            layer: 0 | 1,
-            etype: 1,
-            ..
-        }
-    );
-    Some(if protection {
-        Status::RemoteAccess
-    } else {
-        Status::RemoteOperation
-    })
+    let protection = matches!(terminate.code, TerminateCode { layer: 0 | 1, etype: 1, .. });
+    Some(if protection { Status::RemoteAccess } else { Status::RemoteOperation })
 }

@@ -38,14 +38,15 @@ pub(crate) struct Rx {
     longest: usize,
 }
 
-/// A segment whose payload is only partly here.
+/// A segment that is being placed; its payload may be only partly here.
 #[derive(Clone, Debug)]
-struct Body {
-    header: Header,
-    segment_len: usize,
-    sink: Sink,
-    done: usize,
-    payload_len: usize,
+pub(crate) struct Body {
+    pub(crate) header: Header,
+    pub(crate) segment_len: usize,
+    pub(crate) sink: Sink,
+    /// Payload octets placed.
+    pub(crate) done: usize,
+    pub(crate) payload_len: usize,
 }
 
 /// A message that found no posted receive.
@@ -99,9 +100,7 @@ impl Rx {
 
     /// Payload octets of the current segment that have not arrived.
     pub(crate) fn direct_len(&self) -> usize {
-        self.body
-            .as_ref()
-            .map_or(0, |body| body.payload_len - body.done)
+        self.body.as_ref().map_or(0, |body| body.payload_len - body.done)
     }
 
     /// True in the middle of an FPDU.
@@ -144,11 +143,7 @@ impl Connection {
                 Err(fault) => self.fail(fault),
             }
         }
-        if self.phase.receives() {
-            used
-        } else {
-            bytes.len()
-        }
+        if self.phase.receives() { used } else { bytes.len() }
     }
 
     fn step(&mut self, bytes: &[u8], env: &mut Env<'_>) -> Result<Step, Fault> {
@@ -184,9 +179,7 @@ impl Connection {
         let result = match stripper.strip(raw, self.crc, &mut fpdu) {
             Ok(None) => Ok(Step::NeedMore),
             Ok(Some(taken)) => {
-                let ulpdu = fpdu
-                    .get(LENGTH_LEN..fpdu_ulpdu_end(&fpdu))
-                    .unwrap_or_default();
+                let ulpdu = fpdu.get(LENGTH_LEN..fpdu_ulpdu_end(&fpdu)).unwrap_or_default();
                 self.whole(ulpdu, taken, env)
             }
             Err(error) => Err(error.into()),
@@ -200,14 +193,16 @@ impl Connection {
 
     /// One segment that is here as a whole.
     fn whole(&mut self, ulpdu: &[u8], taken: usize, env: &mut Env<'_>) -> Result<Step, Fault> {
-        let (header, header_len) = Header::parse(ulpdu)?;
+        let (header, header_len) = read_header(ulpdu, ulpdu.len())?;
         let payload = &ulpdu[header_len..];
         self.rx.longest = self.rx.longest.max(payload.len());
         let Some(sink) = self.begin(&header, payload, payload.len(), env)? else {
             return Ok(Step::Stalled(no_buffer(header, ulpdu.len())));
         };
-        self.place(&header, ulpdu.len(), &sink, 0, payload, env)?;
-        self.end(&header, &sink, payload.len(), env)?;
+        let body =
+            Body { header, segment_len: ulpdu.len(), sink, done: 0, payload_len: payload.len() };
+        self.place(&body, payload, env)?;
+        self.end(&body, env)?;
         Ok(Step::Took(taken))
     }
 
@@ -219,7 +214,7 @@ impl Connection {
         ulpdu_len: usize,
         env: &mut Env<'_>,
     ) -> Result<Step, Fault> {
-        let (header, header_len) = Header::parse(ulpdu)?;
+        let (header, header_len) = read_header(ulpdu, ulpdu_len)?;
         if ulpdu_len < header_len {
             return Err(Fault::bare(TerminateCode::OPERATION_UNSPECIFIED));
         }
@@ -231,13 +226,7 @@ impl Connection {
         let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
             return Ok(Step::Stalled(no_buffer(header, ulpdu_len)));
         };
-        let body = Body {
-            header,
-            segment_len: ulpdu_len,
-            sink,
-            done: 0,
-            payload_len,
-        };
+        let body = Body { header, segment_len: ulpdu_len, sink, done: 0, payload_len };
         let here = &ulpdu[header_len..];
         let taken = self.continue_body(body, here, env)?;
         Ok(Step::Took(LENGTH_LEN + header_len + taken))
@@ -251,14 +240,7 @@ impl Connection {
     ) -> Result<usize, Fault> {
         let count = bytes.len().min(body.payload_len - body.done);
         let here = &bytes[..count];
-        self.place(
-            &body.header,
-            body.segment_len,
-            &body.sink,
-            body.done,
-            here,
-            env,
-        )?;
+        self.place(&body, here, env)?;
         body.done += count;
         self.keep_or_end(body, env)?;
         Ok(count)
@@ -270,7 +252,7 @@ impl Connection {
             return Ok(());
         }
         self.rx.skip = pad_len(body.segment_len) + CRC_LEN;
-        self.end(&body.header, &body.sink, body.payload_len, env)
+        self.end(&body, env)
     }
 
     /// Where the next octets of the stream may be received without a copy, if they are payload.
@@ -287,39 +269,21 @@ impl Connection {
         match body.sink {
             Sink::Write { stag, offset } => {
                 let at = offset.wrapping_add(body.done as u64);
-                let pin = stags
-                    .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len as u64)
-                    .ok()?;
+                let pin =
+                    stags.resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len as u64).ok()?;
                 spans.push(pin.span(0..len).ok()?);
-                Some(Direct {
-                    _pin: Some(pin),
-                    len,
-                    trailer,
-                })
+                Some(Direct { _pin: Some(pin), len, trailer })
             }
             Sink::Receive { offset } => {
                 let at = offset + body.done;
                 let local = &mut self.receiving.as_mut()?.request.local;
                 local.spans_mut(at, len, spans).ok()?;
-                Some(Direct {
-                    _pin: None,
-                    len,
-                    trailer,
-                })
+                Some(Direct { _pin: None, len, trailer })
             }
             Sink::Response { seq, offset } => {
                 let at = offset + body.done;
-                self.sends
-                    .entry_mut(seq)?
-                    .request
-                    .local
-                    .spans_mut(at, len, spans)
-                    .ok()?;
-                Some(Direct {
-                    _pin: None,
-                    len,
-                    trailer,
-                })
+                self.sends.entry_mut(seq)?.request.local.spans_mut(at, len, spans).ok()?;
+                Some(Direct { _pin: None, len, trailer })
             }
             Sink::Nothing => None,
         }
@@ -336,6 +300,10 @@ impl Connection {
     }
 }
 
+fn read_header(ulpdu: &[u8], ulpdu_len: usize) -> Result<(Header, usize), Fault> {
+    Header::parse(ulpdu).map_err(|error| Fault::unreadable(error, ulpdu, ulpdu_len))
+}
+
 /// RFC 5041 §7.1 rule 2.
 fn no_buffer(header: Header, segment_len: usize) -> Fault {
     Fault::of(TerminateCode::UNTAGGED_NO_BUFFER, header, segment_len)
@@ -350,7 +318,6 @@ fn carries_ulp_payload(opcode: Opcode) -> bool {
 
 /// Where the ULPDU ends in an FPDU without markers.
 fn fpdu_ulpdu_end(fpdu: &[u8]) -> usize {
-    fpdu.first_chunk::<LENGTH_LEN>().map_or(0, |length| {
-        LENGTH_LEN + usize::from(u16::from_be_bytes(*length))
-    })
+    fpdu.first_chunk::<LENGTH_LEN>()
+        .map_or(0, |length| LENGTH_LEN + usize::from(u16::from_be_bytes(*length)))
 }

@@ -48,12 +48,7 @@ impl SendQueue {
     }
 
     pub(crate) fn push(&mut self, request: SendRequest) {
-        self.entries.push_back(Entry {
-            request,
-            end: None,
-            received: 0,
-            done: None,
-        });
+        self.entries.push_back(Entry { request, end: None, received: 0, done: None });
     }
 
     /// The next request to transmit, if it may go now: fences wait for every earlier response,
@@ -68,10 +63,7 @@ impl SendQueue {
     /// Marks the request as being transmitted.
     pub(crate) fn start(&mut self, seq: u64) {
         self.next = seq + 1;
-        if self
-            .entry(seq)
-            .is_some_and(|entry| entry.request.op.awaits_response())
-        {
+        if self.entry(seq).is_some_and(|entry| entry.request.op.awaits_response()) {
             self.owed.push_back(Owed::Entry(seq));
         }
     }
@@ -105,13 +97,11 @@ impl SendQueue {
     }
 
     pub(crate) fn entry(&self, seq: u64) -> Option<&Entry> {
-        self.entries
-            .get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+        self.entries.get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
     }
 
     pub(crate) fn entry_mut(&mut self, seq: u64) -> Option<&mut Entry> {
-        self.entries
-            .get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+        self.entries.get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
     }
 
     /// The local memory of an entry.
@@ -171,13 +161,7 @@ impl Entry {
     }
 
     fn complete(self, status: Status, qp: u32, out: &mut Vec<Completion>) {
-        let SendRequest {
-            wr_id,
-            op,
-            local,
-            signaled,
-            ..
-        } = self.request;
+        let SendRequest { wr_id, op, local, signaled, .. } = self.request;
         if signaled || status != Status::Success {
             let bytes = match op {
                 SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => 8,

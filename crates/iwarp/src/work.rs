@@ -73,10 +73,7 @@ pub enum SendOp {
 impl SendOp {
     /// True for operations that the peer answers: Read and the atomics. They count against ORD.
     pub fn awaits_response(&self) -> bool {
-        matches!(
-            self,
-            Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. }
-        )
+        matches!(self, Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
 
     /// The operation as completions name it.
@@ -112,14 +109,7 @@ pub struct SendRequest {
 impl SendRequest {
     /// A signaled request without other flags.
     pub fn new(wr_id: u64, op: SendOp, local: SgList) -> Self {
-        Self {
-            wr_id,
-            op,
-            local,
-            signaled: true,
-            solicited: false,
-            fence: false,
-        }
+        Self { wr_id, op, local, signaled: true, solicited: false, fence: false }
     }
 }
 

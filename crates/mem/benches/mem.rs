@@ -48,9 +48,7 @@ fn copies(skew: usize) {
         "{:>7} {:>9} {:>9} {:>9} {:>10}",
         "bytes", "memcpy", "copy_in", "copy_out", "rep movsb"
     );
-    for len in [
-        1, 3, 8, 16, 20, 32, 48, 64, 100, 128, 256, 512, 1024, 1460, 4096, 16384, 65536,
-    ] {
+    for len in [1, 3, 8, 16, 20, 32, 48, 64, 100, 128, 256, 512, 1024, 1460, 4096, 16384, 65536] {
         let region = SharedRegion::zeroed(len + skew).expect("memory");
         let mut target = vec![0u8; len + 64 + skew];
         let source = vec![7u8; len];
@@ -58,20 +56,10 @@ fn copies(skew: usize) {
         let calls = u32::try_from(4_000_000 / (len + 40)).expect("small");
         let off = target.as_ptr().align_offset(64) + skew;
         let target = &mut target[off..off + len];
-        let memcpy = time(calls, || {
-            black_box(&mut *target).copy_from_slice(black_box(&source))
-        });
-        let rep = time(calls, || {
-            rep_movsb(black_box(&mut *target), black_box(&source))
-        });
-        let into = time(calls, || {
-            region.copy_in(skew, black_box(&source)).expect("in range")
-        });
-        let out = time(calls, || {
-            region
-                .copy_out(skew, black_box(&mut private))
-                .expect("in range")
-        });
+        let memcpy = time(calls, || black_box(&mut *target).copy_from_slice(black_box(&source)));
+        let rep = time(calls, || rep_movsb(black_box(&mut *target), black_box(&source)));
+        let into = time(calls, || region.copy_in(skew, black_box(&source)).expect("in range"));
+        let out = time(calls, || region.copy_out(skew, black_box(&mut private)).expect("in range"));
         println!("{len:>7} {memcpy:>9.2} {into:>9.2} {out:>9.2} {rep:>10.2}");
     }
 }
@@ -81,9 +69,7 @@ fn table() {
     let stags: Vec<u32> = (0..1024)
         .map(|_| {
             let region = SharedRegion::zeroed(4096).expect("memory");
-            table
-                .register(PdId(1), region.into(), 0, Access::REMOTE)
-                .expect("room")
+            table.register(PdId(1), region.into(), 0, Access::REMOTE).expect("room")
         })
         .collect();
     let resolve = |stag, len| table.resolve(stag, PdId(1), Access::REMOTE_WRITE, 0, len);
@@ -102,9 +88,7 @@ fn table() {
     let region = SharedRegion::zeroed(4096).expect("memory");
     let register = time(100_000, || {
         let slice = region.clone().into();
-        let stag = table
-            .register(PdId(1), slice, 0, Access::REMOTE)
-            .expect("room");
+        let stag = table.register(PdId(1), slice, 0, Access::REMOTE).expect("room");
         table.deregister(stag).expect("registered");
     });
     println!("resolve + drop: one {one:.1}, 1024 in turn {many:.1}, stale {stale:.1} [ns]");

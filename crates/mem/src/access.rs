@@ -17,6 +17,9 @@ bitflags! {
         const REMOTE_WRITE = 4;
         /// A peer may run atomic operations on it (RFC 7306 §5).
         const REMOTE_ATOMIC = 8;
+        /// A peer may take the STag back with a Send with Invalidate (RFC 5040 §5.3). Only for
+        /// memory that one connection alone uses: it takes the STag from all (§8.1.1 rule 7).
+        const REMOTE_INVALIDATE = 16;
     }
 }
 
@@ -24,7 +27,8 @@ impl Access {
     /// Every right that a peer can use.
     pub const REMOTE: Self = Self::REMOTE_READ
         .union(Self::REMOTE_WRITE)
-        .union(Self::REMOTE_ATOMIC);
+        .union(Self::REMOTE_ATOMIC)
+        .union(Self::REMOTE_INVALIDATE);
 }
 
 /// A protection domain: an STag works only for connections of the domain it was registered in.

@@ -18,11 +18,7 @@ mod imp;
 #[path = "racy/aarch64.rs"]
 mod imp;
 
-#[cfg(any(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    miri,
-    outboard_bytewise
-))]
+#[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri, outboard_bytewise))]
 #[path = "racy/bytewise.rs"]
 mod imp;
 

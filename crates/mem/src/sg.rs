@@ -66,23 +66,15 @@ enum Repr {
 impl From<Vec<Segment>> for SgList {
     fn from(segments: Vec<Segment>) -> Self {
         // Saturation is harmless: every segment checks its own bounds again.
-        let len = segments
-            .iter()
-            .fold(0, |sum: usize, segment| sum.saturating_add(segment.len()));
-        Self {
-            repr: Repr::Many(segments),
-            len,
-        }
+        let len = segments.iter().fold(0, |sum: usize, segment| sum.saturating_add(segment.len()));
+        Self { repr: Repr::Many(segments), len }
     }
 }
 
 impl<S: Into<Segment>> From<S> for SgList {
     fn from(segment: S) -> Self {
         let segment = segment.into();
-        Self {
-            len: segment.len(),
-            repr: Repr::One(segment),
-        }
+        Self { len: segment.len(), repr: Repr::One(segment) }
     }
 }
 
@@ -125,12 +117,10 @@ impl SgList {
     /// Takes the first exclusive buffer out; `None` if there is none.
     #[must_use]
     pub fn into_owned(self) -> Option<OwnedBuf> {
-        self.into_segments()
-            .into_iter()
-            .find_map(|segment| match segment {
-                Segment::Owned(buf) => Some(buf),
-                Segment::Shared(_) => None,
-            })
+        self.into_segments().into_iter().find_map(|segment| match segment {
+            Segment::Owned(buf) => Some(buf),
+            Segment::Shared(_) => None,
+        })
     }
 
     /// Takes all segments out, in order.
@@ -163,18 +153,11 @@ impl SgList {
         Ok(())
     }
 
-    /// Appends `len` bytes from the logical `offset` to `out`, and shows each private piece (at
-    /// most 4 KiB) to `each` while it is in the cache, as `SharedRegion::append_to` does.
+    /// Appends a copy of `len` bytes from the logical `offset` to `out`.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`]; then nothing is appended.
-    pub fn gather(
-        &self,
-        offset: usize,
-        len: usize,
-        out: &mut Vec<u8>,
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<(), MemError> {
+    pub fn gather(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> Result<(), MemError> {
         check(offset, len, self.len)?;
         out.reserve(len);
         let mut pieces = Pieces::new(offset, len);
@@ -183,8 +166,8 @@ impl SgList {
                 continue;
             };
             match segment {
-                Segment::Owned(buf) => append_chunks(&buf[piece.range()], out, &mut each),
-                Segment::Shared(slice) => slice.append_to(piece.range(), out, &mut each)?,
+                Segment::Owned(buf) => out.extend_from_slice(&buf[piece.range()]),
+                Segment::Shared(slice) => slice.append_to(piece.range(), out)?,
             }
         }
         Ok(())
@@ -206,10 +189,7 @@ impl SgList {
             out.push(match segment {
                 Segment::Owned(buf) => {
                     let bytes = &buf[piece.range()];
-                    Span {
-                        ptr: bytes.as_ptr().cast_mut(),
-                        len: bytes.len(),
-                    }
+                    Span { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() }
                 }
                 Segment::Shared(slice) => slice.span(piece.range())?,
             });
@@ -236,10 +216,7 @@ impl SgList {
             out.push(match segment {
                 Segment::Owned(buf) => {
                     let bytes = &mut buf[piece.range()];
-                    Span {
-                        ptr: bytes.as_mut_ptr(),
-                        len: bytes.len(),
-                    }
+                    Span { ptr: bytes.as_mut_ptr(), len: bytes.len() }
                 }
                 Segment::Shared(slice) => slice.span(piece.range())?,
             });
@@ -305,11 +282,7 @@ impl Piece {
 
 impl Pieces {
     fn new(offset: usize, len: usize) -> Self {
-        Self {
-            skip: offset,
-            left: len,
-            done: 0,
-        }
+        Self { skip: offset, left: len, done: 0 }
     }
 
     /// The part of the range in the next segment, of `size` bytes; `None` if it has none.
@@ -317,21 +290,10 @@ impl Pieces {
         let at = self.skip.min(size);
         self.skip -= at;
         let len = self.left.min(size - at);
-        let piece = Piece {
-            at,
-            len,
-            done: self.done,
-        };
+        let piece = Piece { at, len, done: self.done };
         self.left -= len;
         self.done += len;
         (len > 0).then_some(piece)
-    }
-}
-
-fn append_chunks(bytes: &[u8], out: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
-    for chunk in bytes.chunks(crate::shared::CHUNK) {
-        out.extend_from_slice(chunk);
-        each(chunk);
     }
 }
 

@@ -12,9 +12,6 @@ use crate::error::MemError;
 use crate::racy;
 use crate::slice::{SharedSlice, check, range_len};
 
-/// `append_to` hands on pieces of this size: small enough to be still in the first-level cache.
-pub(crate) const CHUNK: usize = 4096;
-
 /// Memory that peers may be allowed to read and write. Cloning it shares the same bytes.
 #[derive(Clone, Debug)]
 pub struct SharedRegion {
@@ -51,9 +48,7 @@ impl Mapping {
         match NonNull::new(start.cast()) {
             Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self { start, len }),
             _ => {
-                let errno = std::io::Error::last_os_error()
-                    .raw_os_error()
-                    .unwrap_or(libc::ENOMEM);
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM);
                 Err(MemError::Map { len, errno })
             }
         }
@@ -76,24 +71,13 @@ impl SharedRegion {
     /// [`MemError::Map`] if this machine has no such memory.
     pub fn zeroed(len: usize) -> Result<Self, MemError> {
         if len == 0 {
-            return Ok(Self {
-                start: NonNull::dangling(),
-                len,
-                _mapping: None,
-            });
+            return Ok(Self { start: NonNull::dangling(), len, _mapping: None });
         }
         if isize::try_from(len).is_err() {
-            return Err(MemError::Map {
-                len,
-                errno: libc::ENOMEM,
-            });
+            return Err(MemError::Map { len, errno: libc::ENOMEM });
         }
         let mapping = Mapping::anonymous(len)?;
-        Ok(Self {
-            start: mapping.start,
-            len,
-            _mapping: Some(Arc::new(mapping)),
-        })
+        Ok(Self { start: mapping.start, len, _mapping: Some(Arc::new(mapping)) })
     }
 
     /// Adopts memory that somebody else allocated, such as the C program's of `ibv_reg_mr`.
@@ -109,11 +93,7 @@ impl SharedRegion {
             Some(start) => (start, len),
             None => (NonNull::dangling(), 0),
         };
-        Self {
-            start,
-            len,
-            _mapping: None,
-        }
+        Self { start, len, _mapping: None }
     }
 
     /// Length in bytes.
@@ -165,38 +145,26 @@ impl SharedRegion {
     /// [`MemError::OutOfBounds`].
     pub fn snapshot(&self, range: Range<usize>) -> Result<Vec<u8>, MemError> {
         let mut bytes = Vec::new();
-        self.append_to(range, &mut bytes, |_| {})?;
+        self.append_to(range, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Appends the bytes of `range` to `out` in pieces of at most 4 KiB and shows each private
-    /// piece to `each` while it is in the cache (for a checksum, which must not be computed over
-    /// bytes that others can change meanwhile).
+    /// Appends a copy of the bytes of `range` to `out`. Checksums are computed over the copy: the
+    /// bytes themselves may change meanwhile.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`]; then nothing is appended.
-    pub fn append_to(
-        &self,
-        range: Range<usize>,
-        out: &mut Vec<u8>,
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<(), MemError> {
+    pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), MemError> {
         let len = range_len(&range, self.len)?;
         let from = self.check(range.start, len)?;
         out.reserve(len);
-        let mut done = 0;
-        while done < len {
-            let step = CHUNK.min(len - done);
-            let old = out.len();
-            // SAFETY: `done + step <= len`, so the source stays inside the checked range; the
-            // reserved spare capacity of `out` holds `len - done` more bytes and is ours alone;
-            // after the copy the `step` bytes behind `old` are initialised.
-            unsafe {
-                racy::load(from.add(done), out.as_mut_ptr().add(old), step);
-                out.set_len(old + step);
-            }
-            each(&out[old..]);
-            done += step;
+        let old = out.len();
+        // SAFETY: the source is inside the checked range; the reserved spare capacity of `out`
+        // holds `len` more bytes and is ours alone; after the copy the `len` bytes behind `old`
+        // are initialised.
+        unsafe {
+            racy::load(from, out.as_mut_ptr().add(old), len);
+            out.set_len(old + len);
         }
         Ok(())
     }
@@ -252,10 +220,7 @@ impl SharedRegion {
     /// [`MemError::OutOfBounds`].
     pub fn span(&self, range: Range<usize>) -> Result<Span, MemError> {
         let len = range_len(&range, self.len)?;
-        Ok(Span {
-            ptr: self.check(range.start, len)?,
-            len,
-        })
+        Ok(Span { ptr: self.check(range.start, len)?, len })
     }
 
     /// A handle to the bytes of `range` only.
@@ -279,10 +244,7 @@ impl SharedRegion {
     fn word(&self, offset: usize) -> Result<*mut u64, MemError> {
         let word = self.check(offset, 8)?.cast::<u64>();
         if !word.is_aligned() {
-            return Err(MemError::Unaligned {
-                offset,
-                addr: word.addr(),
-            });
+            return Err(MemError::Unaligned { offset, addr: word.addr() });
         }
         Ok(word)
     }

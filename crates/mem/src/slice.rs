@@ -19,11 +19,7 @@ pub struct SharedSlice {
 impl From<SharedRegion> for SharedSlice {
     fn from(region: SharedRegion) -> Self {
         let len = region.len();
-        Self {
-            region,
-            start: 0,
-            len,
-        }
+        Self { region, start: 0, len }
     }
 }
 
@@ -99,13 +95,8 @@ impl SharedSlice {
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`]; then nothing is appended.
-    pub fn append_to(
-        &self,
-        range: Range<usize>,
-        out: &mut Vec<u8>,
-        each: impl FnMut(&[u8]),
-    ) -> Result<(), MemError> {
-        self.region.append_to(self.within(range)?, out, each)
+    pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), MemError> {
+        self.region.append_to(self.within(range)?, out)
     }
 
     /// See [`SharedRegion::load_u64`]; the address must be 8-aligned, not the offset.
@@ -167,9 +158,5 @@ pub(crate) fn check(offset: usize, len: usize, size: usize) -> Result<(), MemErr
 /// Length of `range`; a range that ends before it starts is out of bounds.
 pub(crate) fn range_len(range: &Range<usize>, size: usize) -> Result<usize, MemError> {
     let len = range.end.checked_sub(range.start);
-    len.ok_or(MemError::OutOfBounds {
-        offset: range.start,
-        len: 0,
-        size,
-    })
+    len.ok_or(MemError::OutOfBounds { offset: range.start, len: 0, size })
 }

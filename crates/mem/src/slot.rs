@@ -79,10 +79,7 @@ pub(crate) struct Pin<'a, T> {
 impl<T> Slot<T> {
     /// A free slot.
     pub(crate) fn free() -> Self {
-        Self {
-            state: AtomicU64::new(0),
-            value: UnsafeCell::new(None),
-        }
+        Self { state: AtomicU64::new(0), value: UnsafeCell::new(None) }
     }
 
     /// Puts `value` in and lets it be pinned with `key`.

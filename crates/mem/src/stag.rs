@@ -83,27 +83,14 @@ impl StagTable {
         access: Access,
     ) -> Result<u32, MemError> {
         if base.checked_add(slice.len() as u64).is_none() {
-            return Err(MemError::BaseWraps {
-                base,
-                len: slice.len(),
-            });
+            return Err(MemError::BaseWraps { base, len: slice.len() });
         }
         let (number, key) = self.lock().take(self.capacity)?;
         let block = self.blocks[number as usize / BLOCK].get_or_init(new_block);
         let slot = &block[number as usize % BLOCK];
         // SAFETY: `take` gave the number to this thread alone; it is new, or was given back
         // after `close` had returned its value.
-        unsafe {
-            slot.open(
-                key,
-                Entry {
-                    pd,
-                    access,
-                    base,
-                    slice,
-                },
-            )
-        };
+        unsafe { slot.open(key, Entry { pd, access, base, slice }) };
         Ok(number << KEY_BITS | u32::from(key))
     }
 
@@ -126,21 +113,27 @@ impl StagTable {
     ///
     /// # Errors
     /// [`AccessError::InvalidStag`], [`AccessError::OtherDomain`], and [`AccessError::NoRight`]
-    /// if the registration grants peers nothing.
+    /// without [`Access::REMOTE_INVALIDATE`].
     pub fn invalidate(&self, stag: u32, pd: PdId) -> Result<(), AccessError> {
         let pin = self.pin(stag)?;
         let entry = pin.get();
         if entry.pd != pd {
             return Err(AccessError::OtherDomain);
         }
-        if !entry.access.intersects(Access::REMOTE) {
+        if !entry.access.contains(Access::REMOTE_INVALIDATE) {
             return Err(AccessError::NoRight);
         }
-        if Slot::shut(&pin) {
-            Ok(())
-        } else {
-            Err(AccessError::InvalidStag)
-        }
+        if Slot::shut(&pin) { Ok(()) } else { Err(AccessError::InvalidStag) }
+    }
+
+    /// The owner's own invalidation: from now on `stag` does not resolve. As with a peer's,
+    /// placements under way may still finish, and the memory stays until [`Self::deregister`].
+    ///
+    /// # Errors
+    /// [`AccessError::InvalidStag`] when it did not resolve before.
+    pub fn invalidate_locally(&self, stag: u32) -> Result<(), AccessError> {
+        let pin = self.pin(stag)?;
+        if Slot::shut(&pin) { Ok(()) } else { Err(AccessError::InvalidStag) }
     }
 
     /// Checks a peer's access to `len` bytes at remote offset `offset` (RFC 5041 §7.1, RFC 5040
@@ -281,9 +274,7 @@ impl Random {
         // SAFETY: `words` is ours and has `size` bytes, any value of which is a valid `u32`.
         let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), size, 0) };
         if usize::try_from(got) != Ok(size) {
-            let errno = std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO);
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             return Err(MemError::Random { errno });
         }
         self.words.extend(words);
@@ -338,16 +329,8 @@ impl Placement<'_> {
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`]; then nothing is appended.
-    pub fn append_to(
-        &self,
-        range: Range<usize>,
-        out: &mut Vec<u8>,
-        each: impl FnMut(&[u8]),
-    ) -> Result<(), MemError> {
-        self.pin
-            .get()
-            .slice
-            .append_to(self.within(range)?, out, each)
+    pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), MemError> {
+        self.pin.get().slice.append_to(self.within(range)?, out)
     }
 
     /// The raw address of `range`, for one system call made before the placement is dropped.

@@ -40,8 +40,13 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let mut child = Command::new(PROGRAM)
             .args(["perf", "serve", "--listen", "127.0.0.1:0"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -152,6 +157,28 @@ fn latency_tests_spin_and_block() {
             assert_eq!(report["crc"], *test != "tcp-lat");
         }
     }
+}
+
+#[test]
+fn connections_are_made_and_ended() {
+    let (_alone, server) = (alone(), Server::start());
+    for (test, crc) in [("connect-lat", true), ("tcp-connect-lat", false)] {
+        let report = server.report(test, "--iters 300");
+        check_latency(&report, test, 8, 300);
+        assert_eq!(report["crc"], crc);
+        let mean = number(&report, "mean_us");
+        let expected = 1e6 / number(&report, "messages_per_s");
+        assert!((mean / expected - 1.0).abs() < 0.1, "the whole, not half of it: {report}");
+    }
+}
+
+#[test]
+fn a_target_that_computes_still_answers() {
+    let (_alone, server) = (alone(), Server::start_with(&["--load", "compute"]));
+    let report = server.report("read-lat", "--iters 200 --wait block");
+    check_latency(&report, "read-lat", 8, 200);
+    let (computing, whole) = (number(&report, "cpu_server_s"), number(&report, "seconds"));
+    assert!(computing > whole / 5.0, "its program computes: {report}");
 }
 
 #[test]

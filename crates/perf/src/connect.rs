@@ -17,8 +17,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a connection may take, and how long a server waits for the next.
-const QUIET_MAX: Duration = Duration::from_secs(5);
+/// How long a connection may take, and how long a server waits for the first.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a server waits for the next.
+const QUIET_MAX: Duration = Duration::from_secs(1);
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 128;
 /// Connections that have not been ended yet.
@@ -58,7 +60,7 @@ impl Connector {
     }
 
     fn round_of_tcp(&self) -> io::Result<()> {
-        let mut socket = TcpStream::connect_timeout(&self.peer, QUIET_MAX)?;
+        let mut socket = TcpStream::connect_timeout(&self.peer, CONNECT_MAX)?;
         socket.set_nodelay(true)?;
         socket.write_all(&[0])?;
         socket.read_exact(&mut [0])
@@ -66,7 +68,7 @@ impl Connector {
 }
 
 fn params(plan: &Plan) -> ConnectParams {
-    ConnectParams { crc: plan.crc, timeout: QUIET_MAX, ..ConnectParams::default() }
+    ConnectParams { crc: plan.crc, timeout: CONNECT_MAX, ..ConnectParams::default() }
 }
 
 /// What a program makes for a connection; the queue pair is ended first.
@@ -132,10 +134,10 @@ impl Host {
 
     fn serve_rdma(&self, context: &Context, channel: &CmChannel, stop: &AtomicBool) {
         let mut visitors = HashMap::new();
-        let mut busy = Instant::now();
-        while busy.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+        let mut patience = Instant::now() + CONNECT_MAX;
+        while Instant::now() < patience && !stop.load(Ordering::Relaxed) {
             let Some(event) = channel.next(Some(NAP)) else { continue };
-            busy = Instant::now();
+            patience = Instant::now() + QUIET_MAX;
             match event.kind {
                 CmEventKind::ConnectRequest(request)
                     if request.peer_addr().ip() == self.from && visitors.len() < VISITORS_MAX =>
@@ -162,11 +164,11 @@ impl Host {
     }
 
     fn serve_tcp(&self, listener: &TcpListener, stop: &AtomicBool) {
-        let mut busy = Instant::now();
-        while busy.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+        let mut patience = Instant::now() + CONNECT_MAX;
+        while Instant::now() < patience && !stop.load(Ordering::Relaxed) {
             match listener.accept() {
                 Ok((socket, peer)) if peer.ip() == self.from => {
-                    busy = Instant::now();
+                    patience = Instant::now() + QUIET_MAX;
                     // One that has gone already needs no answer.
                     let _gone = answer(socket);
                 }
@@ -202,7 +204,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 fn answer(mut socket: TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(QUIET_MAX))?;
+    socket.set_read_timeout(Some(CONNECT_MAX))?;
     socket.read_exact(&mut [0])?;
     socket.write_all(&[0])
 }

@@ -254,7 +254,7 @@ impl Runner {
         let len = draw.len();
         let bytes = self.fresh(len);
         let peer = self.pair.side(other(who));
-        let doomed = invalidate.then(|| peer.register("doomed", 8, Access::REMOTE_READ).stag);
+        let doomed = invalidate.then(|| peer.register("doomed", 8, Access::REMOTE).stag);
         let posted = self.post(who, (SendOp::Send { invalidate: doomed }, &bytes), draw, None);
         if let (Some(stag), false) = (doomed, posted) {
             self.pair.side(other(who)).stags.deregister(stag.0).expect("just registered");

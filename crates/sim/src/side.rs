@@ -301,7 +301,7 @@ fn home(regions: &[SharedRegion], span: &Span) -> Option<(SharedRegion, usize)> 
 pub fn bytes_of(completion: &Completion) -> Vec<u8> {
     let mut bytes = Vec::new();
     let list = &completion.local;
-    list.gather(0, list.len(), &mut bytes, |_| ()).expect("the whole list");
+    list.gather(0, list.len(), &mut bytes).expect("the whole list");
     bytes.truncate(completion.bytes as usize);
     bytes
 }

@@ -198,8 +198,14 @@ fn terminate(payload: &[u8], names: &Names) -> String {
         return " malformed".to_owned();
     };
     let mut line = format!(" {:#x}/{:#x}/{:#04x}", t.code.layer, t.code.etype, t.code.code);
-    if let Some(header) = t.ddp {
-        let _ = write!(line, " of [{}]", header_line(&header, names));
+    match t.ddp.map(|quoted| (quoted.header(), quoted)) {
+        Some((Some(header), _)) => {
+            let _ = write!(line, " of [{}]", header_line(&header, names));
+        }
+        Some((None, quoted)) => {
+            let _ = write!(line, " of [{quoted:?}]");
+        }
+        None => {}
     }
     if let Some(len) = t.segment_len {
         let _ = write!(line, " len={len}");

@@ -144,7 +144,7 @@ fn blamed(bytes: impl FnOnce(&Terminate, &mut Vec<u8>)) -> (Vec<String>, Vec<Eve
     let terminate = Terminate {
         code: TerminateCode::PROTECTION_BOUNDS,
         segment_len: Some(70),
-        ddp: Some(ours[1].header),
+        ddp: Some(ours[1].header.into()),
         read_request: None,
     };
     let mut payload = Vec::new();

@@ -74,7 +74,7 @@ fn ask(
     (source, sink): (&Mr, &Mr),
 ) {
     let wr_id = i as u64;
-    let doomed = pair.side(to).register("doomed", 8, Access::REMOTE_READ).stag;
+    let doomed = pair.side(to).register("doomed", 8, Access::REMOTE).stag;
     for _ in 0..4 {
         pair.side(to).receive(wr_id, len);
     }

@@ -29,8 +29,8 @@ fn start_up_and_the_first_message() {
 #[test]
 fn sends_of_all_four_kinds() {
     let mut pair = pair();
-    let doomed = pair.b.register("doomed", 16, Access::REMOTE_READ);
-    let gone = pair.b.register("gone", 16, Access::REMOTE_WRITE);
+    let doomed = pair.b.register("doomed", 16, Access::REMOTE_INVALIDATE);
+    let gone = pair.b.register("gone", 16, Access::REMOTE);
     for wr_id in 10..14 {
         pair.b.receive(wr_id, 8);
     }

@@ -22,10 +22,7 @@ pub struct CompChannel {
 impl CompChannel {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
         let events = Arc::new(Signal::new(EVENTS_MAX)?);
-        Ok(Self {
-            events,
-            shared: Arc::clone(shared),
-        })
+        Ok(Self { events, shared: Arc::clone(shared) })
     }
 
     /// Number of the next queue that has something, if there is one now.

@@ -67,19 +67,12 @@ impl Context {
             async_events: Signal::new(ASYNC_EVENTS_MAX)?,
             numbers: AtomicU32::new(1),
         };
-        Ok(Self {
-            shared: Arc::new(Shared {
-                core: Arc::new(core),
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { core: Arc::new(core) }) })
     }
 
     /// A new protection domain.
     pub fn alloc_pd(&self) -> Pd {
-        Pd {
-            shared: Arc::clone(&self.shared),
-            id: PdId(self.shared.core.next_number()),
-        }
+        Pd { shared: Arc::clone(&self.shared), id: PdId(self.shared.core.next_number()) }
     }
 
     /// A completion queue with room for this many completions.
@@ -140,10 +133,7 @@ impl Context {
     /// This is how a thread waits for a change of registered memory that no completion tells of.
     pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        self.shared
-            .core
-            .wait_until(deadline, || done().then_some(()))
-            .is_some()
+        self.shared.core.wait_until(deadline, || done().then_some(())).is_some()
     }
 
     /// The oldest asynchronous event that nobody has taken.

@@ -59,12 +59,7 @@ impl Cq {
         capacity: usize,
         channel: Option<&CompChannel>,
     ) -> Self {
-        let state = State {
-            entries: VecDeque::new(),
-            capacity,
-            overflowed: false,
-            armed: None,
-        };
+        let state = State { entries: VecDeque::new(), capacity, overflowed: false, armed: None };
         let inner = CqShared {
             number: shared.core.next_number(),
             state: Mutex::new(state),
@@ -72,10 +67,7 @@ impl Cq {
             channel: channel.map(|channel| Arc::clone(&channel.events)),
             polls: AtomicU32::new(0),
         };
-        Self {
-            inner: Arc::new(inner),
-            shared: Arc::clone(shared),
-        }
+        Self { inner: Arc::new(inner), shared: Arc::clone(shared) }
     }
 
     /// Number of the queue, as channels name it.
@@ -114,13 +106,10 @@ impl Cq {
             return Ok(count);
         }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let got = self
-            .shared
-            .core
-            .wait_until(deadline, || match self.inner.take(out, max) {
-                Ok(0) => None,
-                result => Some(result),
-            });
+        let got = self.shared.core.wait_until(deadline, || match self.inner.take(out, max) {
+            Ok(0) => None,
+            result => Some(result),
+        });
         got.unwrap_or(Ok(0))
     }
 
@@ -154,7 +143,7 @@ impl Cq {
         engine.note_application();
         let polls = self.inner.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.inner.polls.store(polls, Ordering::Relaxed);
-        let turn_due = polls % POLLS_PER_TURN == 0;
+        let turn_due = polls.is_multiple_of(POLLS_PER_TURN);
         if turn_due {
             engine.claim_by_polling();
         }
@@ -217,9 +206,7 @@ impl CqShared {
         let count = state.entries.len().min(max);
         if count == 0 {
             return if state.overflowed && max > 0 {
-                Err(CqOverflow {
-                    capacity: state.capacity,
-                })
+                Err(CqOverflow { capacity: state.capacity })
             } else {
                 Ok(0)
             };

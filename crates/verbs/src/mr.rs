@@ -27,20 +27,8 @@ impl Mr {
         base: u64,
         access: Access,
     ) -> Result<Self, VerbsError> {
-        let stag = Stag(
-            shared
-                .core
-                .stags
-                .register(pd, slice.clone(), base, access)?,
-        );
-        Ok(Self {
-            shared: Arc::clone(shared),
-            slice,
-            stag,
-            base,
-            access,
-            registered: true,
-        })
+        let stag = Stag(shared.core.stags.register(pd, slice.clone(), base, access)?);
+        Ok(Self { shared: Arc::clone(shared), slice, stag, base, access, registered: true })
     }
 
     /// The STag to give to peers.
@@ -79,6 +67,13 @@ impl Mr {
     /// [`MemError::OutOfBounds`] when the range is not inside the region.
     pub fn segment(&self, range: Range<usize>) -> Result<Segment, MemError> {
         self.slice.slice(range).map(Segment::Shared)
+    }
+
+    /// Makes the STag useless to peers; the region stays registered, and local work requests may go
+    /// on using it. Placements under way may still finish: [`Mr::deregister`] waits for them.
+    /// False when it was invalid already, as after a peer's Send with Invalidate.
+    pub fn invalidate(&self) -> bool {
+        self.shared.core.stags.invalidate_locally(self.stag.0).is_ok()
     }
 
     /// Takes the STag back. Returns when no placement through it is under way: afterwards no

@@ -122,10 +122,7 @@ impl Qp {
         if !Arc::ptr_eq(&inner.send_cq, &inner.recv_cq) {
             inner.recv_cq.attach(&inner);
         }
-        Ok(Self {
-            inner,
-            shared: Arc::clone(&pd.shared),
-        })
+        Ok(Self { inner, shared: Arc::clone(&pd.shared) })
     }
 
     /// Number of the queue pair, as completions and events name it.
@@ -296,24 +293,11 @@ impl QpShared {
         core: &Arc<Core>,
         work: impl FnOnce(&mut Link, &mut Env<'_>),
     ) {
-        let Inner {
-            link: Some(link),
-            posted,
-            completions,
-            ..
-        } = inner
-        else {
+        let Inner { link: Some(link), posted, completions, .. } = inner else {
             return;
         };
-        let mut receives = RecvSource {
-            own: posted,
-            srq: self.srq.as_deref(),
-        };
-        let mut env = Env {
-            stags: &core.stags,
-            receives: &mut receives,
-            completions,
-        };
+        let mut receives = RecvSource { own: posted, srq: self.srq.as_deref() };
+        let mut env = Env { stags: &core.stags, receives: &mut receives, completions };
         work(link, &mut env);
     }
 
@@ -350,18 +334,12 @@ impl QpShared {
             Event::Established => self.tell(inner, CmEventKind::Established),
             Event::Faulted(fault) => {
                 Self::advance(inner, QpEvent::Terminate);
-                let event = AsyncEvent::PeerFault {
-                    qp: self.number,
-                    code: fault.code,
-                };
+                let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
                 core.async_events.push(event);
             }
             Event::PeerTerminated { terminate, .. } => {
                 Self::advance(inner, QpEvent::Terminate);
-                let event = AsyncEvent::PeerTerminated {
-                    qp: self.number,
-                    code: terminate.code,
-                };
+                let event = AsyncEvent::PeerTerminated { qp: self.number, code: terminate.code };
                 core.async_events.push(event);
             }
             Event::Over => {
@@ -374,10 +352,7 @@ impl QpShared {
 
     fn tell(&self, inner: &Inner, kind: CmEventKind) {
         if let Some(cm) = &inner.cm {
-            cm.push(CmEvent {
-                qp: self.number,
-                kind,
-            });
+            cm.push(CmEvent { qp: self.number, kind });
         }
     }
 
@@ -387,20 +362,10 @@ impl QpShared {
     }
 
     fn flush_posted(&self, inner: &mut Inner) {
-        let Inner {
-            posted,
-            completions,
-            ..
-        } = inner;
+        let Inner { posted, completions, .. } = inner;
         completions.extend(posted.drain(..).map(|request| {
             let RecvRequest { wr_id, local } = request;
-            Completion::new(
-                wr_id,
-                self.number,
-                Operation::Receive,
-                Status::Flushed,
-                local,
-            )
+            Completion::new(wr_id, self.number, Operation::Receive, Status::Flushed, local)
         }));
     }
 
@@ -419,8 +384,7 @@ impl QpShared {
         };
         core.engine.notify();
         if overflowed {
-            core.async_events
-                .push(AsyncEvent::CqOverflow { qp: self.number });
+            core.async_events.push(AsyncEvent::CqOverflow { qp: self.number });
             inner.orphaned = true;
             self.leave(inner, core);
         }
@@ -430,11 +394,7 @@ impl QpShared {
         let mut overflowed = false;
         for completion in inner.completions.drain(..) {
             let receive = completion.operation.is_receive();
-            let cq = if receive {
-                &self.recv_cq
-            } else {
-                &self.send_cq
-            };
+            let cq = if receive { &self.recv_cq } else { &self.send_cq };
             overflowed |= cq.push_all(std::iter::once(completion));
         }
         overflowed
@@ -455,14 +415,7 @@ impl QpShared {
         let found = request.local.segment_count();
         if found > self.max_sge {
             let limit = self.max_sge;
-            return Err((
-                PostError::TooLarge {
-                    what: "the local list",
-                    found,
-                    limit,
-                },
-                request,
-            ));
+            return Err((PostError::TooLarge { what: "the local list", found, limit }, request));
         }
         request.signaled |= self.signal_all;
         match inner.link.as_mut() {
@@ -479,22 +432,10 @@ impl QpShared {
         let found = request.local.segment_count();
         if found > self.max_sge {
             let limit = self.max_sge;
-            return Err((
-                PostError::TooLarge {
-                    what: "the local list",
-                    found,
-                    limit,
-                },
-                request,
-            ));
+            return Err((PostError::TooLarge { what: "the local list", found, limit }, request));
         }
         if inner.posted.len() >= self.recv_depth {
-            return Err((
-                PostError::QueueFull {
-                    depth: self.recv_depth,
-                },
-                request,
-            ));
+            return Err((PostError::QueueFull { depth: self.recv_depth }, request));
         }
         inner.posted.push_back(request);
         Ok(())
@@ -525,9 +466,5 @@ fn check_depth(what: &'static str, found: usize) -> Result<(), VerbsError> {
     if found > 0 {
         return Ok(());
     }
-    Err(VerbsError::BadParameter {
-        what,
-        found,
-        needed: "at least 1",
-    })
+    Err(VerbsError::BadParameter { what, found, needed: "at least 1" })
 }

@@ -24,11 +24,7 @@ impl<T> Signal<T> {
     pub(crate) fn new(limit: usize) -> Result<Self, VerbsError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| VerbsError::system("cannot make an event descriptor", e.into()))?;
-        Ok(Self {
-            items: Mutex::new(VecDeque::new()),
-            limit,
-            fd,
-        })
+        Ok(Self { items: Mutex::new(VecDeque::new()), limit, fd })
     }
 
     /// Adds an item; the oldest goes when the queue is full, so that a reader that never comes

@@ -42,10 +42,7 @@ impl Srq {
             depth,
             state: Mutex::new(State::default()),
         };
-        Self {
-            inner: Arc::new(inner),
-            shared: Arc::clone(&pd.shared),
-        }
+        Self { inner: Arc::new(inner), shared: Arc::clone(&pd.shared) }
     }
 
     /// Number of the queue, as events name it.
@@ -70,12 +67,7 @@ impl Srq {
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
         let mut state = lock(&self.inner.state);
         if state.posted.len() == self.inner.depth {
-            return Err((
-                PostError::QueueFull {
-                    depth: self.inner.depth,
-                },
-                request,
-            ));
+            return Err((PostError::QueueFull { depth: self.inner.depth }, request));
         }
         state.posted.push_back(request);
         let stalled = std::mem::take(&mut state.stalled);

@@ -63,10 +63,7 @@ pub const TRANSITIONS: &[(QpState, QpEvent, QpState)] = &[
 impl QpState {
     /// The state after `event`, if the table has such a row.
     pub fn after(self, event: QpEvent) -> Option<Self> {
-        TRANSITIONS
-            .iter()
-            .find(|(from, on, _)| *from == self && *on == event)
-            .map(|row| row.2)
+        TRANSITIONS.iter().find(|(from, on, _)| *from == self && *on == event).map(|row| row.2)
     }
 
     /// The state's name.
@@ -93,10 +90,8 @@ mod tests {
 
     #[test]
     fn every_transition() {
-        let lines: Vec<String> = TRANSITIONS
-            .iter()
-            .map(|(from, on, to)| format!("{from:?} {on:?} {to:?}"))
-            .collect();
+        let lines: Vec<String> =
+            TRANSITIONS.iter().map(|(from, on, to)| format!("{from:?} {on:?} {to:?}")).collect();
         let expected = "Idle Connect Connecting|Idle Attach Rts|Idle Gone Error|\
             Connecting ConnectFailed Idle|Connecting Attach Rts|Connecting Gone Error|\
             Rts Leave Closing|Rts Terminate Terminate|Rts Gone Error|\

@@ -50,7 +50,7 @@ fn ten_thousand_connections() {
 
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    let enough = limit.maximum.is_none_or(|most| most as usize > CONNECTIONS + 100);
+    let enough = limit.maximum.is_none_or(|most| most > CONNECTIONS as u64 + 100);
     assert!(enough, "{CONNECTIONS} connections need that many descriptors; see ulimit -Hn");
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).expect("a soft limit may be raised");

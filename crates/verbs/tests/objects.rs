@@ -77,7 +77,9 @@ fn an_overflown_completion_queue_says_so_after_it_is_drained() {
     let a = Side::new();
     connect(&a, &b);
     (0..5).for_each(|i| b.receive(i, 8));
-    (0..5).for_each(|i| a.send(i, b"x"));
+    // All at once: the connection is over after the fourth.
+    let mut five = (0..5).map(|i| SendRequest::new(i, SEND, SgList::copied(b"x"))).collect();
+    a.qp.post_send_batch(&mut five).expect("room");
     assert_eq!(async_event(&b.context), AsyncEvent::CqOverflow { qp: b.qp.number() });
     let mut done = Vec::new();
     assert_eq!(cq.poll(&mut done, 16), Ok(3));
@@ -466,7 +468,7 @@ fn write_until_refused(a: &Side, to: outboard_verbs::Remote, over: &AtomicBool) 
 #[test]
 fn a_send_with_invalidate_takes_the_stag_from_the_peer() {
     let (a, b) = pair();
-    let mr = b.register(64, Access::REMOTE_WRITE);
+    let mr = b.register(64, Access::REMOTE_WRITE | Access::REMOTE_INVALIDATE);
     let to = at(&mr, 0);
     a.carry_out(SendOp::Write { to }, SgList::copied(b"before"));
     b.receive(1, 8);

@@ -42,10 +42,7 @@ impl Crc32c {
     /// The CRC of all bytes so far; more may still follow.
     #[inline]
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "crc-fast widens every CRC to 64 bits"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "crc-fast widens every CRC to 64 bits")]
     pub fn finish(&self) -> u32 {
         self.0.finalize() as u32
     }
@@ -65,9 +62,7 @@ mod tests {
     /// The definition, bit by bit: reflected polynomial 0x1EDC6F41.
     fn by_definition(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0, |crc, byte| {
-            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-                (crc >> 1) ^ (0x82f6_3b78 * (crc & 1))
-            })
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1)))
         })
     }
 
@@ -82,15 +77,9 @@ mod tests {
 
     #[test]
     fn agrees_with_the_definition_at_every_small_length() {
-        let bytes: Vec<u8> = (0..1200u32)
-            .map(|i| (i * 31 % 251).to_le_bytes()[0])
-            .collect();
+        let bytes: Vec<u8> = (0..1200u32).map(|i| (i * 31 % 251).to_le_bytes()[0]).collect();
         for len in 0..bytes.len() {
-            assert_eq!(
-                crc32c(&bytes[..len]),
-                by_definition(&bytes[..len]),
-                "length {len}"
-            );
+            assert_eq!(crc32c(&bytes[..len]), by_definition(&bytes[..len]), "length {len}");
         }
     }
 

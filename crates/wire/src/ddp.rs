@@ -110,11 +110,7 @@ impl Tagged {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; TAGGED_LEN] {
         let mut header = [0; TAGGED_LEN];
-        put(
-            &mut header,
-            0,
-            control_field(self.opcode, self.last).to_be_bytes(),
-        );
+        put(&mut header, 0, control_field(self.opcode, self.last).to_be_bytes());
         put(&mut header, tagged::STAG, self.stag.0.to_be_bytes());
         put(&mut header, tagged::OFFSET, self.offset.to_be_bytes());
         header
@@ -138,16 +134,8 @@ impl Untagged {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; UNTAGGED_LEN] {
         let mut header = [0; UNTAGGED_LEN];
-        put(
-            &mut header,
-            0,
-            control_field(self.opcode, self.last).to_be_bytes(),
-        );
-        put(
-            &mut header,
-            untagged::INVALIDATE,
-            self.invalidate.0.to_be_bytes(),
-        );
+        put(&mut header, 0, control_field(self.opcode, self.last).to_be_bytes());
+        put(&mut header, untagged::INVALIDATE, self.invalidate.0.to_be_bytes());
         put(&mut header, untagged::QUEUE, self.queue.to_be_bytes());
         put(&mut header, untagged::MSN, self.msn.to_be_bytes());
         put(&mut header, untagged::OFFSET, self.offset.to_be_bytes());
@@ -175,27 +163,18 @@ impl Header {
     pub fn parse(ulpdu: &[u8]) -> Result<(Self, usize), HeaderError> {
         let found = ulpdu.len();
         let Some(field) = ulpdu.first_chunk::<CONTROL_LEN>() else {
-            return Err(HeaderError::TooShort {
-                expected: CONTROL_LEN,
-                found,
-            });
+            return Err(HeaderError::TooShort { expected: CONTROL_LEN, found });
         };
         let control = Control::parse(u16_at(field, 0))?;
         if control.tagged {
             let Some(header) = ulpdu.first_chunk() else {
-                return Err(HeaderError::TooShort {
-                    expected: TAGGED_LEN,
-                    found,
-                });
+                return Err(HeaderError::TooShort { expected: TAGGED_LEN, found });
             };
             let tagged = Tagged::parse(header, control.opcode()?, control.last);
             return Ok((Self::Tagged(tagged), TAGGED_LEN));
         }
         let Some(header) = ulpdu.first_chunk() else {
-            return Err(HeaderError::TooShort {
-                expected: UNTAGGED_LEN,
-                found,
-            });
+            return Err(HeaderError::TooShort { expected: UNTAGGED_LEN, found });
         };
         let untagged = Untagged::parse(header, control.opcode()?, control.last);
         Ok((Self::Untagged(untagged), UNTAGGED_LEN))
@@ -244,11 +223,7 @@ impl Header {
 
 /// Bytes of the DDP header whose control field starts with `first`, whatever its versions say.
 pub(crate) const fn header_len(first: u8) -> usize {
-    if first & 0x80 != 0 {
-        TAGGED_LEN
-    } else {
-        UNTAGGED_LEN
-    }
+    if first & 0x80 != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
 }
 
 /// A control field of a known DDP version.
@@ -264,11 +239,7 @@ impl Control {
         let tagged = field & control::TAGGED != 0;
         let [ddp, rdmap] = field.to_be_bytes();
         match ddp & 3 {
-            DDP_VERSION => Ok(Self {
-                tagged,
-                last: field & control::LAST != 0,
-                rdmap,
-            }),
+            DDP_VERSION => Ok(Self { tagged, last: field & control::LAST != 0, rdmap }),
             found => Err(HeaderError::DdpVersion { tagged, found }),
         }
     }
@@ -281,10 +252,7 @@ impl Control {
         let found = self.rdmap & 0x0f;
         match Opcode::from_code(found) {
             Some(opcode) if opcode.is_tagged() == self.tagged => Ok(opcode),
-            _ => Err(HeaderError::Opcode {
-                tagged: self.tagged,
-                found,
-            }),
+            _ => Err(HeaderError::Opcode { tagged: self.tagged, found }),
         }
     }
 }
@@ -292,11 +260,7 @@ impl Control {
 /// The control field to send. T follows from the opcode, so the two never contradict.
 #[inline]
 fn control_field(opcode: Opcode, last: bool) -> u16 {
-    let tagged = if opcode.is_tagged() {
-        control::TAGGED
-    } else {
-        0
-    };
+    let tagged = if opcode.is_tagged() { control::TAGGED } else { 0 };
     let last = if last { control::LAST } else { 0 };
     tagged | last | control::VERSIONS | (u16::from(opcode.code()) & control::OPCODE)
 }

@@ -75,10 +75,7 @@ pub fn emit(ulpdu: &[u8], crc: bool, out: &mut Vec<u8>) {
 /// As [`emit`].
 pub fn emit_body(ulpdu: &[u8], out: &mut Vec<u8>) {
     let Ok(length) = u16::try_from(ulpdu.len()) else {
-        panic!(
-            "caller's ULPDU of {} bytes does not fit an FPDU",
-            ulpdu.len()
-        );
+        panic!("caller's ULPDU of {} bytes does not fit an FPDU", ulpdu.len());
     };
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(ulpdu);
@@ -102,10 +99,7 @@ pub fn parse(raw: &[u8], crc: bool) -> Result<Option<(&[u8], usize)>, FramingErr
     if crc {
         check_crc(fpdu)?;
     }
-    Ok(Some((
-        &fpdu[LENGTH_LEN..LENGTH_LEN + ulpdu_len],
-        fpdu.len(),
-    )))
+    Ok(Some((&fpdu[LENGTH_LEN..LENGTH_LEN + ulpdu_len], fpdu.len())))
 }
 
 /// Checks the CRC field, the last four bytes of `fpdu`, against all bytes before it.

@@ -44,10 +44,7 @@ impl MarkerInserter {
     /// When `body` is not a multiple of four bytes or holds more than [`MAX_ULPDU`]: a bug of the
     /// caller that would break every later marker.
     pub fn insert(&mut self, body: &[u8], crc: bool, out: &mut Vec<u8>) {
-        assert!(
-            body.len().is_multiple_of(4) && body.len() <= MAX_BODY,
-            "not an FPDU body"
-        );
+        assert!(body.len().is_multiple_of(4) && body.len() <= MAX_BODY, "not an FPDU body");
         let begin = out.len();
         out.reserve(body.len() + CRC_LEN + LEN * (2 + body.len() / (INTERVAL - LEN)));
         if self.position == 0 {
@@ -153,9 +150,7 @@ impl MarkerStripper {
 fn checked_len(field: [u8; LENGTH_LEN]) -> Result<usize, FramingError> {
     match fpdu::ulpdu_len(field)? {
         // Beyond it, the pointer of the last marker would not fit its field.
-        len if len > MAX_ULPDU => Err(FramingError::Length {
-            found: u16::from_be_bytes(field),
-        }),
+        len if len > MAX_ULPDU => Err(FramingError::Length { found: u16::from_be_bytes(field) }),
         len => Ok(fpdu::fpdu_len(len)),
     }
 }
@@ -178,10 +173,7 @@ fn check_marker(marker: &[u8], distance: usize) -> Result<(), FramingError> {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "MAX_ULPDU keeps all distances in 16 bits"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "MAX_ULPDU keeps all distances in 16 bits")]
 const fn pointer(distance: usize) -> u16 {
     distance as u16
 }

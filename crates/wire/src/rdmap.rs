@@ -112,10 +112,7 @@ impl Opcode {
 
 /// The first `N` bytes of `message`.
 fn header<const N: usize>(message: &[u8]) -> Result<&[u8; N], HeaderError> {
-    let too_short = HeaderError::TooShort {
-        expected: N,
-        found: message.len(),
-    };
+    let too_short = HeaderError::TooShort { expected: N, found: message.len() };
     message.first_chunk().ok_or(too_short)
 }
 
@@ -236,11 +233,7 @@ impl AtomicRequest {
             compare_mask: u64_at(header, 44),
         };
         let (compare, compare_mask) = raw.compare_on_wire();
-        Ok(Self {
-            compare,
-            compare_mask,
-            ..raw
-        })
+        Ok(Self { compare, compare_mask, ..raw })
     }
 
     /// Appends the header to `out`.
@@ -307,10 +300,7 @@ impl AtomicResponse {
     /// [`HeaderError::TooShort`].
     pub fn parse(message: &[u8]) -> Result<Self, HeaderError> {
         let header: &[u8; Self::LEN] = header(message)?;
-        Ok(Self {
-            request_id: u32_at(header, 0),
-            original: u64_at(header, 4),
-        })
+        Ok(Self { request_id: u32_at(header, 0), original: u64_at(header, 4) })
     }
 
     /// Appends the header to `out`.

@@ -142,10 +142,7 @@ impl StartupFrame {
         let Some(private) = rest.get(..usize::from(u16_at(header, at::LENGTH))) else {
             return Ok(None);
         };
-        Ok(Some((
-            Self::from_parts(header, private),
-            HEADER_LEN + private.len(),
-        )))
+        Ok(Some((Self::from_parts(header, private), HEADER_LEN + private.len())))
     }
 
     fn from_parts(header: &[u8; HEADER_LEN], private: &[u8]) -> Self {
@@ -208,15 +205,9 @@ impl StartupFrame {
         if let Some(Enhanced { ird, ord, .. }) = self.enhanced
             && ird.max(ord) > MAX_DEPTH
         {
-            return Err(StartupError::Depth {
-                found: ird.max(ord),
-            });
+            return Err(StartupError::Depth { found: ird.max(ord) });
         }
-        let enhanced_len = if self.enhanced.is_some() {
-            ENHANCED_LEN
-        } else {
-            0
-        };
+        let enhanced_len = if self.enhanced.is_some() { ENHANCED_LEN } else { 0 };
         let len = enhanced_len + self.private_data.len();
         match u16::try_from(len) {
             Ok(length) if len <= MAX_PRIVATE_DATA => Ok(length),
@@ -231,19 +222,11 @@ fn is_enhanced(flags: u8, revision: u8) -> bool {
 }
 
 fn check_key(bytes: &[u8]) -> Result<(), StartupError> {
-    let wrong = |key: &[u8]| {
-        bytes
-            .iter()
-            .zip(key)
-            .position(|(byte, expected)| byte != expected)
-    };
+    let wrong = |key: &[u8]| bytes.iter().zip(key).position(|(byte, expected)| byte != expected);
     match (wrong(REQUEST_KEY), wrong(REPLY_KEY)) {
         (Some(request), Some(reply)) => {
             let at = request.max(reply);
-            Err(StartupError::Key {
-                at,
-                found: bytes[at],
-            })
+            Err(StartupError::Key { at, found: bytes[at] })
         }
         _ => Ok(()),
     }

@@ -6,11 +6,13 @@
 //! 5040 figure 10 does) and sends the RFC's layout only, but also reads that of Linux's siw.
 
 use crate::bytes::u16_at;
-use crate::ddp::{Header, HeaderError, header_len};
+use crate::ddp::{HeaderError, header_len};
 use crate::rdmap::ReadRequest;
 
 mod code;
+mod quoted;
 pub use code::TerminateCode;
+pub use quoted::QuotedHeader;
 
 /// Bytes of the control word.
 const CONTROL_LEN: usize = 4;
@@ -34,8 +36,8 @@ pub struct Terminate {
     pub code: TerminateCode,
     /// M: length of the terminated DDP segment in bytes, as MPA handed it up.
     pub segment_len: Option<u16>,
-    /// D: its DDP header.
-    pub ddp: Option<Header>,
+    /// D: its DDP header, as it came.
+    pub ddp: Option<QuotedHeader>,
     /// R: its Read Request header, advanced to where the response stopped.
     pub read_request: Option<ReadRequest>,
 }
@@ -44,12 +46,7 @@ impl Terminate {
     /// A report of `code` alone.
     #[must_use]
     pub const fn new(code: TerminateCode) -> Self {
-        Self {
-            code,
-            segment_len: None,
-            ddp: None,
-            read_request: None,
-        }
+        Self { code, segment_len: None, ddp: None, read_request: None }
     }
 
     /// Appends the payload to `out`, which holds the 18-byte DDP header already.
@@ -64,8 +61,8 @@ impl Terminate {
         if headers.length || headers.ddp {
             out.extend_from_slice(&self.segment_len.unwrap_or(0).to_be_bytes());
         }
-        if let Some(header) = self.ddp {
-            header.emit(out);
+        if let Some(header) = &self.ddp {
+            out.extend_from_slice(header.as_bytes());
         }
         if let Some(request) = self.read_request {
             request.emit(out);
@@ -74,31 +71,24 @@ impl Terminate {
 
     /// Reads the payload of a Terminate message, and says which layout it had.
     ///
-    /// A terminated DDP header that cannot be read, perhaps because its version or opcode was the
-    /// error, is left out; reserved bits are ignored.
+    /// The terminated DDP header is kept as it came, for its version or opcode may have been the
+    /// error; reserved bits of the control word are ignored.
     ///
     /// # Errors
     /// [`HeaderError::TooShort`] when the control word or something it announces is missing.
     pub fn parse(payload: &[u8]) -> Result<(Self, Layout), HeaderError> {
-        let mut reader = Reader {
-            rest: payload,
-            taken: 0,
-        };
+        let mut reader = Reader { rest: payload, taken: 0 };
         let word = reader.take(CONTROL_LEN)?;
         let (code, headers, layout) = control_word(word[0], word[1], word[2]);
         let mut terminate = Self::new(code);
         if headers.length || headers.ddp {
             let field = reader.take(LENGTH_LEN)?;
-            let length = field
-                .first_chunk::<LENGTH_LEN>()
-                .map(|field| u16_at(field, 0));
+            let length = field.first_chunk::<LENGTH_LEN>().map(|field| u16_at(field, 0));
             terminate.segment_len = length.filter(|_| headers.length);
         }
         if headers.ddp {
             let len = header_len(reader.rest.first().copied().unwrap_or(0));
-            terminate.ddp = Header::parse(reader.take(len)?)
-                .ok()
-                .map(|(header, _)| header);
+            terminate.ddp = QuotedHeader::of(reader.take(len)?);
         }
         if headers.read_request {
             let request = reader.take(ReadRequest::LEN)?;
@@ -122,19 +112,11 @@ impl Headers {
     }
 
     const fn rfc(bits: u8) -> Self {
-        Self {
-            length: bits & 0x80 != 0,
-            ddp: bits & 0x40 != 0,
-            read_request: bits & 0x20 != 0,
-        }
+        Self { length: bits & 0x80 != 0, ddp: bits & 0x40 != 0, read_request: bits & 0x20 != 0 }
     }
 
     const fn siw(bits: u8) -> Self {
-        Self {
-            length: bits & 1 != 0,
-            ddp: bits & 2 != 0,
-            read_request: bits & 4 != 0,
-        }
+        Self { length: bits & 1 != 0, ddp: bits & 2 != 0, read_request: bits & 4 != 0 }
     }
 }
 
@@ -146,16 +128,8 @@ impl Headers {
 /// up, siw's afterwards.
 fn control_word(first: u8, code: u8, bits: u8) -> (TerminateCode, Headers, Layout) {
     let (high, low) = (first >> 4, first & 0x0f);
-    let rfc = TerminateCode {
-        layer: high,
-        etype: low,
-        code,
-    };
-    let siw = TerminateCode {
-        layer: low,
-        etype: high,
-        code,
-    };
+    let rfc = TerminateCode { layer: high, etype: low, code };
+    let siw = TerminateCode { layer: low, etype: high, code };
     let is_siw = match (bits & 0xe0, bits & 0x07) {
         (0, 0) => !rfc.is_defined() && siw.is_defined(),
         (0, _) => true,
@@ -177,10 +151,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], HeaderError> {
         let found = self.taken + self.rest.len();
         let Some((head, rest)) = self.rest.split_at_checked(len) else {
-            return Err(HeaderError::TooShort {
-                expected: self.taken + len,
-                found,
-            });
+            return Err(HeaderError::TooShort { expected: self.taken + len, found });
         };
         self.taken += len;
         self.rest = rest;

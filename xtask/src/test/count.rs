@@ -18,11 +18,7 @@ impl Count {
     /// One test with this result.
     #[must_use]
     pub fn one(passed: bool) -> Self {
-        Self {
-            passed: u32::from(passed),
-            failed: u32::from(!passed),
-            skipped: 0,
-        }
+        Self { passed: u32::from(passed), failed: u32::from(!passed), skipped: 0 }
     }
 
     /// Reads the line with which each test program of `cargo test` closes:
@@ -30,19 +26,11 @@ impl Count {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (_, numbers) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let number = |what: &str| {
-            let field = numbers
-                .split("; ")
-                .find_map(|field| field.strip_suffix(what));
-            field
-                .and_then(|digits| digits.trim().parse().ok())
-                .unwrap_or(0)
+            let field = numbers.split("; ").find_map(|field| field.strip_suffix(what));
+            field.and_then(|digits| digits.trim().parse().ok()).unwrap_or(0)
         };
         let (passed, failed, skipped) = (number("passed"), number("failed"), number("ignored"));
-        Some(Self {
-            passed,
-            failed,
-            skipped,
-        })
+        Some(Self { passed, failed, skipped })
     }
 }
 
@@ -56,10 +44,6 @@ impl AddAssign for Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.skipped
-        )
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 }

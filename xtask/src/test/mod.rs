@@ -37,10 +37,7 @@ impl Outcome {
     fn count(&self) -> Count {
         match self {
             Self::Ran(count) => *count,
-            Self::Skipped(_) => Count {
-                skipped: 1,
-                ..Count::default()
-            },
+            Self::Skipped(_) => Count { skipped: 1, ..Count::default() },
         }
     }
 }
@@ -72,13 +69,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Suite>> {
         return Ok(SUITES.iter().collect());
     }
     let find = |name: &String| SUITES.iter().find(|suite| suite.name == *name);
-    let known = || {
-        SUITES
-            .iter()
-            .map(|suite| suite.name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let known = || SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
     names
         .iter()
         .map(|name| find(name).with_context(|| format!("no suite {name}; there are {}", known())))
@@ -92,10 +83,7 @@ fn run_suite(suite: &Suite, settings: &Settings) -> Outcome {
     }
     Outcome::Ran((suite.run)(settings).unwrap_or_else(|error| {
         println!("{}: {error:#}", suite.name);
-        Count {
-            failed: 1,
-            ..Count::default()
-        }
+        Count { failed: 1, ..Count::default() }
     }))
 }
 

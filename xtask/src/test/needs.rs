@@ -58,20 +58,14 @@ fn is_installed(package: &str) -> bool {
     query.args(["--show", "--showformat=${db:Status-Status}\n", package]);
     let output = query.output();
     output.is_ok_and(|output| {
-        String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .any(|line| line == "installed")
+        String::from_utf8_lossy(&output.stdout).lines().any(|line| line == "installed")
     })
 }
 
 /// The commands that bring what is missing, as one types them.
 pub(super) fn remedy(missing: &[Missing]) -> String {
     let commands = commands(missing);
-    commands
-        .iter()
-        .map(|words| words.join(" "))
-        .collect::<Vec<_>>()
-        .join(" && ")
+    commands.iter().map(|words| words.join(" ")).collect::<Vec<_>>().join(" && ")
 }
 
 /// Installs whatever is missing of `needs`.
@@ -80,10 +74,7 @@ pub(super) fn remedy(missing: &[Missing]) -> String {
 /// When one of the installations fails.
 pub(super) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
     let missing = missing(needs);
-    if missing
-        .iter()
-        .any(|thing| matches!(thing, Missing::Package(_)))
-    {
+    if missing.iter().any(|thing| matches!(thing, Missing::Package(_))) {
         run(&as_root(&["apt-get", "update"]))?;
     }
     commands(&missing).iter().try_for_each(|words| run(words))
@@ -102,13 +93,7 @@ fn commands(missing: &[Missing]) -> Vec<Vec<&'static str>> {
     let packages: Vec<_> = missing.iter().filter_map(package).collect();
     let mut commands = Vec::new();
     if !packages.is_empty() {
-        let apt = [
-            "env",
-            "DEBIAN_FRONTEND=noninteractive",
-            "apt-get",
-            "install",
-            "--yes",
-        ];
+        let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "--yes"];
         let mut words = as_root(&apt);
         words.push("--no-install-recommends");
         words.extend(packages);
@@ -123,13 +108,9 @@ fn rust_tool(missing: &Missing) -> Option<Vec<&'static str>> {
         Missing::Package(_) => None,
         Missing::CargoTool("fuzz") => Some(vec!["cargo", "install", "--locked", "cargo-fuzz"]),
         Missing::CargoTool(name) => Some(vec!["cargo", "install", "--locked", name]),
-        Missing::Nightly => Some(vec![
-            "rustup",
-            "toolchain",
-            "install",
-            "nightly",
-            "--profile=minimal",
-        ]),
+        Missing::Nightly => {
+            Some(vec!["rustup", "toolchain", "install", "nightly", "--profile=minimal"])
+        }
     }
 }
 

@@ -31,12 +31,7 @@ pub struct Suite {
 
 /// Every suite, quick ones first.
 pub const SUITES: &[Suite] = &[
-    Suite {
-        name: "tidy",
-        about: "the house rules",
-        needs: &[],
-        run: house_rules,
-    },
+    Suite { name: "tidy", about: "the house rules", needs: &[], run: house_rules },
     Suite {
         name: "unit",
         about: "every crate's own tests",
@@ -71,12 +66,7 @@ pub const SUITES: &[Suite] = &[
         name: "connections",
         about: "10,000 connections at once, in release",
         needs: &[],
-        run: |settings| {
-            cargo_test(
-                settings,
-                &["--workspace", "--release", "--test=connections"],
-            )
-        },
+        run: |settings| cargo_test(settings, &["--workspace", "--release", "--test=connections"]),
     },
     Suite {
         name: "asan",
@@ -134,10 +124,7 @@ fn siw_interop(settings: &Settings) -> Result<Count> {
     let vm = siw::prepare().map_err(|error| anyhow!(error))?;
     let runs = siw::interop::matrix(if settings.full { 10_000 } else { 1_000 });
     siw::interop::rping(&vm, &program, &runs).map_err(|error| anyhow!(error))?;
-    Ok(Count {
-        passed: u32::try_from(runs.len())?,
-        ..Count::default()
-    })
+    Ok(Count { passed: u32::try_from(runs.len())?, ..Count::default() })
 }
 
 /// Instruments for this machine explicitly, so that build scripts are left alone.
@@ -146,12 +133,7 @@ fn address_sanitizer(settings: &Settings) -> Result<Count> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV names no host")?;
     let mut test = cargo(["+nightly", "test", "--no-fail-fast", "--lib", "--tests"]);
-    test.args([
-        "--package=outboard-mem",
-        "--package=outboard-verbs",
-        "--target",
-        host,
-    ]);
+    test.args(["--package=outboard-mem", "--package=outboard-verbs", "--target", host]);
     counted(settings, test.env("RUSTFLAGS", "-Zsanitizer=address"))
 }
 
@@ -181,15 +163,12 @@ fn fuzz_at_once(targets: &[&str], seconds: u32, logs: &Path) -> Result<Vec<bool>
         Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
     });
     let children = started.collect::<Result<Vec<_>>>()?;
-    let finished = children
-        .into_iter()
-        .zip(targets)
-        .map(|(mut child, target)| {
-            let passed = child.wait()?.success();
-            if !passed {
-                println!("{}", fs::read_to_string(logs.join(target))?);
-            }
-            Ok(passed)
-        });
+    let finished = children.into_iter().zip(targets).map(|(mut child, target)| {
+        let passed = child.wait()?.success();
+        if !passed {
+            println!("{}", fs::read_to_string(logs.join(target))?);
+        }
+        Ok(passed)
+    });
     finished.collect()
 }

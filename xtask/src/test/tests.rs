@@ -6,57 +6,28 @@ use super::needs::{self, Missing, Need};
 use super::{Count, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict};
 
 fn suite(needs: &'static [Need], run: fn(&Settings) -> anyhow::Result<Count>) -> Suite {
-    Suite {
-        name: "sample",
-        about: "a sample",
-        needs,
-        run,
-    }
+    Suite { name: "sample", about: "a sample", needs, run }
 }
 
 #[test]
 fn a_result_line_of_cargo_test_is_read() {
     let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out";
-    assert_eq!(
-        Count::parse(line),
-        Some(Count {
-            passed: 12,
-            failed: 3,
-            skipped: 1
-        })
-    );
+    assert_eq!(Count::parse(line), Some(Count { passed: 12, failed: 3, skipped: 1 }));
     assert_eq!(Count::parse("test a::b ... ok"), None);
 }
 
 #[test]
 fn the_closing_line_is_plain() {
-    let count = Count {
-        passed: 7,
-        failed: 0,
-        skipped: 2,
-    };
+    let count = Count { passed: 7, failed: 0, skipped: 2 };
     assert_eq!(count.to_string(), "7 passed, 0 failed, 2 skipped");
 }
 
 #[test]
 fn a_failure_always_fails_and_a_skip_fails_in_ci() {
-    let skipped = Count {
-        passed: 9,
-        failed: 0,
-        skipped: 1,
-    };
+    let skipped = Count { passed: 9, failed: 0, skipped: 1 };
     assert!(verdict(skipped, false).is_ok());
     assert!(verdict(skipped, true).is_err());
-    assert!(
-        verdict(
-            Count {
-                failed: 1,
-                ..skipped
-            },
-            false
-        )
-        .is_err()
-    );
+    assert!(verdict(Count { failed: 1, ..skipped }, false).is_err());
 }
 
 #[test]
@@ -69,9 +40,7 @@ fn a_suite_that_cannot_run_counts_as_failed() {
 
 #[test]
 fn a_suite_without_its_package_is_skipped_and_says_what_to_install() {
-    let needy = suite(&[Need::Packages(&["outboard-no-such-package"])], |_| {
-        Ok(Count::one(true))
-    });
+    let needy = suite(&[Need::Packages(&["outboard-no-such-package"])], |_| Ok(Count::one(true)));
     let outcome = run_suite(&needy, &Settings::default());
     assert!(matches!(outcome, Outcome::Skipped(_)));
     let line = summary(&needy, &outcome, 0);
@@ -83,24 +52,14 @@ fn a_suite_without_its_package_is_skipped_and_says_what_to_install() {
 #[test]
 fn a_package_that_is_there_is_not_missing() {
     let needs = [Need::Packages(&["dpkg", "outboard-no-such-package"])];
-    assert_eq!(
-        needs::missing(&needs),
-        [Missing::Package("outboard-no-such-package")]
-    );
+    assert_eq!(needs::missing(&needs), [Missing::Package("outboard-no-such-package")]);
 }
 
 #[test]
 fn one_remedy_covers_everything_missing() {
-    let missing = [
-        Missing::Package("a"),
-        Missing::Package("b"),
-        Missing::CargoTool("fuzz"),
-    ];
+    let missing = [Missing::Package("a"), Missing::Package("b"), Missing::CargoTool("fuzz")];
     let remedy = needs::remedy(&missing);
-    assert!(
-        remedy.ends_with("a b && cargo install --locked cargo-fuzz"),
-        "{remedy}"
-    );
+    assert!(remedy.ends_with("a b && cargo install --locked cargo-fuzz"), "{remedy}");
 }
 
 #[test]
@@ -108,12 +67,7 @@ fn suites_are_chosen_by_name() {
     assert_eq!(choose(&[]).expect("all").len(), SUITES.len());
     assert_eq!(choose(&["unit".to_owned()]).expect("one")[0].name, "unit");
     let error = choose(&["nope".to_owned()]).expect_err("unknown");
-    assert!(
-        error
-            .to_string()
-            .contains("no suite nope; there are tidy, unit"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("no suite nope; there are tidy, unit"), "{error}");
     let names: BTreeSet<_> = SUITES.iter().map(|suite| suite.name).collect();
     assert_eq!(names.len(), SUITES.len(), "names are unique");
 }

@@ -7,33 +7,13 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
-    (
-        "outboard-verbs",
-        &["outboard-iwarp", "outboard-wire", "outboard-mem"],
-    ),
-    (
-        "outboard-perf",
-        &[
-            "outboard-verbs",
-            "outboard-iwarp",
-            "outboard-wire",
-            "outboard-mem",
-        ],
-    ),
+    ("outboard-verbs", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
+    ("outboard-perf", &["outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"]),
     (
         "outboard",
-        &[
-            "outboard-perf",
-            "outboard-verbs",
-            "outboard-iwarp",
-            "outboard-wire",
-            "outboard-mem",
-        ],
+        &["outboard-perf", "outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"],
     ),
-    (
-        "outboard-sim",
-        &["outboard-iwarp", "outboard-wire", "outboard-mem"],
-    ),
+    ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
     ("xtask", &[]),
 ];
 
@@ -46,18 +26,9 @@ pub(super) const PURE_CRATES: &[&str] = &["wire", "iwarp", "mem"];
 /// What the code (not the tests) of a pure crate must not say, and why.
 pub(super) const IMPURE: &[(&str, &str)] = &[
     ("std::net", "opens sockets: the engine in verbs does that"),
-    (
-        "thread::spawn",
-        "starts threads: the engine in verbs does that",
-    ),
-    (
-        "Instant::now",
-        "reads the clock: take the time as an argument",
-    ),
-    (
-        "SystemTime::now",
-        "reads the clock: take the time as an argument",
-    ),
+    ("thread::spawn", "starts threads: the engine in verbs does that"),
+    ("Instant::now", "reads the clock: take the time as an argument"),
+    ("SystemTime::now", "reads the clock: take the time as an argument"),
 ];
 
 /// What no code may say, and why.
@@ -65,18 +36,11 @@ pub(super) const UNFINISHED: &[(&str, &str)] = &[
     ("todo!", "finish it or leave it out"),
     ("unimplemented!", "finish it or leave it out"),
     ("dbg!", "remove it before committing"),
-    (
-        "#[ignore",
-        "register a suite in xtask/src/test/suites.rs that says what the test needs",
-    ),
+    ("#[ignore", "register a suite in xtask/src/test/suites.rs that says what the test needs"),
 ];
 
 /// Marks of unfinished work, in comments too. Spelt apart, so that this file passes.
-pub(super) const MARKS: &[&str] = &[
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("X", "XX"),
-];
+pub(super) const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
 /// Beginnings of paths that exist on somebody's machine only. Spelt apart like the marks.
 pub(super) const MACHINE_PATHS: &[&str] = &[

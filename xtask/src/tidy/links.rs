@@ -21,18 +21,14 @@ pub(super) fn check(sources: &[Source], files: &[String]) -> Vec<Finding> {
             linked.insert(target);
         }
     }
-    let lost = files
-        .iter()
-        .filter(|path| path.starts_with("docs/") && !linked.contains(*path));
+    let lost = files.iter().filter(|path| path.starts_with("docs/") && !linked.contains(*path));
     findings.extend(lost.map(|path| Finding::new(path, 0, "no document links to it")));
     findings
 }
 
 fn exists(target: &str, files: &[String]) -> bool {
     let directory = format!("{target}/");
-    files
-        .iter()
-        .any(|path| path == target || path.starts_with(&directory))
+    files.iter().any(|path| path == target || path.starts_with(&directory))
 }
 
 /// The links of a document to files of ours: `](target)` and `src="target"`.
@@ -40,10 +36,7 @@ fn links(document: &Source) -> Vec<Link> {
     let mut links = Vec::new();
     for (line, text) in document.lines() {
         for (open, close) in [("](", ')'), ("src=\"", '"')] {
-            let targets = text
-                .split(open)
-                .skip(1)
-                .filter_map(|rest| rest.split(close).next());
+            let targets = text.split(open).skip(1).filter_map(|rest| rest.split(close).next());
             let targets = targets.filter_map(|target| resolve(&document.path, target));
             links.extend(targets.map(|target| (line, target)));
         }

@@ -48,16 +48,8 @@ impl Source {
     /// # Errors
     /// When the file is Rust and does not parse.
     pub(super) fn new(path: &str, text: &str) -> Result<Self> {
-        let rust = if path.ends_with(".rs") {
-            Some(Rust::parse(path, text)?)
-        } else {
-            None
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            rust,
-        })
+        let rust = if path.ends_with(".rs") { Some(Rust::parse(path, text)?) } else { None };
+        Ok(Self { path: path.to_owned(), text: text.to_owned(), rust })
     }
 
     /// The directory's name below `crates`, for files of crates.
@@ -73,10 +65,7 @@ impl Source {
 
     /// The numbered lines of the file.
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.text
-            .lines()
-            .enumerate()
-            .map(|(index, line)| (index + 1, line))
+        self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 }
 
@@ -102,10 +91,7 @@ impl Rust {
 
     /// The code of each line with its number.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.code
-            .iter()
-            .enumerate()
-            .map(|(index, code)| (index + 1, code.as_str()))
+        self.code.iter().enumerate().map(|(index, code)| (index + 1, code.as_str()))
     }
 
     fn add_tokens(&mut self, tokens: TokenStream) {
@@ -133,10 +119,7 @@ impl Rust {
     }
 
     fn add(&mut self, line: usize, text: &str) {
-        let Some(code) = line
-            .checked_sub(1)
-            .and_then(|index| self.code.get_mut(index))
-        else {
+        let Some(code) = line.checked_sub(1).and_then(|index| self.code.get_mut(index)) else {
             return;
         };
         let wordy = |c: char| c.is_alphanumeric() || c == '_';
@@ -153,10 +136,7 @@ impl Rust {
                 self.add_imports(line, &format!("{prefix}{}::", path.ident), &path.tree);
             }
             syn::UseTree::Group(group) => {
-                group
-                    .items
-                    .iter()
-                    .for_each(|item| self.add_imports(line, prefix, item));
+                group.items.iter().for_each(|item| self.add_imports(line, prefix, item));
             }
             syn::UseTree::Name(name) => self.add(line, &format!(" {prefix}{}", name.ident)),
             syn::UseTree::Rename(name) => self.add(line, &format!(" {prefix}{}", name.ident)),
@@ -219,9 +199,7 @@ impl<'a> Visit<'a> for Rust {
 fn for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
-            && attribute
-                .parse_args::<syn::Path>()
-                .is_ok_and(|path| path.is_ident("test"))
+            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
     })
 }
 
@@ -265,9 +243,7 @@ fn walk(directory: &Path, prefix: &str, files: &mut Vec<String>) -> Result<()> {
 /// When a file cannot be read, or is Rust and does not parse.
 pub(super) fn read_all(root: &Path) -> Result<Vec<Source>> {
     let files = list(root)?;
-    let ours = files
-        .iter()
-        .filter(|path| ENDINGS.iter().any(|ending| path.ends_with(ending)));
+    let ours = files.iter().filter(|path| ENDINGS.iter().any(|ending| path.ends_with(ending)));
     ours.map(|path| {
         let text = fs::read_to_string(root.join(path));
         Source::new(path, &text.with_context(|| format!("cannot read {path}"))?)

@@ -23,10 +23,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
 }
 
 fn is_pure(source: &Source) -> bool {
-    !source.is_tests()
-        && source
-            .crate_name()
-            .is_some_and(|name| PURE_CRATES.contains(&name))
+    !source.is_tests() && source.crate_name().is_some_and(|name| PURE_CRATES.contains(&name))
 }
 
 fn banned<'a>(
@@ -35,10 +32,7 @@ fn banned<'a>(
     table: &[(&str, &str)],
 ) -> Vec<Finding> {
     let hits = lines.flat_map(|(line, code)| {
-        table
-            .iter()
-            .filter(move |(text, _)| code.contains(text))
-            .map(move |row| (line, row))
+        table.iter().filter(move |(text, _)| code.contains(text)).map(move |row| (line, row))
     });
     hits.map(|(line, (text, why))| Finding::new(&source.path, line, format!("`{text}`: {why}")))
         .collect()
@@ -50,10 +44,7 @@ pub(super) fn long_functions(
     rust: &Rust,
     table: &[(&str, &str, usize)],
 ) -> Vec<Finding> {
-    let long = rust
-        .functions
-        .iter()
-        .filter(|function| function.lines > FUNCTION_LINES);
+    let long = rust.functions.iter().filter(|function| function.lines > FUNCTION_LINES);
     long.filter_map(|function| {
         let allowed = exception(source, function, table);
         let message = too_long(function, allowed)?;
@@ -63,41 +54,31 @@ pub(super) fn long_functions(
 }
 
 fn exception(source: &Source, function: &Function, table: &[(&str, &str, usize)]) -> Option<usize> {
-    let row = table
-        .iter()
-        .find(|(path, name, _)| *path == source.path && *name == function.name);
+    let row = table.iter().find(|(path, name, _)| *path == source.path && *name == function.name);
     row.map(|(_, _, lines)| *lines)
 }
 
 fn too_long(function: &Function, allowed: Option<usize>) -> Option<String> {
     let Function { name, lines, .. } = function;
     match allowed {
-        _ if *lines > FUNCTION_LINES_CAP => Some(format!(
-            "{name} has {lines} lines, never more than {FUNCTION_LINES_CAP}"
-        )),
-        None => Some(format!(
-            "{name} has {lines} lines, at most {FUNCTION_LINES}: split it"
-        )),
-        Some(allowed) if allowed != *lines => Some(format!(
-            "{name} has {lines} lines, LONG_FUNCTIONS says {allowed}"
-        )),
+        _ if *lines > FUNCTION_LINES_CAP => {
+            Some(format!("{name} has {lines} lines, never more than {FUNCTION_LINES_CAP}"))
+        }
+        None => Some(format!("{name} has {lines} lines, at most {FUNCTION_LINES}: split it")),
+        Some(allowed) if allowed != *lines => {
+            Some(format!("{name} has {lines} lines, LONG_FUNCTIONS says {allowed}"))
+        }
         Some(_) => None,
     }
 }
 
 /// `unsafe` stands in the few places that exist for it.
 fn unsafe_place(source: &Source, rust: &Rust) -> Vec<Finding> {
-    if UNSAFE_PLACES
-        .iter()
-        .any(|place| source.path.starts_with(place))
-    {
+    if UNSAFE_PLACES.iter().any(|place| source.path.starts_with(place)) {
         return Vec::new();
     }
     let message = format!("`unsafe` belongs in {} only", UNSAFE_PLACES.join(" and "));
-    rust.unsafe_lines
-        .iter()
-        .map(|line| Finding::new(&source.path, *line, &*message))
-        .collect()
+    rust.unsafe_lines.iter().map(|line| Finding::new(&source.path, *line, &*message)).collect()
 }
 
 /// `unsafe` stands as often as the table says.
@@ -107,10 +88,7 @@ pub(super) fn unsafe_count(
     table: &[(&str, usize)],
 ) -> Option<Finding> {
     let found = rust.unsafe_lines.len();
-    let allowed = table
-        .iter()
-        .find(|(path, _)| *path == source.path)
-        .map_or(0, |row| row.1);
+    let allowed = table.iter().find(|(path, _)| *path == source.path).map_or(0, |row| row.1);
     (found != allowed).then(|| {
         let message = format!("says `unsafe` {found} times, UNSAFE_COUNTS says {allowed}");
         Finding::new(&source.path, 0, message)
@@ -121,21 +99,15 @@ pub(super) fn unsafe_count(
 pub(super) fn stale_exceptions(sources: &[Source]) -> Vec<Finding> {
     let stale_functions = LONG_FUNCTIONS.iter().filter(|(path, name, _)| {
         let source = sources.iter().find(|source| source.path == *path);
-        let functions = source
-            .and_then(|source| source.rust.as_ref())
-            .map(|rust| &rust.functions);
+        let functions = source.and_then(|source| source.rust.as_ref()).map(|rust| &rust.functions);
         !functions.is_some_and(|all| {
-            all.iter()
-                .any(|function| function.name == *name && function.lines > FUNCTION_LINES)
+            all.iter().any(|function| function.name == *name && function.lines > FUNCTION_LINES)
         })
     });
-    let stale_counts = UNSAFE_COUNTS
-        .iter()
-        .filter(|(path, _)| !sources.iter().any(|source| source.path == *path));
+    let stale_counts =
+        UNSAFE_COUNTS.iter().filter(|(path, _)| !sources.iter().any(|source| source.path == *path));
     let functions = stale_functions.map(|(path, name, _)| (path, format!("{name} is not long")));
     let counts = stale_counts.map(|(path, _)| (path, "is gone".to_owned()));
     let stale = functions.chain(counts);
-    stale
-        .map(|(path, why)| Finding::new(path, 0, format!("{why}: drop its exception")))
-        .collect()
+    stale.map(|(path, why)| Finding::new(path, 0, format!("{why}: drop its exception"))).collect()
 }

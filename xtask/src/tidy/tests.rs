@@ -15,19 +15,13 @@ fn source(path: &str, text: &str) -> Source {
 /// The messages about a snippet that follows a correct opening.
 fn about(path: &str, body: &str) -> Vec<String> {
     let findings = check_file(&source(path, &format!("{OPENING}{body}")));
-    findings
-        .into_iter()
-        .map(|finding| finding.message)
-        .collect()
+    findings.into_iter().map(|finding| finding.message).collect()
 }
 
 #[track_caller]
 fn assert_bad(path: &str, body: &str, complaint: &str) {
     let messages = about(path, body);
-    assert!(
-        messages.iter().any(|message| message.contains(complaint)),
-        "{messages:?}"
-    );
+    assert!(messages.iter().any(|message| message.contains(complaint)), "{messages:?}");
 }
 
 #[track_caller]
@@ -53,27 +47,17 @@ fn the_workspace_is_tidy() {
 #[test]
 fn a_file_opens_with_what_it_is() {
     let findings = check_file(&source("crates/wire/src/ddp.rs", "use std::fmt;\n"));
-    assert_eq!(
-        findings[0].message,
-        "opens with 0 lines of //!, needs 1 or more"
-    );
+    assert_eq!(findings[0].message, "opens with 0 lines of //!, needs 1 or more");
     let short = "//! A.\n#![forbid(unsafe_code)]\n";
     let findings = check_file(&source("crates/wire/src/lib.rs", short));
-    assert_eq!(
-        findings[0].message,
-        "opens with 1 lines of //!, needs 3 or more"
-    );
+    assert_eq!(findings[0].message, "opens with 1 lines of //!, needs 3 or more");
     assert_good("crates/wire/src/lib.rs", "");
 }
 
 #[test]
 fn a_crate_root_forbids_unsafe() {
     let text = "//! A.\n//! B.\n//! C.\n";
-    let message = |path| {
-        check_file(&source(path, text))
-            .pop()
-            .map(|finding| finding.message)
-    };
+    let message = |path| check_file(&source(path, text)).pop().map(|finding| finding.message);
     let complaint = Some("lacks #![forbid(unsafe_code)]".to_owned());
     assert_eq!(message("crates/wire/src/lib.rs"), complaint);
     assert_eq!(message("crates/mem/src/lib.rs"), None);
@@ -81,39 +65,23 @@ fn a_crate_root_forbids_unsafe() {
 
 #[test]
 fn a_file_has_few_lines() {
-    assert_bad(
-        "crates/perf/src/a.rs",
-        &lines(FILE_LINES),
-        "604 lines, at most 600",
-    );
+    assert_bad("crates/perf/src/a.rs", &lines(FILE_LINES), "604 lines, at most 600");
     assert_good("crates/perf/src/a.rs", &lines(FILE_LINES - 4));
     assert_good("crates/perf/src/a/tests.rs", &lines(FILE_LINES));
-    assert_bad(
-        "crates/perf/src/a/tests.rs",
-        &lines(TEST_FILE_LINES),
-        "904 lines, at most 900",
-    );
+    assert_bad("crates/perf/src/a/tests.rs", &lines(TEST_FILE_LINES), "904 lines, at most 900");
 }
 
 #[test]
 fn a_line_is_narrow() {
     let line = format!("//{}", "é".repeat(LINE_COLUMNS - 2));
     assert_good("crates/perf/src/a.rs", &line);
-    assert_bad(
-        "crates/perf/src/a.rs",
-        &format!("{line}é"),
-        "101 columns, at most 100",
-    );
+    assert_bad("crates/perf/src/a.rs", &format!("{line}é"), "101 columns, at most 100");
 }
 
 #[test]
 fn a_function_is_short() {
     assert_good("crates/perf/src/a.rs", &function(FUNCTION_LINES));
-    assert_bad(
-        "crates/perf/src/a.rs",
-        &function(FUNCTION_LINES + 1),
-        "long has 61 lines",
-    );
+    assert_bad("crates/perf/src/a.rs", &function(FUNCTION_LINES + 1), "long has 61 lines");
     let method = format!("impl A {{\n{}}}", function(FUNCTION_LINES + 1));
     assert_bad("crates/perf/src/a.rs", &method, "long has 61 lines");
 }
@@ -135,16 +103,8 @@ fn an_exception_for_a_long_function_is_exact() {
 fn unsafe_stands_in_its_places_only() {
     let body = "fn f() {\n    unsafe { g() }\n}\n";
     assert_bad("crates/wire/src/a.rs", body, "`unsafe` belongs in");
-    assert_bad(
-        "crates/verbs/src/engine/turn.rs",
-        body,
-        "`unsafe` belongs in",
-    );
-    assert_bad(
-        "crates/mem/src/a.rs",
-        body,
-        "says `unsafe` 1 times, UNSAFE_COUNTS says 0",
-    );
+    assert_bad("crates/verbs/src/engine/turn.rs", body, "`unsafe` belongs in");
+    assert_bad("crates/mem/src/a.rs", body, "says `unsafe` 1 times, UNSAFE_COUNTS says 0");
     assert_good("crates/wire/src/a.rs", "// unsafe is a word here\n");
 }
 
@@ -169,17 +129,11 @@ fn pure_crates_have_no_clock_no_socket_and_no_thread() {
         "fn f() { SystemTime::now(); }\n",
     ] {
         for name in ["wire", "iwarp", "mem"] {
-            assert!(
-                !about(&format!("crates/{name}/src/a.rs"), body).is_empty(),
-                "{body}"
-            );
+            assert!(!about(&format!("crates/{name}/src/a.rs"), body).is_empty(), "{body}");
         }
         assert_good("crates/perf/src/a.rs", body);
         assert_good("crates/mem/src/a/tests.rs", body);
-        assert_good(
-            "crates/mem/src/a.rs",
-            &format!("#[cfg(test)]\nmod tests {{\n{body}}}\n"),
-        );
+        assert_good("crates/mem/src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{body}}}\n"));
     }
     assert_good("crates/wire/src/a.rs", "// Instant::now is not for us\n");
 }
@@ -187,35 +141,19 @@ fn pure_crates_have_no_clock_no_socket_and_no_thread() {
 #[test]
 fn nothing_is_unfinished() {
     let mark = concat!("// TO", "DO: later\n");
-    for body in [
-        "fn f() { todo!() }\n",
-        "fn f() { unimplemented!() }\n",
-        mark,
-    ] {
+    for body in ["fn f() { todo!() }\n", "fn f() { unimplemented!() }\n", mark] {
         assert_bad("crates/perf/src/a.rs", body, "finish it");
     }
     assert_bad("crates/perf/src/a.rs", "fn f() { dbg!(1); }\n", "remove it");
-    assert_bad(
-        "crates/perf/src/a.rs",
-        "#[test]\n#[ignore]\nfn f() {}\n",
-        "register a suite",
-    );
-    assert_bad(
-        "crates/perf/src/a.rs",
-        "#[ignore = \"slow\"]\nfn f() {}\n",
-        "register a suite",
-    );
+    assert_bad("crates/perf/src/a.rs", "#[test]\n#[ignore]\nfn f() {}\n", "register a suite");
+    assert_bad("crates/perf/src/a.rs", "#[ignore = \"slow\"]\nfn f() {}\n", "register a suite");
     let manifest = check_file(&source("crates/perf/Cargo.toml", concat!("# TO", "DO\n")));
     assert_eq!(manifest.len(), 1);
 }
 
 #[test]
 fn no_path_of_one_machine() {
-    assert_bad(
-        "crates/perf/src/a.rs",
-        concat!("// /ho", "me/me/x\n"),
-        "one machine only",
-    );
+    assert_bad("crates/perf/src/a.rs", concat!("// /ho", "me/me/x\n"), "one machine only");
     let document = check_file(&source("README.md", concat!("see ../sha", "red/x\n")));
     assert_eq!(document.len(), 1);
 }
@@ -237,10 +175,7 @@ fn metadata(name: &str, dependency: &str, kind: Option<&str>) -> Value {
 fn arrows_point_down() {
     let wrong = |name, dependency, kind| {
         let findings = workspace::arrows(&metadata(name, dependency, kind));
-        findings
-            .into_iter()
-            .map(|finding| finding.message)
-            .collect::<Vec<_>>()
+        findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
     };
     let none = Vec::<String>::new();
     assert_eq!(wrong("outboard-iwarp", "outboard-wire", None), none);
@@ -270,14 +205,8 @@ fn every_crate_has_a_test() {
 
 #[test]
 fn documents_are_linked_and_links_lead_somewhere() {
-    let readme = source(
-        "README.md",
-        "[a](docs/a.md#top) [gone](gone.md) [web](https://a.b)\n",
-    );
-    let nested = source(
-        "docs/a.md",
-        "![c](c.svg) [up](../README.md) [dir](../docs)\n",
-    );
+    let readme = source("README.md", "[a](docs/a.md#top) [gone](gone.md) [web](https://a.b)\n");
+    let nested = source("docs/a.md", "![c](c.svg) [up](../README.md) [dir](../docs)\n");
     let files = ["README.md", "docs/a.md", "docs/c.svg", "docs/lost.md"].map(str::to_owned);
     let findings = links::check(&[readme, nested], &files);
     let report: Vec<String> = findings.iter().map(ToString::to_string).collect();

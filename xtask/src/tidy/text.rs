@@ -26,16 +26,8 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
 
 /// Files open with `//!`, crates with at least three lines of it.
 fn opening(source: &Source) -> Option<Finding> {
-    let found = source
-        .text
-        .lines()
-        .take_while(|line| line.starts_with("//!"))
-        .count();
-    let wanted = if source.path.ends_with("src/lib.rs") {
-        CRATE_OPENING_LINES
-    } else {
-        1
-    };
+    let found = source.text.lines().take_while(|line| line.starts_with("//!")).count();
+    let wanted = if source.path.ends_with("src/lib.rs") { CRATE_OPENING_LINES } else { 1 };
     (found < wanted).then(|| {
         let message = format!("opens with {found} lines of //!, needs {wanted} or more");
         Finding::new(&source.path, 1, message)
@@ -45,37 +37,22 @@ fn opening(source: &Source) -> Option<Finding> {
 /// The root files of crates without `unsafe` say so to the compiler.
 fn root_forbids_unsafe(source: &Source) -> Option<Finding> {
     let root = source.path.ends_with("src/lib.rs") || source.path.ends_with("src/main.rs");
-    let free = source
-        .crate_name()
-        .is_some_and(|name| UNSAFE_CRATES.contains(&name));
-    let forbids = source
-        .text
-        .lines()
-        .any(|line| line == "#![forbid(unsafe_code)]");
+    let free = source.crate_name().is_some_and(|name| UNSAFE_CRATES.contains(&name));
+    let forbids = source.text.lines().any(|line| line == "#![forbid(unsafe_code)]");
     (root && !free && !forbids)
         .then(|| Finding::new(&source.path, 1, "lacks #![forbid(unsafe_code)]"))
 }
 
 fn file_size(source: &Source) -> Option<Finding> {
-    let limit = if source.is_tests() {
-        TEST_FILE_LINES
-    } else {
-        FILE_LINES
-    };
+    let limit = if source.is_tests() { TEST_FILE_LINES } else { FILE_LINES };
     let lines = source.text.lines().count();
     (lines > limit).then(|| {
-        Finding::new(
-            &source.path,
-            0,
-            format!("has {lines} lines, at most {limit}: split it"),
-        )
+        Finding::new(&source.path, 0, format!("has {lines} lines, at most {limit}: split it"))
     })
 }
 
 fn line_width(source: &Source) -> Vec<Finding> {
-    let columns = source
-        .lines()
-        .map(|(line, text)| (line, text.chars().count()));
+    let columns = source.lines().map(|(line, text)| (line, text.chars().count()));
     let wide = columns.filter(|(_, columns)| *columns > LINE_COLUMNS);
     wide.map(|(line, columns)| {
         let message = format!("has {columns} columns, at most {LINE_COLUMNS}");
@@ -85,11 +62,7 @@ fn line_width(source: &Source) -> Vec<Finding> {
 }
 
 fn marks(source: &Source) -> Vec<Finding> {
-    banned_words(
-        source,
-        MARKS,
-        "finish it, or write an issue and leave the mark out",
-    )
+    banned_words(source, MARKS, "finish it, or write an issue and leave the mark out")
 }
 
 fn machine_paths(source: &Source) -> Vec<Finding> {
@@ -98,11 +71,7 @@ fn machine_paths(source: &Source) -> Vec<Finding> {
 
 fn banned_words(source: &Source, words: &[&str], why: &str) -> Vec<Finding> {
     let hits = source.lines().flat_map(|(line, text)| {
-        words
-            .iter()
-            .filter(move |word| text.contains(*word))
-            .map(move |word| (line, word))
+        words.iter().filter(move |word| text.contains(*word)).map(move |word| (line, word))
     });
-    hits.map(|(line, word)| Finding::new(&source.path, line, format!("`{word}`: {why}")))
-        .collect()
+    hits.map(|(line, word)| Finding::new(&source.path, line, format!("`{word}`: {why}"))).collect()
 }

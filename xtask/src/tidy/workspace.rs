@@ -9,24 +9,14 @@ use super::source::Source;
 /// A crate names only crates below it. `metadata` is the output of `cargo metadata`.
 pub(super) fn arrows(metadata: &Value) -> Vec<Finding> {
     let packages = items(metadata, "packages");
-    let ours: Vec<&str> = packages
-        .iter()
-        .map(|package| text(package, "name"))
-        .collect();
-    packages
-        .iter()
-        .flat_map(|package| package_arrows(package, &ours))
-        .collect()
+    let ours: Vec<&str> = packages.iter().map(|package| text(package, "name")).collect();
+    packages.iter().flat_map(|package| package_arrows(package, &ours)).collect()
 }
 
 fn package_arrows(package: &Value, ours: &[&str]) -> Vec<Finding> {
     let name = text(package, "name");
     let Some((_, below)) = ARROWS.iter().find(|(row, _)| *row == name) else {
-        return vec![Finding::new(
-            name,
-            0,
-            "has no row in ARROWS: say which crates it may name",
-        )];
+        return vec![Finding::new(name, 0, "has no row in ARROWS: say which crates it may name")];
     };
     let dependencies = items(package, "dependencies").iter();
     let named = dependencies.filter(|dependency| ours.contains(&text(dependency, "name")));
@@ -58,14 +48,10 @@ pub(super) fn crates_have_tests(sources: &[Source]) -> Vec<Finding> {
     let mut crates: Vec<&str> = sources.iter().filter_map(Source::crate_name).collect();
     crates.dedup();
     let tested = |name: &str| {
-        let own = sources
-            .iter()
-            .filter(|source| source.crate_name() == Some(name));
+        let own = sources.iter().filter(|source| source.crate_name() == Some(name));
         own.filter_map(|source| source.rust.as_ref())
             .any(|rust| rust.code.iter().any(|line| line.contains("#[test]")))
     };
     let untested = crates.into_iter().filter(|name| !tested(name));
-    untested
-        .map(|name| Finding::new(&format!("crates/{name}"), 0, "has no test"))
-        .collect()
+    untested.map(|name| Finding::new(&format!("crates/{name}"), 0, "has no test")).collect()
 }

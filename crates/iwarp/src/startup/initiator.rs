@@ -32,13 +32,7 @@ impl Initiator {
         check_private_data(&params.private_data, params.revision)?;
         let mut bytes = Vec::new();
         request_frame(&params).emit(&mut bytes)?;
-        Ok((
-            Self {
-                params,
-                state: State::AwaitReply,
-            },
-            bytes,
-        ))
+        Ok((Self { params, state: State::AwaitReply }, bytes))
     }
 
     /// Where the start-up is.
@@ -99,15 +93,9 @@ impl Initiator {
         if frame.revision == self.params.revision && frame.enhanced.is_some() == enhanced {
             return Ok(());
         }
-        let expected = if enhanced {
-            "2 with enhanced connection data"
-        } else {
-            "1, as in our Request"
-        };
-        Err(StartupError::PeerRevision {
-            expected,
-            found: frame.revision,
-        })
+        let expected =
+            if enhanced { "2 with enhanced connection data" } else { "1, as in our Request" };
+        Err(StartupError::PeerRevision { expected, found: frame.revision })
     }
 
     fn negotiate(&self, frame: StartupFrame) -> Negotiated {

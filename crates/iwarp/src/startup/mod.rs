@@ -82,10 +82,7 @@ pub const TRANSITIONS: &[(State, Event, State)] = &[
 impl State {
     /// The state after `event`; `None` where the table has no such row.
     pub fn after(self, event: Event) -> Option<Self> {
-        TRANSITIONS
-            .iter()
-            .find(|(from, on, _)| *from == self && *on == event)
-            .map(|row| row.2)
+        TRANSITIONS.iter().find(|(from, on, _)| *from == self && *on == event).map(|row| row.2)
     }
 }
 
@@ -219,11 +216,7 @@ pub enum StartupError {
 fn check_private_data(data: &[u8], revision: u8) -> Result<(), StartupError> {
     let limit = private_data_limit(revision);
     if data.len() > limit {
-        return Err(StartupError::CallerPrivateData {
-            found: data.len(),
-            limit,
-            revision,
-        });
+        return Err(StartupError::CallerPrivateData { found: data.len(), limit, revision });
     }
     Ok(())
 }

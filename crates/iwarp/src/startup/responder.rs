@@ -28,10 +28,7 @@ pub struct Request {
 
 impl Default for Responder {
     fn default() -> Self {
-        Self {
-            state: State::AwaitRequest,
-            request: None,
-        }
+        Self { state: State::AwaitRequest, request: None }
     }
 }
 
@@ -133,16 +130,11 @@ fn read(bytes: &[u8]) -> Result<Option<StartupFrame>, StartupError> {
         });
     }
     if !matches!(frame.revision, 1 | 2) {
-        return Err(StartupError::PeerRevision {
-            expected: "1 or 2",
-            found: frame.revision,
-        });
+        return Err(StartupError::PeerRevision { expected: "1 or 2", found: frame.revision });
     }
     // RFC 5044 §7.1.2: the initiator must see our Reply before it may send FPDUs.
     if used < bytes.len() {
-        return Err(StartupError::PeerEarly {
-            count: bytes.len() - used,
-        });
+        return Err(StartupError::PeerEarly { count: bytes.len() - used });
     }
     Ok(Some(frame))
 }
@@ -189,15 +181,8 @@ fn settle_rtr(agreed: &mut Negotiated, request: &Enhanced) {
         return;
     }
     let any = request.rtr.send || request.rtr.write || request.rtr.read;
-    agreed.rtr_offered = if any {
-        request.rtr
-    } else {
-        RtrModes {
-            send: false,
-            write: true,
-            read: false,
-        }
-    };
+    agreed.rtr_offered =
+        if any { request.rtr } else { RtrModes { send: false, write: true, read: false } };
     agreed.rtr = Some(if agreed.rtr_offered.write {
         Rtr::Write
     } else if agreed.rtr_offered.read {
@@ -227,9 +212,5 @@ fn reply_frame(request: &StartupFrame, params: &LocalParams, agreed: &Negotiated
 
 /// RFC 6581 §9.1: a value of all ones is answered by all ones and changes nothing.
 fn echo_unspecified(asked: u16, ours: u16) -> u16 {
-    if asked == DEPTH_UNSPECIFIED {
-        DEPTH_UNSPECIFIED
-    } else {
-        ours
-    }
+    if asked == DEPTH_UNSPECIFIED { DEPTH_UNSPECIFIED } else { ours }
 }

@@ -14,14 +14,7 @@ impl Fenced {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping; then access is granted to its middle page only.
         unsafe {
-            let start = libc::mmap(
-                std::ptr::null_mut(),
-                3 * PAGE,
-                libc::PROT_NONE,
-                flags,
-                -1,
-                0,
-            );
+            let start = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, flags, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);
             let page = start.cast::<u8>().add(PAGE);
             let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -53,19 +46,10 @@ impl Fenced {
                 // SAFETY: both positions have `len` bytes before the end of their page.
                 unsafe { copy(to.page.add(t), from.page.add(f)) };
                 let found = to.bytes_mut();
-                assert!(
-                    found[..t].iter().all(|&b| b == 0xEE),
-                    "before, {len} at {t}"
-                );
-                assert!(
-                    found[t + len..].iter().all(|&b| b == 0xEE),
-                    "behind, {len} at {t}"
-                );
+                assert!(found[..t].iter().all(|&b| b == 0xEE), "before, {len} at {t}");
+                assert!(found[t + len..].iter().all(|&b| b == 0xEE), "behind, {len} at {t}");
                 let expected: Vec<u8> = (f..f + len).map(pattern).collect();
-                assert!(
-                    found[t..t + len] == expected[..],
-                    "inside, {len} at {t} from {f}"
-                );
+                assert!(found[t..t + len] == expected[..], "inside, {len} at {t} from {f}");
             }
         }
     }

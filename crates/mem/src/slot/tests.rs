@@ -105,9 +105,7 @@ mod interleaved {
                 })
                 .collect();
             drop(slot.close(1).expect("held"));
-            others
-                .into_iter()
-                .for_each(|thread| thread.join().expect("no panic"));
+            others.into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
     }
 

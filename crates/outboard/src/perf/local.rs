@@ -16,7 +16,9 @@ pub(super) struct LocalServer {
 impl LocalServer {
     pub(super) fn start() -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| {
-            format!("cannot start a server of its own: {why}; start `outboard perf serve` and name it")
+            format!(
+                "cannot start a server of its own: {why}; start `outboard perf serve` and name it"
+            )
         };
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)

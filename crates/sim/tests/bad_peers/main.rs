@@ -10,7 +10,7 @@ use outboard_iwarp::{MissingReceive, Phase};
 use outboard_mem::Access;
 use outboard_sim::lone::{Lone, agreed, ulpdu, untagged, write};
 use outboard_sim::side::OTHER_PD;
-use outboard_wire::ddp::{Header, Stag, Untagged};
+use outboard_wire::ddp::{Header, HeaderError, Stag, Untagged};
 use outboard_wire::rdmap::{AtomicOp, AtomicRequest, Opcode, ReadRequest};
 
 fn read_request(source_stag: Stag, source_offset: u64, size: u32) -> Vec<u8> {
@@ -175,7 +175,15 @@ fn versions_and_opcodes() {
             let mut bytes = vec![0; len];
             bytes[..2].copy_from_slice(&control.to_be_bytes());
             victim.lone.ulpdu(&bytes);
-            victim.ends_with(terminate);
+            // RFC 5040 figure 10: the header is quoted, wrong as it is.
+            let quoted = match Header::parse(&bytes) {
+                Err(HeaderError::TooShort { .. }) => String::new(),
+                _ => {
+                    let header = if control & 0x8000 == 0 { &bytes[..18] } else { &bytes[..14] };
+                    format!(" of [unreadable {header:02x?}] len={len}")
+                }
+            };
+            victim.ends_with(&format!("{terminate}{quoted}"));
         }
     }
 }

@@ -130,19 +130,11 @@ impl Attempt {
     ) -> Result<(), ConnectError> {
         // Held until the socket is watched, so that no event is looked at too early.
         let mut progress = lock(&self.progress);
-        if let Err(error) = core
-            .engine
-            .add(token, &socket, Arc::clone(&self) as Arc<dyn Source>)
-        {
+        if let Err(error) = core.engine.add(token, &socket, Arc::clone(&self) as Arc<dyn Source>) {
             QpShared::advance(&mut self.qp.lock(), QpEvent::ConnectFailed);
             return Err(error.into());
         }
-        *progress = Some(Progress {
-            socket,
-            initiator,
-            request,
-            received: Vec::new(),
-        });
+        *progress = Some(Progress { socket, initiator, request, received: Vec::new() });
         drop(progress);
         core.engine.set_timer(token, self.deadline);
         self.advance(core, token);
@@ -198,10 +190,7 @@ impl Attempt {
 
     /// True once the Request is out.
     fn send_request(&self, progress: &mut Progress) -> Result<bool, ConnectError> {
-        let unreachable = |source| ConnectError::Unreachable {
-            peer: self.peer,
-            source,
-        };
+        let unreachable = |source| ConnectError::Unreachable { peer: self.peer, source };
         if let Some(error) = progress.socket.take_error().map_err(unreachable)? {
             return Err(unreachable(error));
         }
@@ -225,19 +214,10 @@ impl Attempt {
     ) {
         match outcome {
             Outcome::Accepted(negotiated) => {
-                self.attach(
-                    core,
-                    token,
-                    progress.socket,
-                    negotiated,
-                    &progress.received[used..],
-                );
+                self.attach(core, token, progress.socket, negotiated, &progress.received[used..]);
             }
             Outcome::Rejected(private_data) => {
-                let error = ConnectError::Rejected {
-                    peer: self.peer,
-                    private_data,
-                };
+                let error = ConnectError::Rejected { peer: self.peer, private_data };
                 self.fail(core, token, &progress.socket, error);
             }
         }
@@ -255,8 +235,7 @@ impl Attempt {
         let conn = connection(&self.qp, negotiated, self.fpdu, &socket);
         let link = Link::new(token, socket, conn, early);
         let mut inner = self.qp.lock();
-        core.engine
-            .replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
+        core.engine.replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
         self.qp.attach(&mut inner, core, link);
         drop(inner);
         self.tell(CmEventKind::Connected(connected));
@@ -269,10 +248,7 @@ impl Attempt {
     }
 
     fn tell(&self, kind: CmEventKind) {
-        self.cm.push(CmEvent {
-            qp: self.qp.number,
-            kind,
-        });
+        self.cm.push(CmEvent { qp: self.qp.number, kind });
     }
 }
 
@@ -287,10 +263,7 @@ impl Source for Attempt {
         }
         if let Some(mut progress) = lock(&self.progress).take() {
             progress.initiator.handle_timeout();
-            let error = ConnectError::TimedOut {
-                peer: self.peer,
-                limit: self.limit,
-            };
+            let error = ConnectError::TimedOut { peer: self.peer, limit: self.limit };
             self.fail(core, token, &progress.socket, error);
             core.engine.notify();
         }
@@ -302,12 +275,8 @@ fn open_socket(peer: SocketAddr) -> Result<TcpStream, ConnectError> {
     let system = |what| move |error| VerbsError::system(what, error);
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
         .map_err(system("cannot make a socket"))?;
-    socket
-        .set_nonblocking(true)
-        .map_err(system("cannot make a socket non-blocking"))?;
-    socket
-        .set_tcp_nodelay(true)
-        .map_err(system("cannot turn Nagle's algorithm off"))?;
+    socket.set_nonblocking(true).map_err(system("cannot make a socket non-blocking"))?;
+    socket.set_tcp_nodelay(true).map_err(system("cannot turn Nagle's algorithm off"))?;
     match socket.connect(&peer.into()) {
         Ok(()) => {}
         Err(error) if is_pending(&error) => {}

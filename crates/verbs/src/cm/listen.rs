@@ -105,11 +105,7 @@ impl Listener {
     ) -> Result<Self, VerbsError> {
         if backlog == 0 {
             let (what, needed) = ("the listener's backlog", "at least 1");
-            return Err(VerbsError::BadParameter {
-                what,
-                found: 0,
-                needed,
-            });
+            return Err(VerbsError::BadParameter { what, found: 0, needed });
         }
         let core = &shared.core;
         core.start_background()?;
@@ -128,14 +124,8 @@ impl Listener {
             closed: AtomicBool::new(false),
             token,
         });
-        core.engine
-            .add(token, &inner.socket, Arc::clone(&inner) as Arc<dyn Source>)?;
-        Ok(Self {
-            inner,
-            channel: channel.clone(),
-            shared: Arc::clone(shared),
-            token,
-        })
+        core.engine.add(token, &inner.socket, Arc::clone(&inner) as Arc<dyn Source>)?;
+        Ok(Self { inner, channel: channel.clone(), shared: Arc::clone(shared), token })
     }
 
     /// The address that peers connect to; with port 0 asked for, this has the port given.
@@ -147,10 +137,7 @@ impl Listener {
     pub fn next_request(&self, timeout: Option<Duration>) -> Option<ConnectRequest> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let wanted = |event: &CmEvent| matches!(event.kind, CmEventKind::ConnectRequest(_));
-        let event = self
-            .shared
-            .core
-            .wait_until(deadline, || self.channel.inner.pop_if(wanted))?;
+        let event = self.shared.core.wait_until(deadline, || self.channel.inner.pop_if(wanted))?;
         match event.kind {
             CmEventKind::ConnectRequest(request) => Some(request),
             _ => None,
@@ -160,10 +147,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared
-            .core
-            .engine
-            .remove(self.token, &self.inner.socket);
+        self.shared.core.engine.remove(self.token, &self.inner.socket);
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.refuse_waiting();
     }
@@ -190,18 +174,12 @@ impl ListenerShared {
             }
         }
         let (listener, core) = (Arc::clone(self), Arc::clone(core));
-        Some(Place {
-            listener,
-            core,
-            token: None,
-        })
+        Some(Place { listener, core, token: None })
     }
 
     fn claim_place(&self) -> bool {
         let more = |open| (open < self.backlog).then_some(open + 1);
-        self.open
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .is_ok()
+        self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
     /// Closes the requests that nobody took: each holds the listener, which holds their channel.
@@ -234,10 +212,7 @@ impl Pending {
         }
         let token = core.engine.next_token();
         let deadline = Instant::now() + REQUEST_LIMIT;
-        let pending = Arc::new(Self {
-            deadline,
-            progress: Mutex::new(None),
-        });
+        let pending = Arc::new(Self { deadline, progress: Mutex::new(None) });
         let mut progress = lock(&pending.progress);
         let source = Arc::clone(&pending) as Arc<dyn Source>;
         if core.engine.add(token, &socket, source).is_err() {
@@ -245,13 +220,7 @@ impl Pending {
         }
         place.token = Some(token);
         let responder = Responder::default();
-        *progress = Some(Progress {
-            socket,
-            peer,
-            responder,
-            received: Vec::new(),
-            place,
-        });
+        *progress = Some(Progress { socket, peer, responder, received: Vec::new(), place });
         drop(progress);
         core.engine.set_timer(token, deadline);
         pending.advance(core, token);
@@ -270,15 +239,8 @@ impl Pending {
         // RFC 5044 §7.1.2: an improper Request closes the connection.
         if let Ok(request) = outcome {
             let listener = Arc::clone(&progress.place.listener);
-            let request = ConnectRequest {
-                progress,
-                request,
-                token,
-            };
-            listener.cm.push(CmEvent {
-                qp: 0,
-                kind: CmEventKind::ConnectRequest(request),
-            });
+            let request = ConnectRequest { progress, request, token };
+            listener.cm.push(CmEvent { qp: 0, kind: CmEventKind::ConnectRequest(request) });
             if listener.closed.load(Ordering::SeqCst) {
                 listener.refuse_waiting();
             }
@@ -384,14 +346,11 @@ impl ConnectRequest {
         let connected = Connected::from(&negotiated);
         let core = Arc::clone(&self.progress.place.core);
         self.send(&reply)?;
-        let Progress {
-            socket, mut place, ..
-        } = self.progress;
+        let Progress { socket, mut place, .. } = self.progress;
         place.token = None;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
         let link = Link::new(self.token, socket, conn, &[]);
-        core.engine
-            .replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
+        core.engine.replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
         Ok(connected)
@@ -425,21 +384,11 @@ impl ConnectRequest {
 
 fn open_listener(address: SocketAddr, backlog: usize) -> Result<TcpListener, VerbsError> {
     let system = |what| move |error| VerbsError::system(what, error);
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )
-    .map_err(system("cannot make a socket"))?;
-    socket
-        .set_nonblocking(true)
-        .map_err(system("cannot make a socket non-blocking"))?;
-    socket
-        .set_reuse_address(true)
-        .map_err(system("cannot reuse an address"))?;
-    socket
-        .bind(&address.into())
-        .map_err(system("cannot bind the listener's address"))?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+        .map_err(system("cannot make a socket"))?;
+    socket.set_nonblocking(true).map_err(system("cannot make a socket non-blocking"))?;
+    socket.set_reuse_address(true).map_err(system("cannot reuse an address"))?;
+    socket.bind(&address.into()).map_err(system("cannot bind the listener's address"))?;
     // A full queue drops SYNs, which TCP sends again only after seconds.
     let queue = i32::try_from(backlog.max(KERNEL_QUEUE)).unwrap_or(i32::MAX);
     socket.listen(queue).map_err(system("cannot listen"))?;

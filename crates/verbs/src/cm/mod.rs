@@ -128,10 +128,7 @@ pub(crate) type CmShared = Signal<CmEvent>;
 
 impl CmChannel {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
-        Ok(Self {
-            inner: Arc::new(Signal::new(EVENTS_MAX)?),
-            shared: Arc::clone(shared),
-        })
+        Ok(Self { inner: Arc::new(Signal::new(EVENTS_MAX)?), shared: Arc::clone(shared) })
     }
 
     /// The oldest event, if there is one now.

@@ -66,9 +66,7 @@ impl Engine {
     pub(crate) fn note_application(&self) {
         // A lost count does no harm: the next poll counts again.
         let count = self.signals.application.load(Ordering::Relaxed);
-        self.signals
-            .application
-            .store(count.wrapping_add(1), Ordering::Relaxed);
+        self.signals.application.store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Asks the background thread to stand down for a polling application.
@@ -125,10 +123,7 @@ impl Engine {
         if !lock(&self.ready).is_empty() {
             return Some(Duration::ZERO);
         }
-        let timer = self
-            .timers
-            .next()
-            .map(|at| at.saturating_duration_since(Instant::now()));
+        let timer = self.timers.next().map(|at| at.saturating_duration_since(Instant::now()));
         match (timer, limit) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -210,11 +205,7 @@ impl Core {
             engine.signals.sleeping.store(true, Ordering::SeqCst);
         }
         // Whoever changes something from here on sees `sleeping` and kicks.
-        let limit = if sleeps && done() {
-            Some(Duration::ZERO)
-        } else {
-            limit
-        };
+        let limit = if sleeps && done() { Some(Duration::ZERO) } else { limit };
         let mut events = [(WAKE, false); EVENTS_MAX];
         let count = engine.poll_events(engine.sleep_limit(limit), &mut events);
         engine.signals.sleeping.store(false, Ordering::SeqCst);
@@ -314,9 +305,7 @@ impl Core {
         signals.followers.fetch_add(1, Ordering::SeqCst);
         let guard = lock(&signals.news);
         let limit = limit.unwrap_or(DEEP_WATCH).min(DEEP_WATCH);
-        let waited = signals
-            .news_cond
-            .wait_timeout_while(guard, limit, |news| *news == seen);
+        let waited = signals.news_cond.wait_timeout_while(guard, limit, |news| *news == seen);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         signals.followers.fetch_sub(1, Ordering::SeqCst);
     }

@@ -177,9 +177,7 @@ impl Link {
         if self.staging.is_empty() {
             return;
         }
-        let taken = self
-            .conn
-            .handle_bytes(Instant::now(), self.staging.waiting(), env);
+        let taken = self.conn.handle_bytes(Instant::now(), self.staging.waiting(), env);
         self.staging.taken(taken);
     }
 
@@ -195,11 +193,7 @@ impl Link {
 
     /// Hands what is queued to TCP.
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
-        let budget = if self.conn.uses_crc() {
-            BATCH_WITH_CRC
-        } else {
-            BATCH_PLAIN
-        };
+        let budget = if self.conn.uses_crc() { BATCH_WITH_CRC } else { BATCH_PLAIN };
         let mut spans = SPANS.take();
         let mut batches = 0;
         loop {

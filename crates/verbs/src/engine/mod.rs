@@ -64,13 +64,8 @@ impl Engine {
             .map_err(|e| VerbsError::system("cannot make an epoll descriptor", e.into()))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| VerbsError::system("cannot make an event descriptor", e.into()))?;
-        epoll::add(
-            &epoll,
-            &wake,
-            EventData::new_u64(WAKE),
-            EventFlags::IN | EventFlags::ET,
-        )
-        .map_err(|e| VerbsError::system("cannot watch a descriptor", e.into()))?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)
+            .map_err(|e| VerbsError::system("cannot watch a descriptor", e.into()))?;
         Ok(Self {
             epoll,
             wake,
@@ -139,9 +134,6 @@ impl Engine {
 
     /// All sources, taken away.
     fn drain_sources(&self) -> Vec<Arc<dyn Source>> {
-        lock(&self.sources)
-            .drain()
-            .map(|(_, source)| source)
-            .collect()
+        lock(&self.sources).drain().map(|(_, source)| source).collect()
     }
 }

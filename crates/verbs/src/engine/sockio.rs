@@ -46,11 +46,7 @@ pub(crate) fn transmit(
     match sent {
         Ok(count) => {
             conn.handle_transmitted(count, env.completions);
-            Ok(if count < offered {
-                Sent::Blocked
-            } else {
-                Sent::Some
-            })
+            Ok(if count < offered { Sent::Blocked } else { Sent::Some })
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
         Err(error) => Err(error),
@@ -82,10 +78,7 @@ pub(crate) fn receive(
     let placed_max = direct.as_ref().map_or(0, |direct| direct.len);
     let room = staging.room(want);
     let requested = placed_max + room.len();
-    spans.push(Span {
-        ptr: room.as_mut_ptr(),
-        len: room.len(),
-    });
+    spans.push(Span { ptr: room.as_mut_ptr(), len: room.len() });
     // SAFETY: the spans lie in a list that the connection owns and nothing touches while `conn`
     // is borrowed, or in registered memory pinned by `direct` until after the call, or in the
     // staging buffer borrowed above. The kernel is the only writer besides our own racy copies,
@@ -97,10 +90,7 @@ pub(crate) fn receive(
         conn.handle_direct(placed, env);
     }
     staging.added(total - placed);
-    Ok(Received {
-        total,
-        short: total < requested,
-    })
+    Ok(Received { total, short: total < requested })
 }
 
 /// Asks the scheduler to give this thread short slices, and so to let it run soon after it wakes
@@ -109,7 +99,7 @@ pub(crate) fn receive(
 pub(crate) fn ask_for_short_slices() {
     let Ok(nice) = rustix::process::getpriority_process(None) else { return };
     let attributes = SchedAttributes {
-        size: size_of::<SchedAttributes>() as u32,
+        size: SCHED_ATTRIBUTES_LEN,
         nice,
         runtime_ns: SLICE_NS,
         ..SchedAttributes::default()
@@ -118,6 +108,10 @@ pub(crate) fn ask_for_short_slices() {
     // own size, and outlives the call, which only reads it.
     let _refused = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
+
+/// Octets of the structure's first version.
+const SCHED_ATTRIBUTES_LEN: u32 = 48;
+const _: () = assert!(size_of::<SchedAttributes>() == SCHED_ATTRIBUTES_LEN as usize);
 
 /// Nanoseconds of a short slice: the kernel's minimum.
 const SLICE_NS: u64 = 100_000;
@@ -167,19 +161,13 @@ unsafe fn receive_spans(fd: BorrowedFd<'_>, spans: &[Span]) -> io::Result<usize>
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-const EMPTY: libc::iovec = libc::iovec {
-    iov_base: std::ptr::null_mut(),
-    iov_len: 0,
-};
+const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// A message header over `pieces`, which must outlive it.
 fn message(spans: &[Span], pieces: &mut [libc::iovec; SPANS_MAX + 1]) -> libc::msghdr {
     let count = spans.len().min(pieces.len());
     for (piece, span) in pieces.iter_mut().zip(spans) {
-        *piece = libc::iovec {
-            iov_base: span.ptr.cast(),
-            iov_len: span.len,
-        };
+        *piece = libc::iovec { iov_base: span.ptr.cast(), iov_len: span.len };
     }
     // SAFETY: all zero bits are a valid message header: no name, no pieces, no control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -40,11 +40,7 @@ impl Staging {
         bytes.resize(STAGING_LEN, 0);
         let len = self.waiting().len();
         bytes[..len].copy_from_slice(self.waiting());
-        *self = Self {
-            bytes,
-            start: 0,
-            end: len,
-        };
+        *self = Self { bytes, start: 0, end: len };
     }
 
     /// Gives the full-sized buffer back if what waits in it is short enough to be kept apart.
@@ -53,11 +49,7 @@ impl Staging {
         if self.bytes.len() == STAGING_LEN && len <= REMAINDER_MAX {
             let rest = self.waiting().to_vec();
             SPARE.set(std::mem::take(&mut self.bytes));
-            *self = Self {
-                bytes: rest,
-                start: 0,
-                end: len,
-            };
+            *self = Self { bytes: rest, start: 0, end: len };
         }
     }
 

@@ -198,12 +198,12 @@ pub(crate) const RULES: &[Rule] = &[
     told("an STag to invalidate of another domain", (0, 1, 3), Header, |victim| {
         with_payload(invalidating(4, victim.foreign.stag().0, 0, 1, 0))
     }),
-    told("DDP version 0, tagged", (1, 1, 4), Nothing, |_| changed(tagged(0, 7, 0), 0, 0xC0)),
-    told("DDP version 2, untagged", (1, 2, 6), Nothing, |_| changed(untagged(3, 0, 1, 0), 0, 0x42)),
-    told("RDMAP version 2", (0, 2, 5), Nothing, |_| changed(untagged(3, 0, 1, 0), 1, 0x83)),
-    told("opcode 15", (0, 2, 6), Nothing, |_| changed(untagged(3, 0, 1, 0), 1, 0x4F)),
-    told("a tagged Send", (0, 2, 6), Nothing, |_| with_payload(tagged(3, 7, 0))),
-    told("an untagged Write", (0, 2, 6), Nothing, |_| with_payload(untagged(0, 0, 1, 0))),
+    told("DDP version 0, tagged", (1, 1, 4), Header, |_| changed(tagged(0, 7, 0), 0, 0xC0)),
+    told("DDP version 2, untagged", (1, 2, 6), Header, |_| changed(untagged(3, 0, 1, 0), 0, 0x42)),
+    told("RDMAP version 2", (0, 2, 5), Header, |_| changed(untagged(3, 0, 1, 0), 1, 0x83)),
+    told("opcode 15", (0, 2, 6), Header, |_| changed(untagged(3, 0, 1, 0), 1, 0x4F)),
+    told("a tagged Send", (0, 2, 6), Header, |_| with_payload(tagged(3, 7, 0))),
+    told("an untagged Write", (0, 2, 6), Header, |_| with_payload(untagged(0, 0, 1, 0))),
     told("a Read Response that nobody asked for", (1, 1, 0), Header, |_| {
         with_payload(tagged(2, 1, 0))
     }),

@@ -95,7 +95,7 @@ pub(crate) fn one_way(
     let mut start = 0;
     while start < stream.len() {
         let end = fpdu_end(&stream, start, markers);
-        if markers && end % INTERVAL == 0 {
+        if markers && end.is_multiple_of(INTERVAL) {
             return None;
         }
         pieces.push((way, stream[start..end].to_vec()));
@@ -108,7 +108,7 @@ pub(crate) fn one_way(
 /// (RFC 5044 §4.3).
 fn fpdu_end(stream: &[u8], start: usize, markers: bool) -> usize {
     const MARKER: usize = 4;
-    let skip = |at: usize| if markers && at % INTERVAL == 0 { at + MARKER } else { at };
+    let skip = |at: usize| if markers && at.is_multiple_of(INTERVAL) { at + MARKER } else { at };
     // Length, ULPDU, pad and CRC are all in units of four octets, as markers are.
     let mut at = skip(start);
     let ulpdu = usize::from(u16::from_be_bytes([stream[at], stream[at + 1]]));

@@ -4,9 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 /// Headers of a Write and a Send that Linux's siw sent for rping.
-const SIW_WRITE: [u8; 14] = [
-    0x81, 0x40, 0x8c, 0x1d, 0x8b, 0x00, 0x00, 0x00, 0x56, 0x31, 0x65, 0x7b, 0x4d, 0x40,
-];
+const SIW_WRITE: [u8; 14] =
+    [0x81, 0x40, 0x8c, 0x1d, 0x8b, 0x00, 0x00, 0x00, 0x56, 0x31, 0x65, 0x7b, 0x4d, 0x40];
 const SIW_SEND: [u8; 18] = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 
 fn emitted(header: Header) -> Vec<u8> {
@@ -17,12 +16,7 @@ fn emitted(header: Header) -> Vec<u8> {
 
 fn with_opcode(opcode: Opcode) -> Header {
     match opcode.queue() {
-        None => Header::Tagged(Tagged {
-            opcode,
-            last: false,
-            stag: Stag(1),
-            offset: 2,
-        }),
+        None => Header::Tagged(Tagged { opcode, last: false, stag: Stag(1), offset: 2 }),
         Some(queue) => Header::Untagged(Untagged {
             opcode,
             last: false,
@@ -42,10 +36,7 @@ fn a_siw_write_is_read_and_written() {
         stag: Stag(0x8c1d_8b00),
         offset: 0x5631_657b_4d40,
     };
-    assert_eq!(
-        Header::parse(&SIW_WRITE),
-        Ok((Header::Tagged(tagged), TAGGED_LEN))
-    );
+    assert_eq!(Header::parse(&SIW_WRITE), Ok((Header::Tagged(tagged), TAGGED_LEN)));
     assert_eq!(emitted(Header::Tagged(tagged)), SIW_WRITE);
 }
 
@@ -59,10 +50,7 @@ fn a_siw_send_is_read_and_written() {
         msn: 1,
         offset: 0,
     };
-    assert_eq!(
-        Header::parse(&SIW_SEND),
-        Ok((Header::Untagged(untagged), UNTAGGED_LEN))
-    );
+    assert_eq!(Header::parse(&SIW_SEND), Ok((Header::Untagged(untagged), UNTAGGED_LEN)));
     assert_eq!(emitted(Header::Untagged(untagged)), SIW_SEND);
 }
 
@@ -76,9 +64,7 @@ fn every_field_has_its_place() {
         msn: 0x090a_0b0c,
         offset: 0x0d0e_0f10,
     });
-    let expected = [
-        0x41, 0x46, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
-    ];
+    let expected = [0x41, 0x46, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
     assert_eq!(emitted(untagged), expected);
     let tagged = Header::Tagged(Tagged {
         opcode: Opcode::ReadResponse,
@@ -86,10 +72,7 @@ fn every_field_has_its_place() {
         stag: Stag(0x0102_0304),
         offset: 0x0506_0708_090a_0b0c,
     });
-    assert_eq!(
-        emitted(tagged),
-        [0xc1, 0x42, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-    );
+    assert_eq!(emitted(tagged), [0xc1, 0x42, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
 }
 
 #[test]
@@ -98,10 +81,7 @@ fn every_opcode_goes_through() {
         let header = with_opcode(opcode);
         let bytes = emitted(header);
         assert_eq!(Header::parse(&bytes), Ok((header, bytes.len())));
-        assert_eq!(
-            (header.opcode(), header.last(), header.len()),
-            (opcode, false, bytes.len())
-        );
+        assert_eq!((header.opcode(), header.last(), header.len()), (opcode, false, bytes.len()));
     }
 }
 
@@ -110,10 +90,7 @@ fn every_cut_is_too_short() {
     for bytes in [&SIW_WRITE[..], &SIW_SEND] {
         for cut in 0..bytes.len() {
             let expected = if cut < 2 { 2 } else { bytes.len() };
-            let error = HeaderError::TooShort {
-                expected,
-                found: cut,
-            };
+            let error = HeaderError::TooShort { expected, found: cut };
             assert_eq!(Header::parse(&bytes[..cut]), Err(error));
         }
     }
@@ -127,11 +104,7 @@ fn every_control_field_is_judged_rightly() {
         bytes[..2].copy_from_slice(&field.to_be_bytes());
         let tagged = field >> 15 == 1;
         let opcode = field.to_le_bytes()[0] & 15;
-        let belongs = if tagged {
-            opcode == 0 || opcode == 2
-        } else {
-            ![0, 2].contains(&opcode)
-        };
+        let belongs = if tagged { opcode == 0 || opcode == 2 } else { ![0, 2].contains(&opcode) };
         let result = Header::parse(&bytes);
         match ((field >> 8) & 3, (field >> 6) & 3, belongs && opcode < 12) {
             (1, 1, true) => {
@@ -143,13 +116,7 @@ fn every_control_field_is_judged_rightly() {
                 assert_eq!(emitted(header)[..2], unreserved.to_be_bytes());
             }
             (1, 1, false) => {
-                assert_eq!(
-                    result,
-                    Err(HeaderError::Opcode {
-                        tagged,
-                        found: opcode
-                    })
-                );
+                assert_eq!(result, Err(HeaderError::Opcode { tagged, found: opcode }));
             }
             (1, ..) => assert!(matches!(result, Err(HeaderError::RdmapVersion { .. }))),
             _ => assert!(matches!(result, Err(HeaderError::DdpVersion { .. }))),
@@ -176,15 +143,8 @@ fn errors_have_their_terminate_codes() {
 #[test]
 fn texts_name_what_was_found() {
     assert_eq!(Stag(0xab00).to_string(), "0x0000ab00");
-    let error = HeaderError::Opcode {
-        tagged: true,
-        found: 3,
-    }
-    .to_string();
-    assert!(
-        error.starts_with("peer's tagged segment has opcode 0x3"),
-        "{error}"
-    );
+    let error = HeaderError::Opcode { tagged: true, found: 3 }.to_string();
+    assert!(error.starts_with("peer's tagged segment has opcode 0x3"), "{error}");
 }
 
 proptest! {

@@ -63,10 +63,7 @@ fn a_siw_send_is_read() {
 #[test]
 fn with_crc_on_a_zero_crc_is_refused() {
     let expected = crc32c(&SIW_SEND[..36]);
-    assert_eq!(
-        parse(&SIW_SEND, true),
-        Err(FramingError::Crc { expected, found: 0 })
-    );
+    assert_eq!(parse(&SIW_SEND, true), Err(FramingError::Crc { expected, found: 0 }));
 }
 
 #[test]
@@ -91,20 +88,11 @@ fn a_length_without_room_for_a_header_is_refused_at_once() {
 
 #[test]
 fn errors_have_the_mpa_codes() {
-    let crc = FramingError::Crc {
-        expected: 1,
-        found: 2,
-    };
-    let marker = FramingError::Marker {
-        expected: 4,
-        found: 8,
-    };
+    let crc = FramingError::Crc { expected: 1, found: 2 };
+    let marker = FramingError::Marker { expected: 4, found: 8 };
     assert_eq!(crc.terminate_code(), TerminateCode::MPA_CRC);
     assert_eq!(marker.terminate_code(), TerminateCode::MPA_MARKER);
-    assert_eq!(
-        FramingError::Length { found: 1 }.terminate_code(),
-        TerminateCode::MPA_MARKER
-    );
+    assert_eq!(FramingError::Length { found: 1 }.terminate_code(), TerminateCode::MPA_MARKER);
     assert_eq!(
         crc.to_string(),
         "peer's FPDU is damaged: its CRC field says 0x00000002, its bytes give 0x00000001; send a \

@@ -101,19 +101,11 @@ fn markers_stand_every_512_bytes_and_point_to_their_fpdu() {
     let stream = framed(&[1442, 14, 600, 482, 64_768, 20], true);
     let (mut stripper, mut begin, mut fpdu) = (MarkerStripper::new(), 0, Vec::new());
     while let Some(len) = stripper.strip(&stream[begin..], true, &mut fpdu).unwrap() {
-        let start = if begin % INTERVAL == 0 {
-            begin + LEN
-        } else {
-            begin
-        };
+        let start = if begin % INTERVAL == 0 { begin + LEN } else { begin };
         for at in (begin..begin + len).filter(|at| at % INTERVAL == 0) {
             let pointer = u16::from_be_bytes([stream[at + 2], stream[at + 3]]);
             assert_eq!(stream[at..at + 2], [0, 0]);
-            assert_eq!(
-                usize::from(pointer),
-                at.saturating_sub(start),
-                "marker at {at}"
-            );
+            assert_eq!(usize::from(pointer), at.saturating_sub(start), "marker at {at}");
         }
         begin += len;
     }
@@ -146,16 +138,9 @@ fn every_cut_needs_more_and_loses_nothing() {
     let mut fpdu = Vec::new();
     let mut stripper = MarkerStripper::new();
     for cut in 0..stream.len() {
-        assert_eq!(
-            stripper.strip(&stream[..cut], true, &mut fpdu),
-            Ok(None),
-            "cut at {cut}"
-        );
+        assert_eq!(stripper.strip(&stream[..cut], true, &mut fpdu), Ok(None), "cut at {cut}");
     }
-    assert_eq!(
-        stripper.strip(&stream, true, &mut fpdu),
-        Ok(Some(stream.len()))
-    );
+    assert_eq!(stripper.strip(&stream, true, &mut fpdu), Ok(Some(stream.len())));
 }
 
 #[test]
@@ -172,14 +157,8 @@ fn senseless_lengths_are_refused_at_once() {
 fn the_crc_is_reported_before_the_marker() {
     let mut stream = framed(&[1030], true);
     stream[515] ^= 0x10;
-    assert!(matches!(
-        strip_all(&stream, true).1,
-        Some(FramingError::Crc { .. })
-    ));
-    let expected = Some(FramingError::Marker {
-        expected: 508,
-        found: 492,
-    });
+    assert!(matches!(strip_all(&stream, true).1, Some(FramingError::Crc { .. })));
+    let expected = Some(FramingError::Marker { expected: 508, found: 492 });
     assert_eq!(strip_all(&stream, false).1, expected);
 }
 
@@ -192,10 +171,7 @@ fn a_wrong_marker_under_a_right_crc_is_reported() {
         let end = stream.len() - CRC_LEN;
         let crc = crc32c(&stream[..end]).to_le_bytes();
         stream[end..].copy_from_slice(&crc);
-        assert!(matches!(
-            strip_all(&stream, true).1,
-            Some(FramingError::Marker { .. })
-        ));
+        assert!(matches!(strip_all(&stream, true).1, Some(FramingError::Marker { .. })));
     }
 }
 
@@ -213,19 +189,14 @@ fn reserved_bits_of_markers_are_ignored() {
 fn every_damaged_marker_or_crc_byte_is_detected() {
     let lens = [482, 42, 502, 506, 2000];
     let stream = framed(&lens, true);
-    let ends: Vec<usize> = (1..=lens.len())
-        .map(|n| framed(&lens[..n], true).len())
-        .collect();
+    let ends: Vec<usize> = (1..=lens.len()).map(|n| framed(&lens[..n], true).len()).collect();
     let is_crc = |at: usize| ends.iter().any(|end| (end - CRC_LEN..*end).contains(&at));
     for at in (0..stream.len()).filter(|&at| at % INTERVAL < LEN || is_crc(at)) {
         for bit in 0..8 {
             let mut damaged = stream.clone();
             damaged[at] ^= 1 << bit;
             let (fpdus, error) = strip_all(&damaged, true);
-            assert!(
-                matches!(error, Some(FramingError::Crc { .. })),
-                "byte {at} bit {bit}"
-            );
+            assert!(matches!(error, Some(FramingError::Crc { .. })), "byte {at} bit {bit}");
             assert_eq!(fpdus.len(), ends.iter().filter(|&&end| end <= at).count());
         }
     }
@@ -240,10 +211,7 @@ fn every_damaged_pointer_is_detected_without_crc() {
             let mut damaged = stream.clone();
             damaged[at] ^= 1 << bit;
             let error = strip_all(&damaged, false).1;
-            assert!(
-                matches!(error, Some(FramingError::Marker { .. })),
-                "byte {at} bit {bit}"
-            );
+            assert!(matches!(error, Some(FramingError::Marker { .. })), "byte {at} bit {bit}");
         }
     }
 }

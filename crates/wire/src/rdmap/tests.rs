@@ -36,21 +36,14 @@ fn opcodes_have_their_codes_and_queues() {
         assert_eq!(opcode.queue().is_none(), opcode.is_tagged());
     }
     assert_eq!((12..=255).find_map(Opcode::from_code), None);
-    let queues: Vec<_> = Opcode::ALL
-        .iter()
-        .filter_map(|opcode| opcode.queue())
-        .collect();
+    let queues: Vec<_> = Opcode::ALL.iter().filter_map(|opcode| opcode.queue()).collect();
     assert_eq!(queues, [1, 0, 0, 0, 0, 2, 0, 0, 1, 3]);
 }
 
 #[test]
 fn opcodes_know_their_extras() {
     let which = |is: fn(Opcode) -> bool| {
-        Opcode::ALL
-            .iter()
-            .filter(|opcode| is(**opcode))
-            .map(|o| o.code())
-            .collect::<Vec<_>>()
+        Opcode::ALL.iter().filter(|opcode| is(**opcode)).map(|o| o.code()).collect::<Vec<_>>()
     };
     assert_eq!(which(Opcode::invalidates), [4, 6]);
     assert_eq!(which(Opcode::is_solicited), [5, 6, 9]);
@@ -78,10 +71,7 @@ fn an_atomic_request_has_the_rfcs_layout() {
         expected.extend_from_slice(&[byte, byte, byte, byte, byte, byte, byte, last]);
     }
     assert_eq!(bytes, expected);
-    assert_eq!(
-        AtomicRequest::parse(&bytes),
-        Ok(atomic(AtomicOp::CompareSwap))
-    );
+    assert_eq!(AtomicRequest::parse(&bytes), Ok(atomic(AtomicOp::CompareSwap)));
 }
 
 #[test]
@@ -90,20 +80,13 @@ fn a_fetch_add_has_no_compare_fields() {
     assert_eq!(bytes[..4], [0, 0, 0, 0]);
     assert_eq!(bytes[36..], [[0; 8], [0xff; 8]].concat());
     bytes[36..].fill(0x5a);
-    let expected = AtomicRequest {
-        compare: 0,
-        compare_mask: !0,
-        ..atomic(AtomicOp::FetchAdd)
-    };
+    let expected = AtomicRequest { compare: 0, compare_mask: !0, ..atomic(AtomicOp::FetchAdd) };
     assert_eq!(AtomicRequest::parse(&bytes), Ok(expected));
 }
 
 #[test]
 fn an_atomic_response_has_the_rfcs_layout() {
-    let response = AtomicResponse {
-        request_id: 0x0102_0304,
-        original: 0x0506_0708_090a_0b0c,
-    };
+    let response = AtomicResponse { request_id: 0x0102_0304, original: 0x0506_0708_090a_0b0c };
     let bytes = bytes_of(|out| response.emit(out));
     assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
     assert_eq!(AtomicResponse::parse(&bytes), Ok(response));
@@ -129,14 +112,8 @@ fn every_cut_is_too_short() {
         let cut = &bytes[..found];
         let error = |expected| HeaderError::TooShort { expected, found };
         assert_eq!(AtomicRequest::parse(cut), Err(error(52)));
-        assert_eq!(
-            ReadRequest::parse(cut).err(),
-            (found < 28).then(|| error(28))
-        );
-        assert_eq!(
-            AtomicResponse::parse(cut).err(),
-            (found < 12).then(|| error(12))
-        );
+        assert_eq!(ReadRequest::parse(cut).err(), (found < 28).then(|| error(28)));
+        assert_eq!(AtomicResponse::parse(cut).err(), (found < 12).then(|| error(12)));
     }
 }
 
@@ -177,11 +154,7 @@ fn compare_swap_by_rfc(original: u64, request: &AtomicRequest) -> u64 {
 
 #[test]
 fn plain_atomics_do_what_everyone_expects() {
-    let add = AtomicRequest {
-        add_swap: 3,
-        add_swap_mask: 0,
-        ..atomic(AtomicOp::FetchAdd)
-    };
+    let add = AtomicRequest { add_swap: 3, add_swap_mask: 0, ..atomic(AtomicOp::FetchAdd) };
     assert_eq!(add.apply(39), 42);
     assert_eq!(add.apply(u64::MAX), 2);
     let swap = AtomicRequest {

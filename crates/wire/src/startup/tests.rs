@@ -15,23 +15,14 @@ fn siw_frame(kind: FrameKind) -> StartupFrame {
         crc: false,
         reject: false,
         revision: 2,
-        enhanced: Some(Enhanced {
-            ird: 1,
-            ord: 1,
-            ..Enhanced::default()
-        }),
+        enhanced: Some(Enhanced { ird: 1, ord: 1, ..Enhanced::default() }),
         private_data: Vec::new(),
     }
 }
 
 fn plain_frame(private_data: Vec<u8>) -> StartupFrame {
     let enhanced = None;
-    StartupFrame {
-        revision: 1,
-        enhanced,
-        private_data,
-        ..siw_frame(FrameKind::Request)
-    }
+    StartupFrame { revision: 1, enhanced, private_data, ..siw_frame(FrameKind::Request) }
 }
 
 fn emitted(frame: &StartupFrame) -> Vec<u8> {
@@ -42,10 +33,7 @@ fn emitted(frame: &StartupFrame) -> Vec<u8> {
 
 #[test]
 fn siw_frames_are_read_and_written() {
-    for (bytes, kind) in [
-        (SIW_REQUEST, FrameKind::Request),
-        (SIW_REPLY, FrameKind::Reply),
-    ] {
+    for (bytes, kind) in [(SIW_REQUEST, FrameKind::Request), (SIW_REPLY, FrameKind::Reply)] {
         assert_eq!(StartupFrame::parse(bytes), Ok(Some((siw_frame(kind), 24))));
         assert_eq!(emitted(&siw_frame(kind)), bytes);
     }
@@ -68,12 +56,7 @@ fn each_flag_has_its_bit() {
 fn each_enhanced_flag_has_its_bit() {
     let words = |peer_to_peer, send, write, read| {
         let rtr = RtrModes { send, write, read };
-        let enhanced = Enhanced {
-            ird: 0x123,
-            ord: MAX_DEPTH,
-            peer_to_peer,
-            rtr,
-        };
+        let enhanced = Enhanced { ird: 0x123, ord: MAX_DEPTH, peer_to_peer, rtr };
         let mut out = Vec::new();
         enhanced.emit(&mut out);
         u32::from_be_bytes(out.try_into().unwrap())
@@ -87,27 +70,18 @@ fn each_enhanced_flag_has_its_bit() {
 
 #[test]
 fn a_request_neither_sends_nor_reads_the_reject_bit() {
-    let frame = StartupFrame {
-        reject: true,
-        ..siw_frame(FrameKind::Request)
-    };
+    let frame = StartupFrame { reject: true, ..siw_frame(FrameKind::Request) };
     assert_eq!(emitted(&frame), SIW_REQUEST);
     let mut bytes = *SIW_REQUEST;
     bytes[16] |= 0x20;
-    assert_eq!(
-        StartupFrame::parse(&bytes),
-        Ok(Some((siw_frame(FrameKind::Request), 24)))
-    );
+    assert_eq!(StartupFrame::parse(&bytes), Ok(Some((siw_frame(FrameKind::Request), 24))));
 }
 
 #[test]
 fn reserved_bits_are_ignored() {
     let mut bytes = *SIW_REPLY;
     bytes[16] |= 0x0f;
-    assert_eq!(
-        StartupFrame::parse(&bytes),
-        Ok(Some((siw_frame(FrameKind::Reply), 24)))
-    );
+    assert_eq!(StartupFrame::parse(&bytes), Ok(Some((siw_frame(FrameKind::Reply), 24))));
 }
 
 #[test]
@@ -115,20 +89,14 @@ fn the_enhanced_bit_means_nothing_before_revision_2() {
     for revision in [0, 1] {
         let mut bytes = *SIW_REQUEST;
         bytes[17] = revision;
-        let frame = StartupFrame {
-            revision,
-            ..plain_frame(vec![0, 1, 0, 1])
-        };
+        let frame = StartupFrame { revision, ..plain_frame(vec![0, 1, 0, 1]) };
         assert_eq!(StartupFrame::parse(&bytes), Ok(Some((frame, 24))));
     }
 }
 
 #[test]
 fn every_cut_needs_more() {
-    let frame = StartupFrame {
-        private_data: vec![9; 33],
-        ..siw_frame(FrameKind::Reply)
-    };
+    let frame = StartupFrame { private_data: vec![9; 33], ..siw_frame(FrameKind::Reply) };
     let bytes = emitted(&frame);
     for cut in 0..bytes.len() {
         assert_eq!(StartupFrame::parse(&bytes[..cut]), Ok(None), "cut at {cut}");
@@ -151,16 +119,9 @@ fn a_wrong_key_is_refused_at_its_first_wrong_byte() {
 /// Other protocols' first bytes.
 #[test]
 fn strangers_are_refused() {
-    for hello in [
-        &b"GET / HTTP/1.1\r\n\r\n"[..],
-        b"SSH-2.0-x\r\n",
-        b"\x16\x03\x01",
-        b"MPA ID Xeq",
-    ] {
-        assert!(matches!(
-            StartupFrame::parse(hello),
-            Err(StartupError::Key { .. })
-        ));
+    for hello in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"SSH-2.0-x\r\n", b"\x16\x03\x01", b"MPA ID Xeq"]
+    {
+        assert!(matches!(StartupFrame::parse(hello), Err(StartupError::Key { .. })));
     }
 }
 
@@ -169,10 +130,7 @@ fn an_unknown_revision_is_refused_at_its_byte() {
     let mut bytes = *SIW_REQUEST;
     bytes[17] = 3;
     assert_eq!(StartupFrame::parse(&bytes[..17]), Ok(None));
-    assert_eq!(
-        StartupFrame::parse(&bytes[..18]),
-        Err(StartupError::Revision { found: 3 })
-    );
+    assert_eq!(StartupFrame::parse(&bytes[..18]), Err(StartupError::Revision { found: 3 }));
 }
 
 #[test]
@@ -194,19 +152,15 @@ fn enhanced_data_must_be_there() {
         let mut bytes = *SIW_REQUEST;
         bytes[19] = len;
         assert_eq!(StartupFrame::parse(&bytes[..19]), Ok(None));
-        let error = Err(StartupError::EnhancedMissing {
-            found: usize::from(len),
-        });
+        let error = Err(StartupError::EnhancedMissing { found: usize::from(len) });
         assert_eq!(StartupFrame::parse(&bytes[..20]), error);
     }
 }
 
 #[test]
 fn private_data_reaches_the_limit_and_not_beyond() {
-    let enhanced = |len| StartupFrame {
-        private_data: vec![1; len],
-        ..siw_frame(FrameKind::Request)
-    };
+    let enhanced =
+        |len| StartupFrame { private_data: vec![1; len], ..siw_frame(FrameKind::Request) };
     for (frame, fits) in [
         (plain_frame(vec![1; 512]), true),
         (plain_frame(vec![1; 513]), false),
@@ -225,34 +179,15 @@ fn private_data_reaches_the_limit_and_not_beyond() {
 fn values_that_do_not_fit_are_not_sent() {
     let emit = |frame: StartupFrame| frame.emit(&mut Vec::new());
     let with = |ird, ord| StartupFrame {
-        enhanced: Some(Enhanced {
-            ird,
-            ord,
-            ..Enhanced::default()
-        }),
+        enhanced: Some(Enhanced { ird, ord, ..Enhanced::default() }),
         ..siw_frame(FrameKind::Request)
     };
     assert_eq!(emit(with(MAX_DEPTH, MAX_DEPTH)), Ok(()));
-    assert_eq!(
-        emit(with(0x4000, 0)),
-        Err(StartupError::Depth { found: 0x4000 })
-    );
-    assert_eq!(
-        emit(with(0, 0xffff)),
-        Err(StartupError::Depth { found: 0xffff })
-    );
-    let old = StartupFrame {
-        revision: 1,
-        ..with(1, 1)
-    };
-    assert_eq!(
-        emit(old),
-        Err(StartupError::EnhancedRevision { revision: 1 })
-    );
-    let new = StartupFrame {
-        revision: 3,
-        ..with(1, 1)
-    };
+    assert_eq!(emit(with(0x4000, 0)), Err(StartupError::Depth { found: 0x4000 }));
+    assert_eq!(emit(with(0, 0xffff)), Err(StartupError::Depth { found: 0xffff }));
+    let old = StartupFrame { revision: 1, ..with(1, 1) };
+    assert_eq!(emit(old), Err(StartupError::EnhancedRevision { revision: 1 }));
+    let new = StartupFrame { revision: 3, ..with(1, 1) };
     assert_eq!(emit(new), Err(StartupError::Revision { found: 3 }));
 }
 

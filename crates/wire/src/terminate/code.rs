@@ -78,9 +78,7 @@ impl TerminateCode {
     /// The RFC's words for this code, if it defines it.
     #[must_use]
     pub fn words(&self) -> Option<&'static str> {
-        let row = Self::ALL
-            .iter()
-            .find(|(code, _)| *code == self.canonical())?;
+        let row = Self::ALL.iter().find(|(code, _)| *code == self.canonical())?;
         Some(row.1)
     }
 
@@ -94,9 +92,7 @@ impl TerminateCode {
     /// catastrophic error of RDMAP (RFC 5040 figure 9).
     fn canonical(self) -> Self {
         match self {
-            Self {
-                layer: 0, etype: 0, ..
-            } => Self::RDMAP_CATASTROPHIC,
+            Self { layer: 0, etype: 0, .. } => Self::RDMAP_CATASTROPHIC,
             other => other,
         }
     }
@@ -128,10 +124,6 @@ impl fmt::Display for TerminateCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.words().unwrap_or("unknown error code");
         write!(f, "{}, {}: {words} ", self.layer_name(), self.etype_name())?;
-        write!(
-            f,
-            "({:#x}/{:#x}/{:#04x})",
-            self.layer, self.etype, self.code
-        )
+        write!(f, "({:#x}/{:#x}/{:#04x})", self.layer, self.etype, self.code)
     }
 }

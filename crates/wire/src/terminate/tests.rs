@@ -1,7 +1,7 @@
 //! Every code's words, both layouts, every truncation.
 
 use super::*;
-use crate::ddp::{Stag, Tagged, Untagged, queue};
+use crate::ddp::{Header, Stag, Tagged, Untagged, queue};
 use crate::rdmap::Opcode;
 use proptest::prelude::*;
 
@@ -83,10 +83,7 @@ fn as_siw(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_code_has_the_rfcs_words() {
-    let printed: String = TerminateCode::ALL
-        .iter()
-        .map(|(code, _)| format!("{code}\n"))
-        .collect();
+    let printed: String = TerminateCode::ALL.iter().map(|(code, _)| format!("{code}\n")).collect();
     assert_eq!(printed, CODES);
 }
 
@@ -94,12 +91,7 @@ fn every_code_has_the_rfcs_words() {
 fn codes_differ_and_are_defined() {
     for (n, (code, _)) in TerminateCode::ALL.iter().enumerate() {
         assert!(code.is_defined());
-        assert_eq!(
-            TerminateCode::ALL
-                .iter()
-                .position(|(other, _)| other == code),
-            Some(n)
-        );
+        assert_eq!(TerminateCode::ALL.iter().position(|(other, _)| other == code), Some(n));
     }
 }
 
@@ -117,22 +109,13 @@ fn unknown_codes_still_print() {
 #[test]
 fn the_rfcs_layout_is_emitted() {
     let code = TerminateCode::UNTAGGED_NO_BUFFER;
-    let ddp = Terminate {
-        segment_len: Some(0x1234),
-        ddp: Some(WRITE),
-        ..Terminate::new(code)
-    };
+    let ddp =
+        Terminate { segment_len: Some(0x1234), ddp: Some(WRITE.into()), ..Terminate::new(code) };
     let mut expected = vec![0x12, 0x02, 0xc0, 0x00, 0x12, 0x34, 0xc1, 0x40];
     expected.extend(1..=12);
     assert_eq!(emitted(&ddp), expected);
-    assert_eq!(
-        emitted(&Terminate::new(TerminateCode::MPA_CRC)),
-        [0x20, 0x02, 0, 0]
-    );
-    let all = Terminate {
-        read_request: Some(REQUEST),
-        ..ddp
-    };
+    assert_eq!(emitted(&Terminate::new(TerminateCode::MPA_CRC)), [0x20, 0x02, 0, 0]);
+    let all = Terminate { read_request: Some(REQUEST), ..ddp };
     assert_eq!(emitted(&all)[2], 0xe0);
     assert_eq!(emitted(&all).len(), 4 + 2 + 14 + 28);
 }
@@ -141,20 +124,13 @@ fn the_rfcs_layout_is_emitted() {
 #[test]
 fn siws_layout_is_read() {
     let code = TerminateCode::UNTAGGED_NO_BUFFER;
-    let expected = Terminate {
-        segment_len: Some(40),
-        ddp: Some(READ),
-        ..Terminate::new(code)
-    };
+    let expected =
+        Terminate { segment_len: Some(40), ddp: Some(READ.into()), ..Terminate::new(code) };
     let mut bytes = vec![0x21, 0x02, 0x03, 0x00, 0, 40];
     READ.emit(&mut bytes);
     assert_eq!(Terminate::parse(&bytes), Ok((expected, Layout::Siw)));
     let code = TerminateCode::PROTECTION_BOUNDS;
-    let expected = Terminate {
-        code,
-        read_request: Some(REQUEST),
-        ..expected
-    };
+    let expected = Terminate { code, read_request: Some(REQUEST), ..expected };
     bytes[..4].copy_from_slice(&[0x10, 0x01, 0x07, 0x00]);
     REQUEST.emit(&mut bytes);
     assert_eq!(Terminate::parse(&bytes), Ok((expected, Layout::Siw)));
@@ -165,16 +141,9 @@ fn siws_layout_is_read() {
 fn bare_codes_are_read_in_the_layout_that_defines_them() {
     for &(code, _) in TerminateCode::ALL {
         let bytes = emitted(&Terminate::new(code));
-        assert_eq!(
-            Terminate::parse(&bytes),
-            Ok((Terminate::new(code), Layout::Rfc))
-        );
+        assert_eq!(Terminate::parse(&bytes), Ok((Terminate::new(code), Layout::Rfc)));
         let (read, _) = Terminate::parse(&as_siw(&bytes)).unwrap();
-        let swapped = TerminateCode {
-            layer: code.etype,
-            etype: code.layer,
-            ..code
-        };
+        let swapped = TerminateCode { layer: code.etype, etype: code.layer, ..code };
         let expected = if swapped.is_defined() { swapped } else { code };
         assert_eq!(read.code, expected, "{code}");
     }
@@ -186,21 +155,22 @@ fn bare_codes_are_read_in_the_layout_that_defines_them() {
 }
 
 #[test]
-fn an_unreadable_ddp_header_is_left_out() {
+fn an_unreadable_ddp_header_is_kept_as_it_came() {
     let code = TerminateCode::UNTAGGED_VERSION;
     let terminate = Terminate {
         segment_len: Some(46),
-        ddp: Some(READ),
+        ddp: Some(READ.into()),
         read_request: Some(REQUEST),
         ..Terminate::new(code)
     };
     let mut bytes = emitted(&terminate);
     bytes[6] = 0x42;
-    let expected = Terminate {
-        ddp: None,
-        ..terminate
-    };
-    assert_eq!(Terminate::parse(&bytes), Ok((expected, Layout::Rfc)));
+    let (read, _) = Terminate::parse(&bytes).unwrap();
+    let quoted = read.ddp.unwrap();
+    assert_eq!(quoted.as_bytes(), &bytes[6..24]);
+    assert_eq!(quoted.header(), None);
+    assert_eq!(read.read_request, Some(REQUEST));
+    assert_eq!(emitted(&read), bytes);
 }
 
 #[test]
@@ -208,20 +178,12 @@ fn every_cut_is_too_short() {
     for ddp in [WRITE, READ] {
         let code = TerminateCode::PROTECTION_ACCESS;
         let (segment_len, read_request) = (Some(46), Some(REQUEST));
-        let bytes = emitted(&Terminate {
-            code,
-            segment_len,
-            ddp: Some(ddp),
-            read_request,
-        });
+        let bytes = emitted(&Terminate { code, segment_len, ddp: Some(ddp.into()), read_request });
         for bytes in [bytes.clone(), as_siw(&bytes)] {
             assert!(Terminate::parse(&bytes).is_ok());
             for found in 0..bytes.len() {
                 match Terminate::parse(&bytes[..found]) {
-                    Err(HeaderError::TooShort {
-                        expected,
-                        found: said,
-                    }) => {
+                    Err(HeaderError::TooShort { expected, found: said }) => {
                         assert!(said == found && expected > found && expected <= bytes.len());
                     }
                     other => panic!("cut at {found}: {other:?}"),
@@ -238,7 +200,7 @@ prop_compose! {
         ddp in prop::option::of(prop::sample::select(&[WRITE, READ][..])),
         read_request in prop::option::of(Just(REQUEST)),
     ) -> Terminate {
-        Terminate { code: code.0, segment_len, ddp, read_request }
+        Terminate { code: code.0, segment_len, ddp: ddp.map(Into::into), read_request }
     }
 }
 

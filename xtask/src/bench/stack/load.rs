@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use super::ROUNDS;
+use super::FIGURE_ROUNDS;
 use super::link::Link;
 use super::ours::Outboard;
 use super::section::{Runs, Section, table};
@@ -64,7 +64,7 @@ pub(super) fn figures(program: &str) -> Result<Section> {
         contender("Outboard Write, CRC off", "write-bw", &off),
         contender("raw TCP", "tcp-bw", &block),
     ];
-    let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
+    let runs = Runs { points, series: alternate(&mut contenders, points, FIGURE_ROUNDS)? };
     let figures =
         [figure(&runs, 0, "Figure 3: load at 68 kB")?, figure(&runs, 1, "Figure 4: load at 4 kB")?];
     let speed = runs.panel("Throughput of Figures 3 and 4", "MiB/s", "message", "/mib_per_s")?;

@@ -30,6 +30,8 @@ use section::{Section, Target};
 
 /// Rounds of everything that has a target.
 const ROUNDS: usize = 5;
+/// Rounds of the paper's figures.
+const FIGURE_ROUNDS: usize = 3;
 
 /// Measures everything; takes about six minutes.
 ///
@@ -46,7 +48,7 @@ pub(super) fn run() -> Result<Report> {
         stream::rate(&ours)?,
         service::connect(&ours)?,
         service::busy_target(&program, &ours)?,
-        service::idle_connections(&program)?,
+        service::idle_connections(),
         paper::latency(&ours)?,
         paper::throughput(&ours)?,
         load::figures(&program)?,

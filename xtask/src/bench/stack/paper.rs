@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 
-use super::ROUNDS;
+use super::FIGURE_ROUNDS;
 use super::ours::Outboard;
 use super::section::{Runs, Section, table};
 use crate::bench::measure::{Contender, Summary, alternate};
@@ -78,7 +78,7 @@ pub(super) fn throughput(ours: &Outboard) -> Result<Section> {
     ];
     let options: [&[&str]; 2] = [&["--seconds", "0.2"], &["--seconds", "0.2", "--crc", "off"]];
     let mut contenders = contenders(ours, ["write-bw", "tcp-bw"], options);
-    let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
+    let runs = Runs { points, series: alternate(&mut contenders, points, FIGURE_ROUNDS)? };
     let title = "Figure 2: throughput by message size, spinning";
     let panel = runs.panel(title, "MiB/s, more is better", "message", "/mib_per_s")?;
     let notes = vec![FIGURE_2.to_owned()];

@@ -8,6 +8,7 @@ use super::ours::Outboard;
 use super::section::{Limit, Runs, Section, Target, ratio};
 use crate::bench::measure::{Summary, alternate};
 use crate::bench::report::Series;
+use crate::command::{self, cargo};
 
 /// Connections made and ended, with all objects of both sides.
 pub(super) fn connect(ours: &Outboard) -> Result<Section> {
@@ -59,7 +60,20 @@ pub(super) fn busy_target(program: &str, ours: &Outboard) -> Result<Section> {
     Ok(Section { targets, panels: vec![panel], ..Section::default() })
 }
 
-/// Memory of connections that do nothing.
-pub(super) fn idle_connections(_program: &str) -> Result<Section> {
-    Ok(Section::default())
+/// Memory of connections that do nothing, as the test of ten thousand of them weighs it.
+pub(super) fn idle_connections() -> Section {
+    let test = ["test", "--release", "--package=outboard-verbs", "--test=connections"];
+    let text = command::output(cargo(test).args(["--", "--nocapture"])).unwrap_or_default();
+    let target = |side| {
+        let what = format!("KiB of ours for an idle connection, {side}");
+        Target::new(&what, Limit::AtMost(24.0), weight(&text, side))
+    };
+    let targets = vec![target("client"), target("server")];
+    Section { targets, ..Section::default() }
+}
+
+/// The number before ` KiB at the SIDE`; `None` when the test could not run.
+pub(super) fn weight(text: &str, side: &str) -> Option<Summary> {
+    let (before, _) = text.split_once(&format!(" KiB at the {side}"))?;
+    Summary::of(&[before.split_whitespace().last()?.parse().ok()?])
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::rivals::{parse_libfabric, parse_ucx};
 use super::section::{Limit, Runs, Section, Target, ratio, table};
+use super::service::weight;
 use super::{octets, report};
 use crate::bench::measure::{Summary, number};
 use crate::bench::report::{Panel, Series};
@@ -85,6 +86,13 @@ fn the_targets_of_all_sections_stand_first() {
     assert_eq!(targets, ["first", "second"]);
     assert_eq!((report.tables[1].title.as_str(), report.panels.len()), ("Table 1", 1));
     assert_eq!(report.conditions.last().map(String::as_str), Some("said so"));
+}
+
+#[test]
+fn the_weight_of_a_connection_is_found() {
+    let text = "idle, each costs 3.2 KiB at the client and 3.4 KiB at the server\n";
+    let median = |side| weight(text, side).map(|summary| summary.median);
+    assert_eq!((median("client"), median("server"), median("peer")), (Some(3.2), Some(3.4), None));
 }
 
 #[test]
