@@ -6,7 +6,8 @@
 //!
 //! Modules in reading order: [`plan`] (what a test is), [`proto`] (what the two sides say),
 //! [`measure`] (goals and clocks), `side` (queue pairs and waiting), `latency` and `stream` (the
-//! timed loops), `tcp` (the same without RDMA), `connect` (connections themselves), [`client`], [`server`], [`report`], [`error`].
+//! timed loops), `tcp` (the same without RDMA), `connect` (connections themselves), [`client`],
+//! [`server`], [`report`], [`error`].
 
 #![forbid(unsafe_code)]
 

@@ -12,9 +12,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
 use std::error::Error;
 
-/// Completions taken at a time.
-const BATCH: usize = 16;
-
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("usage: event_loop ADDRESS:PORT")?;
     let context = Context::open()?;
@@ -54,7 +51,7 @@ fn new_client(pd: &Pd, cq: &Cq) -> Result<Qp, Box<dyn Error>> {
 /// Answers every message that is here. A client that left shows as a receive that was flushed.
 fn serve(cq: &Cq, clients: &mut HashMap<u32, Qp>) -> Result<(), Box<dyn Error>> {
     let mut done: Vec<Completion> = Vec::new();
-    while cq.poll(&mut done, BATCH)? > 0 {
+    while cq.poll(&mut done, 16)? > 0 {
         for completion in done.drain(..) {
             if completion.status != Status::Success {
                 clients.remove(&completion.qp);

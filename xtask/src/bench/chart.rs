@@ -14,6 +14,8 @@ const LINEAR_SPAN: f64 = 30.0;
 /// Pixels.
 const WIDTH: u32 = 760;
 const PANEL_HEIGHT: u32 = 320;
+/// Contenders stand so far apart at a point, so that none hides another.
+const APART: f64 = 0.03;
 /// Ours first, and told apart by the colour-blind as well (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -64,9 +66,11 @@ fn draw_panel(panel: &Panel, area: &Area<'_>) -> Drawn {
         .y_label_formatter(&|place| figure(scale.value(*place)))
         .x_desc(&panel.axis)
         .draw()?;
+    let mut aside = -APART * f64::from(u32::try_from(panel.series.len())?) / 2.0;
     for (series, colour) in panel.series.iter().zip(COLOURS.iter().cycle()) {
+        aside += APART;
         let summaries = (0..panel.points.len()).filter_map(|point| {
-            Some((f64::from(u32::try_from(point).ok()?), series.summary(point)?))
+            Some((f64::from(u32::try_from(point).ok()?) + aside, series.summary(point)?))
         });
         let summaries: Vec<(f64, Summary)> = summaries.collect();
         let middle = summaries.iter().map(|(x, summary)| (*x, scale.place(summary.median)));

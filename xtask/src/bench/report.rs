@@ -90,7 +90,7 @@ impl Report {
         let panels = self.panels.iter().map(|panel| format!("\n{}", panel.markdown()));
         format!(
             "# {title}\n\n![{title}]({name}.svg)\n\n\
-             Median (least to most) of each; × is ours / theirs, the median of the rounds' ratios.\n\
+             Median (least to most) of each; × is ours / theirs, median of the rounds' ratios.\n\
              Machine: {}. Drawn by `cargo xtask bench {name}`.\n\n{}{}{}",
             machine(),
             conditions.collect::<String>(),
