@@ -5,7 +5,7 @@
 use std::ops::{Deref, DerefMut};
 
 /// Bytes that belong to exactly one holder at a time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct OwnedBuf(Vec<u8>);
 
 impl OwnedBuf {
@@ -19,6 +19,13 @@ impl OwnedBuf {
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         self.0
+    }
+}
+
+/// The length only: buffers are large, and what they hold is the caller's business.
+impl std::fmt::Debug for OwnedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OwnedBuf({} bytes)", self.0.len())
     }
 }
 

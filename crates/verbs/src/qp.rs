@@ -154,19 +154,9 @@ impl Qp {
     /// See [`PostError`].
     pub fn post_send_batch(&self, requests: &mut Vec<SendRequest>) -> Result<(), PostError> {
         let mut inner = lock(&self.inner.inner);
-        let mut refused = None;
-        let mut rest = VecDeque::new();
-        for request in requests.drain(..) {
-            if refused.is_some() {
-                rest.push_back(request);
-            } else if let Err((error, request)) = self.inner.enqueue(&mut inner, request) {
-                refused = Some(error);
-                rest.push_back(request);
-            }
-        }
-        requests.extend(rest);
+        let posted = post_in_order(requests, |request| self.inner.enqueue(&mut inner, request));
         self.inner.transmit(&mut inner, &self.shared.core);
-        refused.map_or(Ok(()), Err)
+        posted
     }
 
     /// Posts a receive.
@@ -186,19 +176,10 @@ impl Qp {
     /// As [`Qp::post_recv`].
     pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
         let mut inner = lock(&self.inner.inner);
-        let mut refused = None;
-        let mut rest = VecDeque::new();
-        for request in requests.drain(..) {
-            if refused.is_some() {
-                rest.push_back(request);
-            } else if let Err((error, request)) = self.inner.enqueue_recv(&mut inner, request) {
-                refused = Some(error);
-                rest.push_back(request);
-            }
-        }
-        requests.extend(rest);
+        let enqueue = |request| self.inner.enqueue_recv(&mut inner, request);
+        let posted = post_in_order(requests, enqueue);
         self.inner.resume(&mut inner, &self.shared.core);
-        refused.map_or(Ok(()), Err)
+        posted
     }
 
     /// Ends the connection in order. Requests that are not finished are flushed, so wait for the
@@ -460,6 +441,25 @@ impl QpShared {
         }
         self.progress_locked(inner, core, true);
     }
+}
+
+/// Posts in order until one is refused: that one and those behind it stay.
+fn post_in_order<T>(
+    requests: &mut Vec<T>,
+    mut post: impl FnMut(T) -> Result<(), (PostError, T)>,
+) -> Result<(), PostError> {
+    let mut refused = None;
+    let mut left = Vec::new();
+    for request in requests.drain(..) {
+        if refused.is_some() {
+            left.push(request);
+        } else if let Err((error, request)) = post(request) {
+            refused = Some(error);
+            left.push(request);
+        }
+    }
+    requests.append(&mut left);
+    refused.map_or(Ok(()), Err)
 }
 
 fn check_depth(what: &'static str, found: usize) -> Result<(), VerbsError> {

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// Connections that the kernel keeps for us at least; it cuts this to `net.core.somaxconn`.
 const KERNEL_QUEUE: usize = 1024;
+/// How soon to accept again when the system could not.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Octets of a Request frame at most, and one more to see that there is more.
 const READ_LEN: usize = 533;
 
@@ -160,7 +162,13 @@ impl ListenerShared {
             match self.socket.accept() {
                 Ok((socket, peer)) => Pending::begin(core, socket, peer, place),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Out of descriptors, perhaps: whoever waits in the kernel's queue makes no
+                // second event, so look again.
+                Err(_) => {
+                    core.engine.set_timer(self.token, Instant::now() + ACCEPT_RETRY);
+                    return;
+                }
             }
         }
     }
@@ -201,7 +209,9 @@ impl Source for ListenerShared {
         self.accept_all(core);
     }
 
-    fn on_timer(self: Arc<Self>, _core: &Arc<Core>, _token: u64, _now: Instant) {}
+    fn on_timer(self: Arc<Self>, core: &Arc<Core>, _token: u64, _now: Instant) {
+        self.accept_all(core);
+    }
 }
 
 impl Pending {
