@@ -240,25 +240,9 @@ impl Connection {
         self.rx.direct_len()
     }
 
-    /// The longest payload that has begun to arrive since the last call: what a driver bases its
-    /// next read on.
-    pub fn take_longest_payload(&mut self) -> usize {
-        self.rx.take_longest()
-    }
-
-    /// True when octets must be checked before they are placed, so that none is received in place.
-    pub fn uses_staging(&self) -> bool {
-        self.crc || self.rx.has_markers()
-    }
-
     /// True when [`Connection::poll_event`] has something.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
-    }
-
-    /// True when CRCs are in use.
-    pub fn uses_crc(&self) -> bool {
-        self.crc
     }
 
     /// True when [`Connection::poll_transmit`] may have something to offer or to settle.

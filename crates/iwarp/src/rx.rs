@@ -34,8 +34,6 @@ pub(crate) struct Rx {
     partial: bool,
     /// Nothing has arrived yet.
     pub(crate) first: bool,
-    /// The longest payload begun since the driver last asked.
-    longest: usize,
 }
 
 /// A segment that is being placed; its payload may be only partly here.
@@ -86,16 +84,7 @@ impl Rx {
             stalled: None,
             partial: false,
             first: true,
-            longest: 0,
         }
-    }
-
-    pub(crate) fn has_markers(&self) -> bool {
-        self.markers.is_some()
-    }
-
-    pub(crate) fn take_longest(&mut self) -> usize {
-        std::mem::take(&mut self.longest)
     }
 
     /// Payload octets of the current segment that have not arrived.
@@ -195,7 +184,6 @@ impl Connection {
     fn whole(&mut self, ulpdu: &[u8], taken: usize, env: &mut Env<'_>) -> Result<Step, Fault> {
         let (header, header_len) = read_header(ulpdu, ulpdu.len())?;
         let payload = &ulpdu[header_len..];
-        self.rx.longest = self.rx.longest.max(payload.len());
         let Some(sink) = self.begin(&header, payload, payload.len(), env)? else {
             return Ok(Step::Stalled(no_buffer(header, ulpdu.len())));
         };
@@ -222,7 +210,6 @@ impl Connection {
             return Ok(Step::NeedMore);
         }
         let payload_len = ulpdu_len - header_len;
-        self.rx.longest = self.rx.longest.max(payload_len);
         let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
             return Ok(Step::Stalled(no_buffer(header, ulpdu_len)));
         };

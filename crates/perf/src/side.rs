@@ -105,6 +105,9 @@ impl Side {
         stop: Arc<AtomicBool>,
     ) -> Result<Self, PerfError> {
         let pd = context.alloc_pd();
+        let outbox = SharedRegion::zeroed(2 * plan.size)?;
+        // Pages never written to are all the same page, and faster to send than any data.
+        outbox.copy_in(0, &vec![1; 2 * plan.size])?;
         let inbox = pd.register(SharedRegion::zeroed(plan.size)?, rights(plan.test))?;
         let completions = plan.qps * 2 * (plan.depth + SPARE);
         Ok(Self {
@@ -113,7 +116,7 @@ impl Side {
             plan: plan.clone(),
             lanes: Vec::with_capacity(plan.qps),
             inbox,
-            outbox: SharedRegion::zeroed(2 * plan.size)?,
+            outbox,
             pd,
             vigil: Vigil::new(stop),
             fresh: Vec::with_capacity(COMPLETIONS_MAX),

@@ -20,21 +20,15 @@ use std::time::Instant;
 
 /// Octets that one connection may receive or send before others get their turn.
 const TURN_BYTES: usize = 1 << 20;
-/// Octets per system call when sending with CRCs: small enough for the peer to work on one batch
-/// while we prepare the next.
-const BATCH_WITH_CRC: usize = 32 * 1024;
-/// Octets per system call when sending without.
-const BATCH_PLAIN: usize = 256 * 1024;
-/// First read of a stream whose payloads go straight to their place: enough for a header.
-const HEADER_READ: usize = 64;
-/// First read of a stream of small messages; doubled while reads come back full.
-const SMALL_READ: usize = 8 * 1024;
+/// Octets of the first system call when sending: small enough for the peer to work on them while we
+/// prepare the next.
+const FIRST_BATCH: usize = 32 * 1024;
+/// Octets of later system calls: full segments for TCP, and still in the cache after their CRCs.
+const LATER_BATCH: usize = 128 * 1024;
 /// What follows a payload that is received in place: pad and CRC, then the next header.
 const NEXT_HEADER: usize = 32;
-/// Payloads of at least this many octets make a stream one of bulk data.
-const BULK_MIN: usize = 16 * 1024;
-/// So many reads without such a payload make it one of small messages again.
-const BULK_MEMORY: u8 = 4;
+/// Payloads of which at least this many octets are to come are received in place.
+const DIRECT_MIN: usize = 16 * 1024;
 
 thread_local! {
     /// Scratch for system calls; empty between them.
@@ -48,10 +42,6 @@ pub(crate) struct Link {
     pub(crate) socket: TcpStream,
     pub(crate) conn: Connection,
     staging: Staging,
-    /// Octets to ask for when messages are small.
-    read_size: usize,
-    /// Above 0 when one of the last payloads was large: the next probably is.
-    bulk: u8,
     /// TCP took less than it was offered: no use to try again before it has room.
     blocked: bool,
     /// The peer's FIN was read, or the socket failed.
@@ -75,8 +65,6 @@ impl Link {
             socket,
             conn,
             staging,
-            read_size: SMALL_READ,
-            bulk: 0,
             blocked: false,
             ended: false,
             fin_sent: false,
@@ -141,35 +129,14 @@ impl Link {
             self.conn.handle_eof();
         }
         self.consume(env);
-        self.adapt(want, got.total);
         Ok((got.total, got.short))
     }
 
-    /// How many octets to stage: everything when it must be checked first, little when payloads
-    /// go straight to their place.
+    /// How many octets to stage: everything that is there, unless most of a long payload can go
+    /// straight to its place. One read and a copy cost less than a read for the header and one
+    /// for the payload.
     fn want(&self) -> usize {
-        if self.conn.uses_staging() {
-            STAGING_LEN
-        } else if self.conn.direct_len() >= BULK_MIN {
-            NEXT_HEADER
-        } else if self.bulk > 0 {
-            HEADER_READ
-        } else {
-            self.read_size
-        }
-    }
-
-    /// Learns from a read what the next one should ask for.
-    fn adapt(&mut self, wanted: usize, got: usize) {
-        match self.conn.take_longest_payload() {
-            BULK_MIN.. => self.bulk = BULK_MEMORY,
-            0 => {}
-            _ if self.bulk > 0 => self.bulk -= 1,
-            _ if wanted == self.read_size && got == wanted => {
-                self.read_size = (self.read_size * 2).min(STAGING_LEN);
-            }
-            _ => {}
-        }
+        if self.conn.direct_len() >= DIRECT_MIN { NEXT_HEADER } else { STAGING_LEN }
     }
 
     /// Offers what waits to the connection.
@@ -193,9 +160,10 @@ impl Link {
 
     /// Hands what is queued to TCP.
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
-        let budget = if self.conn.uses_crc() { BATCH_WITH_CRC } else { BATCH_PLAIN };
+        // The first octets go out early, so that the peer can work on them meanwhile.
+        let mut budget = FIRST_BATCH;
         let mut spans = SPANS.take();
-        let mut batches = 0;
+        let mut total = 0;
         loop {
             let fd = self.socket.as_fd();
             match sockio::transmit(fd, &mut self.conn, budget, &mut spans, env) {
@@ -212,8 +180,9 @@ impl Link {
                     break;
                 }
             }
-            batches += 1;
-            if batches * budget > TURN_BYTES {
+            total += budget;
+            budget = LATER_BATCH;
+            if total > TURN_BYTES {
                 core.engine.run_again(self.token);
                 break;
             }

@@ -80,12 +80,15 @@ const NOTE: &str = "Figures 3 and 4: a gigabit link between two network namespac
     blocking, FPDUs of one TCP segment; load is what a task of niceness 19 on the same processor \
     loses. The sender's processor also does the receiver's TCP, as on any virtual link.";
 
-/// One message size: what sender and receiver lose.
-fn figure(runs: &Runs<'_>, point: usize, title: &str) -> Result<Panel> {
+/// One message size: what the tasks at sender and receiver lose, in percent.
+pub(super) fn figure(runs: &Runs<'_>, point: usize, title: &str) -> Result<Panel> {
+    let alone = [alone(runs, "/alone/0")?, alone(runs, "/alone/1")?];
     let series = runs.series.iter().map(|series| {
-        let side = |pointer| anyhow::Ok(series.numbers(pointer)?.samples.swap_remove(point));
-        let samples = vec![side("/sender")?, side("/receiver")?];
-        Ok(Series { name: series.name.clone(), samples })
+        let lost = |side: usize| {
+            let beside = series.numbers(&format!("/beside/{side}"))?.samples.swap_remove(point);
+            anyhow::Ok(beside.iter().map(|beside| 100.0 * (1.0 - beside / alone[side])).collect())
+        };
+        Ok(Series { name: series.name.clone(), samples: vec![lost(0)?, lost(1)?] })
     });
     Ok(Panel {
         title: title.to_owned(),
@@ -94,6 +97,16 @@ fn figure(runs: &Runs<'_>, point: usize, title: &str) -> Result<Panel> {
         points: vec!["sender".to_owned(), "receiver".to_owned()],
         series: series.collect::<Result<_>>()?,
     })
+}
+
+/// The best that a task did in all the times when it was alone: what else runs on this machine
+/// can then make a load look larger, but never smaller.
+fn alone(runs: &Runs<'_>, pointer: &str) -> Result<f64> {
+    let mut best = 0.0_f64;
+    for series in &runs.series {
+        best = series.numbers(pointer)?.samples.concat().into_iter().fold(best, f64::max);
+    }
+    Ok(best)
 }
 
 /// The paper's words, and ours beside them.
@@ -112,7 +125,7 @@ fn paper(panels: &[Panel]) -> Vec<Vec<String>> {
     PAPER.iter().enumerate().map(row).collect()
 }
 
-/// Runs one stream and says what the tasks beside it lost, in percent.
+/// Runs one stream and says how fast the tasks were alone and beside it.
 fn load(stream: &mut Command, tasks: &[Background; 2]) -> Result<Value> {
     let alone = speeds(tasks, ALONE);
     let child = stream.stdout(Stdio::piped()).spawn();
@@ -121,9 +134,8 @@ fn load(stream: &mut Command, tasks: &[Background; 2]) -> Result<Value> {
     let beside = speeds(tasks, BESIDE);
     let output = child.wait_with_output()?;
     let report: Value = serde_json::from_slice(&output.stdout).context("the stream failed")?;
-    let lost = |side: usize| 100.0 * (1.0 - beside[side] / alone[side]);
     let speed = number(&report, "/mib_per_s")?;
-    Ok(json!({ "sender": lost(0), "receiver": lost(1), "mib_per_s": speed }))
+    Ok(json!({ "alone": alone, "beside": beside, "mib_per_s": speed }))
 }
 
 /// What each task does in a second.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::load::figure;
 use super::rivals::{parse_libfabric, parse_ucx};
 use super::section::{Limit, Runs, Section, Target, ratio, table};
 use super::service::weight;
@@ -18,7 +19,7 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
 100000,1.070,5.475,5.480,11.15,11.20,182655,182600
 ";
 
-fn figure(median: f64) -> Option<Summary> {
+fn spread(median: f64) -> Option<Summary> {
     Some(Summary { median, least: median / 2.0, most: median * 2.0 })
 }
 
@@ -42,10 +43,10 @@ fn what_they_do_not_print_is_an_error() {
 #[test]
 fn the_median_decides() {
     let verdict = |limit, figure| Target::new("what", limit, figure).row()[3].clone();
-    assert_eq!(verdict(Limit::AtMost(1.2), figure(1.2)), "met");
-    assert_eq!(verdict(Limit::AtMost(1.2), figure(1.21)), "**not met**");
-    assert_eq!(verdict(Limit::AtLeast(3.0), figure(3.0)), "met");
-    assert_eq!(verdict(Limit::AtLeast(3.0), figure(2.9)), "**not met**");
+    assert_eq!(verdict(Limit::AtMost(1.2), spread(1.2)), "met");
+    assert_eq!(verdict(Limit::AtMost(1.2), spread(1.21)), "**not met**");
+    assert_eq!(verdict(Limit::AtLeast(3.0), spread(3.0)), "met");
+    assert_eq!(verdict(Limit::AtLeast(3.0), spread(2.9)), "**not met**");
     assert_eq!(verdict(Limit::AtLeast(3.0), None), "not run");
 }
 
@@ -65,7 +66,7 @@ fn a_figure_that_a_contender_lacks_leaves_it_out() {
 
 #[test]
 fn the_targets_of_all_sections_stand_first() {
-    let target = |what| Target::new(what, Limit::AtMost(1.0), figure(1.0));
+    let target = |what| Target::new(what, Limit::AtMost(1.0), spread(1.0));
     let panel = Panel {
         title: "Latency".to_owned(),
         unit: "µs".to_owned(),
@@ -86,6 +87,19 @@ fn the_targets_of_all_sections_stand_first() {
     assert_eq!(targets, ["first", "second"]);
     assert_eq!((report.tables[1].title.as_str(), report.panels.len()), ("Table 1", 1));
     assert_eq!(report.conditions.last().map(String::as_str), Some("said so"));
+}
+
+#[test]
+fn load_is_what_the_best_lone_task_loses() {
+    // Somebody else was busy before the second round.
+    let first = json!({ "alone": [100.0, 200.0], "beside": [80.0, 190.0] });
+    let second = json!({ "alone": [50.0, 200.0], "beside": [70.0, 180.0] });
+    let series = Series { name: "ours".to_owned(), samples: vec![vec![first, second]] };
+    let runs = Runs { points: &["4 KiB"], series: vec![series] };
+    let panel = figure(&runs, 0, "Figure 4").expect("both sides");
+    let loads: Vec<f64> =
+        panel.series[0].samples.concat().iter().map(|load| load.round()).collect();
+    assert_eq!(loads, [20.0, 30.0, 5.0, 10.0]);
 }
 
 #[test]
