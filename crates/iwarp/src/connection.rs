@@ -111,9 +111,12 @@ pub enum PostError {
         /// The queue's depth.
         depth: usize,
     },
-    /// The connection is over.
-    #[error("the connection is over: nothing can be sent")]
+    /// There is no connection yet, or no longer.
+    #[error("the queue pair is not connected: nothing can be sent")]
     NotConnected,
+    /// The queue pair has no receive queue of its own.
+    #[error("the queue pair takes its receives from a shared queue: post there")]
+    SharedReceives,
     /// Reads and atomics were negotiated away.
     #[error("the connection was set up without Reads and atomics (ORD 0)")]
     NoReads,

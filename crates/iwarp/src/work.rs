@@ -71,6 +71,16 @@ pub enum SendOp {
 }
 
 impl SendOp {
+    /// A plain 64-bit atomic add.
+    pub fn fetch_add(at: Remote, add: u64) -> Self {
+        Self::FetchAdd { at, add, mask: 0 }
+    }
+
+    /// A plain 64-bit compare and swap: all bits are compared and replaced.
+    pub fn compare_swap(at: Remote, compare: u64, swap: u64) -> Self {
+        Self::CompareSwap { at, swap, swap_mask: u64::MAX, compare, compare_mask: u64::MAX }
+    }
+
     /// True for operations that the peer answers: Read and the atomics. They count against ORD.
     pub fn awaits_response(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. })
@@ -100,7 +110,7 @@ pub struct SendRequest {
     pub local: SgList,
     /// Whether success makes a completion; errors always do.
     pub signaled: bool,
-    /// Whether the receiver's solicited event shall be raised (Send and Immediate).
+    /// Whether the receiver's solicited event shall be raised (Sends and whatever carries Immediate Data).
     pub solicited: bool,
     /// Wait until all earlier Reads and atomics are complete (RFC 5040 §5.5 rule 12).
     pub fence: bool,
@@ -137,6 +147,19 @@ pub enum Status {
     RemoteOperation,
     /// The connection ended before the request was carried out.
     Flushed,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Success => "done",
+            Self::LocalLength => "the message was longer than the receive it found",
+            Self::LocalProtection => "local memory could not be used as the request wanted",
+            Self::RemoteAccess => "the peer refused access to its memory",
+            Self::RemoteOperation => "the peer could not carry the operation out",
+            Self::Flushed => "the connection ended before the request was carried out",
+        })
+    }
 }
 
 /// What a completion is about.

@@ -1,6 +1,6 @@
 //! The server: takes what clients ask for, one thread for each test.
 //!
-//! What a client can make it hold is bounded: [`SESSIONS_MAX`] tests at a time, each as large as
+//! What a client can make it hold is bounded: `SESSIONS_MAX` tests at a time, each as large as
 //! [`Plan::check`] allows, and none for longer than the longest test. The thread that listens
 //! sleeps on descriptors of its own and never drives the engine, which belongs to the tests.
 

@@ -247,7 +247,7 @@ impl Side {
     #[inline]
     fn has_mark(&self, value: u8) -> bool {
         let mut last = [0];
-        let region = self.inbox.region();
+        let region = self.inbox.memory();
         region.copy_out(self.plan.size - 1, &mut last).is_ok() && last[0] == value
     }
 

@@ -43,11 +43,11 @@ fn server(address: SocketAddr) -> Result<(), Box<dyn Error>> {
 
     // Nobody tells a server that it was written to: it looks.
     let last = HELLO.len() - 1;
-    let arrived = || mr.region().snapshot(last..last + 1).is_ok_and(|octet| octet != [0]);
+    let arrived = || mr.memory().snapshot(last..last + 1).is_ok_and(|octet| octet != [0]);
     if !context.wait_until(Some(Duration::from_secs(60)), arrived) {
         return Err("nobody wrote anything within a minute".into());
     }
-    println!("{}", String::from_utf8_lossy(&mr.region().snapshot(0..HELLO.len())?));
+    println!("{}", String::from_utf8_lossy(&mr.memory().snapshot(0..HELLO.len())?));
     Ok(())
 }
 

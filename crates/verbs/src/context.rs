@@ -75,7 +75,7 @@ impl Context {
         Pd { shared: Arc::clone(&self.shared), id: PdId(self.shared.core.next_number()) }
     }
 
-    /// A completion queue with room for this many completions.
+    /// A completion queue with room for this many completions, at least 1.
     pub fn create_cq(&self, capacity: usize) -> Cq {
         Cq::new(&self.shared, capacity, None)
     }
@@ -129,7 +129,8 @@ impl Context {
         self.shared.core.try_turn();
     }
 
-    /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over.
+    /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over. `done`
+    /// must not wait for anything itself: nothing moves meanwhile.
     /// This is how a thread waits for a change of registered memory that no completion tells of.
     pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);

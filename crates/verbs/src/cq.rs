@@ -59,6 +59,7 @@ impl Cq {
         capacity: usize,
         channel: Option<&CompChannel>,
     ) -> Self {
+        let capacity = capacity.max(1);
         let state = State { entries: VecDeque::new(), capacity, overflowed: false, armed: None };
         let inner = CqShared {
             number: shared.core.next_number(),
@@ -119,7 +120,7 @@ impl Cq {
         lock(&self.inner.state).armed = Some(arm);
     }
 
-    /// Changes the capacity.
+    /// Changes the capacity. A queue that had overflowed works again.
     ///
     /// # Errors
     /// [`VerbsError::BadParameter`] when more completions are waiting than would fit.
@@ -133,6 +134,7 @@ impl Cq {
             });
         }
         state.capacity = capacity;
+        state.overflowed = false;
         Ok(())
     }
 

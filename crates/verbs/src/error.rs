@@ -23,7 +23,7 @@ pub enum VerbsError {
     #[error(transparent)]
     Memory(#[from] MemError),
     /// An object is not in the state that the call needs.
-    #[error("the queue pair is {found}; this call needs it to be {needed}")]
+    #[error("the queue pair is {found}; this call needs it to be {needed} (reset makes it so)")]
     WrongState {
         /// The state it is in.
         found: &'static str,
@@ -66,7 +66,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The peer did not answer in time.
-    #[error("{peer} did not complete the MPA start-up within {limit:?}")]
+    #[error("{peer} did not answer within {limit:?}: neither TCP nor the MPA start-up was done")]
     TimedOut {
         /// Who.
         peer: SocketAddr,
@@ -76,6 +76,12 @@ pub enum ConnectError {
     /// The peer closed during start-up: it may not speak MPA, or not this revision.
     #[error("{peer} closed the connection during MPA start-up")]
     Closed {
+        /// Who.
+        peer: SocketAddr,
+    },
+    /// The queue pair was disconnected, reset or dropped meanwhile.
+    #[error("the attempt to connect to {peer} was given up on this side")]
+    Cancelled {
         /// Who.
         peer: SocketAddr,
     },

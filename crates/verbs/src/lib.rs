@@ -5,7 +5,7 @@
 //! never lets a peer reach memory without the checks of the STag table.
 //!
 //! ```
-//! use outboard_verbs::{Access, ConnectParams, Context, QpConfig, Remote, SendOp, SendRequest};
+//! use outboard_verbs::{Access, ConnectParams, Context, QpConfig, SendOp, SendRequest};
 //! use outboard_verbs::{SgList, SharedRegion};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,17 +23,17 @@
 //! request.accept(&server, &params)?;
 //! events.next(None);
 //!
-//! let to = Remote { stag: target.stag(), offset: 100 };
-//! let write = SendRequest::new(1, SendOp::Write { to }, SgList::copied(b"hello"));
+//! let write = SendOp::Write { to: target.remote(100) };
+//! let write = SendRequest::new(1, write, SgList::copied(b"hello"));
 //! client.post_send(write).map_err(|(error, _)| error)?;
 //! cq.wait(&mut Vec::new(), 1, None)?;
-//! let arrived = || target.region().snapshot(100..105).is_ok_and(|bytes| bytes == b"hello");
+//! let arrived = || target.memory().snapshot(100..105).is_ok_and(|bytes| bytes == b"hello");
 //! assert!(context.wait_until(None, arrived));
 //! # Ok(()) }
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`], [`cq`],
-//! [`srq`], [`channel`], [`event`], [`cm`], `engine`, [`error`].
+//! [`srq`], [`channel`], [`event`], [`cm`], `engine`, `signal`, [`error`].
 
 pub mod channel;
 pub mod cm;
@@ -62,7 +62,7 @@ pub use outboard_iwarp::work::{
     Completion, Operation, RecvRequest, Remote, SendOp, SendRequest, Status,
 };
 pub use outboard_iwarp::{MissingReceive, PostError};
-pub use outboard_mem::{Access, MemError, OwnedBuf, Segment, SgList, SharedRegion};
+pub use outboard_mem::{Access, MemError, OwnedBuf, Segment, SgList, SharedRegion, SharedSlice};
 pub use outboard_wire::ddp::Stag;
 pub use pd::Pd;
 pub use qp::{Qp, QpConfig};

@@ -3,7 +3,8 @@
 
 use crate::context::Shared;
 use crate::error::VerbsError;
-use outboard_mem::{Access, MemError, PdId, Segment, SharedRegion, SharedSlice};
+use outboard_iwarp::work::Remote;
+use outboard_mem::{Access, MemError, PdId, Segment, SharedSlice};
 use outboard_wire::ddp::Stag;
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,9 +57,14 @@ impl Mr {
         self.access
     }
 
-    /// The memory.
-    pub fn region(&self) -> &SharedRegion {
-        self.slice.region()
+    /// The memory, from the region's first octet on.
+    pub fn memory(&self) -> &SharedSlice {
+        &self.slice
+    }
+
+    /// Where peers find the octet at `at` of the region.
+    pub fn remote(&self, at: usize) -> Remote {
+        Remote { stag: self.stag, offset: self.base + at as u64 }
     }
 
     /// A part of the region, in octets from its start, for a work request's local list.
@@ -80,7 +86,7 @@ impl Mr {
     /// peer can reach the memory.
     ///
     /// # Errors
-    /// [`MemError`] when the STag is not registered, which only a second call can cause.
+    /// [`MemError`] when the STag is not registered; there is no way to come to that.
     pub fn deregister(mut self) -> Result<(), MemError> {
         self.registered = false;
         self.shared.core.stags.deregister(self.stag.0)

@@ -50,8 +50,9 @@ impl Pd {
         Qp::new(self, config)
     }
 
-    /// Makes a shared receive queue of this many entries.
-    pub fn create_srq(&self, depth: usize) -> Srq {
-        Srq::new(self, depth)
+    /// Makes a shared receive queue of this many entries, at least 1, whose local lists have at
+    /// most `max_sge` segments.
+    pub fn create_srq(&self, depth: usize, max_sge: usize) -> Srq {
+        Srq::new(self, depth, max_sge)
     }
 }

@@ -88,8 +88,12 @@ pub(crate) struct Inner {
     pub(crate) cm: Option<Arc<CmShared>>,
     posted: VecDeque<RecvRequest>,
     completions: Vec<Completion>,
+    /// The attempt to connect that may still give it a link.
+    pub(crate) attempt: Option<u64>,
     /// The owner dropped it: completions have no reader.
     orphaned: bool,
+    /// A completion queue had no room: what comes later is lost.
+    overflowed: bool,
 }
 
 impl Qp {
@@ -115,7 +119,9 @@ impl Qp {
                 cm: None,
                 posted: VecDeque::new(),
                 completions: Vec::new(),
+                attempt: None,
                 orphaned: false,
+                overflowed: false,
             }),
         });
         inner.send_cq.attach(&inner);
@@ -182,23 +188,27 @@ impl Qp {
         posted
     }
 
-    /// Ends the connection in order. Requests that are not finished are flushed, so wait for the
-    /// completions that matter first.
+    /// Ends the connection in order, or gives up an attempt to connect. Requests that are not
+    /// finished are flushed, so wait for the completions that matter first.
     pub fn disconnect(&self) {
         let mut inner = lock(&self.inner.inner);
+        inner.cancel_attempt(&self.shared.core);
         self.inner.leave(&mut inner, &self.shared.core);
     }
 
-    /// Ends the connection, if there is one, and makes the queue pair as new: a receive that was
-    /// posted is flushed, and it can be connected again.
+    /// Ends the connection at once, if there is one, or an attempt to connect, and makes the queue
+    /// pair as new: whatever was posted is flushed, and it can be connected again.
     pub fn reset(&self) {
         let core = &self.shared.core;
         let mut inner = lock(&self.inner.inner);
+        inner.cancel_attempt(core);
+        self.inner.with_link(&mut inner, core, |link, env| link.abandon(env));
         if let Some(link) = inner.link.take() {
             self.inner.close(&mut inner, core, link);
         }
         self.inner.flush_posted(&mut inner);
         self.inner.deliver(&mut inner, core);
+        inner.overflowed = false;
         inner.state = QpState::Idle;
     }
 }
@@ -210,7 +220,33 @@ impl Drop for Qp {
         let mut inner = lock(&self.inner.inner);
         inner.orphaned = true;
         inner.cm = None;
+        inner.cancel_attempt(&self.shared.core);
         self.inner.leave(&mut inner, &self.shared.core);
+    }
+}
+
+impl Inner {
+    /// True while this attempt may still give the queue pair a link.
+    pub(crate) fn is_attempting(&self, token: u64) -> bool {
+        self.attempt == Some(token)
+    }
+
+    /// The attempt is over, one way or the other; false when it had been given up before.
+    pub(crate) fn end_attempt(&mut self, token: u64) -> bool {
+        let current = self.is_attempting(token);
+        if current {
+            self.attempt = None;
+            QpShared::advance(self, QpEvent::ConnectFailed);
+        }
+        current
+    }
+
+    /// Gives an attempt up; it notices in the next turn.
+    fn cancel_attempt(&mut self, core: &Core) {
+        if let Some(token) = self.attempt.take() {
+            QpShared::advance(self, QpEvent::ConnectFailed);
+            core.engine.run_again(token);
+        }
     }
 }
 
@@ -355,7 +391,7 @@ impl QpShared {
         if inner.completions.is_empty() {
             return;
         }
-        let overflowed = if inner.orphaned {
+        let overflowed = if inner.orphaned || inner.overflowed {
             inner.completions.clear();
             false
         } else if Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
@@ -366,7 +402,7 @@ impl QpShared {
         core.engine.notify();
         if overflowed {
             core.async_events.push(AsyncEvent::CqOverflow { qp: self.number });
-            inner.orphaned = true;
+            inner.overflowed = true;
             self.leave(inner, core);
         }
     }
@@ -395,8 +431,7 @@ impl QpShared {
     ) -> Result<(), (PostError, SendRequest)> {
         let found = request.local.segment_count();
         if found > self.max_sge {
-            let limit = self.max_sge;
-            return Err((PostError::TooLarge { what: "the local list", found, limit }, request));
+            return Err((too_many_segments(found, self.max_sge), request));
         }
         request.signaled |= self.signal_all;
         match inner.link.as_mut() {
@@ -410,10 +445,12 @@ impl QpShared {
         inner: &mut Inner,
         request: RecvRequest,
     ) -> Result<(), (PostError, RecvRequest)> {
+        if self.srq.is_some() {
+            return Err((PostError::SharedReceives, request));
+        }
         let found = request.local.segment_count();
         if found > self.max_sge {
-            let limit = self.max_sge;
-            return Err((PostError::TooLarge { what: "the local list", found, limit }, request));
+            return Err((too_many_segments(found, self.max_sge), request));
         }
         if inner.posted.len() >= self.recv_depth {
             return Err((PostError::QueueFull { depth: self.recv_depth }, request));
@@ -443,8 +480,12 @@ impl QpShared {
     }
 }
 
+pub(crate) fn too_many_segments(found: usize, limit: usize) -> PostError {
+    PostError::TooLarge { what: "the number of segments in the local list", found, limit }
+}
+
 /// Posts in order until one is refused: that one and those behind it stay.
-fn post_in_order<T>(
+pub(crate) fn post_in_order<T>(
     requests: &mut Vec<T>,
     mut post: impl FnMut(T) -> Result<(), (PostError, T)>,
 ) -> Result<(), PostError> {

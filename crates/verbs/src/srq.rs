@@ -3,7 +3,7 @@
 use crate::context::Shared;
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
-use crate::qp::QpShared;
+use crate::qp::{QpShared, post_in_order, too_many_segments};
 use crate::signal::lock;
 use outboard_iwarp::PostError;
 use outboard_iwarp::work::{Receives, RecvRequest};
@@ -22,6 +22,7 @@ pub struct Srq {
 pub(crate) struct SrqShared {
     number: u32,
     depth: usize,
+    max_sge: usize,
     state: Mutex<State>,
 }
 
@@ -35,11 +36,21 @@ struct State {
     stalled: Vec<Weak<QpShared>>,
 }
 
+impl State {
+    fn note_limit(&mut self) {
+        self.limit_reached = self.posted.len() < self.limit;
+        if self.limit_reached {
+            self.limit = 0;
+        }
+    }
+}
+
 impl Srq {
-    pub(crate) fn new(pd: &Pd, depth: usize) -> Self {
+    pub(crate) fn new(pd: &Pd, depth: usize, max_sge: usize) -> Self {
         let inner = SrqShared {
             number: pd.shared.core.next_number(),
-            depth,
+            depth: depth.max(1),
+            max_sge,
             state: Mutex::new(State::default()),
         };
         Self { inner: Arc::new(inner), shared: Arc::clone(&pd.shared) }
@@ -63,8 +74,12 @@ impl Srq {
     /// Posts a receive for whichever queue pair needs one first.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`]; the request comes back.
+    /// [`PostError::QueueFull`] and [`PostError::TooLarge`]; the request comes back.
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
+        let found = request.local.segment_count();
+        if found > self.inner.max_sge {
+            return Err((too_many_segments(found, self.inner.max_sge), request));
+        }
         let mut state = lock(&self.inner.state);
         if state.posted.len() == self.inner.depth {
             return Err((PostError::QueueFull { depth: self.inner.depth }, request));
@@ -78,11 +93,24 @@ impl Srq {
         Ok(())
     }
 
-    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left.
+    /// Posts receives in order. On an error those that were not taken stay in `requests`.
+    ///
+    /// # Errors
+    /// As [`Srq::post_recv`].
+    pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
+        post_in_order(requests, |request| self.post_recv(request))
+    }
+
+    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left, at once if
+    /// that is so already.
     pub fn arm_limit(&self, limit: usize) {
         let mut state = lock(&self.inner.state);
         state.limit = limit;
-        state.limit_reached = false;
+        state.note_limit();
+        drop(state);
+        if let Some(event) = self.inner.take_limit_event() {
+            self.shared.core.async_events.push(event);
+        }
     }
 }
 
@@ -92,7 +120,7 @@ impl SrqShared {
         lock(&self.state).stalled.push(qp);
     }
 
-    /// The limit event, once it is due.
+    /// True when no receive is posted.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.state).posted.is_empty()
     }
@@ -109,10 +137,7 @@ impl Receives for &SrqShared {
     fn pop(&mut self) -> Option<RecvRequest> {
         let mut state = lock(&self.state);
         let request = state.posted.pop_front();
-        if state.posted.len() < state.limit {
-            state.limit = 0;
-            state.limit_reached = true;
-        }
+        state.note_limit();
         request
     }
 }

@@ -9,8 +9,8 @@ use common::{
 };
 use outboard_iwarp::startup::StartupError;
 use outboard_verbs::{
-    Access, CmChannel, CmEventKind, ConnectError, ConnectParams, OwnedBuf, QpState, SendOp, SgList,
-    Status,
+    Access, CmChannel, CmEventKind, ConnectError, ConnectParams, Context, OwnedBuf, Qp, QpConfig,
+    QpState, SendOp, SgList, Status,
 };
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -431,4 +431,45 @@ fn a_connection_that_tcp_loses_is_over() {
         .map(|event| format!("{:?}", event.kind))
         .collect();
     assert_eq!(kinds, ["Disconnected"]);
+}
+
+#[test]
+fn an_attempt_is_given_up_by_disconnect_and_by_reset() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let peer = silent.local_addr().expect("its address");
+    let context = Context::open().expect("a context");
+    let (pd, cq) = (context.alloc_pd(), context.create_cq(4));
+    let qp = pd.create_qp(QpConfig::new(&cq)).expect("a queue pair");
+    let channel = context.create_cm_channel().expect("a channel");
+    for give_up in [Qp::disconnect, Qp::reset] {
+        qp.start_connect(peer, &ConnectParams::default(), &channel).expect("begun");
+        assert_eq!(qp.state(), QpState::Connecting);
+        give_up(&qp);
+        assert_eq!(qp.state(), QpState::Idle);
+        let event = channel.next(Some(Duration::from_secs(5))).expect("an end");
+        assert!(
+            matches!(event.kind, CmEventKind::Failed(ConnectError::Cancelled { .. })),
+            "{event:?}"
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_accepts_and_leaves_is_seen_in_that_order() {
+    let context = Context::open().expect("a context");
+    let (pd, cq) = (context.alloc_pd(), context.create_cq(64));
+    let listener = context.listen("127.0.0.1:0".parse().expect("an address"), 4).expect("a port");
+    let channel = context.create_cm_channel().expect("a channel");
+    for _ in 0..50 {
+        let client = pd.create_qp(QpConfig::new(&cq)).expect("a queue pair");
+        let server = pd.create_qp(QpConfig::new(&cq)).expect("a queue pair");
+        let params = ConnectParams::default();
+        client.start_connect(listener.local_addr(), &params, &channel).expect("begun");
+        let request = listener.next_request(Some(Duration::from_secs(5))).expect("a request");
+        request.accept(&server, &params).expect("accepted");
+        server.disconnect();
+        let kinds = [(); 2].map(|()| channel.next(Some(Duration::from_secs(5))).expect("two").kind);
+        assert!(matches!(kinds[0], CmEventKind::Connected(_)), "{kinds:?}");
+        assert!(matches!(kinds[1], CmEventKind::Disconnected), "{kinds:?}");
+    }
 }

@@ -179,7 +179,7 @@ fn serve() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a question");
     for number in 0..CONNECTIONS {
-        assert_eq!(mr.region().load_u64(8 * number).expect("aligned"), number as u64);
+        assert_eq!(mr.memory().load_u64(8 * number).expect("aligned"), number as u64);
     }
     println!("\nKiB each {:.2}", (resident_kib() - before) as f64 / CONNECTIONS as f64);
     // The client leaves: every receive that is still posted comes back.

@@ -9,8 +9,8 @@ use common::{
 };
 use outboard_verbs::{
     Access, Arm, AsyncEvent, CmEventKind, CompChannel, ConnectError, ConnectParams, Context,
-    CqOverflow, MissingReceive, OwnedBuf, PostError, QpState, RecvRequest, SendOp, SendRequest,
-    SgList, Status, VerbsError,
+    CqOverflow, MissingReceive, OwnedBuf, PostError, QpConfig, QpState, RecvRequest, Segment,
+    SendOp, SendRequest, SgList, Status, VerbsError,
 };
 use outboard_wire::terminate::TerminateCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -95,7 +95,7 @@ fn an_overflown_completion_queue_says_so_after_it_is_drained() {
 fn a_shared_receive_queue_serves_two_queue_pairs_and_tells_when_it_runs_low() {
     let context = Context::open().expect("a context");
     let pd = context.alloc_pd();
-    let srq = pd.create_srq(4);
+    let srq = pd.create_srq(4, 4);
     let servers = [(); 2].map(|()| {
         Side::in_domain(context.clone(), pd.clone(), |config| config.srq = Some(srq.clone()))
     });
@@ -124,7 +124,7 @@ fn a_shared_receive_queue_serves_two_queue_pairs_and_tells_when_it_runs_low() {
 fn queue_pairs_that_wait_for_a_shared_receive_go_on_when_one_is_posted() {
     let context = Context::open().expect("a context");
     let pd = context.alloc_pd();
-    let srq = pd.create_srq(16);
+    let srq = pd.create_srq(16, 4);
     let cq = context.create_cq(64);
     let servers = [(); 3].map(|()| {
         Side::in_domain(context.clone(), pd.clone(), |config| {
@@ -293,7 +293,11 @@ fn posting_to_full_queues_gives_the_request_back() {
             OwnedBuf::zeroed(1).into(),
         ])
     };
-    let too_long = PostError::TooLarge { what: "the local list", found: 3, limit: 2 };
+    let too_long = PostError::TooLarge {
+        what: "the number of segments in the local list",
+        found: 3,
+        limit: 2,
+    };
     let (error, back) = a.qp.post_send(SendRequest::new(6, SEND, pieces())).expect_err("long");
     assert_eq!((error, back.local.segment_count()), (too_long, 3));
     let receive = RecvRequest { wr_id: 1, local: pieces() };
@@ -435,7 +439,7 @@ fn after_deregistration_a_writing_peer_changes_nothing() {
         let params = ConnectParams { crc, ..ConnectParams::default() };
         connect_with(&a, &b, &params, &params);
         let mr = b.register(1 << 20, Access::REMOTE_WRITE);
-        let (region, to) = (mr.region().clone(), at(&mr, 0));
+        let (region, to) = (mr.memory().clone(), at(&mr, 0));
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| write_until_refused(&a, to, &over));
@@ -475,11 +479,11 @@ fn a_send_with_invalidate_takes_the_stag_from_the_peer() {
     a.carry_out(SendOp::Send { invalidate: Some(mr.stag()) }, SgList::copied(b"done"));
     let done = b.success();
     assert_eq!(done.invalidated, Some(mr.stag()));
-    assert_eq!(mr.region().snapshot(0..6).expect("inside"), b"before");
+    assert_eq!(mr.memory().snapshot(0..6).expect("inside"), b"before");
     a.post(2, SendOp::Write { to }, SgList::copied(b"after!"));
     let code = TerminateCode::TAGGED_INVALID_STAG;
     assert_eq!(async_event(&b.context), AsyncEvent::PeerFault { qp: b.qp.number(), code });
-    assert_eq!(mr.region().snapshot(0..6).expect("inside"), b"before");
+    assert_eq!(mr.memory().snapshot(0..6).expect("inside"), b"before");
     mr.deregister().expect("still ours to deregister");
 }
 
@@ -499,7 +503,7 @@ fn a_peer_cannot_invalidate_memory_of_another_domain() {
     other.receive(1, 1);
     writer.send(1, b"");
     other.success();
-    assert_eq!(mr.region().snapshot(0..5).expect("inside"), b"works");
+    assert_eq!(mr.memory().snapshot(0..5).expect("inside"), b"works");
 }
 
 #[test]
@@ -535,4 +539,45 @@ fn a_message_longer_than_its_receive_fails_the_receive() {
     assert_eq!(ends(&b.take(1)), [(1, Status::LocalLength)]);
     let code = TerminateCode::UNTAGGED_TOO_LONG;
     assert_eq!(async_event(&b.context), AsyncEvent::PeerFault { qp: b.qp.number(), code });
+}
+
+#[test]
+fn a_reset_hands_back_everything_that_was_posted() {
+    let (a, _b) = pair();
+    for wr_id in 0..20 {
+        a.post(wr_id, SendOp::Send { invalidate: None }, OwnedBuf::zeroed(4 << 20));
+    }
+    a.qp.reset();
+    assert_eq!(a.qp.state(), QpState::Idle);
+    let ended = a.take(20);
+    let names: Vec<u64> = ended.iter().map(|completion| completion.wr_id).collect();
+    assert_eq!(names, (0..20).collect::<Vec<_>>());
+    assert!(ended.iter().all(|completion| completion.local.len() == 4 << 20));
+}
+
+#[test]
+fn a_receive_for_a_queue_pair_with_a_shared_queue_is_refused() {
+    let context = Context::open().expect("a context");
+    let (pd, cq) = (context.alloc_pd(), context.create_cq(4));
+    let config = QpConfig { srq: Some(pd.create_srq(1, 1)), ..QpConfig::new(&cq) };
+    let qp = pd.create_qp(config).expect("a queue pair");
+    let request = RecvRequest { wr_id: 1, local: SgList::new() };
+    let (error, request) = qp.post_recv(request).expect_err("no queue of its own");
+    assert_eq!((error, request.wr_id), (PostError::SharedReceives, 1));
+}
+
+#[test]
+fn a_receive_of_a_thousand_pieces_takes_a_message_in_place() {
+    let (a, b) = (Side::new(), Side::with(|config| config.max_sge = 2000));
+    let plain = ConnectParams { crc: false, ..ConnectParams::default() };
+    connect_with(&a, &b, &plain, &plain);
+    let pieces: Vec<Segment> = (0..1000).map(|_| Segment::Owned(OwnedBuf::zeroed(64))).collect();
+    let request = RecvRequest { wr_id: 7, local: pieces.into() };
+    b.qp.post_recv(request).map_err(|(error, _)| error).expect("room");
+    let bytes = pattern(3, 64_000);
+    a.post(1, SendOp::Send { invalidate: None }, SgList::copied(&bytes));
+    let done = b.success();
+    let mut got = Vec::new();
+    done.local.gather(0, bytes.len(), &mut got).expect("inside");
+    assert_eq!(got, bytes);
 }

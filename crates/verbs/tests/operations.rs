@@ -64,7 +64,7 @@ fn writes(from: &Side, to: &Side) {
     let source = from.register(REGION, Access::empty());
     for (seed, len) in LENGTHS.into_iter().enumerate() {
         let data = pattern(seed + 100, len);
-        source.region().copy_in(1, &data).expect("room");
+        source.memory().copy_in(1, &data).expect("room");
         let local = source.segment(1..1 + len).expect("inside");
         from.post(1, SendOp::Write { to: at(&target, PLACE as u64) }, local);
         to.receive(2, 0);
@@ -77,8 +77,8 @@ fn writes(from: &Side, to: &Side) {
 
 /// What stands at [`PLACE`]; what is before it must be untouched.
 fn placed(mr: &Mr, len: usize) -> Vec<u8> {
-    assert_eq!(mr.region().snapshot(0..PLACE).expect("inside"), [0; PLACE]);
-    mr.region().snapshot(PLACE..PLACE + len).expect("inside")
+    assert_eq!(mr.memory().snapshot(0..PLACE).expect("inside"), [0; PLACE]);
+    mr.memory().snapshot(PLACE..PLACE + len).expect("inside")
 }
 
 fn reads(from: &Side, to: &Side) {
@@ -86,12 +86,12 @@ fn reads(from: &Side, to: &Side) {
     let sink = from.register(REGION, Access::empty());
     for (seed, len) in LENGTHS.into_iter().enumerate() {
         let data = pattern(seed + 200, len);
-        source.region().copy_in(PLACE, &data).expect("room");
+        source.memory().copy_in(PLACE, &data).expect("room");
         let read = SendOp::Read { from: at(&source, PLACE as u64) };
         let done = from.carry_out(read, OwnedBuf::zeroed(len));
         assert_eq!(octets(done), data);
         from.carry_out(read, sink.segment(7..7 + len).expect("inside"));
-        assert_eq!(sink.region().snapshot(7..7 + len).expect("inside"), data);
+        assert_eq!(sink.memory().snapshot(7..7 + len).expect("inside"), data);
     }
 }
 
@@ -122,16 +122,16 @@ fn immediates(from: &Side, to: &Side) {
 
 fn atomics(from: &Side, to: &Side) {
     let target = to.register(64, Access::REMOTE_ATOMIC);
-    let word = || target.region().load_u64(8).expect("aligned");
+    let word = || target.memory().load_u64(8).expect("aligned");
     let original = |op| {
         let result = octets(from.carry_out(op, OwnedBuf::zeroed(8)));
         u64::from_ne_bytes(*result.first_chunk().expect("eight octets"))
     };
     let at = at(&target, 8);
-    target.region().store_u64(8, u64::MAX).expect("aligned");
+    target.memory().store_u64(8, u64::MAX).expect("aligned");
     assert_eq!(original(SendOp::FetchAdd { at, add: 3, mask: 0 }), u64::MAX);
     assert_eq!(word(), 2, "a plain add wraps");
-    target.region().store_u64(8, 0x1_FFFF_FFFF).expect("aligned");
+    target.memory().store_u64(8, 0x1_FFFF_FFFF).expect("aligned");
     assert_eq!(original(SendOp::FetchAdd { at, add: 1, mask: 1 << 31 }), 0x1_FFFF_FFFF);
     assert_eq!(word(), 0x1_0000_0000, "no carry out of a field");
     let swap = |compare, compare_mask, swap_mask| SendOp::CompareSwap {
@@ -180,13 +180,13 @@ fn lists_of_many_pieces_are_gathered_and_scattered() {
         let params = ConnectParams { crc, ..ConnectParams::default() };
         connect_with(&a, &b, &params, &params);
         let shared = a.register(9000, Access::REMOTE_READ);
-        shared.region().copy_in(0, &pattern(1, 9000)).expect("room");
+        shared.memory().copy_in(0, &pattern(1, 9000)).expect("room");
         let mut pieces: Vec<Segment> = Vec::new();
         let mut expected = Vec::new();
         for (i, len) in [3, 0, 5000, 1, 2500].into_iter().enumerate() {
             pieces.push(shared.segment(i * 10..i * 10 + len).expect("inside"));
             pieces.push(OwnedBuf::from(pattern(i, len)).into());
-            expected.extend(shared.region().snapshot(i * 10..i * 10 + len).expect("inside"));
+            expected.extend(shared.memory().snapshot(i * 10..i * 10 + len).expect("inside"));
             expected.extend(pattern(i, len));
         }
         let target = b.register(expected.len(), Access::REMOTE_WRITE | Access::REMOTE_READ);
@@ -213,7 +213,7 @@ fn large_messages_cross_in_both_directions_at_once() {
         let rights = Access::REMOTE_WRITE | Access::REMOTE_READ;
         let (here, there) = (a.register(LARGE, rights), b.register(LARGE, rights));
         let data = pattern(3, LARGE);
-        here.region().copy_in(0, &data).expect("room");
+        here.memory().copy_in(0, &data).expect("room");
         a.post(1, SendOp::Write { to: at(&there, 0) }, here.segment(0..LARGE).expect("inside"));
         b.post(2, SendOp::Read { from: at(&here, 0) }, OwnedBuf::zeroed(LARGE));
         assert!(octets(b.success()) == data, "crc {crc}");
@@ -237,7 +237,7 @@ fn more_reads_than_the_ord_wait_their_turn() {
     }
     let done = a.take(40);
     assert_eq!(ends(&done), (0..40).map(|i| (i, Status::Success)).collect::<Vec<_>>());
-    assert_eq!(source.region().load_u64(0).expect("aligned"), 14);
+    assert_eq!(source.memory().load_u64(0).expect("aligned"), 14);
 }
 
 #[test]

@@ -95,7 +95,8 @@ pub struct LocalParams {
     pub markers: bool,
     /// Ask for CRCs; they are on when either side asks.
     pub crc: bool,
-    /// Reads and atomics that the peer may have under way towards us.
+    /// Reads and atomics that the peer may have under way towards us. An initiator raises it to
+    /// what the responder says it will use, up to [`MAX_DEPTH`] (RFC 6581 §9.1).
     pub ird: u16,
     /// Reads and atomics that we want under way towards the peer.
     pub ord: u16,

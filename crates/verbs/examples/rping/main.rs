@@ -129,13 +129,13 @@ fn ping(peer: &mut Peer, pd: &Pd, options: &Options) -> Result<(), Failure> {
     let sink = pd.register(SharedRegion::zeroed(size)?, Access::REMOTE_WRITE)?;
     for ping in 0..options.count {
         let data = ping_data(ping, size);
-        source.region().copy_in(0, &data)?;
-        sink.region().copy_in(0, &vec![0xff; size])?;
+        source.memory().copy_in(0, &data)?;
+        sink.memory().copy_in(0, &vec![0xff; size])?;
         for mr in [&source, &sink] {
             peer.send(&advert(mr).to_bytes())?;
             peer.receive()?;
         }
-        let echoed = sink.region().snapshot(0..size)?;
+        let echoed = sink.memory().snapshot(0..size)?;
         if echoed != data {
             return Err(format!("iteration {ping}: the data written is not what was read").into());
         }

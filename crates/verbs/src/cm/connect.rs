@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Octets of a Reply frame at most, and some of what may follow it.
 const READ_LEN: usize = 2048;
 
-/// What the active side knows of a new connection.
+/// What either side knows of a new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connected {
     /// The peer's program's private data.
@@ -102,10 +102,11 @@ impl Qp {
         let (initiator, request) = Initiator::new(params.local())
             .map_err(|source| ConnectError::Startup { peer, source })?;
         let socket = open_socket(peer)?;
+        let token = self.shared.core.engine.next_token();
         QpShared::advance(&mut inner, QpEvent::Connect);
+        inner.attempt = Some(token);
         inner.cm = Some(Arc::clone(&channel.inner));
         drop(inner);
-        let token = self.shared.core.engine.next_token();
         let attempt = Arc::new(Attempt {
             qp: Arc::clone(&self.inner),
             cm: Arc::clone(&channel.inner),
@@ -131,7 +132,7 @@ impl Attempt {
         // Held until the socket is watched, so that no event is looked at too early.
         let mut progress = lock(&self.progress);
         if let Err(error) = core.engine.add(token, &socket, Arc::clone(&self) as Arc<dyn Source>) {
-            QpShared::advance(&mut self.qp.lock(), QpEvent::ConnectFailed);
+            self.qp.lock().end_attempt(token);
             return Err(error.into());
         }
         *progress = Some(Progress { socket, initiator, request, received: Vec::new() });
@@ -144,10 +145,14 @@ impl Attempt {
     /// Goes as far as the socket lets it.
     fn advance(self: &Arc<Self>, core: &Arc<Core>, token: u64) {
         let mut guard = lock(&self.progress);
-        let Some(progress) = guard.as_mut() else {
-            return;
+        let Some(progress) = guard.as_mut() else { return };
+        let cancelled = !self.qp.lock().is_attempting(token);
+        let step = if cancelled {
+            Err(ConnectError::Cancelled { peer: self.peer })
+        } else {
+            self.step(progress)
         };
-        match self.step(progress) {
+        match step {
             Ok(None) => {}
             Ok(Some((outcome, used))) => {
                 if let Some(progress) = guard.take() {
@@ -235,15 +240,20 @@ impl Attempt {
         let conn = connection(&self.qp, negotiated, self.fpdu, &socket);
         let link = Link::new(token, socket, conn, early);
         let mut inner = self.qp.lock();
+        if !inner.end_attempt(token) {
+            drop(inner);
+            core.engine.remove(token, &link.socket);
+            return self.tell(CmEventKind::Failed(ConnectError::Cancelled { peer: self.peer }));
+        }
         core.engine.replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
-        self.qp.attach(&mut inner, core, link);
-        drop(inner);
+        // Before anything that the first octets may bring about.
         self.tell(CmEventKind::Connected(connected));
+        self.qp.attach(&mut inner, core, link);
     }
 
     fn fail(&self, core: &Arc<Core>, token: u64, socket: &TcpStream, error: ConnectError) {
         core.engine.remove(token, socket);
-        QpShared::advance(&mut self.qp.lock(), QpEvent::ConnectFailed);
+        self.qp.lock().end_attempt(token);
         self.tell(CmEventKind::Failed(error));
     }
 

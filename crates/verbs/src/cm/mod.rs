@@ -1,7 +1,7 @@
 //! The connection manager: TCP connect and accept, the MPA start-up, and the events of
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
-//! Modules: [`listen`] (the passive side), [`connect`] (the active side).
+//! Modules: `listen` (the passive side), `connect` (the active side).
 
 mod connect;
 mod listen;

@@ -175,8 +175,7 @@ impl Link {
                 Ok(Sent::Some) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    self.lose();
-                    self.conn.settle(Instant::now(), env);
+                    self.abandon(env);
                     break;
                 }
             }
@@ -189,6 +188,12 @@ impl Link {
         }
         spans.clear();
         SPANS.set(spans);
+    }
+
+    /// Ends the connection where it stands: everything unfinished is flushed.
+    pub(crate) fn abandon(&mut self, env: &mut Env<'_>) {
+        self.lose();
+        self.conn.settle(Instant::now(), env);
     }
 
     fn lose(&mut self) {

@@ -75,8 +75,11 @@ pub(crate) fn receive(
 ) -> io::Result<Received> {
     spans.clear();
     let direct = conn.direct(env.stags, spans);
-    let placed_max = direct.as_ref().map_or(0, |direct| direct.len);
-    let room = staging.room(want);
+    // A list of very many pieces is filled a part at a time, and nothing may follow a part.
+    let cut = spans.len() > SPANS_MAX;
+    spans.truncate(SPANS_MAX);
+    let placed_max: usize = spans.iter().map(|span| span.len).sum();
+    let room = staging.room(if cut { 0 } else { want });
     let requested = placed_max + room.len();
     spans.push(Span { ptr: room.as_mut_ptr(), len: room.len() });
     // SAFETY: the spans lie in a list that the connection owns and nothing touches while `conn`

@@ -177,7 +177,7 @@ fn a_peer_that_stops_reading_costs_no_memory() {
     on_stage(|stage| {
         let (mut peer, victim) = Victim::new(stage).connect(false);
         let source = victim.side.register(LARGE, Access::REMOTE_READ);
-        source.region().copy_in(0, &vec![1; LARGE]).expect("room");
+        source.memory().copy_in(0, &vec![1; LARGE]).expect("room");
         let before = common::resident_kib();
         for msn in 1..=2 {
             let size = u32::try_from(LARGE).expect("small");
