@@ -21,6 +21,7 @@ use crate::work::{Completion, Operation, Receives, RecvRequest, SendRequest, Sta
 use outboard_mem::{PdId, Placement, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use outboard_wire::fpdu::MAX_ULPDU;
+use outboard_wire::rdmap::Opcode;
 use outboard_wire::terminate::{Layout, Terminate};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -142,6 +143,8 @@ pub enum PostError {
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) request: RecvRequest,
+    /// Opcode of the first segment, which all share.
+    pub(crate) opcode: Opcode,
     pub(crate) placed: usize,
 }
 
@@ -341,10 +344,11 @@ impl Connection {
 
     fn stall_deadline(&self) -> Option<Instant> {
         let since = self.rx.stalled.as_ref()?.since;
-        Some(match self.missing_receive {
-            MissingReceive::Stall(limit) => since + limit,
-            MissingReceive::Terminate => since,
-        })
+        match self.missing_receive {
+            // Beyond all clocks is never.
+            MissingReceive::Stall(limit) => since.checked_add(limit),
+            MissingReceive::Terminate => Some(since),
+        }
     }
 
     /// What the driver should know of, oldest first.

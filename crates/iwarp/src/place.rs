@@ -168,12 +168,16 @@ impl Connection {
             let Some(request) = env.receives.pop() else {
                 return Ok(None);
             };
-            self.receiving = Some(Receiving { request, placed: 0 });
+            let opcode = untagged.opcode;
+            self.receiving = Some(Receiving { request, opcode, placed: 0 });
             self.rx.msn[queue::SEND as usize] = untagged.msn;
         }
         let Some(receiving) = &self.receiving else {
             return Ok(None);
         };
+        if receiving.opcode != untagged.opcode {
+            return Err(fault(TerminateCode::OPERATION_OPCODE));
+        }
         if receiving.placed + len > receiving.request.local.len() {
             self.fail_receive(Status::LocalLength, env);
             return Err(fault(TerminateCode::UNTAGGED_TOO_LONG));

@@ -1,21 +1,18 @@
 //! `outboard perf`: the server, and one command for each test.
 
+mod host;
 mod local;
 mod progress;
 
 use crate::Outcome;
 use clap::{Args, Subcommand, ValueEnum};
-use outboard_perf::{
-    DEFAULT_PORT, Goal, Kind, Plan, Progress, Server, Test, Wait, compute, pin, run as measure,
-};
+use outboard_perf::{Goal, Kind, Plan, Progress, Server, Test, Wait, compute, pin, run as measure};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Where the server listens unless told otherwise.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT);
 /// Messages of a latency test unless told otherwise.
 const ITERS: u64 = 20_000;
 /// Length of a bandwidth or rate test unless told otherwise.
@@ -31,7 +28,7 @@ const SECONDS: Duration = Duration::from_secs(3);
   outboard perf tcp-lat")]
 pub(crate) enum Perf {
     #[command(after_help = "Example:
-  outboard perf serve --listen 192.0.2.1:7471 --pin 1")]
+  outboard perf serve --listen 127.0.0.1:7471 --pin 1")]
     Serve(ServeArgs),
     /// Latency of RDMA Writes: ping-pong, half a round trip. Both sides watch their memory.
     #[command(after_help = "Example:
@@ -108,11 +105,11 @@ pub(crate) enum Perf {
 /// Anyone who reaches the address can run tests: listen where only your own machines are.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Address and port; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = LISTEN)]
-    listen: SocketAddr,
+    /// Address or name, and port; port 0 takes a free one.
+    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:7471")]
+    listen: String,
     /// Stay on this CPU, with all threads.
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", allow_negative_numbers = true)]
     pin: Option<usize>,
     /// What the server's program does besides.
     #[arg(long, value_enum, default_value = "sleep")]
@@ -131,28 +128,28 @@ pub(crate) struct TestArgs {
     #[arg(value_name = "HOST[:PORT]")]
     host: Option<String>,
     /// Octets of a message [default: 8 for latency, 65536 for bandwidth, 64 for rate].
-    #[arg(long, value_name = "OCTETS")]
+    #[arg(long, value_name = "OCTETS", allow_negative_numbers = true)]
     size: Option<usize>,
     /// Stop after so many messages [default: 20000 for latency].
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", conflicts_with = "seconds", allow_negative_numbers = true)]
     iters: Option<u64>,
     /// Stop after so long [default: 3 for bandwidth and rate].
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<Duration>,
     /// Queue pairs of a bandwidth or rate test.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     qps: usize,
     /// Operations under way on each queue pair [default: 32 for bandwidth, 256 for rate].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     depth: Option<usize>,
-    /// How both sides wait.
-    #[arg(long, value_enum, default_value = "spin")]
-    wait: WaitArg,
+    /// How both sides wait [default: spin; connection tests block].
+    #[arg(long, value_enum)]
+    wait: Option<WaitArg>,
     /// CRCs on everything that is sent.
     #[arg(long, value_enum, default_value = "on")]
     crc: Switch,
     /// Stay on this CPU, with all threads (the server has its own --pin).
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", allow_negative_numbers = true)]
     pin: Option<usize>,
     /// Print one JSON object.
     #[arg(long)]
@@ -232,7 +229,7 @@ fn serve(args: &ServeArgs) -> Outcome {
     if args.load == Load::Compute {
         compute()?;
     }
-    let server = Server::bind(args.listen)?;
+    let server = Server::bind(host::resolve(&args.listen)?)?;
     let address = server.local_addr();
     if args.json {
         print(&serde_json::json!({ "listen": address.to_string() }).to_string())?;
@@ -245,7 +242,7 @@ fn serve(args: &ServeArgs) -> Outcome {
 fn run_test(test: Test, args: &TestArgs) -> Outcome {
     let (plan, goal) = (plan(test, args), goal(test, args));
     let (_own, peer) = match &args.host {
-        Some(host) => (None, resolve(host)?),
+        Some(host) => (None, host::resolve(host)?),
         None => {
             let own = local::LocalServer::start()?;
             let address = own.address;
@@ -256,6 +253,9 @@ fn run_test(test: Test, args: &TestArgs) -> Outcome {
         pin(cpu)?;
     }
     let done = Progress::default();
+    if !args.json {
+        report_when_interrupted(&done)?;
+    }
     let line = progress::Line::start(test, goal, &done);
     let report = measure(peer, &plan, goal, &done);
     drop(line);
@@ -274,8 +274,9 @@ fn plan(test: Test, args: &TestArgs) -> Plan {
         qps: args.qps,
         depth: args.depth.unwrap_or_else(|| test.default_depth()),
         wait: match args.wait {
-            WaitArg::Spin => Wait::Spin,
-            WaitArg::Block => Wait::Block,
+            Some(WaitArg::Spin) => Wait::Spin,
+            Some(WaitArg::Block) => Wait::Block,
+            None => test.default_wait(),
         },
         crc: args.crc == Switch::On,
         ..Plan::new(test)
@@ -291,15 +292,11 @@ fn goal(test: Test, args: &TestArgs) -> Goal {
     }
 }
 
-/// The address of `HOST` or `HOST:PORT`.
-fn resolve(host: &str) -> Result<SocketAddr, String> {
-    let found = host
-        .to_socket_addrs()
-        .or_else(|_| (host.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs());
-    found
-        .map_err(|error| error.to_string())
-        .and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()))
-        .map_err(|why| format!("cannot find {host}: {why}; write it as HOST or HOST:PORT"))
+/// The first Ctrl-C ends the test, the second the program.
+fn report_when_interrupted(done: &Progress) -> io::Result<()> {
+    let end = done.interrupt();
+    register_conditional_shutdown(SIGINT, 128 + SIGINT, end.clone())?;
+    register(SIGINT, end).map(drop)
 }
 
 /// Prints a line; a reader that has gone is not an error.

@@ -41,6 +41,12 @@ fn a_wrong_option_is_a_usage_error() {
     assert_eq!(output.status.code(), Some(2));
     let both = outboard(&["perf", "write-lat", "h", "--iters", "1", "--seconds", "1"]);
     assert_eq!(both.status.code(), Some(2));
+    for option in ["--size", "--iters", "--seconds", "--qps", "--depth", "--pin"] {
+        let output = outboard(&["perf", "write-bw", "127.0.0.1", option, "-1"]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text.contains(&format!("invalid value '-1' for '{option} ")), "{text}");
+    }
 }
 
 #[test]

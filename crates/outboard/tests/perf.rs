@@ -124,14 +124,18 @@ fn number(report: &Value, field: &str) -> f64 {
 }
 
 fn check_stream(report: &Value, test: &str, size: u64, iters: u64) {
-    assert_eq!(report["test"], test);
     assert_eq!(report["size"], size, "{report}");
+    check(report, test, iters);
+    let mib = number(report, "messages_per_s") * size as f64 / f64::from(1 << 20);
+    assert!((number(report, "mib_per_s") / mib - 1.0).abs() < 0.01, "{report}");
+}
+
+fn check(report: &Value, test: &str, iters: u64) {
+    assert_eq!(report["test"], test);
     assert_eq!(report["iters"], iters, "{report}");
     let messages = number(report, "messages_per_s");
     let expected = iters as f64 / number(report, "seconds");
     assert!((messages / expected - 1.0).abs() < 0.01, "{report}");
-    let mib = messages * size as f64 / f64::from(1 << 20);
-    assert!((number(report, "mib_per_s") / mib - 1.0).abs() < 0.01, "{report}");
     let parts = number(report, "cpu_client_s") + number(report, "cpu_server_s");
     assert!(number(report, "cpu_s") > 0.0 && parts > 0.0, "{report}");
     assert!((number(report, "cpu_s") - parts).abs() < 1e-6, "{report}");
@@ -139,6 +143,10 @@ fn check_stream(report: &Value, test: &str, size: u64, iters: u64) {
 
 fn check_latency(report: &Value, test: &str, size: u64, iters: u64) {
     check_stream(report, test, size, iters);
+    check_latencies(report, iters);
+}
+
+fn check_latencies(report: &Value, iters: u64) {
     let quantiles = ["p50_us", "p99_us", "p999_us", "max_us"].map(|name| number(report, name));
     assert!(quantiles.is_sorted() && quantiles[0] > 0.1, "{report}");
     let buckets = report["histogram"].as_array().unwrap();
@@ -164,8 +172,10 @@ fn connections_are_made_and_ended() {
     let (_alone, server) = (alone(), Server::start());
     for (test, crc) in [("connect-lat", true), ("tcp-connect-lat", false)] {
         let report = server.report(test, "--iters 300");
-        check_latency(&report, test, 8, 300);
+        check(&report, test, 300);
+        check_latencies(&report, 300);
         assert_eq!(report["crc"], crc);
+        assert_eq!((&report["size"], &report["wait"]), (&Value::Null, &"block".into()));
         let mean = number(&report, "mean_us");
         let expected = 1e6 / number(&report, "messages_per_s");
         assert!((mean / expected - 1.0).abs() < 0.1, "the whole, not half of it: {report}");
@@ -276,6 +286,8 @@ fn a_server_that_is_not_there() {
     let output = finish(spawn(&["write-lat", "127.0.0.1:1"], ""));
     let error = error_of(&output);
     assert!(error.contains("127.0.0.1:1") && error.contains("is a server listening"), "{error}");
+    let output = finish(spawn(&["write-lat", "127.0.0.1:99999"], ""));
+    assert!(error_of(&output).contains("the port is 99999"));
     let output = finish(spawn(&["tcp-lat", "no-such-host.invalid"], ""));
     assert!(error_of(&output).contains("HOST:PORT"));
 }
@@ -291,10 +303,28 @@ fn parameters_that_no_test_can_have() {
     assert!(refused("write-lat", "--depth 2").contains("--depth is 2"));
     assert!(refused("send-rate", "--depth 5000").contains("--depth is 5000"));
     assert!(refused("atomic-lat", "--size 16").contains("operand"));
+    assert!(refused("connect-lat", "--size 8").contains("--size is 8; it must be 1 here"));
+    assert!(refused("tcp-connect-lat", "--wait spin").contains("--wait is spin"));
     assert!(refused("write-lat", "--iters 0").contains("--iters"));
     assert!(refused("write-lat", "--seconds 1e9").contains("--seconds"));
     assert!(refused("write-lat", "--pin 4000").contains("--pin"));
     check_latency(&server.report("write-lat", "--iters 10"), "write-lat", 8, 10);
+}
+
+#[test]
+fn an_interrupted_test_reports_what_it_has() {
+    let _alone = alone();
+    for test in ["write-lat", "read-bw", "send-rate", "tcp-lat", "tcp-bw", "connect-lat"] {
+        let client = spawn(&[test], "--seconds 100");
+        std::thread::sleep(Duration::from_millis(900));
+        kill_process(Pid::from_child(&client), Signal::INT).unwrap();
+        let output = finish(client);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{test}: {text}");
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row[0], test);
+        assert!(row[2].parse::<u64>().unwrap() > 0, "{text}");
+    }
 }
 
 /// Starts a test without end, does something to the server, and gives the client's error.
@@ -356,6 +386,16 @@ fn the_server_says_where_it_listens_as_json() {
     child.wait().unwrap();
     let object: Value = serde_json::from_str(&line).unwrap();
     assert!(object["listen"].as_str().unwrap().starts_with("127.0.0.1:"));
+}
+
+#[test]
+fn a_server_listens_on_a_name() {
+    let mut child = spawn(&["serve"], "--listen localhost:0");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
 }
 
 #[test]

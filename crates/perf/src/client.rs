@@ -31,7 +31,7 @@ enum Client {
 ///
 /// # Errors
 /// [`PerfError`]: parameters that no test can have, a server that is not there, refuses, leaves
-/// or falls silent.
+/// or falls silent; [`PerfError::Interrupted`] when there is nothing to report.
 pub fn run(
     peer: SocketAddr,
     plan: &Plan,
@@ -42,9 +42,15 @@ pub fn run(
     goal.check()?;
     let mut client = Client::connect(peer, plan)?;
     client.warm_up()?;
+    if progress.is_interrupted() {
+        return Err(PerfError::Interrupted);
+    }
     let server_before = ask_cpu(peer)?;
     let before = cpu_time();
     let timed = client.run(goal, progress)?;
+    if timed.messages == 0 {
+        return Err(PerfError::Interrupted);
+    }
     let cpu_client = cpu_time().saturating_sub(before);
     let cpu_server = ask_cpu(peer)?.saturating_sub(server_before);
     drop(client);

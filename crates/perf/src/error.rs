@@ -14,7 +14,7 @@ pub enum PerfError {
         /// The parameter.
         what: &'static str,
         /// Its value.
-        found: usize,
+        found: String,
         /// Values that are possible.
         needed: String,
     },
@@ -70,6 +70,9 @@ pub enum PerfError {
         /// How long we waited.
         limit: Duration,
     },
+    /// The user interrupted the test while it warmed up.
+    #[error("interrupted before anything was measured")]
+    Interrupted,
     /// The server was told to stop.
     #[error("stopped")]
     Stopped,

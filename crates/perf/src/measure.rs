@@ -6,7 +6,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest test: a server forgets clients that stay longer.
@@ -33,11 +33,11 @@ impl Goal {
     /// # Errors
     /// [`PerfError::BadParameter`].
     pub fn check(self) -> Result<(), PerfError> {
-        let bad = |what, found, needed: String| PerfError::BadParameter { what, found, needed };
+        let bad = |what, found, needed| PerfError::BadParameter { what, found, needed };
         match self {
-            Self::Messages(0) => Err(bad("--iters", 0, "at least 1".to_owned())),
+            Self::Messages(0) => Err(bad("--iters", "0".to_owned(), "at least 1".to_owned())),
             Self::Time(time) if time.is_zero() || time.as_secs() > SECONDS_MAX => {
-                let found = usize::try_from(time.as_secs()).unwrap_or(usize::MAX);
+                let found = time.as_secs_f64().to_string();
                 let needed = format!("more than 0 and at most {SECONDS_MAX}");
                 Err(bad("--seconds", found, needed))
             }
@@ -53,18 +53,34 @@ impl Goal {
     }
 }
 
-/// How far a test is, for a thread that draws it. Clones are the same one.
+/// How far a test is, for a thread that draws it, and whether it is to end early. Clones are the
+/// same one.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU64>);
+pub struct Progress {
+    messages: Arc<AtomicU64>,
+    interrupted: Arc<AtomicBool>,
+}
 
 impl Progress {
     /// Messages done in the timed part so far.
     pub fn messages(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.messages.load(Ordering::Relaxed)
     }
 
+    /// Ends the test once it is true: the report is about what was done by then. A signal's
+    /// handler may set it.
+    pub fn interrupt(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupted)
+    }
+
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    #[inline]
     pub(crate) fn set(&self, messages: u64) {
-        self.0.store(messages, Ordering::Relaxed);
+        self.messages.store(messages, Ordering::Relaxed);
     }
 }
 
@@ -101,7 +117,7 @@ pub(crate) fn time_rounds(
     let mut messages = 0;
     let start = Instant::now();
     let mut last = start;
-    while !goal.reached(messages, last - start) {
+    while !goal.reached(messages, last - start) && !progress.is_interrupted() {
         round()?;
         let now = Instant::now();
         let nanos = u64::try_from((now - last).as_nanos()).unwrap_or(LATENCY_MAX_NS);
@@ -134,7 +150,7 @@ pub(crate) fn cpu_time() -> Duration {
 pub fn pin(cpu: usize) -> Result<(), PerfError> {
     if cpu >= CpuSet::MAX_CPU {
         let needed = format!("less than {}", CpuSet::MAX_CPU);
-        let (what, found) = ("--pin", cpu);
+        let (what, found) = ("--pin", cpu.to_string());
         return Err(PerfError::BadParameter { what, found, needed });
     }
     let mut set = CpuSet::new();

@@ -2,7 +2,7 @@
 
 use crate::error::PerfError;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::fmt::{self, Display};
 
 /// Octets of one message at most: a server holds twice as much for each test.
 pub const SIZE_MAX: usize = 64 << 20;
@@ -122,10 +122,17 @@ impl Test {
     /// Octets of a message unless told otherwise.
     pub fn default_size(self) -> usize {
         match self.kind() {
+            // What is registered for a connection, or goes once to and fro on it.
+            _ if self.is_connect() => 1,
             Kind::Latency => 8,
             Kind::Bandwidth => 64 << 10,
             Kind::Rate => 64,
         }
+    }
+
+    /// How both sides wait unless told otherwise.
+    pub fn default_wait(self) -> Wait {
+        if self.is_connect() { Wait::Block } else { Wait::Spin }
     }
 
     /// Operations under way on a queue pair unless told otherwise.
@@ -169,7 +176,7 @@ impl Test {
     }
 }
 
-impl fmt::Display for Test {
+impl Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -185,7 +192,7 @@ pub enum Wait {
     Block,
 }
 
-impl fmt::Display for Wait {
+impl Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Spin => "spin",
@@ -220,7 +227,7 @@ impl Plan {
             size: test.default_size(),
             qps: 1,
             depth: test.default_depth(),
-            wait: Wait::Spin,
+            wait: test.default_wait(),
             crc: true,
         }
     }
@@ -246,6 +253,20 @@ impl Plan {
         if self.test.operation() == Operation::Atomic && self.size != ATOMIC_SIZE {
             return Err(bad("--size", self.size, "8, the size of an atomic's operand"));
         }
+        self.check_connect()
+    }
+
+    /// Connections carry no messages, and both sides block.
+    fn check_connect(&self) -> Result<(), PerfError> {
+        let (size, wait) = (self.test.default_size(), self.test.default_wait());
+        if self.test.is_connect() && self.size != size {
+            let needed = format!("{size} here: no messages are sent on the connections");
+            return Err(bad("--size", self.size, needed));
+        }
+        if self.test.is_connect() && self.wait != wait {
+            let needed = format!("{wait} here: the kernel makes connections");
+            return Err(bad("--wait", self.wait, needed));
+        }
         Ok(())
     }
 
@@ -265,8 +286,8 @@ fn within(what: &'static str, found: usize, limit: usize) -> Result<(), PerfErro
     Err(bad(what, found, format!("from 1 to {limit}")))
 }
 
-fn bad(what: &'static str, found: usize, needed: impl Into<String>) -> PerfError {
-    let needed = needed.into();
+fn bad(what: &'static str, found: impl Display, needed: impl Into<String>) -> PerfError {
+    let (found, needed) = (found.to_string(), needed.into());
     PerfError::BadParameter { what, found, needed }
 }
 
@@ -305,5 +326,9 @@ mod tests {
         assert!(change(Test::WriteLat, |p| p.depth = 2).contains("one operation at a time"));
         assert!(change(Test::TcpBw, |p| p.qps = 2).contains("--qps is 2"));
         assert!(change(Test::AtomicLat, |p| p.size = 16).contains("operand"));
+        for test in [Test::ConnectLat, Test::TcpConnectLat] {
+            assert!(change(test, |p| p.size = 8).contains("--size is 8; it must be 1 here"));
+            assert!(change(test, |p| p.wait = Wait::Spin).contains("must be block here"));
+        }
     }
 }

@@ -5,14 +5,17 @@ use crate::plan::{Kind, Operation, Plan, Test, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::iter::successors;
 use std::time::Duration;
 
 /// Width of the longest bar of a drawn histogram.
 const BAR_MAX: u64 = 50;
-/// Latencies above this many medians share a row.
+/// Latencies above this many medians are the tail.
 const MEDIANS: u64 = 3;
-/// Rows of a drawn histogram.
-const ROWS: usize = 12;
+/// Rows of a drawn histogram for most latencies, all of the same width.
+const ROWS: u64 = 10;
+/// Rows for the tail, each some times as wide as the one before.
+const TAIL_ROWS: u32 = 5;
 
 /// The figures of one test. Latencies are half a round trip in the ping-pongs (write-lat,
 /// send-lat, write-imm-lat, tcp-lat) and the whole operation in all others.
@@ -20,8 +23,8 @@ const ROWS: usize = 12;
 pub struct Report {
     /// Which test.
     pub test: Test,
-    /// Octets of a message.
-    pub size: usize,
+    /// Octets of a message; none where connections are made.
+    pub size: Option<usize>,
     /// Messages that the client started; in a ping-pong as many came back.
     pub iters: u64,
     /// Length of the timed part.
@@ -46,7 +49,7 @@ pub struct Report {
     pub sd_us: Option<f64>,
     /// The longest.
     pub max_us: Option<f64>,
-    /// MiB of messages that the client moved in a second, in one direction.
+    /// MiB of messages that the client moved in a second, in one direction; 0 without messages.
     pub mib_per_s: f64,
     /// Messages that the client started in a second.
     pub messages_per_s: f64,
@@ -56,7 +59,8 @@ pub struct Report {
     pub cpu_client_s: f64,
     /// The server's part of that: all that its process did meanwhile.
     pub cpu_server_s: f64,
-    /// Latencies from short to long; empty unless this is a latency test.
+    /// Latencies from short to long; empty unless this is a latency test. Equal buckets as far as
+    /// most latencies go, then ever wider ones.
     pub histogram: Vec<Bucket>,
 }
 
@@ -75,10 +79,11 @@ impl Report {
         let latencies = timed.latencies.as_ref();
         let scale = scale(plan.test);
         let quantile = |q| latencies.map(|all| round(all.value_at_quantile(q) as f64 * scale));
-        let octets = timed.messages as f64 * plan.size as f64;
+        let size = (!plan.test.is_connect()).then_some(plan.size);
+        let octets = timed.messages as f64 * size.unwrap_or(0) as f64;
         Self {
             test: plan.test,
-            size: plan.size,
+            size,
             iters: timed.messages,
             seconds,
             qps: plan.qps,
@@ -112,49 +117,53 @@ fn round(micros: f64) -> f64 {
     (micros * 1000.0).round() / 1000.0
 }
 
-/// Equal buckets as far as most latencies go, then one for the rest.
+/// What was counted between one edge and the next.
 fn buckets(all: &Histogram<u64>, scale: f64) -> Vec<Bucket> {
+    let mut start = 0;
+    let bucket = |end| {
+        let count = all.count_between(start, end);
+        start = end + 1;
+        Bucket { up_to_us: round(end as f64 * scale), count }
+    };
+    edges(all).into_iter().map(bucket).collect()
+}
+
+/// Upper ends of buckets, in nanoseconds: equal steps as far as most latencies go, then, for the
+/// tail, the least power of two as a factor that reaches the longest in few steps.
+fn edges(all: &Histogram<u64>) -> Vec<u64> {
     let usual = MEDIANS * all.value_at_quantile(0.5);
     let (low, high) = (all.min(), all.value_at_quantile(0.99).min(usual));
-    let step = ((high - low) / (ROWS as u64 - 1)).max(1);
-    let mut buckets: Vec<Bucket> = Vec::with_capacity(ROWS);
-    let mut seen = 0;
-    for value in all.iter_linear(step) {
-        let (end, count) = (value.value_iterated_to(), value.count_since_last_iteration());
-        if end < low {
-            continue;
-        }
-        if end > high {
-            break;
-        }
-        seen += count;
-        let up_to_us = round(end as f64 * scale);
-        buckets.push(Bucket { up_to_us, count });
-    }
-    let count = all.len() - seen;
-    if count > 0 {
-        let up_to_us = round(all.max() as f64 * scale);
-        buckets.push(Bucket { up_to_us, count });
-    }
-    buckets
+    let step = ((high - low) / ROWS).max(1);
+    let mut edges: Vec<u64> = (1..=ROWS).map(|row| low + row * step).collect();
+    let (end, longest) = (low + ROWS * step, all.max());
+    let reaches = |factor: &u64| end.saturating_mul(factor.pow(TAIL_ROWS)) >= longest;
+    let factor = (1..12).map(|power| 1 << power).find(reaches).unwrap_or(1 << 12);
+    let wider = |edge: &u64| edge.checked_mul(factor);
+    edges.extend(successors(end.checked_mul(factor), wider).take(TAIL_ROWS as usize));
+    edges.retain(|edge| *edge < longest);
+    // Up to what the histogram cannot tell from an edge, or values would count twice.
+    let mut edges: Vec<u64> = edges.into_iter().map(|edge| all.highest_equivalent(edge)).collect();
+    edges.push(longest);
+    edges.dedup();
+    edges
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<14} {:>9} {:>10} {:>9} {:>9} {:>10} {:>12} {:>7}",
+            "{:<15} {:>9} {:>10} {:>9} {:>9} {:>10} {:>12} {:>7}",
             "test", "size", "iters", "p50 us", "p99 us", "MiB/s", "messages/s", "CPU s"
         )?;
         writeln!(
             f,
-            "{:<14} {:>9} {:>10} {:>9} {:>9} {:>10.1} {:>12.0} {:>7.2}",
+            "{:<15} {:>9} {:>10} {:>9} {:>9} {:>10} {:>12.0} {:>7.2}",
             self.test,
-            self.size,
+            self.size.map_or_else(dash, |size| size.to_string()),
             self.iters,
             micros(self.p50_us),
             micros(self.p99_us),
-            self.mib_per_s,
+            self.size.map_or_else(dash, |_| format!("{:.1}", self.mib_per_s)),
             self.messages_per_s,
             self.cpu_s
         )?;
@@ -166,23 +175,33 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The histogram as bars.
+    /// The histogram as bars. The last has all that is longer, and says how long.
     fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = self.histogram.iter().map(|bucket| bucket.count).max();
         let most = most.unwrap_or(1).max(1);
         writeln!(f)?;
-        for bucket in &self.histogram {
-            let bar = (bucket.count * BAR_MAX).div_ceil(most);
+        let mut start = None;
+        for (i, Bucket { up_to_us: end, count }) in self.histogram.iter().enumerate() {
+            let bar = (count * BAR_MAX).div_ceil(most);
             let bar = "#".repeat(usize::try_from(bar).unwrap_or(0));
-            let (end, count) = (bucket.up_to_us, bucket.count);
-            writeln!(f, "{}", format!("<= {end:>9.2} us {count:>9} {bar}").trim_end())?;
+            let last = i + 1 == self.histogram.len();
+            let row = match start.replace(end).filter(|_| last) {
+                Some(start) => format!("above {start:>9.2} us {count:>9} {bar} up to {end:.2} us"),
+                None => format!("<=    {end:>9.2} us {count:>9} {bar}"),
+            };
+            writeln!(f, "{}", row.trim_end())?;
         }
         Ok(())
     }
 }
 
 fn micros(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+    value.map_or_else(dash, |value| format!("{value:.2}"))
+}
+
+/// What stands where there is no value.
+fn dash() -> String {
+    "-".to_owned()
 }
 
 #[cfg(test)]
@@ -221,10 +240,34 @@ mod tests {
             let report = report(Test::TcpLat, &latencies);
             let counted: u64 = report.histogram.iter().map(|bucket| bucket.count).sum();
             assert_eq!(counted, 499);
-            assert!(report.histogram.len() <= ROWS + 2, "{}", report.histogram.len());
-            let ends = report.histogram.iter().map(|bucket| bucket.up_to_us);
-            assert!(ends.is_sorted());
+            let rows = report.histogram.len();
+            assert!(rows as u64 <= ROWS + u64::from(TAIL_ROWS), "{rows}");
+            let ends: Vec<f64> = report.histogram.iter().map(|bucket| bucket.up_to_us).collect();
+            assert!(ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+            assert_eq!(ends.last(), report.max_us.as_ref());
         }
+    }
+
+    #[test]
+    fn the_tail_is_not_one_bar() {
+        let usual = (0..1000).map(|i| 10_000 + i);
+        let tail = [50_000, 500_000, 5_000_000, 50_000_000];
+        let report = report(Test::ReadLat, &usual.chain(tail).collect::<Vec<u64>>());
+        let counts: Vec<u64> = report.histogram.iter().map(|bucket| bucket.count).collect();
+        assert!(counts[..10].iter().all(|count| (90..111).contains(count)), "{counts:?}");
+        assert!(counts[10..].len() > 3 && counts[10..].iter().all(|count| *count < 12));
+        let text = report.to_string();
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("above ") && last.contains(" up to 500"), "{text}");
+    }
+
+    #[test]
+    fn connections_have_no_messages() {
+        let report = report(Test::TcpConnectLat, &[9000; 5]);
+        assert_eq!((report.size, report.mib_per_s), (None, 0.0));
+        let text = report.to_string();
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!((row[1], row[5]), ("-", "-"), "{text}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Stream {
     }
 
     /// A stream, from an idle connection until the server has everything.
-    pub(crate) fn run(&mut self, goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
+    pub(crate) fn run(&mut self, mut goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
         (self.posted, self.completed) = (0, 0);
         let start = Instant::now();
         for lane in 0..self.side.lanes.len() {
@@ -43,6 +43,9 @@ impl Stream {
             }
         }
         while self.completed < self.posted {
+            if progress.is_interrupted() {
+                goal = Goal::Messages(self.posted);
+            }
             self.side.await_completions()?;
             while let Some(completion) = self.side.fresh.pop() {
                 let (lane, count) = unpack(completion.wr_id);

@@ -82,7 +82,7 @@ impl Tcp {
         self.buffer[0] = 0;
         while self.buffer[0] != LAST {
             messages += 1;
-            if goal.reached(messages, start.elapsed()) {
+            if goal.reached(messages, start.elapsed()) || progress.is_interrupted() {
                 self.buffer[0] = LAST;
             }
             self.write_all()?;

@@ -10,9 +10,17 @@ use outboard_verbs::{Arm, CmEventKind, Completion, ConnectParams, Context, Cq, O
 use outboard_verbs::{Operation, QpConfig, RecvRequest, SendOp, SendRequest, SgList, Status};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::error::Error;
+use std::process::ExitCode;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    let Err(error) = run();
+    eprintln!("event_loop: {error}");
+    ExitCode::FAILURE
+}
+
+fn run() -> Result<Infallible, Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("usage: event_loop ADDRESS:PORT")?;
     let context = Context::open()?;
     let pd = context.alloc_pd();

@@ -1,38 +1,44 @@
-//! The smallest useful program: one process writes into another's memory. Run the server, then
-//! the client with the address that the server prints:
-//!
-//! ```text
-//! cargo run --example hello_write -- server 127.0.0.1:7471
-//! cargo run --example hello_write -- client 127.0.0.1:7471
-//! ```
+//! The smallest useful program: a client writes into a server's memory. Without arguments this is
+//! both; `server 127.0.0.1:7471` and then `client 127.0.0.1:7471` are a process each.
 
 use outboard_verbs::{Access, ConnectParams, Context, QpConfig, Remote, SendOp, SendRequest};
 use outboard_verbs::{SgList, SharedRegion, Stag, Status};
-use std::error::Error;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::{error::Error, net::SocketAddr, process::ExitCode, sync::mpsc, thread, time::Duration};
 
 const HELLO: &[u8] = b"hello, memory";
+type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    let Err(error) = run() else { return ExitCode::SUCCESS };
+    eprintln!("hello_write: {error}");
+    ExitCode::FAILURE
+}
+
+fn run() -> Outcome {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    let (ready, address) = mpsc::channel();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["server", address] => server(address.parse()?),
+        [] => {
+            let server = thread::spawn(move || server("127.0.0.1:0".parse()?, &ready));
+            address.recv().map_or(Ok(()), client)?;
+            server.join().map_err(|_| "the server panicked")?
+        }
+        ["server", address] => server(address.parse()?, &ready),
         ["client", address] => client(address.parse()?),
-        _ => Err("usage: hello_write server|client ADDRESS:PORT".into()),
+        _ => Err("usage: hello_write [server|client ADDRESS:PORT]".into()),
     }
 }
 
-/// Offers a page and waits until something stands in it.
-fn server(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+/// Offers a page, says where, and waits until something stands in it.
+fn server(address: SocketAddr, ready: &mpsc::Sender<SocketAddr>) -> Outcome {
     // A context is a NIC; a protection domain holds what one kind of peer may reach.
     let context = Context::open()?;
     let pd = context.alloc_pd();
     // Registering memory gives it an STag. Whoever knows it may write there, but not read.
     let mr = pd.register(SharedRegion::zeroed(4096)?, Access::REMOTE_WRITE)?;
-
     let listener = context.listen(address, 1)?;
     println!("listening on {}", listener.local_addr());
+    ready.send(listener.local_addr())?;
     let request = listener.next_request(None).ok_or("no client came")?;
 
     // A queue pair is our end of a connection. The STag travels with the reply.
@@ -42,8 +48,7 @@ fn server(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     request.accept(&qp, &ConnectParams { private_data, ..ConnectParams::default() })?;
 
     // Nobody tells a server that it was written to: it looks.
-    let last = HELLO.len() - 1;
-    let arrived = || mr.memory().snapshot(last..last + 1).is_ok_and(|octet| octet != [0]);
+    let arrived = || mr.memory().snapshot(0..HELLO.len()).is_ok_and(|octets| octets == HELLO);
     if !context.wait_until(Some(Duration::from_secs(60)), arrived) {
         return Err("nobody wrote anything within a minute".into());
     }
@@ -52,7 +57,7 @@ fn server(address: SocketAddr) -> Result<(), Box<dyn Error>> {
 }
 
 /// Writes into the server's page.
-fn client(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+fn client(address: SocketAddr) -> Outcome {
     let context = Context::open()?;
     let cq = context.create_cq(16);
     let qp = context.alloc_pd().create_qp(QpConfig::new(&cq))?;

@@ -9,11 +9,18 @@ use outboard_verbs::{Completion, ConnectParams, Context, Cq, OwnedBuf, Qp, QpCon
 use outboard_verbs::{Operation, RecvRequest, SendOp, SendRequest, SgList, Status};
 use std::error::Error;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 /// Octets of a message at most.
 const MESSAGE_MAX: usize = 256;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    let Err(error) = run() else { return ExitCode::SUCCESS };
+    eprintln!("send_recv: {error}");
+    ExitCode::FAILURE
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["server", address] => server(address.parse()?),

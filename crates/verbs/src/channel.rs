@@ -4,10 +4,10 @@
 
 use crate::context::Shared;
 use crate::error::VerbsError;
-use crate::signal::Signal;
+use crate::signal::{Signal, deadline};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Events that a channel keeps; a queue is armed for one event at a time, so this is its queues.
 const EVENTS_MAX: usize = 65_536;
@@ -32,7 +32,7 @@ impl CompChannel {
 
     /// Waits for the next queue that has something; `None` when the time is over.
     pub fn next(&self, timeout: Option<Duration>) -> Option<u32> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = deadline(timeout);
         self.shared.core.wait_until(deadline, || self.events.pop())
     }
 }

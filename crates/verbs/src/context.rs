@@ -7,13 +7,13 @@ use crate::engine::Engine;
 use crate::error::VerbsError;
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
-use crate::signal::Signal;
+use crate::signal::{Signal, deadline};
 use outboard_mem::{PdId, StagTable};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Memory regions that a context can hold.
 const STAGS_MAX: u32 = 1 << 20;
@@ -133,7 +133,7 @@ impl Context {
     /// must not wait for anything itself: nothing moves meanwhile.
     /// This is how a thread waits for a change of registered memory that no completion tells of.
     pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = deadline(timeout);
         self.shared.core.wait_until(deadline, || done().then_some(())).is_some()
     }
 

@@ -5,12 +5,12 @@ use crate::channel::CompChannel;
 use crate::context::Shared;
 use crate::error::{CqOverflow, VerbsError};
 use crate::qp::QpShared;
-use crate::signal::{Signal, lock};
+use crate::signal::{Signal, deadline, lock};
 use outboard_iwarp::work::{Completion, Status};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Above this many queue pairs, an empty poll asks the kernel which socket has something rather
 /// than asking each.
@@ -31,7 +31,7 @@ pub enum Arm {
 #[derive(Clone, Debug)]
 pub struct Cq {
     pub(crate) inner: Arc<CqShared>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What queue pairs hold on to.
@@ -87,7 +87,13 @@ impl Cq {
                 self.drive(turn_due);
                 self.inner.take(out, max)
             }
-            count => Ok(count),
+            count => {
+                // Completions that are always there must not keep everything else waiting.
+                if turn_due {
+                    self.shared.core.try_turn();
+                }
+                Ok(count)
+            }
         }
     }
 
@@ -106,7 +112,7 @@ impl Cq {
         if count > 0 {
             return Ok(count);
         }
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = deadline(timeout);
         let got = self.shared.core.wait_until(deadline, || match self.inner.take(out, max) {
             Ok(0) => None,
             result => Some(result),
@@ -155,7 +161,8 @@ impl Cq {
     /// Lets this thread do what the engine would do: an application that polls is its own engine.
     fn drive(&self, turn_due: bool) {
         let core = &self.shared.core;
-        let qps = lock(&self.inner.qps);
+        // Another thread that polls this queue does the same at this moment.
+        let Ok(qps) = self.inner.qps.try_lock() else { return };
         if qps.len() <= DIRECT_QPS_MAX {
             for qp in qps.iter().filter_map(Weak::upgrade) {
                 qp.try_progress(core);

@@ -30,6 +30,12 @@ pub enum VerbsError {
         /// The state it would have to be in.
         needed: &'static str,
     },
+    /// Objects of two contexts do not work together.
+    #[error("{what} belongs to another context; make both from the same one")]
+    OtherContext {
+        /// The object.
+        what: &'static str,
+    },
     /// A parameter has no sensible meaning.
     #[error("{what} is {found}; it must be {needed}")]
     BadParameter {

@@ -94,12 +94,15 @@ pub(crate) struct Inner {
     orphaned: bool,
     /// A completion queue had no room: what comes later is lost.
     overflowed: bool,
+    /// The shared receive queue knows that this stream waits for a receive.
+    noted: bool,
 }
 
 impl Qp {
     pub(crate) fn new(pd: &Pd, config: QpConfig) -> Result<Self, VerbsError> {
         check_depth("the send queue's depth", config.send_depth)?;
         check_depth("the receive queue's depth", config.recv_depth)?;
+        check_contexts(pd, &config)?;
         let core = &pd.shared.core;
         core.start_background()?;
         let inner = Arc::new(QpShared {
@@ -122,6 +125,7 @@ impl Qp {
                 attempt: None,
                 orphaned: false,
                 overflowed: false,
+                noted: false,
             }),
         });
         inner.send_cq.attach(&inner);
@@ -271,6 +275,13 @@ impl QpShared {
         self.progress_locked(&mut inner, core, hangup);
     }
 
+    /// The shared receive queue has a receive for this stream, which waits for one.
+    pub(crate) fn take_shared_receive(self: &Arc<Self>, core: &Arc<Core>) {
+        let mut inner = lock(&self.inner);
+        inner.noted = false;
+        self.progress_locked(&mut inner, core, false);
+    }
+
     /// The same without news from the kernel, unless another thread is at it.
     pub(crate) fn try_progress(self: &Arc<Self>, core: &Arc<Core>) {
         if let Ok(mut inner) = self.inner.try_lock() {
@@ -286,8 +297,10 @@ impl QpShared {
             if inner.link.as_ref().is_some_and(Link::is_stalled)
                 && let Some(srq) = &self.srq
             {
+                if !std::mem::replace(&mut inner.noted, true) {
+                    srq.note_stalled(Arc::downgrade(self));
+                }
                 // A receive may have been posted just before we were noted: look once more.
-                srq.note_stalled(Arc::downgrade(self));
                 again = !srq.as_ref().is_empty();
             }
         }
@@ -501,6 +514,17 @@ pub(crate) fn post_in_order<T>(
     }
     requests.append(&mut left);
     refused.map_or(Ok(()), Err)
+}
+
+fn check_contexts(pd: &Pd, config: &QpConfig) -> Result<(), VerbsError> {
+    let ours = |other: &Arc<Shared>| Arc::ptr_eq(other, &pd.shared);
+    let foreign = |what| Err(VerbsError::OtherContext { what });
+    match config {
+        config if !ours(&config.send_cq.shared) => foreign("the send completion queue"),
+        config if !ours(&config.recv_cq.shared) => foreign("the receive completion queue"),
+        QpConfig { srq: Some(srq), .. } if !ours(&srq.shared) => foreign("the shared queue"),
+        _ => Ok(()),
+    }
 }
 
 fn check_depth(what: &'static str, found: usize) -> Result<(), VerbsError> {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 #[derive(Clone, Debug)]
 pub struct Srq {
     pub(crate) inner: Arc<SrqShared>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What queue pairs hold on to.
@@ -32,8 +32,8 @@ struct State {
     /// Below this many entries an event is due; 0 when none is wanted.
     limit: usize,
     limit_reached: bool,
-    /// Queue pairs whose stream waits for a receive.
-    stalled: Vec<Weak<QpShared>>,
+    /// Queue pairs whose stream waits for a receive, each once.
+    stalled: VecDeque<Weak<QpShared>>,
 }
 
 impl State {
@@ -85,11 +85,8 @@ impl Srq {
             return Err((PostError::QueueFull { depth: self.inner.depth }, request));
         }
         state.posted.push_back(request);
-        let stalled = std::mem::take(&mut state.stalled);
         drop(state);
-        for qp in stalled.iter().filter_map(Weak::upgrade) {
-            qp.progress(&self.shared.core, false);
-        }
+        self.serve_stalled();
         Ok(())
     }
 
@@ -99,6 +96,16 @@ impl Srq {
     /// As [`Srq::post_recv`].
     pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
         post_in_order(requests, |request| self.post_recv(request))
+    }
+
+    /// Lets streams that wait for a receive go on while there are receives, the longest waiting
+    /// first.
+    fn serve_stalled(&self) {
+        while let Some(qp) = self.inner.next_stalled() {
+            if let Some(qp) = qp.upgrade() {
+                qp.take_shared_receive(&self.shared.core);
+            }
+        }
     }
 
     /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left, at once if
@@ -117,7 +124,13 @@ impl Srq {
 impl SrqShared {
     /// Notes a queue pair that waits for a receive.
     pub(crate) fn note_stalled(&self, qp: Weak<QpShared>) {
-        lock(&self.state).stalled.push(qp);
+        lock(&self.state).stalled.push_back(qp);
+    }
+
+    /// The longest waiting queue pair, when there is a receive for it.
+    fn next_stalled(&self) -> Option<Weak<QpShared>> {
+        let mut state = lock(&self.state);
+        if state.posted.is_empty() { None } else { state.stalled.pop_front() }
     }
 
     /// True when no receive is posted.

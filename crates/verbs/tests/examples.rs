@@ -54,6 +54,29 @@ fn hello_write_writes() {
 }
 
 #[test]
+fn hello_write_alone_is_both_sides() {
+    let mut both = Running::start(&mut example("hello_write"));
+    both.address();
+    assert_eq!(both.finish(), (true, "hello, memory\n".into()));
+}
+
+#[test]
+fn errors_are_for_people() {
+    let nobody = free_port();
+    for (name, words) in [
+        ("hello_write", &["client", &nobody][..]),
+        ("send_recv", &["client", &nobody]),
+        ("rping", &["client", &nobody]),
+        ("event_loop", &["nowhere"]),
+    ] {
+        let output = example(name).args(words).output().expect("an end");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert!(!output.status.success(), "{name}");
+        assert!(text.starts_with(&format!("{name}: ")) && !text.contains('{'), "{text}");
+    }
+}
+
+#[test]
 fn send_recv_answers() {
     let mut server = Running::start(example("send_recv").args(["server", common::ANY]));
     let address = server.address();

@@ -42,13 +42,10 @@ pub(super) const UNFINISHED: &[(&str, &str)] = &[
 /// Marks of unfinished work, in comments too. Spelt apart, so that this file passes.
 pub(super) const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Beginnings of paths that exist on somebody's machine only. Spelt apart like the marks.
-pub(super) const MACHINE_PATHS: &[&str] = &[
-    concat!("/wo", "rk/"),
-    concat!("/ro", "ot/"),
-    concat!("/ho", "me/"),
-    concat!("../sha", "red"),
-];
+/// Directories of the root where people and build servers keep what is theirs: a path into one
+/// of them exists on somebody's machine only.
+pub(super) const HOMES: &[&str] =
+    &["home", "root", "Users", "build", "builds", "work", "workspace", "mnt", "media", "srv"];
 
 /// Columns in a line of Rust.
 pub(super) const LINE_COLUMNS: usize = 100;

@@ -1,9 +1,7 @@
 //! Rules about the text of a file: its opening, its size, words and paths that do not belong.
 
 use super::Finding;
-use super::house::{
-    FILE_LINES, LINE_COLUMNS, MACHINE_PATHS, MARKS, TEST_FILE_LINES, UNSAFE_CRATES,
-};
+use super::house::{FILE_LINES, HOMES, LINE_COLUMNS, MARKS, TEST_FILE_LINES, UNSAFE_CRATES};
 use super::source::Source;
 
 /// Lines of `//!` with which a `lib.rs` opens, at least.
@@ -65,8 +63,33 @@ fn marks(source: &Source) -> Vec<Finding> {
     banned_words(source, MARKS, "finish it, or write an issue and leave the mark out")
 }
 
+/// Paths that exist on one machine only: into somebody's directory, or out of the workspace.
 fn machine_paths(source: &Source) -> Vec<Finding> {
-    banned_words(source, MACHINE_PATHS, "exists on one machine only")
+    let depth = source.path.matches('/').count();
+    let hits = source.lines().flat_map(|(line, text)| {
+        let paths = paths(text).filter(|path| is_in_a_home(path) || ups(path) > depth);
+        paths.map(move |path| (line, path))
+    });
+    hits.map(|(line, path)| {
+        Finding::new(&source.path, line, format!("`{path}`: exists on one machine only"))
+    })
+    .collect()
+}
+
+/// The parts of a line that could be paths; what is left of a URL begins with two slashes.
+fn paths(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || "/._-+@~".contains(c)))
+}
+
+fn is_in_a_home(path: &str) -> bool {
+    let mut parts = path.split('/');
+    let (start, first) = (parts.next(), parts.next());
+    start == Some("") && first.is_some_and(|first| HOMES.contains(&first)) && parts.next().is_some()
+}
+
+/// How many directories a path goes up before it goes anywhere.
+fn ups(path: &str) -> usize {
+    path.split('/').take_while(|part| *part == "..").count()
 }
 
 fn banned_words(source: &Source, words: &[&str], why: &str) -> Vec<Finding> {

@@ -4,6 +4,7 @@
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// A running server; it is ended on drop.
@@ -24,6 +25,8 @@ impl LocalServer {
         let mut child = Command::new(program)
             .args(["perf", "serve", "--listen", "127.0.0.1:0", "--json", "--with-parent"])
             .stdin(Stdio::null())
+            // A terminal's Ctrl-C is for the client, which ends the server when it has reported.
+            .process_group(0)
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&error))?;

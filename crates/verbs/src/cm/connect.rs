@@ -6,7 +6,7 @@ use crate::engine::Source;
 use crate::engine::link::Link;
 use crate::error::{ConnectError, VerbsError};
 use crate::qp::{Qp, QpShared};
-use crate::signal::lock;
+use crate::signal::{deadline, lock};
 use crate::state::{QpEvent, QpState};
 use outboard_iwarp::startup::{Initiator, Negotiated, Outcome};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -51,7 +51,7 @@ struct Attempt {
     cm: Arc<CmShared>,
     peer: SocketAddr,
     limit: Duration,
-    deadline: Instant,
+    deadline: Option<Instant>,
     fpdu: FpduPolicy,
     progress: Mutex<Option<Progress>>,
 }
@@ -78,7 +78,11 @@ impl Qp {
         let channel = CmChannel::new(&self.shared)?;
         self.start_connect(peer, params, &channel)?;
         match channel.next(None).map(|event| event.kind) {
-            Some(CmEventKind::Connected(connected)) => Ok(connected),
+            Some(CmEventKind::Connected(connected)) => {
+                // Nobody reads the channel any more.
+                self.inner.lock().cm = None;
+                Ok(connected)
+            }
             Some(CmEventKind::Failed(error)) => Err(error),
             _ => Err(ConnectError::Closed { peer }),
         }
@@ -112,7 +116,7 @@ impl Qp {
             cm: Arc::clone(&channel.inner),
             peer,
             limit: params.timeout,
-            deadline: Instant::now() + params.timeout,
+            deadline: deadline(Some(params.timeout)),
             fpdu: params.fpdu,
             progress: Mutex::new(None),
         });
@@ -268,7 +272,7 @@ impl Source for Attempt {
     }
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant) {
-        if now < self.deadline {
+        if self.deadline.is_none_or(|at| now < at) {
             return;
         }
         if let Some(mut progress) = lock(&self.progress).take() {

@@ -10,7 +10,7 @@ use crate::engine::Source;
 use crate::engine::link::Link;
 use crate::error::{ConnectError, VerbsError};
 use crate::qp::Qp;
-use crate::signal::lock;
+use crate::signal::{deadline, lock};
 use crate::state::QpState;
 use outboard_iwarp::startup::{Request, Responder};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -137,7 +137,7 @@ impl Listener {
 
     /// Waits for a peer; `None` when the time is over. For listeners with a channel of their own.
     pub fn next_request(&self, timeout: Option<Duration>) -> Option<ConnectRequest> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = deadline(timeout);
         let wanted = |event: &CmEvent| matches!(event.kind, CmEventKind::ConnectRequest(_));
         let event = self.shared.core.wait_until(deadline, || self.channel.inner.pop_if(wanted))?;
         match event.kind {
@@ -150,6 +150,8 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.shared.core.engine.remove(self.token, &self.inner.socket);
+        // The socket lives as long as requests that were handed out; listening ends now.
+        let _ended = rustix::net::shutdown(&self.inner.socket, rustix::net::Shutdown::Read);
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.refuse_waiting();
     }
@@ -166,7 +168,7 @@ impl ListenerShared {
                 // Out of descriptors, perhaps: whoever waits in the kernel's queue makes no
                 // second event, so look again.
                 Err(_) => {
-                    core.engine.set_timer(self.token, Instant::now() + ACCEPT_RETRY);
+                    core.engine.set_timer(self.token, Some(Instant::now() + ACCEPT_RETRY));
                     return;
                 }
             }
@@ -232,7 +234,7 @@ impl Pending {
         let responder = Responder::default();
         *progress = Some(Progress { socket, peer, responder, received: Vec::new(), place });
         drop(progress);
-        core.engine.set_timer(token, deadline);
+        core.engine.set_timer(token, Some(deadline));
         pending.advance(core, token);
     }
 
@@ -342,6 +344,9 @@ impl ConnectRequest {
         cm: Option<Arc<CmShared>>,
     ) -> Result<Connected, ConnectError> {
         let peer = self.progress.peer;
+        if !Arc::ptr_eq(&self.progress.place.core, &qp.shared.core) {
+            return Err(VerbsError::OtherContext { what: "the queue pair" }.into());
+        }
         let mut inner = qp.inner.lock();
         if inner.state != QpState::Idle {
             let (found, needed) = (inner.state.name(), QpState::Idle.name());

@@ -12,7 +12,7 @@ pub use listen::{ConnectRequest, Listener};
 use crate::context::Shared;
 use crate::error::{ConnectError, VerbsError};
 use crate::qp::QpShared;
-use crate::signal::Signal;
+use crate::signal::{Signal, deadline};
 use outboard_iwarp::startup::{LocalParams, Negotiated};
 use outboard_iwarp::{Connection, Params};
 use outboard_wire::ddp::UNTAGGED_LEN;
@@ -138,7 +138,7 @@ impl CmChannel {
 
     /// Waits for an event; `None` when the time is over.
     pub fn next(&self, timeout: Option<Duration>) -> Option<CmEvent> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = deadline(timeout);
         self.shared.core.wait_until(deadline, || self.inner.pop())
     }
 }

@@ -96,6 +96,14 @@ impl Engine {
         }
     }
 
+    /// Lets threads that wait without the role look again: something happened, or the role is free.
+    fn tell_followers(&self) {
+        if self.signals.followers.load(Ordering::SeqCst) > 0 {
+            *lock(&self.signals.news) += 1;
+            self.signals.news_cond.notify_all();
+        }
+    }
+
     fn try_role(&self) -> Option<MutexGuard<'_, ()>> {
         match self.role.try_lock() {
             Ok(guard) => Some(guard),
@@ -111,7 +119,8 @@ impl Engine {
                 return Some(guard);
             }
             if !self.signals.background.load(Ordering::SeqCst) {
-                return None;
+                // It may have left between these two looks.
+                return self.try_role();
             }
             self.claim_by_polling();
             std::thread::yield_now();
@@ -155,6 +164,24 @@ impl Engine {
     }
 }
 
+/// A thread inside [`Core::wait_until`]; leaving it, even by a panic of the caller's condition, lets
+/// others have the role.
+struct Waiting<'a>(&'a Core);
+
+impl<'a> Waiting<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.engine.signals.waiters.fetch_add(1, Ordering::SeqCst);
+        Self(core)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.engine.signals.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.0.hand_over();
+    }
+}
+
 impl Core {
     /// Starts the background thread if it does not run yet.
     pub(crate) fn start_background(self: &Arc<Self>) -> Result<(), VerbsError> {
@@ -190,10 +217,11 @@ impl Core {
 
     /// One turn without sleeping, unless another thread is at it.
     pub(crate) fn try_turn(self: &Arc<Self>) -> bool {
-        match self.engine.try_role() {
-            Some(_role) => self.turn(Some(Duration::ZERO), || false),
-            None => false,
-        }
+        let Some(role) = self.engine.try_role() else { return false };
+        let busy = self.turn(Some(Duration::ZERO), || false);
+        drop(role);
+        self.engine.tell_followers();
+        busy
     }
 
     /// Serves what is ready; sleeps up to `limit` for it, unless `done` says that there is no
@@ -216,6 +244,9 @@ impl Core {
             self.serve(token, hangup);
         }
         busy |= self.serve_leftovers(leftovers);
+        if busy {
+            engine.tell_followers();
+        }
         busy
     }
 
@@ -257,16 +288,16 @@ impl Core {
         mut check: impl FnMut() -> Option<T>,
     ) -> Option<T> {
         let signals = &self.engine.signals;
-        signals.waiters.fetch_add(1, Ordering::SeqCst);
-        let result = loop {
+        let _waiting = Waiting::new(self);
+        loop {
             self.engine.note_application();
             let news = *lock(&signals.news);
             if let Some(value) = check() {
-                break Some(value);
+                return Some(value);
             }
             let limit = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if limit == Some(Duration::ZERO) {
-                break None;
+                return None;
             }
             match self.engine.role_for_application() {
                 Some(_role) => {
@@ -276,21 +307,18 @@ impl Core {
                         found.is_some()
                     });
                     if found.is_some() {
-                        break found;
+                        return found;
                     }
                 }
                 None => self.wait_for_news(news, limit),
             }
-        };
-        signals.waiters.fetch_sub(1, Ordering::SeqCst);
-        self.hand_over();
-        result
+        }
     }
 
     /// The role is free again: another waiting thread may want it, or the background thread.
     fn hand_over(&self) {
         self.engine.notify();
-        if self.engine.signals.deep.load(Ordering::Relaxed) {
+        if self.engine.signals.deep.load(Ordering::SeqCst) {
             self.unpark();
         }
     }
@@ -323,17 +351,18 @@ impl Core {
 
     fn drive_in_background(self: &Arc<Self>) {
         let signals = &self.engine.signals;
-        let Some(_role) = self.engine.try_role() else {
-            return;
-        };
+        let Some(role) = self.engine.try_role() else { return };
         signals.background.store(true, Ordering::SeqCst);
         let leave =
             || signals.stop.load(Ordering::SeqCst) || signals.claimed.load(Ordering::SeqCst);
         while !leave() {
             self.turn(None, leave);
         }
+        // In this order: who sees that nobody drives in the background finds the role free.
+        drop(role);
         signals.background.store(false, Ordering::SeqCst);
         signals.claimed.store(false, Ordering::SeqCst);
+        self.engine.tell_followers();
     }
 
     /// Returns when one look-in finds that no application has driven since the last.
@@ -360,8 +389,12 @@ impl Core {
         let signals = &self.engine.signals;
         let guard = lock(&signals.park);
         signals.deep.store(deep, Ordering::SeqCst);
-        let waited = signals.park_cond.wait_timeout(guard, limit);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        // A thread that stopped waiting before it could see `deep` wakes nobody.
+        let alone = deep && signals.waiters.load(Ordering::SeqCst) == 0;
+        if !alone {
+            let waited = signals.park_cond.wait_timeout(guard, limit);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
         signals.deep.store(false, Ordering::SeqCst);
     }
 }

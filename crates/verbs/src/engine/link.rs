@@ -44,6 +44,9 @@ pub(crate) struct Link {
     staging: Staging,
     /// TCP took less than it was offered: no use to try again before it has room.
     blocked: bool,
+    /// The kernel said, once, that the peer has closed: the stream's end is looked for from then
+    /// on.
+    hangup: bool,
     /// The peer's FIN was read, or the socket failed.
     ended: bool,
     fin_sent: bool,
@@ -66,6 +69,7 @@ impl Link {
             conn,
             staging,
             blocked: false,
+            hangup: false,
             ended: false,
             fin_sent: false,
             timer: None,
@@ -90,6 +94,7 @@ impl Link {
     /// Receives until the kernel has no more, the turn is over, or nothing more may be taken.
     /// With `hangup` the stream's end is looked for behind the last octet.
     pub(crate) fn receive(&mut self, core: &Core, hangup: bool, env: &mut Env<'_>) {
+        self.hangup |= hangup;
         self.consume(env);
         let mut spans = SPANS.take();
         let mut total = 0;
@@ -97,7 +102,7 @@ impl Link {
             match self.receive_once(&mut spans, env) {
                 Ok((count, short)) => {
                     total += count;
-                    if short && !hangup {
+                    if short && !self.hangup {
                         break;
                     }
                 }
@@ -220,9 +225,7 @@ impl Link {
         let due = self.conn.poll_timeout();
         if due != self.timer {
             self.timer = due;
-            if let Some(at) = due {
-                core.engine.set_timer(self.token, at);
-            }
+            core.engine.set_timer(self.token, due);
         }
     }
 }

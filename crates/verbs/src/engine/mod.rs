@@ -105,12 +105,14 @@ impl Engine {
 
     /// Forgets a source whose descriptor is about to be closed.
     pub(crate) fn forget(&self, token: u64) {
-        lock(&self.sources).remove(&token);
+        self.timers.set(token, None);
+        let source = lock(&self.sources).remove(&token);
+        drop(source);
     }
 
     /// Forgets a source and its descriptor.
     pub(crate) fn remove(&self, token: u64, fd: impl AsFd) {
-        lock(&self.sources).remove(&token);
+        self.forget(token);
         // Fails only if it was never added; the caller closes the descriptor anyway.
         let _gone = epoll::delete(&self.epoll, fd);
     }
@@ -121,11 +123,12 @@ impl Engine {
         self.kick();
     }
 
-    /// Asks for [`Source::on_timer`] at this time. Timers are not taken back: a source that has
-    /// nothing due ignores the call.
-    pub(crate) fn set_timer(&self, token: u64, at: Instant) {
+    /// Asks for [`Source::on_timer`] at this time, instead of what was asked before.
+    pub(crate) fn set_timer(&self, token: u64, at: Option<Instant>) {
         self.timers.set(token, at);
-        self.kick();
+        if at.is_some() {
+            self.kick();
+        }
     }
 
     fn source(&self, token: u64) -> Option<Arc<dyn Source>> {

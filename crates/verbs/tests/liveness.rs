@@ -1,0 +1,136 @@
+//! Nobody waits for ever: what a peer, a busy application or a panic of its own must not bring
+//! about. Each of these once did.
+
+mod common;
+
+use common::{LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
+use outboard_verbs::{
+    Access, ConnectError, ConnectParams, MissingReceive, OwnedBuf, QpConfig, RecvRequest, SendOp,
+    SgList, VerbsError,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The FIN's event comes while the stream is stalled, and more than one read lies before it.
+#[test]
+fn a_fin_behind_stalled_messages_is_seen() {
+    const MESSAGES: u64 = 300;
+    for crc in [true, false] {
+        let deep = |config: &mut QpConfig| (config.send_depth, config.recv_depth) = (512, 512);
+        let (a, b) = (Side::with(deep), Side::with(deep));
+        let params = ConnectParams { crc, ..ConnectParams::default() };
+        connect_with(&a, &b, &params, &params);
+        for wr_id in 0..MESSAGES {
+            a.post(wr_id, SEND, OwnedBuf::zeroed(1000));
+        }
+        a.take(300);
+        a.qp.disconnect();
+        std::thread::sleep(Duration::from_millis(50));
+        let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(1000).into() };
+        b.qp.post_recv_batch(&mut (0..MESSAGES).map(receive).collect()).expect("room");
+        b.take(300);
+        eventually("the end of the connection", || b.qp.state().is_over());
+    }
+}
+
+#[test]
+fn a_stalled_stream_costs_a_shared_queue_one_note() {
+    let server = Side::new();
+    let srq = server.pd.create_srq(64, 1);
+    let (context, pd) = (server.context.clone(), server.pd.clone());
+    let b = Side::in_domain(context, pd, |config| config.srq = Some(srq.clone()));
+    let a = Side::new();
+    connect(&a, &b);
+    a.send(1, b"one");
+    a.send(2, b"two");
+    let before = common::resident_kib();
+    for _ in 0..1_000_000 {
+        b.cq.poll(&mut Vec::new(), 1).expect("no overflow");
+    }
+    let grown = common::resident_kib().saturating_sub(before);
+    assert!(grown < 4096, "grew by {grown} KiB");
+    for wr_id in 0..2 {
+        let request = RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
+        srq.post_recv(request).map_err(|(error, _)| error).expect("room");
+    }
+    b.take(2);
+}
+
+#[test]
+fn completions_that_are_always_there_do_not_starve_other_peers() {
+    let (a, b) = pair();
+    let (c, d) = (Side::new(), Side::in_domain(a.context.clone(), a.pd.clone(), |_| {}));
+    connect(&c, &d);
+    let mr = d.register(64, Access::REMOTE_READ);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (to, mut done) = (b.register(8, Access::REMOTE_WRITE), Vec::new());
+            while !over.load(Ordering::SeqCst) {
+                a.post(1, SendOp::Write { to: to.remote(0) }, SgList::copied(&[1; 8]));
+                a.cq.poll(&mut done, 16).expect("no overflow");
+                done.clear();
+            }
+        });
+        let start = Instant::now();
+        for _ in 0..10 {
+            c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
+        }
+        let took = start.elapsed();
+        over.store(true, Ordering::SeqCst);
+        assert!(took < Duration::from_secs(2), "ten Reads took {took:?}");
+    });
+}
+
+#[test]
+fn a_panic_in_a_condition_leaves_the_engine_working() {
+    let (a, b) = pair();
+    let context = b.context.clone();
+    let waiting = std::thread::spawn(move || {
+        let mut calls = 0;
+        context.wait_until(Some(LIMIT), || {
+            calls += 1;
+            assert!(calls < 2, "on purpose");
+            false
+        })
+    });
+    assert!(waiting.join().is_err(), "it panicked");
+    let mr = b.register(64, Access::REMOTE_READ);
+    for _ in 0..3 {
+        a.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
+    }
+}
+
+#[test]
+fn a_stall_without_end_is_no_fault() {
+    let (a, b) = (
+        Side::new(),
+        Side::with(|config| config.missing_receive = MissingReceive::Stall(Duration::MAX)),
+    );
+    connect(&a, &b);
+    a.send(1, b"waits");
+    std::thread::sleep(Duration::from_millis(100));
+    // The thread that met the stall still serves others.
+    let (c, d) = (Side::new(), Side::in_domain(b.context.clone(), b.pd.clone(), |_| {}));
+    connect(&c, &d);
+    let mr = d.register(64, Access::REMOTE_READ);
+    std::thread::sleep(Duration::from_millis(50));
+    c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
+    b.receive(2, 8);
+    assert_eq!(b.success().wr_id, 2);
+}
+
+#[test]
+fn objects_of_two_contexts_are_kept_apart() {
+    let (a, b, c) = (Side::new(), Side::new(), Side::new());
+    let foreign = a.pd.create_qp(QpConfig::new(&b.cq));
+    assert!(matches!(foreign, Err(VerbsError::OtherContext { .. })));
+    let listener = b.context.listen(address(common::ANY), 4).expect("a port");
+    let events = a.context.create_cm_channel().expect("a channel");
+    let params = ConnectParams::default();
+    a.qp.start_connect(listener.local_addr(), &params, &events).expect("begun");
+    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    let refused = request.accept(&c.qp, &params);
+    let expected = matches!(refused, Err(ConnectError::Verbs(VerbsError::OtherContext { .. })));
+    assert!(expected, "{refused:?}");
+}
