@@ -1,12 +1,14 @@
 //! One iWARP connection after start-up, as a plain value: no socket, no thread, no clock.
 //!
-//! Four kinds of methods, in the order in which a driver calls them:
-//! * inputs: [`Connection::handle_bytes`], [`Connection::handle_eof`],
-//!   [`Connection::handle_transmitted`], [`Connection::handle_timeout`];
+//! Four kinds of methods:
+//! * getters;
 //! * commands: [`Connection::post`], [`Connection::disconnect`];
+//! * inputs: [`Connection::handle_bytes`] and [`Connection::handle_direct`],
+//!   [`Connection::handle_eof`], [`Connection::handle_lost`], [`Connection::handle_transmitted`],
+//!   [`Connection::handle_timeout`];
 //! * outputs, to be drained after any of these: [`Connection::poll_transmit`],
-//!   [`Connection::poll_event`], [`Connection::poll_timeout`]; completions appear in [`Env`];
-//! * getters.
+//!   [`Connection::poll_event`], [`Connection::poll_timeout`]; completions appear in [`Env`].
+//!   A driver that neither transmits nor waits calls [`Connection::settle`] instead.
 
 use crate::batch::{Gone, Readable, TxBatch};
 use crate::fault::Fault;
@@ -377,8 +379,7 @@ impl Connection {
         spans.iter().map(|span| span.len).sum()
     }
 
-    /// As [`Connection::poll_transmit`], for a driver that must see the octets (a secure session,
-    /// a simulator): appends a copy of all that is offered to `out` and returns how many they are.
+    /// As [`Connection::poll_transmit`], for a driver that must see the octets, as a simulator does: appends a copy of all that is offered to `out` and returns how many they are.
     pub fn poll_transmit_copy(
         &mut self,
         now: Instant,

@@ -5,10 +5,11 @@
 //!            FirstFpdu, GraceOver             Drained              PeerFin, Expired
 //!   Held ───────────────────────▶ Open ─▶ Closing ──────▶ HalfClosed ──────────▶ Closed
 //!    │  Disconnect, PeerTerminate  │ Fault    │ PeerFin       ▲                    ▲
-//!    └─────────────────────────────┤          ▼               │ Drained            │
-//!                                  │        Last ─────────────┼────────────────────┘
-//!                                  └─▶ Terminating ───────────┘        Drained
-//!   from anywhere: Lost ─▶ Closed
+//!    └─────────────────────────────┤ PeerFin  ▼               │ Drained            │ Drained
+//!                                  ├───────▶ Last ────────────┼────────────────────┘
+//!                                  │          ▲ PeerFin       │
+//!                                  └─▶ Terminating ───────────┘
+//!   from every phase that is over: Expired ─▶ Closed; from anywhere: Lost ─▶ Closed
 //! ```
 
 /// Where a connection is in its life.

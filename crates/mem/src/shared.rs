@@ -80,7 +80,7 @@ impl SharedRegion {
         Ok(Self { start: mapping.start, len, _mapping: Some(Arc::new(mapping)) })
     }
 
-    /// Adopts memory that somebody else allocated, such as the C program's of `ibv_reg_mr`.
+    /// Adopts memory that somebody else allocated, such as a mapped file or a C program's buffer.
     ///
     /// # Safety
     /// Until the last clone, slice, registration and [`Span`] of it is gone: `ptr` is valid for
@@ -108,7 +108,7 @@ impl SharedRegion {
         self.len == 0
     }
 
-    /// Address of the first byte (for alignment, logs and the C ABI).
+    /// Address of the first byte (for alignment and logs).
     #[must_use]
     pub fn addr(&self) -> usize {
         self.start.as_ptr().addr()

@@ -213,5 +213,6 @@ fn machine() -> String {
     let models = processors.lines().filter_map(|line| line.strip_prefix("model name\t: "));
     let kernel = read("/proc/sys/kernel/osrelease");
     let model = models.clone().next().unwrap_or("unknown processor");
-    format!("{} × {model}, Linux {}", models.count().max(1), kernel.trim())
+    let version: Vec<&str> = kernel.trim().split('.').take(2).collect();
+    format!("{} × {model}, Linux {}", models.count().max(1), version.join("."))
 }
