@@ -379,7 +379,8 @@ impl Connection {
         spans.iter().map(|span| span.len).sum()
     }
 
-    /// As [`Connection::poll_transmit`], for a driver that must see the octets, as a simulator does: appends a copy of all that is offered to `out` and returns how many they are.
+    /// As [`Connection::poll_transmit`], for a driver that must see the octets, as a simulator
+    /// does: appends a copy of all that is offered to `out` and returns how many they are.
     pub fn poll_transmit_copy(
         &mut self,
         now: Instant,

@@ -110,7 +110,8 @@ pub struct SendRequest {
     pub local: SgList,
     /// Whether success makes a completion; errors always do.
     pub signaled: bool,
-    /// Whether the receiver's solicited event shall be raised (Sends and whatever carries Immediate Data).
+    /// Whether the receiver's solicited event shall be raised (Sends and Immediate
+    /// Data, alone or behind a Write).
     pub solicited: bool,
     /// Wait until all earlier Reads and atomics are complete (RFC 5040 §5.5 rule 12).
     pub fence: bool,

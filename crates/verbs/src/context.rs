@@ -129,8 +129,8 @@ impl Context {
         self.shared.core.try_turn();
     }
 
-    /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over. `done`
-    /// must not wait for anything itself: nothing moves meanwhile.
+    /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over.
+    /// `done` must not wait for anything itself: nothing moves meanwhile.
     /// This is how a thread waits for a change of registered memory that no completion tells of.
     pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let deadline = deadline(timeout);

@@ -164,8 +164,8 @@ impl Engine {
     }
 }
 
-/// A thread inside [`Core::wait_until`]; leaving it, even by a panic of the caller's condition, lets
-/// others have the role.
+/// A thread inside [`Core::wait_until`]; leaving it, even by a panic of the caller's condition,
+/// lets others have the role.
 struct Waiting<'a>(&'a Core);
 
 impl<'a> Waiting<'a> {
