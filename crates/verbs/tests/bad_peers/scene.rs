@@ -167,7 +167,7 @@ impl Victim {
     }
 
     pub(crate) fn canaries_live(&self) -> bool {
-        let all = self.offered.memory().snapshot(0..OFFERED + 2 * CANARY).expect("inside");
+        let all = self.offered.memory().region().snapshot(0..OFFERED + 2 * CANARY).expect("inside");
         all.iter().all(|octet| *octet == CANARY_OCTET)
     }
 
