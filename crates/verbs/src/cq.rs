@@ -16,7 +16,7 @@ use std::time::Duration;
 /// than asking each.
 const DIRECT_QPS_MAX: usize = 4;
 /// Every so many polls the rest of the engine gets a turn.
-const POLLS_PER_TURN: u32 = 16;
+const POLLS_PER_TURN: u32 = 64;
 
 /// Which completions make an event on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,8 +44,8 @@ pub(crate) struct Link {
     staging: Staging,
     /// TCP took less than it was offered: no use to try again before it has room.
     blocked: bool,
-    /// The kernel said, once, that the peer has closed: the stream's end is looked for from then
-    /// on.
+    /// The kernel said, once, that the peer has closed: the stream's end is looked for until it is
+    /// found, or nothing is there.
     hangup: bool,
     /// The peer's FIN was read, or the socket failed.
     ended: bool,
@@ -107,7 +107,11 @@ impl Link {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // No FIN behind what was read: if one comes, the kernel says so anew.
+                    self.hangup = false;
+                    break;
+                }
                 Err(_) => self.lose(),
             }
             if total > TURN_BYTES {
