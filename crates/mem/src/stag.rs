@@ -251,7 +251,7 @@ impl Free {
 
 /// An odd step never leads back to the same key.
 fn next_key(key: u16, random: u32) -> u16 {
-    key_of(u32::from(key) + (random | 1))
+    key_of(u32::from(key).wrapping_add(random | 1))
 }
 
 /// Random words, fetched from the kernel some at a time.

@@ -342,6 +342,15 @@ fn nothing_is_placed_after_deregister_returns() {
     assert!(placed >= 150);
 }
 
+#[test]
+fn the_next_key_is_another_one_whatever_the_step() {
+    for key in [0, 1, 0xfff] {
+        for random in [0, 1, 0xfff, 0x1000, u32::MAX - 1, u32::MAX] {
+            assert_ne!(super::next_key(key, random), key, "{key:#x} {random:#x}");
+        }
+    }
+}
+
 /// Everything at once; what a thread reads through its own fresh STag is its own.
 #[test]
 fn threads_register_and_resolve_beside_each_other() {
