@@ -262,6 +262,16 @@ impl Connection {
             || self.phase.is_over()
     }
 
+    /// Whether FPDUs carry CRCs that mean something.
+    pub fn checks_crc(&self) -> bool {
+        self.crc
+    }
+
+    /// How many of the peer's Reads and atomics wait for their answers.
+    pub fn requests_waiting(&self) -> usize {
+        self.inbound.len()
+    }
+
     /// True when nothing is unfinished on our side.
     pub fn is_idle(&self) -> bool {
         self.sends.len() == 0 && self.batch.is_empty() && self.inbound.is_empty()

@@ -340,7 +340,7 @@ impl Core {
 
     /// The background thread.
     fn run_background(self: &Arc<Self>) {
-        super::sockio::ask_for_short_slices();
+        super::sockio::ask_for_prompt_turns();
         let signals = &self.engine.signals;
         let mut seen = signals.application.load(Ordering::Relaxed);
         while !signals.stop.load(Ordering::SeqCst) {
@@ -368,20 +368,21 @@ impl Core {
     /// Returns when one look-in finds that no application has driven since the last.
     fn park_while_applications_drive(self: &Arc<Self>, seen: &mut u64) {
         let signals = &self.engine.signals;
-        let mut watch = WATCH_MIN;
+        let (mut watch, mut deep) = (WATCH_MIN, false);
         loop {
-            let asleep = signals.waiters.load(Ordering::SeqCst) > 0;
-            self.park(if asleep { DEEP_WATCH } else { watch }, asleep);
+            self.park(if deep { DEEP_WATCH } else { watch }, deep);
             watch = (watch * 2).min(WATCH_MAX);
             if signals.stop.load(Ordering::SeqCst) {
                 return;
             }
             let now = signals.application.load(Ordering::Relaxed);
-            let driven = now != *seen || signals.waiters.load(Ordering::SeqCst) > 0;
+            let called = now != *seen;
             *seen = now;
-            if !driven {
+            if !called && signals.waiters.load(Ordering::SeqCst) == 0 {
                 return;
             }
+            // Who leaves a wait wakes a deep sleeper, so short waits one after another get none.
+            deep = !called;
         }
     }
 

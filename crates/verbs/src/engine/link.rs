@@ -20,11 +20,13 @@ use std::time::Instant;
 
 /// Octets that one connection may receive or send before others get their turn.
 const TURN_BYTES: usize = 1 << 20;
-/// Octets of the first system call when sending: small enough for the peer to work on them while we
-/// prepare the next.
+/// Octets of the first system call of an answer: small enough for the peer, which waits for it, to
+/// work on them while we prepare the next.
 const FIRST_BATCH: usize = 32 * 1024;
-/// Octets of later system calls: full segments for TCP, and still in the cache after their CRCs.
+/// Octets of other system calls: full segments for TCP, and still in the cache after their CRCs.
 const LATER_BATCH: usize = 128 * 1024;
+/// The same without CRCs, which would touch the octets before.
+const PLAIN_BATCH: usize = 512 * 1024;
 /// What follows a payload that is received in place: pad and CRC, then the next header.
 const NEXT_HEADER: usize = 32;
 /// Payloads of which at least this many octets are to come are received in place.
@@ -50,6 +52,8 @@ pub(crate) struct Link {
     /// The peer's FIN was read, or the socket failed.
     ended: bool,
     fin_sent: bool,
+    /// Something has arrived since we last sent: the peer may be waiting for an answer.
+    answering: bool,
     timer: Option<Instant>,
 }
 
@@ -72,6 +76,7 @@ impl Link {
             hangup: false,
             ended: false,
             fin_sent: false,
+            answering: true,
             timer: None,
         }
     }
@@ -133,6 +138,7 @@ impl Link {
         let want = self.want();
         let fd = self.socket.as_fd();
         let got = sockio::receive(fd, &mut self.conn, &mut self.staging, want, spans, env)?;
+        self.answering = true;
         if got.total == 0 {
             self.ended = true;
             self.conn.handle_eof();
@@ -169,8 +175,10 @@ impl Link {
 
     /// Hands what is queued to TCP.
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
-        // The first octets go out early, so that the peer can work on them meanwhile.
-        let mut budget = FIRST_BATCH;
+        // In a stream the peer has work already.
+        let streams = !std::mem::take(&mut self.answering) || self.conn.requests_waiting() > 1;
+        let full = if self.conn.checks_crc() { LATER_BATCH } else { PLAIN_BATCH };
+        let mut budget = if streams { full } else { FIRST_BATCH };
         let mut spans = SPANS.take();
         let mut total = 0;
         loop {
@@ -189,7 +197,7 @@ impl Link {
                 }
             }
             total += budget;
-            budget = LATER_BATCH;
+            budget = full;
             if total > TURN_BYTES {
                 core.engine.run_again(self.token);
                 break;

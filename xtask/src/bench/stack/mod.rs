@@ -47,7 +47,7 @@ pub(super) fn run() -> Result<Report> {
         stream::cpu(&ours)?,
         stream::rate(&ours)?,
         service::connect(&ours)?,
-        service::busy_target(&program, &ours)?,
+        service::busy_target(&program)?,
         service::idle_connections(),
         paper::latency(&ours)?,
         paper::throughput(&ours)?,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::ROUNDS;
 use super::ours::Outboard;
 use super::section::{Limit, Runs, Section, Target, ratio};
-use crate::bench::measure::{Summary, alternate};
+use crate::bench::measure::{Contender, Summary, alternate};
 use crate::bench::report::Series;
 use crate::command::{self, cargo};
 
@@ -28,14 +28,19 @@ pub(super) fn connect(ours: &Outboard) -> Result<Section> {
     Ok(Section { targets: vec![target], panels: vec![panel], ..Section::default() })
 }
 
-/// Reads from a process whose program sleeps, and from one whose program computes.
-pub(super) fn busy_target(program: &str, ours: &Outboard) -> Result<Section> {
-    let busy = Outboard::start(program, &["--pin", "1", "--load", "compute"])?;
+/// Reads from a process whose program sleeps, and from one whose program computes. Each has its
+/// server to itself: one that computes would slow another down.
+pub(super) fn busy_target(program: &str) -> Result<Section> {
     let points = &["64 B"];
-    let options = ["--seconds", "0.6", "--wait", "block"];
+    let read = |load: &'static str| {
+        move |point: &str| {
+            let server = Outboard::start(program, &["--pin", "1", "--load", load])?;
+            server.perf("read-lat", point, &["--seconds", "0.6", "--wait", "block"])
+        }
+    };
     let mut contenders = [
-        ours.contender("target sleeps", "read-lat", &options),
-        busy.contender("target computes", "read-lat", &options),
+        Contender { name: "target sleeps", measure: Box::new(read("sleep")) },
+        Contender { name: "target computes", measure: Box::new(read("compute")) },
     ];
     let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
     let both = |(median, tail): (Series, Series)| Series {
