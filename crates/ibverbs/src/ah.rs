@@ -1,0 +1,1 @@
+//! Address handles (ibv_create_ah(3)).

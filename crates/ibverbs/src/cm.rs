@@ -1,0 +1,1 @@
+//! librdmacm: event channels, identifiers, connections (rdma_cm(7)).

@@ -1,0 +1,103 @@
+//! Open devices. A context has an engine of its own; the connection manager opens each device once
+//! for all its identifiers.
+
+use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::device::{Device, devices};
+use crate::guard::{Errno, Outcome, fail, pointer};
+use crate::object::{Kind, Object, Shown, find, give, take};
+use outboard_verbs::Context as Native;
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+
+/// An open device.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Context {
+    shown: Shown<verbs_context>,
+    tag: Kind,
+    /// The engine and everything on it.
+    pub(crate) native: Native,
+    pub(crate) device: &'static Device,
+    /// C pointers (as addresses) of queue pairs by number, for events and completions.
+    pub(crate) qps: Mutex<HashMap<u32, usize>>,
+    /// The same of completion queues.
+    pub(crate) cqs: Mutex<HashMap<u32, usize>>,
+    /// The same of shared receive queues.
+    pub(crate) srqs: Mutex<HashMap<u32, usize>>,
+}
+
+// SAFETY: programs see the `context` at the end of `verbs_context`.
+unsafe impl Object for Context {
+    type C = ibv_context;
+    const KIND: Kind = Kind::Context;
+    const OFFSET: usize = offset_of!(Self, shown) + offset_of!(verbs_context, context);
+    fn tag(&self) -> Kind {
+        self.tag
+    }
+}
+
+impl Context {
+    /// Opens a device.
+    pub(crate) fn open(device: *mut ibv_device) -> Outcome<*mut ibv_context> {
+        let found: &'static Device = find(device)?;
+        let native = Native::open().map_err(|error| {
+            eprintln!("outboard: cannot open a device: {error}");
+            Errno(libc::EIO)
+        })?;
+        let shown = Shown::<verbs_context>::zeroed();
+        // SAFETY: nobody else knows the structure yet.
+        let c = unsafe { &mut *shown.get() };
+        c.sz = size_of::<verbs_context>();
+        c.context.device = device;
+        c.context.cmd_fd = -1;
+        c.context.async_fd = native.async_fd().as_raw_fd();
+        c.context.num_comp_vectors = 1;
+        // What marks a `verbs_context` around the context (verbs.h, verbs_get_ctx).
+        c.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
+        c.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        set_operations(c);
+        Ok(give(Box::new(Self {
+            shown,
+            tag: Kind::Context,
+            native,
+            device: found,
+            qps: Mutex::default(),
+            cqs: Mutex::default(),
+            srqs: Mutex::default(),
+        })))
+    }
+}
+
+/// Fills in the functions that inline code in the headers calls.
+fn set_operations(c: &mut verbs_context) {
+    crate::query::set_operations(c);
+    crate::cq::set_operations(c);
+    crate::qp::set_operations(c);
+    crate::srq::set_operations(c);
+}
+
+/// ibv_open_device(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer("ibv_open_device", || {
+        let known = devices().iter().any(|known| known.0 == device);
+        if known { Context::open(device) } else { fail(libc::EINVAL) }
+    })
+}
+
+/// ibv_close_device(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> libc::c_int {
+    crate::guard::minus_one("ibv_close_device", || {
+        drop(take::<Context>(context)?);
+        Ok(0)
+    })
+}

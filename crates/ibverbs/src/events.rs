@@ -1,0 +1,1 @@
+//! Asynchronous events (ibv_get_async_event(3)).

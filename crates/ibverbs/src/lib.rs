@@ -1,0 +1,34 @@
+//! The C libraries libibverbs.so.1 and librdmacm.so.1 of rdma-core 44 on Outboard's verbs, so that
+//! programs built for RDMA hardware run as they are.
+//!
+//! It translates: C structures into values of [`outboard_verbs`] and back. It knows no protocol, no
+//! opcode on the wire and no socket. Every entry goes through [`guard`]: nothing that a program
+//! passes may crash it, no panic reaches it, and it cannot be cancelled in the middle of ours.
+//!
+//! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
+//! (what C pointers stand for), [`config`] (the environment), [`device`], [`context`], [`pd`],
+//! [`mr`], `channel`, `cq`, `cq_ex`, `srq`,
+//! `qp`, `post`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`.
+
+pub mod abi;
+mod ah;
+mod channel;
+mod cm;
+pub mod config;
+pub mod context;
+mod cq;
+mod cq_ex;
+pub mod device;
+mod events;
+mod extras;
+pub mod guard;
+pub mod mr;
+mod names;
+pub mod object;
+pub mod pd;
+mod post;
+mod qp;
+mod query;
+mod roce;
+mod srq;
+mod wr;

@@ -1,0 +1,122 @@
+//! What C pointers stand for. An object of ours begins with, or contains, the C structure that
+//! programs see; a table of live objects tells its pointer from any other value.
+//!
+//! Programs may use an object from several threads, so an object is only ever shared; what changes
+//! in it is behind locks of its own. The C structure is in an `UnsafeCell`, because programs read
+//! and write it as they like.
+
+use crate::guard::{Outcome, fail};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+/// An object that C code holds a pointer to.
+///
+/// # Safety
+/// The C structure lies at `OFFSET` octets of the object, and the tag right where `tag` says.
+pub(crate) unsafe trait Object: Sized + Send + Sync {
+    /// The C structure.
+    type C;
+    /// Tells this kind of object from others.
+    const KIND: Kind;
+    /// Where in the object the C structure is.
+    const OFFSET: usize;
+    /// The object's own word for what it is; checked where the table is too slow.
+    fn tag(&self) -> Kind;
+}
+
+/// Kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub(crate) enum Kind {
+    Device = 0x4F42_0001,
+    Context,
+    Pd,
+    Mr,
+    CompChannel,
+    Cq,
+    Srq,
+    Qp,
+    Ah,
+    EventChannel,
+    CmId,
+    CmEvent,
+}
+
+static LIVE: LazyLock<RwLock<HashMap<usize, Kind>>> = LazyLock::new(RwLock::default);
+
+/// Hands an object to C.
+pub(crate) fn give<T: Object>(object: Box<T>) -> *mut T::C {
+    let start = Box::into_raw(object);
+    // SAFETY: the trait vouches for the offset.
+    let shown = unsafe { start.byte_add(T::OFFSET) }.cast::<T::C>();
+    LIVE.write().unwrap_or_else(PoisonError::into_inner).insert(shown.addr(), T::KIND);
+    shown
+}
+
+/// The object behind a pointer from C, if it is one of this kind; EINVAL otherwise.
+pub(crate) fn find<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
+    if LIVE.read().unwrap_or_else(PoisonError::into_inner).get(&shown.addr()) != Some(&T::KIND) {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the table says that `give` made this pointer. The program must not destroy an object
+    // while it uses it in another thread (ibv_create_qp(3) and the like say so).
+    Ok(unsafe { &*start_of::<T>(shown).as_ptr() })
+}
+
+/// As [`find`] for calls that must be fast and that programs can only make through the object
+/// itself (the functions in `ibv_context_ops`).
+pub(crate) fn trust<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
+    if shown.is_null() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the program found this function through the object, so it is one.
+    let object: &T = unsafe { &*start_of::<T>(shown).as_ptr() };
+    if object.tag() == T::KIND { Ok(object) } else { fail(libc::EINVAL) }
+}
+
+/// Takes an object back from C, which must not use it any more.
+pub(crate) fn take<T: Object>(shown: *mut T::C) -> Outcome<Box<T>> {
+    let mut live = LIVE.write().unwrap_or_else(PoisonError::into_inner);
+    if live.get(&shown.addr()) != Some(&T::KIND) {
+        return fail(libc::EINVAL);
+    }
+    live.remove(&shown.addr());
+    // SAFETY: `give` made it from a box, and it was in the table until now.
+    Ok(unsafe { Box::from_raw(start_of::<T>(shown).as_ptr()) })
+}
+
+fn start_of<T: Object>(shown: *mut T::C) -> NonNull<T> {
+    // SAFETY: the trait vouches for the offset; neither caller passes null.
+    unsafe { NonNull::new_unchecked(shown.byte_sub(T::OFFSET).cast::<T>()) }
+}
+
+/// A C structure that programs share with us.
+#[repr(transparent)]
+pub(crate) struct Shown<T>(pub(crate) std::cell::UnsafeCell<T>);
+
+// SAFETY: fields are read and written through raw pointers only, where the API says who may.
+unsafe impl<T> Send for Shown<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shown<T> {}
+
+impl<T> Shown<T> {
+    /// All zero bits, which every structure of the API allows.
+    pub(crate) fn zeroed() -> Self {
+        // SAFETY: the structures are made of integers, raw pointers, optional functions and C
+        // library types whose zero is valid.
+        Self(unsafe { std::mem::zeroed() })
+    }
+
+    /// Where it is.
+    pub(crate) fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+impl<T> std::fmt::Debug for Shown<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", std::any::type_name::<T>())
+    }
+}

@@ -1,0 +1,112 @@
+//! Protection domains, and the keys of the memory registered in them.
+
+use crate::abi::{ibv_context, ibv_pd};
+use crate::context::Context;
+use crate::guard::{Outcome, code, fail, pointer};
+use crate::object::{Kind, Object, Shown, find, give, take};
+use outboard_verbs::{Pd as Native, SharedSlice};
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+/// A protection domain.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Pd {
+    shown: Shown<ibv_pd>,
+    tag: Kind,
+    pub(crate) native: Native,
+    /// Registered memory by local key: where it starts for the program, and what it is.
+    keys: RwLock<HashMap<u32, LocalMemory>>,
+    /// Objects that must go first.
+    pub(crate) users: AtomicU32,
+}
+
+/// Memory that work requests may name.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalMemory {
+    /// The program's address of the first octet.
+    pub(crate) address: u64,
+    pub(crate) memory: SharedSlice,
+    /// Receives, Reads and atomics may land there.
+    pub(crate) writable: bool,
+}
+
+// SAFETY: the structure is the first field.
+unsafe impl Object for Pd {
+    type C = ibv_pd;
+    const KIND: Kind = Kind::Pd;
+    const OFFSET: usize = offset_of!(Self, shown);
+    fn tag(&self) -> Kind {
+        self.tag
+    }
+}
+
+impl Pd {
+    /// The context it belongs to, as C knows it.
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        // SAFETY: set once, before anybody else knew the structure.
+        unsafe { (*self.shown.get()).context }
+    }
+
+    pub(crate) fn add_key(&self, lkey: u32, memory: LocalMemory) {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, memory);
+    }
+
+    pub(crate) fn remove_key(&self, lkey: u32) {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
+    }
+
+    /// The registered octets at `address`, for a work request.
+    ///
+    /// # Errors
+    /// EINVAL for an unknown key, octets outside its memory, or sinks in memory without
+    /// `IBV_ACCESS_LOCAL_WRITE`.
+    pub(crate) fn local(
+        &self,
+        lkey: u32,
+        address: u64,
+        len: usize,
+        sink: bool,
+    ) -> Outcome<SharedSlice> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = keys.get(&lkey).filter(|known| known.writable || !sink) else {
+            return fail(libc::EINVAL);
+        };
+        let start = address.checked_sub(known.address).and_then(|at| usize::try_from(at).ok());
+        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let Some(range) = range else { return fail(libc::EINVAL) };
+        Ok(known.memory.slice(range)?)
+    }
+}
+
+/// ibv_alloc_pd(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    pointer("ibv_alloc_pd", || {
+        let native = find::<Context>(context)?.native.alloc_pd();
+        let shown = Shown::<ibv_pd>::zeroed();
+        // SAFETY: nobody else knows the structure yet.
+        unsafe { (*shown.get()).context = context };
+        let (keys, users) = (RwLock::default(), AtomicU32::new(0));
+        Ok(give(Box::new(Pd { shown, tag: Kind::Pd, native, keys, users })))
+    })
+}
+
+/// ibv_dealloc_pd(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> libc::c_int {
+    code("ibv_dealloc_pd", || {
+        if find::<Pd>(pd)?.users.load(Ordering::SeqCst) > 0 {
+            return fail(libc::EBUSY);
+        }
+        take::<Pd>(pd).map(drop)
+    })
+}

@@ -1,0 +1,1 @@
+//! Work requests built call by call (ibv_wr_post(3)).
