@@ -42,7 +42,11 @@ impl Context {
     /// Opens a device.
     pub(crate) fn open(device: *mut ibv_device) -> Outcome<*mut ibv_context> {
         let found: &'static Device = find(device)?;
-        let native = Native::open().map_err(|error| {
+        let native = match crate::record::recorder() {
+            None => Native::open(),
+            Some(tap) => Native::open_tapped(tap),
+        };
+        let native = native.map_err(|error| {
             eprintln!("outboard: cannot open a device: {error}");
             Errno(libc::EIO)
         })?;

@@ -8,7 +8,8 @@
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
 //! (what C pointers stand for), [`config`] (the environment), [`device`], [`context`], [`pd`],
 //! [`mr`], `channel`, `cq`, `cq_ex`, `srq`,
-//! `qp`, `post`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`.
+//! `qp`, `post`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
+//! `record`.
 
 pub mod abi;
 mod ah;
@@ -29,6 +30,7 @@ pub mod pd;
 mod post;
 mod qp;
 mod query;
+mod record;
 mod roce;
 mod srq;
 mod wr;

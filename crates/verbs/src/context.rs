@@ -8,6 +8,7 @@ use crate::error::VerbsError;
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
 use crate::signal::{Signal, deadline};
+use crate::tap::Tap;
 use outboard_mem::{PdId, StagTable};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) stags: StagTable,
     pub(crate) engine: Engine,
     pub(crate) async_events: Signal<AsyncEvent>,
+    /// Sees the octets of every connection.
+    pub(crate) tap: Option<Arc<dyn Tap>>,
     numbers: AtomicU32,
 }
 
@@ -61,10 +64,23 @@ impl Context {
     /// # Errors
     /// [`VerbsError::System`] when the kernel gives no descriptors.
     pub fn open() -> Result<Self, VerbsError> {
+        Self::open_with(None)
+    }
+
+    /// As [`Context::open`], with a tap on every connection.
+    ///
+    /// # Errors
+    /// As [`Context::open`].
+    pub fn open_tapped(tap: Arc<dyn Tap>) -> Result<Self, VerbsError> {
+        Self::open_with(Some(tap))
+    }
+
+    fn open_with(tap: Option<Arc<dyn Tap>>) -> Result<Self, VerbsError> {
         let core = Core {
             stags: StagTable::new(STAGS_MAX),
             engine: Engine::new()?,
             async_events: Signal::new(ASYNC_EVENTS_MAX)?,
+            tap,
             numbers: AtomicU32::new(1),
         };
         Ok(Self { shared: Arc::new(Shared { core: Arc::new(core) }) })

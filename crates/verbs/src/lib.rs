@@ -33,7 +33,7 @@
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`], [`cq`],
-//! [`srq`], [`channel`], [`event`], [`cm`], `engine`, `signal`, [`error`].
+//! [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`, [`error`].
 
 pub mod channel;
 pub mod cm;
@@ -48,6 +48,7 @@ pub mod qp;
 mod signal;
 pub mod srq;
 pub mod state;
+pub mod tap;
 
 pub use channel::CompChannel;
 pub use cm::{

@@ -8,6 +8,7 @@ use crate::error::{ConnectError, VerbsError};
 use crate::qp::{Qp, QpShared};
 use crate::signal::{deadline, lock};
 use crate::state::{QpEvent, QpState};
+use crate::tap::StreamTap;
 use outboard_iwarp::startup::{Initiator, Negotiated, Outcome};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
@@ -63,6 +64,7 @@ struct Progress {
     /// What of the Request is still to be sent.
     request: Vec<u8>,
     received: Vec<u8>,
+    tap: Option<StreamTap>,
 }
 
 impl Qp {
@@ -139,7 +141,7 @@ impl Attempt {
             self.qp.lock().end_attempt(token);
             return Err(error.into());
         }
-        *progress = Some(Progress { socket, initiator, request, received: Vec::new() });
+        *progress = Some(Progress { socket, initiator, request, received: Vec::new(), tap: None });
         drop(progress);
         core.engine.set_timer(token, self.deadline);
         self.advance(core, token);
@@ -154,7 +156,7 @@ impl Attempt {
         let step = if cancelled {
             Err(ConnectError::Cancelled { peer: self.peer })
         } else {
-            self.step(progress)
+            self.step(core, progress)
         };
         match step {
             Ok(None) => {}
@@ -173,8 +175,12 @@ impl Attempt {
         core.engine.notify();
     }
 
-    fn step(&self, progress: &mut Progress) -> Result<Option<(Outcome, usize)>, ConnectError> {
-        if !progress.request.is_empty() && !self.send_request(progress)? {
+    fn step(
+        &self,
+        core: &Core,
+        progress: &mut Progress,
+    ) -> Result<Option<(Outcome, usize)>, ConnectError> {
+        if !progress.request.is_empty() && !self.send_request(core, progress)? {
             return Ok(None);
         }
         let peer = self.peer;
@@ -182,7 +188,12 @@ impl Attempt {
             let mut bytes = [0; READ_LEN];
             match progress.socket.read(&mut bytes) {
                 Ok(0) => return Err(ConnectError::Closed { peer }),
-                Ok(count) => progress.received.extend_from_slice(&bytes[..count]),
+                Ok(count) => {
+                    progress.received.extend_from_slice(&bytes[..count]);
+                    if let Some(tap) = &progress.tap {
+                        tap.received(&bytes[..count]);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return Err(ConnectError::Closed { peer }),
@@ -198,13 +209,19 @@ impl Attempt {
     }
 
     /// True once the Request is out.
-    fn send_request(&self, progress: &mut Progress) -> Result<bool, ConnectError> {
+    fn send_request(&self, core: &Core, progress: &mut Progress) -> Result<bool, ConnectError> {
         let unreachable = |source| ConnectError::Unreachable { peer: self.peer, source };
         if let Some(error) = progress.socket.take_error().map_err(unreachable)? {
             return Err(unreachable(error));
         }
         match progress.socket.write(&progress.request) {
             Ok(count) => {
+                let (socket, tap) = (&progress.socket, core.tap.as_ref());
+                let open = || StreamTap::open(tap, socket, self.peer, true);
+                progress.tap = progress.tap.take().or_else(open);
+                if let Some(tap) = &progress.tap {
+                    tap.sent(&progress.request[..count]);
+                }
                 progress.request.drain(..count);
                 Ok(progress.request.is_empty())
             }
@@ -223,7 +240,7 @@ impl Attempt {
     ) {
         match outcome {
             Outcome::Accepted(negotiated) => {
-                self.attach(core, token, progress.socket, negotiated, &progress.received[used..]);
+                self.attach(core, token, progress, negotiated, used);
             }
             Outcome::Rejected(private_data) => {
                 let error = ConnectError::Rejected { peer: self.peer, private_data };
@@ -236,13 +253,14 @@ impl Attempt {
         &self,
         core: &Arc<Core>,
         token: u64,
-        socket: TcpStream,
+        progress: Progress,
         negotiated: Negotiated,
-        early: &[u8],
+        used: usize,
     ) {
+        let Progress { socket, received, tap, .. } = progress;
         let connected = Connected::from(&negotiated);
         let conn = connection(&self.qp, negotiated, self.fpdu, &socket);
-        let link = Link::new(token, socket, conn, early);
+        let link = Link::new(token, socket, conn, &received[used..], tap);
         let mut inner = self.qp.lock();
         if !inner.end_attempt(token) {
             drop(inner);

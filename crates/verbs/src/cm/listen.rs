@@ -12,6 +12,7 @@ use crate::error::{ConnectError, VerbsError};
 use crate::qp::Qp;
 use crate::signal::{deadline, lock};
 use crate::state::QpState;
+use crate::tap::StreamTap;
 use outboard_iwarp::startup::{Request, Responder};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
@@ -88,6 +89,7 @@ struct Progress {
     responder: Responder,
     received: Vec<u8>,
     place: Place,
+    tap: Option<StreamTap>,
 }
 
 /// A peer that wants to connect. Dropping it closes the connection.
@@ -232,7 +234,8 @@ impl Pending {
         }
         place.token = Some(token);
         let responder = Responder::default();
-        *progress = Some(Progress { socket, peer, responder, received: Vec::new(), place });
+        let tap = StreamTap::open(core.tap.as_ref(), &socket, peer, false);
+        *progress = Some(Progress { socket, peer, responder, received: Vec::new(), place, tap });
         drop(progress);
         core.engine.set_timer(token, Some(deadline));
         pending.advance(core, token);
@@ -280,7 +283,12 @@ impl Progress {
             let mut bytes = [0; READ_LEN];
             match self.socket.read(&mut bytes) {
                 Ok(0) => return Some(Err(())),
-                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+                Ok(count) => {
+                    self.received.extend_from_slice(&bytes[..count]);
+                    if let Some(tap) = &self.tap {
+                        tap.received(&bytes[..count]);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return Some(Err(())),
@@ -361,10 +369,10 @@ impl ConnectRequest {
         let connected = Connected::from(&negotiated);
         let core = Arc::clone(&self.progress.place.core);
         self.send(&reply)?;
-        let Progress { socket, mut place, .. } = self.progress;
+        let Progress { socket, mut place, tap, .. } = self.progress;
         place.token = None;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
-        let link = Link::new(self.token, socket, conn, &[]);
+        let link = Link::new(self.token, socket, conn, &[], tap);
         core.engine.replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
@@ -391,7 +399,12 @@ impl ConnectRequest {
     fn send(&mut self, reply: &[u8]) -> Result<(), ConnectError> {
         let peer = self.progress.peer;
         match self.progress.socket.write(reply) {
-            Ok(count) if count == reply.len() => Ok(()),
+            Ok(count) if count == reply.len() => {
+                if let Some(tap) = &self.progress.tap {
+                    tap.sent(reply);
+                }
+                Ok(())
+            }
             _ => Err(ConnectError::Closed { peer }),
         }
     }

@@ -5,8 +5,10 @@ use crate::context::Core;
 use crate::engine::Source;
 use crate::engine::sockio::{self, Sent};
 use crate::engine::staging::{STAGING_LEN, Staging};
+use crate::engine::tapped;
 use crate::qp::QpShared;
 use crate::srq::SrqShared;
+use crate::tap::StreamTap;
 use outboard_iwarp::work::{Receives, RecvRequest};
 use outboard_iwarp::{Connection, Env, Phase};
 use outboard_mem::Span;
@@ -55,12 +57,20 @@ pub(crate) struct Link {
     /// Something has arrived since we last sent: the peer may be waiting for an answer.
     answering: bool,
     timer: Option<Instant>,
+    /// Watches what passes.
+    tap: Option<StreamTap>,
 }
 
 impl Link {
     /// A link over a connected, non-blocking socket. `early` are octets of the stream that came
     /// with the start-up frames.
-    pub(crate) fn new(token: u64, socket: TcpStream, conn: Connection, early: &[u8]) -> Self {
+    pub(crate) fn new(
+        token: u64,
+        socket: TcpStream,
+        conn: Connection,
+        early: &[u8],
+        tap: Option<StreamTap>,
+    ) -> Self {
         let mut staging = Staging::default();
         staging.fill();
         let room = staging.room(early.len());
@@ -78,6 +88,7 @@ impl Link {
             fin_sent: false,
             answering: true,
             timer: None,
+            tap,
         }
     }
 
@@ -137,7 +148,10 @@ impl Link {
         self.staging.fill();
         let want = self.want();
         let fd = self.socket.as_fd();
-        let got = sockio::receive(fd, &mut self.conn, &mut self.staging, want, spans, env)?;
+        let got = match &self.tap {
+            None => sockio::receive(fd, &mut self.conn, &mut self.staging, want, spans, env)?,
+            Some(tap) => tapped::receive(&self.socket, &mut self.staging, STAGING_LEN, tap)?,
+        };
         self.answering = true;
         if got.total == 0 {
             self.ended = true;
@@ -183,7 +197,11 @@ impl Link {
         let mut total = 0;
         loop {
             let fd = self.socket.as_fd();
-            match sockio::transmit(fd, &mut self.conn, budget, &mut spans, env) {
+            let sent = match &self.tap {
+                None => sockio::transmit(fd, &mut self.conn, budget, &mut spans, env),
+                Some(tap) => tapped::transmit(&self.socket, &mut self.conn, budget, tap, env),
+            };
+            match sent {
                 Ok(Sent::Everything) => break,
                 Ok(Sent::Blocked) => {
                     self.blocked = true;

@@ -10,6 +10,7 @@ pub(crate) mod driver;
 pub(crate) mod link;
 pub(crate) mod sockio;
 pub(crate) mod staging;
+pub(crate) mod tapped;
 pub(crate) mod timers;
 
 use crate::context::Core;
