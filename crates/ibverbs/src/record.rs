@@ -207,7 +207,7 @@ fn ip_header(from: Way, to: Way, payload_len: usize) -> [u8; 20] {
     header
 }
 
-/// RFC 9293 §3.1, without options. The checksum is left 0, as captures of offloaded traffic have it.
+/// RFC 9293 §3.1, without options. The checksum is 0, as in captures of offloaded traffic.
 fn tcp_header(from: Way, to: Way, flags: u8) -> [u8; 20] {
     let mut header = [0; 20];
     header[0..2].copy_from_slice(&from.address.1.to_be_bytes());
@@ -227,4 +227,42 @@ fn v4(address: SocketAddr) -> (Ipv4Addr, u16) {
         IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
     };
     (ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_reads_back_as_what_was_said() {
+        let path = std::env::temp_dir().join(format!("outboard-record-{}", std::process::id()));
+        let recorder = Recorder::create(&path).unwrap();
+        let end = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        recorder.opened(7, TappedStream { local: end(1000), peer: end(2000), dialed: false });
+        recorder.received(7, b"question");
+        let answer: Vec<u8> = (0..100_000u32).map(|i| (i % 253) as u8).collect();
+        recorder.sent(7, &answer);
+        recorder.closed(7);
+        let streams = outboard_sim::pcap::streams(&std::fs::read(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+
+        let [stream] = &streams[..] else { panic!("{} streams", streams.len()) };
+        assert_eq!((stream.client.port(), stream.server.port()), (2000, 1000));
+        let said = |by_client| {
+            let pieces = stream.pieces.iter().filter(|piece| piece.by_client == by_client);
+            pieces.flat_map(|piece| piece.bytes.clone()).collect::<Vec<u8>>()
+        };
+        assert_eq!(said(true), b"question");
+        assert_eq!(said(false), answer);
+    }
+
+    #[test]
+    fn a_second_process_takes_another_name() {
+        let path = std::env::temp_dir().join(format!("outboard-second-{}", std::process::id()));
+        let (_first, second) = (Recorder::create(&path).unwrap(), Recorder::create(&path).unwrap());
+        let other = second.0.lock().unwrap().path.clone();
+        assert_eq!(other, path.with_extension(std::process::id().to_string()));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&other).unwrap();
+    }
 }

@@ -64,7 +64,7 @@ pub(super) const FUNCTION_LINES_CAP: usize = 100;
 /// Functions longer than [`FUNCTION_LINES`]: file, name, exact lines.
 pub(super) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 
-/// Where `unsafe` may stand at all: the memory crate, the engine's system calls, and the border to C.
+/// Where `unsafe` may stand at all: memory, the engine's system calls, and the border to C.
 pub(super) const UNSAFE_PLACES: &[&str] =
     &["crates/mem/", "crates/verbs/src/engine/sockio.rs", "crates/ibverbs/"];
 
