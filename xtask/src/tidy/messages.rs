@@ -77,7 +77,8 @@ impl Finder {
         let message = literal.value();
         let message = message.trim_start_matches("outboard: ").trim();
         // A text that only passes another one on says nothing itself.
-        if !message.is_empty() && !(message.starts_with('{') && message.ends_with('}')) {
+        let passed_on = message.starts_with('{') && message.ends_with('}');
+        if !message.is_empty() && !passed_on {
             self.found.push((literal.span().start().line, message.to_owned()));
         }
     }
