@@ -4,11 +4,14 @@
 use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP};
 use crate::abi::{ibv_device, ibv_node_type, ibv_transport_type};
 use crate::config::{Personality, config};
-use crate::object::{Kind, Object, Shown, give};
+use crate::guard::{Errno, Outcome, fail, minus_one, pointer};
+use crate::interface::hardware_address;
+use crate::object::{Kind, Object, Shown, find, give};
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::mem::offset_of;
 use std::net::Ipv4Addr;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A device.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub(crate) struct Device {
     pub(crate) interface: String,
     /// Its number, from 0.
     pub(crate) index: usize,
+    /// The Ethernet address of the interface, or one made up from the IPv4 address.
+    mac: [u8; 6],
 }
 
 // SAFETY: the structure is the first field.
@@ -31,6 +36,29 @@ unsafe impl Object for Device {
     const OFFSET: usize = offset_of!(Self, shown);
     fn tag(&self) -> Kind {
         self.tag
+    }
+}
+
+impl Device {
+    /// Eight octets that no other device has: the second half of the Ethernet address tells
+    /// machines apart, the IPv4 address the devices of one machine. 02 marks what nobody assigned.
+    pub(crate) fn guid(&self) -> [u8; 8] {
+        let [_, _, _, x, y, z] = self.mac;
+        let [a, b, c, d] = self.address.octets();
+        [2, x, y, z, a, b, c, d]
+    }
+
+    /// Its only GID: the IPv4 address mapped to IPv6 on RoCE; on iWARP the Ethernet address and
+    /// zeros, as siw has it.
+    pub(crate) fn gid(&self) -> [u8; 16] {
+        match config().personality {
+            Personality::Roce => self.address.to_ipv6_mapped().octets(),
+            Personality::Iwarp => {
+                let mut gid = [0; 16];
+                gid[..6].copy_from_slice(&self.mac);
+                gid
+            }
+        }
     }
 }
 
@@ -47,9 +75,25 @@ unsafe impl Sync for DevicePtr {}
 pub(crate) fn devices() -> &'static [DevicePtr] {
     static DEVICES: LazyLock<Vec<DevicePtr>> = LazyLock::new(|| {
         let addresses = addresses(config().devices.as_deref());
+        if addresses.is_empty() {
+            eprintln!("outboard: {}", why_none(config().devices.as_deref()));
+        }
         addresses.into_iter().enumerate().map(|(index, found)| publish(index, found)).collect()
     });
     &DEVICES
+}
+
+fn why_none(chosen: Option<&[String]>) -> &'static str {
+    match chosen {
+        Some(_) => {
+            "no device: OUTBOARD_DEVICES leaves out every address of this machine; unset it, or \
+             name interfaces or IPv4 addresses as `ip -4 address` lists them"
+        }
+        None => {
+            "no device: no interface of this machine is up and has an IPv4 address; \
+             `ip link set lo up` gives at least loopback"
+        }
+    }
 }
 
 fn publish(index: usize, (interface, address): (String, Ipv4Addr)) -> DevicePtr {
@@ -69,7 +113,9 @@ fn publish(index: usize, (interface, address): (String, Ipv4Addr)) -> DevicePtr 
     // Programs may look there for more; there is nothing, and that they take as "unknown".
     put(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{name}"));
     put(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
-    let device = Device { shown, tag: Kind::Device, address, interface, index };
+    let [a, b, c, d] = address.octets();
+    let mac = hardware_address(&interface).unwrap_or([2, 0, a, b, c, d]);
+    let device = Device { shown, tag: Kind::Device, address, interface, index, mac };
     DevicePtr(give(Box::new(device)))
 }
 
@@ -139,4 +185,95 @@ fn address_of(entry: &libc::ifaddrs) -> Option<(String, Ipv4Addr)> {
     // SAFETY: interface names end with a zero.
     let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
     Some((name, Ipv4Addr::from(u32::from_be(address))))
+}
+
+/// Lists given to the program, by address.
+static LISTS: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+
+/// A list of all devices with a null at the end.
+fn list() -> Outcome<*mut *mut ibv_device> {
+    let devices = devices();
+    // SAFETY: asks for zeroed memory.
+    let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) };
+    let list = list.cast::<*mut ibv_device>();
+    if list.is_null() {
+        return fail(libc::ENOMEM);
+    }
+    for (at, device) in devices.iter().enumerate() {
+        // SAFETY: within what was asked for.
+        unsafe { *list.add(at) = device.0 };
+    }
+    LISTS.lock().unwrap_or_else(PoisonError::into_inner).insert(list.addr());
+    Ok(list)
+}
+
+/// ibv_get_device_list(3).
+///
+/// # Safety
+/// `num` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(num: *mut libc::c_int) -> *mut *mut ibv_device {
+    pointer("ibv_get_device_list", || {
+        let list = list();
+        let count = if list.is_ok() { devices().len() } else { 0 };
+        // SAFETY: the caller's word.
+        if let Some(num) = unsafe { num.as_mut() } {
+            *num = count.try_into().unwrap_or(libc::c_int::MAX);
+        }
+        list
+    })
+}
+
+/// ibv_free_device_list(3). The devices stay as they are.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    minus_one("ibv_free_device_list", || {
+        if !LISTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&list.addr()) {
+            return fail(libc::EINVAL);
+        }
+        // SAFETY: `list` made it, and it was not freed until now.
+        unsafe { libc::free(list.cast()) };
+        Ok(0)
+    });
+}
+
+/// ibv_get_device_name(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const libc::c_char {
+    pointer("ibv_get_device_name", || {
+        let found: &Device = find(device)?;
+        // SAFETY: the name never changes.
+        Ok(unsafe { &raw mut (*found.shown.get()).name }.cast())
+    })
+}
+
+/// ibv_get_device_guid(3): network order; 0 for what is no device.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    let mut guid = 0;
+    minus_one("ibv_get_device_guid", || {
+        guid = u64::from_ne_bytes(find::<Device>(device)?.guid());
+        Ok(0)
+    });
+    guid
+}
+
+/// ibv_get_device_index(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> libc::c_int {
+    minus_one("ibv_get_device_index", || {
+        find::<Device>(device)?.index.try_into().map_err(|_| Errno(libc::EOVERFLOW))
+    })
 }

@@ -6,13 +6,14 @@
 //! passes may crash it, no panic reaches it, and it cannot be cancelled in the middle of ours.
 //!
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
-//! (what C pointers stand for), [`config`] (the environment), [`device`], [`context`], [`pd`],
+//! (what C pointers stand for), [`config`] (the environment), `interface`,
+//! [`device`], [`context`], [`pd`],
 //! [`mr`], `channel`, `cq`, `cq_ex`, `srq`,
 //! `qp`, `post`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
 //! `record`.
 
 pub mod abi;
-mod ah;
+pub mod ah;
 mod channel;
 mod cm;
 pub mod config;
@@ -20,16 +21,17 @@ pub mod context;
 mod cq;
 mod cq_ex;
 pub mod device;
-mod events;
-mod extras;
+pub mod events;
+pub mod extras;
 pub mod guard;
+mod interface;
 pub mod mr;
-mod names;
+pub mod names;
 pub mod object;
 pub mod pd;
 mod post;
 mod qp;
-mod query;
+pub mod query;
 mod record;
 mod roce;
 mod srq;
