@@ -5,6 +5,7 @@ use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::device::{Device, devices};
 use crate::guard::{Errno, Outcome, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
+use crate::roce::Roce;
 use outboard_verbs::Context as Native;
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -26,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) cqs: Mutex<HashMap<u32, usize>>,
     /// The same of shared receive queues.
     pub(crate) srqs: Mutex<HashMap<u32, usize>>,
+    /// Numbers and connections of queue pairs in the personality roce.
+    pub(crate) roce: Roce,
 }
 
 // SAFETY: programs see the `context` at the end of `verbs_context`.
@@ -70,6 +73,7 @@ impl Context {
             qps: Mutex::default(),
             cqs: Mutex::default(),
             srqs: Mutex::default(),
+            roce: Roce::default(),
         })))
     }
 }

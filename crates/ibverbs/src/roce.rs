@@ -1,1 +1,127 @@
-//! Connections by queue pair number and GID, for the personality roce: who dials whom, and how one finds the other.
+//! Connections by queue pair number and GID, for the personality roce: who dials whom, and how one
+//! finds the other without a daemon.
+//!
+//! A queue pair's number is its address: the TCP port at which its context listens, and an index
+//! under that port. Both sides learn the other's (GID, number) from their programs, and the lower of
+//! the two dials. Its Request names both numbers, so the other side knows for whom it is; who comes
+//! before the program has said whom it expects waits, or is asked to come again. A side that does
+//! not come is missed only by sends, as on hardware: they fail when their patience ends, and
+//! without sends a queue pair waits for ever.
+//!
+//! It never touches what is sent once the connection is there. This is no standard: it works
+//! between Outboards only.
+//!
+//! Modules in reading order: [`hello`] (what a dialer says), [`table`] (numbers, and where each
+//! queue pair is), [`worker`] (the thread that dials and answers).
+
+mod hello;
+mod table;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use crate::context::Context;
+use crate::guard::{Errno, Outcome, fail};
+use hello::Name;
+use outboard_verbs::{Context as Native, Qp};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use worker::Worker;
+
+/// How long posted sends wait for a peer that is not there, unless the queue pair says otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A queue pair as this module sees it. Everything is called from a thread of ours, with no lock
+/// held but never after [`release`] or [`disconnect`] have returned.
+pub(crate) trait Peer: Send + Sync {
+    /// The queue pair to connect; idle until it is.
+    fn native(&self) -> &Qp;
+    /// Sends have been posted that wait for the connection.
+    fn has_sends(&self) -> bool;
+    /// How long they may wait.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+    /// Sends may go out.
+    fn connected(&self);
+    /// Nobody will come: sends that wait, and those posted from now on, fail with
+    /// `IBV_WC_RETRY_EXC_ERR`.
+    fn failed(&self);
+    /// The connection was there and is over; what was posted has been flushed.
+    fn lost(&self);
+}
+
+/// What a context keeps for this; empty until its first queue pair is made.
+#[derive(Debug, Default)]
+pub(crate) struct Roce(Mutex<Option<Worker>>);
+
+impl Roce {
+    fn worker(&self) -> MutexGuard<'_, Option<Worker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a new queue pair of a device with this address.
+    fn number(&self, native: &Native, address: Ipv4Addr) -> Outcome<u32> {
+        let mut worker = self.worker();
+        if worker.is_none() {
+            *worker = Some(Worker::start(native, address).map_err(|error| {
+                eprintln!("outboard: cannot make queue pairs on {address}: {error}");
+                Errno(libc::ENOMEM)
+            })?);
+        }
+        let Some(worker) = worker.as_ref() else { return fail(libc::ENOMEM) };
+        worker.reserve(native).map_err(|error| {
+            eprintln!("outboard: cannot number queue pairs on {address}: {error}");
+            Errno(libc::ENOMEM)
+        })
+    }
+
+    /// Runs `work` on the worker, if there is one.
+    fn with<T>(&self, work: impl FnOnce(&Worker) -> T) -> Option<T> {
+        self.worker().as_ref().map(work)
+    }
+
+    fn connect(&self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> Outcome<()> {
+        self.with(|worker| worker.connect(ours, theirs, peer)).unwrap_or(fail(libc::EINVAL))
+    }
+}
+
+/// A number for a new queue pair (24 bits).
+///
+/// # Errors
+/// ENOMEM when the system gives no listener, descriptor or thread.
+pub(crate) fn number(context: &Context) -> Outcome<u32> {
+    context.roce.number(&context.native, context.device.address)
+}
+
+/// Gives a number back. The queue pair behind it is not used any more when this returns, so call it
+/// before the queue pair goes, and with no lock held that a [`Peer`] takes.
+pub(crate) fn release(context: &Context, number: u32) {
+    context.roce.with(|worker| worker.release(number));
+}
+
+/// Connects a queue pair, which must be idle, to the one with this number and GID; returns at once.
+///
+/// # Errors
+/// EINVAL for a number that [`number`] did not give or that is connected already, and for a GID
+/// that is no IPv4-mapped address; EOPNOTSUPP for a queue pair and itself.
+pub(crate) fn connect(
+    context: &Context,
+    ours: u32,
+    dest_qpn: u32,
+    dgid: [u8; 16],
+    peer: Arc<dyn Peer>,
+) -> Outcome<()> {
+    let Some(address) = Ipv6Addr::from(dgid).to_ipv4_mapped() else {
+        return fail(libc::EINVAL);
+    };
+    context.roce.connect(ours, Name { address, number: dest_qpn }, peer)
+}
+
+/// Forgets to whom a queue pair was to be connected; it keeps its number. Call it when the program
+/// makes the queue pair's state RESET or ERR, before the native one is reset or disconnected. The
+/// same rules as for [`release`].
+pub(crate) fn disconnect(context: &Context, ours: u32) {
+    context.roce.with(|worker| worker.disconnect(ours));
+}

@@ -1,0 +1,110 @@
+//! What the two sides of a start-up tell each other in MPA's private data (ours alone, no RFC):
+//! who dials, whom it wants, and why it is refused. Integers in network order.
+//!
+//! ```text
+//!  Request: "OBRC" version(1) zero(3) wanted(4) number(4) address(4)
+//!  Reply:   "OBRC" version(1) reason(1)                 (refusals only)
+//! ```
+
+use std::net::Ipv4Addr;
+
+const MAGIC: &[u8; 4] = b"OBRC";
+const VERSION: u8 = 1;
+const HELLO_LEN: usize = 20;
+
+/// A queue pair's name in the network. Of two, the lower dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    /// Of its device.
+    pub(super) address: Ipv4Addr,
+    /// Port and index under it, 24 bits.
+    pub(super) number: u32,
+}
+
+/// What a dialer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// The number it wants.
+    pub(super) wanted: u32,
+    /// Who it is.
+    pub(super) from: Name,
+}
+
+/// Why a dialer is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Refusal {
+    /// No queue pair has the number: no use to come again.
+    Unknown = 1,
+    /// The program has not yet said whom it expects, or another is waiting already.
+    NotYet = 2,
+    /// The program expects somebody else, for now.
+    Other = 3,
+}
+
+impl Hello {
+    pub(super) fn emit(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HELLO_LEN);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&[VERSION, 0, 0, 0]);
+        bytes.extend_from_slice(&self.wanted.to_be_bytes());
+        bytes.extend_from_slice(&self.from.number.to_be_bytes());
+        bytes.extend_from_slice(&self.from.address.octets());
+        bytes
+    }
+
+    /// `None`: not one of ours, or not of this version.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; HELLO_LEN] = bytes.try_into().ok()?;
+        if !bytes.starts_with(MAGIC) || bytes[4] != VERSION {
+            return None;
+        }
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let address = Ipv4Addr::from(word(16));
+        let from = Name { address, number: u32::from_be_bytes(word(12)) };
+        Some(Self { wanted: u32::from_be_bytes(word(8)), from })
+    }
+}
+
+impl Refusal {
+    pub(super) fn emit(self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&[VERSION, self as u8]);
+        bytes
+    }
+
+    /// Anything that is not a refusal of ours is for good.
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        match bytes.strip_prefix(MAGIC) {
+            Some([VERSION, 2]) => Self::NotYet,
+            Some([VERSION, 3]) => Self::Other,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_survives_the_wire() {
+        let from = Name { address: Ipv4Addr::new(10, 0, 0, 7), number: 0x00AB_CDEF };
+        let hello = Hello { wanted: 0x0012_3456, from };
+        let bytes = hello.emit();
+        assert_eq!(bytes, b"OBRC\x01\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07");
+        assert_eq!(Hello::parse(&bytes), Some(hello));
+        assert_eq!(Hello::parse(&bytes[..19]), None);
+        assert_eq!(Hello::parse(b"OBRC\x02\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07"), None);
+        assert_eq!(Hello::parse(b"POST / HTTP/1.1\r\nHost"), None);
+    }
+
+    #[test]
+    fn a_refusal_survives_the_wire() {
+        for refusal in [Refusal::Unknown, Refusal::NotYet, Refusal::Other] {
+            assert_eq!(Refusal::parse(&refusal.emit()), refusal);
+        }
+        assert_eq!(Refusal::parse(b"go away"), Refusal::Unknown);
+        assert_eq!(Refusal::parse(b""), Refusal::Unknown);
+    }
+}

@@ -1,0 +1,367 @@
+//! The numbers of a context's queue pairs, and where each is on its way to its peer. Pure
+//! bookkeeping: it says what is to be done next, and somebody else does it.
+
+use super::Peer;
+use super::hello::{Hello, Name, Refusal};
+use outboard_verbs::{CmChannel, ConnectError, ConnectRequest, Context, Listener, VerbsError};
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Queue pairs under one port: an index is 8 bits.
+const INDICES: usize = 256;
+/// Requests that may wait at one port: one for each queue pair, and some that must be refused.
+const BACKLOG: usize = INDICES + 64;
+/// How often to ask for a port: two sockets may be bound to the same before one of them listens.
+const PORT_TRIES: usize = 8;
+/// How long a Request is kept for a program that has not said yet whom it expects.
+const HOLD: Duration = Duration::from_secs(10);
+/// How soon a dialer comes again; doubled each time.
+const RETRY_MIN: Duration = Duration::from_millis(10);
+/// How late at longest.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+/// How often to look whose patience is at its end.
+const TICK: Duration = Duration::from_millis(250);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Table {
+    address: Ipv4Addr,
+    ports: Vec<Port>,
+    pairs: HashMap<u32, Pair>,
+    /// The queue pair that the thread works on just now, with the table unlocked.
+    pub(super) busy: Option<u32>,
+    pub(super) stopped: bool,
+}
+
+#[derive(Debug)]
+struct Port {
+    /// Listens while it lives.
+    _listener: Listener,
+    port: u16,
+    taken: [bool; INDICES],
+    /// Where to look for a free index first, so that none is used again soon.
+    next: usize,
+}
+
+#[derive(Debug, Default)]
+struct Pair {
+    goal: Option<Goal>,
+    /// Somebody who wants this queue pair.
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    request: ConnectRequest,
+    from: Name,
+    until: Instant,
+}
+
+/// Whom a queue pair is to be connected to, and how far that is.
+struct Goal {
+    theirs: Name,
+    peer: Arc<dyn Peer>,
+    phase: Phase,
+    delay: Duration,
+    /// Since when sends have been seen to wait.
+    missed: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The peer dials.
+    Waiting,
+    /// We dial, at this time.
+    Due(Instant),
+    /// We are dialing.
+    Dialing,
+    Connected,
+    /// It was, or never will be.
+    Over,
+}
+
+/// What the thread has to do.
+#[derive(Debug)]
+pub(super) enum Task {
+    Accept(Call, ConnectRequest),
+    Dial(Call, SocketAddr, Hello),
+    /// Patience is at its end, or the peer is known not to be there.
+    Fail(Call),
+    Refuse(ConnectRequest, Refusal),
+}
+
+/// A queue pair that the thread is to work on; it is [`Table::busy`] until that is done.
+pub(super) struct Call {
+    pub(super) number: u32,
+    pub(super) peer: Arc<dyn Peer>,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "queue pair {:#x}", self.number)
+    }
+}
+
+impl std::fmt::Debug for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {:?}", self.theirs, self.phase)
+    }
+}
+
+impl Port {
+    fn open(native: &Context, address: Ipv4Addr, channel: &CmChannel) -> Result<Self, VerbsError> {
+        let mut tries = 1;
+        loop {
+            match native.listen_on((address, 0).into(), BACKLOG, channel) {
+                Ok(listener) => {
+                    let port = listener.local_addr().port();
+                    return Ok(Self {
+                        _listener: listener,
+                        port,
+                        taken: [false; INDICES],
+                        next: 0,
+                    });
+                }
+                Err(error) if tries == PORT_TRIES || !is_in_use(&error) => return Err(error),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let order = (self.next..INDICES).chain(0..self.next);
+        let index = order.into_iter().find(|index| !self.taken[*index])?;
+        self.taken[index] = true;
+        self.next = (index + 1) % INDICES;
+        Some(u32::from(self.port) << 8 | u32::try_from(index).ok()?)
+    }
+}
+
+fn is_in_use(error: &VerbsError) -> bool {
+    matches!(error, VerbsError::System { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+}
+
+impl Goal {
+    fn is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Connected | Phase::Over)
+    }
+
+    /// Notes whether sends wait; true when they have waited too long.
+    fn is_out_of_patience(&mut self, now: Instant) -> bool {
+        if !self.peer.has_sends() {
+            self.missed = None;
+            return false;
+        }
+        let since = *self.missed.get_or_insert(now);
+        now.saturating_duration_since(since) >= self.peer.patience()
+    }
+
+    fn retry(&mut self, now: Instant) {
+        self.phase = Phase::Due(now + self.delay);
+        self.delay = (self.delay * 2).min(RETRY_MAX);
+    }
+}
+
+impl Table {
+    pub(super) fn new(address: Ipv4Addr) -> Self {
+        let (ports, pairs) = (Vec::new(), HashMap::new());
+        Self { address, ports, pairs, busy: None, stopped: false }
+    }
+
+    /// A number of its own for a new queue pair.
+    pub(super) fn reserve(
+        &mut self,
+        native: &Context,
+        channel: &CmChannel,
+    ) -> Result<u32, VerbsError> {
+        let number = loop {
+            if let Some(number) = self.ports.iter_mut().find_map(Port::take) {
+                break number;
+            }
+            self.ports.push(Port::open(native, self.address, channel)?);
+        };
+        self.pairs.insert(number, Pair::default());
+        Ok(number)
+    }
+
+    /// Gives a number back; whoever waits for it is to be refused.
+    pub(super) fn release(&mut self, number: u32) -> Option<ConnectRequest> {
+        let pair = self.pairs.remove(&number)?;
+        let [_, high, low, index] = number.to_be_bytes();
+        let port = u16::from_be_bytes([high, low]);
+        if let Some(port) = self.ports.iter_mut().find(|known| known.port == port) {
+            port.taken[usize::from(index)] = false;
+        }
+        pair.held.map(|held| held.request)
+    }
+
+    /// Sets whom a queue pair is to be connected to; false: there is no such queue pair, or it has
+    /// somebody.
+    pub(super) fn aim(&mut self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> bool {
+        let us = Name { address: self.address, number: ours };
+        let Some(pair) = self.pairs.get_mut(&ours).filter(|pair| pair.goal.is_none()) else {
+            return false;
+        };
+        let phase = if us < theirs { Phase::Due(Instant::now()) } else { Phase::Waiting };
+        pair.goal = Some(Goal { theirs, peer, phase, delay: RETRY_MIN, missed: None });
+        true
+    }
+
+    /// True for one queue pair and itself.
+    pub(super) fn is_ours(&self, theirs: Name, ours: u32) -> bool {
+        theirs == Name { address: self.address, number: ours }
+    }
+
+    pub(super) fn forget(&mut self, ours: u32) {
+        if let Some(pair) = self.pairs.get_mut(&ours) {
+            pair.goal = None;
+        }
+    }
+
+    /// Somebody wants to connect. What comes back is to be refused.
+    pub(super) fn ask(
+        &mut self,
+        hello: Hello,
+        request: ConnectRequest,
+        now: Instant,
+    ) -> Option<(ConnectRequest, Refusal)> {
+        let Some(pair) = self.pairs.get_mut(&hello.wanted) else {
+            return Some((request, Refusal::Unknown));
+        };
+        let expected = |goal: &Goal| goal.theirs == hello.from;
+        match &pair.goal {
+            Some(goal) if !expected(goal) => return Some((request, Refusal::Other)),
+            Some(Goal { phase: Phase::Over, .. }) => return Some((request, Refusal::Unknown)),
+            Some(Goal { phase: Phase::Waiting, .. }) | None => {}
+            // Who dials again has forgotten a connection that we have still.
+            Some(_) => return Some((request, Refusal::NotYet)),
+        }
+        let held = Held { request, from: hello.from, until: now + HOLD };
+        pair.held.replace(held).map(|older| (older.request, Refusal::NotYet))
+    }
+
+    /// The next thing to do now.
+    pub(super) fn next_task(&mut self, now: Instant) -> Option<Task> {
+        let address = self.address;
+        let find = |(number, pair): (&u32, &mut Pair)| task(address, *number, pair, now);
+        let task = self.pairs.iter_mut().find_map(find)?;
+        self.busy = match &task {
+            Task::Accept(call, _) | Task::Dial(call, ..) | Task::Fail(call) => Some(call.number),
+            Task::Refuse(..) => None,
+        };
+        Some(task)
+    }
+
+    /// How long nothing needs to be done, unless something happens.
+    pub(super) fn quiet_for(&self, now: Instant) -> Option<Duration> {
+        let until = |pair: &Pair| match &pair.goal {
+            Some(Goal { phase: Phase::Due(at), .. }) => Some((*at - now).min(TICK)),
+            Some(goal) if goal.is_open() => Some(TICK),
+            _ => pair.held.is_some().then_some(TICK),
+        };
+        self.pairs.values().filter_map(until).min()
+    }
+
+    /// The queue pair whose native one has this number, if it is in `phase`.
+    fn in_phase(&mut self, native: u32, wanted: Phase) -> Option<(u32, &mut Goal)> {
+        self.pairs.iter_mut().find_map(|(number, pair)| {
+            let ours = |goal: &&mut Goal| goal.peer.native().number() == native;
+            let goal = pair.goal.as_mut().filter(ours)?;
+            (goal.phase == wanted).then_some((*number, goal))
+        })
+    }
+
+    /// Moves a queue pair on when it was in phase `from`.
+    fn step(&mut self, native: u32, from: Phase, to: Phase) -> Option<Call> {
+        let (number, goal) = self.in_phase(native, from)?;
+        goal.phase = to;
+        let call = Call { number, peer: Arc::clone(&goal.peer) };
+        self.busy = Some(number);
+        Some(call)
+    }
+
+    /// The native queue pair that was dialing has its connection.
+    pub(super) fn connected(&mut self, native: u32) -> Option<Call> {
+        self.step(native, Phase::Dialing, Phase::Connected)
+    }
+
+    /// The native queue pair has lost its connection.
+    pub(super) fn lost(&mut self, native: u32) -> Option<Call> {
+        self.step(native, Phase::Connected, Phase::Over)
+    }
+
+    /// The native queue pair's attempt came to nothing. A call comes back when it was the last.
+    pub(super) fn failed(
+        &mut self,
+        native: u32,
+        error: &ConnectError,
+        now: Instant,
+    ) -> Option<Call> {
+        if is_final(error) {
+            return self.step(native, Phase::Dialing, Phase::Over);
+        }
+        if let Some((_, goal)) = self.in_phase(native, Phase::Dialing) {
+            goal.retry(now);
+        }
+        None
+    }
+
+    /// What came of [`Task::Accept`] and of beginning [`Task::Dial`].
+    pub(super) fn done(&mut self, number: u32, result: Result<(), &ConnectError>, now: Instant) {
+        let Some(goal) = self.pairs.get_mut(&number).and_then(|pair| pair.goal.as_mut()) else {
+            return;
+        };
+        match (goal.phase, result) {
+            (Phase::Waiting, Ok(())) => goal.phase = Phase::Connected,
+            (Phase::Dialing, Err(_)) => goal.retry(now),
+            _ => {}
+        }
+    }
+}
+
+fn task(address: Ipv4Addr, number: u32, pair: &mut Pair, now: Instant) -> Option<Task> {
+    let held = &pair.held;
+    let Some(goal) = pair.goal.as_mut().filter(|goal| goal.is_open()) else {
+        let stale = held.as_ref().is_some_and(|held| now >= held.until);
+        let held = if stale { pair.held.take() } else { None };
+        return held.map(|held| Task::Refuse(held.request, Refusal::NotYet));
+    };
+    let call = Call { number, peer: Arc::clone(&goal.peer) };
+    if let Some(held) = pair.held.take() {
+        // Only who is expected is kept, but the program may have said so after that.
+        let expected = held.from == goal.theirs && goal.phase == Phase::Waiting;
+        return Some(match expected {
+            true => Task::Accept(call, held.request),
+            false => Task::Refuse(held.request, Refusal::Other),
+        });
+    }
+    if goal.is_out_of_patience(now) {
+        goal.phase = Phase::Over;
+        return Some(Task::Fail(call));
+    }
+    if !matches!(goal.phase, Phase::Due(at) if now >= at) {
+        return None;
+    }
+    goal.phase = Phase::Dialing;
+    let [_, high, low, _] = goal.theirs.number.to_be_bytes();
+    let to = (goal.theirs.address, u16::from_be_bytes([high, low])).into();
+    let from = Name { address, number };
+    Some(Task::Dial(call, to, Hello { wanted: goal.theirs.number, from }))
+}
+
+/// True when coming again is of no use: nobody listens at the peer's port any more, or somebody
+/// does who does not know the number.
+fn is_final(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Unreachable { source, .. } => {
+            source.kind() == io::ErrorKind::ConnectionRefused
+        }
+        ConnectError::Rejected { private_data, .. } => {
+            Refusal::parse(private_data) == Refusal::Unknown
+        }
+        _ => false,
+    }
+}
