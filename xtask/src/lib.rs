@@ -4,6 +4,7 @@
 //! - `tidy`: rules about the source that the compiler and clippy do not check;
 //! - `test`: the table of test suites and the runner behind `cargo xtask test`;
 //! - `siw`: Linux's own iWARP in a virtual machine, for one of the suites;
+//! - `ibverbs`: stock RDMA programs on our C libraries, for another;
 //! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
 //! - `command`: the few ways in which all of these start other programs.
@@ -11,6 +12,7 @@
 
 pub mod bench;
 pub mod command;
+pub mod ibverbs;
 pub mod libs;
 pub mod siw;
 pub mod test;

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
-use crate::{siw, tidy};
+use crate::{ibverbs, siw, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -55,6 +55,12 @@ pub const SUITES: &[Suite] = &[
         about: "ours and Linux's siw in a virtual machine talk to each other",
         needs: &[Need::Packages(siw::PACKAGES)],
         run: siw_interop,
+    },
+    Suite {
+        name: "ibverbs",
+        about: "stock RDMA programs on our libibverbs and librdmacm",
+        needs: &[Need::Packages(ibverbs::PACKAGES)],
+        run: |settings| ibverbs::run(settings.full),
     },
     Suite {
         name: "bad-peers",

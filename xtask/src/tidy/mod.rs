@@ -3,10 +3,12 @@
 //! Every rule is a function from a file (or the whole workspace) to findings, and has a test that
 //! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
 //! `source` the reading of files, `text` the rules about lines, `syntax` the rules about code,
-//! `workspace` the rules about crates, `links` the rules about documents.
+//! `workspace` the rules about crates, `links` the rules about documents, `messages` what the C
+//! libraries say.
 
 mod house;
 mod links;
+mod messages;
 mod source;
 mod syntax;
 mod text;
@@ -58,6 +60,7 @@ pub fn check() -> Result<Vec<Finding>> {
     findings.extend(syntax::stale_exceptions(&sources));
     findings.extend(workspace::arrows(&command::metadata()?));
     findings.extend(workspace::crates_have_tests(&sources));
+    findings.extend(messages::check(&sources));
     findings.extend(links::check(&sources, &source::list(command::root())?));
     Ok(findings)
 }

@@ -1,0 +1,98 @@
+//! Running one row of the table: a server and a client of it, or a program alone, each on the
+//! libraries by `outboard run`.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::process::Process;
+use super::table::{Row, Site};
+
+/// What every row needs: the program that starts others, and where logs go.
+#[derive(Clone, Debug)]
+pub(super) struct Bench {
+    pub(super) outboard: PathBuf,
+    pub(super) logs: PathBuf,
+}
+
+impl Bench {
+    /// Runs a row to its end.
+    pub(super) fn run(&self, row: &Row) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(row.seconds);
+        let port = free_port()?;
+        let address = address(row.site)?;
+        let fill = |words: &str| {
+            words.replace("{port}", &port.to_string()).replace("{address}", &address.to_string())
+        };
+        let Some(server) = &row.server else {
+            return self.alone(row, &fill(&row.client), address, deadline);
+        };
+        let mut server = self.start(row, "server", &fill(server), address)?;
+        server.wait_listening(port, deadline)?;
+        let mut client = self.start(row, "client", &fill(&row.client), address)?;
+        let said =
+            client.finish(deadline).with_context(|| format!("server:\n{}", server.said()))?;
+        let answered = server.finish(deadline).with_context(|| format!("client:\n{said}"))?;
+        expect(row, &(said + &answered))
+    }
+
+    fn alone(&self, row: &Row, words: &str, address: Ipv4Addr, deadline: Instant) -> Result<()> {
+        let said = self.start(row, "alone", words, address)?.finish(deadline)?;
+        expect(row, &said)
+    }
+
+    fn start(&self, row: &Row, role: &str, words: &str, address: Ipv4Addr) -> Result<Process> {
+        let name: String =
+            row.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let log = self.logs.join(format!("{name}.{role}"));
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut command = self.command(row.personality, &address.to_string(), &words);
+        Process::start(command.envs(row.environment.iter().copied()), &log)
+    }
+
+    /// `outboard run` of a program on the one device of `address`.
+    pub(super) fn command(&self, personality: &str, address: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.outboard);
+        command.args(["run", "--personality", personality, "--"]).args(words);
+        command.env("OUTBOARD_DEVICES", address).current_dir(&self.logs);
+        command
+    }
+
+    /// Where the compiled programs and copies of scripts go.
+    pub(super) fn scratch(&self) -> &Path {
+        &self.logs
+    }
+}
+
+fn expect(row: &Row, said: &str) -> Result<()> {
+    match row.says.iter().find(|text| !said.contains(**text)) {
+        Some(text) => bail!("no {text:?} in:\n{said}"),
+        None => Ok(()),
+    }
+}
+
+fn address(site: Site) -> Result<Ipv4Addr> {
+    match site {
+        Site::Loopback => Ok(Ipv4Addr::LOCALHOST),
+        Site::Interface => own_address(),
+    }
+}
+
+/// The address this machine would send from. Nothing is sent.
+fn own_address() -> Result<Ipv4Addr> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let what = "this machine has no address but loopback, which libfabric leaves out";
+    socket.connect("192.0.2.1:9").context(what)?;
+    match socket.local_addr()?.ip() {
+        std::net::IpAddr::V4(address) if !address.is_loopback() => Ok(address),
+        _ => bail!(what),
+    }
+}
+
+/// A port that was free a moment ago, which is as sure as it gets.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,140 @@
+//! A stock program: started with its output in a file, waited for, and never left behind.
+//!
+//! It gets a process group of its own, because fio and Python start children of theirs.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command;
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A running program, killed with its children when dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    log: PathBuf,
+    line: String,
+}
+
+impl Process {
+    /// Starts a program whose both output streams go to `log`.
+    pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
+        let line = command::line(command);
+        let child = command.spawn().with_context(|| format!("cannot start {line}"))?;
+        Ok(Self { child, log: log.to_owned(), line })
+    }
+
+    /// Waits until a socket listens on `port`, or the program ends without that.
+    pub(super) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
+        while !listens(port)? {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended with {status} before it listened:\n{}", self.line, self.said());
+            }
+            if Instant::now() > deadline {
+                bail!("{} does not listen on port {port}:\n{}", self.line, self.said());
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Whether the program has ended, and how.
+    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits for success until `deadline`; returns what the program said.
+    pub(super) fn finish(&mut self, deadline: Instant) -> Result<String> {
+        loop {
+            match self.ended()? {
+                Some(status) if status.success() => return Ok(self.said()),
+                Some(status) => bail!("{} ended with {status}:\n{}", self.line, self.said()),
+                None if Instant::now() > deadline => {
+                    bail!("{} did not end in time:\n{}", self.line, self.said())
+                }
+                None => thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// What the program wrote so far: its last 40 lines.
+    pub(super) fn said(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        // A group that has ended cannot be killed, which is as good.
+        let mut kill = Command::new("kill");
+        let _ = kill.args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a socket listens on `port`. Connecting would take the place of the client.
+fn listens(port: u16) -> Result<bool> {
+    let tables = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
+    let listening = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.len() > 3 && fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A"
+    };
+    Ok(tables.lines().any(listening))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: &str) -> Process {
+        let log = std::env::temp_dir().join(format!("outboard-{}-{name}", std::process::id()));
+        Process::start(Command::new("sh").args(["-c", script]), &log).unwrap()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn success_returns_both_streams() {
+        let said = shell("both", "echo out; echo err >&2").finish(soon()).unwrap();
+        assert_eq!(said, "out\nerr");
+    }
+
+    #[test]
+    fn failure_is_an_error_with_the_output() {
+        let error = shell("bad", "echo why; exit 3").finish(soon()).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.ends_with("why"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_its_children() {
+        let mut hanging = shell("hang", "sleep 1000 & echo $!; wait");
+        let error = hanging.finish(Instant::now() + Duration::from_millis(300)).unwrap_err();
+        assert!(error.to_string().contains("did not end in time"), "{error}");
+        let child = hanging.said();
+        drop(hanging);
+        let gone = || {
+            let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            state.is_empty() || state.contains(" Z ")
+        };
+        let deadline = soon();
+        while !gone() {
+            assert!(Instant::now() < deadline, "{child} lives on");
+            thread::sleep(PAUSE);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What is run: stock programs, their arguments, and what their output must contain.
+//!
+//! `{port}` stands for a free port, `{address}` for the device's address, `{count}` for how often
+//! the work is repeated: less when sampled, as the issue asks when full.
+
+/// Which address the device has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Site {
+    /// 127.0.0.1.
+    #[default]
+    Loopback,
+    /// This machine's own: libfabric's verbs provider leaves loopback out.
+    Interface,
+}
+
+/// One proof: a server and a client of it, or a program alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    /// What the result is printed under.
+    pub(super) name: String,
+    pub(super) personality: &'static str,
+    /// The server's command line; `None` when the client's program needs none.
+    pub(super) server: Option<String>,
+    pub(super) client: String,
+    /// Texts that both outputs together must contain.
+    pub(super) says: &'static [&'static str],
+    pub(super) environment: &'static [(&'static str, &'static str)],
+    pub(super) site: Site,
+    /// How long it may take.
+    pub(super) seconds: u64,
+}
+
+/// A line of the tables below: name, server, client, texts.
+type Line = (&'static str, &'static str, &'static str, &'static [&'static str]);
+
+/// Programs without a peer, on either personality.
+const ALONE: &[Line] = &[
+    ("ibv_devices", "", "ibv_devices", &["outboard0"]),
+    ("ibv_devinfo", "", "ibv_devinfo -v", &["hca_id:\toutboard0", "PORT_ACTIVE", "max_mr_size:"]),
+    ("ibv_devinfo -l", "", "ibv_devinfo -l", &["1 HCA found"]),
+];
+
+/// Programs that connect through rdma_cm.
+const CONNECTED: &[Line] = &[
+    (
+        "ucmatose",
+        "ucmatose -b {address} -p {port}",
+        "ucmatose -s {address} -p {port}",
+        &["test complete", "return status 0"],
+    ),
+    (
+        "ucmatose, 8 connections",
+        "ucmatose -c 8 -C 100 -S 4096 -b {address} -p {port}",
+        "ucmatose -c 8 -C 100 -S 4096 -s {address} -p {port}",
+        &["return status 0"],
+    ),
+    (
+        "rdma_client",
+        "rdma_server -p {port}",
+        "rdma_client -s {address} -p {port}",
+        &["rdma_client: end 0", "rdma_server: end 0"],
+    ),
+    (
+        "rping, QP by hand",
+        "rping -s -q -V -a {address} -p {port} -C 100",
+        "rping -c -q -V -a {address} -p {port} -C 100",
+        &["client DISCONNECT"],
+    ),
+];
+
+/// Programs that connect QPs by number and GID.
+const BY_NUMBER: &[Line] = &[
+    (
+        "ibv_rc_pingpong",
+        "ibv_rc_pingpong -g 0 -c -p {port}",
+        "ibv_rc_pingpong -g 0 -c -p {port} {address}",
+        &["1000 iters in"],
+    ),
+    (
+        "ibv_rc_pingpong, events",
+        "ibv_rc_pingpong -g 0 -c -e -s 65536 -n 200 -p {port}",
+        "ibv_rc_pingpong -g 0 -c -e -s 65536 -n 200 -p {port} {address}",
+        &["200 iters in"],
+    ),
+    (
+        "ibv_rc_pingpong, ibv_wr",
+        "ibv_rc_pingpong -g 0 -c -N -p {port}",
+        "ibv_rc_pingpong -g 0 -c -N -p {port} {address}",
+        &["1000 iters in"],
+    ),
+    (
+        "ibv_srq_pingpong",
+        "ibv_srq_pingpong -g 0 -c -p {port}",
+        "ibv_srq_pingpong -g 0 -c -p {port} {address}",
+        &["16000 iters in"],
+    ),
+    (
+        "ibv_srq_pingpong, events",
+        "ibv_srq_pingpong -g 0 -c -e -q 4 -n 100 -p {port}",
+        "ibv_srq_pingpong -g 0 -c -e -q 4 -n 100 -p {port} {address}",
+        &["400 iters in"],
+    ),
+];
+
+/// perftest's options, and the programs that have them.
+const PERFTEST: &[(&str, &[&str])] = &[
+    ("-a", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"]),
+    ("-a -q 8", &["write_bw", "read_bw", "send_bw"]),
+    ("-a -b", &["write_bw", "read_bw", "send_bw"]),
+    ("-s 64 -I 64", &["write_bw", "send_bw", "write_lat", "send_lat"]),
+    ("-s 65536 -e", &["write_bw", "read_bw", "send_bw", "read_lat", "send_lat"]),
+    ("-s 4096 -q 8 -b -e", &["write_bw", "read_bw", "send_bw"]),
+    ("-A FETCH_AND_ADD", &["atomic_bw", "atomic_lat"]),
+    ("-A CMP_AND_SWAP", &["atomic_bw", "atomic_lat"]),
+    ("-A FETCH_AND_ADD -q 8 -b", &["atomic_bw"]),
+];
+
+/// fio's verb, and the options that let the receiving end check what it gets.
+const FIO: &[(&str, &str)] = &[("write", ""), ("read", ""), ("send", " --verify=crc32c")];
+
+/// libfabric's providers and the kind of endpoint on each.
+const LIBFABRIC: &[(&str, &str)] = &[("verbs", "msg"), ("verbs;ofi_rxm", "rdm")];
+
+/// All rows.
+pub(super) fn rows(full: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for personality in ["iwarp", "roce"] {
+        rows.extend(ALONE.iter().map(|line| plain(line, personality)));
+    }
+    rows.extend([64, 100, 4096, 16384, 65536].map(|size| rping(size, full)));
+    rows.extend(CONNECTED.iter().map(|line| plain(line, "iwarp")));
+    rows.extend(perftest("iwarp", " -R", full));
+    rows.extend(FIO.iter().map(|(verb, options)| fio(verb, options)));
+    rows.extend(LIBFABRIC.iter().map(|(provider, endpoint)| libfabric(provider, endpoint)));
+    rows.extend(BY_NUMBER.iter().map(|line| plain(line, "roce")));
+    rows.extend(perftest("roce", "", full));
+    rows
+}
+
+fn plain(&(name, server, client, says): &Line, personality: &'static str) -> Row {
+    Row {
+        name: format!("{name} ({personality})"),
+        personality,
+        server: (!server.is_empty()).then(|| server.to_owned()),
+        client: client.to_owned(),
+        says,
+        seconds: 30,
+        ..Row::default()
+    }
+}
+
+/// Both ends check the data (-V) and print it (-v).
+fn rping(size: usize, full: bool) -> Row {
+    let count = if full { 10_000 } else { 1_000 };
+    let end = |role| format!("rping {role} -v -V -a {{address}} -p {{port}} -C {count} -S {size}");
+    Row {
+        name: format!("rping, {size} B (iwarp)"),
+        personality: "iwarp",
+        server: Some(end("-s")),
+        client: end("-c"),
+        says: &["ping data: rdma-ping-99", "server ping data: rdma-ping-99"],
+        seconds: 60,
+        ..Row::default()
+    }
+}
+
+fn perftest(personality: &'static str, connect: &str, full: bool) -> Vec<Row> {
+    let count = if full { 1_000 } else { 50 };
+    let row = |program: &str, options: &str| {
+        let work = format!("ib_{program} -p {{port}} -n {count} {options}{connect}");
+        Row {
+            name: format!("ib_{program} {options}{connect} ({personality})"),
+            personality,
+            client: format!("{work} {{address}}"),
+            server: Some(work),
+            says: &["#bytes"],
+            seconds: if full { 300 } else { 40 },
+            ..Row::default()
+        }
+    };
+    let programs = PERFTEST.iter().flat_map(|(options, programs)| {
+        programs.iter().map(|program| row(program, options)).collect::<Vec<_>>()
+    });
+    programs.collect()
+}
+
+fn fio(verb: &str, options: &str) -> Row {
+    let work = format!(
+        "fio --ioengine=rdma --port={{port}} --bs=64k --size=64m --iodepth=16 --thread{options}"
+    );
+    Row {
+        name: format!("fio, {verb} (iwarp)"),
+        personality: "iwarp",
+        server: Some(format!("{work} --name=receiver --rw=read --bindname={{address}}")),
+        client: format!("{work} --name=sender --rw=write --verb={verb} --hostname={{address}}"),
+        says: &["err= 0"],
+        seconds: 60,
+        ..Row::default()
+    }
+}
+
+fn libfabric(provider: &str, endpoint: &str) -> Row {
+    let work = format!("fi_pingpong -p {provider} -e {endpoint} -I 200 -c");
+    Row {
+        name: format!("fi_pingpong, {provider} {endpoint} (iwarp)"),
+        personality: "iwarp",
+        server: Some(format!("{work} -B {{port}}")),
+        client: format!("{work} -P {{port}} {{address}}"),
+        says: &["bytes", "1m"],
+        site: Site::Interface,
+        seconds: 60,
+        ..Row::default()
+    }
+}

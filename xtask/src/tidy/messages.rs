@@ -1,0 +1,157 @@
+//! Rules about what the C libraries say: they live in programs of other people, so everything they
+//! print is explained on a page of its own.
+//!
+//! A message is what `eprintln!` prints, and what the functions named `why_…` return. Its fixed
+//! parts, those between the values filled in, must stand on the page in one line.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+
+use super::Finding;
+use super::source::Source;
+
+/// The page that explains every message.
+pub(super) const PAGE: &str = "docs/run-troubleshooting.md";
+/// Where messages come from.
+const SPEAKERS: &[&str] = &["crates/ibverbs/src/", "crates/outboard/src/run"];
+/// Fixed parts shorter than this say nothing on their own.
+const SHORT: usize = 8;
+
+/// Messages that the page does not have.
+pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
+    let page = sources.iter().find(|source| source.path == PAGE);
+    let page = page.map_or("", |source| &source.text);
+    let speakers = sources.iter().filter(|source| {
+        !source.is_tests() && SPEAKERS.iter().any(|place| source.path.starts_with(place))
+    });
+    speakers.flat_map(|source| unexplained(source, page)).collect()
+}
+
+fn unexplained(source: &Source, page: &str) -> Vec<Finding> {
+    let missing = |(line, message): (usize, String)| {
+        let known = page.lines().any(|text| says(text, &message));
+        let what = format!("prints {message:?}, which {PAGE} does not explain");
+        (!known).then(|| Finding::new(&source.path, line, what))
+    };
+    messages(&source.text).into_iter().filter_map(missing).collect()
+}
+
+/// Whether a line of the page has all fixed parts of a message in order.
+fn says(line: &str, message: &str) -> bool {
+    let mut rest = line;
+    let mut parts = fixed_parts(message).into_iter();
+    parts.all(|part| match rest.split_once(&part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+fn fixed_parts(message: &str) -> Vec<String> {
+    let parts = message.split('{').map(|part| part.split_once('}').map_or(part, |(_, text)| text));
+    let parts: Vec<String> = parts.map(|part| part.trim().to_owned()).collect();
+    let long: Vec<String> = parts.iter().filter(|part| part.len() >= SHORT).cloned().collect();
+    if long.is_empty() { parts } else { long }
+}
+
+/// The texts that a file's code prints, with their lines.
+fn messages(text: &str) -> Vec<(usize, String)> {
+    let mut finder = Finder::default();
+    if let Ok(file) = syn::parse_file(text) {
+        finder.visit_file(&file);
+    }
+    finder.found
+}
+
+#[derive(Default)]
+struct Finder {
+    found: Vec<(usize, String)>,
+    /// How many functions named `why_…` this is inside of.
+    reasons: usize,
+}
+
+impl Finder {
+    fn add(&mut self, literal: &syn::LitStr) {
+        let message = literal.value();
+        let message = message.trim_start_matches("outboard: ").trim();
+        // A text that only passes another one on says nothing itself.
+        if !message.is_empty() && !(message.starts_with('{') && message.ends_with('}')) {
+            self.found.push((literal.span().start().line, message.to_owned()));
+        }
+    }
+
+    /// The format of a macro that prints: the first thing in its brackets.
+    fn add_format(&mut self, tokens: TokenStream) {
+        if let Some(TokenTree::Literal(literal)) = tokens.into_iter().next()
+            && let Ok(literal) = syn::parse_str::<syn::LitStr>(&literal.to_string())
+        {
+            self.add(&literal);
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Finder {
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        if !item.attrs.iter().any(|attribute| attribute.path().is_ident("cfg")) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
+        let reason = usize::from(item.sig.ident.to_string().starts_with("why_"));
+        self.reasons += reason;
+        visit::visit_item_fn(self, item);
+        self.reasons -= reason;
+    }
+
+    fn visit_macro(&mut self, call: &'a syn::Macro) {
+        let prints = call.path.is_ident("eprintln");
+        if prints || self.reasons > 0 && call.path.is_ident("format") {
+            let before = self.found.len();
+            self.add_format(call.tokens.clone());
+            let line = call.path.segments[0].ident.span().start().line;
+            self.found[before..].iter_mut().for_each(|found| found.0 = line);
+        }
+    }
+
+    fn visit_lit_str(&mut self, literal: &'a syn::LitStr) {
+        if self.reasons > 0 {
+            self.add(literal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE: &str = "fn f() {\n    eprintln!(\n        \"outboard: cannot open {path}: \
+                        {error}; go\\\n         elsewhere\"\n    );\n}";
+
+    fn findings(page: &str) -> Vec<Finding> {
+        let code = Source::new("crates/ibverbs/src/f.rs", CODE).unwrap();
+        check(&[code, Source::new(PAGE, page).unwrap()])
+    }
+
+    #[test]
+    fn a_message_on_the_page_is_found_whatever_is_filled_in() {
+        assert_eq!(findings("### `cannot open FILE: ERROR; goelsewhere`\n"), []);
+    }
+
+    #[test]
+    fn a_message_that_the_page_lacks_is_a_finding_with_its_line() {
+        let found = findings("### `cannot open FILE`\n");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].line, 2);
+        assert!(found[0].message.contains("cannot open {path}"), "{}", found[0].message);
+    }
+
+    #[test]
+    fn reasons_are_messages_and_mere_wrapping_is_none() {
+        let code = "fn why_not() -> String { format!(\"there is no {x} here\") }\n\
+                    fn why() { eprintln!(\"outboard: {}\", why_not()); }";
+        assert_eq!(messages(code), [(1, "there is no {x} here".to_owned())]);
+    }
+}
