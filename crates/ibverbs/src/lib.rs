@@ -14,12 +14,12 @@
 
 pub mod abi;
 pub mod ah;
-mod channel;
+pub mod channel;
 mod cm;
 pub mod config;
 pub mod context;
-mod cq;
-mod cq_ex;
+pub mod cq;
+pub mod cq_ex;
 pub mod device;
 pub mod events;
 pub mod extras;
@@ -30,9 +30,12 @@ pub mod names;
 pub mod object;
 pub mod pd;
 mod post;
-mod qp;
+pub mod qp;
 pub mod query;
 mod record;
 mod roce;
-mod srq;
-mod wr;
+pub mod srq;
+pub mod wr;
+
+#[cfg(test)]
+mod tests;
