@@ -2,6 +2,7 @@
 
 use crate::generate::What;
 use crate::perf::Perf;
+use crate::run::RunArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(RunArgs),
     #[command(subcommand)]
     Perf(Perf),
     /// Write manual pages or completions for shells, from the command line's own definition.

@@ -3,13 +3,14 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `perf`, `generate`.
+//! Modules in reading order: `cli` (the commands), `run`, `perf`, `generate`.
 
 #![forbid(unsafe_code)]
 
 mod cli;
 mod generate;
 mod perf;
+mod run;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -21,6 +22,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Perf(perf) => perf::run(perf),
+        Command::Run(args) => run::run(args),
         Command::Generate { what, dir } => generate::run(what, &dir),
     };
     match outcome {

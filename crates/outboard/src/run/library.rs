@@ -1,0 +1,53 @@
+//! Where Outboard's libraries are: where OUTBOARD_LIB_DIR says, or beside the program.
+
+use std::env;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+const VARIABLE: &str = "OUTBOARD_LIB_DIR";
+
+/// The directory of both libraries, as an absolute path.
+pub(super) fn directory() -> Result<PathBuf, String> {
+    if let Some(told) = env::var_os(VARIABLE) {
+        let told = PathBuf::from(told);
+        return whole(&told).ok_or_else(|| {
+            let [verbs, cm] = LIBRARIES;
+            format!("{VARIABLE} is {}, where {verbs} or {cm} is missing", told.display())
+        })?;
+    }
+    let places = places(&env::current_exe().unwrap_or_default());
+    places.iter().find_map(|place| whole(place)).unwrap_or_else(|| Err(nowhere(&places)))
+}
+
+/// In a build tree, and where packages put them.
+fn places(program: &Path) -> Vec<PathBuf> {
+    let beside = program.parent().unwrap_or(program);
+    let above = beside.parent().unwrap_or(beside);
+    vec![beside.join("lib"), above.join("lib/outboard")]
+}
+
+/// `None` when a library is missing; an error when the loader cannot be told about the directory.
+fn whole(directory: &Path) -> Option<Result<PathBuf, String>> {
+    let directory = directory.canonicalize().ok()?;
+    let complete = LIBRARIES.iter().all(|library| directory.join(library).is_file());
+    let separates = |byte: &u8| matches!(byte, b':' | b';');
+    complete.then(|| match directory.as_os_str().as_bytes().iter().any(separates) {
+        false => Ok(directory),
+        true => Err(format!(
+            "the loader takes no directory with : or ; in its name, but the libraries are in {}; \
+             move them and set {VARIABLE}",
+            directory.display()
+        )),
+    })
+}
+
+fn nowhere(places: &[PathBuf]) -> String {
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    format!(
+        "{} are not in {}: make them with `cargo xtask libs --release`, or say in {VARIABLE} \
+         where they are",
+        LIBRARIES.join(" and "),
+        places.join(" nor ")
+    )
+}

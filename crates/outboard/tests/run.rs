@@ -1,0 +1,219 @@
+//! `outboard run`: what the program gets, and what is said when it cannot be run. The libraries
+//! here are empty files, because nothing loads them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const OUTBOARD: &str = env!("CARGO_BIN_EXE_outboard");
+
+/// A new directory of one test.
+fn place(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    drop(fs::remove_dir_all(&path));
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Makes `directory` look like one with the libraries.
+fn libraries(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    for library in ["libibverbs.so.1", "librdmacm.so.1"] {
+        fs::write(directory.join(library), "").unwrap();
+    }
+}
+
+/// `outboard run` in an environment without a word about Outboard.
+fn run(libraries: &Path) -> Command {
+    let mut command = Command::new(OUTBOARD);
+    for name in ["PERSONALITY", "DEVICES", "RECORD", "STATS"] {
+        command.env_remove(format!("OUTBOARD_{name}"));
+    }
+    command.env_remove("LD_LIBRARY_PATH").env("OUTBOARD_LIB_DIR", libraries).arg("run");
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line with which `command` fails.
+fn complaint(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text.strip_prefix("outboard: ").unwrap().trim_end().to_owned()
+}
+
+/// The variables that tell the loader and the libraries something, in order.
+fn environment(command: &mut Command) -> Vec<String> {
+    let output = command.args(["--", "env"]).output().unwrap();
+    let all = text(&output);
+    let ours = ["LD_LIBRARY_PATH=", "OUTBOARD_"];
+    let mut lines: Vec<_> = all
+        .lines()
+        .filter(|line| ours.iter().any(|start| line.starts_with(start)))
+        .filter(|line| !line.starts_with("OUTBOARD_LIB_DIR="))
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn options_become_environment() {
+    let dir = place("options").canonicalize().unwrap();
+    libraries(&dir);
+    let mut command = run(&dir);
+    command.args(["--personality", "roce", "--devices", "lo,10.0.0.1", "--record", "a.pcap"]);
+    command.arg("--stats").env("LD_LIBRARY_PATH", "/a:/b").current_dir(&dir);
+    let dir = dir.display();
+    assert_eq!(
+        environment(&mut command),
+        [
+            format!("LD_LIBRARY_PATH={dir}:/a:/b"),
+            "OUTBOARD_DEVICES=lo,10.0.0.1".to_owned(),
+            "OUTBOARD_PERSONALITY=roce".to_owned(),
+            format!("OUTBOARD_RECORD={dir}/a.pcap"),
+            "OUTBOARD_STATS=1".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_said_stays_as_it_is() {
+    let dir = place("unsaid").canonicalize().unwrap();
+    libraries(&dir);
+    let path = format!("LD_LIBRARY_PATH={}", dir.display());
+    assert_eq!(environment(run(&dir).env("LD_LIBRARY_PATH", "")), [path.as_str()]);
+    let mut command = run(&dir);
+    command.env("OUTBOARD_PERSONALITY", "roce").env("OUTBOARD_STATS", "0");
+    let expected = [path.as_str(), "OUTBOARD_PERSONALITY=roce", "OUTBOARD_STATS=0"];
+    assert_eq!(environment(&mut command), expected);
+}
+
+#[test]
+fn outboard_becomes_the_program() {
+    let dir = place("becomes");
+    libraries(&dir);
+    let shell = |script: &str| {
+        let mut command = run(&dir);
+        command.args(["--", "sh", "-c", script]).stdout(Stdio::piped());
+        command
+    };
+    assert_eq!(shell("exit 7").status().unwrap().code(), Some(7));
+    assert_eq!(shell("kill -TERM $$").status().unwrap().signal(), Some(15));
+    let child = shell("echo $$").spawn().unwrap();
+    let id = child.id();
+    assert_eq!(text(&child.wait_with_output().unwrap()), format!("{id}\n"));
+    // Rust ignores SIGPIPE, which the program must not inherit: bit 13, counted from 1.
+    let ignored = text(&shell("grep SigIgn /proc/self/status").output().unwrap());
+    let ignored = u64::from_str_radix(ignored.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    assert_eq!(ignored & (1 << 12), 0);
+}
+
+#[test]
+fn arguments_pass_as_they_are() {
+    let dir = place("arguments");
+    libraries(&dir);
+    let odd = OsString::from_vec(vec![b'x', 0xff]);
+    let words = ["--", "printf", "%s|", "--help", "--", "", "-a b"].map(OsStr::new);
+    let output = run(&dir).args(words).arg(odd).output().unwrap();
+    assert_eq!(output.stdout, b"--help|--||-a b|x\xff|");
+    // Like a shell: the program sees the name it was called by.
+    let link = dir.join("another");
+    symlink("/bin/sh", &link).unwrap();
+    let output = run(&dir).arg("--").arg(&link).args(["-c", "echo $0"]).output().unwrap();
+    assert_eq!(text(&output).trim_end(), link.to_str().unwrap());
+}
+
+#[test]
+fn libraries_are_looked_for_beside_the_program() {
+    let top = place("beside").canonicalize().unwrap();
+    fs::create_dir(top.join("bin")).unwrap();
+    let program = top.join("bin/outboard");
+    fs::copy(OUTBOARD, &program).unwrap();
+    let found = || {
+        let mut command = Command::new(&program);
+        command.env_remove("OUTBOARD_LIB_DIR").env_remove("LD_LIBRARY_PATH").arg("run");
+        command
+    };
+    let text = complaint(found().args(["--", "true"]));
+    let places = format!("{0}/bin/lib nor {0}/lib/outboard: ", top.display());
+    assert!(text.contains(&places), "{text}");
+    assert!(text.contains("`cargo xtask libs --release`"), "{text}");
+    for directory in ["lib/outboard", "bin/lib"] {
+        libraries(&top.join(directory));
+        let path = format!("LD_LIBRARY_PATH={}", top.join(directory).display());
+        assert_eq!(environment(&mut found()), [path]);
+    }
+}
+
+#[test]
+fn a_library_directory_must_be_whole_and_nameable() {
+    let dir = place("half");
+    libraries(&dir);
+    fs::remove_file(dir.join("librdmacm.so.1")).unwrap();
+    let text = complaint(run(&dir).args(["--", "true"]));
+    assert!(text.starts_with("OUTBOARD_LIB_DIR is "), "{text}");
+    let dir = place("colon").join("a:b");
+    libraries(&dir);
+    let text = complaint(run(&dir).args(["--", "true"]));
+    assert!(text.starts_with("the loader takes no directory with : or ;"), "{text}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let dir = place("absent");
+    libraries(&dir);
+    let complain = |program: &Path| complaint(run(&dir).arg("--").arg(program));
+    assert!(complain("no-such-program".as_ref()).starts_with("no program no-such-program in PATH"));
+    assert!(complain("/no/such".as_ref()).starts_with("cannot run /no/such: No such file"));
+    assert_eq!(complain("/usr".as_ref()), "/usr is a directory");
+    assert!(complain(&dir.join("librdmacm.so.1")).ends_with("librdmacm.so.1 is not executable"));
+}
+
+/// A copy of a small program, changed.
+fn copy(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
+    let mut bytes = fs::read("/bin/true").unwrap();
+    change(&mut bytes);
+    let path = dir.join("program");
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_program_that_the_loader_would_not_obey_for_is_refused() {
+    let dir = place("refused");
+    libraries(&dir);
+    let complain = |program: &Path| complaint(run(&dir).arg("--").arg(program));
+    // The first program headers are PT_PHDR and PT_INTERP.
+    let program = copy(&dir, |bytes| {
+        assert_eq!(bytes[64 + 56], 3);
+        bytes[64 + 56] = 0;
+    });
+    assert!(complain(&program).contains(" is statically linked, "), "PT_INTERP is gone");
+    let program = copy(&dir, |bytes| bytes[18] ^= 0xff);
+    assert!(complain(&program).ends_with(" is built for another kind of processor than Outboard"));
+    let program = copy(&dir, |_| {});
+    assert!(run(&dir).arg("--").arg(&program).status().unwrap().success());
+    // Only root can give a file away; who else there is, is tested beside the code.
+    if chown(&program, Some(65534), None).is_ok() {
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(complain(&program).contains(" runs with rights of its own (setuid, "));
+    }
+}
+
+#[test]
+fn the_program_stands_behind_two_dashes() {
+    let output = Command::new(OUTBOARD).arg("run").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let output = Command::new(OUTBOARD).args(["run", "--personality", "x", "--", "true"]).output();
+    assert_eq!(output.unwrap().status.code(), Some(2));
+}
