@@ -1,1 +1,217 @@
-//! Completion channels (ibv_create_comp_channel(3), ibv_get_cq_event(3)).
+//! Completion channels (ibv_create_comp_channel(3), ibv_get_cq_event(3)), and the count of events
+//! that programs must acknowledge before the object that they are about may go.
+
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer, sleep_on};
+use crate::object::{Kind, Object, Shown, find, give, take};
+use libc::{c_int, c_uint, c_void};
+use outboard_verbs::CompChannel as Native;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a thread does the engine's work before it sleeps: shorter than waking it takes.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// A completion channel.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct CompChannel {
+    shown: Shown<ibv_comp_channel>,
+    tag: Kind,
+    pub(crate) native: Native,
+    /// Completion queues that must go first.
+    pub(crate) users: AtomicU32,
+}
+
+// SAFETY: the structure is the first field.
+unsafe impl Object for CompChannel {
+    type C = ibv_comp_channel;
+    const KIND: Kind = Kind::CompChannel;
+    const OFFSET: usize = offset_of!(Self, shown);
+    fn tag(&self) -> Kind {
+        self.tag
+    }
+}
+
+impl CompChannel {
+    fn context(&self) -> *mut ibv_context {
+        // SAFETY: set once, before anybody else knew the structure.
+        unsafe { (*self.shown.get()).context }
+    }
+
+    /// The next queue with an event, and its C pointer; the event counts as delivered.
+    fn next(&self, context: &Context) -> Option<(*mut ibv_cq, &Cq)> {
+        // Queues leave the map before they wait for acknowledgements.
+        let cqs = context.cqs.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(number) = self.native.try_next() {
+            if let Some(address) = cqs.get(&number) {
+                let shown = std::ptr::with_exposed_provenance_mut::<ibv_cq>(*address);
+                let cq: &Cq = find(shown).ok()?;
+                cq.events.deliver();
+                return Some((shown, cq));
+            }
+        }
+        None
+    }
+
+    fn never_blocks(&self) -> bool {
+        // SAFETY: asks about a descriptor of ours.
+        let flags = unsafe { libc::fcntl(self.native.as_fd().as_raw_fd(), libc::F_GETFL) };
+        flags & libc::O_NONBLOCK != 0
+    }
+}
+
+/// Events about one object that the program has taken and not yet acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u64>,
+    fewer: Condvar,
+}
+
+impl Unacknowledged {
+    fn count(&self) -> MutexGuard<'_, u64> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The program takes an event.
+    pub(crate) fn deliver(&self) {
+        *self.count() += 1;
+    }
+
+    /// The program is through with so many.
+    pub(crate) fn acknowledge(&self, events: u64) {
+        let mut count = self.count();
+        *count = count.saturating_sub(events);
+        self.fewer.notify_all();
+    }
+
+    /// Returns when there is none, as ibv_destroy_cq(3) and the like promise.
+    pub(crate) fn wait(&self) {
+        let mut count = self.count();
+        while *count > 0 {
+            count = self.fewer.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// ibv_create_comp_channel(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    pointer("ibv_create_comp_channel", || {
+        let found: &Context = find(context)?;
+        let native = found.native.create_comp_channel().map_err(|_| Errno(libc::EMFILE))?;
+        let fd = native.as_fd().as_raw_fd();
+        may_block(fd)?;
+        let shown = Shown::<ibv_comp_channel>::zeroed();
+        // SAFETY: nobody else knows the structure yet.
+        let c = unsafe { &mut *shown.get() };
+        (c.context, c.fd) = (context, fd);
+        let users = AtomicU32::new(0);
+        Ok(give(Box::new(CompChannel { shown, tag: Kind::CompChannel, native, users })))
+    })
+}
+
+/// Descriptors block until the program wants otherwise. Ours is only read when it is readable.
+pub(crate) fn may_block(fd: c_int) -> Outcome<()> {
+    // SAFETY: changes only the flags of a descriptor of ours.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) } < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(())
+}
+
+/// ibv_destroy_comp_channel(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    code("ibv_destroy_comp_channel", || {
+        if find::<CompChannel>(channel)?.users.load(Ordering::SeqCst) > 0 {
+            return fail(libc::EBUSY);
+        }
+        take::<CompChannel>(channel).map(drop)
+    })
+}
+
+/// ibv_get_cq_event(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    loop {
+        // Cancellation unwinds through here: there is nothing to drop.
+        let found = try_event(channel, cq, cq_context);
+        if found != NOTHING {
+            return found;
+        }
+        // SAFETY: the channel was found just now, and programs do not destroy what they wait for.
+        let error = sleep_on(unsafe { (*channel).fd });
+        if error != 0 {
+            return minus_one("ibv_get_cq_event", || fail(error));
+        }
+    }
+}
+
+/// There is no event, and the program wants to wait for one.
+const NOTHING: c_int = 1;
+
+/// One look for an event: 0 with one, -1, or [`NOTHING`].
+fn try_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    minus_one("ibv_get_cq_event", || {
+        let found: &CompChannel = find(channel)?;
+        if cq.is_null() || cq_context.is_null() {
+            return fail(libc::EINVAL);
+        }
+        let context: &Context = find(found.context())?;
+        let never_blocks = found.never_blocks();
+        let started = Instant::now();
+        loop {
+            if let Some((shown, queue)) = found.next(context) {
+                // SAFETY: the program gave room for both.
+                unsafe { (*cq, *cq_context) = (shown, queue.cq_context()) };
+                return Ok(0);
+            }
+            if never_blocks {
+                return fail(libc::EAGAIN);
+            }
+            if started.elapsed() > SPIN {
+                return Ok(NOTHING);
+            }
+            context.native.turn();
+        }
+    })
+}
+
+/// ibv_ack_cq_events(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    let _done = code("ibv_ack_cq_events", || {
+        find::<Cq>(cq)?.acknowledge(nevents);
+        Ok(())
+    });
+}

@@ -1,6 +1,327 @@
 //! Completion queues (ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3)).
 
-use crate::abi::verbs_context;
+use crate::abi::{
+    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_READ,
+    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
+    IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc,
+    ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status, verbs_context,
+};
+use crate::channel::{CompChannel, Unacknowledged};
+use crate::context::Context;
+use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
+use crate::object::{Kind, Object, Shown, find, give, take, trust};
+use libc::{c_int, c_void};
+use outboard_verbs::{Arm, Completion, Cq as Native, Operation, Status};
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Completions that a queue can hold.
+pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
+
+/// A completion queue.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Cq {
+    shown: Shown<ibv_cq_ex>,
+    tag: Kind,
+    pub(crate) native: Native,
+    /// Completion events.
+    pub(crate) events: Unacknowledged,
+    /// Asynchronous events.
+    pub(crate) async_events: Unacknowledged,
+    /// Queue pairs that must go first.
+    pub(crate) users: AtomicU32,
+    pub(crate) polled: Mutex<Polled>,
+}
+
+/// What polling works with.
+#[derive(Debug, Default)]
+pub(crate) struct Polled {
+    /// Completions on their way to the program; empty between calls.
+    taken: Vec<Completion>,
+    /// Numbers that programs know, of queue pairs for which they are not the native ones.
+    numbers: HashMap<u32, u32>,
+}
+
+// SAFETY: `ibv_cq_ex` begins with the fields of `ibv_cq`, and is the first field.
+unsafe impl Object for Cq {
+    type C = ibv_cq;
+    const KIND: Kind = Kind::Cq;
+    const OFFSET: usize = offset_of!(Self, shown);
+    fn tag(&self) -> Kind {
+        self.tag
+    }
+}
+
+/// What a completion queue is made of.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) cqe: u32,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) vector: u32,
+}
+
+impl Cq {
+    /// Makes a queue; `more` fills in what only extended queues have.
+    pub(crate) fn create(
+        wanted: &Wanted,
+        more: impl FnOnce(&mut ibv_cq_ex),
+    ) -> Outcome<*mut ibv_cq> {
+        let context: &Context = find(wanted.context)?;
+        // SAFETY: the context is live; the number is set once.
+        let vectors = unsafe { (*wanted.context).num_comp_vectors };
+        if wanted.vector >= vectors.unsigned_abs() {
+            return fail(libc::EINVAL);
+        }
+        let capacity = capacity(wanted.cqe)?;
+        let native = native(context, wanted.channel, capacity)?;
+        let number = native.number();
+        let shown = Shown::<ibv_cq_ex>::zeroed();
+        // SAFETY: nobody else knows the structure yet.
+        let c = unsafe { &mut *shown.get() };
+        (c.context, c.channel, c.cq_context) = (wanted.context, wanted.channel, wanted.cq_context);
+        (c.handle, c.cqe) = (number, capacity.cast_signed());
+        more(c);
+        let given = give(Box::new(Self {
+            shown,
+            tag: Kind::Cq,
+            native,
+            events: Unacknowledged::default(),
+            async_events: Unacknowledged::default(),
+            users: AtomicU32::new(0),
+            polled: Mutex::default(),
+        }));
+        lock(&context.cqs).insert(number, given.expose_provenance());
+        Ok(given)
+    }
+
+    /// The structure that programs see.
+    pub(crate) fn shown(&self) -> *mut ibv_cq_ex {
+        self.shown.get()
+    }
+
+    pub(crate) fn cq_context(&self) -> *mut c_void {
+        // SAFETY: live as long as the queue; the field is the program's own.
+        unsafe { (*self.shown.get()).cq_context }
+    }
+
+    /// The program is through with completion events.
+    pub(crate) fn acknowledge(&self, events: u32) {
+        // SAFETY: live as long as the queue; nobody else writes the field.
+        unsafe {
+            let count = &raw mut (*self.shown.get()).comp_events_completed;
+            count.write(count.read().wrapping_add(events));
+        }
+        self.events.acknowledge(events.into());
+    }
+
+    /// Completions of a queue pair are to show another number than its native one.
+    pub(crate) fn rename(&self, native: u32, shown: u32) {
+        lock(&self.polled).numbers.insert(native, shown);
+    }
+
+    /// Forgets a queue pair and its completions.
+    pub(crate) fn forget(&self, qp: u32) {
+        self.native.purge(qp);
+        lock(&self.polled).numbers.remove(&qp);
+    }
+
+    /// Takes one completion.
+    pub(crate) fn take_one(&self) -> Outcome<Option<ibv_wc>> {
+        let mut polled = lock(&self.polled);
+        let Polled { taken, numbers } = &mut *polled;
+        self.native.poll(taken, 1).map_err(|_| Errno(libc::EOVERFLOW))?;
+        Ok(taken.pop().map(|completion| work_completion(&completion, numbers)))
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As hardware does, queues are a little larger than asked for.
+fn capacity(cqe: u32) -> Outcome<u32> {
+    if cqe == 0 || cqe > MAX_CQE {
+        return fail(libc::EINVAL);
+    }
+    Ok((cqe + 1).next_power_of_two() - 1)
+}
+
+fn native(context: &Context, channel: *mut ibv_comp_channel, capacity: u32) -> Outcome<Native> {
+    let capacity = capacity as usize;
+    if channel.is_null() {
+        return Ok(context.native.create_cq(capacity));
+    }
+    let channel: &CompChannel = find(channel)?;
+    channel.users.fetch_add(1, Ordering::SeqCst);
+    Ok(context.native.create_cq_on(capacity, &channel.native))
+}
 
 /// Fills in this file's functions.
-pub(crate) fn set_operations(_c: &mut verbs_context) {}
+pub(crate) fn set_operations(c: &mut verbs_context) {
+    c.context.ops.poll_cq = Some(poll_cq);
+    c.context.ops.req_notify_cq = Some(req_notify_cq);
+    crate::cq_ex::set_operations(c);
+}
+
+/// ibv_create_cq(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    pointer("ibv_create_cq", || {
+        let (Ok(cqe), Ok(vector)) = (cqe.try_into(), comp_vector.try_into()) else {
+            return fail(libc::EINVAL);
+        };
+        Cq::create(&Wanted { context, cqe, cq_context, channel, vector }, |_| ())
+    })
+}
+
+/// ibv_resize_cq(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    code("ibv_resize_cq", || {
+        let found: &Cq = find(cq)?;
+        let capacity = capacity(cqe.try_into().map_err(|_| Errno(libc::EINVAL))?)?;
+        found.native.resize(capacity as usize).map_err(|_| Errno(libc::EINVAL))?;
+        // SAFETY: live as long as the queue; programs only read the field.
+        unsafe { (*found.shown.get()).cqe = capacity.cast_signed() };
+        Ok(())
+    })
+}
+
+/// ibv_destroy_cq(3). Returns when all events are acknowledged.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    code("ibv_destroy_cq", || {
+        let found: &Cq = find(cq)?;
+        if found.users.load(Ordering::SeqCst) > 0 {
+            return fail(libc::EBUSY);
+        }
+        // SAFETY: set once, before anybody else knew the structure.
+        let (context, channel) = unsafe { ((*cq).context, (*found.shown.get()).channel) };
+        // No event can be delivered from here on.
+        lock(&find::<Context>(context)?.cqs).remove(&found.native.number());
+        found.events.wait();
+        found.async_events.wait();
+        take::<Cq>(cq)?;
+        if let Ok(channel) = find::<CompChannel>(channel) {
+            channel.users.fetch_sub(1, Ordering::SeqCst);
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    minus_one("ibv_poll_cq", || {
+        let found: &Cq = trust(cq)?;
+        let Ok(room) = usize::try_from(num_entries) else { return fail(libc::EINVAL) };
+        if wc.is_null() && room > 0 {
+            return fail(libc::EINVAL);
+        }
+        let mut polled = lock(&found.polled);
+        let Polled { taken, numbers } = &mut *polled;
+        let count = found.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
+        for (at, completion) in taken.drain(..).enumerate() {
+            // SAFETY: the program gave room for `num_entries`, and no more were taken.
+            unsafe { wc.add(at).write(work_completion(&completion, numbers)) };
+        }
+        // At most `num_entries`.
+        Ok(c_int::try_from(count).unwrap_or(num_entries))
+    })
+}
+
+unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    code("ibv_req_notify_cq", || {
+        let arm = if solicited_only == 0 { Arm::Any } else { Arm::SolicitedOnly };
+        trust::<Cq>(cq)?.native.arm(arm);
+        Ok(())
+    })
+}
+
+/// A completion as programs see it.
+fn work_completion(completion: &Completion, numbers: &HashMap<u32, u32>) -> ibv_wc {
+    let qp = completion.qp;
+    let status = status(completion);
+    let (extra, wc_flags) = extra(completion);
+    ibv_wc {
+        wr_id: completion.wr_id,
+        status,
+        opcode: opcode(completion.operation),
+        vendor_err: 0,
+        byte_len: completion.bytes,
+        __bindgen_anon_1: extra,
+        qp_num: if numbers.is_empty() { qp } else { numbers.get(&qp).copied().unwrap_or(qp) },
+        src_qp: 0,
+        wc_flags,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// What came with a receive, and the flags that say so.
+fn extra(completion: &Completion) -> (ibv_wc__bindgen_ty_1, u32) {
+    if completion.status != Status::Success {
+        (ibv_wc__bindgen_ty_1 { imm_data: 0 }, 0)
+    } else if let Some(immediate) = completion.immediate {
+        (ibv_wc__bindgen_ty_1 { imm_data: imm_data(immediate) }, IBV_WC_WITH_IMM)
+    } else if let Some(stag) = completion.invalidated {
+        (ibv_wc__bindgen_ty_1 { invalidated_rkey: stag.0 }, IBV_WC_WITH_INV)
+    } else {
+        (ibv_wc__bindgen_ty_1 { imm_data: 0 }, 0)
+    }
+}
+
+/// Verbs' four octets of immediate data are the first of RDMAP's eight; they stay in network order.
+fn imm_data(immediate: u64) -> u32 {
+    let [a, b, c, d, ..] = immediate.to_be_bytes();
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+/// Requests that our own code flushed say here, where sends have no immediate data, that no peer
+/// could be reached.
+pub(crate) const UNREACHABLE: u64 = 1;
+
+fn status(completion: &Completion) -> ibv_wc_status {
+    match completion.status {
+        Status::Success => IBV_WC_SUCCESS,
+        Status::LocalLength => IBV_WC_LOC_LEN_ERR,
+        Status::LocalProtection => IBV_WC_LOC_PROT_ERR,
+        Status::RemoteAccess => IBV_WC_REM_ACCESS_ERR,
+        Status::RemoteOperation => IBV_WC_REM_OP_ERR,
+        Status::Flushed if completion.immediate == Some(UNREACHABLE) => IBV_WC_RETRY_EXC_ERR,
+        Status::Flushed => IBV_WC_WR_FLUSH_ERR,
+    }
+}
+
+fn opcode(operation: Operation) -> ibv_wc_opcode {
+    match operation {
+        Operation::Send | Operation::Immediate => IBV_WC_SEND,
+        Operation::Write => IBV_WC_RDMA_WRITE,
+        Operation::Read => IBV_WC_RDMA_READ,
+        Operation::FetchAdd => IBV_WC_FETCH_ADD,
+        Operation::CompareSwap => IBV_WC_COMP_SWAP,
+        Operation::Receive => IBV_WC_RECV,
+        Operation::ReceiveImmediate => IBV_WC_RECV_RDMA_WITH_IMM,
+    }
+}

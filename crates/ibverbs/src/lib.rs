@@ -13,12 +13,12 @@
 
 pub mod abi;
 mod ah;
-mod channel;
+pub mod channel;
 mod cm;
 pub mod config;
 pub mod context;
-mod cq;
-mod cq_ex;
+pub mod cq;
+pub mod cq_ex;
 pub mod device;
 mod events;
 mod extras;
@@ -28,9 +28,12 @@ mod names;
 pub mod object;
 pub mod pd;
 mod post;
-mod qp;
+pub mod qp;
 mod query;
 mod record;
 mod roce;
-mod srq;
-mod wr;
+pub mod srq;
+pub mod wr;
+
+#[cfg(test)]
+mod tests;

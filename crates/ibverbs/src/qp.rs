@@ -1,6 +1,357 @@
-//! Queue pairs: made, modified, queried, destroyed (ibv_create_qp(3), ibv_modify_qp(3)).
+//! Queue pairs: made, queried, destroyed (ibv_create_qp(3), ibv_query_qp(3)); [`modify`] has their
+//! states.
 
-use crate::abi::verbs_context;
+pub mod modify;
+
+use crate::abi::{
+    IBV_QPS_RESET, IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, verbs_context,
+};
+use crate::channel::Unacknowledged;
+use crate::config::{Personality, config};
+use crate::context::Context;
+use crate::cq::{Cq, lock};
+use crate::guard::{Errno, Outcome, code, fail, pointer};
+use crate::object::{Kind, Object, Shown, find, give, take, trust};
+use crate::pd::Pd;
+use crate::post::{Limits, Queues, recv_list, send_list};
+use crate::srq::Srq;
+use libc::c_int;
+use outboard_verbs::{Qp as Native, QpConfig, VerbsError};
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// Requests that a queue can hold.
+pub(crate) const MAX_WR: u32 = 1 << 16;
+/// Pieces of local memory in a request.
+pub(crate) const MAX_SGE: u32 = 32;
+/// Octets of inline data.
+pub(crate) const MAX_INLINE: u32 = 4096;
+
+/// A queue pair.
+#[repr(C)]
+pub(crate) struct Qp {
+    shown: Shown<ibv_qp_ex>,
+    tag: Kind,
+    pub(crate) native: Arc<Native>,
+    pub(crate) queues: Arc<Queues>,
+    /// Asynchronous events.
+    pub(crate) async_events: Unacknowledged,
+    parts: Parts,
+    /// What ibv_modify_qp(3) set.
+    attributes: Mutex<ibv_qp_attr>,
+    /// What it was made with.
+    made: Shown<ibv_qp_init_attr>,
+}
+
+/// What a queue pair works with; all of it outlives the queue pair, because it counts its users.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    pd: &'static Pd,
+    send_cq: &'static Cq,
+    recv_cq: &'static Cq,
+    srq: Option<&'static Srq>,
+}
+
+// SAFETY: `ibv_qp` is the first field of `ibv_qp_ex`, and that of the object.
+unsafe impl Object for Qp {
+    type C = ibv_qp;
+    const KIND: Kind = Kind::Qp;
+    const OFFSET: usize = offset_of!(Self, shown);
+    fn tag(&self) -> Kind {
+        self.tag
+    }
+}
+
+impl std::fmt::Debug for Qp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Qp").field("native", &self.native.number()).finish_non_exhaustive()
+    }
+}
+
+impl Parts {
+    fn find(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> Outcome<Self> {
+        let srq = if attr.srq.is_null() { None } else { Some(find(attr.srq)?) };
+        Ok(Self { pd: find(pd)?, send_cq: find(attr.send_cq)?, recv_cq: find(attr.recv_cq)?, srq })
+    }
+
+    fn native(&self, attr: &ibv_qp_init_attr) -> Outcome<Native> {
+        let mut wanted = QpConfig::new(&self.send_cq.native);
+        wanted.recv_cq = self.recv_cq.native.clone();
+        wanted.srq = self.srq.map(|srq| srq.native.clone());
+        wanted.send_depth = attr.cap.max_send_wr as usize;
+        wanted.recv_depth = attr.cap.max_recv_wr as usize;
+        wanted.max_sge = attr.cap.max_send_sge.max(attr.cap.max_recv_sge) as usize;
+        wanted.signal_all = attr.sq_sig_all != 0;
+        self.pd.native.create_qp(wanted).map_err(|error| match error {
+            VerbsError::OtherContext { .. } => Errno(libc::EINVAL),
+            _ => Errno(libc::ENOMEM),
+        })
+    }
+
+    /// These can go only after the queue pair.
+    fn hold(&self) {
+        self.pd.users.fetch_add(1, Ordering::SeqCst);
+        self.send_cq.users.fetch_add(1, Ordering::SeqCst);
+        self.recv_cq.users.fetch_add(1, Ordering::SeqCst);
+        self.srq.inspect(|srq| drop(srq.users.fetch_add(1, Ordering::SeqCst)));
+    }
+
+    fn release(&self) {
+        self.pd.users.fetch_sub(1, Ordering::SeqCst);
+        self.send_cq.users.fetch_sub(1, Ordering::SeqCst);
+        self.recv_cq.users.fetch_sub(1, Ordering::SeqCst);
+        self.srq.inspect(|srq| drop(srq.users.fetch_sub(1, Ordering::SeqCst)));
+    }
+}
+
+/// What the device gives, which is at least what was asked for.
+fn capabilities(asked: &ibv_qp_cap, shared: bool) -> Outcome<ibv_qp_cap> {
+    let too_much = asked.max_send_wr > MAX_WR
+        || asked.max_recv_wr > MAX_WR
+        || asked.max_send_sge > MAX_SGE
+        || asked.max_recv_sge > MAX_SGE
+        || asked.max_inline_data > MAX_INLINE;
+    if too_much {
+        return fail(libc::EINVAL);
+    }
+    Ok(ibv_qp_cap {
+        max_send_wr: asked.max_send_wr.max(1),
+        max_recv_wr: if shared { 1 } else { asked.max_recv_wr.max(1) },
+        max_send_sge: asked.max_send_sge.max(1),
+        max_recv_sge: asked.max_recv_sge.max(1),
+        max_inline_data: asked.max_inline_data,
+    })
+}
+
+/// Makes a queue pair, which is in the state RESET.
+pub(crate) fn create(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome<*mut ibv_qp> {
+    // SAFETY: the program's own structure.
+    let Some(attr) = (unsafe { attr.as_mut() }) else { return fail(libc::EINVAL) };
+    create_with(pd, attr, |_| ())
+}
+
+/// Makes a queue pair; `more` fills in what only extended ones have.
+pub(crate) fn create_with(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+    more: impl FnOnce(&mut ibv_qp_ex),
+) -> Outcome<*mut ibv_qp> {
+    let parts = Parts::find(pd, attr)?;
+    let context: &Context = find(parts.pd.context())?;
+    if attr.qp_type != IBV_QPT_RC {
+        return fail(libc::EOPNOTSUPP);
+    }
+    let cap = capabilities(&attr.cap, parts.srq.is_some())?;
+    let native = Arc::new(parts.native(&ibv_qp_init_attr { cap, ..*attr })?);
+    let number = number(context, &native)?;
+    attr.cap = cap;
+    let shown = Shown::<ibv_qp_ex>::zeroed();
+    // SAFETY: nobody else knows the structure yet.
+    let c = unsafe { &mut *shown.get() };
+    fill(&mut c.qp_base, pd, attr, parts.pd.context());
+    (c.qp_base.handle, c.qp_base.qp_num) = (native.number(), number);
+    more(c);
+    let given = give(Box::new(assemble(shown, native, parts, attr)));
+    parts.hold();
+    lock(&context.qps).insert(find::<Qp>(given)?.native.number(), given.expose_provenance());
+    Ok(given)
+}
+
+/// The number to show: RoCE's are such that peers find the queue pair by them.
+fn number(context: &Context, native: &Native) -> Outcome<u32> {
+    let _ = context;
+    Ok(native.number())
+}
+
+fn fill(
+    c: &mut ibv_qp,
+    pd: *mut ibv_pd,
+    attr: &ibv_qp_init_attr,
+    context: *mut crate::abi::ibv_context,
+) {
+    (c.context, c.qp_context, c.pd) = (context, attr.qp_context, pd);
+    (c.send_cq, c.recv_cq, c.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
+    (c.state, c.qp_type) = (IBV_QPS_RESET, attr.qp_type);
+}
+
+fn assemble(
+    shown: Shown<ibv_qp_ex>,
+    native: Arc<Native>,
+    parts: Parts,
+    attr: &ibv_qp_init_attr,
+) -> Qp {
+    let limits = Limits {
+        send_wr: attr.cap.max_send_wr as usize,
+        send_sge: attr.cap.max_send_sge as usize,
+        recv_sge: attr.cap.max_recv_sge as usize,
+        inline: attr.cap.max_inline_data as usize,
+    };
+    let (send_cq, recv_cq) = (parts.send_cq.native.clone(), parts.recv_cq.native.clone());
+    let queues = Queues::new(Arc::clone(&native), send_cq, recv_cq, limits, is_direct());
+    // SAFETY: all zero bits are a value of the structure.
+    let attributes = Mutex::new(unsafe { std::mem::zeroed() });
+    let made = Shown(std::cell::UnsafeCell::new(*attr));
+    let async_events = Unacknowledged::default();
+    let queues = Arc::new(queues);
+    Qp { shown, tag: Kind::Qp, native, queues, async_events, parts, attributes, made }
+}
+
+/// True where programs wait for the connection before they send.
+fn is_direct() -> bool {
+    config().personality == Personality::Iwarp
+}
+
+impl Qp {
+    /// The state that the program or the connection manager made, or ERR once the connection is
+    /// over.
+    pub(crate) fn state(&self) -> ibv_qp_state {
+        self.queues.state()
+    }
+
+    /// Notes a state.
+    pub(crate) fn set_state(&self, state: ibv_qp_state) {
+        self.queues.set_state(state);
+        self.show_state(state);
+    }
+
+    fn show_state(&self, state: ibv_qp_state) {
+        // SAFETY: live as long as the queue pair; programs only read the field.
+        unsafe { (&raw mut (*self.shown.get()).qp_base.state).write(state) };
+    }
+
+    /// The number that the program knows.
+    pub(crate) fn shown_number(&self) -> u32 {
+        // SAFETY: live as long as the queue pair; set once.
+        unsafe { (*self.shown.get()).qp_base.qp_num }
+    }
+
+    /// The structure that programs see.
+    pub(crate) fn shown(&self) -> *mut ibv_qp_ex {
+        self.shown.get()
+    }
+
+    pub(crate) fn pd(&self) -> &Pd {
+        self.parts.pd
+    }
+
+    /// Drops completions that nobody has taken.
+    fn forget_completions(&self) {
+        let number = self.native.number();
+        self.parts.send_cq.native.purge(number);
+        self.parts.recv_cq.native.purge(number);
+    }
+
+    fn destroy(self: Box<Self>) {
+        self.native.let_go();
+        let number = self.native.number();
+        self.parts.send_cq.forget(number);
+        self.parts.recv_cq.forget(number);
+        self.parts.release();
+    }
+}
 
 /// Fills in this file's functions.
-pub(crate) fn set_operations(_c: &mut verbs_context) {}
+pub(crate) fn set_operations(c: &mut verbs_context) {
+    c.context.ops.post_send = Some(post_send);
+    c.context.ops.post_recv = Some(post_recv);
+    crate::wr::set_operations(c);
+}
+
+/// ibv_create_qp(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    pointer("ibv_create_qp", || create(pd, qp_init_attr))
+}
+
+/// ibv_destroy_qp(3). Returns when all events are acknowledged.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    code("ibv_destroy_qp", || {
+        let found: &Qp = find(qp)?;
+        // No event can be delivered from here on.
+        if let Ok(context) = find::<Context>(found.parts.pd.context()) {
+            lock(&context.qps).remove(&found.native.number());
+        }
+        found.async_events.wait();
+        take::<Qp>(qp)?.destroy();
+        Ok(())
+    })
+}
+
+/// ibv_query_qp(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _attr_mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    code("ibv_query_qp", || {
+        let found: &Qp = find(qp)?;
+        if attr.is_null() || init_attr.is_null() {
+            return fail(libc::EINVAL);
+        }
+        let state = found.state();
+        // SAFETY: set once, before anybody else knew it.
+        let made = unsafe { *found.made.get() };
+        let known = ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            cap: made.cap,
+            ..*lock(&found.attributes)
+        };
+        found.show_state(state);
+        // SAFETY: the program gave room for both.
+        unsafe { (attr.write(known), init_attr.write(made)) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let mut at = wr;
+    let result = code("ibv_post_send", || {
+        let qp: &Qp = trust(qp)?;
+        send_list(&qp.queues, qp.parts.pd, &mut at)
+    });
+    if result != 0 && !bad_wr.is_null() {
+        // SAFETY: the program gave room for it.
+        unsafe { *bad_wr = at };
+    }
+    result
+}
+
+unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut at = wr;
+    let result = code("ibv_post_recv", || {
+        let qp: &Qp = trust(qp)?;
+        let max_sge = qp.queues.limits.recv_sge;
+        recv_list(qp.parts.pd, max_sge, &mut at, |request| qp.queues.receive(request))
+    });
+    if result != 0 && !bad_wr.is_null() {
+        // SAFETY: the program gave room for it.
+        unsafe { *bad_wr = at };
+    }
+    result
+}

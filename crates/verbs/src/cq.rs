@@ -144,6 +144,19 @@ impl Cq {
         Ok(())
     }
 
+    /// Adds a completion of the caller's own making, such as that of a request that no queue pair
+    /// was given. False: there was no room, and the queue has overflowed.
+    pub fn push(&self, completion: Completion) -> bool {
+        let fits = !self.inner.push_all(std::iter::once(completion));
+        self.shared.core.engine.notify();
+        fits
+    }
+
+    /// Drops the completions of a queue pair that nobody has taken.
+    pub fn purge(&self, qp: u32) {
+        lock(&self.inner.state).entries.retain(|completion| completion.qp != qp);
+    }
+
     /// Notes a poll; true when it is time for a turn of the whole engine. By then the application
     /// polls in earnest, and the background thread would only be in its way.
     fn count_poll(&self) -> bool {

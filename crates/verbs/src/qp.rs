@@ -200,6 +200,16 @@ impl Qp {
         self.inner.leave(&mut inner, &self.shared.core);
     }
 
+    /// As [`Qp::disconnect`], but nothing of this side's memory is used afterwards: a connection
+    /// that would have to send more of it, because TCP has half of a message, ends at once.
+    pub fn let_go(&self) {
+        self.disconnect();
+        let busy = lock(&self.inner.inner).link.as_ref().is_some_and(|link| link.conn.has_output());
+        if busy {
+            self.reset();
+        }
+    }
+
     /// Ends the connection at once, if there is one, or an attempt to connect, and makes the queue
     /// pair as new: whatever was posted is flushed, and it can be connected again.
     pub fn reset(&self) {

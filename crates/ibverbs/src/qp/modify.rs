@@ -1,0 +1,179 @@
+//! States and attributes (ibv_modify_qp(3)): what may follow what, and which attributes each step
+//! needs and takes, as a table.
+
+use super::{Qp, is_direct};
+use crate::abi::{
+    IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT,
+    IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR,
+    IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr, ibv_qp_state,
+};
+use crate::config::{Personality, config};
+use crate::cq::lock;
+use crate::guard::{Outcome, code, fail};
+use crate::object::find;
+use libc::c_int;
+
+/// A step that programs may take.
+struct Step {
+    from: ibv_qp_state,
+    to: ibv_qp_state,
+    /// Attributes that it needs on RoCE (iWARP's come from the connection manager).
+    needs: u32,
+    /// Attributes that it takes besides.
+    takes: u32,
+}
+
+const fn step(from: ibv_qp_state, to: ibv_qp_state, needs: u32, takes: u32) -> Step {
+    Step { from, to, needs, takes }
+}
+
+const INITIAL: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+const ANY_TIME: u32 = IBV_QP_CUR_STATE
+    | IBV_QP_ACCESS_FLAGS
+    | IBV_QP_ALT_PATH
+    | IBV_QP_PATH_MIG_STATE
+    | IBV_QP_MIN_RNR_TIMER;
+
+/// What reliable connections may do (InfiniBand Architecture 1.3, table 91), but for SQD, which no
+/// program needs. To RESET and to ERR lead ways from everywhere.
+const STEPS: &[Step] = &[
+    step(IBV_QPS_RESET, IBV_QPS_INIT, INITIAL, 0),
+    step(IBV_QPS_INIT, IBV_QPS_INIT, 0, INITIAL),
+    step(
+        IBV_QPS_INIT,
+        IBV_QPS_RTR,
+        IBV_QP_AV
+            | IBV_QP_PATH_MTU
+            | IBV_QP_DEST_QPN
+            | IBV_QP_RQ_PSN
+            | IBV_QP_MAX_DEST_RD_ATOMIC
+            | IBV_QP_MIN_RNR_TIMER,
+        IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+    ),
+    step(
+        IBV_QPS_RTR,
+        IBV_QPS_RTS,
+        IBV_QP_TIMEOUT
+            | IBV_QP_RETRY_CNT
+            | IBV_QP_RNR_RETRY
+            | IBV_QP_SQ_PSN
+            | IBV_QP_MAX_QP_RD_ATOMIC,
+        ANY_TIME,
+    ),
+    step(IBV_QPS_RTS, IBV_QPS_RTS, 0, ANY_TIME),
+];
+
+/// ibv_modify_qp(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    attr_mask: c_int,
+) -> c_int {
+    code("ibv_modify_qp", || {
+        let found: &Qp = find(qp)?;
+        // SAFETY: the program's own structure.
+        match unsafe { attr.as_ref() } {
+            Some(attr) => found.modify(attr, attr_mask.cast_unsigned()),
+            None => fail(libc::EINVAL),
+        }
+    })
+}
+
+impl Qp {
+    fn modify(&self, attr: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+        let current = self.state();
+        if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != current {
+            return fail(libc::EINVAL);
+        }
+        let next = if mask & IBV_QP_STATE == 0 { current } else { attr.qp_state };
+        check(current, next, mask)?;
+        self.check_values(attr, mask)?;
+        let before = *lock(&self.attributes);
+        note(&mut lock(&self.attributes), attr, mask);
+        let done = self.enter(current, next);
+        if done.is_err() {
+            *lock(&self.attributes) = before;
+        }
+        done
+    }
+
+    fn check_values(&self, attr: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+        let has = |flag: u32| mask & flag != 0;
+        if has(IBV_QP_PORT) && attr.port_num != 1 || has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0
+        {
+            return fail(libc::EINVAL);
+        }
+        // There are no alternative paths, and queues do not grow.
+        if has(IBV_QP_ALT_PATH | IBV_QP_CAP) { fail(libc::EOPNOTSUPP) } else { Ok(()) }
+    }
+
+    fn enter(&self, current: ibv_qp_state, next: ibv_qp_state) -> Outcome<()> {
+        match next {
+            IBV_QPS_RESET => {
+                self.queues.reset(is_direct());
+                self.forget_completions();
+                // SAFETY: all zero bits are a value of the structure.
+                *lock(&self.attributes) = unsafe { std::mem::zeroed() };
+            }
+            IBV_QPS_ERR => self.queues.end(),
+            IBV_QPS_RTR if current != next => self.find_peer()?,
+            _ => {}
+        }
+        self.set_state(next);
+        Ok(())
+    }
+
+    /// The program says who the peer is.
+    fn find_peer(&self) -> Outcome<()> {
+        fail(libc::EOPNOTSUPP)
+    }
+}
+
+/// May `next` follow, with these attributes?
+fn check(current: ibv_qp_state, next: ibv_qp_state, mask: u32) -> Outcome<()> {
+    if matches!(next, IBV_QPS_RESET | IBV_QPS_ERR) && mask & IBV_QP_STATE != 0 {
+        return Ok(());
+    }
+    let Some(step) = STEPS.iter().find(|step| step.from == current && step.to == next) else {
+        return fail(libc::EINVAL);
+    };
+    if config().personality == Personality::Iwarp {
+        return Ok(());
+    }
+    let given = mask & !IBV_QP_STATE;
+    let missing = step.needs & !given;
+    let foreign = given & !(step.needs | step.takes);
+    if missing | foreign == 0 { Ok(()) } else { fail(libc::EINVAL) }
+}
+
+/// Copies the attributes that the mask names.
+fn note(known: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
+    macro_rules! copy {
+        ($($flag:ident => $($field:ident),+;)*) => {
+            $(if mask & $flag != 0 { $(known.$field = attr.$field;)+ })*
+        };
+    }
+    copy! {
+        IBV_QP_ACCESS_FLAGS => qp_access_flags;
+        IBV_QP_PKEY_INDEX => pkey_index;
+        IBV_QP_PORT => port_num;
+        IBV_QP_AV => ah_attr;
+        IBV_QP_PATH_MTU => path_mtu;
+        IBV_QP_DEST_QPN => dest_qp_num;
+        IBV_QP_RQ_PSN => rq_psn;
+        IBV_QP_SQ_PSN => sq_psn;
+        IBV_QP_MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+        IBV_QP_MAX_QP_RD_ATOMIC => max_rd_atomic;
+        IBV_QP_MIN_RNR_TIMER => min_rnr_timer;
+        IBV_QP_TIMEOUT => timeout;
+        IBV_QP_RETRY_CNT => retry_cnt;
+        IBV_QP_RNR_RETRY => rnr_retry;
+        IBV_QP_PATH_MIG_STATE => path_mig_state;
+    }
+}
