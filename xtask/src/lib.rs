@@ -4,12 +4,14 @@
 //! - `tidy`: rules about the source that the compiler and clippy do not check;
 //! - `test`: the table of test suites and the runner behind `cargo xtask test`;
 //! - `siw`: Linux's own iWARP in a virtual machine, for one of the suites;
+//! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod command;
+pub mod libs;
 pub mod siw;
 pub mod test;
 pub mod tidy;

@@ -31,6 +31,12 @@ enum Task {
         #[arg(long)]
         install: bool,
     },
+    /// Link libibverbs.so.1 and librdmacm.so.1; prints where they are
+    Libs {
+        /// With optimisation, below target/release instead of target/debug
+        #[arg(long)]
+        release: bool,
+    },
     /// Run a benchmark against its rivals: cargo xtask bench stack
     Bench {
         /// Which benchmark
@@ -54,8 +60,14 @@ fn run(task: Task) -> Result<()> {
         Task::Test { suites, full, install } => {
             xtask::test::run(&suites, install, &Settings { full })
         }
+        Task::Libs { release } => libs(release),
         Task::Bench { name } => xtask::bench::run(&name),
     }
+}
+
+fn libs(release: bool) -> Result<()> {
+    println!("{}", xtask::libs::build(release)?.display());
+    Ok(())
 }
 
 fn tidy() -> Result<()> {
