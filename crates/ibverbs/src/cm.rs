@@ -1,1 +1,26 @@
 //! librdmacm: event channels, identifiers, connections (rdma_cm(7)).
+//!
+//! Identifiers stand for TCP addresses of devices and for connections that the stack makes; what
+//! the kernel's connection manager does with ports and states is done here, per process. Each
+//! entry is exported as `outboard_` and its name; librdmacm.so.1 jumps there. Port space
+//! `RDMA_PS_TCP` only; multicast and datagrams are refused.
+//!
+//! Modules in reading order: [`address`], [`nic`] (devices, opened once), [`channel`] (events on
+//! their way to the program), [`event`], [`id`], [`resolve`] (bind, resolve, listen), [`connect`]
+//! (connect, accept, disconnect), [`news`] (what the engine says), [`queues`] (queue pairs of
+//! identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`], [`extras`].
+
+pub mod addrinfo;
+pub(crate) mod address;
+pub mod channel;
+pub mod connect;
+pub mod endpoint;
+pub mod event;
+pub mod extras;
+pub mod id;
+pub(crate) mod news;
+pub mod nic;
+pub mod queues;
+pub mod resolve;
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 use crate::guard::{Outcome, fail};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// An object that C code holds a pointer to.
 ///
@@ -85,6 +85,40 @@ pub(crate) fn take<T: Object>(shown: *mut T::C) -> Outcome<Box<T>> {
     live.remove(&shown.addr());
     // SAFETY: `give` made it from a box, and it was in the table until now.
     Ok(unsafe { Box::from_raw(start_of::<T>(shown).as_ptr()) })
+}
+
+/// As [`give`] for objects that threads of ours may still look at while C destroys them.
+pub(crate) fn give_shared<T: Object>(object: Arc<T>) -> *mut T::C {
+    let start = Arc::into_raw(object).cast_mut();
+    // SAFETY: the trait vouches for the offset.
+    let shown = unsafe { start.byte_add(T::OFFSET) }.cast::<T::C>();
+    LIVE.write().unwrap_or_else(PoisonError::into_inner).insert(shown.addr(), T::KIND);
+    shown
+}
+
+/// As [`find`] for what [`give_shared`] gave.
+pub(crate) fn find_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
+    let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
+    if live.get(&shown.addr()) != Some(&T::KIND) {
+        return fail(libc::EINVAL);
+    }
+    let start = start_of::<T>(shown).as_ptr();
+    // SAFETY: `give_shared` made it from an `Arc`, whose count the table's entry still holds.
+    Ok(unsafe {
+        Arc::increment_strong_count(start);
+        Arc::from_raw(start)
+    })
+}
+
+/// As [`take`] for what [`give_shared`] gave.
+pub(crate) fn take_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
+    let mut live = LIVE.write().unwrap_or_else(PoisonError::into_inner);
+    if live.get(&shown.addr()) != Some(&T::KIND) {
+        return fail(libc::EINVAL);
+    }
+    live.remove(&shown.addr());
+    // SAFETY: as in `find_shared`; the table's count is now the caller's.
+    Ok(unsafe { Arc::from_raw(start_of::<T>(shown).as_ptr()) })
 }
 
 fn start_of<T: Object>(shown: *mut T::C) -> NonNull<T> {

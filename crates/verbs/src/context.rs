@@ -1,7 +1,7 @@
 //! The context: one software RDMA NIC inside this process, with its STag table and its engine.
 
 use crate::channel::CompChannel;
-use crate::cm::{CmChannel, Listener};
+use crate::cm::{Bound, CmChannel, Listener};
 use crate::cq::Cq;
 use crate::engine::Engine;
 use crate::error::VerbsError;
@@ -114,7 +114,16 @@ impl Context {
     /// # Errors
     /// [`VerbsError::System`] when the kernel gives no descriptor.
     pub fn create_cm_channel(&self) -> Result<CmChannel, VerbsError> {
-        CmChannel::new(&self.shared)
+        CmChannel::new(&self.shared, true)
+    }
+
+    /// A channel for events of connections whose program does not care for
+    /// [`CmEventKind::Established`](crate::CmEventKind::Established), and so is not woken for it.
+    ///
+    /// # Errors
+    /// As [`Context::create_cm_channel`].
+    pub fn create_cm_channel_without_established(&self) -> Result<CmChannel, VerbsError> {
+        CmChannel::new(&self.shared, false)
     }
 
     /// Listens; at most `backlog` connections wait for an answer at a time.
@@ -122,7 +131,7 @@ impl Context {
     /// # Errors
     /// [`VerbsError::System`] when the address cannot be had.
     pub fn listen(&self, address: SocketAddr, backlog: usize) -> Result<Listener, VerbsError> {
-        Listener::new(&self.shared, address, backlog, &self.create_cm_channel()?)
+        Listener::new(&self.shared, Bound::new(address)?, backlog, &self.create_cm_channel()?)
     }
 
     /// As [`Context::listen`], with connection requests on a channel of the caller's.
@@ -135,7 +144,20 @@ impl Context {
         backlog: usize,
         channel: &CmChannel,
     ) -> Result<Listener, VerbsError> {
-        Listener::new(&self.shared, address, backlog, channel)
+        Listener::new(&self.shared, Bound::new(address)?, backlog, channel)
+    }
+
+    /// As [`Context::listen_on`], at an address taken before.
+    ///
+    /// # Errors
+    /// [`VerbsError::System`] when somebody else listens there.
+    pub fn listen_at(
+        &self,
+        at: Bound,
+        backlog: usize,
+        channel: &CmChannel,
+    ) -> Result<Listener, VerbsError> {
+        Listener::new(&self.shared, at, backlog, channel)
     }
 
     /// Does whatever the engine has to do now, without sleeping.

@@ -52,7 +52,8 @@ pub mod tap;
 
 pub use channel::CompChannel;
 pub use cm::{
-    CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Connected, FpduPolicy, Listener,
+    Bound, CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Connected, FpduPolicy,
+    Listener,
 };
 pub use context::Context;
 pub use cq::{Arm, Cq};

@@ -1,5 +1,6 @@
 //! The active side: TCP connect, Request, Reply.
 
+use super::bound::{Bound, is_pending};
 use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
 use crate::context::Core;
 use crate::engine::Source;
@@ -10,7 +11,6 @@ use crate::signal::{deadline, lock};
 use crate::state::{QpEvent, QpState};
 use crate::tap::StreamTap;
 use outboard_iwarp::startup::{Initiator, Negotiated, Outcome};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ impl Qp {
         peer: SocketAddr,
         params: &ConnectParams,
     ) -> Result<Connected, ConnectError> {
-        let channel = CmChannel::new(&self.shared)?;
+        let channel = CmChannel::new(&self.shared, true)?;
         self.start_connect(peer, params, &channel)?;
         match channel.next(None).map(|event| event.kind) {
             Some(CmEventKind::Connected(connected)) => {
@@ -100,6 +100,20 @@ impl Qp {
         params: &ConnectParams,
         channel: &CmChannel,
     ) -> Result<(), ConnectError> {
+        self.start_connect_from(Bound::unbound(peer)?, peer, params, channel)
+    }
+
+    /// As [`Qp::start_connect`], from an address of this machine.
+    ///
+    /// # Errors
+    /// As [`Qp::start_connect`].
+    pub fn start_connect_from(
+        &self,
+        from: Bound,
+        peer: SocketAddr,
+        params: &ConnectParams,
+        channel: &CmChannel,
+    ) -> Result<(), ConnectError> {
         let mut inner = self.inner.lock();
         if inner.state != QpState::Idle {
             let (found, needed) = (inner.state.name(), QpState::Idle.name());
@@ -107,7 +121,7 @@ impl Qp {
         }
         let (initiator, request) = Initiator::new(params.local())
             .map_err(|source| ConnectError::Startup { peer, source })?;
-        let socket = open_socket(peer)?;
+        let socket = from.connect(peer)?;
         let token = self.shared.core.engine.next_token();
         QpShared::advance(&mut inner, QpEvent::Connect);
         inner.attempt = Some(token);
@@ -300,25 +314,4 @@ impl Source for Attempt {
             core.engine.notify();
         }
     }
-}
-
-/// A non-blocking socket on its way to the peer.
-fn open_socket(peer: SocketAddr) -> Result<TcpStream, ConnectError> {
-    let system = |what| move |error| VerbsError::system(what, error);
-    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
-        .map_err(system("cannot make a socket"))?;
-    socket.set_nonblocking(true).map_err(system("cannot make a socket non-blocking"))?;
-    socket.set_tcp_nodelay(true).map_err(system("cannot turn Nagle's algorithm off"))?;
-    match socket.connect(&peer.into()) {
-        Ok(()) => {}
-        Err(error) if is_pending(&error) => {}
-        Err(source) => return Err(ConnectError::Unreachable { peer, source }),
-    }
-    Ok(socket.into())
-}
-
-fn is_pending(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
-        || error.kind() == io::ErrorKind::NotConnected
-        || error.raw_os_error() == Some(libc::EINPROGRESS)
 }

@@ -4,6 +4,7 @@
 //! program together by the backlog (the kernel's queue holds what comes beyond), each start-up by
 //! the size of a Request frame and by [`REQUEST_LIMIT`].
 
+use super::bound::Bound;
 use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, Connected, connection};
 use crate::context::{Core, Shared};
 use crate::engine::Source;
@@ -14,7 +15,6 @@ use crate::signal::{deadline, lock};
 use crate::state::QpState;
 use crate::tap::StreamTap;
 use outboard_iwarp::startup::{Request, Responder};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,8 +23,6 @@ use std::time::{Duration, Instant};
 
 /// How long a peer may take to send its Request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
-/// Connections that the kernel keeps for us at least; it cuts this to `net.core.somaxconn`.
-const KERNEL_QUEUE: usize = 1024;
 /// How soon to accept again when the system could not.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Octets of a Request frame at most, and one more to see that there is more.
@@ -103,7 +101,7 @@ pub struct ConnectRequest {
 impl Listener {
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        address: SocketAddr,
+        at: Bound,
         backlog: usize,
         channel: &CmChannel,
     ) -> Result<Self, VerbsError> {
@@ -114,10 +112,8 @@ impl Listener {
         let core = &shared.core;
         core.start_background()?;
         let token = core.engine.next_token();
-        let socket = open_listener(address, backlog)?;
-        let address = socket
-            .local_addr()
-            .map_err(|e| VerbsError::system("cannot learn the listener's address", e))?;
+        let address = at.local_addr()?;
+        let socket = at.listen(backlog)?;
         let inner = Arc::new(ListenerShared {
             socket,
             address,
@@ -141,7 +137,8 @@ impl Listener {
     pub fn next_request(&self, timeout: Option<Duration>) -> Option<ConnectRequest> {
         let deadline = deadline(timeout);
         let wanted = |event: &CmEvent| matches!(event.kind, CmEventKind::ConnectRequest(_));
-        let event = self.shared.core.wait_until(deadline, || self.channel.inner.pop_if(wanted))?;
+        let events = &self.channel.inner.events;
+        let event = self.shared.core.wait_until(deadline, || events.pop_if(wanted))?;
         match event.kind {
             CmEventKind::ConnectRequest(request) => Some(request),
             _ => None,
@@ -202,7 +199,7 @@ impl ListenerShared {
             }
             _ => false,
         };
-        while let Some(event) = self.cm.pop_if(ours) {
+        while let Some(event) = self.cm.events.pop_if(ours) {
             drop(event);
         }
     }
@@ -308,6 +305,15 @@ impl ConnectRequest {
         self.progress.peer
     }
 
+    /// The address of this machine to which the peer wants to connect.
+    ///
+    /// # Errors
+    /// [`ConnectError::Closed`] when the peer has gone.
+    pub fn local_addr(&self) -> Result<SocketAddr, ConnectError> {
+        let closed = |_| ConnectError::Closed { peer: self.progress.peer };
+        self.progress.socket.local_addr().map_err(closed)
+    }
+
     /// What the peer's program says.
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
@@ -408,17 +414,4 @@ impl ConnectRequest {
             _ => Err(ConnectError::Closed { peer }),
         }
     }
-}
-
-fn open_listener(address: SocketAddr, backlog: usize) -> Result<TcpListener, VerbsError> {
-    let system = |what| move |error| VerbsError::system(what, error);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
-        .map_err(system("cannot make a socket"))?;
-    socket.set_nonblocking(true).map_err(system("cannot make a socket non-blocking"))?;
-    socket.set_reuse_address(true).map_err(system("cannot reuse an address"))?;
-    socket.bind(&address.into()).map_err(system("cannot bind the listener's address"))?;
-    // A full queue drops SYNs, which TCP sends again only after seconds.
-    let queue = i32::try_from(backlog.max(KERNEL_QUEUE)).unwrap_or(i32::MAX);
-    socket.listen(queue).map_err(system("cannot listen"))?;
-    Ok(socket.into())
 }

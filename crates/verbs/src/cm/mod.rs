@@ -1,11 +1,13 @@
 //! The connection manager: TCP connect and accept, the MPA start-up, and the events of
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
-//! Modules: `listen` (the passive side), `connect` (the active side).
+//! Modules: `bound` (addresses), `listen` (the passive side), `connect` (the active side).
 
+mod bound;
 mod connect;
 mod listen;
 
+pub use bound::Bound;
 pub use connect::Connected;
 pub use listen::{ConnectRequest, Listener};
 
@@ -124,28 +126,43 @@ pub struct CmChannel {
 }
 
 /// What sources hold on to.
-pub(crate) type CmShared = Signal<CmEvent>;
+#[derive(Debug)]
+pub(crate) struct CmShared {
+    pub(crate) events: Signal<CmEvent>,
+    /// [`CmEventKind::Established`] is wanted.
+    tells_established: bool,
+}
+
+impl CmShared {
+    pub(crate) fn push(&self, event: CmEvent) {
+        if self.tells_established || !matches!(event.kind, CmEventKind::Established) {
+            self.events.push(event);
+        }
+    }
+}
 
 impl CmChannel {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
-        Ok(Self { inner: Arc::new(Signal::new(EVENTS_MAX)?), shared: Arc::clone(shared) })
+    pub(crate) fn new(shared: &Arc<Shared>, tells_established: bool) -> Result<Self, VerbsError> {
+        let events = Signal::new(EVENTS_MAX)?;
+        let inner = Arc::new(CmShared { events, tells_established });
+        Ok(Self { inner, shared: Arc::clone(shared) })
     }
 
     /// The oldest event, if there is one now.
     pub fn try_next(&self) -> Option<CmEvent> {
-        self.inner.pop()
+        self.inner.events.pop()
     }
 
     /// Waits for an event; `None` when the time is over.
     pub fn next(&self, timeout: Option<Duration>) -> Option<CmEvent> {
         let deadline = deadline(timeout);
-        self.shared.core.wait_until(deadline, || self.inner.pop())
+        self.shared.core.wait_until(deadline, || self.inner.events.pop())
     }
 }
 
 impl AsFd for CmChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd()
+        self.inner.events.fd()
     }
 }
 

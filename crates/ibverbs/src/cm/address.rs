@@ -1,0 +1,93 @@
+//! Socket addresses, between C and Rust. Devices have IPv4 addresses; IPv6 is understood where it
+//! says the same thing (`::`, `::ffff:a.b.c.d`).
+
+use crate::guard::{Outcome, fail};
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+const INET: sa_family_t = libc::AF_INET as sa_family_t;
+const INET6: sa_family_t = libc::AF_INET6 as sa_family_t;
+
+/// Reads what a program passes.
+///
+/// # Errors
+/// EINVAL for null, EAFNOSUPPORT for families other than IPv4 and IPv6.
+///
+/// # Safety
+/// Not null, it points to as many octets as its family says.
+pub(crate) unsafe fn read(address: *const sockaddr) -> Outcome<SocketAddr> {
+    if address.is_null() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's word, for each family.
+    unsafe {
+        match (*address).sa_family {
+            INET => Ok(from_v4(address.cast::<sockaddr_in>().read_unaligned())),
+            INET6 => Ok(from_v6(address.cast::<sockaddr_in6>().read_unaligned())),
+            _ => fail(libc::EAFNOSUPPORT),
+        }
+    }
+}
+
+fn from_v4(c: sockaddr_in) -> SocketAddr {
+    let address = Ipv4Addr::from(u32::from_be(c.sin_addr.s_addr));
+    SocketAddrV4::new(address, u16::from_be(c.sin_port)).into()
+}
+
+fn from_v6(c: sockaddr_in6) -> SocketAddr {
+    let address = Ipv6Addr::from(c.sin6_addr.s6_addr);
+    SocketAddrV6::new(address, u16::from_be(c.sin6_port), c.sin6_flowinfo, c.sin6_scope_id).into()
+}
+
+/// Writes an address for a program, and zeros behind it.
+///
+/// # Safety
+/// The whole storage may be written.
+pub(crate) unsafe fn write(to: *mut sockaddr_storage, address: SocketAddr) {
+    // SAFETY: the caller's word; the storage is aligned for and larger than each family's address.
+    unsafe {
+        to.write_bytes(0, 1);
+        match address {
+            SocketAddr::V4(v4) => {
+                let c = to.cast::<sockaddr_in>();
+                (*c).sin_family = INET;
+                (*c).sin_port = v4.port().to_be();
+                (*c).sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            }
+            SocketAddr::V6(v6) => {
+                let c = to.cast::<sockaddr_in6>();
+                (*c).sin6_family = INET6;
+                (*c).sin6_port = v6.port().to_be();
+                (*c).sin6_addr.s6_addr = v6.ip().octets();
+                (*c).sin6_flowinfo = v6.flowinfo();
+                (*c).sin6_scope_id = v6.scope_id();
+            }
+        }
+    }
+}
+
+/// The address as IPv4 has it.
+///
+/// # Errors
+/// EADDRNOTAVAIL for an IPv6 address that has no such form: no device has one.
+pub(crate) fn v4(address: SocketAddr) -> Outcome<SocketAddrV4> {
+    let ip = match address {
+        SocketAddr::V4(v4) => return Ok(v4),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => Some(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(v6) => v6.ip().to_ipv4_mapped(),
+    };
+    match ip {
+        Some(ip) => Ok(SocketAddrV4::new(ip, address.port())),
+        None => fail(libc::EADDRNOTAVAIL),
+    }
+}
+
+/// An IPv4 address in the family of `like`.
+pub(crate) fn in_family(address: SocketAddrV4, like: SocketAddr) -> SocketAddr {
+    match like {
+        SocketAddr::V4(_) => address.into(),
+        SocketAddr::V6(_) => {
+            SocketAddrV6::new(address.ip().to_ipv6_mapped(), address.port(), 0, 0).into()
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Identifiers (rdma_create_id(3), rdma_destroy_id(3), rdma_migrate_id(3)): a local address, a
+//! listener, a connection request or a connection.
+
+use super::channel::{EventChannel, rdma_destroy_event_channel};
+use super::event::{News, Plain, rdma_ack_cm_event};
+use super::nic::Nic;
+use super::{address, news};
+use crate::abi::{
+    IBV_QPT_RC, RDMA_PS_TCP, ibv_qp, ibv_qp_init_attr, ibv_qp_type, rdma_cm_id, rdma_event_channel,
+    rdma_port_space,
+};
+use crate::channel::Unacknowledged;
+use crate::guard::{Outcome, fail, minus_one};
+use crate::object::{Kind, Object, Shown, find, find_shared, give_shared, take_shared};
+use crate::qp::Qp;
+use libc::{c_int, c_void, sockaddr_storage};
+use outboard_verbs::{Bound, CmChannel, ConnectRequest, Listener};
+use std::mem::offset_of;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// An identifier.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct CmId {
+    shown: Shown<rdma_cm_id>,
+    tag: Kind,
+    me: Weak<Self>,
+    state: Mutex<State>,
+    pub(crate) unacknowledged: Unacknowledged,
+}
+
+// SAFETY: the structure is the first field.
+unsafe impl Object for CmId {
+    type C = rdma_cm_id;
+    const KIND: Kind = Kind::CmId;
+    const OFFSET: usize = offset_of!(Self, shown);
+    fn tag(&self) -> Kind {
+        self.tag
+    }
+}
+
+/// Where an identifier is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has no address.
+    Idle,
+    /// It has an address of this machine.
+    Bound,
+    /// It knows the peer's address and the device towards it.
+    AddrResolved,
+    /// It may connect.
+    RouteResolved,
+    Listening,
+    /// A peer waits for an answer.
+    Requested,
+    Connecting,
+    Connected,
+    /// The connection, or the attempt, is over.
+    Over,
+    /// The program has destroyed it.
+    Gone,
+}
+
+/// What changes in an identifier.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    pub(crate) channel: Arc<EventChannel>,
+    /// The channel is its own, and calls wait for their events (rdma_create_id(3)).
+    pub(crate) is_sync: bool,
+    pub(crate) nic: Option<Nic>,
+    /// As programs see them.
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
+    /// Addresses taken; with a wildcard one of each device.
+    pub(crate) bound: Vec<(Nic, Bound)>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) request: Option<ConnectRequest>,
+    /// What the peer, or later the program, wants: Reads towards us, Reads towards the peer.
+    pub(crate) depths: (u8, u8),
+    /// Where the engine tells news, and its token in the channel.
+    told: Option<(CmChannel, u64)>,
+    /// Number of the connected queue pair.
+    pub(crate) qp_num: u32,
+    pub(crate) type_of_service: Option<u8>,
+    /// Private data that the endpoint's address information brought along.
+    pub(crate) connect_data: Vec<u8>,
+    /// What queue pairs of the endpoint's requests are made of.
+    pub(crate) qp_attr: Option<QpAttr>,
+}
+
+/// What rdma_create_ep(3) keeps for later.
+#[derive(Clone, Copy)]
+pub(crate) struct QpAttr(pub(crate) ibv_qp_init_attr);
+
+// SAFETY: the pointers are only handed on to ibv_create_qp(3), which checks them.
+unsafe impl Send for QpAttr {}
+
+impl std::fmt::Debug for QpAttr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("QpAttr")
+    }
+}
+
+impl State {
+    fn new(channel: Arc<EventChannel>, is_sync: bool) -> Self {
+        Self {
+            phase: Phase::Idle,
+            channel,
+            is_sync,
+            nic: None,
+            source: None,
+            destination: None,
+            bound: Vec::new(),
+            listeners: Vec::new(),
+            request: None,
+            depths: (0, 0),
+            told: None,
+            qp_num: 0,
+            type_of_service: None,
+            connect_data: Vec::new(),
+            qp_attr: None,
+        }
+    }
+
+    /// # Errors
+    /// EINVAL in any other phase.
+    pub(crate) fn need(&self, phases: &[Phase]) -> Outcome<()> {
+        if phases.contains(&self.phase) { Ok(()) } else { fail(libc::EINVAL) }
+    }
+
+    /// The device.
+    pub(crate) fn nic(&self) -> Outcome<Nic> {
+        self.nic.map_or_else(|| fail(libc::ENODEV), Ok)
+    }
+
+    /// The oldest news of the engine's.
+    pub(crate) fn next_told(&self) -> Option<outboard_verbs::CmEvent> {
+        self.told.as_ref()?.0.try_next()
+    }
+
+    fn unwatch(&mut self) -> Option<CmChannel> {
+        let (native, token) = self.told.take()?;
+        self.channel.unwatch(&native, token);
+        Some(native)
+    }
+}
+
+impl CmId {
+    /// Makes an identifier on a channel, or on one of its own.
+    pub(crate) fn create(
+        channel: *mut rdma_event_channel,
+        context: *mut c_void,
+        space: rdma_port_space,
+        qp_type: ibv_qp_type,
+    ) -> Outcome<Arc<Self>> {
+        let is_sync = channel.is_null();
+        let channel =
+            if is_sync { EventChannel::create()? } else { find_shared::<EventChannel>(channel)? };
+        let id = Arc::new_cyclic(|me| Self {
+            shown: Shown::zeroed(),
+            tag: Kind::CmId,
+            me: Weak::clone(me),
+            state: Mutex::new(State::new(Arc::clone(&channel), is_sync)),
+            unacknowledged: Unacknowledged::default(),
+        });
+        // SAFETY: nobody else knows the structure yet.
+        let c = unsafe { &mut *id.shown.get() };
+        (c.channel, c.context) = (channel.pointer(), context);
+        (c.ps, c.qp_type) = (space, qp_type);
+        give_shared(Arc::clone(&id));
+        Ok(id)
+    }
+
+    pub(crate) fn pointer(&self) -> *mut rdma_cm_id {
+        self.shown.get()
+    }
+
+    pub(crate) fn me(&self) -> &Weak<Self> {
+        &self.me
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the program something.
+    pub(crate) fn tell(&self, state: &State, plain: Plain) {
+        state.channel.push(&self.me, News::Plain(plain));
+    }
+
+    /// Puts it on a device.
+    pub(crate) fn use_nic(&self, state: &mut State, nic: Nic) {
+        state.nic = Some(nic);
+        // SAFETY: programs leave these fields alone.
+        let c = unsafe { &mut *self.shown.get() };
+        (c.verbs, c.port_num) = (nic.verbs, 1);
+        if c.pd.is_null() {
+            c.pd = nic.pd;
+        }
+        // The only partition.
+        c.route.addr.addr.ibaddr.pkey = 0xFFFF;
+    }
+
+    /// Says which address of this machine it has.
+    pub(crate) fn set_source(&self, state: &mut State, source: SocketAddr) {
+        state.source = Some(source);
+        // SAFETY: programs leave the field alone; an address's storage is its first member.
+        unsafe {
+            let route = &raw mut (*self.shown.get()).route.addr;
+            address::write((&raw mut (*route).__bindgen_anon_1).cast::<sockaddr_storage>(), source);
+            if let Ok(v4) = address::v4(source) {
+                (*route).addr.ibaddr.sgid.raw = v4.ip().to_ipv6_mapped().octets();
+            }
+        }
+    }
+
+    /// Says who its peer is.
+    pub(crate) fn set_destination(&self, state: &mut State, peer: SocketAddr) {
+        state.destination = Some(peer);
+        // SAFETY: as in `set_source`.
+        unsafe {
+            let route = &raw mut (*self.shown.get()).route.addr;
+            address::write((&raw mut (*route).__bindgen_anon_2).cast::<sockaddr_storage>(), peer);
+            if let Ok(v4) = address::v4(peer) {
+                (*route).addr.ibaddr.dgid.raw = v4.ip().to_ipv6_mapped().octets();
+            }
+        }
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer(state: &State) -> Outcome<SocketAddrV4> {
+        state.destination.map_or_else(|| fail(libc::EDESTADDRREQ), address::v4)
+    }
+
+    /// Where the engine is to tell news of it.
+    pub(crate) fn told<'a>(&self, state: &'a mut State, nic: Nic) -> Outcome<&'a CmChannel> {
+        if state.told.is_none() {
+            let native = nic.context()?.native.create_cm_channel_without_established();
+            let native = native.map_err(|error| news::errno(&error))?;
+            let token = state.channel.watch(&native, &self.me)?;
+            state.told = Some((native, token));
+        }
+        state.told.as_ref().map_or_else(|| fail(libc::EIO), |(native, _)| Ok(native))
+    }
+
+    /// The queue pair that the program made with it.
+    pub(crate) fn qp(&self) -> *mut ibv_qp {
+        // SAFETY: programs may set the field, between calls.
+        unsafe { (*self.shown.get()).qp }
+    }
+
+    /// The queue pair of the connection: its own, or the one that was named.
+    pub(crate) fn connected_qp<'a>(&self, state: &State) -> Outcome<&'a Qp> {
+        let own = self.qp();
+        if !own.is_null() {
+            return find(own);
+        }
+        let context = state.nic()?.context()?;
+        let qps = context.qps.lock().unwrap_or_else(PoisonError::into_inner);
+        match qps.get(&state.qp_num) {
+            Some(address) => find(std::ptr::with_exposed_provenance_mut(*address)),
+            None => fail(libc::EINVAL),
+        }
+    }
+
+    /// Ends what it has under way. Nobody hears of it any more.
+    fn end(&self) {
+        let mut state = self.lock();
+        let connected = matches!(state.phase, Phase::Connecting | Phase::Connected);
+        state.phase = Phase::Gone;
+        drop(state.unwatch());
+        let left = state.channel.take_of(&self.me);
+        let (listeners, request) = (std::mem::take(&mut state.listeners), state.request.take());
+        state.bound.clear();
+        let qp = if connected { self.connected_qp(&state).ok() } else { None };
+        drop(state);
+        drop((left, listeners));
+        if let Some(request) = request {
+            // The peer learns that nobody will answer; if it has gone, nothing is lost.
+            let _told = request.reject(&[]);
+        }
+        if let Some(qp) = qp {
+            qp.native.disconnect();
+        }
+    }
+
+    /// Moves it, and what is queued about it, to another channel.
+    fn migrate(&self, to: Arc<EventChannel>, is_sync: bool) -> Outcome<()> {
+        let mut state = self.lock();
+        let from = Arc::clone(&state.channel);
+        if let Some(native) = state.unwatch() {
+            let token = to.watch(&native, &self.me)?;
+            state.told = Some((native, token));
+        }
+        for news in from.take_of(&self.me) {
+            to.push(&self.me, news);
+        }
+        // SAFETY: programs leave the field alone.
+        unsafe { (*self.shown.get()).channel = to.pointer() };
+        (state.channel, state.is_sync) = (to, is_sync);
+        Ok(())
+    }
+}
+
+/// rdma_create_id(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_create_id")]
+pub unsafe extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: rdma_port_space,
+) -> c_int {
+    minus_one("rdma_create_id", || {
+        if id.is_null() {
+            return fail(libc::EINVAL);
+        }
+        if ps != RDMA_PS_TCP {
+            return fail(libc::EOPNOTSUPP);
+        }
+        let made = CmId::create(channel, context, ps, IBV_QPT_RC)?;
+        // SAFETY: the program gave room for a pointer.
+        unsafe { *id = made.pointer() };
+        Ok(0)
+    })
+}
+
+/// rdma_destroy_id(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_destroy_id")]
+pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    minus_one("rdma_destroy_id", || {
+        let found = find_shared::<CmId>(id)?;
+        found.end();
+        ack_kept(&found);
+        found.unacknowledged.wait();
+        take_shared::<CmId>(id)?;
+        if found.lock().is_sync {
+            let channel = found.lock().channel.pointer();
+            // SAFETY: made with the identifier, for nobody else.
+            unsafe { rdma_destroy_event_channel(channel) };
+        }
+        Ok(0)
+    })
+}
+
+/// Acknowledges the event that a synchronous call has left in the identifier.
+pub(crate) fn ack_kept(id: &CmId) {
+    let c = id.pointer();
+    // SAFETY: the field is ours; a foreign pointer in it is refused.
+    unsafe {
+        let event = std::mem::replace(&mut (*c).event, std::ptr::null_mut());
+        if !event.is_null() {
+            rdma_ack_cm_event(event);
+        }
+    }
+}
+
+/// rdma_migrate_id(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_migrate_id")]
+pub unsafe extern "C" fn rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    minus_one("rdma_migrate_id", || {
+        let found = find_shared::<CmId>(id)?;
+        let was_sync = found.lock().is_sync;
+        if was_sync && channel.is_null() {
+            return fail(libc::EINVAL);
+        }
+        let old = found.lock().channel.pointer();
+        let to = if channel.is_null() { EventChannel::create()? } else { find_shared(channel)? };
+        found.migrate(to, channel.is_null())?;
+        if was_sync {
+            ack_kept(&found);
+            // SAFETY: made with the identifier, for nobody else.
+            unsafe { rdma_destroy_event_channel(old) };
+        }
+        // What the program still holds came through the old channel.
+        found.unacknowledged.wait();
+        Ok(0)
+    })
+}

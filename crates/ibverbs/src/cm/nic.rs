@@ -1,0 +1,134 @@
+//! Devices as the connection manager uses them: each is opened once, for ever, with a protection
+//! domain for identifiers that get none from their program.
+
+use crate::abi::{ibv_context, ibv_device, ibv_pd};
+use crate::context::Context;
+use crate::device::{Device, devices};
+use crate::guard::{Errno, Outcome, fail};
+use crate::object::find;
+use libc::c_int;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// An open device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nic {
+    pub(crate) device: &'static Device,
+    pub(crate) verbs: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+}
+
+// SAFETY: the pointers are to objects of ours that live for ever and may be shared.
+unsafe impl Send for Nic {}
+// SAFETY: as above.
+unsafe impl Sync for Nic {}
+
+impl Nic {
+    pub(crate) fn context(&self) -> Outcome<&'static Context> {
+        find(self.verbs)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open(pointer: *mut ibv_device) -> Outcome<Nic> {
+    static OPEN: LazyLock<Mutex<HashMap<usize, Nic>>> = LazyLock::new(Mutex::default);
+    let device: &'static Device = find(pointer)?;
+    let mut open = locked(&OPEN);
+    if let Some(nic) = open.get(&device.index) {
+        return Ok(*nic);
+    }
+    let verbs = Context::open(pointer)?;
+    // SAFETY: the context has just been made.
+    let pd = unsafe { crate::pd::ibv_alloc_pd(verbs) };
+    let nic = Nic { device, verbs, pd };
+    open.insert(device.index, nic);
+    Ok(nic)
+}
+
+/// Every device.
+pub(crate) fn all() -> Outcome<Vec<Nic>> {
+    devices().iter().map(|device| open(device.0)).collect()
+}
+
+/// The device with this address; the loopback's takes the whole loopback network.
+///
+/// # Errors
+/// ENODEV when no device has it.
+pub(crate) fn at(address: Ipv4Addr) -> Outcome<Nic> {
+    let is = |wanted: &dyn Fn(Ipv4Addr) -> bool| {
+        devices().iter().find(|pointer| {
+            let device: Outcome<&Device> = find(pointer.0);
+            device.is_ok_and(|device| wanted(device.address))
+        })
+    };
+    let exact = is(&|has| has == address);
+    let found = exact.or_else(|| is(&|has| has.is_loopback() && address.is_loopback()));
+    found.map_or_else(|| fail(libc::ENODEV), |pointer| open(pointer.0))
+}
+
+/// From which address of this machine packets to `peer` leave.
+///
+/// # Errors
+/// What the kernel says when there is no way there.
+pub(crate) fn source_towards(peer: SocketAddrV4) -> Outcome<Ipv4Addr> {
+    // Nothing is sent: connecting a datagram socket only asks the routing table.
+    let probe = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+    let port = if peer.port() == 0 { 1 } else { peer.port() };
+    probe.connect(SocketAddrV4::new(*peer.ip(), port))?;
+    match probe.local_addr().map(|address: SocketAddr| address.ip())? {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(_) => fail(libc::EAFNOSUPPORT),
+    }
+}
+
+/// Lists that programs hold.
+static LISTS: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+
+/// rdma_get_devices(3).
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "outboard_rdma_get_devices")]
+pub unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let mut count = 0;
+    let list = crate::guard::pointer("rdma_get_devices", || {
+        let nics = all()?;
+        // SAFETY: room for that many pointers and the null behind them.
+        let list = unsafe { libc::calloc(nics.len() + 1, size_of::<*mut ibv_context>()) };
+        let list = list.cast::<*mut ibv_context>();
+        if list.is_null() {
+            return fail(libc::ENOMEM);
+        }
+        for (index, nic) in nics.iter().enumerate() {
+            // SAFETY: within the room.
+            unsafe { list.add(index).write(nic.verbs) };
+        }
+        count = c_int::try_from(nics.len()).map_err(|_| Errno(libc::EOVERFLOW))?;
+        locked(&LISTS).insert(list.addr());
+        Ok(list)
+    });
+    if !num_devices.is_null() {
+        // SAFETY: the program gave room for a number.
+        unsafe { *num_devices = count };
+    }
+    list
+}
+
+/// rdma_free_devices(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are ignored.
+#[unsafe(export_name = "outboard_rdma_free_devices")]
+pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    let _done = crate::guard::code("rdma_free_devices", || {
+        if locked(&LISTS).remove(&list.addr()) {
+            // SAFETY: `rdma_get_devices` allocated it, and it is freed once.
+            unsafe { libc::free(list.cast()) };
+        }
+        Ok(())
+    });
+}
