@@ -14,7 +14,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
-use crate::{ibverbs, siw, tidy};
+use crate::siw::interop::Program;
+use crate::{ibverbs, libs, siw, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -122,15 +123,26 @@ fn counted(settings: &Settings, test: &mut Command) -> Result<Count> {
     Ok(total)
 }
 
-/// Both sides as server and client, by `rping`: the example program of ours, and the stock one.
+/// Both sides as server and client, by `rping`: the example program of ours, and the stock one on
+/// our C libraries; siw has the stock one.
 fn siw_interop(settings: &Settings) -> Result<Count> {
-    let release = ["build", "--workspace", "--release", "--example=rping"];
+    let release = ["build", "--workspace", "--release", "--bin=outboard", "--example=rping"];
     command::run(&mut cargo(release))?;
-    let program = command::target_dir().join("release/examples/rping");
+    libs::build(true)?;
+    let target = command::target_dir().join("release");
+    let (native, outboard) = (target.join("examples/rping"), target.join("outboard"));
     let vm = siw::prepare().map_err(|error| anyhow!(error))?;
-    let runs = siw::interop::matrix(if settings.full { 10_000 } else { 1_000 });
-    siw::interop::rping(&vm, &program, &runs).map_err(|error| anyhow!(error))?;
-    Ok(Count { passed: u32::try_from(runs.len())?, ..Count::default() })
+    let iterations = if settings.full { 10_000 } else { 1_000 };
+    let meetings = [
+        (Program::Native(&native), siw::interop::matrix(iterations)),
+        (Program::Stock(&outboard), siw::interop::stock_matrix(iterations)),
+    ];
+    let mut total = Count::default();
+    for (program, runs) in meetings {
+        siw::interop::rping(&vm, program, &runs).map_err(|error| anyhow!(error))?;
+        total += Count { passed: u32::try_from(runs.len())?, ..Count::default() };
+    }
+    Ok(total)
 }
 
 /// Instruments for this machine explicitly, so that build scripts are left alone.
