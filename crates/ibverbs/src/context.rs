@@ -45,6 +45,7 @@ impl Context {
     /// Opens a device.
     pub(crate) fn open(device: *mut ibv_device) -> Outcome<*mut ibv_context> {
         let found: &'static Device = find(device)?;
+        crate::fork::watch();
         let native = match crate::record::recorder() {
             None => Native::open(),
             Some(tap) => Native::open_tapped(tap),
@@ -60,6 +61,7 @@ impl Context {
         c.context.device = device;
         c.context.cmd_fd = -1;
         c.context.async_fd = native.async_fd().as_raw_fd();
+        crate::channel::may_block(c.context.async_fd)?;
         c.context.num_comp_vectors = 1;
         // What marks a `verbs_context` around the context (verbs.h, verbs_get_ctx).
         c.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);

@@ -26,7 +26,7 @@ pub(crate) struct Device {
     /// Its number, from 0.
     pub(crate) index: usize,
     /// The Ethernet address of the interface, or one made up from the IPv4 address.
-    mac: [u8; 6],
+    pub(crate) mac: [u8; 6],
 }
 
 // SAFETY: the structure is the first field.

@@ -131,5 +131,21 @@ pub(crate) extern "C-unwind" fn sleep_on(fd: c_int) -> c_int {
     let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which outlives the call.
     let count = unsafe { poll(&raw mut wanted, 1, -1) };
-    if count >= 0 { 0 } else { std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
+    let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    if count >= 0 || error == libc::EINTR && every_handler_restarts() { 0 } else { error }
+}
+
+/// Programs expect the read(2) of rdma-core, which goes on after a signal whose handler was
+/// installed with SA_RESTART (signal(2) does so); poll(2) never does.
+fn every_handler_restarts() -> bool {
+    (1..=libc::SIGRTMAX()).all(|signal| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: asks only, and writes one structure whose zero is valid.
+        let action = unsafe {
+            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+            action.assume_init()
+        };
+        let handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+        !handled || action.sa_flags & libc::SA_RESTART != 0
+    })
 }

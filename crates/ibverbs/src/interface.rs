@@ -3,6 +3,13 @@
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
+/// linux/sockios.h: asks for a neighbour.
+const SIOCGARP: libc::c_ulong = 0x8954;
+/// As the 16 bits that it is in socket addresses.
+const AF_INET: libc::sa_family_t = 2;
+/// net/if_arp.h: the neighbour has answered.
+const ATF_COM: libc::c_int = 2;
+
 /// Asks the kernel about an interface; `None` when it is gone.
 fn ask(name: &str, request: libc::c_ulong) -> Option<libc::ifreq> {
     // SAFETY: integers, and unions of integers: zero is valid.
@@ -54,4 +61,26 @@ pub(crate) fn index(name: &str) -> u32 {
     let Ok(name) = std::ffi::CString::new(name) else { return 0 };
     // SAFETY: a text that ends with a zero.
     unsafe { libc::if_nametoindex(name.as_ptr()) }
+}
+
+/// The Ethernet address of a neighbour, if the kernel knows it.
+pub(crate) fn neighbour(name: &str, of: std::net::Ipv4Addr) -> Option<[u8; 6]> {
+    // SAFETY: integers: zero is valid.
+    let mut question: libc::arpreq = unsafe { std::mem::zeroed() };
+    let address = (&raw mut question.arp_pa).cast::<libc::sockaddr_in>();
+    // SAFETY: both are socket addresses of the same size.
+    unsafe {
+        (*address).sin_family = AF_INET;
+        (*address).sin_addr.s_addr = u32::from_ne_bytes(of.octets());
+    }
+    crate::device::put(&mut question.arp_dev, name);
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).ok()?;
+    // SAFETY: reads and writes one arpreq.
+    let code = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGARP as _, &raw mut question) };
+    let complete = question.arp_flags & ATF_COM != 0;
+    let mut octets = [0; 6];
+    for (to, from) in octets.iter_mut().zip(question.arp_ha.sa_data) {
+        *to = from.cast_unsigned();
+    }
+    (code == 0 && complete).then_some(octets)
 }

@@ -6,7 +6,7 @@
 //! passes may crash it, no panic reaches it, and it cannot be cancelled in the middle of ours.
 //!
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
-//! (what C pointers stand for), [`config`] (the environment), `interface`,
+//! (what C pointers stand for), `fork`, [`config`] (the environment), `interface`,
 //! [`device`], [`context`], [`pd`],
 //! [`mr`], `channel`, `cq`, `cq_ex`, `srq`,
 //! `qp`, `post`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
@@ -23,8 +23,10 @@ pub mod cq_ex;
 pub mod device;
 pub mod events;
 pub mod extras;
+mod fork;
 pub mod guard;
 mod interface;
+pub mod kernel;
 pub mod mr;
 pub mod names;
 pub mod object;

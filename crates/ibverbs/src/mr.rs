@@ -1,16 +1,21 @@
 //! Memory regions: the program's own memory, which it keeps until it deregisters it.
 
 use crate::abi::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, ibv_mr, ibv_pd,
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_FIRST, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED,
+    IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION,
+    IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_FLAGS_SUPPORTED,
+    ib_uverbs_advise_mr_advice, ibv_mr, ibv_pd, ibv_sge, verbs_context,
 };
-use crate::guard::{Errno, Outcome, code, fail, pointer};
+use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use crate::pd::{LocalMemory, Pd};
 use libc::{c_int, c_uint, c_void};
 use outboard_verbs::{Access, Mr as Native, SharedRegion};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 /// A memory region.
 #[derive(Debug)]
@@ -18,7 +23,24 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Mr {
     shown: Shown<ibv_mr>,
     tag: Kind,
+    /// What it is registered as now: ibv_rereg_mr(3) registers anew.
+    registered: Mutex<Registered>,
+}
+
+#[derive(Debug)]
+struct Registered {
     native: Native,
+    wanted: Wanted,
+}
+
+/// What the program asked for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    pd: usize,
+    addr: usize,
+    length: usize,
+    iova: u64,
+    access: c_uint,
 }
 
 // SAFETY: the structure is the first field.
@@ -31,9 +53,33 @@ unsafe impl Object for Mr {
     }
 }
 
-/// Rights as [`outboard_verbs`] has them. Optional flags (relaxed ordering) mean nothing here.
+/// Fills in this file's functions.
+pub(crate) fn set_operations(c: &mut verbs_context) {
+    c.advise_mr = Some(advise_mr);
+}
+
+/// Flags that mean something, or nothing, here. Memory windows do not exist, so nobody binds one.
+const KNOWN_ACCESS: c_uint = IBV_ACCESS_LOCAL_WRITE
+    | IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_MW_BIND
+    | IBV_ACCESS_ZERO_BASED
+    | IBV_ACCESS_HUGETLB;
+/// ibv_advise_mr(3): do not return before it is done.
+const ADVISE_FLUSH: u32 = 1;
+/// Flags from here on are wishes (relaxed ordering), which the API allows to ignore.
+const OPTIONAL_ACCESS: c_uint = !(IBV_ACCESS_OPTIONAL_FIRST - 1);
+
+/// Rights as [`outboard_verbs`] has them.
 fn rights(access: c_uint) -> Outcome<Access> {
     let has = |flag: c_uint| access & flag != 0;
+    if has(IBV_ACCESS_ON_DEMAND) {
+        return fail(libc::EOPNOTSUPP);
+    }
+    if has(!(KNOWN_ACCESS | OPTIONAL_ACCESS)) {
+        return fail(libc::EINVAL);
+    }
     let table = [
         (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
@@ -49,6 +95,88 @@ fn rights(access: c_uint) -> Outcome<Access> {
     Ok(rights)
 }
 
+/// Sees that the memory is there, writable if it must be, and in core, as pinning would: later the
+/// engine touches it, and a page that is not there would end the process.
+fn check_memory(addr: usize, length: usize, write: bool) -> Outcome<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: asks for a number.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let start = addr & !(page - 1);
+    let end = addr.checked_add(length).and_then(|end| end.checked_next_multiple_of(page));
+    let Some(end) = end else { return fail(libc::EINVAL) };
+    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    let at = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: populating changes no octet, and says so where there is nothing.
+    if unsafe { libc::madvise(at, end - start, advice) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        // Memory of a device, or a kernel before 5.14: at least it must be mapped.
+        Some(libc::EINVAL) => check_mapped(start, end, page),
+        _ => fail(libc::EFAULT),
+    }
+}
+
+/// Sees that every page is mapped, some hundred at a time.
+fn check_mapped(start: usize, end: usize, page: usize) -> Outcome<()> {
+    let mut present = [0u8; 512];
+    for at in (start..end).step_by(page * present.len()) {
+        let length = (end - at).min(page * present.len());
+        let at = std::ptr::with_exposed_provenance_mut(at);
+        // SAFETY: one octet for each page.
+        if unsafe { libc::mincore(at, length, present.as_mut_ptr()) } != 0 {
+            return fail(libc::EFAULT);
+        }
+    }
+    Ok(())
+}
+
+impl Registered {
+    /// Registers memory, and lets work requests name it.
+    fn new(wanted: Wanted) -> Outcome<Self> {
+        let Wanted { pd, addr, length, iova, access } = wanted;
+        let domain: &Pd = find(std::ptr::with_exposed_provenance_mut(pd))?;
+        let ends = addr.checked_add(length).is_some() && iova.checked_add(length as u64).is_some();
+        if addr == 0 && length > 0 || !ends {
+            return fail(libc::EINVAL);
+        }
+        let rights = rights(access)?;
+        let writable = rights.contains(Access::LOCAL_WRITE);
+        check_memory(addr, length, writable)?;
+        let start = std::ptr::with_exposed_provenance_mut(addr);
+        // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows
+        // that peers and the engine use it meanwhile.
+        let region = unsafe { SharedRegion::from_raw(start, length) };
+        let native = domain
+            .native
+            .register_range(region, 0..length, iova, rights | Access::REMOTE_INVALIDATE)
+            .map_err(|_| Errno(libc::ENOMEM))?;
+        let memory = native.memory().clone();
+        domain.add_key(native.stag().0, LocalMemory { address: iova, memory, writable });
+        domain.users.fetch_add(1, Ordering::SeqCst);
+        Ok(Self { native, wanted })
+    }
+
+    /// Returns when nobody reaches the memory through it any more.
+    fn end(self) -> Outcome<()> {
+        let domain: &Pd = find(std::ptr::with_exposed_provenance_mut(self.wanted.pd))?;
+        domain.remove_key(self.native.stag().0);
+        domain.users.fetch_sub(1, Ordering::SeqCst);
+        Ok(self.native.deregister()?)
+    }
+
+    /// Writes what programs see of it.
+    fn show(&self, c: &mut ibv_mr) {
+        let key = self.native.stag().0;
+        c.pd = std::ptr::with_exposed_provenance_mut(self.wanted.pd);
+        c.addr = std::ptr::with_exposed_provenance_mut(self.wanted.addr);
+        c.length = self.wanted.length;
+        (c.handle, c.lkey, c.rkey) = (key, key, key);
+    }
+}
+
 fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -56,29 +184,16 @@ fn register(
     iova: u64,
     access: c_uint,
 ) -> Outcome<*mut ibv_mr> {
-    let domain: &Pd = find(pd)?;
-    if addr.is_null() && length > 0 || addr.addr().checked_add(length).is_none() {
-        return fail(libc::EINVAL);
-    }
-    let rights = rights(access)?;
-    // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows that
-    // peers and the engine use it meanwhile.
-    let region = unsafe { SharedRegion::from_raw(addr.cast(), length) };
-    let native = domain
-        .native
-        .register_range(region, 0..length, iova, rights | Access::REMOTE_INVALIDATE)
-        .map_err(|_| Errno(libc::ENOMEM))?;
-    let key = native.stag().0;
+    // Octets of a zero-based region are counted from its first one.
+    let iova = if access & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
+    let (pd, addr) = (pd.expose_provenance(), addr.expose_provenance());
+    let registered = Registered::new(Wanted { pd, addr, length, iova, access })?;
     let shown = Shown::<ibv_mr>::zeroed();
     // SAFETY: nobody else knows the structure yet.
     let c = unsafe { &mut *shown.get() };
-    (c.context, c.pd, c.addr, c.length) = (domain.context(), pd, addr, length);
-    (c.handle, c.lkey, c.rkey) = (key, key, key);
-    let memory = native.memory().clone();
-    let writable = rights.contains(Access::LOCAL_WRITE);
-    domain.add_key(key, LocalMemory { address: iova, memory, writable });
-    domain.users.fetch_add(1, Ordering::SeqCst);
-    Ok(give(Box::new(Mr { shown, tag: Kind::Mr, native })))
+    registered.show(c);
+    c.context = find::<Pd>(c.pd)?.context();
+    Ok(give(Box::new(Mr { shown, tag: Kind::Mr, registered: Mutex::new(registered) })))
 }
 
 /// ibv_reg_mr(3).
@@ -134,12 +249,100 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     code("ibv_dereg_mr", || {
         let taken = take::<Mr>(mr)?;
-        // SAFETY: set once, before anybody else knew the structure.
-        let pd = unsafe { (*taken.shown.get()).pd };
+        taken.registered.into_inner().unwrap_or_else(PoisonError::into_inner).end()
+    })
+}
+
+/// What a region becomes, if the arguments make sense.
+fn changed(
+    before: Wanted,
+    flags: c_uint,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_uint,
+) -> Outcome<Wanted> {
+    let mut wanted = before;
+    let has = |flag: c_uint| flags & flag != 0;
+    let pointless = has(IBV_REREG_MR_CHANGE_TRANSLATION) && (addr.is_null() || length == 0)
+        || access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS);
+    if flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0 || flags == 0 || pointless {
+        return fail(libc::EINVAL);
+    }
+    if has(IBV_REREG_MR_CHANGE_PD) {
+        let same = find::<Pd>(pd)?.context() == find::<Pd>(before.pd())?.context();
+        wanted.pd = if same { pd.expose_provenance() } else { return fail(libc::EINVAL) };
+    }
+    if has(IBV_REREG_MR_CHANGE_ACCESS) {
+        rights(access)?;
+        wanted.access = access;
+    }
+    if has(IBV_REREG_MR_CHANGE_TRANSLATION) {
+        (wanted.addr, wanted.length) = (addr.expose_provenance(), length);
+        let zero_based = wanted.access & IBV_ACCESS_ZERO_BASED != 0;
+        wanted.iova = if zero_based { 0 } else { addr.addr() as u64 };
+    }
+    Ok(wanted)
+}
+
+impl Wanted {
+    fn pd(&self) -> *mut ibv_pd {
+        std::ptr::with_exposed_provenance_mut(self.pd)
+    }
+}
+
+/// ibv_rereg_mr(3): the region gets new keys. When it cannot be registered anew, the old
+/// registration stays in force.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let mut failure = IBV_REREG_MR_ERR_INPUT;
+    let done = minus_one("ibv_rereg_mr", || {
+        let found: &Mr = find(mr)?;
+        let mut registered = found.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        let (flags, access) = (flags.cast_unsigned(), access.cast_unsigned());
+        let wanted = changed(registered.wanted, flags, pd, addr, length, access)?;
+        failure = IBV_REREG_MR_ERR_CMD;
+        let before = std::mem::replace(&mut *registered, Registered::new(wanted)?);
+        // SAFETY: programs do not look at a region while they change it.
+        registered.show(unsafe { &mut *mr });
+        before.end()?;
+        Ok(0)
+    });
+    if done == 0 { 0 } else { failure }
+}
+
+/// ibv_advise_mr(3), through the context: all memory is in core already.
+unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: ib_uverbs_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    code("ibv_advise_mr", || {
         let domain: &Pd = find(pd)?;
-        domain.remove_key(taken.native.stag().0);
-        domain.users.fetch_sub(1, Ordering::SeqCst);
-        taken.native.deregister()?;
+        let known = (0..=IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT).contains(&advice);
+        if !known || flags & !ADVISE_FLUSH != 0 || sg_list.is_null() || num_sge == 0 {
+            return fail(libc::EINVAL);
+        }
+        for at in 0..num_sge as usize {
+            // SAFETY: the caller's word.
+            let sge = unsafe { sg_list.add(at).read() };
+            domain.local(sge.lkey, sge.addr, sge.length as usize, false)?;
+        }
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

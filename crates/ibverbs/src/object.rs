@@ -8,7 +8,8 @@
 use crate::guard::{Outcome, fail};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 /// An object that C code holds a pointer to.
 ///
@@ -42,6 +43,8 @@ pub(crate) enum Kind {
     EventChannel,
     CmId,
     CmEvent,
+    /// What a parent process made before a fork.
+    Inherited,
 }
 
 static LIVE: LazyLock<RwLock<HashMap<usize, Kind>>> = LazyLock::new(RwLock::default);
@@ -57,12 +60,48 @@ pub(crate) fn give<T: Object>(object: Box<T>) -> *mut T::C {
 
 /// The object behind a pointer from C, if it is one of this kind; EINVAL otherwise.
 pub(crate) fn find<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
-    if LIVE.read().unwrap_or_else(PoisonError::into_inner).get(&shown.addr()) != Some(&T::KIND) {
-        return fail(libc::EINVAL);
+    let kind = LIVE.read().unwrap_or_else(PoisonError::into_inner).get(&shown.addr()).copied();
+    if kind != Some(T::KIND) {
+        return refuse(kind);
     }
     // SAFETY: the table says that `give` made this pointer. The program must not destroy an object
     // while it uses it in another thread (ibv_create_qp(3) and the like say so).
     Ok(unsafe { &*start_of::<T>(shown).as_ptr() })
+}
+
+/// EINVAL for what is no object of the kind wanted; says why when that is not plain.
+fn refuse<T>(kind: Option<Kind>) -> Outcome<T> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if kind == Some(Kind::Inherited) && !SAID.swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "outboard: a child process uses an RDMA object that its parent made before fork(); it \
+             must open the device itself"
+        );
+    }
+    fail(libc::EINVAL)
+}
+
+/// True for an object of this kind.
+pub(crate) fn is_live(shown: usize, kind: Kind) -> bool {
+    LIVE.read().unwrap_or_else(PoisonError::into_inner).get(&shown) == Some(&kind)
+}
+
+/// The table, locked over a fork.
+#[derive(Debug)]
+pub(crate) struct Inheritance(RwLockWriteGuard<'static, HashMap<usize, Kind>>);
+
+/// Locks the table before a fork.
+pub(crate) fn hold_for_fork() -> Inheritance {
+    Inheritance(LIVE.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Inheritance {
+    /// In the child: what the parent made is not the child's.
+    pub(crate) fn disown(mut self) {
+        for kind in self.0.values_mut().filter(|kind| **kind != Kind::Device) {
+            *kind = Kind::Inherited;
+        }
+    }
 }
 
 /// As [`find`] for calls that must be fast and that programs can only make through the object
@@ -79,8 +118,9 @@ pub(crate) fn trust<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
 /// Takes an object back from C, which must not use it any more.
 pub(crate) fn take<T: Object>(shown: *mut T::C) -> Outcome<Box<T>> {
     let mut live = LIVE.write().unwrap_or_else(PoisonError::into_inner);
-    if live.get(&shown.addr()) != Some(&T::KIND) {
-        return fail(libc::EINVAL);
+    let kind = live.get(&shown.addr()).copied();
+    if kind != Some(T::KIND) {
+        return refuse(kind);
     }
     live.remove(&shown.addr());
     // SAFETY: `give` made it from a box, and it was in the table until now.
@@ -99,8 +139,9 @@ pub(crate) fn give_shared<T: Object>(object: Arc<T>) -> *mut T::C {
 /// As [`find`] for what [`give_shared`] gave.
 pub(crate) fn find_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
     let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
-    if live.get(&shown.addr()) != Some(&T::KIND) {
-        return fail(libc::EINVAL);
+    let kind = live.get(&shown.addr()).copied();
+    if kind != Some(T::KIND) {
+        return refuse(kind);
     }
     let start = start_of::<T>(shown).as_ptr();
     // SAFETY: `give_shared` made it from an `Arc`, whose count the table's entry still holds.
@@ -113,8 +154,9 @@ pub(crate) fn find_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
 /// As [`take`] for what [`give_shared`] gave.
 pub(crate) fn take_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
     let mut live = LIVE.write().unwrap_or_else(PoisonError::into_inner);
-    if live.get(&shown.addr()) != Some(&T::KIND) {
-        return fail(libc::EINVAL);
+    let kind = live.get(&shown.addr()).copied();
+    if kind != Some(T::KIND) {
+        return refuse(kind);
     }
     live.remove(&shown.addr());
     // SAFETY: as in `find_shared`; the table's count is now the caller's.
@@ -124,6 +166,13 @@ pub(crate) fn take_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
 fn start_of<T: Object>(shown: *mut T::C) -> NonNull<T> {
     // SAFETY: the trait vouches for the offset; neither caller passes null.
     unsafe { NonNull::new_unchecked(shown.byte_sub(T::OFFSET).cast::<T>()) }
+}
+
+/// A C structure of all zero bits.
+pub(crate) fn zeroed<T>() -> T {
+    // SAFETY: the structures are made of integers, raw pointers, optional functions and C library
+    // types whose zero is valid.
+    unsafe { std::mem::zeroed() }
 }
 
 /// A C structure that programs share with us.
@@ -138,9 +187,7 @@ unsafe impl<T> Sync for Shown<T> {}
 impl<T> Shown<T> {
     /// All zero bits, which every structure of the API allows.
     pub(crate) fn zeroed() -> Self {
-        // SAFETY: the structures are made of integers, raw pointers, optional functions and C
-        // library types whose zero is valid.
-        Self(unsafe { std::mem::zeroed() })
+        Self(std::cell::UnsafeCell::new(zeroed()))
     }
 
     /// Where it is.

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::device::{Device, put};
 use crate::guard::{Errno, Outcome, code, fail, minus_one};
 use crate::interface;
-use crate::object::find;
+use crate::object::{find, zeroed};
 use libc::{c_int, c_uint};
 
 /// Local buffers of one work request, at most.
@@ -45,6 +45,8 @@ pub(crate) fn set_operations(c: &mut verbs_context) {
     c.query_port = Some(query_port);
     c.context.ops._compat_query_device = Some(ibv_query_device);
     c.context.ops._compat_query_port = Some(ibv_query_port);
+    crate::extras::set_operations(c);
+    crate::mr::set_operations(c);
 }
 
 /// Writes the first `room` octets of a structure, and zeros where the program's is longer.
@@ -65,8 +67,7 @@ unsafe fn write_part<T>(to: *mut T, room: usize, from: &T) -> Outcome<()> {
 }
 
 fn device_attr(device: &Device) -> ibv_device_attr {
-    // SAFETY: integers only.
-    let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+    let mut attr: ibv_device_attr = zeroed();
     put(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
     attr.node_guid = u64::from_ne_bytes(device.guid());
     attr.sys_image_guid = attr.node_guid;
@@ -108,8 +109,7 @@ fn max_qp() -> c_int {
 }
 
 fn port_attr(device: &Device) -> ibv_port_attr {
-    // SAFETY: integers only.
-    let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+    let mut attr: ibv_port_attr = zeroed();
     let running = interface::is_running(&device.interface);
     // PortPhysicalState of InfiniBand: LinkUp, Disabled.
     (attr.state, attr.phys_state) = if running { (IBV_PORT_ACTIVE, 5) } else { (IBV_PORT_DOWN, 3) };
@@ -200,8 +200,8 @@ unsafe extern "C" fn query_device_ex(
         if asked != 0 || attr_size < size_of::<ibv_device_attr>() {
             return fail(libc::EINVAL);
         }
-        // SAFETY: integers only; zero means that a device does not have the feature.
-        let mut answer: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        // Zero means that a device does not have the feature.
+        let mut answer: ibv_device_attr_ex = zeroed();
         answer.orig_attr = device_attr(device_of(context)?);
         answer.device_cap_flags_ex = u64::from(answer.orig_attr.device_cap_flags);
         answer.phys_port_cnt_ex = 1;
@@ -379,3 +379,6 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
         if pkey == PKEY.to_be() { Ok(0) } else { Err(Errno(libc::EINVAL)) }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@ use outboard_wire::terminate::TerminateCode;
 pub enum AsyncEvent {
     /// A completion queue had no room; the queue pair that wanted to complete was ended.
     CqOverflow {
+        /// Number of the completion queue.
+        cq: u32,
         /// Number of the queue pair.
         qp: u32,
     },

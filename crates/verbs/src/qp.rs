@@ -416,26 +416,30 @@ impl QpShared {
         }
         let overflowed = if inner.orphaned || inner.overflowed {
             inner.completions.clear();
-            false
+            None
         } else if Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
-            self.send_cq.push_all(inner.completions.drain(..))
+            let overflowed = self.send_cq.push_all(inner.completions.drain(..));
+            overflowed.then_some(self.send_cq.number)
         } else {
             self.deliver_apart(inner)
         };
         core.engine.notify();
-        if overflowed {
-            core.async_events.push(AsyncEvent::CqOverflow { qp: self.number });
+        if let Some(cq) = overflowed {
+            core.async_events.push(AsyncEvent::CqOverflow { cq, qp: self.number });
             inner.overflowed = true;
             self.leave(inner, core);
         }
     }
 
-    fn deliver_apart(&self, inner: &mut Inner) -> bool {
-        let mut overflowed = false;
+    /// Number of a queue that had no room, if one had none.
+    fn deliver_apart(&self, inner: &mut Inner) -> Option<u32> {
+        let mut overflowed = None;
         for completion in inner.completions.drain(..) {
             let receive = completion.operation.is_receive();
             let cq = if receive { &self.recv_cq } else { &self.send_cq };
-            overflowed |= cq.push_all(std::iter::once(completion));
+            if cq.push_all(std::iter::once(completion)) {
+                overflowed = Some(cq.number);
+            }
         }
         overflowed
     }

@@ -80,7 +80,8 @@ fn an_overflown_completion_queue_says_so_after_it_is_drained() {
     // All at once: the connection is over after the fourth.
     let mut five = (0..5).map(|i| SendRequest::new(i, SEND, SgList::copied(b"x"))).collect();
     a.qp.post_send_batch(&mut five).expect("room");
-    assert_eq!(async_event(&b.context), AsyncEvent::CqOverflow { qp: b.qp.number() });
+    let overflow = AsyncEvent::CqOverflow { cq: cq.number(), qp: b.qp.number() };
+    assert_eq!(async_event(&b.context), overflow);
     let mut done = Vec::new();
     assert_eq!(cq.poll(&mut done, 16), Ok(3));
     assert_eq!(ends(&done), [0, 1, 2].map(|i| (i, Status::Success)));

@@ -35,17 +35,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn open(pointer: *mut ibv_device) -> Outcome<Nic> {
-    static OPEN: LazyLock<Mutex<HashMap<usize, Nic>>> = LazyLock::new(Mutex::default);
+    static OPEN: LazyLock<Mutex<HashMap<(u32, usize), Nic>>> = LazyLock::new(Mutex::default);
     let device: &'static Device = find(pointer)?;
+    // A child process has nothing of what its parent opened.
+    let key = (crate::fork::generation(), device.index);
     let mut open = locked(&OPEN);
-    if let Some(nic) = open.get(&device.index) {
+    if let Some(nic) = open.get(&key) {
         return Ok(*nic);
     }
     let verbs = Context::open(pointer)?;
     // SAFETY: the context has just been made.
     let pd = unsafe { crate::pd::ibv_alloc_pd(verbs) };
     let nic = Nic { device, verbs, pd };
-    open.insert(device.index, nic);
+    open.insert(key, nic);
     Ok(nic)
 }
 

@@ -1,0 +1,60 @@
+//! What happens in a child process of fork(2). It has the parent's memory, but not the engines'
+//! threads, and its copies of the sockets are the parent's: using them would break the parent's
+//! connections. So nothing that the parent made exists for the child, except for the devices; it
+//! may open them anew.
+
+use crate::object::{Inheritance, hold_for_fork};
+use libc::c_int;
+use std::cell::RefCell;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// How often a process became a child.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The table of objects, locked while this thread forks: no other thread is in the middle of
+    /// changing it when the child's copy is made.
+    static HELD: RefCell<Option<Inheritance>> = const { RefCell::new(None) };
+}
+
+/// Differs in a parent and its children. What is opened once for all must be opened again in
+/// another generation.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Watches for forks from now on.
+pub(crate) fn watch() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: functions that live for ever. Out of memory, nobody watches: forks are rare.
+        unsafe { pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
+    });
+}
+
+extern "C" fn before() {
+    // Fails only in a thread that is ending; then there is nothing to guard against.
+    let _held = HELD.try_with(|held| held.replace(Some(hold_for_fork())));
+}
+
+extern "C" fn after_in_parent() {
+    let _held = HELD.try_with(|held| drop(held.take()));
+}
+
+extern "C" fn after_in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    let _held = HELD.try_with(|held| {
+        if let Some(inheritance) = held.take() {
+            inheritance.disown();
+        }
+    });
+}
