@@ -38,8 +38,9 @@ fn name(context: &Context, event: &AsyncEvent) -> Option<Named> {
             (IBV_EVENT_CQ_ERR, taken::<Cq>(&context.cqs, *cq, |cq| &cq.async_events)?)
         }
         AsyncEvent::PeerFault { qp, code } => {
-            // RFC 5040 figure 9: layer RDMAP, remote protection error.
-            let protection = code.layer == 0 && code.etype == 1;
+            // Layer RDMAP, remote protection error (RFC 5040 figure 9), or layer DDP, tagged buffer
+            // error (RFC 5041 section 7.2).
+            let protection = matches!((code.layer, code.etype), (0 | 1, 1));
             let what = if protection { IBV_EVENT_QP_ACCESS_ERR } else { IBV_EVENT_QP_REQ_ERR };
             (what, taken::<Qp>(&context.qps, *qp, |qp| &qp.async_events)?)
         }

@@ -15,6 +15,7 @@ use crate::guard::{Errno, Outcome, code, fail, minus_one};
 use crate::interface;
 use crate::object::{find, zeroed};
 use libc::{c_int, c_uint};
+use std::mem::offset_of;
 
 /// Local buffers of one work request, at most.
 pub(crate) const MAX_SGE: u32 = 32;
@@ -237,8 +238,10 @@ pub unsafe extern "C" fn ibv_query_port(
     port_num: u8,
     attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the old structure is the beginning of the new one.
-    unsafe { query_port(context, port_num, attr.cast(), size_of::<_compat_ibv_port_attr>()) }
+    // SAFETY: the old structure is the new one up to the field that it lacks.
+    unsafe {
+        query_port(context, port_num, attr.cast(), offset_of!(ibv_port_attr, port_cap_flags2))
+    }
 }
 
 /// The GID, if the port has one of this number.

@@ -74,6 +74,15 @@ fn memory_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn mappings_are_read_from_the_kernels_list() {
+    let maps = "1000-3000 r--p 0 0:0 0\n3000-5000 rw-p 0 0:0 0 [heap]\n6000-7000 rw-p 0 0:0 0\n";
+    let mapped = |start, end, write| is_mapped(maps, start, end, write);
+    assert!(mapped(0x1000, 0x5000, false) && mapped(0x3000, 0x5000, true));
+    assert!(!mapped(0x2000, 0x4000, true) && !mapped(0x4000, 0x7000, false));
+    assert!(!mapped(0, 0x1000, false) && !mapped(0x7000, 0x8000, false));
+}
+
+#[test]
 fn flags_are_checked() {
     with_domains(|pd, _| {
         let pages = Pages::new(libc::PROT_READ | libc::PROT_WRITE);
