@@ -35,6 +35,7 @@ pub mod query;
 mod record;
 mod roce;
 pub mod srq;
+mod turn;
 pub mod wr;
 
 #[cfg(test)]

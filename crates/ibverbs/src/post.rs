@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Flags of send requests that mean something here.
-const SEND_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+pub(crate) const SEND_FLAGS: u32 =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 /// What requests may be like.
 #[derive(Clone, Copy, Debug)]
@@ -161,32 +162,25 @@ impl Queues {
         }
     }
 
-    /// Posts sends in order. On an error those that were not taken stay.
-    pub(crate) fn send_all(&self, requests: &mut Vec<SendRequest>) -> Outcome<()> {
+    /// Posts sends in order and transmits them together.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub(crate) fn send_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        let count = requests.len();
         let direct = self.direct.load(Ordering::Acquire);
         if direct && self.state.load(Ordering::Acquire) == IBV_QPS_RTS {
-            match self.native.post_send_batch(requests) {
-                Ok(()) => return Ok(()),
-                Err(PostError::NotConnected) => {}
-                Err(error) => return Err(errno(error)),
+            match self.native.post_send_batch(&mut requests) {
+                Ok(()) | Err(PostError::NotConnected) => {}
+                Err(error) => return Err((count - requests.len(), errno(error))),
             }
         }
-        let mut refused = Ok(());
-        let mut left = Vec::new();
-        for request in requests.drain(..) {
-            if refused.is_ok() {
-                // Nothing but refused requests is worth keeping, and only their number counts.
-                refused = self.send(request);
-                if refused.is_ok() {
-                    continue;
-                }
-                left.push(SendRequest::new(0, SendOp::Immediate { immediate: 0 }, SgList::new()));
-            } else {
-                left.push(request);
-            }
+        // What is left has no connection yet, or none any more.
+        let taken = count - requests.len();
+        for (taken, request) in (taken..).zip(requests) {
+            self.send(request).map_err(|error| (taken, error))?;
         }
-        *requests = left;
-        refused
+        Ok(())
     }
 
     fn hand_over(&self, request: SendRequest) -> Outcome<()> {
@@ -269,12 +263,13 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
         last = wr.next;
     }
     let count = requests.len();
-    let posted = queues.send_all(&mut requests);
-    for _ in requests.len()..count {
+    let posted = queues.send_all(requests);
+    let taken = posted.map_or_else(|(taken, _)| taken, |()| count);
+    for _ in 0..taken {
         // SAFETY: as above; so many were walked over just now.
         *at = unsafe { (**at).next };
     }
-    posted.and(wrong)
+    posted.map_err(|(_, error)| error).and(wrong)
 }
 
 /// Posts a list of receives, one by one to `post`. On an error `at` is the first that was not

@@ -7,7 +7,6 @@ use crate::abi::{
     IBV_QPS_RESET, IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, verbs_context,
 };
-use crate::channel::Unacknowledged;
 use crate::config::{Personality, config};
 use crate::context::Context;
 use crate::cq::{Cq, lock};
@@ -16,6 +15,7 @@ use crate::object::{Kind, Object, Shown, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{Limits, Queues, recv_list, send_list};
 use crate::srq::Srq;
+use crate::wr::Builder;
 use libc::c_int;
 use outboard_verbs::{Qp as Native, QpConfig, VerbsError};
 use std::mem::offset_of;
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// Requests that a queue can hold.
-pub(crate) const MAX_WR: u32 = 1 << 16;
+pub(crate) const MAX_WR: u32 = 1 << 15;
 /// Pieces of local memory in a request.
 pub(crate) const MAX_SGE: u32 = 32;
 /// Octets of inline data.
@@ -36,8 +36,8 @@ pub(crate) struct Qp {
     tag: Kind,
     pub(crate) native: Arc<Native>,
     pub(crate) queues: Arc<Queues>,
-    /// Asynchronous events.
-    pub(crate) async_events: Unacknowledged,
+    /// Requests that are built call by call.
+    pub(crate) builder: Builder,
     parts: Parts,
     /// What ibv_modify_qp(3) set.
     attributes: Mutex<ibv_qp_attr>,
@@ -95,14 +95,18 @@ impl Parts {
         self.pd.users.fetch_add(1, Ordering::SeqCst);
         self.send_cq.users.fetch_add(1, Ordering::SeqCst);
         self.recv_cq.users.fetch_add(1, Ordering::SeqCst);
-        self.srq.inspect(|srq| drop(srq.users.fetch_add(1, Ordering::SeqCst)));
+        if let Some(srq) = self.srq {
+            srq.users.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     fn release(&self) {
         self.pd.users.fetch_sub(1, Ordering::SeqCst);
         self.send_cq.users.fetch_sub(1, Ordering::SeqCst);
         self.recv_cq.users.fetch_sub(1, Ordering::SeqCst);
-        self.srq.inspect(|srq| drop(srq.users.fetch_sub(1, Ordering::SeqCst)));
+        if let Some(srq) = self.srq {
+            srq.users.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -193,9 +197,9 @@ fn assemble(
     // SAFETY: all zero bits are a value of the structure.
     let attributes = Mutex::new(unsafe { std::mem::zeroed() });
     let made = Shown(std::cell::UnsafeCell::new(*attr));
-    let async_events = Unacknowledged::default();
     let queues = Arc::new(queues);
-    Qp { shown, tag: Kind::Qp, native, queues, async_events, parts, attributes, made }
+    let builder = Builder::default();
+    Qp { shown, tag: Kind::Qp, native, queues, builder, parts, attributes, made }
 }
 
 /// True where programs wait for the connection before they send.
@@ -283,7 +287,6 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         if let Ok(context) = find::<Context>(found.parts.pd.context()) {
             lock(&context.qps).remove(&found.native.number());
         }
-        found.async_events.wait();
         take::<Qp>(qp)?.destroy();
         Ok(())
     })
