@@ -11,9 +11,10 @@ use crate::abi::{
 use crate::cq::{UNREACHABLE, lock};
 use crate::guard::{Errno, Outcome, fail};
 use crate::pd::Pd;
+use crate::roce::Peer;
 use outboard_verbs::{
-    Completion, Cq, Operation, PostError, Qp as Native, RecvRequest, Remote, Segment, SendOp,
-    SendRequest, SgList, Srq, Stag, Status,
+    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, Remote, Segment,
+    SendOp, SendRequest, SgList, Srq, Stag, Status,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -84,14 +85,8 @@ impl Queues {
         self.state.store(state, Ordering::Release);
     }
 
-    /// True when sends wait for the connection.
-    pub(crate) fn has_sends(&self) -> bool {
-        !lock(&self.waiting).requests.is_empty()
-    }
-
     /// The connection is there: what waited goes out.
-    pub(crate) fn connected(&self) {
-        let mut waiting = lock(&self.waiting);
+    fn go_out(&self, waiting: &mut Waiting) {
         while let Some(request) = waiting.requests.pop_front() {
             if let Err((_, request)) = self.native.post_send(request) {
                 // It is over again.
@@ -101,18 +96,11 @@ impl Queues {
         self.direct.store(true, Ordering::Release);
     }
 
-    /// Nobody will come: what waits fails, and what is posted from now on.
-    pub(crate) fn connect_failed(&self) {
-        self.set_state(IBV_QPS_ERR);
-        self.flush_waiting(Some(UNREACHABLE));
-        self.native.reset();
-    }
-
     /// The program's ERR: everything unfinished is flushed.
     pub(crate) fn end(&self) {
         self.set_state(IBV_QPS_ERR);
         self.flush_waiting(None);
-        if self.native.state() == outboard_verbs::QpState::Rts {
+        if self.native.state() == QpState::Rts {
             self.native.disconnect();
         } else if !self.native.state().is_over() {
             self.native.reset();
@@ -196,6 +184,10 @@ impl Queues {
 
     fn hold(&self, request: SendRequest) -> Outcome<()> {
         let mut waiting = lock(&self.waiting);
+        if self.native.state() == QpState::Rts {
+            // Somebody else has connected it, such as the connection manager.
+            self.go_out(&mut waiting);
+        }
         if self.direct.load(Ordering::Acquire) {
             drop(waiting);
             return self.hand_over(request);
@@ -226,6 +218,31 @@ impl Queues {
             }
             _ => fail(libc::EINVAL),
         }
+    }
+}
+
+impl Peer for Queues {
+    fn native(&self) -> &Native {
+        &self.native
+    }
+
+    fn has_sends(&self) -> bool {
+        !lock(&self.waiting).requests.is_empty()
+    }
+
+    fn connected(&self) {
+        self.go_out(&mut lock(&self.waiting));
+    }
+
+    fn failed(&self) {
+        self.set_state(IBV_QPS_ERR);
+        self.flush_waiting(Some(UNREACHABLE));
+        self.native.reset();
+    }
+
+    fn lost(&self) {
+        self.set_state(IBV_QPS_ERR);
+        self.flush_waiting(None);
     }
 }
 

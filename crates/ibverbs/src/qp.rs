@@ -14,6 +14,7 @@ use crate::guard::{Errno, Outcome, code, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{Limits, Queues, recv_list, send_list};
+use crate::roce;
 use crate::srq::Srq;
 use crate::wr::Builder;
 use libc::c_int;
@@ -159,14 +160,21 @@ pub(crate) fn create_with(
     more(c);
     let given = give(Box::new(assemble(shown, native, parts, attr)));
     parts.hold();
-    lock(&context.qps).insert(find::<Qp>(given)?.native.number(), given.expose_provenance());
+    let native = find::<Qp>(given)?.native.number();
+    if native != number {
+        parts.send_cq.rename(native, number);
+        parts.recv_cq.rename(native, number);
+    }
+    lock(&context.qps).insert(native, given.expose_provenance());
     Ok(given)
 }
 
 /// The number to show: RoCE's are such that peers find the queue pair by them.
 fn number(context: &Context, native: &Native) -> Outcome<u32> {
-    let _ = context;
-    Ok(native.number())
+    match config().personality {
+        Personality::Iwarp => Ok(native.number()),
+        Personality::Roce => roce::number(context),
+    }
 }
 
 fn fill(
@@ -247,7 +255,22 @@ impl Qp {
         self.parts.recv_cq.native.purge(number);
     }
 
+    /// The context it belongs to.
+    fn context(&self) -> Outcome<&Context> {
+        find(self.parts.pd.context())
+    }
+
+    /// Ends whatever connects it by its number.
+    fn forget_peer(&self) {
+        if let Ok(context) = self.context() {
+            roce::disconnect(context, self.shown_number());
+        }
+    }
+
     fn destroy(self: Box<Self>) {
+        if let Ok(context) = self.context() {
+            roce::release(context, self.shown_number());
+        }
         self.native.let_go();
         let number = self.native.number();
         self.parts.send_cq.forget(number);
@@ -284,7 +307,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         let found: &Qp = find(qp)?;
         // No event can be delivered from here on.
-        if let Ok(context) = find::<Context>(found.parts.pd.context()) {
+        if let Ok(context) = found.context() {
             lock(&context.qps).remove(&found.native.number());
         }
         take::<Qp>(qp)?.destroy();

@@ -129,7 +129,7 @@ impl Bed {
     pub(crate) fn poll_once(&self, room: usize) -> Vec<ibv_wc> {
         let mut found = vec![unsafe { std::mem::zeroed() }; room];
         let poll = unsafe { (*self.context).ops.poll_cq }.unwrap();
-        let count = unsafe { poll(self.cq, room as c_int, found.as_mut_ptr()) };
+        let count = unsafe { poll(self.cq, c_int::try_from(room).unwrap(), found.as_mut_ptr()) };
         assert!(count >= 0);
         found.truncate(count as usize);
         found
@@ -179,7 +179,7 @@ impl Drop for Bed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The engine may still use the memory.
-            std::mem::forget(std::mem::take(&mut self.memory));
+            std::mem::take(&mut self.memory).leak();
             return;
         }
         unsafe {

@@ -19,7 +19,7 @@ fn make(pd: *mut ibv_pd, cq: *mut ibv_cq, operations: u64) -> *mut ibv_qp {
 }
 
 fn extended() -> Bed {
-    let mut bed = Bed::unconnected(|pd, cq| make(pd, cq, OPERATIONS));
+    let bed = Bed::unconnected(|pd, cq| make(pd, cq, OPERATIONS));
     bed.connect();
     bed
 }

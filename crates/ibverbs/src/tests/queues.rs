@@ -1,6 +1,7 @@
 //! Queue pairs in each of their states, and shared receive queues.
 
 use super::*;
+use crate::roce::Peer;
 use crate::srq::*;
 
 fn unconnected() -> Bed {
@@ -79,7 +80,7 @@ fn sends_fail_when_nobody_comes() {
     bed.qp(0).queues.reset(false);
     bed.qp(0).set_state(IBV_QPS_RTS);
     assert_eq!((send(&bed), send(&bed), bed.post_recv(0, 1, bed.sge(0, 8))), (0, 0, 0));
-    bed.qp(0).queues.connect_failed();
+    bed.qp(0).queues.failed();
     assert_eq!(bed.qp(0).state(), IBV_QPS_ERR);
     let statuses: Vec<_> = bed.poll(3).iter().map(|wc| wc.status).collect();
     assert_eq!(statuses, [IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR]);

@@ -1,6 +1,7 @@
 //! Every operation and flag, lists, and what is refused.
 
 use super::*;
+use crate::roce::Peer;
 
 fn remote(bed: &Bed, wr: &mut ibv_send_wr, at: usize) {
     let (remote_addr, rkey) = (bed.address(at), bed.rkey());
