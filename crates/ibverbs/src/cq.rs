@@ -9,6 +9,7 @@ use crate::abi::{
 };
 use crate::channel::{CompChannel, Unacknowledged};
 use crate::context::Context;
+use crate::cq_ex::Cursor;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take, trust};
 use libc::{c_int, c_void};
@@ -30,11 +31,11 @@ pub(crate) struct Cq {
     pub(crate) native: Native,
     /// Completion events.
     pub(crate) events: Unacknowledged,
-    /// Asynchronous events.
-    pub(crate) async_events: Unacknowledged,
     /// Queue pairs that must go first.
     pub(crate) users: AtomicU32,
-    pub(crate) polled: Mutex<Polled>,
+    polled: Mutex<Polled>,
+    /// Of programs that poll entry by entry.
+    pub(crate) cursor: Cursor,
 }
 
 /// What polling works with.
@@ -92,9 +93,9 @@ impl Cq {
             tag: Kind::Cq,
             native,
             events: Unacknowledged::default(),
-            async_events: Unacknowledged::default(),
             users: AtomicU32::new(0),
             polled: Mutex::default(),
+            cursor: Cursor::default(),
         }));
         lock(&context.cqs).insert(number, given.expose_provenance());
         Ok(given)
@@ -221,7 +222,6 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         // No event can be delivered from here on.
         lock(&find::<Context>(context)?.cqs).remove(&found.native.number());
         found.events.wait();
-        found.async_events.wait();
         take::<Cq>(cq)?;
         if let Ok(channel) = find::<CompChannel>(channel) {
             channel.users.fetch_sub(1, Ordering::SeqCst);

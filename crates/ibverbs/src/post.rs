@@ -11,16 +11,18 @@ use crate::abi::{
 use crate::cq::{UNREACHABLE, lock};
 use crate::guard::{Errno, Outcome, fail};
 use crate::pd::Pd;
+use crate::roce::Peer;
 use outboard_verbs::{
-    Completion, Cq, Operation, PostError, Qp as Native, RecvRequest, Remote, Segment, SendOp,
-    SendRequest, SgList, Srq, Stag, Status,
+    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, Remote, Segment,
+    SendOp, SendRequest, SgList, Srq, Stag, Status,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Flags of send requests that mean something here.
-const SEND_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+pub(crate) const SEND_FLAGS: u32 =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 /// What requests may be like.
 #[derive(Clone, Copy, Debug)]
@@ -83,14 +85,8 @@ impl Queues {
         self.state.store(state, Ordering::Release);
     }
 
-    /// True when sends wait for the connection.
-    pub(crate) fn has_sends(&self) -> bool {
-        !lock(&self.waiting).requests.is_empty()
-    }
-
     /// The connection is there: what waited goes out.
-    pub(crate) fn connected(&self) {
-        let mut waiting = lock(&self.waiting);
+    fn go_out(&self, waiting: &mut Waiting) {
         while let Some(request) = waiting.requests.pop_front() {
             if let Err((_, request)) = self.native.post_send(request) {
                 // It is over again.
@@ -100,18 +96,11 @@ impl Queues {
         self.direct.store(true, Ordering::Release);
     }
 
-    /// Nobody will come: what waits fails, and what is posted from now on.
-    pub(crate) fn connect_failed(&self) {
-        self.set_state(IBV_QPS_ERR);
-        self.flush_waiting(Some(UNREACHABLE));
-        self.native.reset();
-    }
-
     /// The program's ERR: everything unfinished is flushed.
     pub(crate) fn end(&self) {
         self.set_state(IBV_QPS_ERR);
         self.flush_waiting(None);
-        if self.native.state() == outboard_verbs::QpState::Rts {
+        if self.native.state() == QpState::Rts {
             self.native.disconnect();
         } else if !self.native.state().is_over() {
             self.native.reset();
@@ -161,32 +150,25 @@ impl Queues {
         }
     }
 
-    /// Posts sends in order. On an error those that were not taken stay.
-    pub(crate) fn send_all(&self, requests: &mut Vec<SendRequest>) -> Outcome<()> {
+    /// Posts sends in order and transmits them together.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub(crate) fn send_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        let count = requests.len();
         let direct = self.direct.load(Ordering::Acquire);
         if direct && self.state.load(Ordering::Acquire) == IBV_QPS_RTS {
-            match self.native.post_send_batch(requests) {
-                Ok(()) => return Ok(()),
-                Err(PostError::NotConnected) => {}
-                Err(error) => return Err(errno(error)),
+            match self.native.post_send_batch(&mut requests) {
+                Ok(()) | Err(PostError::NotConnected) => {}
+                Err(error) => return Err((count - requests.len(), errno(error))),
             }
         }
-        let mut refused = Ok(());
-        let mut left = Vec::new();
-        for request in requests.drain(..) {
-            if refused.is_ok() {
-                // Nothing but refused requests is worth keeping, and only their number counts.
-                refused = self.send(request);
-                if refused.is_ok() {
-                    continue;
-                }
-                left.push(SendRequest::new(0, SendOp::Immediate { immediate: 0 }, SgList::new()));
-            } else {
-                left.push(request);
-            }
+        // What is left has no connection yet, or none any more.
+        let taken = count - requests.len();
+        for (taken, request) in (taken..).zip(requests) {
+            self.send(request).map_err(|error| (taken, error))?;
         }
-        *requests = left;
-        refused
+        Ok(())
     }
 
     fn hand_over(&self, request: SendRequest) -> Outcome<()> {
@@ -202,6 +184,10 @@ impl Queues {
 
     fn hold(&self, request: SendRequest) -> Outcome<()> {
         let mut waiting = lock(&self.waiting);
+        if self.native.state() == QpState::Rts {
+            // Somebody else has connected it, such as the connection manager.
+            self.go_out(&mut waiting);
+        }
         if self.direct.load(Ordering::Acquire) {
             drop(waiting);
             return self.hand_over(request);
@@ -232,6 +218,31 @@ impl Queues {
             }
             _ => fail(libc::EINVAL),
         }
+    }
+}
+
+impl Peer for Queues {
+    fn native(&self) -> &Native {
+        &self.native
+    }
+
+    fn has_sends(&self) -> bool {
+        !lock(&self.waiting).requests.is_empty()
+    }
+
+    fn connected(&self) {
+        self.go_out(&mut lock(&self.waiting));
+    }
+
+    fn failed(&self) {
+        self.set_state(IBV_QPS_ERR);
+        self.flush_waiting(Some(UNREACHABLE));
+        self.native.reset();
+    }
+
+    fn lost(&self) {
+        self.set_state(IBV_QPS_ERR);
+        self.flush_waiting(None);
     }
 }
 
@@ -269,12 +280,13 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
         last = wr.next;
     }
     let count = requests.len();
-    let posted = queues.send_all(&mut requests);
-    for _ in requests.len()..count {
+    let posted = queues.send_all(requests);
+    let taken = posted.map_or_else(|(taken, _)| taken, |()| count);
+    for _ in 0..taken {
         // SAFETY: as above; so many were walked over just now.
         *at = unsafe { (**at).next };
     }
-    posted.and(wrong)
+    posted.map_err(|(_, error)| error).and(wrong)
 }
 
 /// Posts a list of receives, one by one to `post`. On an error `at` is the first that was not

@@ -7,7 +7,6 @@ use crate::abi::{
     IBV_QPS_RESET, IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, verbs_context,
 };
-use crate::channel::Unacknowledged;
 use crate::config::{Personality, config};
 use crate::context::Context;
 use crate::cq::{Cq, lock};
@@ -15,7 +14,9 @@ use crate::guard::{Errno, Outcome, code, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{Limits, Queues, recv_list, send_list};
+use crate::roce;
 use crate::srq::Srq;
+use crate::wr::Builder;
 use libc::c_int;
 use outboard_verbs::{Qp as Native, QpConfig, VerbsError};
 use std::mem::offset_of;
@@ -23,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// Requests that a queue can hold.
-pub(crate) const MAX_WR: u32 = 1 << 16;
+pub(crate) const MAX_WR: u32 = 1 << 15;
 /// Pieces of local memory in a request.
 pub(crate) const MAX_SGE: u32 = 32;
 /// Octets of inline data.
@@ -36,8 +37,8 @@ pub(crate) struct Qp {
     tag: Kind,
     pub(crate) native: Arc<Native>,
     pub(crate) queues: Arc<Queues>,
-    /// Asynchronous events.
-    pub(crate) async_events: Unacknowledged,
+    /// Requests that are built call by call.
+    pub(crate) builder: Builder,
     parts: Parts,
     /// What ibv_modify_qp(3) set.
     attributes: Mutex<ibv_qp_attr>,
@@ -95,14 +96,18 @@ impl Parts {
         self.pd.users.fetch_add(1, Ordering::SeqCst);
         self.send_cq.users.fetch_add(1, Ordering::SeqCst);
         self.recv_cq.users.fetch_add(1, Ordering::SeqCst);
-        self.srq.inspect(|srq| drop(srq.users.fetch_add(1, Ordering::SeqCst)));
+        if let Some(srq) = self.srq {
+            srq.users.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     fn release(&self) {
         self.pd.users.fetch_sub(1, Ordering::SeqCst);
         self.send_cq.users.fetch_sub(1, Ordering::SeqCst);
         self.recv_cq.users.fetch_sub(1, Ordering::SeqCst);
-        self.srq.inspect(|srq| drop(srq.users.fetch_sub(1, Ordering::SeqCst)));
+        if let Some(srq) = self.srq {
+            srq.users.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -155,14 +160,21 @@ pub(crate) fn create_with(
     more(c);
     let given = give(Box::new(assemble(shown, native, parts, attr)));
     parts.hold();
-    lock(&context.qps).insert(find::<Qp>(given)?.native.number(), given.expose_provenance());
+    let native = find::<Qp>(given)?.native.number();
+    if native != number {
+        parts.send_cq.rename(native, number);
+        parts.recv_cq.rename(native, number);
+    }
+    lock(&context.qps).insert(native, given.expose_provenance());
     Ok(given)
 }
 
 /// The number to show: RoCE's are such that peers find the queue pair by them.
 fn number(context: &Context, native: &Native) -> Outcome<u32> {
-    let _ = context;
-    Ok(native.number())
+    match config().personality {
+        Personality::Iwarp => Ok(native.number()),
+        Personality::Roce => roce::number(context),
+    }
 }
 
 fn fill(
@@ -193,9 +205,9 @@ fn assemble(
     // SAFETY: all zero bits are a value of the structure.
     let attributes = Mutex::new(unsafe { std::mem::zeroed() });
     let made = Shown(std::cell::UnsafeCell::new(*attr));
-    let async_events = Unacknowledged::default();
     let queues = Arc::new(queues);
-    Qp { shown, tag: Kind::Qp, native, queues, async_events, parts, attributes, made }
+    let builder = Builder::default();
+    Qp { shown, tag: Kind::Qp, native, queues, builder, parts, attributes, made }
 }
 
 /// True where programs wait for the connection before they send.
@@ -243,7 +255,22 @@ impl Qp {
         self.parts.recv_cq.native.purge(number);
     }
 
+    /// The context it belongs to.
+    fn context(&self) -> Outcome<&Context> {
+        find(self.parts.pd.context())
+    }
+
+    /// Ends whatever connects it by its number.
+    fn forget_peer(&self) {
+        if let Ok(context) = self.context() {
+            roce::disconnect(context, self.shown_number());
+        }
+    }
+
     fn destroy(self: Box<Self>) {
+        if let Ok(context) = self.context() {
+            roce::release(context, self.shown_number());
+        }
         self.native.let_go();
         let number = self.native.number();
         self.parts.send_cq.forget(number);
@@ -280,10 +307,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         let found: &Qp = find(qp)?;
         // No event can be delivered from here on.
-        if let Ok(context) = find::<Context>(found.parts.pd.context()) {
+        if let Ok(context) = found.context() {
             lock(&context.qps).remove(&found.native.number());
         }
-        found.async_events.wait();
         take::<Qp>(qp)?.destroy();
         Ok(())
     })

@@ -13,7 +13,9 @@ use crate::config::{Personality, config};
 use crate::cq::lock;
 use crate::guard::{Outcome, code, fail};
 use crate::object::find;
+use crate::roce;
 use libc::c_int;
+use std::sync::Arc;
 
 /// A step that programs may take.
 struct Step {
@@ -116,12 +118,16 @@ impl Qp {
     fn enter(&self, current: ibv_qp_state, next: ibv_qp_state) -> Outcome<()> {
         match next {
             IBV_QPS_RESET => {
+                self.forget_peer();
                 self.queues.reset(is_direct());
                 self.forget_completions();
                 // SAFETY: all zero bits are a value of the structure.
                 *lock(&self.attributes) = unsafe { std::mem::zeroed() };
             }
-            IBV_QPS_ERR => self.queues.end(),
+            IBV_QPS_ERR => {
+                self.forget_peer();
+                self.queues.end();
+            }
             IBV_QPS_RTR if current != next => self.find_peer()?,
             _ => {}
         }
@@ -129,9 +135,22 @@ impl Qp {
         Ok(())
     }
 
-    /// The program says who the peer is.
+    /// The program says who the peer is: RoCE's way. iWARP has only the connection manager.
     fn find_peer(&self) -> Outcome<()> {
-        fail(libc::EOPNOTSUPP)
+        if config().personality == Personality::Iwarp {
+            return fail(libc::EOPNOTSUPP);
+        }
+        let (address, number) = {
+            let known = lock(&self.attributes);
+            (known.ah_attr, known.dest_qp_num)
+        };
+        if address.is_global == 0 {
+            return fail(libc::EINVAL);
+        }
+        // SAFETY: both members are the same octets.
+        let gid = unsafe { address.grh.dgid.raw };
+        let peer = Arc::clone(&self.queues);
+        roce::connect(self.context()?, self.shown_number(), number, gid, peer)
     }
 }
 

@@ -1,0 +1,157 @@
+//! Queue pairs in each of their states, and shared receive queues.
+
+use super::*;
+use crate::roce::Peer;
+use crate::srq::*;
+
+fn unconnected() -> Bed {
+    Bed::unconnected(|pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) })
+}
+
+fn send(bed: &Bed) -> c_int {
+    bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 8)))
+}
+
+#[test]
+fn each_state_takes_what_it_may() {
+    let bed = unconnected();
+    assert_eq!(bed.post_recv(0, 1, bed.sge(0, 8)), libc::EINVAL);
+    assert_eq!(bed.modify(0, IBV_QPS_RTS), libc::EINVAL);
+    assert_eq!(bed.modify(0, IBV_QPS_INIT), 0);
+    assert_eq!(unsafe { (*bed.qps[0]).state }, IBV_QPS_INIT);
+    assert_eq!((bed.post_recv(0, 1, bed.sge(0, 8)), send(&bed)), (0, libc::EINVAL));
+    assert_eq!(bed.modify(0, IBV_QPS_ERR), 0);
+    assert_eq!((bed.post_recv(0, 2, bed.sge(0, 8)), send(&bed)), (0, 0));
+    let found = bed.poll(3);
+    assert_eq!(found.iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1, 2, 7]);
+    assert!(found.iter().all(|wc| wc.status == IBV_WC_WR_FLUSH_ERR));
+    assert_eq!(bed.modify(0, IBV_QPS_RESET), 0);
+    assert_eq!(send(&bed), libc::EINVAL);
+}
+
+#[test]
+fn reset_drops_completions() {
+    let bed = unconnected();
+    assert_eq!(bed.modify(0, IBV_QPS_ERR), 0);
+    assert_eq!(send(&bed), 0);
+    assert_eq!(bed.modify(0, IBV_QPS_RESET), 0);
+    assert_eq!(bed.poll_once(4).len(), 0);
+}
+
+#[test]
+fn the_end_of_a_connection_flushes() {
+    let bed = Bed::new();
+    assert_eq!(bed.post_recv(0, 1, bed.sge(0, 8)), 0);
+    assert_eq!(bed.modify(1, IBV_QPS_ERR), 0);
+    assert_eq!(bed.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
+    assert_eq!(send(&bed), 0);
+    assert_eq!(bed.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
+    let (mut attr, mut made) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    assert_eq!(unsafe { ibv_query_qp(bed.qps[0], &mut attr, 0, &mut made) }, 0);
+    assert_eq!((attr.qp_state, made.cap.max_send_wr), (IBV_QPS_ERR, 16));
+}
+
+#[test]
+fn sends_wait_for_the_connection() {
+    let mut bed = unconnected();
+    bed.put(0, b"12345678");
+    bed.qp(0).queues.reset(false);
+    bed.qp(0).set_state(IBV_QPS_RTS);
+    for _ in 0..16 {
+        assert_eq!(send(&bed), 0);
+    }
+    assert_eq!(send(&bed), libc::ENOMEM);
+    assert!(bed.qp(0).queues.has_sends());
+    bed.connect();
+    for wr_id in 100..116 {
+        assert_eq!(bed.post_recv(1, wr_id, bed.sge(100, 8)), 0);
+    }
+    bed.qp(0).queues.connected();
+    let found = bed.poll(32);
+    let received = found.iter().filter(|wc| wc.opcode == IBV_WC_RECV).map(|wc| wc.wr_id);
+    assert!(received.eq(100..116));
+    assert!(found.iter().all(|wc| wc.status == IBV_WC_SUCCESS));
+    assert_eq!(bed.octets(100, 8), b"12345678");
+}
+
+#[test]
+fn sends_fail_when_nobody_comes() {
+    let bed = unconnected();
+    bed.qp(0).queues.reset(false);
+    bed.qp(0).set_state(IBV_QPS_RTS);
+    assert_eq!((send(&bed), send(&bed), bed.post_recv(0, 1, bed.sge(0, 8))), (0, 0, 0));
+    bed.qp(0).queues.failed();
+    assert_eq!(bed.qp(0).state(), IBV_QPS_ERR);
+    let statuses: Vec<_> = bed.poll(3).iter().map(|wc| wc.status).collect();
+    assert_eq!(statuses, [IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR]);
+}
+
+#[test]
+fn a_shared_queue_feeds_both() {
+    let bed = unconnected();
+    let mut wanted: ibv_srq_init_attr = unsafe { std::mem::zeroed() };
+    wanted.attr.max_wr = 8;
+    let srq = unsafe { ibv_create_srq(bed.pd, &mut wanted) };
+    assert_eq!(wanted.attr.max_sge, 1);
+    let make = |pd, cq| {
+        let mut attr = init_attr(cq);
+        attr.srq = srq;
+        unsafe { ibv_create_qp(pd, &mut attr) }
+    };
+    let shared = [make(bed.pd, bed.cq), make(bed.pd, bed.cq)];
+    let mut bed = bed;
+    let plain = std::mem::replace(&mut bed.qps, shared);
+    bed.connect();
+    let post = unsafe { (*bed.context).ops.post_srq_recv }.unwrap();
+    for wr_id in 1..3 {
+        let mut sge = bed.sge(100, 64);
+        let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
+        assert_eq!(unsafe { post(srq, &mut wr, &mut null_mut()) }, 0);
+    }
+    for at in 0..2 {
+        assert_eq!(bed.post_send(at, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+    }
+    let found = bed.poll(4);
+    assert!(found.iter().filter(|wc| wc.opcode == IBV_WC_RECV).map(|wc| wc.wr_id).eq(1..3));
+    assert_eq!(bed.post_recv(0, 1, bed.sge(0, 8)), libc::EINVAL);
+    let mut limit = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 9 };
+    let mask = IBV_SRQ_LIMIT.cast_signed();
+    assert_eq!(unsafe { ibv_modify_srq(srq, &mut limit, mask) }, libc::EINVAL);
+    limit.srq_limit = 3;
+    assert_eq!(unsafe { ibv_modify_srq(srq, &mut limit, mask) }, 0);
+    assert_eq!(unsafe { ibv_query_srq(srq, &mut limit) }, 0);
+    assert_eq!((limit.max_wr, limit.srq_limit), (8, 3));
+    assert_eq!(unsafe { ibv_destroy_srq(srq) }, libc::EBUSY);
+    assert_eq!(shared.map(|qp| unsafe { ibv_destroy_qp(qp) }), [0, 0]);
+    assert_eq!(unsafe { ibv_destroy_srq(srq) }, 0);
+    bed.qps = plain;
+}
+
+#[test]
+fn capabilities_have_limits() {
+    let bed = unconnected();
+    let refused = |change: &dyn Fn(&mut ibv_qp_init_attr)| {
+        let mut attr = init_attr(bed.cq);
+        change(&mut attr);
+        let qp = unsafe { ibv_create_qp(bed.pd, &mut attr) };
+        assert!(qp.is_null());
+        std::io::Error::last_os_error().raw_os_error().unwrap()
+    };
+    assert_eq!(refused(&|attr| attr.cap.max_inline_data = MAX_INLINE + 1), libc::EINVAL);
+    assert_eq!(refused(&|attr| attr.cap.max_send_wr = u32::MAX), libc::EINVAL);
+    assert_eq!(refused(&|attr| attr.cap.max_recv_sge = MAX_SGE + 1), libc::EINVAL);
+    assert_eq!(refused(&|attr| attr.qp_type = IBV_QPT_UD), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| attr.send_cq = null_mut()), libc::EINVAL);
+    assert!(unsafe { ibv_create_qp(null_mut(), &mut init_attr(bed.cq)) }.is_null());
+    assert!(unsafe { ibv_create_qp(bed.pd, null_mut()) }.is_null());
+}
+
+#[test]
+fn what_is_in_use_stays() {
+    let bed = unconnected();
+    assert_eq!(unsafe { ibv_destroy_cq(bed.cq) }, libc::EBUSY);
+    assert_eq!(unsafe { ibv_destroy_comp_channel(bed.channel) }, libc::EBUSY);
+    assert_eq!(unsafe { ibv_dealloc_pd(bed.pd) }, libc::EBUSY);
+    assert_eq!(unsafe { ibv_destroy_qp(null_mut()) }, libc::EINVAL);
+    assert_eq!(unsafe { ibv_destroy_qp(bed.cq.cast()) }, libc::EINVAL);
+}
