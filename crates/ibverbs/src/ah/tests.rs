@@ -19,9 +19,7 @@ fn device() -> &'static Device {
 /// Twenty octets without options, from 10.1.2.3 to 10.1.2.4, with this checksum.
 fn header(version: u8, sum: u16) -> [u8; 20] {
     let [high, low] = sum.to_be_bytes();
-    [
-        version << 4 | 5, 8, 0, 60, 0, 0, 0, 0, 61, UDP, high, low, 10, 1, 2, 3, 10, 1, 2, 4,
-    ]
+    [version << 4 | 5, 8, 0, 60, 0, 0, 0, 0, 61, UDP, high, low, 10, 1, 2, 3, 10, 1, 2, 4]
 }
 
 fn grh(first: u8, header: [u8; 20]) -> [u8; 40] {

@@ -77,9 +77,9 @@ fn an_overflown_queue_waits_for_its_acknowledgement() {
     assert!(gone.load(Ordering::SeqCst));
     // What names an object that is gone is ignored.
     unsafe { ibv_ack_async_event(&mut event) };
-    bed.qps = bed.qps.map(|_| unsafe {
-        crate::qp::ibv_create_qp(bed.pd, &mut crate::tests::init_attr(bed.cq))
-    });
+    bed.qps = bed
+        .qps
+        .map(|_| unsafe { crate::qp::ibv_create_qp(bed.pd, &mut crate::tests::init_attr(bed.cq)) });
 }
 
 #[test]

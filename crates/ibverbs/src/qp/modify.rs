@@ -15,6 +15,9 @@ use crate::guard::{Outcome, code, fail};
 use crate::object::find;
 use libc::c_int;
 
+/// The peer's number in attributes of rdma_init_qp_attr(3): the connection manager connects.
+pub(crate) const BY_CM: u32 = 0xFF_FFFF;
+
 /// A step that programs may take.
 struct Step {
     from: ibv_qp_state,
@@ -92,6 +95,11 @@ impl Qp {
             return fail(libc::EINVAL);
         }
         let next = if mask & IBV_QP_STATE == 0 { current } else { attr.qp_state };
+        // The connection manager went ahead; programs of InfiniBand's kind go step by step.
+        let is_iwarp = config().personality == Personality::Iwarp;
+        if is_iwarp && current == IBV_QPS_RTS && matches!(next, IBV_QPS_INIT | IBV_QPS_RTR) {
+            return Ok(());
+        }
         check(current, next, mask)?;
         self.check_values(attr, mask)?;
         let before = *lock(&self.attributes);
@@ -131,6 +139,9 @@ impl Qp {
 
     /// The program says who the peer is.
     fn find_peer(&self) -> Outcome<()> {
+        if lock(&self.attributes).dest_qp_num == BY_CM {
+            return Ok(());
+        }
         fail(libc::EOPNOTSUPP)
     }
 }

@@ -152,6 +152,9 @@ fn there_is_one_partition() {
 
 #[test]
 fn links_have_the_next_higher_speed() {
-    assert_eq!([lanes(Some(1_000)), lanes(Some(25_000)), lanes(Some(100_000))], [(1, 1), (1, 32), (2, 32)]);
+    assert_eq!(
+        [lanes(Some(1_000)), lanes(Some(25_000)), lanes(Some(100_000))],
+        [(1, 1), (1, 32), (2, 32)]
+    );
     assert_eq!([lanes(None), lanes(Some(u32::MAX))], [(1, 4), (2, 128)]);
 }
