@@ -10,8 +10,8 @@
 //! (connect, accept, disconnect), [`news`] (what the engine says), [`queues`] (queue pairs of
 //! identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`], [`extras`].
 
-pub mod addrinfo;
 pub(crate) mod address;
+pub mod addrinfo;
 pub mod channel;
 pub mod connect;
 pub mod endpoint;

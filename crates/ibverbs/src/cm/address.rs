@@ -91,3 +91,15 @@ pub(crate) fn in_family(address: SocketAddrV4, like: SocketAddr) -> SocketAddr {
         }
     }
 }
+
+/// A copy of octets of the program's.
+///
+/// # Safety
+/// `start` is null or has so many octets.
+pub(crate) unsafe fn octets(start: *const u8, len: usize) -> Vec<u8> {
+    if start.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's word.
+    unsafe { std::slice::from_raw_parts(start, len) }.to_vec()
+}

@@ -259,10 +259,10 @@ impl CmId {
         }
         let context = state.nic()?.context()?;
         let qps = context.qps.lock().unwrap_or_else(PoisonError::into_inner);
-        match qps.get(&state.qp_num) {
-            Some(address) => find(std::ptr::with_exposed_provenance_mut(*address)),
-            None => fail(libc::EINVAL),
-        }
+        let known = |address: &usize| find(std::ptr::with_exposed_provenance_mut(*address)).ok();
+        let named =
+            qps.values().filter_map(known).find(|qp: &&Qp| qp.shown_number() == state.qp_num);
+        named.map_or_else(|| fail(libc::EINVAL), Ok)
     }
 
     /// Ends what it has under way. Nobody hears of it any more.

@@ -17,6 +17,9 @@ use crate::roce;
 use libc::c_int;
 use std::sync::Arc;
 
+/// The peer's number in attributes of rdma_init_qp_attr(3): the connection manager connects.
+pub(crate) const BY_CM: u32 = 0xFF_FFFF;
+
 /// A step that programs may take.
 struct Step {
     from: ibv_qp_state,
@@ -94,6 +97,11 @@ impl Qp {
             return fail(libc::EINVAL);
         }
         let next = if mask & IBV_QP_STATE == 0 { current } else { attr.qp_state };
+        // The connection manager went ahead; programs of InfiniBand's kind go step by step.
+        let is_iwarp = config().personality == Personality::Iwarp;
+        if is_iwarp && current == IBV_QPS_RTS && matches!(next, IBV_QPS_INIT | IBV_QPS_RTR) {
+            return Ok(());
+        }
         check(current, next, mask)?;
         self.check_values(attr, mask)?;
         let before = *lock(&self.attributes);
@@ -137,6 +145,9 @@ impl Qp {
 
     /// The program says who the peer is: RoCE's way. iWARP has only the connection manager.
     fn find_peer(&self) -> Outcome<()> {
+        if lock(&self.attributes).dest_qp_num == BY_CM {
+            return Ok(());
+        }
         if config().personality == Personality::Iwarp {
             return fail(libc::EOPNOTSUPP);
         }

@@ -1,0 +1,267 @@
+//! Connections: asked for, accepted, refused, ended (rdma_connect(3), rdma_accept(3),
+//! rdma_reject(3), rdma_disconnect(3)).
+
+use super::address::octets;
+use super::endpoint::complete;
+use super::event::Plain;
+use super::id::{CmId, Phase, State};
+use super::news::{errno, failed, ready};
+use crate::abi::{
+    IBV_QPS_ERR, RDMA_CM_EVENT_ESTABLISHED, RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id,
+    rdma_conn_param,
+};
+use crate::guard::{Errno, Outcome, fail, minus_one};
+use crate::object::find_shared;
+use crate::query::MAX_RD_ATOMIC;
+use libc::{c_int, c_void};
+use outboard_verbs::{Bound, ConnectError, ConnectParams};
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+/// What a program asks for.
+struct Asked {
+    ird: u8,
+    ord: u8,
+    private_data: Vec<u8>,
+    qp_num: u32,
+}
+
+impl Asked {
+    /// `most` is used where the program leaves the depths open.
+    ///
+    /// # Safety
+    /// `param` is null or the program's own structure.
+    unsafe fn read(param: *const rdma_conn_param, most: (u8, u8)) -> Outcome<Self> {
+        let most = (most.0.min(MAX_RD_ATOMIC), most.1.min(MAX_RD_ATOMIC));
+        // SAFETY: the caller's word.
+        let Some(param) = (unsafe { param.as_ref() }) else {
+            return Ok(Self { ird: most.0, ord: most.1, private_data: Vec::new(), qp_num: 0 });
+        };
+        let private_data = param.private_data.cast::<u8>();
+        // SAFETY: the program's own octets.
+        let private_data = unsafe { octets(private_data, param.private_data_len.into()) };
+        let ird = depth(param.responder_resources, most.0)?;
+        let ord = depth(param.initiator_depth, most.1)?;
+        Ok(Self { ird, ord, private_data, qp_num: param.qp_num })
+    }
+
+    fn params(self, brought: &[u8]) -> ConnectParams {
+        ConnectParams {
+            private_data: [brought, &self.private_data].concat(),
+            ird: self.ird.into(),
+            ord: self.ord.into(),
+            ..ConnectParams::default()
+        }
+    }
+}
+
+fn depth(asked: u8, most: u8) -> Outcome<u8> {
+    match asked {
+        open if u32::from(open) == RDMA_MAX_INIT_DEPTH => Ok(most),
+        too_much if too_much > MAX_RD_ATOMIC => fail(libc::EINVAL),
+        fine => Ok(fine),
+    }
+}
+
+/// rdma_connect(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_connect")]
+pub unsafe extern "C-unwind" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    conn_param: *mut rdma_conn_param,
+) -> c_int {
+    let done = start_connect(id, conn_param);
+    if done != 0 { done } else { complete(id) }
+}
+
+fn start_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
+    minus_one("rdma_connect", || {
+        let found = find_shared::<CmId>(id)?;
+        let mut state = found.lock();
+        state.need(&[Phase::RouteResolved])?;
+        // SAFETY: the program's own structure.
+        let asked = unsafe { Asked::read(conn_param, (u8::MAX, u8::MAX)) }?;
+        connect(&found, &mut state, asked)?;
+        Ok(0)
+    })
+}
+
+fn connect(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
+    state.qp_num = asked.qp_num;
+    let qp = id.connected_qp(state)?;
+    let params = asked.params(&std::mem::take(&mut state.connect_data));
+    let (nic, peer) = (state.nic()?, CmId::peer(state)?);
+    let from = match state.bound.pop() {
+        Some((_, bound)) => bound,
+        None => Bound::new(SocketAddrV4::new(nic.device.address, 0).into())
+            .map_err(|error| errno(&error))?,
+    };
+    let told = id.told(state, nic)?.clone();
+    match qp.native.start_connect_from(from, peer.into(), &params, &told) {
+        Ok(()) => state.phase = Phase::Connecting,
+        Err(ConnectError::Verbs(error)) => return Err(errno(&error)),
+        Err(ConnectError::Startup { .. }) => return fail(libc::EINVAL),
+        Err(error) => {
+            let news = failed(id, state, error);
+            id.tell(state, news);
+        }
+    }
+    Ok(())
+}
+
+/// rdma_accept(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_accept")]
+pub unsafe extern "C-unwind" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    conn_param: *mut rdma_conn_param,
+) -> c_int {
+    let done = start_accept(id, conn_param);
+    if done != 0 { done } else { complete(id) }
+}
+
+fn start_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
+    minus_one("rdma_accept", || {
+        let found = find_shared::<CmId>(id)?;
+        let mut state = found.lock();
+        state.need(&[Phase::Requested])?;
+        // SAFETY: the program's own structure.
+        let asked = unsafe { Asked::read(conn_param, state.depths) }?;
+        accept(&found, &mut state, asked)?;
+        Ok(0)
+    })
+}
+
+/// The lock is held all the way, so that the connection's end is told after its beginning.
+fn accept(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
+    state.qp_num = asked.qp_num;
+    let qp = id.connected_qp(state)?;
+    if qp.native.state() != outboard_verbs::QpState::Idle {
+        return fail(libc::EINVAL);
+    }
+    let told = id.told(state, state.nic()?)?.clone();
+    let Some(request) = state.request.take() else { return fail(libc::EINVAL) };
+    let params = asked.params(&[]);
+    match request.accept_on(&qp.native, &params, &told) {
+        Ok(_) => {
+            state.phase = Phase::Connected;
+            ready(id, qp);
+            id.tell(state, Plain::new(RDMA_CM_EVENT_ESTABLISHED));
+            Ok(())
+        }
+        Err(error) => {
+            state.phase = Phase::Over;
+            qp.queues.end();
+            qp.set_state(IBV_QPS_ERR);
+            Err(match error {
+                ConnectError::Verbs(error) => errno(&error),
+                ConnectError::Startup { .. } => Errno(libc::EINVAL),
+                _ => Errno(libc::ECONNRESET),
+            })
+        }
+    }
+}
+
+/// rdma_reject(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_reject")]
+pub unsafe extern "C" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    minus_one("rdma_reject", || {
+        let found = find_shared::<CmId>(id)?;
+        // SAFETY: the program's own octets.
+        let private_data = unsafe { octets(private_data.cast(), private_data_len.into()) };
+        let mut state = found.lock();
+        state.need(&[Phase::Requested])?;
+        let Some(request) = state.request.take() else { return fail(libc::EINVAL) };
+        state.phase = Phase::Over;
+        drop(state);
+        // A peer that has gone needs no answer.
+        let _told = request.reject(&private_data);
+        Ok(0)
+    })
+}
+
+/// rdma_reject_ece(3): as [`rdma_reject`]; iWARP has no reasons.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_reject_ece")]
+pub unsafe extern "C" fn rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { rdma_reject(id, private_data, private_data_len) }
+}
+
+/// What a synchronous program must not wait for: nothing will come.
+const NO_EVENT: c_int = 1;
+
+/// rdma_disconnect(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_disconnect")]
+pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    match start_disconnect(id) {
+        0 => complete(id),
+        NO_EVENT => 0,
+        error => error,
+    }
+}
+
+fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
+    minus_one("rdma_disconnect", || {
+        let found = find_shared::<CmId>(id)?;
+        let state = found.lock();
+        state.need(&[Phase::Connecting, Phase::Connected, Phase::Over])?;
+        if state.phase == Phase::Over {
+            return Ok(NO_EVENT);
+        }
+        let qp = found.connected_qp(&state)?;
+        // What was posted is flushed; the engine tells when the connection is over.
+        qp.queues.end();
+        qp.set_state(IBV_QPS_ERR);
+        Ok(0)
+    })
+}
+
+/// rdma_establish(3).
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_establish")]
+pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    minus_one("rdma_establish", || {
+        let found = find_shared::<CmId>(id)?;
+        if !found.qp().is_null() {
+            return fail(libc::EINVAL);
+        }
+        found.lock().need(&[Phase::Connected])?;
+        Ok(0)
+    })
+}
+
+/// rdma_notify(3): there is nothing that the connection manager does not know already.
+///
+/// # Safety
+/// As the manual page says; null and foreign pointers are refused.
+#[unsafe(export_name = "outboard_rdma_notify")]
+pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type) -> c_int {
+    minus_one("rdma_notify", || {
+        let phases = [Phase::Requested, Phase::Connecting, Phase::Connected, Phase::Over];
+        find_shared::<CmId>(id)?.lock().need(&phases)?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,191 @@
+//! What the engine says of connections, as events of rdma_cm. Statuses are those of the kernel's
+//! connection manager: negative errno numbers on iWARP; on InfiniBand, for refusals, the reasons of
+//! its REJ messages.
+
+use super::event::{News, Plain, publish};
+use super::id::{CmId, Phase, State};
+use super::{address, nic};
+use crate::abi::{
+    IBV_QPS_ERR, IBV_QPS_RTS, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event,
+};
+use crate::config::{Personality, config};
+use crate::guard::{Errno, Outcome, fail};
+use crate::qp::Qp;
+use libc::c_int;
+use outboard_verbs::{CmEventKind, ConnectError, ConnectRequest, Connected, VerbsError};
+use std::sync::{Arc, MutexGuard};
+
+/// InfiniBand's reason "invalid service ID": nobody listens there.
+const REASON_NO_SERVICE: c_int = 8;
+/// InfiniBand's reason "consumer reject": the program said no.
+const REASON_CONSUMER: c_int = 28;
+
+/// The number for an error of the caller's or this machine's.
+pub(crate) fn errno(error: &VerbsError) -> Errno {
+    Errno(match error {
+        VerbsError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        VerbsError::Memory(_) => libc::ENOMEM,
+        _ => libc::EINVAL,
+    })
+}
+
+/// Puts what the engine has told of an identifier into its channel's queue; false if there was
+/// nothing.
+pub(crate) fn gather(id: &CmId) -> bool {
+    let mut state = id.lock();
+    let mut something = false;
+    while state.phase != Phase::Gone
+        && let Some(event) = state.next_told()
+    {
+        if let Some(news) = translate(id, &mut state, event.kind) {
+            state.channel.push(id.me(), news);
+            something = true;
+        }
+    }
+    something
+}
+
+fn translate(id: &CmId, state: &mut State, kind: CmEventKind) -> Option<News> {
+    match kind {
+        CmEventKind::ConnectRequest(request) => Some(News::Request(Box::new(request))),
+        CmEventKind::Connected(connected) => {
+            (state.phase == Phase::Connecting).then(|| News::Plain(active(id, state, connected)))
+        }
+        CmEventKind::Failed(error) => {
+            (state.phase == Phase::Connecting).then(|| News::Plain(failed(id, state, error)))
+        }
+        CmEventKind::Disconnected => over(id, state).map(News::Plain),
+        CmEventKind::Established => None,
+    }
+}
+
+/// The active side's connection is there.
+fn active(id: &CmId, state: &mut State, connected: Connected) -> Plain {
+    state.phase = Phase::Connected;
+    if let Ok(qp) = id.connected_qp(state) {
+        ready(id, qp);
+    }
+    // A program that changes its queue pair's states itself does so now (rdma_establish(3)).
+    let own = !id.qp().is_null() || config().personality == Personality::Iwarp;
+    Plain {
+        event: if own { RDMA_CM_EVENT_ESTABLISHED } else { RDMA_CM_EVENT_CONNECT_RESPONSE },
+        status: 0,
+        responder_resources: octet(connected.ird),
+        initiator_depth: octet(connected.ord),
+        private_data: connected.private_data,
+    }
+}
+
+/// A queue pair has its connection.
+pub(crate) fn ready(id: &CmId, qp: &Qp) {
+    if !id.qp().is_null() || config().personality == Personality::Iwarp {
+        qp.set_state(IBV_QPS_RTS);
+    }
+    qp.queues.connected();
+}
+
+/// The attempt to connect came to nothing.
+pub(crate) fn failed(id: &CmId, state: &mut State, error: ConnectError) -> Plain {
+    state.phase = Phase::Over;
+    if let Ok(qp) = id.connected_qp(state) {
+        qp.queues.end();
+        qp.set_state(IBV_QPS_ERR);
+    }
+    why(error)
+}
+
+fn why(error: ConnectError) -> Plain {
+    let is_iwarp = config().personality == Personality::Iwarp;
+    let rejected = |reason, number: c_int| {
+        let status = if is_iwarp { -number } else { reason };
+        Plain::with_status(RDMA_CM_EVENT_REJECTED, status)
+    };
+    match error {
+        ConnectError::Unreachable { source, .. } => match source.raw_os_error() {
+            Some(libc::ECONNREFUSED) => rejected(REASON_NO_SERVICE, libc::ECONNREFUSED),
+            Some(libc::ECONNRESET) => rejected(REASON_NO_SERVICE, libc::ECONNRESET),
+            Some(number) => Plain::with_status(RDMA_CM_EVENT_UNREACHABLE, -number),
+            None => Plain::with_status(RDMA_CM_EVENT_UNREACHABLE, -libc::EIO),
+        },
+        ConnectError::TimedOut { .. } => {
+            Plain::with_status(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT)
+        }
+        ConnectError::Closed { .. } => rejected(REASON_NO_SERVICE, libc::ECONNRESET),
+        ConnectError::Rejected { private_data, .. } => {
+            Plain { private_data, ..rejected(REASON_CONSUMER, libc::ECONNREFUSED) }
+        }
+        ConnectError::Cancelled { .. } => {
+            Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNABORTED)
+        }
+        ConnectError::Startup { .. } => {
+            Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
+        }
+        ConnectError::Verbs(error) => {
+            Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -errno(&error).0)
+        }
+    }
+}
+
+/// The connection is over; that is news once.
+pub(crate) fn over(id: &CmId, state: &mut State) -> Option<Plain> {
+    if state.phase != Phase::Connected {
+        return None;
+    }
+    state.phase = Phase::Over;
+    if let Ok(qp) = id.connected_qp(state) {
+        qp.set_state(IBV_QPS_ERR);
+    }
+    Some(Plain::new(RDMA_CM_EVENT_DISCONNECTED))
+}
+
+/// The API has an octet; what does not fit in is as much as can be asked for.
+fn octet(depth: u16) -> u8 {
+    u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+/// Makes an identifier for a peer that wants to connect, and tells the listener's program of it.
+/// `None` drops the request, which closes its connection.
+pub(crate) fn deliver_request(
+    listener: &Arc<CmId>,
+    state: MutexGuard<'_, State>,
+    request: ConnectRequest,
+) -> Option<*mut rdma_cm_event> {
+    let about = Plain {
+        event: RDMA_CM_EVENT_CONNECT_REQUEST,
+        status: 0,
+        responder_resources: request.peer_ord().map_or(u8::MAX, octet),
+        initiator_depth: request.peer_ird().map_or(u8::MAX, octet),
+        private_data: request.private_data().to_vec(),
+    };
+    let child = child(listener, &state, request, &about).ok()?;
+    Some(publish(Arc::clone(listener), child.pointer(), about))
+}
+
+fn child(
+    listener: &CmId,
+    state: &State,
+    request: ConnectRequest,
+    about: &Plain,
+) -> Outcome<Arc<CmId>> {
+    if state.phase != Phase::Listening {
+        return fail(libc::EINVAL);
+    }
+    let gone = |_| Errno(libc::ECONNRESET);
+    let (local, peer) = (request.local_addr().map_err(gone)?, request.peer_addr());
+    let nic = nic::at(*address::v4(local)?.ip())?;
+    // SAFETY: programs may set `context`, between calls.
+    let c = unsafe { &*listener.pointer() };
+    let channel = if state.is_sync { std::ptr::null_mut() } else { state.channel.pointer() };
+    let id = CmId::create(channel, c.context, c.ps, c.qp_type)?;
+    let mut new = id.lock();
+    id.use_nic(&mut new, nic);
+    id.set_source(&mut new, local);
+    id.set_destination(&mut new, peer);
+    new.phase = Phase::Requested;
+    new.depths = (about.responder_resources, about.initiator_depth);
+    new.request = Some(request);
+    drop(new);
+    Ok(id)
+}

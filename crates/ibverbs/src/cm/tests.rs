@@ -1,0 +1,1 @@
+//! Connections within one process, through the C entries.
