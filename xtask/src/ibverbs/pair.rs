@@ -55,9 +55,8 @@ impl Bench {
 
     /// `outboard run` of a program on the one device of `address`.
     pub(super) fn command(&self, personality: &str, address: &str, words: &[&str]) -> Command {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env("OUTBOARD_PERSONALITY", personality);
-        command.env("LD_LIBRARY_PATH", self.outboard.with_file_name("lib"));
+        let mut command = Command::new(&self.outboard);
+        command.args(["run", "--personality", personality, "--"]).args(words);
         command.env("OUTBOARD_DEVICES", address).current_dir(&self.logs);
         command
     }

@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,41 +37,46 @@ impl Process {
     pub(super) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
         while !listens(port)? {
             if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended with {status} before it listened:\n{}", self.line, self.said());
+                bail!("{} ended with {status} before it listened:\n{}", self.line, self.tail());
             }
             if Instant::now() > deadline {
-                bail!("{} does not listen on port {port}:\n{}", self.line, self.said());
+                bail!("{} does not listen on port {port}:\n{}", self.line, self.tail());
             }
             thread::sleep(PAUSE);
         }
         Ok(())
     }
 
-    /// Whether the program has ended, and how.
-    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+    /// Whether the program has ended with success; an error when it failed or it is too late.
+    pub(super) fn succeeded(&mut self, deadline: Instant) -> Result<bool> {
+        match self.child.try_wait()? {
+            Some(status) if status.success() => Ok(true),
+            Some(status) => bail!("{} ended with {status}:\n{}", self.line, self.tail()),
+            None if Instant::now() > deadline => {
+                bail!("{} did not end in time:\n{}", self.line, self.tail())
+            }
+            None => Ok(false),
+        }
     }
 
     /// Waits for success until `deadline`; returns what the program said.
     pub(super) fn finish(&mut self, deadline: Instant) -> Result<String> {
-        loop {
-            match self.ended()? {
-                Some(status) if status.success() => return Ok(self.said()),
-                Some(status) => bail!("{} ended with {status}:\n{}", self.line, self.said()),
-                None if Instant::now() > deadline => {
-                    bail!("{} did not end in time:\n{}", self.line, self.said())
-                }
-                None => thread::sleep(PAUSE),
-            }
+        while !self.succeeded(deadline)? {
+            thread::sleep(PAUSE);
         }
+        Ok(self.said())
     }
 
-    /// What the program wrote so far: its last 40 lines.
+    /// What the program wrote so far.
     pub(super) fn said(&self) -> String {
-        let bytes = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The last lines of it, for messages.
+    pub(super) fn tail(&self) -> String {
+        let said = self.said();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
     }
 }
 
@@ -111,7 +116,7 @@ mod tests {
     #[test]
     fn success_returns_both_streams() {
         let said = shell("both", "echo out; echo err >&2").finish(soon()).unwrap();
-        assert_eq!(said, "out\nerr");
+        assert_eq!(said, "out\nerr\n");
     }
 
     #[test]
@@ -125,7 +130,7 @@ mod tests {
         let mut hanging = shell("hang", "sleep 1000 & echo $!; wait");
         let error = hanging.finish(Instant::now() + Duration::from_millis(300)).unwrap_err();
         assert!(error.to_string().contains("did not end in time"), "{error}");
-        let child = hanging.said();
+        let child = hanging.tail();
         drop(hanging);
         let gone = || {
             let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
