@@ -4,11 +4,12 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::process::Process;
+use super::process::{PAUSE, Process};
 use super::table::{Row, Site};
 
 /// What every row needs: the program that starts others, and where logs go.
@@ -33,10 +34,8 @@ impl Bench {
         let mut server = self.start(row, "server", &fill(server), address)?;
         server.wait_listening(port, deadline)?;
         let mut client = self.start(row, "client", &fill(&row.client), address)?;
-        let said =
-            client.finish(deadline).with_context(|| format!("server:\n{}", server.said()))?;
-        let answered = server.finish(deadline).with_context(|| format!("client:\n{said}"))?;
-        expect(row, &(said + &answered))
+        together(&mut server, &mut client, deadline)?;
+        expect(row, &(client.said() + &server.said()))
     }
 
     fn alone(&self, row: &Row, words: &str, address: Ipv4Addr, deadline: Instant) -> Result<()> {
@@ -64,6 +63,19 @@ impl Bench {
     /// Where the compiled programs and copies of scripts go.
     pub(super) fn scratch(&self) -> &Path {
         &self.logs
+    }
+}
+
+/// Waits for both: where one fails, the other would wait for it in vain.
+fn together(server: &mut Process, client: &mut Process, deadline: Instant) -> Result<()> {
+    loop {
+        let served = server.succeeded(deadline);
+        let served = served.with_context(|| format!("client:\n{}", client.tail()))?;
+        let ended = client.succeeded(deadline);
+        if ended.with_context(|| format!("server:\n{}", server.tail()))? && served {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
     }
 }
 

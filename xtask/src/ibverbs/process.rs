@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-const PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks at a program.
+pub(super) const PAUSE: Duration = Duration::from_millis(2);
 
 /// A running program, killed with its children when dropped.
 #[derive(Debug)]
