@@ -25,7 +25,7 @@ pub(crate) const MAX_WR: u32 = 1 << 15;
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 /// Octets of a message, at most (InfiniBand's limit; ours is twice that).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
-/// Reads and atomics under way in one direction: what fits the API's octet and most programs' ideas.
+/// Reads and atomics under way in one direction: the API has an octet for it.
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 /// Queue pairs of an RoCE device: their numbers have eight bits of their own.
 const MAX_ROCE_QP: u64 = 256;

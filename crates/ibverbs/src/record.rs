@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Payload octets of a made-up segment at most: an IPv4 packet has room for them.
@@ -21,23 +21,32 @@ const ACK: u8 = 0x10;
 const PUSH: u8 = 0x08;
 const FIN: u8 = 0x01;
 
-/// The recorder of this process, if the environment asks for one. Made at first use.
+/// The recorder of this process, if the environment asks for one. Made at first use, and again in
+/// a child process: the parent goes on with its own.
 pub(crate) fn recorder() -> Option<Arc<dyn Tap>> {
-    static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
-    let made = RECORDER.get_or_init(|| {
-        let path = crate::config::config().record.as_deref()?;
-        match Recorder::create(path) {
-            Ok(recorder) => Some(Arc::new(recorder)),
-            Err(error) => {
-                eprintln!(
-                    "outboard: cannot record to {}: {error}. Going on without.",
-                    path.display()
-                );
-                None
-            }
-        }
+    static RECORDERS: Mutex<Vec<(u32, Option<Arc<Recorder>>)>> = Mutex::new(Vec::new());
+    let generation = crate::fork::generation();
+    let mut recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = recorders.iter().find(|(made_in, _)| *made_in == generation);
+    let found = known.map(|(_, recorder)| recorder.clone()).unwrap_or_else(|| {
+        let made = create_wanted();
+        // The parent's stays: dropped, it would write what the parent writes too.
+        recorders.push((generation, made.clone()));
+        made
     });
-    made.clone().map(|recorder| recorder as Arc<dyn Tap>)
+    found.map(|recorder| recorder as Arc<dyn Tap>)
+}
+
+fn create_wanted() -> Option<Arc<Recorder>> {
+    let path = crate::config::config().record.as_deref()?;
+    match Recorder::create(path) {
+        Ok(recorder) => Some(Arc::new(recorder)),
+        Err(error) => {
+            let path = path.display();
+            eprintln!("outboard: cannot record to {path}: {error}. Going on without.");
+            None
+        }
+    }
 }
 
 /// Writes a capture.

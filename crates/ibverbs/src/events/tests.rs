@@ -1,5 +1,8 @@
 //! Events of live objects, and objects that wait for acknowledgements.
 
+// Entries are called as programs call them; what they may be given is what is tested.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use super::*;
 use crate::abi::{IBV_WR_RDMA_WRITE, IBV_WR_SEND};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};

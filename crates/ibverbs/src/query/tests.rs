@@ -1,5 +1,8 @@
 //! Questions with good arguments and with bad ones.
 
+// Entries are called as programs call them; what they may be given is what is tested.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use super::*;
 use crate::context::{ibv_close_device, ibv_open_device};
 use crate::device::*;
