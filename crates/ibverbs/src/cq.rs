@@ -31,6 +31,8 @@ pub(crate) struct Cq {
     pub(crate) native: Native,
     /// Completion events.
     pub(crate) events: Unacknowledged,
+    /// Asynchronous events.
+    pub(crate) async_events: Unacknowledged,
     /// Queue pairs that must go first.
     pub(crate) users: AtomicU32,
     polled: Mutex<Polled>,
@@ -93,6 +95,7 @@ impl Cq {
             tag: Kind::Cq,
             native,
             events: Unacknowledged::default(),
+            async_events: Unacknowledged::default(),
             users: AtomicU32::new(0),
             polled: Mutex::default(),
             cursor: Cursor::default(),
@@ -222,6 +225,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         // No event can be delivered from here on.
         lock(&find::<Context>(context)?.cqs).remove(&found.native.number());
         found.events.wait();
+        found.async_events.wait();
         take::<Cq>(cq)?;
         if let Ok(channel) = find::<CompChannel>(channel) {
             channel.users.fetch_sub(1, Ordering::SeqCst);

@@ -7,6 +7,7 @@ use crate::abi::{
     IBV_QPS_RESET, IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, verbs_context,
 };
+use crate::channel::Unacknowledged;
 use crate::config::{Personality, config};
 use crate::context::Context;
 use crate::cq::{Cq, lock};
@@ -37,6 +38,8 @@ pub(crate) struct Qp {
     tag: Kind,
     pub(crate) native: Arc<Native>,
     pub(crate) queues: Arc<Queues>,
+    /// Asynchronous events.
+    pub(crate) async_events: Unacknowledged,
     /// Requests that are built call by call.
     pub(crate) builder: Builder,
     parts: Parts,
@@ -206,8 +209,8 @@ fn assemble(
     let attributes = Mutex::new(unsafe { std::mem::zeroed() });
     let made = Shown(std::cell::UnsafeCell::new(*attr));
     let queues = Arc::new(queues);
-    let builder = Builder::default();
-    Qp { shown, tag: Kind::Qp, native, queues, builder, parts, attributes, made }
+    let (async_events, builder) = (Unacknowledged::default(), Builder::default());
+    Qp { shown, tag: Kind::Qp, native, queues, async_events, builder, parts, attributes, made }
 }
 
 /// True where programs wait for the connection before they send.
@@ -310,6 +313,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         if let Ok(context) = found.context() {
             lock(&context.qps).remove(&found.native.number());
         }
+        found.async_events.wait();
         take::<Qp>(qp)?.destroy();
         Ok(())
     })

@@ -5,6 +5,7 @@ use crate::abi::{
     ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
     ibv_srq_init_attr_ex, verbs_context,
 };
+use crate::channel::Unacknowledged;
 use crate::context::Context;
 use crate::cq::lock;
 use crate::guard::{Outcome, code, fail, pointer};
@@ -24,6 +25,8 @@ pub(crate) struct Srq {
     shown: Shown<ibv_srq>,
     tag: Kind,
     pub(crate) native: Native,
+    /// Asynchronous events.
+    pub(crate) async_events: Unacknowledged,
     /// Queue pairs that must go first.
     pub(crate) users: AtomicU32,
     pd: &'static Pd,
@@ -68,6 +71,7 @@ fn create(
         shown,
         tag: Kind::Srq,
         native,
+        async_events: Unacknowledged::default(),
         users: AtomicU32::new(0),
         pd: domain,
         max_wr,
@@ -202,6 +206,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         if let Ok(context) = find::<Context>(found.pd.context()) {
             lock(&context.srqs).remove(&found.native.number());
         }
+        found.async_events.wait();
         let gone = take::<Srq>(srq)?;
         gone.pd.users.fetch_sub(1, Ordering::SeqCst);
         Ok(())
