@@ -83,7 +83,7 @@ pub(crate) fn ready(id: &CmId, qp: &Qp) {
     if !id.qp().is_null() || config().personality == Personality::Iwarp {
         qp.set_state(IBV_QPS_RTS);
     }
-    qp.queues.connected();
+    crate::roce::Peer::connected(&*qp.queues);
 }
 
 /// The attempt to connect came to nothing.
