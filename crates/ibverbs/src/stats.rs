@@ -88,8 +88,10 @@ pub(crate) fn completed(completion: &Completion) {
 
 fn count(qp: u32, change: impl FnOnce(&mut Figures)) {
     static AT_EXIT: Once = Once::new();
-    // SAFETY: a function that lives for ever. Without memory for it nothing is printed.
-    AT_EXIT.call_once(|| drop(unsafe { libc::atexit(print) }));
+    AT_EXIT.call_once(|| {
+        // SAFETY: a function that lives for ever. Without memory for it nothing is printed.
+        let _full = unsafe { libc::atexit(print) };
+    });
     change(lock(&FIGURES).entry(qp).or_default());
 }
 
