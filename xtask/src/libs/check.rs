@@ -1,4 +1,5 @@
-//! What was linked, compared with the tables: nothing missing, nothing more, every version right.
+//! What was linked, compared with the tables: nothing missing, nothing more, every version right, and
+//! nothing called unsupported that Rust code has.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::symbols::{self, Symbol};
-use super::{Library, unsupported};
+use super::{Library, archive, unsupported};
 
 /// The version of what librdmacm jumps to.
 const PRIVATE: &str = "OUTBOARD_PRIVATE";
@@ -24,9 +25,12 @@ pub fn check(directory: &Path) -> Result<Vec<String>> {
         findings.extend(differences(library, &wanted, &found));
         all.extend(wanted);
     }
-    let unknown = unsupported()?;
-    let unknown = unknown.unknown(&all).into_iter();
+    let rows = unsupported()?;
+    let unknown = rows.unknown(&all).into_iter();
     findings.extend(unknown.map(|row| format!("unsupported: no library has {row}")));
+    let written = symbols::defined(&archive(directory))?;
+    let stale = rows.stale(&written).into_iter();
+    findings.extend(stale.map(|row| format!("unsupported: {row} is written, remove its row")));
     Ok(findings)
 }
 

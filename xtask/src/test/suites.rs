@@ -52,6 +52,12 @@ pub const SUITES: &[Suite] = &[
         run: |settings| integration(settings, "tshark"),
     },
     Suite {
+        name: "libraries",
+        about: "libibverbs.so.1 and librdmacm.so.1: symbols, versions, stock programs load them",
+        needs: &[Need::Packages(&["rdmacm-utils", "ibverbs-utils", "perftest", "fio"])],
+        run: libraries,
+    },
+    Suite {
         name: "siw",
         about: "ours and Linux's siw in a virtual machine talk to each other",
         needs: &[Need::Packages(siw::PACKAGES)],
@@ -121,6 +127,16 @@ fn counted(settings: &Settings, test: &mut Command) -> Result<Count> {
         bail!("{} ran no test", command::line(test));
     }
     Ok(total)
+}
+
+/// Counts the comparison with the tables as one test.
+fn libraries(settings: &Settings) -> Result<Count> {
+    let directory = libs::build(false)?;
+    let findings = libs::check(&directory)?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    let mut count = Count::one(findings.is_empty());
+    count += integration(settings, "stock")?;
+    Ok(count)
 }
 
 /// Both sides as server and client, by `rping`: the example program of ours, and the stock one on
