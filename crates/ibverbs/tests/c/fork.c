@@ -15,7 +15,6 @@
 /* A connection from this process to itself, by rdma_cm. */
 struct pair {
 	struct rdma_cm_id *listener, *ends[2];
-	struct ibv_mr *mr;
 	char memory[2][64];
 };
 
