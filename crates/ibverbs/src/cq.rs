@@ -223,7 +223,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         // SAFETY: set once, before anybody else knew the structure.
         let (context, channel) = unsafe { ((*cq).context, (*found.shown.get()).channel) };
         // No event can be delivered from here on.
-        lock(&find::<Context>(context)?.cqs).remove(&found.native.number());
+        if let Ok(context) = find::<Context>(context) {
+            lock(&context.cqs).remove(&found.native.number());
+        }
         found.events.wait();
         found.async_events.wait();
         take::<Cq>(cq)?;

@@ -48,7 +48,12 @@ fn name(context: &Context, event: &AsyncEvent) -> Option<Named> {
             (IBV_EVENT_QP_FATAL, taken::<Qp>(&context.qps, *qp, |qp| &qp.async_events)?)
         }
         AsyncEvent::SrqLimit { srq } => {
-            let object = taken::<Srq>(&context.srqs, *srq, |srq| &srq.async_events)?;
+            let fired = |srq: &'static Srq| {
+                // The limit is armed once.
+                srq.limit.store(0, Ordering::SeqCst);
+                &srq.async_events
+            };
+            let object = taken::<Srq>(&context.srqs, *srq, fired)?;
             (IBV_EVENT_SRQ_LIMIT_REACHED, object)
         }
     };

@@ -10,19 +10,15 @@ use crate::abi::{
 };
 use crate::config::{Personality, config};
 use crate::context::Context;
+use crate::cq::MAX_CQE;
 use crate::device::{Device, put};
 use crate::guard::{Errno, Outcome, code, fail, minus_one};
 use crate::interface;
 use crate::object::{find, zeroed};
+use crate::qp::{MAX_SGE, MAX_WR};
 use libc::{c_int, c_uint};
 use std::mem::offset_of;
 
-/// Local buffers of one work request, at most.
-pub(crate) const MAX_SGE: u32 = 32;
-/// Work requests in one queue, at most.
-pub(crate) const MAX_WR: u32 = 1 << 15;
-/// Completions in one queue, at most.
-pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 /// Octets of a message, at most (InfiniBand's limit; ours is twice that).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 /// Reads and atomics under way in one direction: the API has an octet for it.

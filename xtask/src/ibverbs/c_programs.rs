@@ -1,5 +1,5 @@
 //! C programs of ours, compiled against the distribution's headers: one passes nonsense to every
-//! entry, one uses every entry under AddressSanitizer.
+//! entry, one uses every entry under AddressSanitizer, one forks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Sources, and options of the compiler.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("nonsense", &["-O1"]),
+    ("fork", &["-O1"]),
     ("every_entry", &["-O1", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"]),
 ];
 
