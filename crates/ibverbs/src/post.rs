@@ -145,11 +145,9 @@ impl Queues {
 
     /// The connection is there: what waited goes out.
     fn go_out(&self, waiting: &mut Waiting) {
-        while let Some(request) = waiting.requests.pop_front() {
-            if let Err((_, request)) = self.native.post_send(request) {
-                // It is over again.
-                self.flush_send(&request, None);
-            }
+        for request in waiting.requests.drain(..) {
+            // Never refused: no more wait than fit, and a connection that is over again flushes.
+            let _posted = self.hand_over(request);
         }
         self.direct.store(true, Ordering::Release);
     }

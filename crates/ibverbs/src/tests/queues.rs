@@ -169,6 +169,7 @@ fn as_roce(bed: &Bed) -> Arc<Queues> {
     let queues = Arc::new(queues);
     cq.rename(&queues, 77);
     queues.set_state(IBV_QPS_RTS);
+    queues.connected();
     queues
 }
 
