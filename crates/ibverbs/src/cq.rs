@@ -266,7 +266,10 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     code("ibv_req_notify_cq", || {
         let arm = if solicited_only == 0 { Arm::Any } else { Arm::SolicitedOnly };
-        trust::<Cq>(cq)?.native.arm(arm);
+        let found: &Cq = trust(cq)?;
+        found.native.arm(arm);
+        // Who wants an event is about to sleep until it comes, be it in a poll(2) of its own.
+        found.native.rest();
         Ok(())
     })
 }
