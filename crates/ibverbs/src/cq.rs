@@ -12,12 +12,13 @@ use crate::context::Context;
 use crate::cq_ex::Cursor;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take, trust};
+use crate::post::{Queues, Seen};
 use libc::{c_int, c_void};
 use outboard_verbs::{Arm, Completion, Cq as Native, Operation, Status};
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Completions that a queue can hold.
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
@@ -45,8 +46,8 @@ pub(crate) struct Cq {
 pub(crate) struct Polled {
     /// Completions on their way to the program; empty between calls.
     taken: Vec<Completion>,
-    /// Numbers that programs know, of queue pairs for which they are not the native ones.
-    numbers: HashMap<u32, u32>,
+    /// RoCE's queue pairs by native number, and the numbers that programs know.
+    known: Known,
 }
 
 // SAFETY: `ibv_cq_ex` begins with the fields of `ibv_cq`, and is the first field.
@@ -124,23 +125,30 @@ impl Cq {
         self.events.acknowledge(events.into());
     }
 
-    /// Completions of a queue pair are to show another number than its native one.
-    pub(crate) fn rename(&self, native: u32, shown: u32) {
-        lock(&self.polled).numbers.insert(native, shown);
+    /// Completions of this queue pair are to show another number than its native one.
+    pub(crate) fn rename(&self, queues: &Arc<Queues>, shown: u32) {
+        let known = (shown, Arc::clone(queues));
+        lock(&self.polled).known.insert(queues.native.number(), known);
     }
 
     /// Forgets a queue pair and its completions.
     pub(crate) fn forget(&self, qp: u32) {
         self.native.purge(qp);
-        lock(&self.polled).numbers.remove(&qp);
+        lock(&self.polled).known.remove(&qp);
     }
 
     /// Takes one completion.
     pub(crate) fn take_one(&self) -> Outcome<Option<ibv_wc>> {
         let mut polled = lock(&self.polled);
-        let Polled { taken, numbers } = &mut *polled;
-        self.native.poll(taken, 1).map_err(|_| Errno(libc::EOVERFLOW))?;
-        Ok(taken.pop().map(|completion| work_completion(&completion, numbers)))
+        let Polled { taken, known } = &mut *polled;
+        loop {
+            self.native.poll(taken, 1).map_err(|_| Errno(libc::EOVERFLOW))?;
+            let Some(completion) = taken.pop() else { return Ok(None) };
+            let seen = work_completion(&completion, known);
+            if seen.is_some() {
+                return Ok(seen);
+            }
+        }
     }
 }
 
@@ -244,11 +252,13 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
             return fail(libc::EINVAL);
         }
         let mut polled = lock(&found.polled);
-        let Polled { taken, numbers } = &mut *polled;
-        let count = found.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
-        for (at, completion) in taken.drain(..).enumerate() {
+        let Polled { taken, known } = &mut *polled;
+        found.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
+        let mut count = 0;
+        for seen in taken.drain(..).filter_map(|completion| work_completion(&completion, known)) {
             // SAFETY: the program gave room for `num_entries`, and no more were taken.
-            unsafe { wc.add(at).write(work_completion(&completion, numbers)) };
+            unsafe { wc.add(count).write(seen) };
+            count += 1;
         }
         // At most `num_entries`.
         Ok(c_int::try_from(count).unwrap_or(num_entries))
@@ -258,16 +268,35 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     code("ibv_req_notify_cq", || {
         let arm = if solicited_only == 0 { Arm::Any } else { Arm::SolicitedOnly };
-        trust::<Cq>(cq)?.native.arm(arm);
+        let found: &Cq = trust(cq)?;
+        found.native.arm(arm);
+        // Who wants an event is about to sleep until it comes, be it in a poll(2) of its own.
+        found.native.rest();
         Ok(())
     })
 }
 
-/// A completion as programs see it.
-fn work_completion(completion: &Completion, numbers: &HashMap<u32, u32>) -> ibv_wc {
-    let qp = completion.qp;
+/// RoCE's queue pairs by native number, and the numbers that programs know.
+type Known = HashMap<u32, (u32, Arc<Queues>)>;
+
+/// A completion as programs see it, if they do.
+fn work_completion(completion: &Completion, known: &Known) -> Option<ibv_wc> {
+    if known.is_empty() {
+        return Some(translate(completion, completion.qp, status(completion)));
+    }
+    let Some((number, queues)) = known.get(&completion.qp) else {
+        return Some(translate(completion, completion.qp, status(completion)));
+    };
+    let status = match queues.seen(completion) {
+        Seen::AsIs => status(completion),
+        Seen::Unreachable => IBV_WC_RETRY_EXC_ERR,
+        Seen::Not => return None,
+    };
+    Some(translate(completion, *number, status))
+}
+
+fn translate(completion: &Completion, qp_num: u32, status: ibv_wc_status) -> ibv_wc {
     crate::stats::completed(completion);
-    let status = status(completion);
     let (extra, wc_flags) = extra(completion);
     ibv_wc {
         wr_id: completion.wr_id,
@@ -276,7 +305,7 @@ fn work_completion(completion: &Completion, numbers: &HashMap<u32, u32>) -> ibv_
         vendor_err: 0,
         byte_len: completion.bytes,
         __bindgen_anon_1: extra,
-        qp_num: if numbers.is_empty() { qp } else { numbers.get(&qp).copied().unwrap_or(qp) },
+        qp_num,
         src_qp: 0,
         wc_flags,
         pkey_index: 0,

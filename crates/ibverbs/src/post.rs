@@ -34,6 +34,17 @@ pub(crate) struct Limits {
     pub(crate) inline: usize,
 }
 
+/// How a completion looks to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// As it is.
+    AsIs,
+    /// As that of a request that could not reach the peer.
+    Unreachable,
+    /// Not at all.
+    Not,
+}
+
 /// A queue pair's queues: where requests go.
 #[derive(Debug)]
 pub(crate) struct Queues {
@@ -45,6 +56,10 @@ pub(crate) struct Queues {
     /// Sends go straight to the native queue pair.
     direct: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// RoCE's peers leave unnoticed: receives stay posted until the program makes the queue pair's
+    /// state ERR, or a send finds nobody. These have been flushed by the native queue pair.
+    stranded: Mutex<Vec<u64>>,
+    unnoticed: bool,
 }
 
 /// Sends that wait for the connection.
@@ -56,7 +71,8 @@ struct Waiting {
 }
 
 impl Queues {
-    /// With `direct`, sends never wait: the program learns when the connection is there.
+    /// With `direct`, sends never wait: the program learns when the connection is there, and when
+    /// it ends. Without, it is RoCE's.
     pub(crate) fn new(
         native: Arc<Native>,
         send_cq: Cq,
@@ -72,27 +88,66 @@ impl Queues {
             state: AtomicU32::new(IBV_QPS_RESET),
             direct: AtomicBool::new(direct),
             waiting: Mutex::default(),
+            stranded: Mutex::default(),
+            unnoticed: !direct,
         }
     }
 
     /// The state that the program made, or ERR when the connection is over.
     pub(crate) fn state(&self) -> ibv_qp_state {
         let state = self.state.load(Ordering::Acquire);
-        let over = matches!(state, IBV_QPS_RTR | IBV_QPS_RTS) && self.native.state().is_over();
+        let over = matches!(state, IBV_QPS_RTR | IBV_QPS_RTS) && self.is_over();
         if over { IBV_QPS_ERR } else { state }
+    }
+
+    /// The connection is over, and the program is to know.
+    fn is_over(&self) -> bool {
+        if self.unnoticed { self.native.was_terminated() } else { self.native.state().is_over() }
     }
 
     pub(crate) fn set_state(&self, state: ibv_qp_state) {
         self.state.store(state, Ordering::Release);
+        if self.unnoticed && state == IBV_QPS_ERR {
+            for wr_id in std::mem::take(&mut *lock(&self.stranded)) {
+                self.flush(&self.recv_cq, wr_id, Operation::Receive, None);
+            }
+        }
+    }
+
+    /// How the program sees a completion of this queue pair.
+    pub(crate) fn seen(&self, completion: &Completion) -> Seen {
+        match completion.status {
+            Status::Success => Seen::AsIs,
+            Status::Flushed if self.unnoticed && completion.immediate.is_none() => {
+                self.flushed_seen(completion)
+            }
+            Status::Flushed => Seen::AsIs,
+            _ => {
+                self.set_state(IBV_QPS_ERR);
+                Seen::AsIs
+            }
+        }
+    }
+
+    fn flushed_seen(&self, completion: &Completion) -> Seen {
+        let mut stranded = lock(&self.stranded);
+        if self.state() == IBV_QPS_ERR {
+            return Seen::AsIs;
+        }
+        if completion.operation.is_receive() {
+            stranded.push(completion.wr_id);
+            return Seen::Not;
+        }
+        drop(stranded);
+        self.set_state(IBV_QPS_ERR);
+        Seen::Unreachable
     }
 
     /// The connection is there: what waited goes out.
     fn go_out(&self, waiting: &mut Waiting) {
-        while let Some(request) = waiting.requests.pop_front() {
-            if let Err((_, request)) = self.native.post_send(request) {
-                // It is over again.
-                self.flush_send(&request, None);
-            }
+        for request in waiting.requests.drain(..) {
+            // Never refused: no more wait than fit, and a connection that is over again flushes.
+            let _posted = self.hand_over(request);
         }
         self.direct.store(true, Ordering::Release);
     }
@@ -112,6 +167,7 @@ impl Queues {
     pub(crate) fn reset(&self, direct: bool) {
         self.set_state(IBV_QPS_RESET);
         *lock(&self.waiting) = Waiting::default();
+        lock(&self.stranded).clear();
         self.direct.store(direct, Ordering::Release);
         self.native.reset();
     }
@@ -186,7 +242,11 @@ impl Queues {
         match self.native.post_send(request) {
             Ok(()) => Ok(()),
             Err((PostError::NotConnected, request)) if self.native.state().is_over() => {
-                self.flush_send(&request, None);
+                let reason = (self.state() != IBV_QPS_ERR).then_some(UNREACHABLE);
+                self.flush_send(&request, reason);
+                if reason.is_some() {
+                    self.set_state(IBV_QPS_ERR);
+                }
                 Ok(())
             }
             Err((error, _)) => Err(errno(error)),
@@ -252,8 +312,9 @@ impl Peer for Queues {
     }
 
     fn lost(&self) {
-        self.set_state(IBV_QPS_ERR);
-        self.flush_waiting(None);
+        if self.is_over() {
+            self.set_state(IBV_QPS_ERR);
+        }
     }
 }
 

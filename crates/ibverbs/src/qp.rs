@@ -163,10 +163,11 @@ pub(crate) fn create_with(
     more(c);
     let given = give(Box::new(assemble(shown, native, parts, attr)));
     parts.hold();
-    let native = find::<Qp>(given)?.native.number();
+    let queues = &find::<Qp>(given)?.queues;
+    let native = queues.native.number();
     if native != number {
-        parts.send_cq.rename(native, number);
-        parts.recv_cq.rename(native, number);
+        parts.send_cq.rename(queues, number);
+        parts.recv_cq.rename(queues, number);
     }
     lock(&context.qps).insert(native, given.expose_provenance());
     Ok(given)

@@ -126,6 +126,11 @@ impl Cq {
         lock(&self.inner.state).armed = Some(arm);
     }
 
+    /// As [`crate::Context::rest`].
+    pub fn rest(&self) {
+        self.shared.core.rest();
+    }
+
     /// Changes the capacity. A queue that had overflowed works again.
     ///
     /// # Errors

@@ -90,6 +90,8 @@ pub(crate) struct Inner {
     completions: Vec<Completion>,
     /// The attempt to connect that may still give it a link.
     pub(crate) attempt: Option<u64>,
+    /// Either side has ended the connection with a Terminate.
+    terminated: bool,
     /// The owner dropped it: completions have no reader.
     orphaned: bool,
     /// A completion queue had no room: what comes later is lost.
@@ -123,6 +125,7 @@ impl Qp {
                 posted: VecDeque::new(),
                 completions: Vec::new(),
                 attempt: None,
+                terminated: false,
                 orphaned: false,
                 overflowed: false,
                 noted: false,
@@ -143,6 +146,12 @@ impl Qp {
     /// Where it is in its life.
     pub fn state(&self) -> QpState {
         lock(&self.inner.inner).state
+    }
+
+    /// True when the connection ended because a rule was broken or an access refused, rather than
+    /// because a side left or was lost.
+    pub fn was_terminated(&self) -> bool {
+        lock(&self.inner.inner).terminated
     }
 
     /// Posts one send request; it is transmitted before this returns when nothing is queued and
@@ -223,6 +232,7 @@ impl Qp {
         self.inner.flush_posted(&mut inner);
         self.inner.deliver(&mut inner, core);
         inner.overflowed = false;
+        inner.terminated = false;
         inner.state = QpState::Idle;
     }
 }
@@ -373,11 +383,13 @@ impl QpShared {
         match event {
             Event::Established => self.tell(inner, CmEventKind::Established),
             Event::Faulted(fault) => {
+                inner.terminated = true;
                 Self::advance(inner, QpEvent::Terminate);
                 let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
                 core.async_events.push(event);
             }
             Event::PeerTerminated { terminate, .. } => {
+                inner.terminated = true;
                 Self::advance(inner, QpEvent::Terminate);
                 let event = AsyncEvent::PeerTerminated { qp: self.number, code: terminate.code };
                 core.async_events.push(event);
