@@ -167,6 +167,13 @@ impl Context {
         self.shared.core.try_turn();
     }
 
+    /// Says that this thread is about to sleep on a descriptor, with poll(2) or the like. A program
+    /// that has polled or waited here before need not say so, but then the engine's own thread
+    /// finds out only some milliseconds later that it has to drive again.
+    pub fn rest(&self) {
+        self.shared.core.rest();
+    }
+
     /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over.
     /// `done` must not wait for anything itself: nothing moves meanwhile.
     /// This is how a thread waits for a change of registered memory that no completion tells of.

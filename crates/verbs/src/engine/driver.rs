@@ -51,6 +51,8 @@ pub(crate) struct Signals {
     followers: AtomicUsize,
     /// The background thread is parked for long.
     deep: AtomicBool,
+    /// An application that drove is about to sleep elsewhere: the background thread is to drive.
+    resting: AtomicBool,
     stop: AtomicBool,
     /// Counts turns and deliveries, for threads that wait without the role.
     news: Mutex<u64>,
@@ -323,6 +325,17 @@ impl Core {
         }
     }
 
+    /// An application thread is about to sleep where the engine cannot see it.
+    pub(crate) fn rest(&self) {
+        let signals = &self.engine.signals;
+        let drives =
+            signals.background.load(Ordering::SeqCst) && !signals.claimed.load(Ordering::SeqCst);
+        if !drives && signals.waiters.load(Ordering::SeqCst) == 0 {
+            signals.resting.store(true, Ordering::SeqCst);
+            self.unpark();
+        }
+    }
+
     fn unpark(&self) {
         let _parked = lock(&self.engine.signals.park);
         self.engine.signals.park_cond.notify_all();
@@ -376,7 +389,8 @@ impl Core {
                 return;
             }
             let now = signals.application.load(Ordering::Relaxed);
-            let called = now != *seen;
+            let resting = signals.resting.swap(false, Ordering::SeqCst);
+            let called = now != *seen && !resting;
             *seen = now;
             if !called && signals.waiters.load(Ordering::SeqCst) == 0 {
                 return;
@@ -392,7 +406,7 @@ impl Core {
         signals.deep.store(deep, Ordering::SeqCst);
         // A thread that stopped waiting before it could see `deep` wakes nobody.
         let alone = deep && signals.waiters.load(Ordering::SeqCst) == 0;
-        if !alone {
+        if !alone && !signals.resting.load(Ordering::SeqCst) {
             let waited = signals.park_cond.wait_timeout(guard, limit);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
