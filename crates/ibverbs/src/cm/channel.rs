@@ -8,7 +8,7 @@
 
 use super::event::{News, Plain, publish};
 use super::id::{CmId, Phase};
-use super::news;
+use super::{news, nic};
 use crate::abi::{rdma_cm_event, rdma_event_channel};
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer, sleep_on};
 use crate::object::{Kind, Object, Shown, find_shared, give_shared, take_shared};
@@ -255,6 +255,7 @@ fn try_event(
         if channel.never_blocks() {
             return fail(libc::EAGAIN);
         }
+        nic::rest();
         *fd = channel.epoll.as_raw_fd();
         Ok(NOTHING)
     })

@@ -34,10 +34,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// By generation of the process and number of the device: a child process has nothing of what its
+/// parent opened.
+static OPEN: LazyLock<Mutex<HashMap<(u32, usize), Nic>>> = LazyLock::new(Mutex::default);
+
+/// The calling thread is about to sleep on an event channel.
+pub(crate) fn rest() {
+    let generation = crate::fork::generation();
+    for (_, nic) in locked(&OPEN).iter().filter(|((of, _), _)| *of == generation) {
+        if let Ok(context) = nic.context() {
+            context.native.rest();
+        }
+    }
+}
+
 fn open(pointer: *mut ibv_device) -> Outcome<Nic> {
-    static OPEN: LazyLock<Mutex<HashMap<(u32, usize), Nic>>> = LazyLock::new(Mutex::default);
     let device: &'static Device = find(pointer)?;
-    // A child process has nothing of what its parent opened.
     let key = (crate::fork::generation(), device.index);
     let mut open = locked(&OPEN);
     if let Some(nic) = open.get(&key) {
