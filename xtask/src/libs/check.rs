@@ -1,5 +1,5 @@
-//! What was linked, compared with the tables: nothing missing, nothing more, every version right, and
-//! nothing called unsupported that Rust code has.
+//! What was linked, compared with the tables: nothing missing, nothing more, every version right,
+//! and nothing called unsupported that Rust code has.
 
 use std::collections::BTreeSet;
 use std::path::Path;
