@@ -137,7 +137,7 @@ fn libraries_are_looked_for_beside_the_program() {
     let top = place("beside").canonicalize().unwrap();
     fs::create_dir(top.join("bin")).unwrap();
     let program = top.join("bin/outboard");
-    fs::copy(OUTBOARD, &program).unwrap();
+    fs::hard_link(OUTBOARD, &program).unwrap();
     let found = || {
         let mut command = Command::new(&program);
         command.env_remove("OUTBOARD_LIB_DIR").env_remove("LD_LIBRARY_PATH").arg("run");
@@ -182,8 +182,10 @@ fn a_program_that_is_not_there_is_named() {
 fn copy(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
     let mut bytes = fs::read("/bin/true").unwrap();
     change(&mut bytes);
-    let path = dir.join("program");
-    fs::write(&path, bytes).unwrap();
+    let (draft, path) = (dir.join("draft"), dir.join("program"));
+    fs::write(&draft, bytes).unwrap();
+    // Not written here: another test's child could hold it open for writing, and it would be busy.
+    assert!(Command::new("cp").arg(&draft).arg(&path).status().unwrap().success());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }

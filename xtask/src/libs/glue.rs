@@ -55,8 +55,8 @@ impl<'a> Glue<'a> {
         }
         if !missing.is_empty() {
             bail!(
-                "{} lacks {}: write them in crates/ibverbs, or say in \
-                 crates/ibverbs/symbols/unsupported how they fail",
+                "{} needs {}: write that in crates/ibverbs, or say in \
+                 crates/ibverbs/symbols/unsupported how it fails",
                 library.soname(),
                 missing.join(", ")
             );

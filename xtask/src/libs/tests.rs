@@ -36,7 +36,7 @@ fn a_symbol_in_neither_place_is_named() {
     let rows = unsupported("rdma_b nothing\n");
     let error = Glue::new(Library::Rdmacm, &symbols, &names(&[]), &rows).expect_err("missing");
     let text = error.to_string();
-    let expected = "librdmacm.so.1 lacks outboard_rdma_a, outboard_rdma_b@RDMACM_1.0: write";
+    let expected = "librdmacm.so.1 needs outboard_rdma_a, outboard_rdma_b@RDMACM_1.0: write";
     assert!(text.starts_with(expected), "{text}");
 }
 
