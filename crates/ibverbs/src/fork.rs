@@ -6,8 +6,9 @@
 use crate::object::{Inheritance, hold_for_fork};
 use libc::c_int;
 use std::cell::RefCell;
-use std::sync::Once;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{MutexGuard, Once};
 
 unsafe extern "C" {
     fn pthread_atfork(
@@ -20,10 +21,13 @@ unsafe extern "C" {
 /// How often a process became a child.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// What the parent counted.
+type Figures = MutexGuard<'static, BTreeMap<u32, crate::stats::Figures>>;
+
 thread_local! {
-    /// The table of objects, locked while this thread forks: no other thread is in the middle of
-    /// changing it when the child's copy is made.
-    static HELD: RefCell<Option<Inheritance>> = const { RefCell::new(None) };
+    /// The table of objects and the figures, locked while this thread forks: no other thread is in
+    /// the middle of changing them when the child's copies are made.
+    static HELD: RefCell<Option<(Inheritance, Figures)>> = const { RefCell::new(None) };
 }
 
 /// Differs in a parent and its children. What is opened once for all must be opened again in
@@ -43,7 +47,8 @@ pub(crate) fn watch() {
 
 extern "C" fn before() {
     // Fails only in a thread that is ending; then there is nothing to guard against.
-    let _held = HELD.try_with(|held| held.replace(Some(hold_for_fork())));
+    let locked = || (hold_for_fork(), crate::stats::hold_for_fork());
+    let _held = HELD.try_with(|held| held.replace(Some(locked())));
 }
 
 extern "C" fn after_in_parent() {
@@ -53,8 +58,9 @@ extern "C" fn after_in_parent() {
 extern "C" fn after_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let _held = HELD.try_with(|held| {
-        if let Some(inheritance) = held.take() {
+        if let Some((inheritance, mut figures)) = held.take() {
             inheritance.disown();
+            figures.clear();
         }
     });
 }

@@ -12,7 +12,7 @@ use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use crate::pd::{LocalMemory, Pd};
 use libc::{c_int, c_uint, c_void};
-use outboard_verbs::{Access, Mr as Native, SharedRegion};
+use outboard_verbs::{Access, Mr as Native, SharedRegion, SharedSlice};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Mr {
     shown: Shown<ibv_mr>,
     tag: Kind,
-    /// What it is registered as now: ibv_rereg_mr(3) registers anew.
+    /// What it is registered as now: ibv_rereg_mr(3) changes that.
     registered: Mutex<Registered>,
 }
 
@@ -146,37 +146,80 @@ fn mapping(line: &str) -> Option<(usize, usize, &str)> {
     Some((number(from)?, number(to)?, words.next()?))
 }
 
-impl Registered {
-    /// Registers memory, and lets work requests name it.
-    fn new(wanted: Wanted) -> Outcome<Self> {
-        let Wanted { pd, addr, length, iova, access } = wanted;
-        let domain: &Pd = find(std::ptr::with_exposed_provenance_mut(pd))?;
+/// A registration as [`outboard_verbs`] takes it.
+struct Parts {
+    domain: &'static Pd,
+    memory: SharedSlice,
+    access: Access,
+}
+
+impl Wanted {
+    fn pd(&self) -> *mut ibv_pd {
+        std::ptr::with_exposed_provenance_mut(self.pd)
+    }
+
+    fn parts(&self) -> Outcome<Parts> {
+        let Self { addr, length, iova, access, .. } = *self;
+        let domain: &Pd = find(self.pd())?;
         let ends = addr.checked_add(length).is_some() && iova.checked_add(length as u64).is_some();
         if addr == 0 && length > 0 || !ends {
             return fail(libc::EINVAL);
         }
-        let rights = rights(access)?;
-        let writable = rights.contains(Access::LOCAL_WRITE);
-        check_memory(addr, length, writable)?;
+        let access = rights(access)?;
+        check_memory(addr, length, access.contains(Access::LOCAL_WRITE))?;
         let start = std::ptr::with_exposed_provenance_mut(addr);
         // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows
         // that peers and the engine use it meanwhile.
         let region = unsafe { SharedRegion::from_raw(start, length) };
-        let native = domain
+        let memory = region.slice(0..length)?;
+        Ok(Parts { domain, memory, access: access | Access::REMOTE_INVALIDATE })
+    }
+
+    /// Lets work requests of the domain name the memory, and keeps the domain.
+    fn add_to(&self, parts: &Parts, key: u32) {
+        let writable = parts.access.contains(Access::LOCAL_WRITE);
+        let memory = LocalMemory { address: self.iova, memory: parts.memory.clone(), writable };
+        parts.domain.add_key(key, memory);
+        parts.domain.users.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The reverse of [`Self::add_to`].
+    fn take_from_domain(&self, key: u32) -> Outcome<()> {
+        let domain: &Pd = find(self.pd())?;
+        domain.remove_key(key);
+        domain.users.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Registered {
+    fn new(wanted: Wanted) -> Outcome<Self> {
+        let parts = wanted.parts()?;
+        let native = parts
+            .domain
             .native
-            .register_range(region, 0..length, iova, rights | Access::REMOTE_INVALIDATE)
+            .register_slice(parts.memory.clone(), wanted.iova, parts.access)
             .map_err(|_| Errno(libc::ENOMEM))?;
-        let memory = native.memory().clone();
-        domain.add_key(native.stag().0, LocalMemory { address: iova, memory, writable });
-        domain.users.fetch_add(1, Ordering::SeqCst);
+        wanted.add_to(&parts, native.stag().0);
         Ok(Self { native, wanted })
+    }
+
+    /// Makes something else of it, under the same keys.
+    fn change(&mut self, wanted: Wanted) -> Outcome<()> {
+        let parts = wanted.parts()?;
+        let (domain, key) = (&parts.domain.native, self.native.stag().0);
+        self.native
+            .change(domain, parts.memory.clone(), wanted.iova, parts.access)
+            .map_err(|_| Errno(libc::EINVAL))?;
+        self.wanted.take_from_domain(key)?;
+        self.wanted = wanted;
+        wanted.add_to(&parts, key);
+        Ok(())
     }
 
     /// Returns when nobody reaches the memory through it any more.
     fn end(self) -> Outcome<()> {
-        let domain: &Pd = find(std::ptr::with_exposed_provenance_mut(self.wanted.pd))?;
-        domain.remove_key(self.native.stag().0);
-        domain.users.fetch_sub(1, Ordering::SeqCst);
+        self.wanted.take_from_domain(self.native.stag().0)?;
         Ok(self.native.deregister()?)
     }
 
@@ -298,14 +341,8 @@ fn changed(
     Ok(wanted)
 }
 
-impl Wanted {
-    fn pd(&self) -> *mut ibv_pd {
-        std::ptr::with_exposed_provenance_mut(self.pd)
-    }
-}
-
-/// ibv_rereg_mr(3): the region gets new keys. When it cannot be registered anew, the old
-/// registration stays in force.
+/// ibv_rereg_mr(3): the keys stay, and work requests posted before keep the memory that they had.
+/// When it cannot be registered anew, the old registration stays in force.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.
@@ -325,10 +362,9 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         let (flags, access) = (flags.cast_unsigned(), access.cast_unsigned());
         let wanted = changed(registered.wanted, flags, pd, addr, length, access)?;
         failure = IBV_REREG_MR_ERR_CMD;
-        let before = std::mem::replace(&mut *registered, Registered::new(wanted)?);
+        registered.change(wanted)?;
         // SAFETY: programs do not look at a region while they change it.
         registered.show(unsafe { &mut *mr });
-        before.end()?;
         Ok(0)
     });
     if done == 0 { 0 } else { failure }

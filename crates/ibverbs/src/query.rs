@@ -25,6 +25,8 @@ pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 /// Queue pairs of an RoCE device: their numbers have eight bits of their own.
 const MAX_ROCE_QP: u64 = 256;
+/// Not 0, which programs take for a failed query: an IEEE number that nobody can be assigned.
+const VENDOR: u32 = 0x02_4F42;
 /// Objects of other kinds: more than memory allows.
 const MAX_OBJECTS: c_int = 1 << 16;
 /// Memory regions: the STag table's slots but the first.
@@ -68,6 +70,7 @@ fn device_attr(device: &Device) -> ibv_device_attr {
     put(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
     attr.node_guid = u64::from_ne_bytes(device.guid());
     attr.sys_image_guid = attr.node_guid;
+    attr.vendor_id = VENDOR;
     attr.max_mr_size = u64::MAX;
     attr.page_size_cap = page_size();
     let (wr, sge) = (MAX_WR.cast_signed(), MAX_SGE.cast_signed());

@@ -7,13 +7,13 @@ use crate::cq::lock;
 use outboard_verbs::{Completion, Operation, Status};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use std::sync::{LazyLock, Mutex, Once};
+use std::sync::{LazyLock, Mutex, MutexGuard, Once};
 
 static FIGURES: Mutex<BTreeMap<u32, Figures>> = Mutex::new(BTreeMap::new());
 
 /// What a queue pair did.
 #[derive(Clone, Copy, Debug, Default)]
-struct Figures {
+pub(crate) struct Figures {
     send: Volume,
     write: Volume,
     read: Volume,
@@ -96,7 +96,16 @@ fn count(qp: u32, change: impl FnOnce(&mut Figures)) {
 }
 
 extern "C" fn print() {
-    eprint!("{}", table(&lock(&FIGURES)));
+    let all = lock(&FIGURES);
+    // A child process that made no queue pairs has nothing to say.
+    if !all.is_empty() {
+        eprint!("{}", table(&all));
+    }
+}
+
+/// The figures, locked over a fork.
+pub(crate) fn hold_for_fork() -> MutexGuard<'static, BTreeMap<u32, Figures>> {
+    lock(&FIGURES)
 }
 
 fn table(all: &BTreeMap<u32, Figures>) -> String {

@@ -82,9 +82,7 @@ impl StagTable {
         base: u64,
         access: Access,
     ) -> Result<u32, MemError> {
-        if base.checked_add(slice.len() as u64).is_none() {
-            return Err(MemError::BaseWraps { base, len: slice.len() });
-        }
+        check_base(base, &slice)?;
         let (number, key) = self.lock().take(self.capacity)?;
         let block = self.blocks[number as usize / BLOCK].get_or_init(new_block);
         let slot = &block[number as usize % BLOCK];
@@ -104,6 +102,30 @@ impl StagTable {
         let entry = slot.close(key).ok_or(MemError::UnknownStag { stag })?;
         self.lock().give_back(stag >> KEY_BITS, key);
         drop(entry); // outside the lock: this may unmap the memory
+        Ok(())
+    }
+
+    /// Lets an STag stand for something else, also one that was invalidated. Returns only when no
+    /// placement into what it stood for is under way; peers that use it meanwhile are refused.
+    ///
+    /// # Errors
+    /// [`MemError::BaseWraps`], then nothing has changed; [`MemError::UnknownStag`] as for
+    /// [`Self::deregister`].
+    pub fn change(
+        &self,
+        stag: u32,
+        pd: PdId,
+        slice: SharedSlice,
+        base: u64,
+        access: Access,
+    ) -> Result<(), MemError> {
+        check_base(base, &slice)?;
+        let (slot, key) = self.find(stag).ok_or(MemError::UnknownStag { stag })?;
+        let before = slot.close(key).ok_or(MemError::UnknownStag { stag })?;
+        // SAFETY: `close` has returned its value, and the number was not given back, so that no
+        // other thread opens it.
+        unsafe { slot.open(key, Entry { pd, access, base, slice }) };
+        drop(before);
         Ok(())
     }
 
@@ -183,6 +205,13 @@ impl StagTable {
 
     fn lock(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_base(base: u64, slice: &SharedSlice) -> Result<(), MemError> {
+    match base.checked_add(slice.len() as u64) {
+        Some(_) => Ok(()),
+        None => Err(MemError::BaseWraps { base, len: slice.len() }),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::context::Shared;
 use crate::error::VerbsError;
+use crate::pd::Pd;
 use outboard_iwarp::work::Remote;
 use outboard_mem::{Access, MemError, PdId, Segment, SharedSlice};
 use outboard_wire::ddp::Stag;
@@ -30,6 +31,31 @@ impl Mr {
     ) -> Result<Self, VerbsError> {
         let stag = Stag(shared.core.stags.register(pd, slice.clone(), base, access)?);
         Ok(Self { shared: Arc::clone(shared), slice, stag, base, access, registered: true })
+    }
+
+    /// Makes it another memory region with the same STag. Returns when no placement into the old
+    /// memory is under way; peers that use the STag meanwhile are refused.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] when offsets would wrap, [`VerbsError::BadParameter`] when the domain
+    /// is another context's; then nothing has changed.
+    pub fn change(
+        &mut self,
+        pd: &Pd,
+        slice: SharedSlice,
+        base: u64,
+        access: Access,
+    ) -> Result<(), VerbsError> {
+        if !Arc::ptr_eq(&self.shared, &pd.shared) {
+            return Err(VerbsError::BadParameter {
+                what: "the protection domain",
+                found: pd.id.0 as usize,
+                needed: "one of the region's own context",
+            });
+        }
+        self.shared.core.stags.change(self.stag.0, pd.id, slice.clone(), base, access)?;
+        (self.slice, self.base, self.access) = (slice, base, access);
+        Ok(())
     }
 
     /// The STag to give to peers.

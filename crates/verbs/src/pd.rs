@@ -6,7 +6,7 @@ use crate::error::VerbsError;
 use crate::mr::Mr;
 use crate::qp::{Qp, QpConfig};
 use crate::srq::Srq;
-use outboard_mem::{Access, PdId, SharedRegion};
+use outboard_mem::{Access, PdId, SharedRegion, SharedSlice};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,7 +38,20 @@ impl Pd {
         base: u64,
         access: Access,
     ) -> Result<Mr, VerbsError> {
-        Mr::register(&self.shared, self.id, region.slice(range)?, base, access)
+        self.register_slice(region.slice(range)?, base, access)
+    }
+
+    /// As [`Pd::register_range`], for a part that is a slice already.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] when the STag table is full.
+    pub fn register_slice(
+        &self,
+        slice: SharedSlice,
+        base: u64,
+        access: Access,
+    ) -> Result<Mr, VerbsError> {
+        Mr::register(&self.shared, self.id, slice, base, access)
     }
 
     /// Makes a queue pair.

@@ -129,9 +129,11 @@ fn a_region_changes_place_domain_and_rights() {
         let (one, two): (&Pd, &Pd) = (find(pd).unwrap(), find(other).unwrap());
         let (old, new) = (here.0.addr() as u64, there.0.addr() as u64);
         assert!(one.local(before, old, 1, false).is_err());
-        assert!(two.local((*mr).lkey, new, 200, false).is_ok());
+        // Peers need not be told.
+        assert_eq!(((*mr).lkey, (*mr).rkey), (before, before));
+        assert!(two.local(before, new, 200, false).is_ok());
         // The right to write has gone.
-        assert!(two.local((*mr).lkey, new, 200, true).is_err());
+        assert!(two.local(before, new, 200, true).is_err());
         assert_eq!((ibv_dealloc_pd(other), one.users.load(Ordering::SeqCst)), (libc::EBUSY, 0));
         assert_eq!(ibv_dereg_mr(mr), 0);
     });
