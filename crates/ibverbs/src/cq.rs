@@ -264,6 +264,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 /// A completion as programs see it.
 fn work_completion(completion: &Completion, numbers: &HashMap<u32, u32>) -> ibv_wc {
     let qp = completion.qp;
+    crate::stats::completed(completion);
     let status = status(completion);
     let (extra, wc_flags) = extra(completion);
     ibv_wc {

@@ -37,6 +37,7 @@ pub mod query;
 mod record;
 mod roce;
 pub mod srq;
+mod stats;
 mod turn;
 pub mod wr;
 

@@ -12,6 +12,7 @@ use crate::cq::{UNREACHABLE, lock};
 use crate::guard::{Errno, Outcome, fail};
 use crate::pd::Pd;
 use crate::roce::Peer;
+use crate::stats;
 use outboard_verbs::{
     Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, Remote, Segment,
     SendOp, SendRequest, SgList, Srq, Stag, Status,
@@ -139,6 +140,15 @@ impl Queues {
 
     /// Posts one send.
     pub(crate) fn send(&self, request: SendRequest) -> Outcome<()> {
+        self.count(&request);
+        self.send_on(request)
+    }
+
+    fn count(&self, request: &SendRequest) {
+        stats::posted(self.native.number(), request.op.operation(), request.local.len());
+    }
+
+    fn send_on(&self, request: SendRequest) -> Outcome<()> {
         match self.state.load(Ordering::Acquire) {
             IBV_QPS_RTS if self.direct.load(Ordering::Acquire) => self.hand_over(request),
             IBV_QPS_RTS => self.hold(request),
@@ -155,6 +165,7 @@ impl Queues {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub(crate) fn send_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        requests.iter().for_each(|request| self.count(request));
         let count = requests.len();
         let direct = self.direct.load(Ordering::Acquire);
         if direct && self.state.load(Ordering::Acquire) == IBV_QPS_RTS {
@@ -166,7 +177,7 @@ impl Queues {
         // What is left has no connection yet, or none any more.
         let taken = count - requests.len();
         for (taken, request) in (taken..).zip(requests) {
-            self.send(request).map_err(|error| (taken, error))?;
+            self.send_on(request).map_err(|error| (taken, error))?;
         }
         Ok(())
     }
