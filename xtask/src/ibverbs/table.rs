@@ -109,7 +109,8 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("-a -b", &["write_bw", "read_bw", "send_bw"]),
     ("-s 64 -I 64", &["write_bw", "send_bw", "write_lat", "send_lat"]),
     ("-s 65536 -e", &["read_bw", "send_bw", "read_lat", "send_lat"]),
-    ("-s 4096 -q 8 -b -e", &["read_bw", "send_bw"]),
+    // Not ib_send_bw: it may sleep with completions left behind, which perftest 14955fe mended.
+    ("-s 4096 -q 8 -b -e", &["read_bw"]),
     ("-A FETCH_AND_ADD", &["atomic_bw", "atomic_lat"]),
     ("-A CMP_AND_SWAP", &["atomic_bw", "atomic_lat"]),
     ("-A FETCH_AND_ADD -q 8 -b", &["atomic_bw"]),
