@@ -109,11 +109,15 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("-a -b", &["write_bw", "read_bw", "send_bw"]),
     ("-s 64 -I 64", &["write_bw", "send_bw", "write_lat", "send_lat"]),
     ("-s 65536 -e", &["read_bw", "send_bw", "read_lat", "send_lat"]),
-    ("-s 4096 -q 8 -b -e", &["read_bw", "send_bw"]),
+    // Not ib_send_bw: it may sleep with completions left behind, which perftest 14955fe mended.
+    ("-s 4096 -q 8 -b -e", &["read_bw"]),
     ("-A FETCH_AND_ADD", &["atomic_bw", "atomic_lat"]),
     ("-A CMP_AND_SWAP", &["atomic_bw", "atomic_lat"]),
     ("-A FETCH_AND_ADD -q 8 -b", &["atomic_bw"]),
 ];
+
+/// The largest size that rping takes.
+const RPING_MOST: usize = 65_535;
 
 /// fio's verb, and the options that let the receiving end check what it gets.
 const FIO: &[(&str, &str)] = &[("write", ""), ("read", ""), ("send", " --verify=crc32c")];
@@ -127,7 +131,7 @@ pub(super) fn rows(full: bool) -> Vec<Row> {
     for personality in ["iwarp", "roce"] {
         rows.extend(ALONE.iter().map(|line| plain(line, personality)));
     }
-    rows.extend([64, 100, 4096, 16384, 65536].map(|size| rping(size, full)));
+    rows.extend([64, 100, 4096, 16384, RPING_MOST].map(|size| rping(size, full)));
     rows.extend(CONNECTED.iter().map(|line| plain(line, "iwarp")));
     rows.extend(perftest("iwarp", " -R", full));
     rows.extend(FIO.iter().map(|(verb, options)| fio(verb, options)));
@@ -191,7 +195,7 @@ fn fio(verb: &str, options: &str) -> Row {
     Row {
         name: format!("fio, {verb} (iwarp)"),
         personality: "iwarp",
-        server: Some(format!("{work} --name=receiver --rw=read --bindname={{address}}")),
+        server: Some(format!("{work} --name=receiver --rw=read")),
         client: format!("{work} --name=sender --rw=write --verb={verb} --hostname={{address}}"),
         says: &["err= 0"],
         seconds: 60,

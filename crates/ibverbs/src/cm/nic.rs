@@ -68,7 +68,9 @@ pub(crate) fn all() -> Outcome<Vec<Nic>> {
     devices().iter().map(|device| open(device.0)).collect()
 }
 
-/// The device with this address; the loopback's takes the whole loopback network.
+/// The device with this address; the loopback's takes the whole loopback network. Where loopback is
+/// left out, the first device takes it: host names often stand for a loopback address, and
+/// libfabric binds to them.
 ///
 /// # Errors
 /// ENODEV when no device has it.
@@ -80,7 +82,9 @@ pub(crate) fn at(address: Ipv4Addr) -> Outcome<Nic> {
         })
     };
     let exact = is(&|has| has == address);
-    let found = exact.or_else(|| is(&|has| has.is_loopback() && address.is_loopback()));
+    let within = || is(&|has| has.is_loopback() && address.is_loopback());
+    let first = || devices().first().filter(|_| address.is_loopback());
+    let found = exact.or_else(within).or_else(first);
     found.map_or_else(|| fail(libc::ENODEV), |pointer| open(pointer.0))
 }
 

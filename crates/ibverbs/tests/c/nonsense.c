@@ -36,6 +36,7 @@ enum failure {
  *   objects: d device, c context, p PD, m MR, n completion channel, k CQ, s SRQ, q QP, a AH,
  *            e event channel, I identifier, x one of a kind that this program cannot make;
  *   P a pointer that is needed, O one that may be null, S a string that may be null,
+ *   N one that the headers' own code follows, so never null,
  *   T always zeros (a time that must not be for ever), i a number, f a descriptor, z always 0.
  * A `!` at the end: the structure holds pointers that nobody can check, so none of 0xff octets.
  */
@@ -117,7 +118,6 @@ static const struct entry ENTRIES[] = {
 	E(POINTER, ibv_reg_mr, "pOii"),
 	E(POINTER, ibv_reg_mr_iova, "pOiii"),
 	E(POINTER, ibv_reg_mr_iova2, "pOiii"),
-	E(NEVER, ibv_register_driver, "SO"),
 	E(NONZERO, ibv_rereg_mr, "mipOii"),
 	E(NONZERO, ibv_resize_cq, "ki"),
 	E(NONZERO, ibv_resolve_eth_l2_from_gid, "cPPP"),
@@ -129,15 +129,15 @@ static const struct entry ENTRIES[] = {
 	E(NEVER, mbps_to_ibv_rate, "i"),
 	E(NEVER, mult_to_ibv_rate, "i"),
 	/* The functions behind the headers' inline ones, which cannot be called without objects. */
-	INLINE(NONZERO, ibv_post_send, "QPP!"),
-	INLINE(NONZERO, ibv_post_recv, "QPP!"),
-	INLINE(NONZERO, ibv_post_srq_recv, "RPP!"),
+	INLINE(NONZERO, ibv_post_send, "QOO!"),
+	INLINE(NONZERO, ibv_post_recv, "QOO!"),
+	INLINE(NONZERO, ibv_post_srq_recv, "ROO!"),
 	INLINE(NEVER, ibv_poll_cq, "KzO"),
 	INLINE(NEVER, ibv_req_notify_cq, "Ki"),
 	INLINE(NONZERO, ibv_query_device_ex, "COP"),
 	INLINE(POINTER, ibv_create_cq_ex, "CP"),
-	INLINE(POINTER, ibv_create_qp_ex, "CP"),
-	INLINE(POINTER, ibv_create_srq_ex, "CP"),
+	INLINE(POINTER, ibv_create_qp_ex, "CN"),
+	INLINE(POINTER, ibv_create_srq_ex, "CN"),
 	INLINE(NONZERO, ibv_modify_cq, "KP"),
 	INLINE(NEVER, ibv_alloc_td, "CP"),
 	INLINE(NEVER, ibv_alloc_parent_domain, "CP"),
@@ -396,6 +396,7 @@ static long argument(enum nonsense kind, char letter)
 	case 'i': return number(kind);
 	case 'f': return kind == FILLED ? 123456 : -1;
 	case 'P': case 'O': return (long)pointer(kind);
+	case 'N': return (long)(pointer(kind) ? pointer(kind) : zeros);
 	case 'S': return (long)(pointer(kind) == filled ? text : pointer(kind));
 	case 'T': return (long)zeros;
 	/* Behind inline functions objects are always good. */
