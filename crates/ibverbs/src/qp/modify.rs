@@ -1,7 +1,7 @@
 //! States and attributes (ibv_modify_qp(3)): what may follow what, and which attributes each step
 //! needs and takes, as a table.
 
-use super::{Qp, is_direct};
+use super::{Qp, is_roce};
 use crate::abi::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
@@ -9,7 +9,6 @@ use crate::abi::{
     IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR,
     IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr, ibv_qp_state,
 };
-use crate::config::{Personality, config};
 use crate::cq::lock;
 use crate::guard::{Outcome, code, fail};
 use crate::object::find;
@@ -98,7 +97,7 @@ impl Qp {
         }
         let next = if mask & IBV_QP_STATE == 0 { current } else { attr.qp_state };
         // The connection manager went ahead; programs of InfiniBand's kind go step by step.
-        let is_iwarp = config().personality == Personality::Iwarp;
+        let is_iwarp = !is_roce();
         if is_iwarp && current == IBV_QPS_RTS && matches!(next, IBV_QPS_INIT | IBV_QPS_RTR) {
             return Ok(());
         }
@@ -127,7 +126,7 @@ impl Qp {
         match next {
             IBV_QPS_RESET => {
                 self.forget_peer();
-                self.queues.reset(is_direct());
+                self.queues.reset();
                 self.forget_completions();
                 // SAFETY: all zero bits are a value of the structure.
                 *lock(&self.attributes) = unsafe { std::mem::zeroed() };
@@ -148,7 +147,7 @@ impl Qp {
         if lock(&self.attributes).dest_qp_num == BY_CM {
             return Ok(());
         }
-        if config().personality == Personality::Iwarp {
+        if !is_roce() {
             return fail(libc::EOPNOTSUPP);
         }
         let (address, number) = {
@@ -173,7 +172,7 @@ fn check(current: ibv_qp_state, next: ibv_qp_state, mask: u32) -> Outcome<()> {
     let Some(step) = STEPS.iter().find(|step| step.from == current && step.to == next) else {
         return fail(libc::EINVAL);
     };
-    if config().personality == Personality::Iwarp {
+    if !is_roce() {
         return Ok(());
     }
     let given = mask & !IBV_QP_STATE;
