@@ -15,7 +15,7 @@
 pub mod abi;
 pub mod ah;
 pub mod channel;
-mod cm;
+pub mod cm;
 pub mod config;
 pub mod context;
 pub mod cq;

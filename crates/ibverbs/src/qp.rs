@@ -31,6 +31,8 @@ pub(crate) const MAX_WR: u32 = 1 << 15;
 pub(crate) const MAX_SGE: u32 = 32;
 /// Octets of inline data.
 pub(crate) const MAX_INLINE: u32 = 4096;
+/// Octets of inline data that every queue pair takes, as hardware's do; programs rely on it.
+const MIN_INLINE: u32 = 64;
 
 /// A queue pair.
 #[repr(C)]
@@ -134,7 +136,7 @@ fn capabilities(asked: &ibv_qp_cap, shared: bool) -> Outcome<ibv_qp_cap> {
         max_recv_wr: if shared { 1 } else { asked.max_recv_wr.max(1) },
         max_send_sge: asked.max_send_sge.max(1),
         max_recv_sge: asked.max_recv_sge.max(1),
-        max_inline_data: asked.max_inline_data,
+        max_inline_data: asked.max_inline_data.max(MIN_INLINE),
     })
 }
 

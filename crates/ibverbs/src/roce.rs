@@ -83,7 +83,7 @@ impl Roce {
     }
 
     fn connect(&self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> Outcome<()> {
-        self.with(|worker| worker.connect(ours, theirs, peer)).unwrap_or(fail(libc::EINVAL))
+        self.with(|worker| worker.connect(ours, theirs, peer)).unwrap_or_else(|| fail(libc::EINVAL))
     }
 }
 
