@@ -12,7 +12,7 @@ use crate::abi::{
 use crate::cq::{lock, status};
 use crate::guard::{Errno, Outcome, fail};
 use crate::ledger::{Known, Ledger, verdict};
-use crate::roce::Peer;
+use crate::roce::{PATIENCE, Peer};
 use crate::stats;
 use outboard_verbs::{
     Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendRequest, SgList,
@@ -20,6 +20,7 @@ use outboard_verbs::{
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// What requests may be like.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,10 @@ struct Roce {
     /// Receives that the native queue pair has flushed and the program takes for posted: until its
     /// state is ERR.
     stranded: Mutex<Vec<u64>>,
+    /// Somebody looks how long sends wait, and calls [`Peer::failed`].
+    watched: AtomicBool,
+    /// How long hardware would repeat a send, if the program has said that.
+    patience: Mutex<Option<Duration>>,
 }
 
 /// Sends that wait for the connection.
@@ -68,6 +73,11 @@ struct Waiting {
 const FLUSHED: Option<u64> = Some(0);
 /// The same: the peer could not be reached.
 const UNREACHABLE: Option<u64> = Some(1);
+
+/// Programs mean by a timeout how long a packet takes, and a peer may have to be dialed first.
+const DIAL_MIN: Duration = Duration::from_secs(5);
+/// Hardware's longest is 21 hours.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A completion as the program sees it.
 #[derive(Clone, Copy, Debug)]
@@ -142,15 +152,29 @@ impl Queues {
             *lock(&roce.waiting) = Waiting::default();
             lock(&roce.ledger).clear();
             lock(&roce.stranded).clear();
+            roce.watched.store(false, Ordering::Release);
+            *lock(&roce.patience) = None;
             self.direct.store(false, Ordering::Release);
         }
     }
 
-    fn flush_waiting(&self, reason: Option<u64>) {
+    /// From now on [`Peer::failed`] is called when sends wait too long.
+    pub(crate) fn watch(&self) {
+        if let Some(roce) = &self.roce {
+            roce.watched.store(true, Ordering::Release);
+        }
+    }
+
+    /// How long sends may be repeated; `None` for ever.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        if let Some(roce) = &self.roce {
+            *lock(&roce.patience) = patience;
+        }
+    }
+
+    fn flush_waiting(&self, mut reason: Option<u64>) {
         let Some(roce) = &self.roce else { return };
         let mut waiting = lock(&roce.waiting);
-        waiting.unreachable = reason == UNREACHABLE;
-        let mut reason = reason;
         for request in std::mem::take(&mut waiting.requests) {
             self.flush_send(request.wr_id, request.op.operation(), reason);
             // The first could not reach the peer, the others were behind it.
@@ -243,7 +267,7 @@ impl Queues {
         waiting.requests.extend(requests.into_iter().take(room));
         if waiting.unreachable {
             drop(waiting);
-            self.flush_waiting(UNREACHABLE);
+            self.give_up(roce);
         }
         if count > room { Err((room, Errno(libc::ENOMEM))) } else { Ok(()) }
     }
@@ -275,8 +299,12 @@ impl Queues {
         let Err(error) = self.native.post_send_batch(&mut requests) else {
             return if refused { Err((taken, Errno(libc::ENOMEM))) } else { Ok(()) };
         };
+        let over = error == PostError::NotConnected && self.native.state().is_over();
+        if over && self.fails_late(roce) {
+            return if refused { Err((taken, Errno(libc::ENOMEM))) } else { Ok(()) };
+        }
         let withdrawn = ledger.withdraw(requests.len());
-        if error == PostError::NotConnected && self.native.state().is_over() {
+        if over {
             drop(ledger);
             self.peer_is_gone(&withdrawn);
             return Ok(());
@@ -289,6 +317,26 @@ impl Queues {
             ledger.withdraw(1);
         }
         Err((taken, errno(error)))
+    }
+
+    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed. Hardware
+    /// repeats sends for a while, too, and programs that are through by then never see them fail.
+    fn fails_late(&self, roce: &Roce) -> bool {
+        roce.watched.load(Ordering::Acquire)
+            && self.state.load(Ordering::Acquire) != IBV_QPS_ERR
+            && self.native.ended().is_none()
+    }
+
+    /// Sends have waited long enough.
+    fn give_up(&self, roce: &Roce) {
+        let mut reason = UNREACHABLE;
+        lock(&roce.ledger).fail(u64::MAX, IBV_WC_RETRY_EXC_ERR, |known, _| {
+            self.flush_send(known.wr_id, known.operation, reason);
+            reason = FLUSHED;
+        });
+        self.flush_waiting(reason);
+        self.set_state(IBV_QPS_ERR);
+        self.native.reset();
     }
 
     /// Sends found nobody.
@@ -317,6 +365,7 @@ impl Queues {
                     see(plain(status(completion.status)));
                 }
             }
+            Some(roce) if completion.status == Status::Flushed && self.fails_late(roce) => {}
             Some(roce) => self.settle(lock(&roce.ledger), completion, |known, status| {
                 let Known { wr_id, operation, bytes, .. } = known;
                 see(Seen { wr_id, status, operation, bytes });
@@ -386,7 +435,15 @@ impl Peer for Queues {
     }
 
     fn has_sends(&self) -> bool {
-        self.roce.as_ref().is_some_and(|roce| !lock(&roce.waiting).requests.is_empty())
+        self.roce.as_ref().is_some_and(|roce| {
+            !lock(&roce.waiting).requests.is_empty() || lock(&roce.ledger).len() > 0
+        })
+    }
+
+    fn patience(&self) -> Duration {
+        let said = self.roce.as_ref().and_then(|roce| *lock(&roce.patience));
+        let said = said.unwrap_or(PATIENCE).min(PATIENCE_MAX);
+        if self.native.state().is_over() { said } else { said.max(DIAL_MIN) }
     }
 
     fn connected(&self) {
@@ -396,9 +453,12 @@ impl Peer for Queues {
     }
 
     fn failed(&self) {
-        self.set_state(IBV_QPS_ERR);
-        self.flush_waiting(UNREACHABLE);
-        self.native.reset();
+        let Some(roce) = &self.roce else { return };
+        lock(&roce.waiting).unreachable = true;
+        // Otherwise the next send notices.
+        if self.has_sends() {
+            self.give_up(roce);
+        }
     }
 
     fn lost(&self) {

@@ -15,9 +15,13 @@ use crate::object::find;
 use crate::roce;
 use libc::c_int;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The peer's number in attributes of rdma_init_qp_attr(3): the connection manager connects.
 pub(crate) const BY_CM: u32 = 0xFF_FFFF;
+
+/// What the attribute `timeout` counts in, doubled so many times.
+const TIMEOUT_UNIT: Duration = Duration::from_nanos(4096);
 
 /// A step that programs may take.
 struct Step {
@@ -136,6 +140,7 @@ impl Qp {
                 self.queues.end();
             }
             IBV_QPS_RTR if current != next => self.find_peer()?,
+            IBV_QPS_RTS => self.queues.set_patience(patience(&lock(&self.attributes))),
             _ => {}
         }
         self.set_state(next);
@@ -160,8 +165,16 @@ impl Qp {
         // SAFETY: both members are the same octets.
         let gid = unsafe { address.grh.dgid.raw };
         let peer = Arc::clone(&self.queues);
+        peer.watch();
         roce::connect(self.context()?, self.shown_number(), number, gid, peer)
     }
+}
+
+/// How long a send is repeated (InfiniBand Architecture 1.3, 9.7.6.1.3); `None` for ever.
+fn patience(attributes: &ibv_qp_attr) -> Option<Duration> {
+    let tries = u32::from(attributes.retry_cnt) + 1;
+    let one = TIMEOUT_UNIT.saturating_mul(1 << attributes.timeout.min(31));
+    (attributes.timeout != 0).then(|| one.saturating_mul(tries))
 }
 
 /// May `next` follow, with these attributes?
@@ -204,5 +217,23 @@ fn note(known: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
         IBV_QP_RETRY_CNT => retry_cnt;
         IBV_QP_RNR_RETRY => rnr_retry;
         IBV_QP_PATH_MIG_STATE => path_mig_state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_is_repeated_as_often_as_the_program_says() {
+        let after = |timeout, retry_cnt| {
+            // SAFETY: all zero bits are a value of the structure.
+            let none: ibv_qp_attr = unsafe { std::mem::zeroed() };
+            patience(&ibv_qp_attr { timeout, retry_cnt, ..none }).map(|time| time.as_millis())
+        };
+        assert_eq!(after(0, 7), None);
+        assert_eq!(after(14, 7), Some(536));
+        assert_eq!(after(20, 0), Some(4294));
+        assert_eq!(after(255, 0), after(31, 0));
     }
 }
