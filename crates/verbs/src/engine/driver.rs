@@ -11,7 +11,8 @@
 //! [`WATCH_MIN`], at longest after [`WATCH_MAX`]; it takes the role again as soon as one look-in
 //! finds that nobody has driven since the last.
 
-use super::{Engine, WAKE};
+use super::eager::{self, Eager};
+use super::{Engine, WAKE, sockio};
 use crate::context::Core;
 use crate::error::VerbsError;
 use crate::signal::lock;
@@ -353,7 +354,7 @@ impl Core {
 
     /// The background thread.
     fn run_background(self: &Arc<Self>) {
-        super::sockio::ask_for_prompt_turns();
+        sockio::ask_for_prompt_turns();
         let signals = &self.engine.signals;
         let mut seen = signals.application.load(Ordering::Relaxed);
         while !signals.stop.load(Ordering::SeqCst) {
@@ -368,14 +369,34 @@ impl Core {
         signals.background.store(true, Ordering::SeqCst);
         let leave =
             || signals.stop.load(Ordering::SeqCst) || signals.claimed.load(Ordering::SeqCst);
+        let mut eager = Eager::new(sockio::times_preempted());
         while !leave() {
-            self.turn(None, leave);
+            if eager.is_looking() {
+                self.look(&mut eager, leave);
+            } else {
+                let before = Instant::now();
+                self.turn(None, leave);
+                let now = Instant::now();
+                eager.slept(now - before, now);
+            }
         }
         // In this order: who sees that nobody drives in the background finds the role free.
         drop(role);
         signals.background.store(false, Ordering::SeqCst);
         signals.claimed.store(false, Ordering::SeqCst);
         self.engine.tell_followers();
+    }
+
+    /// Takes turns without sleeping until something happens or the window is over.
+    fn look(self: &Arc<Self>, eager: &mut Eager, leave: impl Fn() -> bool) {
+        let start = Instant::now();
+        loop {
+            let found = self.turn(Some(Duration::ZERO), || false);
+            let now = Instant::now();
+            if found || now - start > eager::WINDOW || leave() {
+                return eager.looked(found, now, sockio::times_preempted);
+            }
+        }
     }
 
     /// Returns when one look-in finds that no application has driven since the last.
