@@ -1,8 +1,9 @@
 //! Rules about what the C libraries say: they live in programs of other people, so everything they
 //! print is explained on a page of its own.
 //!
-//! A message is what `eprintln!` prints, and what the functions named `why_…` return. Its fixed
-//! parts, those between the values filled in, must stand on the page in one line.
+//! A message is what `eprintln!` prints, what the functions named `why_…` return, and any text in
+//! `outboard run`. Its fixed parts, those between the values filled in, must stand on the page in
+//! one line.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -12,8 +13,9 @@ use super::source::Source;
 
 /// The page that explains every message.
 pub(super) const PAGE: &str = "docs/run-troubleshooting.md";
-/// Where messages come from.
-const SPEAKERS: &[&str] = &["crates/ibverbs/src/", "crates/outboard/src/run"];
+/// Where messages come from; and where every text is one, because all of them are errors.
+const SPEAKERS: &[&str] = &["crates/ibverbs/src/", RUN];
+const RUN: &str = "crates/outboard/src/run";
 /// Fixed parts shorter than this say nothing on their own.
 const SHORT: usize = 8;
 
@@ -33,7 +35,7 @@ fn unexplained(source: &Source, page: &str) -> Vec<Finding> {
         let what = format!("prints {message:?}, which {PAGE} does not explain");
         (!known).then(|| Finding::new(&source.path, line, what))
     };
-    messages(&source.text).into_iter().filter_map(missing).collect()
+    messages(&source.text, source.path.starts_with(RUN)).into_iter().filter_map(missing).collect()
 }
 
 /// Whether a line of the page has all fixed parts of a message in order.
@@ -57,8 +59,8 @@ fn fixed_parts(message: &str) -> Vec<String> {
 }
 
 /// The texts that a file's code prints, with their lines.
-fn messages(text: &str) -> Vec<(usize, String)> {
-    let mut finder = Finder::default();
+fn messages(text: &str, all: bool) -> Vec<(usize, String)> {
+    let mut finder = Finder { reasons: usize::from(all), ..Finder::default() };
     if let Ok(file) = syn::parse_file(text) {
         finder.visit_file(&file);
     }
@@ -78,7 +80,8 @@ impl Finder {
         let message = message.trim_start_matches("outboard: ").trim();
         // A text that only passes another one on says nothing itself.
         let passed_on = message.starts_with('{') && message.ends_with('}');
-        if !message.is_empty() && !passed_on {
+        // One word is a name, such as a path.
+        if message.contains(' ') && !passed_on {
             self.found.push((literal.span().start().line, message.to_owned()));
         }
     }
@@ -117,6 +120,9 @@ impl<'a> Visit<'a> for Finder {
         }
     }
 
+    /// Comments are attributes.
+    fn visit_attribute(&mut self, _: &'a syn::Attribute) {}
+
     fn visit_lit_str(&mut self, literal: &'a syn::LitStr) {
         if self.reasons > 0 {
             self.add(literal);
@@ -153,6 +159,13 @@ mod tests {
     fn reasons_are_messages_and_mere_wrapping_is_none() {
         let code = "fn why_not() -> String { format!(\"there is no {x} here\") }\n\
                     fn why() { eprintln!(\"outboard: {}\", why_not()); }";
-        assert_eq!(messages(code), [(1, "there is no {x} here".to_owned())]);
+        assert_eq!(messages(code, false), [(1, "there is no {x} here".to_owned())]);
+    }
+
+    #[test]
+    fn every_text_of_outboard_run_is_a_message_but_for_names_and_comments() {
+        let code = "/// Not this one.\nfn f() { g(\"lib/outboard\", \"is a directory\") }";
+        assert_eq!(messages(code, true), [(2, "is a directory".to_owned())]);
+        assert_eq!(messages(code, false), []);
     }
 }
