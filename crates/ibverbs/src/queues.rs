@@ -319,8 +319,8 @@ impl Queues {
         Err((taken, errno(error)))
     }
 
-    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed. Hardware
-    /// repeats sends for a while, too, and programs that are through by then never see them fail.
+    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed:
+    /// hardware repeats sends for a while, and programs that are through by then never see it.
     fn fails_late(&self, roce: &Roce) -> bool {
         roce.watched.load(Ordering::Acquire)
             && self.state.load(Ordering::Acquire) != IBV_QPS_ERR
