@@ -10,7 +10,7 @@
 //! (connect, accept, disconnect), [`news`] (what the engine says), [`queues`] (queue pairs of
 //! identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`], [`extras`].
 
-pub(crate) mod address;
+mod address;
 pub mod addrinfo;
 pub mod channel;
 pub mod connect;
@@ -18,7 +18,7 @@ pub mod endpoint;
 pub mod event;
 pub mod extras;
 pub mod id;
-pub(crate) mod news;
+mod news;
 pub mod nic;
 pub mod queues;
 pub mod resolve;

@@ -3,8 +3,8 @@
 use crate::abi::{
     IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_READ,
     IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
-    IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
-    IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc,
+    IBV_WC_REM_OP_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
+    IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc,
     ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status, verbs_context,
 };
 use crate::channel::{CompChannel, Unacknowledged};
@@ -12,10 +12,10 @@ use crate::context::Context;
 use crate::cq_ex::Cursor;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take, trust};
-use crate::post::{Queues, Seen};
+use crate::queues::{Queues, Seen};
 use libc::{c_int, c_void};
 use outboard_verbs::{Arm, Completion, Cq as Native, Operation, Status};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,12 +42,14 @@ pub(crate) struct Cq {
 }
 
 /// What polling works with.
-#[derive(Debug, Default)]
-pub(crate) struct Polled {
+#[derive(Default)]
+struct Polled {
     /// Completions on their way to the program; empty between calls.
     taken: Vec<Completion>,
+    /// What of that programs on RoCE see, as far as it has not been asked for.
+    seen: VecDeque<ibv_wc>,
     /// RoCE's queue pairs by native number, and the numbers that programs know.
-    known: Known,
+    known: HashMap<u32, (u32, Arc<Queues>)>,
 }
 
 // SAFETY: `ibv_cq_ex` begins with the fields of `ibv_cq`, and is the first field.
@@ -131,24 +133,55 @@ impl Cq {
         lock(&self.polled).known.insert(queues.native.number(), known);
     }
 
+    /// Drops the completions of a queue pair that nobody has taken.
+    pub(crate) fn purge(&self, native: u32, shown: u32) {
+        self.native.purge(native);
+        lock(&self.polled).seen.retain(|wc| wc.qp_num != shown);
+    }
+
     /// Forgets a queue pair and its completions.
-    pub(crate) fn forget(&self, qp: u32) {
-        self.native.purge(qp);
-        lock(&self.polled).known.remove(&qp);
+    pub(crate) fn forget(&self, native: u32, shown: u32) {
+        self.purge(native, shown);
+        lock(&self.polled).known.remove(&native);
+    }
+
+    /// Takes up to `room` completions.
+    fn poll(&self, room: usize, mut give: impl FnMut(ibv_wc)) -> Outcome<()> {
+        let mut polled = lock(&self.polled);
+        let Polled { taken, seen, known } = &mut *polled;
+        if known.is_empty() && seen.is_empty() {
+            self.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
+            taken.drain(..).for_each(|completion| give(translate(&completion)));
+            return Ok(());
+        }
+        while seen.is_empty() {
+            let count = self.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
+            if count == 0 {
+                break;
+            }
+            for completion in taken.drain(..) {
+                match known.get(&completion.qp) {
+                    Some((number, queues)) => look(&completion, *number, queues, seen),
+                    None => seen.push_back(translate(&completion)),
+                }
+            }
+        }
+        let count = seen.len().min(room);
+        seen.drain(..count).for_each(give);
+        Ok(())
     }
 
     /// Takes one completion.
     pub(crate) fn take_one(&self) -> Outcome<Option<ibv_wc>> {
-        let mut polled = lock(&self.polled);
-        let Polled { taken, known } = &mut *polled;
-        loop {
-            self.native.poll(taken, 1).map_err(|_| Errno(libc::EOVERFLOW))?;
-            let Some(completion) = taken.pop() else { return Ok(None) };
-            let seen = work_completion(&completion, known);
-            if seen.is_some() {
-                return Ok(seen);
-            }
-        }
+        let mut found = None;
+        self.poll(1, |wc| found = Some(wc))?;
+        Ok(found)
+    }
+}
+
+impl std::fmt::Debug for Polled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Polled").field("seen", &self.seen.len()).finish_non_exhaustive()
     }
 }
 
@@ -251,15 +284,12 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
         if wc.is_null() && room > 0 {
             return fail(libc::EINVAL);
         }
-        let mut polled = lock(&found.polled);
-        let Polled { taken, known } = &mut *polled;
-        found.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
         let mut count = 0;
-        for seen in taken.drain(..).filter_map(|completion| work_completion(&completion, known)) {
-            // SAFETY: the program gave room for `num_entries`, and no more were taken.
+        found.poll(room, |seen| {
+            // SAFETY: the program gave room for `num_entries`, and no more are taken.
             unsafe { wc.add(count).write(seen) };
             count += 1;
-        }
+        })?;
         // At most `num_entries`.
         Ok(c_int::try_from(count).unwrap_or(num_entries))
     })
@@ -276,36 +306,27 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     })
 }
 
-/// RoCE's queue pairs by native number, and the numbers that programs know.
-type Known = HashMap<u32, (u32, Arc<Queues>)>;
-
-/// A completion as programs see it, if they do.
-fn work_completion(completion: &Completion, known: &Known) -> Option<ibv_wc> {
-    if known.is_empty() {
-        return Some(translate(completion, completion.qp, status(completion)));
-    }
-    let Some((number, queues)) = known.get(&completion.qp) else {
-        return Some(translate(completion, completion.qp, status(completion)));
-    };
-    let status = match queues.seen(completion) {
-        Seen::AsIs => status(completion),
-        Seen::Unreachable => IBV_WC_RETRY_EXC_ERR,
-        Seen::Not => return None,
-    };
-    Some(translate(completion, *number, status))
+/// What a program on RoCE sees of a completion.
+fn look(completion: &Completion, number: u32, queues: &Queues, seen: &mut VecDeque<ibv_wc>) {
+    queues.look(completion, |Seen { wr_id, status, operation, bytes }| {
+        let opcode = opcode(operation);
+        let wc = translate(completion);
+        seen.push_back(ibv_wc { wr_id, status, opcode, byte_len: bytes, qp_num: number, ..wc });
+    });
 }
 
-fn translate(completion: &Completion, qp_num: u32, status: ibv_wc_status) -> ibv_wc {
+/// A completion as programs see it.
+fn translate(completion: &Completion) -> ibv_wc {
     crate::stats::completed(completion);
     let (extra, wc_flags) = extra(completion);
     ibv_wc {
         wr_id: completion.wr_id,
-        status,
+        status: status(completion.status),
         opcode: opcode(completion.operation),
         vendor_err: 0,
         byte_len: completion.bytes,
         __bindgen_anon_1: extra,
-        qp_num,
+        qp_num: completion.qp,
         src_qp: 0,
         wc_flags,
         pkey_index: 0,
@@ -334,18 +355,13 @@ fn imm_data(immediate: u64) -> u32 {
     u32::from_ne_bytes([a, b, c, d])
 }
 
-/// Requests that our own code flushed say here, where sends have no immediate data, that no peer
-/// could be reached.
-pub(crate) const UNREACHABLE: u64 = 1;
-
-fn status(completion: &Completion) -> ibv_wc_status {
-    match completion.status {
+pub(crate) fn status(status: Status) -> ibv_wc_status {
+    match status {
         Status::Success => IBV_WC_SUCCESS,
         Status::LocalLength => IBV_WC_LOC_LEN_ERR,
         Status::LocalProtection => IBV_WC_LOC_PROT_ERR,
         Status::RemoteAccess => IBV_WC_REM_ACCESS_ERR,
         Status::RemoteOperation => IBV_WC_REM_OP_ERR,
-        Status::Flushed if completion.immediate == Some(UNREACHABLE) => IBV_WC_RETRY_EXC_ERR,
         Status::Flushed => IBV_WC_WR_FLUSH_ERR,
     }
 }

@@ -9,13 +9,13 @@
 //! (what C pointers stand for), `fork`, [`config`] (the environment), `interface`,
 //! [`device`], [`context`], [`pd`],
 //! [`mr`], `channel`, `cq`, `cq_ex`, `srq`,
-//! `qp`, `post`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
+//! `qp`, `post`, `queues` with `ledger`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
 //! `record`.
 
 pub mod abi;
 pub mod ah;
 pub mod channel;
-mod cm;
+pub mod cm;
 pub mod config;
 pub mod context;
 pub mod cq;
@@ -27,6 +27,7 @@ mod fork;
 pub mod guard;
 mod interface;
 pub mod kernel;
+mod ledger;
 pub mod mr;
 pub mod names;
 pub mod object;
@@ -34,6 +35,7 @@ pub mod pd;
 mod post;
 pub mod qp;
 pub mod query;
+mod queues;
 mod record;
 mod roce;
 pub mod srq;

@@ -14,7 +14,8 @@ use crate::cq::{Cq, lock};
 use crate::guard::{Errno, Outcome, code, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take, trust};
 use crate::pd::Pd;
-use crate::post::{Limits, Queues, recv_list, send_list};
+use crate::post::{recv_list, send_list};
+use crate::queues::{Limits, Queues};
 use crate::roce;
 use crate::srq::Srq;
 use crate::wr::Builder;
@@ -30,6 +31,8 @@ pub(crate) const MAX_WR: u32 = 1 << 15;
 pub(crate) const MAX_SGE: u32 = 32;
 /// Octets of inline data.
 pub(crate) const MAX_INLINE: u32 = 4096;
+/// Octets of inline data that every queue pair takes, as hardware's do; programs rely on it.
+const MIN_INLINE: u32 = 64;
 
 /// A queue pair.
 #[repr(C)]
@@ -87,7 +90,11 @@ impl Parts {
         wanted.send_depth = attr.cap.max_send_wr as usize;
         wanted.recv_depth = attr.cap.max_recv_wr as usize;
         wanted.max_sge = attr.cap.max_send_sge.max(attr.cap.max_recv_sge) as usize;
-        wanted.signal_all = attr.sq_sig_all != 0;
+        wanted.signal_all = attr.sq_sig_all != 0 && !is_roce();
+        if is_roce() {
+            // Behind each send there may be a Read of ours.
+            wanted.send_depth = wanted.send_depth * 2 + 1;
+        }
         self.pd.native.create_qp(wanted).map_err(|error| match error {
             VerbsError::OtherContext { .. } => Errno(libc::EINVAL),
             _ => Errno(libc::ENOMEM),
@@ -129,7 +136,7 @@ fn capabilities(asked: &ibv_qp_cap, shared: bool) -> Outcome<ibv_qp_cap> {
         max_recv_wr: if shared { 1 } else { asked.max_recv_wr.max(1) },
         max_send_sge: asked.max_send_sge.max(1),
         max_recv_sge: asked.max_recv_sge.max(1),
-        max_inline_data: asked.max_inline_data,
+        max_inline_data: asked.max_inline_data.max(MIN_INLINE),
     })
 }
 
@@ -175,10 +182,7 @@ pub(crate) fn create_with(
 
 /// The number to show: RoCE's are such that peers find the queue pair by them.
 fn number(context: &Context, native: &Native) -> Outcome<u32> {
-    match config().personality {
-        Personality::Iwarp => Ok(native.number()),
-        Personality::Roce => roce::number(context),
-    }
+    if is_roce() { roce::number(context) } else { Ok(native.number()) }
 }
 
 fn fill(
@@ -205,7 +209,12 @@ fn assemble(
         inline: attr.cap.max_inline_data as usize,
     };
     let (send_cq, recv_cq) = (parts.send_cq.native.clone(), parts.recv_cq.native.clone());
-    let queues = Queues::new(Arc::clone(&native), send_cq, recv_cq, limits, is_direct());
+    let own = Arc::clone(&native);
+    let queues = if is_roce() {
+        Queues::roce(own, send_cq, recv_cq, limits, attr.sq_sig_all != 0)
+    } else {
+        Queues::iwarp(own, send_cq, recv_cq, limits)
+    };
     // SAFETY: all zero bits are a value of the structure.
     let attributes = Mutex::new(unsafe { std::mem::zeroed() });
     let made = Shown(std::cell::UnsafeCell::new(*attr));
@@ -214,9 +223,8 @@ fn assemble(
     Qp { shown, tag: Kind::Qp, native, queues, async_events, builder, parts, attributes, made }
 }
 
-/// True where programs wait for the connection before they send.
-fn is_direct() -> bool {
-    config().personality == Personality::Iwarp
+fn is_roce() -> bool {
+    config().personality == Personality::Roce
 }
 
 impl Qp {
@@ -254,9 +262,9 @@ impl Qp {
 
     /// Drops completions that nobody has taken.
     fn forget_completions(&self) {
-        let number = self.native.number();
-        self.parts.send_cq.native.purge(number);
-        self.parts.recv_cq.native.purge(number);
+        let (native, shown) = (self.native.number(), self.shown_number());
+        self.parts.send_cq.purge(native, shown);
+        self.parts.recv_cq.purge(native, shown);
     }
 
     /// The context it belongs to.
@@ -276,9 +284,9 @@ impl Qp {
             roce::release(context, self.shown_number());
         }
         self.native.let_go();
-        let number = self.native.number();
-        self.parts.send_cq.forget(number);
-        self.parts.recv_cq.forget(number);
+        let (native, shown) = (self.native.number(), self.shown_number());
+        self.parts.send_cq.forget(native, shown);
+        self.parts.recv_cq.forget(native, shown);
         self.parts.release();
     }
 }

@@ -2,10 +2,10 @@
 //! finds the other without a daemon.
 //!
 //! A queue pair's number is its address: the TCP port at which its context listens, and an index
-//! under that port. Both sides learn the other's (GID, number) from their programs, and the lower of
-//! the two dials. Its Request names both numbers, so the other side knows for whom it is; who comes
-//! before the program has said whom it expects waits, or is asked to come again. A side that does
-//! not come is missed only by sends, as on hardware: they fail when their patience ends, and
+//! under that port. Both sides learn the other's (GID, number) from their programs, and the lower
+//! of the two dials. Its Request names both numbers, so the other side knows for whom it is; who
+//! comes before the program has said whom it expects waits, or is asked to come again. A side that
+//! does not come is missed only by sends, as on hardware: they fail when their patience ends, and
 //! without sends a queue pair waits for ever.
 //!
 //! It never touches what is sent once the connection is there. This is no standard: it works
@@ -32,12 +32,13 @@ use worker::Worker;
 /// How long posted sends wait for a peer that is not there, unless the queue pair says otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A queue pair as this module sees it. Everything is called from a thread of ours, with no lock
-/// held but never after [`release`] or [`disconnect`] have returned.
+/// A queue pair as this module sees it. A thread of ours calls everything here, never after
+/// [`release`] or [`disconnect`] have returned; [`Peer::has_sends`] and [`Peer::patience`] with a
+/// lock held, so that they must not call this module.
 pub(crate) trait Peer: Send + Sync {
     /// The queue pair to connect; idle until it is.
     fn native(&self) -> &Qp;
-    /// Sends have been posted that wait for the connection.
+    /// Sends have been posted that wait for the connection, or, after it, for the time to fail.
     fn has_sends(&self) -> bool;
     /// How long they may wait.
     fn patience(&self) -> Duration {
@@ -48,7 +49,9 @@ pub(crate) trait Peer: Send + Sync {
     /// Nobody will come: sends that wait, and those posted from now on, fail with
     /// `IBV_WC_RETRY_EXC_ERR`.
     fn failed(&self);
-    /// The connection was there and is over; what was posted has been flushed.
+    /// The connection was there and is over. On hardware nobody notices that a peer has left before
+    /// a send has been repeated in vain, and programs rely on that when one side is ready sooner: if
+    /// sends are kept, [`Peer::failed`] follows when their patience ends.
     fn lost(&self);
 }
 
@@ -83,7 +86,7 @@ impl Roce {
     }
 
     fn connect(&self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> Outcome<()> {
-        self.with(|worker| worker.connect(ours, theirs, peer)).unwrap_or(fail(libc::EINVAL))
+        self.with(|worker| worker.connect(ours, theirs, peer)).unwrap_or_else(|| fail(libc::EINVAL))
     }
 }
 

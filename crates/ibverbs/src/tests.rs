@@ -5,6 +5,7 @@
 
 mod completions;
 mod extended;
+mod on_roce;
 mod queues;
 mod requests;
 

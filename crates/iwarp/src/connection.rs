@@ -267,6 +267,11 @@ impl Connection {
         self.crc
     }
 
+    /// Reads and atomics that may be under way towards the peer.
+    pub fn ord(&self) -> u16 {
+        self.ord
+    }
+
     /// How many of the peer's Reads and atomics wait for their answers.
     pub fn requests_waiting(&self) -> usize {
         self.inbound.len()

@@ -66,7 +66,8 @@ pub use outboard_iwarp::work::{
 pub use outboard_iwarp::{MissingReceive, PostError};
 pub use outboard_mem::{Access, MemError, OwnedBuf, Segment, SgList, SharedRegion, SharedSlice};
 pub use outboard_wire::ddp::Stag;
+pub use outboard_wire::terminate::TerminateCode;
 pub use pd::Pd;
-pub use qp::{Qp, QpConfig};
+pub use qp::{Ended, Qp, QpConfig};
 pub use srq::Srq;
 pub use state::QpState;

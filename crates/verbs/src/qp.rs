@@ -13,6 +13,7 @@ use crate::state::{QpEvent, QpState};
 use outboard_iwarp::work::{Completion, Operation, RecvRequest, SendRequest, Status};
 use outboard_iwarp::{Env, Event, MissingReceive, PostError};
 use outboard_mem::PdId;
+use outboard_wire::terminate::TerminateCode;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -64,6 +65,15 @@ pub struct Qp {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// How a Terminate ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The peer sent it; otherwise we did.
+    pub by_peer: bool,
+    /// What it says.
+    pub code: TerminateCode,
+}
+
 /// What the engine and the connection manager work on.
 #[derive(Debug)]
 pub(crate) struct QpShared {
@@ -90,8 +100,8 @@ pub(crate) struct Inner {
     completions: Vec<Completion>,
     /// The attempt to connect that may still give it a link.
     pub(crate) attempt: Option<u64>,
-    /// Either side has ended the connection with a Terminate.
-    terminated: bool,
+    /// How a Terminate has ended the connection.
+    ended: Option<Ended>,
     /// The owner dropped it: completions have no reader.
     orphaned: bool,
     /// A completion queue had no room: what comes later is lost.
@@ -125,7 +135,7 @@ impl Qp {
                 posted: VecDeque::new(),
                 completions: Vec::new(),
                 attempt: None,
-                terminated: false,
+                ended: None,
                 orphaned: false,
                 overflowed: false,
                 noted: false,
@@ -148,10 +158,15 @@ impl Qp {
         lock(&self.inner.inner).state
     }
 
-    /// True when the connection ended because a rule was broken or an access refused, rather than
-    /// because a side left or was lost.
-    pub fn was_terminated(&self) -> bool {
-        lock(&self.inner.inner).terminated
+    /// How a Terminate has ended the connection; `None` while it works, and when a side left in
+    /// order or was lost.
+    pub fn ended(&self) -> Option<Ended> {
+        lock(&self.inner.inner).ended
+    }
+
+    /// True while there is a connection on which Reads and atomics may be posted (ORD above 0).
+    pub fn may_read(&self) -> bool {
+        lock(&self.inner.inner).link.as_ref().is_some_and(|link| link.conn.ord() > 0)
     }
 
     /// Posts one send request; it is transmitted before this returns when nothing is queued and
@@ -232,7 +247,7 @@ impl Qp {
         self.inner.flush_posted(&mut inner);
         self.inner.deliver(&mut inner, core);
         inner.overflowed = false;
-        inner.terminated = false;
+        inner.ended = None;
         inner.state = QpState::Idle;
     }
 }
@@ -383,13 +398,13 @@ impl QpShared {
         match event {
             Event::Established => self.tell(inner, CmEventKind::Established),
             Event::Faulted(fault) => {
-                inner.terminated = true;
+                inner.ended = Some(Ended { by_peer: false, code: fault.code });
                 Self::advance(inner, QpEvent::Terminate);
                 let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
                 core.async_events.push(event);
             }
             Event::PeerTerminated { terminate, .. } => {
-                inner.terminated = true;
+                inner.ended = Some(Ended { by_peer: true, code: terminate.code });
                 Self::advance(inner, QpEvent::Terminate);
                 let event = AsyncEvent::PeerTerminated { qp: self.number, code: terminate.code };
                 core.async_events.push(event);

@@ -2,11 +2,17 @@
 //! says the same thing (`::`, `::ffff:a.b.c.d`).
 
 use crate::guard::{Outcome, fail};
-use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-const INET: sa_family_t = libc::AF_INET as sa_family_t;
-const INET6: sa_family_t = libc::AF_INET6 as sa_family_t;
+const INET: sa_family_t = family(libc::AF_INET);
+const INET6: sa_family_t = family(libc::AF_INET6);
+
+/// Families are numbers of a size that fits.
+const fn family(number: c_int) -> sa_family_t {
+    let [first, second, ..] = number.to_le_bytes();
+    sa_family_t::from_le_bytes([first, second])
+}
 
 /// Reads what a program passes.
 ///

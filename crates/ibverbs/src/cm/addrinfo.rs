@@ -156,11 +156,12 @@ unsafe fn take(
     let is_datagram = found.ai_socktype == libc::SOCK_DGRAM;
     let (kind, space) =
         if is_datagram { (IBV_QPT_UD, RDMA_PS_UDP) } else { (IBV_QPT_RC, RDMA_PS_TCP) };
+    let (kind, space) = (kind.cast_signed(), space.cast_signed());
     let asked = |value: Option<c_int>| value.filter(|value| *value != 0);
     let asked_kind = asked(hints.map(|hints| hints.ai_qp_type));
     let asked_space = asked(hints.map(|hints| hints.ai_port_space));
-    info.ai_qp_type = asked_kind.unwrap_or(kind.cast_signed());
-    info.ai_port_space = asked_space.unwrap_or(space.cast_signed());
+    info.ai_qp_type = asked_kind.unwrap_or(kind);
+    info.ai_port_space = asked_space.unwrap_or(space);
     info.ai_family = found.ai_family;
     // SAFETY: the caller's word; the name ends with a zero.
     let (address, name) = unsafe {

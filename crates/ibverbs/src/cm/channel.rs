@@ -106,6 +106,11 @@ impl EventChannel {
         let _read = rustix::io::read(&self.local, &mut count);
     }
 
+    /// True while something is queued about an identifier.
+    pub(crate) fn has_of(&self, id: &Weak<CmId>) -> bool {
+        self.queue().iter().any(|(about, _)| about.ptr_eq(id))
+    }
+
     /// Takes away what is queued about an identifier, which the caller has locked.
     pub(crate) fn take_of(&self, id: &Weak<CmId>) -> Vec<News> {
         let mut queue = self.queue();

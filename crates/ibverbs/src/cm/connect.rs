@@ -227,7 +227,8 @@ fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
         let state = found.lock();
         state.need(&[Phase::Connecting, Phase::Connected, Phase::Over])?;
         if state.phase == Phase::Over {
-            return Ok(NO_EVENT);
+            // The peer was faster; its news may still wait for the program.
+            return Ok(if state.channel.has_of(found.me()) { 0 } else { NO_EVENT });
         }
         let qp = found.connected_qp(&state)?;
         // What was posted is flushed; the engine tells when the connection is over.

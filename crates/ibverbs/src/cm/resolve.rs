@@ -160,9 +160,12 @@ fn start_resolve(
         let found = find_shared::<CmId>(id)?;
         // SAFETY: the program's own addresses.
         let peer = unsafe { address::read(dst_addr) }?;
-        // SAFETY: as above.
-        let source =
-            if src_addr.is_null() { None } else { Some(unsafe { address::read(src_addr) }?) };
+        let source = if src_addr.is_null() {
+            None
+        } else {
+            // SAFETY: as above.
+            Some(unsafe { address::read(src_addr) }?)
+        };
         let mut state = found.lock();
         state.need(&[Phase::Idle, Phase::Bound])?;
         let news = match resolve(&found, &mut state, source, peer) {

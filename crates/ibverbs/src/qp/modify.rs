@@ -1,7 +1,7 @@
 //! States and attributes (ibv_modify_qp(3)): what may follow what, and which attributes each step
 //! needs and takes, as a table.
 
-use super::{Qp, is_direct};
+use super::{Qp, is_roce};
 use crate::abi::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
@@ -9,16 +9,19 @@ use crate::abi::{
     IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR,
     IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr, ibv_qp_state,
 };
-use crate::config::{Personality, config};
 use crate::cq::lock;
 use crate::guard::{Outcome, code, fail};
 use crate::object::find;
 use crate::roce;
 use libc::c_int;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The peer's number in attributes of rdma_init_qp_attr(3): the connection manager connects.
 pub(crate) const BY_CM: u32 = 0xFF_FFFF;
+
+/// What the attribute `timeout` counts in, doubled so many times.
+const TIMEOUT_UNIT: Duration = Duration::from_nanos(4096);
 
 /// A step that programs may take.
 struct Step {
@@ -98,7 +101,7 @@ impl Qp {
         }
         let next = if mask & IBV_QP_STATE == 0 { current } else { attr.qp_state };
         // The connection manager went ahead; programs of InfiniBand's kind go step by step.
-        let is_iwarp = config().personality == Personality::Iwarp;
+        let is_iwarp = !is_roce();
         if is_iwarp && current == IBV_QPS_RTS && matches!(next, IBV_QPS_INIT | IBV_QPS_RTR) {
             return Ok(());
         }
@@ -127,7 +130,7 @@ impl Qp {
         match next {
             IBV_QPS_RESET => {
                 self.forget_peer();
-                self.queues.reset(is_direct());
+                self.queues.reset();
                 self.forget_completions();
                 // SAFETY: all zero bits are a value of the structure.
                 *lock(&self.attributes) = unsafe { std::mem::zeroed() };
@@ -137,6 +140,7 @@ impl Qp {
                 self.queues.end();
             }
             IBV_QPS_RTR if current != next => self.find_peer()?,
+            IBV_QPS_RTS => self.queues.set_patience(patience(&lock(&self.attributes))),
             _ => {}
         }
         self.set_state(next);
@@ -148,7 +152,7 @@ impl Qp {
         if lock(&self.attributes).dest_qp_num == BY_CM {
             return Ok(());
         }
-        if config().personality == Personality::Iwarp {
+        if !is_roce() {
             return fail(libc::EOPNOTSUPP);
         }
         let (address, number) = {
@@ -161,8 +165,16 @@ impl Qp {
         // SAFETY: both members are the same octets.
         let gid = unsafe { address.grh.dgid.raw };
         let peer = Arc::clone(&self.queues);
+        peer.watch();
         roce::connect(self.context()?, self.shown_number(), number, gid, peer)
     }
+}
+
+/// How long a send is repeated (InfiniBand Architecture 1.3, 9.7.6.1.3); `None` for ever.
+fn patience(attributes: &ibv_qp_attr) -> Option<Duration> {
+    let tries = u32::from(attributes.retry_cnt) + 1;
+    let one = TIMEOUT_UNIT.saturating_mul(1 << attributes.timeout.min(31));
+    (attributes.timeout != 0).then(|| one.saturating_mul(tries))
 }
 
 /// May `next` follow, with these attributes?
@@ -173,7 +185,7 @@ fn check(current: ibv_qp_state, next: ibv_qp_state, mask: u32) -> Outcome<()> {
     let Some(step) = STEPS.iter().find(|step| step.from == current && step.to == next) else {
         return fail(libc::EINVAL);
     };
-    if config().personality == Personality::Iwarp {
+    if !is_roce() {
         return Ok(());
     }
     let given = mask & !IBV_QP_STATE;
@@ -205,5 +217,23 @@ fn note(known: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
         IBV_QP_RETRY_CNT => retry_cnt;
         IBV_QP_RNR_RETRY => rnr_retry;
         IBV_QP_PATH_MIG_STATE => path_mig_state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_is_repeated_as_often_as_the_program_says() {
+        let after = |timeout, retry_cnt| {
+            // SAFETY: all zero bits are a value of the structure.
+            let none: ibv_qp_attr = unsafe { std::mem::zeroed() };
+            patience(&ibv_qp_attr { timeout, retry_cnt, ..none }).map(|time| time.as_millis())
+        };
+        assert_eq!(after(0, 7), None);
+        assert_eq!(after(14, 7), Some(536));
+        assert_eq!(after(20, 0), Some(4294));
+        assert_eq!(after(255, 0), after(31, 0));
     }
 }

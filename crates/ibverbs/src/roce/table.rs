@@ -79,7 +79,9 @@ enum Phase {
     /// We are dialing.
     Dialing,
     Connected,
-    /// It was, or never will be.
+    /// It was connected. Sends may still wait, for a peer that is silent.
+    Lost,
+    /// Nobody waits any more.
     Over,
 }
 
@@ -145,6 +147,7 @@ fn is_in_use(error: &VerbsError) -> bool {
 }
 
 impl Goal {
+    /// Sends may wait.
     fn is_open(&self) -> bool {
         !matches!(self.phase, Phase::Connected | Phase::Over)
     }
@@ -234,9 +237,8 @@ impl Table {
         let expected = |goal: &Goal| goal.theirs == hello.from;
         match &pair.goal {
             Some(goal) if !expected(goal) => return Some((request, Refusal::Other)),
-            Some(Goal { phase: Phase::Over, .. }) => return Some((request, Refusal::Unknown)),
             Some(Goal { phase: Phase::Waiting, .. }) | None => {}
-            // Who dials again has forgotten a connection that we have still.
+            // Who dials again is ahead of our program, which may do the same soon.
             Some(_) => return Some((request, Refusal::NotYet)),
         }
         let held = Held { request, from: hello.from, until: now + HOLD };
@@ -290,7 +292,7 @@ impl Table {
 
     /// The native queue pair has lost its connection.
     pub(super) fn lost(&mut self, native: u32) -> Option<Call> {
-        self.step(native, Phase::Connected, Phase::Over)
+        self.step(native, Phase::Connected, Phase::Lost)
     }
 
     /// The native queue pair's attempt came to nothing. A call comes back when it was the last.

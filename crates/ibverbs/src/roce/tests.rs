@@ -309,6 +309,40 @@ fn the_peer_goes() {
 }
 
 #[test]
+fn sends_to_a_peer_that_has_gone_fail_when_patience_ends() {
+    let nic = Nic::open();
+    let (quiet, sends) = (nic.pair_with(A_WHILE), nic.pair_with(A_WHILE));
+    for pair in [&quiet, &sends] {
+        let peer = nic.pair();
+        nic.aim(pair, peer.number).expect("aimed");
+        nic.aim(&peer, pair.number).expect("aimed");
+        pair.expect(&["connected"]);
+        nic.release(peer.number);
+        drop(peer);
+        pair.expect(&["connected", "lost"]);
+    }
+    let since = Instant::now();
+    sends.state.has_sends.store(true, Ordering::SeqCst);
+    sends.expect(&["connected", "lost", "failed"]);
+    assert!(since.elapsed() >= A_WHILE);
+    quiet.expect(&["connected", "lost"]);
+}
+
+#[test]
+fn one_side_is_reset_sooner() {
+    let [(nic, dialer), (other, waiter)] = two();
+    for _ in 0..3 {
+        nic.aim(&dialer, waiter.number).expect("aimed");
+        std::thread::sleep(A_WHILE);
+        other.reset(&waiter);
+        other.aim(&waiter, dialer.number).expect("aimed");
+        dialer.expect(&["connected"]);
+        waiter.expect(&["connected"]);
+        nic.reset(&dialer);
+    }
+}
+
+#[test]
 fn again_after_a_reset() {
     let [(nic, dialer), (other, waiter)] = two();
     for _ in 0..3 {

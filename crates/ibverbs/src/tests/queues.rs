@@ -1,13 +1,7 @@
 //! Queue pairs in each of their states, and shared receive queues.
 
 use super::*;
-use crate::post::Queues;
-use crate::roce::Peer;
 use crate::srq::*;
-use outboard_verbs::{
-    RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion, SharedSlice, Stag,
-};
-use std::sync::Arc;
 
 fn unconnected() -> Bed {
     Bed::unconnected(|pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) })
@@ -54,41 +48,6 @@ fn the_end_of_a_connection_flushes() {
     let (mut attr, mut made) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     assert_eq!(unsafe { ibv_query_qp(bed.qps[0], &mut attr, 0, &mut made) }, 0);
     assert_eq!((attr.qp_state, made.cap.max_send_wr), (IBV_QPS_ERR, 16));
-}
-
-#[test]
-fn sends_wait_for_the_connection() {
-    let mut bed = unconnected();
-    bed.put(0, b"12345678");
-    bed.qp(0).queues.reset(false);
-    bed.qp(0).set_state(IBV_QPS_RTS);
-    for _ in 0..16 {
-        assert_eq!(send(&bed), 0);
-    }
-    assert_eq!(send(&bed), libc::ENOMEM);
-    assert!(bed.qp(0).queues.has_sends());
-    bed.connect();
-    for wr_id in 100..116 {
-        assert_eq!(bed.post_recv(1, wr_id, bed.sge(100, 8)), 0);
-    }
-    bed.qp(0).queues.connected();
-    let found = bed.poll(32);
-    let received = found.iter().filter(|wc| wc.opcode == IBV_WC_RECV).map(|wc| wc.wr_id);
-    assert!(received.eq(100..116));
-    assert!(found.iter().all(|wc| wc.status == IBV_WC_SUCCESS));
-    assert_eq!(bed.octets(100, 8), b"12345678");
-}
-
-#[test]
-fn sends_fail_when_nobody_comes() {
-    let bed = unconnected();
-    bed.qp(0).queues.reset(false);
-    bed.qp(0).set_state(IBV_QPS_RTS);
-    assert_eq!((send(&bed), send(&bed), bed.post_recv(0, 1, bed.sge(0, 8))), (0, 0, 0));
-    bed.qp(0).queues.failed();
-    assert_eq!(bed.qp(0).state(), IBV_QPS_ERR);
-    let statuses: Vec<_> = bed.poll(3).iter().map(|wc| wc.status).collect();
-    assert_eq!(statuses, [IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR]);
 }
 
 #[test]
@@ -159,52 +118,4 @@ fn what_is_in_use_stays() {
     assert_eq!(unsafe { ibv_dealloc_pd(bed.pd) }, libc::EBUSY);
     assert_eq!(unsafe { ibv_destroy_qp(null_mut()) }, libc::EINVAL);
     assert_eq!(unsafe { ibv_destroy_qp(bed.cq.cast()) }, libc::EINVAL);
-}
-
-/// The first queue pair as RoCE has it, with the number 77.
-fn as_roce(bed: &Bed) -> Arc<Queues> {
-    let (qp, cq) = (bed.qp(0), find::<Cq>(bed.cq).unwrap());
-    let (native, limits) = (Arc::clone(&qp.native), qp.queues.limits);
-    let queues = Queues::new(native, cq.native.clone(), cq.native.clone(), limits, false);
-    let queues = Arc::new(queues);
-    cq.rename(&queues, 77);
-    queues.set_state(IBV_QPS_RTS);
-    queues.connected();
-    queues
-}
-
-#[test]
-fn on_roce_a_peer_leaves_unnoticed() {
-    let bed = Bed::new();
-    let queues = as_roce(&bed);
-    queues.receive(RecvRequest { wr_id: 1, local: SgList::new() }).unwrap();
-    assert_eq!(bed.modify(1, IBV_QPS_ERR), 0);
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_millis(50) {
-        assert_eq!(bed.poll_once(4).len(), 0);
-    }
-    assert_eq!(queues.state(), IBV_QPS_RTS);
-    let send = |wr_id| {
-        let op = SendOp::Send { invalidate: None };
-        queues.send(SendRequest::new(wr_id, op, SgList::new())).unwrap();
-    };
-    send(2);
-    send(3);
-    let found: Vec<_> = bed.poll(3).iter().map(|wc| (wc.wr_id, wc.qp_num, wc.status)).collect();
-    let flushed = IBV_WC_WR_FLUSH_ERR;
-    assert_eq!(found, [(2, 77, IBV_WC_RETRY_EXC_ERR), (1, 77, flushed), (3, 77, flushed)]);
-    assert_eq!(queues.state(), IBV_QPS_ERR);
-}
-
-#[test]
-fn on_roce_a_refused_access_ends_both() {
-    let bed = Bed::new();
-    let queues = as_roce(&bed);
-    queues.receive(RecvRequest { wr_id: 1, local: SgList::new() }).unwrap();
-    let from = Remote { stag: Stag(bed.rkey() ^ 1), offset: 0 };
-    let local = SgList::from(SharedRegion::zeroed(8).map(SharedSlice::from).unwrap());
-    queues.send(SendRequest::new(2, SendOp::Read { from }, local)).unwrap();
-    let mut found: Vec<_> = bed.poll(2).iter().map(|wc| (wc.wr_id, wc.status)).collect();
-    found.sort_unstable();
-    assert_eq!(found, [(1, IBV_WC_WR_FLUSH_ERR), (2, IBV_WC_REM_ACCESS_ERR)]);
 }

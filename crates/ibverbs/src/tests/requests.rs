@@ -1,7 +1,6 @@
 //! Every operation and flag, lists, and what is refused.
 
 use super::*;
-use crate::roce::Peer;
 
 fn remote(bed: &Bed, wr: &mut ibv_send_wr, at: usize) {
     let (remote_addr, rkey) = (bed.address(at), bed.rkey());
@@ -101,26 +100,6 @@ fn atomics_return_the_original() {
     assert_eq!(bed.poll(1)[0].opcode, IBV_WC_COMP_SWAP);
     assert_eq!(bed.octets(8, 8), 42u64.to_ne_bytes());
     assert_eq!(bed.octets(800, 8), 99u64.to_ne_bytes());
-}
-
-#[test]
-fn inline_data_may_change_at_once() {
-    let bed = Bed::unconnected(|pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) });
-    let mut own = *b"before";
-    let addr = own.as_mut_ptr().expose_provenance() as u64;
-    let mut sge = ibv_sge { addr, length: 6, lkey: 0 };
-    let mut send = wr(IBV_WR_SEND, &mut sge);
-    send.send_flags |= IBV_SEND_INLINE;
-    // Held until there is a connection.
-    bed.qp(0).queues.reset(false);
-    bed.qp(0).set_state(IBV_QPS_RTS);
-    assert_eq!(bed.post_send(0, &mut send), 0);
-    unsafe { own.as_mut_ptr().write_volatile(b'X') };
-    bed.connect();
-    assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
-    bed.qp(0).queues.connected();
-    bed.poll(2);
-    assert_eq!(bed.octets(100, 6), b"before");
 }
 
 #[test]

@@ -1,0 +1,477 @@
+//! A queue pair's queues: what becomes of requests in each state, and how their completions look.
+//!
+//! iWARP's go straight to the native queue pair and come straight back. RoCE's are different in
+//! three ways, because programs for it are: sends wait until a connection stands, completions say
+//! that the peer has the data (see [`crate::ledger`]), and a peer leaves unnoticed until something
+//! is sent to it.
+
+use crate::abi::{
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, ibv_qp_state, ibv_wc_status,
+};
+use crate::cq::{lock, status};
+use crate::guard::{Errno, Outcome, fail};
+use crate::ledger::{Known, Ledger, verdict};
+use crate::roce::{PATIENCE, Peer};
+use crate::stats;
+use outboard_verbs::{
+    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendRequest, SgList,
+    Status,
+};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// What requests may be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) send_wr: usize,
+    pub(crate) send_sge: usize,
+    pub(crate) recv_sge: usize,
+    pub(crate) inline: usize,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) native: Arc<Native>,
+    pub(crate) send_cq: Cq,
+    pub(crate) recv_cq: Cq,
+    pub(crate) limits: Limits,
+    state: AtomicU32,
+    /// Sends wait no more.
+    direct: AtomicBool,
+    /// `None` for iWARP's.
+    roce: Option<Roce>,
+}
+
+/// What only RoCE's queue pairs have. Locks are taken in this order.
+#[derive(Debug, Default)]
+struct Roce {
+    /// Every send completes.
+    signal_all: bool,
+    waiting: Mutex<Waiting>,
+    ledger: Mutex<Ledger>,
+    /// Receives that the native queue pair has flushed and the program takes for posted: until its
+    /// state is ERR.
+    stranded: Mutex<Vec<u64>>,
+    /// Somebody looks how long sends wait, and calls [`Peer::failed`].
+    watched: AtomicBool,
+    /// How long hardware would repeat a send, if the program has said that.
+    patience: Mutex<Option<Duration>>,
+}
+
+/// Sends that wait for the connection.
+#[derive(Debug, Default)]
+struct Waiting {
+    requests: Vec<SendRequest>,
+    /// No connection will come.
+    unreachable: bool,
+}
+
+/// What a completion of our own making says, where sends have no immediate data.
+const FLUSHED: Option<u64> = Some(0);
+/// The same: the peer could not be reached.
+const UNREACHABLE: Option<u64> = Some(1);
+
+/// Programs mean by a timeout how long a packet takes, and a peer may have to be dialed first.
+const DIAL_MIN: Duration = Duration::from_secs(5);
+/// Hardware's longest is 21 hours.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
+
+/// A completion as the program sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) wr_id: u64,
+    pub(crate) status: ibv_wc_status,
+    pub(crate) operation: Operation,
+    pub(crate) bytes: u32,
+}
+
+impl Queues {
+    pub(crate) fn iwarp(native: Arc<Native>, send_cq: Cq, recv_cq: Cq, limits: Limits) -> Self {
+        let (state, direct) = (AtomicU32::new(IBV_QPS_RESET), AtomicBool::new(true));
+        Self { native, send_cq, recv_cq, limits, state, direct, roce: None }
+    }
+
+    /// With `signal_all` every send completes; the native queue pair must not do that.
+    pub(crate) fn roce(
+        native: Arc<Native>,
+        send_cq: Cq,
+        recv_cq: Cq,
+        limits: Limits,
+        signal_all: bool,
+    ) -> Self {
+        let roce = Some(Roce { signal_all, ..Roce::default() });
+        let direct = AtomicBool::new(false);
+        Self { direct, roce, ..Self::iwarp(native, send_cq, recv_cq, limits) }
+    }
+
+    /// The state that the program made, or ERR when the connection is over.
+    pub(crate) fn state(&self) -> ibv_qp_state {
+        let state = self.state.load(Ordering::Acquire);
+        let over = matches!(state, IBV_QPS_RTR | IBV_QPS_RTS) && self.is_over();
+        if over { IBV_QPS_ERR } else { state }
+    }
+
+    /// The connection is over, and the program is to know.
+    fn is_over(&self) -> bool {
+        match self.roce {
+            None => self.native.state().is_over(),
+            Some(_) => self.native.ended().is_some(),
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: ibv_qp_state) {
+        self.state.store(state, Ordering::Release);
+        if let Some(roce) = &self.roce
+            && state == IBV_QPS_ERR
+        {
+            for wr_id in std::mem::take(&mut *lock(&roce.stranded)) {
+                self.flush(&self.recv_cq, wr_id, Operation::Receive, FLUSHED);
+            }
+        }
+    }
+
+    /// The program's ERR: everything unfinished is flushed.
+    pub(crate) fn end(&self) {
+        self.set_state(IBV_QPS_ERR);
+        self.flush_waiting(FLUSHED);
+        if self.native.state() == QpState::Rts {
+            self.native.disconnect();
+        } else if !self.native.state().is_over() {
+            self.native.reset();
+        }
+    }
+
+    /// The program's RESET: as new.
+    pub(crate) fn reset(&self) {
+        self.set_state(IBV_QPS_RESET);
+        self.native.reset();
+        if let Some(roce) = &self.roce {
+            *lock(&roce.waiting) = Waiting::default();
+            lock(&roce.ledger).clear();
+            lock(&roce.stranded).clear();
+            roce.watched.store(false, Ordering::Release);
+            *lock(&roce.patience) = None;
+            self.direct.store(false, Ordering::Release);
+        }
+    }
+
+    /// From now on [`Peer::failed`] is called when sends wait too long.
+    pub(crate) fn watch(&self) {
+        if let Some(roce) = &self.roce {
+            roce.watched.store(true, Ordering::Release);
+        }
+    }
+
+    /// How long sends may be repeated; `None` for ever.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        if let Some(roce) = &self.roce {
+            *lock(&roce.patience) = patience;
+        }
+    }
+
+    fn flush_waiting(&self, mut reason: Option<u64>) {
+        let Some(roce) = &self.roce else { return };
+        let mut waiting = lock(&roce.waiting);
+        for request in std::mem::take(&mut waiting.requests) {
+            self.flush_send(request.wr_id, request.op.operation(), reason);
+            // The first could not reach the peer, the others were behind it.
+            reason = FLUSHED;
+        }
+    }
+
+    fn flush_send(&self, wr_id: u64, operation: Operation, reason: Option<u64>) {
+        self.flush(&self.send_cq, wr_id, operation, reason);
+    }
+
+    fn flush(&self, cq: &Cq, wr_id: u64, operation: Operation, reason: Option<u64>) {
+        let number = self.native.number();
+        let mut completion =
+            Completion::new(wr_id, number, operation, Status::Flushed, SgList::new());
+        completion.immediate = reason;
+        // Without room the queue reports its overflow when it is polled.
+        cq.push(completion);
+    }
+
+    /// Posts one send.
+    pub(crate) fn send(&self, request: SendRequest) -> Outcome<()> {
+        if self.roce.is_some() || self.state.load(Ordering::Acquire) != IBV_QPS_RTS {
+            return self.send_all(vec![request]).map_err(|(_, error)| error);
+        }
+        self.count(&request);
+        match self.native.post_send(request) {
+            Ok(()) => Ok(()),
+            Err((PostError::NotConnected, request)) if self.native.state().is_over() => {
+                self.flush_send(request.wr_id, request.op.operation(), FLUSHED);
+                Ok(())
+            }
+            Err((error, _)) => Err(errno(error)),
+        }
+    }
+
+    fn count(&self, request: &SendRequest) {
+        stats::posted(self.native.number(), request.op.operation(), request.local.len());
+    }
+
+    /// Posts sends in order and transmits them together.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub(crate) fn send_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        requests.iter().for_each(|request| self.count(request));
+        match self.state.load(Ordering::Acquire) {
+            IBV_QPS_RTS => {}
+            IBV_QPS_ERR | IBV_QPS_SQE => {
+                self.flush_sends(requests);
+                return Ok(());
+            }
+            _ => return Err((0, Errno(libc::EINVAL))),
+        }
+        if let Some(roce) = &self.roce {
+            return self.send_on_roce(roce, requests);
+        }
+        let count = requests.len();
+        match self.native.post_send_batch(&mut requests) {
+            Ok(()) => Ok(()),
+            Err(PostError::NotConnected) if self.native.state().is_over() => {
+                self.flush_sends(requests);
+                Ok(())
+            }
+            Err(error) => Err((count - requests.len(), errno(error))),
+        }
+    }
+
+    fn flush_sends(&self, requests: Vec<SendRequest>) {
+        for request in requests {
+            self.flush_send(request.wr_id, request.op.operation(), FLUSHED);
+        }
+    }
+
+    fn send_on_roce(&self, roce: &Roce, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        if self.direct.load(Ordering::Acquire) {
+            return self.send_covered(roce, requests);
+        }
+        let mut waiting = lock(&roce.waiting);
+        if self.native.state() == QpState::Rts {
+            // Somebody else has connected it, such as the connection manager.
+            self.go_out(roce, &mut waiting);
+        }
+        if self.direct.load(Ordering::Acquire) {
+            drop(waiting);
+            return self.send_covered(roce, requests);
+        }
+        let room = self.limits.send_wr - waiting.requests.len();
+        let count = requests.len();
+        waiting.requests.extend(requests.into_iter().take(room));
+        if waiting.unreachable {
+            drop(waiting);
+            self.give_up(roce);
+        }
+        if count > room { Err((room, Errno(libc::ENOMEM))) } else { Ok(()) }
+    }
+
+    /// The connection is there: what waited goes out.
+    fn go_out(&self, roce: &Roce, waiting: &mut Waiting) {
+        // Never refused: no more wait than fit, and a connection that is over again flushes.
+        let _posted = self.send_covered(roce, std::mem::take(&mut waiting.requests));
+        self.direct.store(true, Ordering::Release);
+    }
+
+    /// Posts sends with what makes the peer answer behind them.
+    fn send_covered(
+        &self,
+        roce: &Roce,
+        mut requests: Vec<SendRequest>,
+    ) -> Result<(), (usize, Errno)> {
+        let mut ledger = lock(&roce.ledger);
+        let room = self.limits.send_wr.saturating_sub(ledger.len());
+        let refused = requests.len() > room;
+        requests.truncate(room);
+        let mut taken = requests.len();
+        let covers = self.native.may_read();
+        for request in &mut requests {
+            request.signaled |= roce.signal_all;
+            ledger.enter(request, covers);
+        }
+        requests.extend(ledger.cover());
+        let Err(error) = self.native.post_send_batch(&mut requests) else {
+            return if refused { Err((taken, Errno(libc::ENOMEM))) } else { Ok(()) };
+        };
+        let over = error == PostError::NotConnected && self.native.state().is_over();
+        if over && self.fails_late(roce) {
+            return if refused { Err((taken, Errno(libc::ENOMEM))) } else { Ok(()) };
+        }
+        let withdrawn = ledger.withdraw(requests.len());
+        if over {
+            drop(ledger);
+            self.peer_is_gone(&withdrawn);
+            return Ok(());
+        }
+        taken -= withdrawn.len();
+        if let Some(cover) = ledger.cover().filter(|_| covers)
+            && self.native.post_send(cover).is_err()
+        {
+            // The connection is over: what is under way is being flushed.
+            ledger.withdraw(1);
+        }
+        Err((taken, errno(error)))
+    }
+
+    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed. Hardware
+    /// repeats sends for a while, too, and programs that are through by then never see them fail.
+    fn fails_late(&self, roce: &Roce) -> bool {
+        roce.watched.load(Ordering::Acquire)
+            && self.state.load(Ordering::Acquire) != IBV_QPS_ERR
+            && self.native.ended().is_none()
+    }
+
+    /// Sends have waited long enough.
+    fn give_up(&self, roce: &Roce) {
+        let mut reason = UNREACHABLE;
+        lock(&roce.ledger).fail(u64::MAX, IBV_WC_RETRY_EXC_ERR, |known, _| {
+            self.flush_send(known.wr_id, known.operation, reason);
+            reason = FLUSHED;
+        });
+        self.flush_waiting(reason);
+        self.set_state(IBV_QPS_ERR);
+        self.native.reset();
+    }
+
+    /// Sends found nobody.
+    fn peer_is_gone(&self, sends: &[Known]) {
+        let mut reason = if self.state() == IBV_QPS_ERR { FLUSHED } else { UNREACHABLE };
+        for known in sends {
+            self.flush_send(known.wr_id, known.operation, reason);
+            self.set_state(IBV_QPS_ERR);
+            reason = FLUSHED;
+        }
+    }
+
+    /// How a program on RoCE sees a completion: `see` gets what it sees.
+    pub(crate) fn look(&self, completion: &Completion, mut see: impl FnMut(Seen)) {
+        let Completion { wr_id, operation, bytes, .. } = *completion;
+        let ours = completion.status == Status::Flushed && completion.immediate.is_some();
+        let plain = |status| Seen { wr_id, status, operation, bytes };
+        match &self.roce {
+            Some(_) if ours => see(plain(if completion.immediate == UNREACHABLE {
+                IBV_WC_RETRY_EXC_ERR
+            } else {
+                IBV_WC_WR_FLUSH_ERR
+            })),
+            Some(roce) if operation.is_receive() => {
+                if !self.strand(roce, completion) {
+                    see(plain(status(completion.status)));
+                }
+            }
+            Some(roce) if completion.status == Status::Flushed && self.fails_late(roce) => {}
+            Some(roce) => self.settle(lock(&roce.ledger), completion, |known, status| {
+                let Known { wr_id, operation, bytes, .. } = known;
+                see(Seen { wr_id, status, operation, bytes });
+            }),
+            None => see(plain(status(completion.status))),
+        }
+    }
+
+    /// True for a receive that the program takes for posted still.
+    fn strand(&self, roce: &Roce, completion: &Completion) -> bool {
+        if completion.status != Status::Flushed {
+            return false;
+        }
+        let mut stranded = lock(&roce.stranded);
+        let hidden = self.state() != IBV_QPS_ERR;
+        if hidden {
+            stranded.push(completion.wr_id);
+        }
+        hidden
+    }
+
+    fn settle(
+        &self,
+        mut ledger: MutexGuard<'_, Ledger>,
+        completion: &Completion,
+        tell: impl FnMut(Known, ibv_wc_status),
+    ) {
+        match completion.status {
+            Status::Success => return ledger.succeed(completion.wr_id, tell),
+            Status::Flushed => ledger.fail(completion.wr_id, self.reason(), tell),
+            other => ledger.fail_alone(completion.wr_id, status(other), tell),
+        }
+        drop(ledger);
+        self.set_state(IBV_QPS_ERR);
+    }
+
+    /// Why the oldest send is flushed.
+    fn reason(&self) -> ibv_wc_status {
+        match self.native.ended() {
+            _ if self.state.load(Ordering::Acquire) == IBV_QPS_ERR => IBV_WC_WR_FLUSH_ERR,
+            Some(ended) if !ended.by_peer => IBV_WC_WR_FLUSH_ERR,
+            ended => verdict(ended.map(|ended| ended.code)),
+        }
+    }
+
+    /// Posts one receive.
+    pub(crate) fn receive(&self, request: RecvRequest) -> Outcome<()> {
+        match self.state.load(Ordering::Acquire) {
+            IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_SQE => {
+                self.native.post_recv(request).map_err(|(error, _)| errno(error))
+            }
+            IBV_QPS_ERR if self.native.state().is_over() => {
+                self.native.post_recv(request).map_err(|(error, _)| errno(error))
+            }
+            IBV_QPS_ERR => {
+                self.flush(&self.recv_cq, request.wr_id, Operation::Receive, FLUSHED);
+                Ok(())
+            }
+            _ => fail(libc::EINVAL),
+        }
+    }
+}
+
+impl Peer for Queues {
+    fn native(&self) -> &Native {
+        &self.native
+    }
+
+    fn has_sends(&self) -> bool {
+        self.roce.as_ref().is_some_and(|roce| {
+            !lock(&roce.waiting).requests.is_empty() || lock(&roce.ledger).len() > 0
+        })
+    }
+
+    fn patience(&self) -> Duration {
+        let said = self.roce.as_ref().and_then(|roce| *lock(&roce.patience));
+        let said = said.unwrap_or(PATIENCE).min(PATIENCE_MAX);
+        if self.native.state().is_over() { said } else { said.max(DIAL_MIN) }
+    }
+
+    fn connected(&self) {
+        if let Some(roce) = &self.roce {
+            self.go_out(roce, &mut lock(&roce.waiting));
+        }
+    }
+
+    fn failed(&self) {
+        let Some(roce) = &self.roce else { return };
+        lock(&roce.waiting).unreachable = true;
+        // Otherwise the next send notices.
+        if self.has_sends() {
+            self.give_up(roce);
+        }
+    }
+
+    fn lost(&self) {
+        if self.is_over() {
+            self.set_state(IBV_QPS_ERR);
+        }
+    }
+}
+
+/// What verbs calls it.
+pub(crate) fn errno(error: PostError) -> Errno {
+    Errno(match error {
+        PostError::QueueFull { .. } => libc::ENOMEM,
+        _ => libc::EINVAL,
+    })
+}
