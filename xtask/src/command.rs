@@ -3,6 +3,7 @@
 //! Never runs a shell: a program and its arguments are always separate.
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -86,6 +87,19 @@ pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> 
 pub fn metadata() -> Result<Value> {
     let text = output(&mut cargo(["metadata", "--no-deps", "--format-version=1"]))?;
     Ok(serde_json::from_str(&text)?)
+}
+
+/// Whether a socket listens on `port`. Connecting would take the place of the client.
+///
+/// # Errors
+/// When the kernel's tables cannot be read.
+pub fn listens(port: u16) -> Result<bool> {
+    let tables = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
+    let listening = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.len() > 3 && fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A"
+    };
+    Ok(tables.lines().any(listening))
 }
 
 /// The command as one would type it, for messages.

@@ -7,6 +7,7 @@
 //! module here and a row in [`BENCHES`].
 
 pub mod chart;
+mod ibverbs;
 pub mod measure;
 pub mod report;
 mod stack;
@@ -30,7 +31,8 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub const BENCHES: &[Bench] = &[Bench { name: "stack", run: stack::run }];
+pub const BENCHES: &[Bench] =
+    &[Bench { name: "stack", run: stack::run }, Bench { name: "ibverbs", run: ibverbs::run }];
 
 /// Runs one benchmark, prints its table and writes its files.
 ///

@@ -36,7 +36,7 @@ impl Process {
 
     /// Waits until a socket listens on `port`, or the program ends without that.
     pub(super) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
-        while !listens(port)? {
+        while !command::listens(port)? {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended with {status} before it listened:\n{}", self.line, self.tail());
             }
@@ -89,16 +89,6 @@ impl Drop for Process {
         let _ = kill.args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.wait();
     }
-}
-
-/// Whether a socket listens on `port`. Connecting would take the place of the client.
-fn listens(port: u16) -> Result<bool> {
-    let tables = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
-    let listening = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.len() > 3 && fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A"
-    };
-    Ok(tables.lines().any(listening))
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@
 mod latency;
 mod link;
 mod load;
-mod ours;
+pub(super) mod ours;
 mod paper;
 mod rivals;
-mod section;
+pub(super) mod section;
 mod service;
 mod stream;
 
@@ -26,7 +26,6 @@ use anyhow::Result;
 
 use super::report::Report;
 use ours::Outboard;
-use section::{Section, Target};
 
 /// Rounds of everything that has a target.
 const ROUNDS: usize = 5;
@@ -53,25 +52,7 @@ pub(super) fn run() -> Result<Report> {
         paper::throughput(&ours)?,
         load::figures(&program)?,
     ];
-    Ok(report(sections))
-}
-
-fn report(sections: impl IntoIterator<Item = Section>) -> Report {
-    let mut report = Report {
-        title: "The stack".to_owned(),
-        conditions: CONDITIONS.iter().map(|text| (*text).to_owned()).collect(),
-        tables: Vec::new(),
-        panels: Vec::new(),
-    };
-    let mut targets = Vec::new();
-    for section in sections {
-        targets.extend(section.targets.iter().map(Target::row));
-        report.tables.extend(section.tables);
-        report.panels.extend(section.panels);
-        report.conditions.extend(section.notes);
-    }
-    report.tables.insert(0, section::table("Targets", &Target::HEAD, targets));
-    report
+    Ok(section::report("The stack", CONDITIONS, sections))
 }
 
 const CONDITIONS: &[&str] = &[
@@ -87,7 +68,7 @@ const CONDITIONS: &[&str] = &[
 ];
 
 /// Octets of a point such as `64 KiB`.
-fn octets(point: &str) -> Result<usize> {
+pub(super) fn octets(point: &str) -> Result<usize> {
     use anyhow::Context;
     let (number, unit) = point.split_once(' ').with_context(|| format!("{point} has no unit"))?;
     let scale = match unit {

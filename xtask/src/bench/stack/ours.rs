@@ -10,14 +10,14 @@ use crate::bench::measure::{self, Contender, Server, number};
 use crate::command::{self, cargo};
 
 /// Builds the program as users have it, and says where it is.
-pub(super) fn build() -> Result<String> {
+pub(in crate::bench) fn build() -> Result<String> {
     command::run(&mut cargo(["build", "--release", "--package", "outboard"]))?;
     Ok(command::target_dir().join("release/outboard").to_string_lossy().into_owned())
 }
 
 /// A server of tests and what it takes to run a test against it.
 #[derive(Debug)]
-pub(super) struct Outboard {
+pub(in crate::bench) struct Outboard {
     /// The client's program and what stands before it.
     words: Vec<String>,
     /// Where the server listens.
@@ -27,12 +27,12 @@ pub(super) struct Outboard {
 
 impl Outboard {
     /// Starts a server on loopback.
-    pub(super) fn start(program: &str, options: &[&str]) -> Result<Self> {
+    pub(in crate::bench) fn start(program: &str, options: &[&str]) -> Result<Self> {
         Self::start_at("127.0.0.1", [&[program], &[program]], options)
     }
 
     /// Starts a server at an address; what stands before client and server is the caller's.
-    pub(super) fn start_at(
+    pub(in crate::bench) fn start_at(
         address: &str,
         [client, server]: [&[&str]; 2],
         options: &[&str],
@@ -48,7 +48,12 @@ impl Outboard {
     }
 
     /// The command of one test of messages of `point` octets.
-    pub(super) fn command(&self, test: &str, point: &str, options: &[&str]) -> Result<Command> {
+    pub(in crate::bench) fn command(
+        &self,
+        test: &str,
+        point: &str,
+        options: &[&str],
+    ) -> Result<Command> {
         let size = octets(point)?.to_string();
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
@@ -58,14 +63,19 @@ impl Outboard {
     }
 
     /// Runs one test of messages of `point` octets.
-    pub(super) fn perf(&self, test: &str, point: &str, options: &[&str]) -> Result<Value> {
+    pub(in crate::bench) fn perf(
+        &self,
+        test: &str,
+        point: &str,
+        options: &[&str],
+    ) -> Result<Value> {
         let mut report = measure::json(&mut self.command(test, point, options)?)?;
         report["cpu_s_per_gib"] = json!(cpu_per_gib(&report)?);
         Ok(report)
     }
 
     /// A contender that runs one test.
-    pub(super) fn contender<'a>(
+    pub(in crate::bench) fn contender<'a>(
         &'a self,
         name: &'a str,
         test: &'a str,

@@ -2,7 +2,6 @@
 //!
 //! A rival that is not installed takes no part; the page then has no column for it.
 
-use std::fs;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -77,23 +76,13 @@ fn installed(program: &str) -> bool {
 fn against(server: &mut Command, port: u16, client: &mut Command) -> Result<String> {
     let _server = Server::start(server.stdout(Stdio::null()))?;
     let start = Instant::now();
-    while !listens(port)? {
+    while !command::listens(port)? {
         if start.elapsed() > LISTEN_MAX {
             bail!("{} does not listen on port {port}", command::line(server));
         }
         sleep(Duration::from_millis(10));
     }
     command::output(client)
-}
-
-/// Whether a socket listens on `port`. Connecting would take the place of the client.
-fn listens(port: u16) -> Result<bool> {
-    let tables = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
-    let listening = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.len() > 3 && fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A"
-    };
-    Ok(tables.lines().any(listening))
 }
 
 fn free_port() -> Result<u16> {

@@ -4,47 +4,48 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::bench::measure::Summary;
-use crate::bench::report::{Panel, Series, Table};
+use crate::bench::report::{Panel, Report, Series, Table};
 
 /// A part of the page.
 #[derive(Debug, Default)]
-pub(super) struct Section {
-    pub(super) notes: Vec<String>,
-    pub(super) targets: Vec<Target>,
-    pub(super) tables: Vec<Table>,
-    pub(super) panels: Vec<Panel>,
+pub(in crate::bench) struct Section {
+    pub(in crate::bench) notes: Vec<String>,
+    pub(in crate::bench) targets: Vec<Target>,
+    pub(in crate::bench) tables: Vec<Table>,
+    pub(in crate::bench) panels: Vec<Panel>,
 }
 
 /// What is good enough.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+pub(in crate::bench) enum Limit {
     AtMost(f64),
     AtLeast(f64),
 }
 
 /// What was aimed at, and what came out.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(in crate::bench) struct Target {
     /// What is divided by what.
-    pub(super) what: String,
-    pub(super) limit: Limit,
+    pub(in crate::bench) what: String,
+    pub(in crate::bench) limit: Limit,
     /// `None` when it could not be measured here.
-    pub(super) figure: Option<Summary>,
+    pub(in crate::bench) figure: Option<Summary>,
     /// What the papers report for theirs; may be empty.
-    pub(super) paper: &'static str,
+    pub(in crate::bench) paper: &'static str,
 }
 
 impl Target {
     /// Columns of [`Target::row`].
-    pub(super) const HEAD: [&'static str; 5] = ["what", "target", "figure", "", "the papers'"];
+    pub(in crate::bench) const HEAD: [&'static str; 5] =
+        ["what", "target", "figure", "", "the papers'"];
 
     /// A target without a figure of the papers'.
-    pub(super) fn new(what: &str, limit: Limit, figure: Option<Summary>) -> Self {
+    pub(in crate::bench) fn new(what: &str, limit: Limit, figure: Option<Summary>) -> Self {
         Self { what: what.to_owned(), limit, figure, paper: "" }
     }
 
     /// One row of the table. The median decides.
-    pub(super) fn row(&self) -> Vec<String> {
+    pub(in crate::bench) fn row(&self) -> Vec<String> {
         let (limit, met) = match self.limit {
             Limit::AtMost(most) => (format!("≤ {most:.2}"), self.median().map(|m| m <= most)),
             Limit::AtLeast(least) => (format!("≥ {least:.2}"), self.median().map(|m| m >= least)),
@@ -64,22 +65,51 @@ impl Target {
     }
 }
 
+/// The page: targets first, then everything else in order.
+pub(in crate::bench) fn report(
+    title: &str,
+    conditions: &[&str],
+    sections: impl IntoIterator<Item = Section>,
+) -> Report {
+    let mut report = Report {
+        title: title.to_owned(),
+        conditions: conditions.iter().map(|text| (*text).to_owned()).collect(),
+        tables: Vec::new(),
+        panels: Vec::new(),
+    };
+    let mut targets = Vec::new();
+    for section in sections {
+        targets.extend(section.targets.iter().map(Target::row));
+        report.tables.extend(section.tables);
+        report.panels.extend(section.panels);
+        report.conditions.extend(section.notes);
+    }
+    report.tables.insert(0, table("Targets", &Target::HEAD, targets));
+    report
+}
+
 /// A table from what it is made of.
-pub(super) fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
+pub(in crate::bench) fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
     let head = head.iter().map(|head| (*head).to_owned()).collect();
     Table { title: title.to_owned(), head, rows }
 }
 
 /// Runs of several contenders at several points.
 #[derive(Debug)]
-pub(super) struct Runs<'a> {
-    pub(super) points: &'a [&'a str],
-    pub(super) series: Vec<Series<Value>>,
+pub(in crate::bench) struct Runs<'a> {
+    pub(in crate::bench) points: &'a [&'a str],
+    pub(in crate::bench) series: Vec<Series<Value>>,
 }
 
 impl Runs<'_> {
     /// A panel of one figure of those contenders whose runs have it.
-    pub(super) fn panel(&self, title: &str, unit: &str, axis: &str, figure: &str) -> Result<Panel> {
+    pub(in crate::bench) fn panel(
+        &self,
+        title: &str,
+        unit: &str,
+        axis: &str,
+        figure: &str,
+    ) -> Result<Panel> {
         let has = |series: &&Series<Value>| series.samples[0][0].pointer(figure).is_some();
         let series = self.series.iter().filter(has).map(|series| series.numbers(figure));
         Ok(Panel {
@@ -93,7 +123,7 @@ impl Runs<'_> {
 }
 
 /// One contender's samples divided by another's, round by round; `None` without the other.
-pub(super) fn ratio(
+pub(in crate::bench) fn ratio(
     panel: &Panel,
     ours: &str,
     theirs: &str,

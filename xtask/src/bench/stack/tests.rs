@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::load::figure;
+use super::octets;
 use super::rivals::{parse_libfabric, parse_ucx};
-use super::section::{Limit, Runs, Section, Target, ratio, table};
+use super::section::{Limit, Runs, Section, Target, ratio, report, table};
 use super::service::weight;
-use super::{octets, report};
 use crate::bench::measure::{Summary, number};
 use crate::bench::report::{Panel, Series};
 
@@ -82,7 +82,7 @@ fn the_targets_of_all_sections_stand_first() {
         notes: vec!["said so".to_owned()],
         ..Section::default()
     };
-    let report = report([first, second]);
+    let report = report("A page", &["Quiet."], [first, second]);
     let targets: Vec<&str> = report.tables[0].rows.iter().map(|row| row[0].as_str()).collect();
     assert_eq!(targets, ["first", "second"]);
     assert_eq!((report.tables[1].title.as_str(), report.panels.len()), ("Table 1", 1));

@@ -1,0 +1,162 @@
+//! Running perftest and fio once, client and server, and reading what they print.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::bench::measure::{Contender, Server, number};
+use crate::bench::stack::octets;
+use crate::command;
+
+/// How long a server may take to listen.
+const LISTEN_MAX: Duration = Duration::from_secs(10);
+
+/// How stock programs are started.
+#[derive(Debug)]
+pub(super) struct Stock {
+    /// The program `outboard`.
+    pub(super) outboard: String,
+}
+
+impl Stock {
+    /// One of perftest's programs, connected by rdma_cm; `pinned` to a processor each, or loose.
+    pub(super) fn perftest<'a>(
+        &'a self,
+        name: &'a str,
+        options: &'a [&'a str],
+        pinned: bool,
+    ) -> Contender<'a, Value> {
+        let measure = move |point: &str| {
+            let (size, port) = (octets(point)?, free_port()?);
+            let work = [
+                "-R",
+                "-F",
+                "-s",
+                &size.to_string(),
+                "-n",
+                &count(size).to_string(),
+                "-p",
+                &port.to_string(),
+            ];
+            let start = |processor: &str| {
+                let mut command = self.command(pinned.then_some(processor), name);
+                command.args(work).args(options);
+                command
+            };
+            let text = against(&mut start("1"), port, start("0").arg("127.0.0.1"))?;
+            parse_perftest(&text)
+        };
+        Contender { name, measure: Box::new(measure) }
+    }
+
+    /// fio with one of its engines, moving two GiB.
+    pub(super) fn fio<'a>(&'a self, name: &'a str, engine: &'a str) -> Contender<'a, Value> {
+        let measure = move |point: &str| {
+            let (size, port) = (octets(point)?, free_port()?);
+            let work = [
+                "--thread".to_owned(),
+                format!("--ioengine={engine}"),
+                format!("--port={port}"),
+                format!("--bs={size}"),
+                "--size=2g".to_owned(),
+                "--iodepth=16".to_owned(),
+            ];
+            let mut server = self.command(Some("1"), "fio");
+            server.args(&work).args(["--name=receiver", "--rw=read"]);
+            let mut client = self.command(Some("0"), "fio");
+            client.args(&work).args(["--name=sender", "--rw=write", "--hostname=127.0.0.1"]);
+            client.arg("--output-format=json");
+            match engine {
+                "rdma" => client.arg("--verb=write"),
+                _ => server.arg("--listen"),
+            };
+            parse_fio(&against(&mut server, port, &mut client)?)
+        };
+        Contender { name, measure: Box::new(measure) }
+    }
+
+    /// `outboard run` of a program, on one processor or on all.
+    fn command(&self, processor: Option<&str>, program: &str) -> Command {
+        let mut command = match processor {
+            Some(processor) => {
+                let mut command = Command::new("taskset");
+                command.args(["--cpu-list", processor, &self.outboard]);
+                command
+            }
+            None => Command::new(&self.outboard),
+        };
+        command.args(["run", "--personality", "iwarp", "--devices", "127.0.0.1", "--", program]);
+        command
+    }
+}
+
+/// Messages that take about half a second.
+fn count(size: usize) -> usize {
+    if size < 4096 { 30_000 } else { (1 << 30) / size }
+}
+
+/// Runs a client against a server and returns what the client printed.
+fn against(server: &mut Command, port: u16, client: &mut Command) -> Result<String> {
+    let _server = Server::start(server.stdout(Stdio::null()))?;
+    let start = Instant::now();
+    while !command::listens(port)? {
+        if start.elapsed() > LISTEN_MAX {
+            bail!("{} does not listen on port {port}", command::line(server));
+        }
+        sleep(Duration::from_millis(10));
+    }
+    command::output(client)
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The one line of figures: octets, iterations, then either peak and average MiB/s and the rate, or
+/// least, most, typical (the median), mean, deviation and two percentiles of microseconds.
+fn parse_perftest(text: &str) -> Result<Value> {
+    let figures = |line: &str| -> Option<Vec<f64>> {
+        let numbers: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
+        numbers.ok().filter(|numbers| numbers.len() >= 5)
+    };
+    let found = text.lines().find_map(figures).with_context(|| format!("no figures: {text}"))?;
+    Ok(match found[..] {
+        [_, _, _, average, _] => json!({ "mib_per_s": average }),
+        [_, _, _, _, typical, mean, ..] => json!({ "p50_us": typical, "mean_us": mean }),
+        _ => bail!("not understood: {text}"),
+    })
+}
+
+/// fio may say something before the report.
+fn parse_fio(text: &str) -> Result<Value> {
+    let start = text.find('{').with_context(|| format!("no report: {text}"))?;
+    let report: Value = serde_json::from_str(&text[start..])?;
+    let octets = number(&report, "/jobs/0/write/bw_bytes")?;
+    Ok(json!({ "mib_per_s": octets / f64::from(1 << 20) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn perftest_is_read_by_its_columns() {
+        let text = " #bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n \
+                    65536 5000 7883.53 806.48 0.012904\n";
+        assert_eq!(parse_perftest(text).unwrap()["mib_per_s"], 806.48);
+        let text =
+            " #bytes #iterations t_min[usec]\n 2 1000 3.88 23.78 4.15 4.29 0.77 7.55 23.78\n";
+        assert_eq!(parse_perftest(text).unwrap()["p50_us"], 4.15);
+        assert!(parse_perftest("Couldn't connect").is_err());
+    }
+
+    #[test]
+    fn fio_is_read_past_its_warnings() {
+        let text = "note: both iodepth\n{\"jobs\": [{\"write\": {\"bw_bytes\": 2097152}}]}";
+        assert_eq!(parse_fio(text).unwrap()["mib_per_s"], 2.0);
+    }
+}
