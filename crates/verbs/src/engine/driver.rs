@@ -72,6 +72,12 @@ impl Engine {
         self.signals.application.store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// True while the background thread drives and nobody has asked it to stand down.
+    pub(crate) fn drives_in_background(&self) -> bool {
+        self.signals.background.load(Ordering::SeqCst)
+            && !self.signals.claimed.load(Ordering::SeqCst)
+    }
+
     /// Asks the background thread to stand down for a polling application.
     pub(crate) fn claim_by_polling(&self) {
         if self.signals.background.load(Ordering::Relaxed) {
@@ -329,9 +335,7 @@ impl Core {
     /// An application thread is about to sleep where the engine cannot see it.
     pub(crate) fn rest(&self) {
         let signals = &self.engine.signals;
-        let drives =
-            signals.background.load(Ordering::SeqCst) && !signals.claimed.load(Ordering::SeqCst);
-        if !drives && signals.waiters.load(Ordering::SeqCst) == 0 {
+        if !self.engine.drives_in_background() && signals.waiters.load(Ordering::SeqCst) == 0 {
             signals.resting.store(true, Ordering::SeqCst);
             self.unpark();
         }
