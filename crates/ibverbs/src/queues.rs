@@ -90,7 +90,8 @@ pub(crate) struct Seen {
 
 impl Queues {
     pub(crate) fn iwarp(native: Arc<Native>, send_cq: Cq, recv_cq: Cq, limits: Limits) -> Self {
-        let (state, direct) = (AtomicU32::new(IBV_QPS_RESET), AtomicBool::new(true));
+        // An iWARP queue pair is idle from the start: the next state comes with a connection.
+        let (state, direct) = (AtomicU32::new(IBV_QPS_INIT), AtomicBool::new(true));
         Self { native, send_cq, recv_cq, limits, state, direct, roce: None }
     }
 
@@ -103,8 +104,8 @@ impl Queues {
         signal_all: bool,
     ) -> Self {
         let roce = Some(Roce { signal_all, ..Roce::default() });
-        let direct = AtomicBool::new(false);
-        Self { direct, roce, ..Self::iwarp(native, send_cq, recv_cq, limits) }
+        let (state, direct) = (AtomicU32::new(IBV_QPS_RESET), AtomicBool::new(false));
+        Self { state, direct, roce, ..Self::iwarp(native, send_cq, recv_cq, limits) }
     }
 
     /// The state that the program made, or ERR when the connection is over.
@@ -146,7 +147,7 @@ impl Queues {
 
     /// The program's RESET: as new.
     pub(crate) fn reset(&self) {
-        self.set_state(IBV_QPS_RESET);
+        self.set_state(if self.roce.is_some() { IBV_QPS_RESET } else { IBV_QPS_INIT });
         self.native.reset();
         if let Some(roce) = &self.roce {
             *lock(&roce.waiting) = Waiting::default();

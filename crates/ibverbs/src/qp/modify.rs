@@ -139,6 +139,8 @@ impl Qp {
                 self.forget_completions();
                 // SAFETY: all zero bits are a value of the structure.
                 *lock(&self.attributes) = unsafe { std::mem::zeroed() };
+                self.show_state(next);
+                return Ok(());
             }
             IBV_QPS_ERR => {
                 self.forget_peer();

@@ -16,6 +16,8 @@ fn as_roce(bed: &Bed) -> Arc<Queues> {
     let (qp, cq) = (bed.qp(0), find::<Cq>(bed.cq).unwrap());
     let (native, limits) = (Arc::clone(&qp.native), qp.queues.limits);
     let queues = Queues::roce(native, cq.native.clone(), cq.native.clone(), limits, false);
+    assert_eq!(queues.state(), IBV_QPS_RESET);
+    assert!(queues.receive(RecvRequest { wr_id: 1, local: SgList::new() }).is_err());
     let queues = Arc::new(queues);
     cq.rename(&queues, 77);
     queues.set_state(IBV_QPS_RTS);

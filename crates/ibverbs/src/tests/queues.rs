@@ -14,7 +14,9 @@ fn send(bed: &Bed) -> c_int {
 #[test]
 fn each_state_takes_what_it_may() {
     let bed = unconnected();
-    assert_eq!(bed.post_recv(0, 1, bed.sge(0, 8)), libc::EINVAL);
+    assert_eq!(unsafe { (*bed.qps[0]).state }, IBV_QPS_RESET);
+    // As RNICs have it; RoCE's begin in RESET.
+    assert_eq!(bed.qp(0).state(), IBV_QPS_INIT);
     assert_eq!(bed.modify(0, IBV_QPS_RTS), libc::EINVAL);
     assert_eq!(bed.modify(0, IBV_QPS_INIT), 0);
     assert_eq!(unsafe { (*bed.qps[0]).state }, IBV_QPS_INIT);
@@ -25,6 +27,7 @@ fn each_state_takes_what_it_may() {
     assert_eq!(found.iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1, 2, 7]);
     assert!(found.iter().all(|wc| wc.status == IBV_WC_WR_FLUSH_ERR));
     assert_eq!(bed.modify(0, IBV_QPS_RESET), 0);
+    assert_eq!(unsafe { (*bed.qps[0]).state }, IBV_QPS_RESET);
     assert_eq!(send(&bed), libc::EINVAL);
 }
 
