@@ -302,6 +302,9 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
             unsafe { wc.add(count).write(seen) };
             count += 1;
         })?;
+        if count > 0 {
+            found.native.rest_if_idle();
+        }
         // At most `num_entries`.
         Ok(c_int::try_from(count).unwrap_or(num_entries))
     })

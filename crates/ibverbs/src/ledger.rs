@@ -1,7 +1,7 @@
 //! Sends of a RoCE queue pair that are under way. On RoCE a completion says that the peer has the
-//! data; iWARP's says that it may be forgotten here. So behind Sends and Writes that are to complete
-//! goes a Read of no octets, which the peer answers when it has everything before, and they complete
-//! when that does. Below the numbers of requests are those of this ledger.
+//! data; iWARP's says that it may be forgotten here. So behind Sends and Writes that are to
+//! complete goes a Read of no octets, which the peer answers when it has everything before, and
+//! they complete when that does. The native queue pair knows requests by their numbers here.
 
 use crate::abi::{
     IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
@@ -96,6 +96,12 @@ impl Ledger {
         // One Read too many does no harm.
         self.uncovered = !self.entries.is_empty();
         withdrawn
+    }
+
+    /// True for a Read of ours.
+    pub(crate) fn is_cover(&self, number: u64) -> bool {
+        let at = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.entries.get(at)).is_some_and(Option::is_none)
     }
 
     /// Drops everything; later completions of it mean nothing.

@@ -319,8 +319,8 @@ impl Queues {
         Err((taken, errno(error)))
     }
 
-    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed. Hardware
-    /// repeats sends for a while, too, and programs that are through by then never see them fail.
+    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed:
+    /// hardware repeats sends for a while, and programs that are through by then never see it.
     fn fails_late(&self, roce: &Roce) -> bool {
         roce.watched.load(Ordering::Acquire)
             && self.state.load(Ordering::Acquire) != IBV_QPS_ERR
@@ -395,11 +395,19 @@ impl Queues {
     ) {
         match completion.status {
             Status::Success => return ledger.succeed(completion.wr_id, tell),
+            Status::Flushed if ledger.is_cover(completion.wr_id) && self.came_through() => {
+                return ledger.succeed(completion.wr_id, tell);
+            }
             Status::Flushed => ledger.fail(completion.wr_id, self.reason(), tell),
             other => ledger.fail_alone(completion.wr_id, status(other), tell),
         }
         drop(ledger);
         self.set_state(IBV_QPS_ERR);
+    }
+
+    /// The peer has refused a Read or an atomic, which are told apart, and so had what went before.
+    fn came_through(&self) -> bool {
+        self.native.ended().is_some_and(|ended| ended.by_peer && ended.quotes_request)
     }
 
     /// Why the oldest send is flushed.
@@ -462,9 +470,7 @@ impl Peer for Queues {
     }
 
     fn lost(&self) {
-        if self.is_over() {
-            self.set_state(IBV_QPS_ERR);
-        }
+        // The program hears of it by what it posts and polls.
     }
 }
 

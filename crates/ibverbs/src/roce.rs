@@ -50,8 +50,8 @@ pub(crate) trait Peer: Send + Sync {
     /// `IBV_WC_RETRY_EXC_ERR`.
     fn failed(&self);
     /// The connection was there and is over. On hardware nobody notices that a peer has left before
-    /// a send has been repeated in vain, and programs rely on that when one side is ready sooner: if
-    /// sends are kept, [`Peer::failed`] follows when their patience ends.
+    /// a send has been repeated in vain, and programs rely on that when one side is ready sooner:
+    /// where sends are kept, [`Peer::failed`] follows when their patience ends.
     fn lost(&self);
 }
 

@@ -20,7 +20,7 @@ use crate::send_queue::SendQueue;
 use crate::startup::{Negotiated, Role};
 use crate::tx::Tx;
 use crate::work::{Completion, Operation, Receives, RecvRequest, SendRequest, Status};
-use outboard_mem::{PdId, Placement, Span, StagTable};
+use outboard_mem::{Access, AccessError, PdId, Placement, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use outboard_wire::fpdu::MAX_ULPDU;
 use outboard_wire::rdmap::Opcode;
@@ -168,6 +168,8 @@ pub struct Connection {
     pub(crate) crc: bool,
     pub(crate) ird: u16,
     pub(crate) ord: u16,
+    /// What the peer may do here at all, whatever STags it has.
+    allowed: Access,
     pub(crate) max_ulpdu: usize,
     pub(crate) accepts_rtr_send: bool,
     /// Responder of a peer that promised a first message: never speaks before it.
@@ -207,6 +209,7 @@ impl Connection {
             crc: agreed.crc,
             ird: agreed.ird,
             ord: agreed.ord,
+            allowed: Access::REMOTE,
             max_ulpdu: params.max_ulpdu.clamp(MIN_ULPDU, MAX_ULPDU),
             accepts_rtr_send: responder && agreed.rtr.is_some() && agreed.rtr_offered.send,
             waits_for_rtr,
@@ -270,6 +273,16 @@ impl Connection {
     /// Reads and atomics that may be under way towards the peer.
     pub fn ord(&self) -> u16 {
         self.ord
+    }
+
+    /// Limits what the peer may do here, whatever STags it has: Writes, Reads and atomics without
+    /// their right in `access` are refused from now on.
+    pub fn allow(&mut self, access: Access) {
+        self.allowed = access;
+    }
+
+    pub(crate) fn permit(&self, need: Access) -> Result<(), AccessError> {
+        if self.allowed.contains(need) { Ok(()) } else { Err(AccessError::NoRight) }
     }
 
     /// How many of the peer's Reads and atomics wait for their answers.

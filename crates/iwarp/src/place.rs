@@ -108,8 +108,10 @@ impl Connection {
             return Ok(Sink::Nothing);
         }
         let (stag, offset) = (tagged.stag, tagged.offset);
-        env.stags
-            .resolve(stag.0, self.pd, Access::REMOTE_WRITE, offset, len as u64)
+        self.permit(Access::REMOTE_WRITE)
+            .and_then(|()| {
+                env.stags.resolve(stag.0, self.pd, Access::REMOTE_WRITE, offset, len as u64)
+            })
             .map_err(|error| Fault::of(tagged_code(error), *header, header.len() + len))?;
         Ok(Sink::Write { stag, offset })
     }
@@ -207,8 +209,9 @@ impl Connection {
         let request = ReadRequest::parse(payload)?;
         if request.size > 0 {
             let (offset, size) = (request.source_offset, u64::from(request.size));
-            env.stags
-                .resolve(request.source_stag.0, self.pd, Access::REMOTE_READ, offset, size)
+            let stag = request.source_stag.0;
+            self.permit(Access::REMOTE_READ)
+                .and_then(|()| env.stags.resolve(stag, self.pd, Access::REMOTE_READ, offset, size))
                 .map_err(|error| {
                     Fault::of(protection_code(error), *header, header.len() + payload.len())
                         .with_read_request(request)
@@ -231,9 +234,10 @@ impl Connection {
         check_fixed(untagged, header, payload, AtomicRequest::LEN)?;
         let request =
             AtomicRequest::parse(payload).map_err(|error| fault(error.terminate_code()))?;
-        let placement = env
-            .stags
-            .resolve(request.stag.0, self.pd, Access::REMOTE_ATOMIC, request.offset, 8)
+        let (stag, need) = (request.stag.0, Access::REMOTE_ATOMIC);
+        let placement = self
+            .permit(need)
+            .and_then(|()| env.stags.resolve(stag, self.pd, need, request.offset, 8))
             .map_err(|error| fault(protection_code(error)))?;
         // RFC 7306 §8.2: an unaligned atomic is refused and changes nothing.
         let aligned = placement.span(0..8).is_ok_and(|span| span.ptr.addr() % 8 == 0);

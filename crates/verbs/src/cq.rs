@@ -43,6 +43,8 @@ pub(crate) struct CqShared {
     channel: Option<Arc<Signal<u32>>>,
     /// Counts polls; a lost count does no harm.
     polls: AtomicU32,
+    /// Counts polls that found nothing at first.
+    empty_polls: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ impl Cq {
             qps: Mutex::new(Vec::new()),
             channel: channel.map(|channel| Arc::clone(&channel.events)),
             polls: AtomicU32::new(0),
+            empty_polls: AtomicU32::new(0),
         };
         Self { inner: Arc::new(inner), shared: Arc::clone(shared) }
     }
@@ -84,6 +87,7 @@ impl Cq {
         let turn_due = self.count_poll();
         match self.inner.take(out, max)? {
             0 => {
+                self.count_empty_poll();
                 self.drive(turn_due);
                 self.inner.take(out, max)
             }
@@ -138,6 +142,23 @@ impl Cq {
         self.shared.core.rest();
     }
 
+    /// The same when nothing is under way that could complete here: then who polled for
+    /// completions will look elsewhere for news, such as into memory that peers write.
+    pub fn rest_if_idle(&self) {
+        let engine = &self.shared.core.engine;
+        if engine.drives_in_background() || !self.is_idle() {
+            return;
+        }
+        self.inner.empty_polls.store(0, Ordering::Relaxed);
+        self.shared.core.rest();
+    }
+
+    fn is_idle(&self) -> bool {
+        // Somebody else at work is somebody at work.
+        let Ok(qps) = self.inner.qps.try_lock() else { return false };
+        qps.iter().filter_map(Weak::upgrade).all(|qp| qp.expects_nothing())
+    }
+
     /// Changes the capacity. A queue that had overflowed works again.
     ///
     /// # Errors
@@ -169,18 +190,18 @@ impl Cq {
         lock(&self.inner.state).entries.retain(|completion| completion.qp != qp);
     }
 
-    /// Notes a poll; true when it is time for a turn of the whole engine. By then the application
-    /// polls in earnest, and the background thread would only be in its way.
+    /// Notes a poll; true when it is time for a turn of the whole engine.
     fn count_poll(&self) -> bool {
-        let engine = &self.shared.core.engine;
-        engine.note_application();
-        let polls = self.inner.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.inner.polls.store(polls, Ordering::Relaxed);
-        let turn_due = polls.is_multiple_of(POLLS_PER_TURN);
-        if turn_due {
-            engine.claim_by_polling();
+        self.shared.core.engine.note_application();
+        count(&self.inner.polls)
+    }
+
+    /// Notes a poll that found nothing. Many such, and the application polls in earnest: the
+    /// background thread would only be in its way.
+    fn count_empty_poll(&self) {
+        if count(&self.inner.empty_polls) {
+            self.shared.core.engine.claim_by_polling();
         }
-        turn_due
     }
 
     /// Lets this thread do what the engine would do: an application that polls is its own engine.
@@ -199,6 +220,13 @@ impl Cq {
         drop(qps);
         core.try_turn();
     }
+}
+
+/// Counts up; true every so many times.
+fn count(polls: &AtomicU32) -> bool {
+    let count = polls.load(Ordering::Relaxed).wrapping_add(1);
+    polls.store(count, Ordering::Relaxed);
+    count.is_multiple_of(POLLS_PER_TURN)
 }
 
 impl CqShared {

@@ -32,13 +32,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`], [`cq`],
-//! [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`, [`error`].
+//! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`] and [`ended`],
+//! [`cq`], [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`, [`error`].
 
 pub mod channel;
 pub mod cm;
 pub mod context;
 pub mod cq;
+pub mod ended;
 mod engine;
 pub mod error;
 pub mod event;
@@ -57,6 +58,7 @@ pub use cm::{
 };
 pub use context::Context;
 pub use cq::{Arm, Cq};
+pub use ended::Ended;
 pub use error::{ConnectError, CqOverflow, VerbsError};
 pub use event::AsyncEvent;
 pub use mr::Mr;
@@ -68,6 +70,6 @@ pub use outboard_mem::{Access, MemError, OwnedBuf, Segment, SgList, SharedRegion
 pub use outboard_wire::ddp::Stag;
 pub use outboard_wire::terminate::TerminateCode;
 pub use pd::Pd;
-pub use qp::{Ended, Qp, QpConfig};
+pub use qp::{Qp, QpConfig};
 pub use srq::Srq;
 pub use state::QpState;

@@ -3,6 +3,7 @@
 use crate::cm::{CmEvent, CmEventKind, CmShared};
 use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
+use crate::ended::Ended;
 use crate::engine::link::{Link, RecvSource};
 use crate::error::VerbsError;
 use crate::event::AsyncEvent;
@@ -12,8 +13,7 @@ use crate::srq::{Srq, SrqShared};
 use crate::state::{QpEvent, QpState};
 use outboard_iwarp::work::{Completion, Operation, RecvRequest, SendRequest, Status};
 use outboard_iwarp::{Env, Event, MissingReceive, PostError};
-use outboard_mem::PdId;
-use outboard_wire::terminate::TerminateCode;
+use outboard_mem::{Access, PdId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -65,15 +65,6 @@ pub struct Qp {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// How a Terminate ended a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// The peer sent it; otherwise we did.
-    pub by_peer: bool,
-    /// What it says.
-    pub code: TerminateCode,
-}
-
 /// What the engine and the connection manager work on.
 #[derive(Debug)]
 pub(crate) struct QpShared {
@@ -100,6 +91,8 @@ pub(crate) struct Inner {
     completions: Vec<Completion>,
     /// The attempt to connect that may still give it a link.
     pub(crate) attempt: Option<u64>,
+    /// What the peer may do here, whatever STags it has.
+    allowed: Access,
     /// How a Terminate has ended the connection.
     ended: Option<Ended>,
     /// The owner dropped it: completions have no reader.
@@ -135,6 +128,7 @@ impl Qp {
                 posted: VecDeque::new(),
                 completions: Vec::new(),
                 attempt: None,
+                allowed: Access::REMOTE,
                 ended: None,
                 orphaned: false,
                 overflowed: false,
@@ -156,6 +150,16 @@ impl Qp {
     /// Where it is in its life.
     pub fn state(&self) -> QpState {
         lock(&self.inner.inner).state
+    }
+
+    /// Limits what peers may do here, whatever STags they have: Writes, Reads and atomics without
+    /// their right in `access` are refused from now on. At first everything is allowed.
+    pub fn allow(&self, access: Access) {
+        let mut inner = lock(&self.inner.inner);
+        inner.allowed = access;
+        if let Some(link) = inner.link.as_mut() {
+            link.conn.allow(access);
+        }
     }
 
     /// How a Terminate has ended the connection; `None` while it works, and when a side left in
@@ -317,6 +321,15 @@ impl QpShared {
         self.progress_locked(&mut inner, core, false);
     }
 
+    /// True when no request of either queue is under way; a shared receive queue always has some.
+    pub(crate) fn expects_nothing(&self) -> bool {
+        self.srq.is_none()
+            && self.inner.try_lock().is_ok_and(|inner| {
+                let idle = inner.link.as_ref().is_none_or(|link| link.conn.is_idle());
+                idle && inner.posted.is_empty()
+            })
+    }
+
     /// The same without news from the kernel, unless another thread is at it.
     pub(crate) fn try_progress(self: &Arc<Self>, core: &Arc<Core>) {
         if let Ok(mut inner) = self.inner.try_lock() {
@@ -398,13 +411,13 @@ impl QpShared {
         match event {
             Event::Established => self.tell(inner, CmEventKind::Established),
             Event::Faulted(fault) => {
-                inner.ended = Some(Ended { by_peer: false, code: fault.code });
+                inner.ended = Some(Ended::by_us(fault.code));
                 Self::advance(inner, QpEvent::Terminate);
                 let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
                 core.async_events.push(event);
             }
             Event::PeerTerminated { terminate, .. } => {
-                inner.ended = Some(Ended { by_peer: true, code: terminate.code });
+                inner.ended = Some(Ended::by_peer(&terminate));
                 Self::advance(inner, QpEvent::Terminate);
                 let event = AsyncEvent::PeerTerminated { qp: self.number, code: terminate.code };
                 core.async_events.push(event);
@@ -524,7 +537,8 @@ impl QpShared {
     }
 
     /// A connection is there: the queue pair starts to work.
-    pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, link: Link) {
+    pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, mut link: Link) {
+        link.conn.allow(inner.allowed);
         inner.link = Some(link);
         Self::advance(inner, QpEvent::Attach);
         if inner.orphaned {

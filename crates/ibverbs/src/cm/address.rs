@@ -1,5 +1,5 @@
 //! Socket addresses, between C and Rust. Devices have IPv4 addresses; IPv6 is understood where it
-//! says the same thing (`::`, `::ffff:a.b.c.d`).
+//! says the same thing (`::`, `::1`, `::ffff:a.b.c.d`).
 
 use crate::guard::{Outcome, fail};
 use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
@@ -80,6 +80,7 @@ pub(crate) fn v4(address: SocketAddr) -> Outcome<SocketAddrV4> {
     let ip = match address {
         SocketAddr::V4(v4) => return Ok(v4),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => Some(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(v6) if v6.ip().is_loopback() => Some(Ipv4Addr::LOCALHOST),
         SocketAddr::V6(v6) => v6.ip().to_ipv4_mapped(),
     };
     match ip {

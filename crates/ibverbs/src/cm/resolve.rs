@@ -60,7 +60,11 @@ fn bind(id: &CmId, state: &mut State, wanted: SocketAddr) -> Outcome<()> {
         take_everywhere(v4.port())?
     } else {
         let nic = nic::at(*v4.ip())?;
-        id.use_nic(state, nic);
+        // As with the kernel, a loopback address is of no device in particular; libfabric relies
+        // on that.
+        if !v4.ip().is_loopback() {
+            id.use_nic(state, nic);
+        }
         vec![take(nic, *v4.ip(), v4.port())?]
     };
     let mut source = wanted;

@@ -3,7 +3,8 @@
 
 use super::{Qp, is_roce};
 use crate::abi::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
+    IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
     IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT,
     IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR,
@@ -14,6 +15,7 @@ use crate::guard::{Outcome, code, fail};
 use crate::object::find;
 use crate::roce;
 use libc::c_int;
+use outboard_verbs::Access;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +111,9 @@ impl Qp {
         self.check_values(attr, mask)?;
         let before = *lock(&self.attributes);
         note(&mut lock(&self.attributes), attr, mask);
+        if mask & IBV_QP_ACCESS_FLAGS != 0 && is_roce() {
+            self.native.allow(rights(attr.qp_access_flags));
+        }
         let done = self.enter(current, next);
         if done.is_err() {
             *lock(&self.attributes) = before;
@@ -175,6 +180,17 @@ fn patience(attributes: &ibv_qp_attr) -> Option<Duration> {
     let tries = u32::from(attributes.retry_cnt) + 1;
     let one = TIMEOUT_UNIT.saturating_mul(1 << attributes.timeout.min(31));
     (attributes.timeout != 0).then(|| one.saturating_mul(tries))
+}
+
+/// What peers may do. iWARP's queue pairs have no such limits.
+fn rights(access: u32) -> Access {
+    let table = [
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+    ];
+    let given = table.iter().filter(|(flag, _)| access & flag != 0);
+    given.fold(Access::REMOTE_INVALIDATE, |all, (_, right)| all | *right)
 }
 
 /// May `next` follow, with these attributes?

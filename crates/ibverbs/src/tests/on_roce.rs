@@ -5,7 +5,7 @@ use crate::post::send_list;
 use crate::queues::Queues;
 use crate::roce::Peer;
 use outboard_verbs::{
-    RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion, SharedSlice, Stag,
+    Access, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedRegion, SharedSlice, Stag,
 };
 use std::sync::Arc;
 
@@ -180,4 +180,17 @@ fn a_refused_write_says_so() {
     let bad = Remote { stag: Stag(bed.rkey() ^ 1), offset: 0 };
     queues.send(request(2, SendOp::Write { to: bad }, b"12345678", true)).unwrap();
     assert_eq!(seen(&bed.poll(1)), [(2, IBV_WC_REM_ACCESS_ERR)]);
+}
+
+#[test]
+fn a_queue_pair_may_refuse_what_its_memory_allows() {
+    let bed = Bed::new();
+    let queues = connected(&bed);
+    bed.qp(1).native.allow(Access::REMOTE_WRITE);
+    let write = SendOp::Write { to: to(&bed, 400) };
+    queues.send(request(1, write, b"12345678", true)).unwrap();
+    queues.send(request(2, SendOp::fetch_add(to(&bed, 400), 1), b"12345678", true)).unwrap();
+    let expected = [(1, IBV_WC_SUCCESS), (2, IBV_WC_REM_ACCESS_ERR)];
+    assert_eq!(seen(&bed.poll(2)), expected);
+    assert_eq!(bed.octets(400, 8), b"12345678");
 }

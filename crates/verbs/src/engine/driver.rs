@@ -11,7 +11,8 @@
 //! [`WATCH_MIN`], at longest after [`WATCH_MAX`]; it takes the role again as soon as one look-in
 //! finds that nobody has driven since the last.
 
-use super::{Engine, WAKE};
+use super::eager::{self, Eager};
+use super::{Engine, WAKE, sockio};
 use crate::context::Core;
 use crate::error::VerbsError;
 use crate::signal::lock;
@@ -69,6 +70,12 @@ impl Engine {
         // A lost count does no harm: the next poll counts again.
         let count = self.signals.application.load(Ordering::Relaxed);
         self.signals.application.store(count.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// True while the background thread drives and nobody has asked it to stand down.
+    pub(crate) fn drives_in_background(&self) -> bool {
+        self.signals.background.load(Ordering::SeqCst)
+            && !self.signals.claimed.load(Ordering::SeqCst)
     }
 
     /// Asks the background thread to stand down for a polling application.
@@ -328,9 +335,7 @@ impl Core {
     /// An application thread is about to sleep where the engine cannot see it.
     pub(crate) fn rest(&self) {
         let signals = &self.engine.signals;
-        let drives =
-            signals.background.load(Ordering::SeqCst) && !signals.claimed.load(Ordering::SeqCst);
-        if !drives && signals.waiters.load(Ordering::SeqCst) == 0 {
+        if !self.engine.drives_in_background() && signals.waiters.load(Ordering::SeqCst) == 0 {
             signals.resting.store(true, Ordering::SeqCst);
             self.unpark();
         }
@@ -353,7 +358,7 @@ impl Core {
 
     /// The background thread.
     fn run_background(self: &Arc<Self>) {
-        super::sockio::ask_for_prompt_turns();
+        sockio::ask_for_prompt_turns();
         let signals = &self.engine.signals;
         let mut seen = signals.application.load(Ordering::Relaxed);
         while !signals.stop.load(Ordering::SeqCst) {
@@ -368,14 +373,34 @@ impl Core {
         signals.background.store(true, Ordering::SeqCst);
         let leave =
             || signals.stop.load(Ordering::SeqCst) || signals.claimed.load(Ordering::SeqCst);
+        let mut eager = Eager::new(sockio::times_preempted());
         while !leave() {
-            self.turn(None, leave);
+            if eager.is_looking() {
+                self.look(&mut eager, leave);
+            } else {
+                let before = Instant::now();
+                self.turn(None, leave);
+                let now = Instant::now();
+                eager.slept(now - before, now);
+            }
         }
         // In this order: who sees that nobody drives in the background finds the role free.
         drop(role);
         signals.background.store(false, Ordering::SeqCst);
         signals.claimed.store(false, Ordering::SeqCst);
         self.engine.tell_followers();
+    }
+
+    /// Takes turns without sleeping until something happens or the window is over.
+    fn look(self: &Arc<Self>, eager: &mut Eager, leave: impl Fn() -> bool) {
+        let start = Instant::now();
+        loop {
+            let found = self.turn(Some(Duration::ZERO), || false);
+            let now = Instant::now();
+            if found || now - start > eager::WINDOW || leave() {
+                return eager.looked(found, now, sockio::times_preempted);
+            }
+        }
     }
 
     /// Returns when one look-in finds that no application has driven since the last.

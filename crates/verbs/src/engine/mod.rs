@@ -7,6 +7,7 @@
 //! [`timers`].
 
 pub(crate) mod driver;
+mod eager;
 pub(crate) mod link;
 pub(crate) mod sockio;
 pub(crate) mod staging;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench ibverbs`: stock programs on our C libraries beside the same work without them:
-//! perftest beside `outboard perf`, fio's rdma engine beside its net engine.
+//! `cargo xtask bench ibverbs`: stock programs on our C libraries beside the same work without
+//! them: perftest beside `outboard perf`, fio's rdma engine beside its net engine.
 //!
 //! Reading order: `programs` (running a stock program once), then the sections of the page here.
 

@@ -1,0 +1,123 @@
+//! Whether the background thread should look again at once instead of going to sleep: waking up
+//! costs more than serving most requests. It does so only while requests come close together, and
+//! only while nobody else wants its processor.
+
+use std::time::{Duration, Instant};
+
+/// How long it looks: about what going to sleep and waking up cost.
+pub(super) const WINDOW: Duration = Duration::from_micros(50);
+/// Sleeps that were shorter than this might as well have been spent looking.
+const SHORT_SLEEP: Duration = Duration::from_micros(100);
+/// Short sleeps in a row before looking begins, and windows in vain before it ends.
+const STREAK: u32 = 4;
+/// How long it stays away once somebody else has wanted its processor.
+const STAY_AWAY: Duration = Duration::from_secs(1);
+/// How often it asks the kernel whether somebody has.
+const ASK_EVERY: u32 = 64;
+
+/// What the last sleeps and windows were like.
+#[derive(Debug)]
+pub(super) struct Eager {
+    looking: bool,
+    streak: u32,
+    asked: u32,
+    /// How often this thread had to yield its processor, by the last count.
+    yielded: u64,
+    away_until: Option<Instant>,
+}
+
+impl Eager {
+    pub(super) fn new(yielded: u64) -> Self {
+        Self { looking: false, streak: 0, asked: 0, yielded, away_until: None }
+    }
+
+    /// True when it is worth while to look for [`WINDOW`].
+    pub(super) fn is_looking(&self) -> bool {
+        self.looking
+    }
+
+    /// A sleep is over.
+    pub(super) fn slept(&mut self, length: Duration, now: Instant) {
+        if self.away_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.streak = if length < SHORT_SLEEP { self.streak + 1 } else { 0 };
+        if self.streak >= STREAK {
+            (self.looking, self.streak) = (true, 0);
+        }
+    }
+
+    /// A window is over. `yielded` counts how often this thread has had to yield its processor;
+    /// it is asked now and then.
+    pub(super) fn looked(&mut self, found: bool, now: Instant, yielded: impl FnOnce() -> u64) {
+        self.streak = if found { 0 } else { self.streak + 1 };
+        if self.streak >= STREAK {
+            (self.looking, self.streak) = (false, 0);
+        }
+        self.asked += 1;
+        if self.asked >= ASK_EVERY {
+            self.asked = 0;
+            let before = std::mem::replace(&mut self.yielded, yielded());
+            if self.yielded > before {
+                (self.looking, self.streak) = (false, 0);
+                self.away_until = Some(now + STAY_AWAY);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eager(now: Instant) -> Eager {
+        let mut eager = Eager::new(0);
+        for _ in 0..STREAK {
+            assert!(!eager.is_looking());
+            eager.slept(WINDOW, now);
+        }
+        assert!(eager.is_looking());
+        eager
+    }
+
+    #[test]
+    fn long_sleeps_never_make_it_look() {
+        let now = Instant::now();
+        let mut eager = Eager::new(0);
+        for turn in 0..100 {
+            let long = turn % (STREAK as usize) == 0;
+            eager.slept(if long { SHORT_SLEEP } else { WINDOW }, now);
+            assert!(!eager.is_looking());
+        }
+    }
+
+    #[test]
+    fn windows_in_vain_end_it() {
+        let now = Instant::now();
+        let mut eager = eager(now);
+        eager.looked(true, now, || 0);
+        for _ in 0..STREAK {
+            assert!(eager.is_looking());
+            eager.looked(false, now, || 0);
+        }
+        assert!(!eager.is_looking());
+    }
+
+    #[test]
+    fn somebody_else_sends_it_away_for_a_while() {
+        let now = Instant::now();
+        let mut eager = eager(now);
+        for _ in 0..ASK_EVERY {
+            eager.looked(true, now, || 1);
+        }
+        assert!(!eager.is_looking());
+        for _ in 0..STREAK {
+            eager.slept(WINDOW, now);
+        }
+        assert!(!eager.is_looking());
+        for _ in 0..STREAK {
+            eager.slept(WINDOW, now + STAY_AWAY);
+        }
+        assert!(eager.is_looking());
+    }
+}
