@@ -112,6 +112,18 @@ impl Cq {
         self.shown.get()
     }
 
+    /// The channel of its events, if it has one.
+    pub(crate) fn channel(&self) -> *mut ibv_comp_channel {
+        // SAFETY: set once, before anybody else knew the structure.
+        unsafe { (*self.shown.get()).channel }
+    }
+
+    /// The program is about to sleep: what it has left behind makes an event, if it wants one.
+    pub(crate) fn recall(&self) {
+        let kept = !lock(&self.polled).seen.is_empty();
+        self.native.recall(kept);
+    }
+
     pub(crate) fn cq_context(&self) -> *mut c_void {
         // SAFETY: live as long as the queue; the field is the program's own.
         unsafe { (*self.shown.get()).cq_context }

@@ -130,6 +130,13 @@ impl Cq {
         lock(&self.inner.state).armed = Some(arm);
     }
 
+    /// Makes the event that [`Cq::arm`] asked for also of a completion that was there before: for a
+    /// caller who is about to sleep on the channel and may have left some behind, here or (`kept`)
+    /// where it keeps those it has taken.
+    pub fn recall(&self, kept: bool) {
+        self.inner.recall(kept);
+    }
+
     /// As [`crate::Context::rest`].
     pub fn rest(&self) {
         self.shared.core.rest();
@@ -254,6 +261,19 @@ impl CqShared {
             channel.push(self.number);
         }
         overflowed
+    }
+
+    fn recall(&self, kept: bool) {
+        let mut state = lock(&self.state);
+        let left = |arm: Arm| kept || state.entries.iter().any(|completion| arm.wants(completion));
+        if !state.armed.is_some_and(left) {
+            return;
+        }
+        state.armed = None;
+        drop(state);
+        if let Some(channel) = &self.channel {
+            channel.push(self.number);
+        }
     }
 
     fn take(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {

@@ -183,6 +183,26 @@ fn an_armed_queue_makes_one_event_and_a_disarmed_one_none() {
 }
 
 #[test]
+fn what_was_there_before_a_queue_was_armed_makes_an_event_only_when_recalled() {
+    let (a, b, channel) = pair_with_channel();
+    b.cq.arm(Arm::Any);
+    a.send(0, b"x");
+    assert_eq!(channel.next(Some(LIMIT)), Some(b.cq.number()));
+    b.cq.recall(false);
+    assert_eq!(channel.try_next(), None, "not armed");
+    b.cq.arm(Arm::Any);
+    assert_eq!(channel.try_next(), None, "nothing new");
+    b.cq.recall(false);
+    assert_eq!(channel.try_next(), Some(b.cq.number()));
+    b.success();
+    b.cq.arm(Arm::Any);
+    b.cq.recall(false);
+    assert_eq!(channel.try_next(), None, "nothing left behind");
+    b.cq.recall(true);
+    assert_eq!(channel.try_next(), Some(b.cq.number()), "kept elsewhere");
+}
+
+#[test]
 fn a_queue_armed_for_solicited_completions_ignores_others_but_not_errors() {
     let (a, b, channel) = pair_with_channel();
     b.cq.arm(Arm::SolicitedOnly);
