@@ -12,8 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Stock programs of Debian's rdma-core, iproute2 and perftest.
-const PROGRAMS: [&str; 6] =
-    ["ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_bw", "rdma", "rping"];
+const PROGRAMS: [&str; 8] = [
+    "ib_read_bw",
+    "ib_read_lat",
+    "ib_send_bw",
+    "ib_send_lat",
+    "ib_write_bw",
+    "ib_write_lat",
+    "rdma",
+    "rping",
+];
 
 /// Opened at run time, so that no program names them: the siw provider by libibverbs, and
 /// libgcc_s by the C library when a thread is cancelled.

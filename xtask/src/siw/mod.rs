@@ -7,15 +7,18 @@
 //!
 //! Reading order: `packages` (what must be there), `quiet` (running tools), `kernel` (fetch and
 //! build, cached), `modules` (what to load, in which order), `cpio` and `image` (the initramfs),
-//! `guest` (the running machine), `process` (ours beside it), `interop` (what is proven with it).
+//! `guest` (the running machine), `process` (ours beside it), `meeting` (one connection), `interop`
+//! and `perftest` (what is proven with it).
 
 mod cpio;
 mod guest;
 mod image;
 pub mod interop;
 mod kernel;
+mod meeting;
 mod modules;
 mod packages;
+pub mod perftest;
 mod process;
 mod quiet;
 
