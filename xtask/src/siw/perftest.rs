@@ -4,6 +4,7 @@
 //! ends, and end only when every completion has come. They connect by rdma_cm (`-R`), as iWARP
 //! must, and exchange their keys on that connection.
 
+use super::door::Door;
 use super::meeting::{self, Meeting, Ports, Side};
 use super::{HOST_ADDRESS, Vm};
 
@@ -28,32 +29,48 @@ const SIZE: &str = "65536";
 pub fn run(vm: &Vm, outboard: &Path, iterations: u32) -> Result<usize, String> {
     let sides = [Side::Server, Side::Client];
     let runs = PROGRAMS.iter().flat_map(|program| sides.map(|ours| (*program, ours)));
-    let mut meetings = Vec::new();
-    for ((program, ours), port) in runs.zip(FIRST_PORT..) {
-        meetings.push(meeting(outboard, program, ours, Ports::find(port)?, iterations));
+    let (mut meetings, mut doors) = (Vec::new(), Vec::new());
+    for ((program, ours), guest_port) in runs.zip(FIRST_PORT..) {
+        let ports = Ports::find(guest_port)?;
+        let door = Door::open(ports.host)?;
+        let work = Work { program, ours, iterations };
+        meetings.push(work.meeting(outboard, ports, door.port()));
+        doors.push(door);
     }
     let count = meetings.len();
     meeting::hold(vm, "echo UP\n", "UP", meetings)?;
     Ok(count)
 }
 
-fn meeting(outboard: &Path, program: &str, ours: Side, ports: Ports, iterations: u32) -> Meeting {
-    let iterations = iterations.to_string();
-    let options = |port: u16| {
-        let port = port.to_string();
-        ["-R", "-F", "-n", &iterations, "-s", SIZE, "-p", &port].map(str::to_owned)
-    };
-    let mut command = Command::new(outboard);
-    command.args(["run", "--devices", "lo", "--", program]).args(options(ports.host));
-    let guest = match ours {
-        Side::Server => format!("{program} {} {HOST_ADDRESS}", options(ports.host).join(" ")),
-        Side::Client => format!("{program} {}", options(ports.guest).join(" ")),
-    };
-    if ours == Side::Client {
-        command.arg("127.0.0.1");
+/// One connection to be made and what is to happen on it.
+struct Work<'a> {
+    program: &'a str,
+    ours: Side,
+    iterations: u32,
+}
+
+impl Work<'_> {
+    /// Either client goes to `door`, which leads to `ports.host`.
+    fn meeting(&self, outboard: &Path, ports: Ports, door: u16) -> Meeting {
+        let Self { program, ours, iterations } = *self;
+        let options = |port: u16| format!("-R -F -n {iterations} -s {SIZE} -p {port}");
+        let (port, peer, guest, wanted) = match ours {
+            Side::Server => {
+                let guest = format!("{program} {} {HOST_ADDRESS}", options(door));
+                (ports.host, None, guest, "")
+            }
+            // The client's report has a line that begins with the size.
+            Side::Client => {
+                let guest = format!("{program} {}", options(ports.guest));
+                (door, Some("127.0.0.1"), guest, SIZE)
+            }
+        };
+        let mut command = Command::new(outboard);
+        command.args(["run", "--devices", "lo", "--", program]);
+        command.args(options(port).split(' ')).args(peer);
+        let name = format!("{program}, our {ours:?}, {iterations} times {SIZE} bytes");
+        Meeting { name, ours, ports, command, guest, wanted: wanted.to_owned() }
     }
-    let name = format!("{program}, our {ours:?}, {iterations} times {SIZE} bytes");
-    Meeting { name, ours, ports, command, guest, wanted: SIZE.to_owned() }
 }
 
 #[cfg(test)]
@@ -61,18 +78,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_has_an_address_and_the_servers_port() {
+    fn the_client_has_an_address_and_its_way_to_the_server() {
         let ports = Ports { host: 4000, guest: 5000 };
         let words = |ours| {
-            let meeting = meeting(Path::new("outboard"), "ib_read_bw", ours, ports, 7);
+            let work = Work { program: "ib_read_bw", ours, iterations: 7 };
+            let meeting = work.meeting(Path::new("outboard"), ports, 6000);
             let words = meeting.command.get_args().map(|word| word.to_string_lossy().into_owned());
             (words.collect::<Vec<_>>().join(" "), meeting.guest)
         };
         let (ours, guest) = words(Side::Server);
         assert!(ours.ends_with("ib_read_bw -R -F -n 7 -s 65536 -p 4000"), "{ours}");
-        assert_eq!(guest, "ib_read_bw -R -F -n 7 -s 65536 -p 4000 10.0.2.2");
+        assert_eq!(guest, "ib_read_bw -R -F -n 7 -s 65536 -p 6000 10.0.2.2");
         let (ours, guest) = words(Side::Client);
-        assert!(ours.ends_with("-p 4000 127.0.0.1"), "{ours}");
+        assert!(ours.ends_with("-p 6000 127.0.0.1"), "{ours}");
         assert_eq!(guest, "ib_read_bw -R -F -n 7 -s 65536 -p 5000");
     }
 }

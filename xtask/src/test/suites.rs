@@ -158,7 +158,7 @@ fn siw_interop(settings: &Settings) -> Result<Count> {
         siw::interop::rping(&vm, program, &runs).map_err(|error| anyhow!(error))?;
         total += Count { passed: u32::try_from(runs.len())?, ..Count::default() };
     }
-    let runs = siw::perftest::run(&vm, &outboard, iterations / 5);
+    let runs = siw::perftest::run(&vm, &outboard, iterations / 20);
     let runs = runs.map_err(|error| anyhow!(error))?;
     total += Count { passed: u32::try_from(runs)?, ..Count::default() };
     Ok(total)
