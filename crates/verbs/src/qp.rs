@@ -93,6 +93,8 @@ pub(crate) struct Inner {
     pub(crate) attempt: Option<u64>,
     /// What the peer may do here, whatever STags it has.
     allowed: Access,
+    /// Immediate Data may belong to the Send behind it.
+    pairs: bool,
     /// How a Terminate has ended the connection.
     ended: Option<Ended>,
     /// The owner dropped it: completions have no reader.
@@ -129,6 +131,7 @@ impl Qp {
                 completions: Vec::new(),
                 attempt: None,
                 allowed: Access::REMOTE,
+                pairs: false,
                 ended: None,
                 orphaned: false,
                 overflowed: false,
@@ -159,6 +162,20 @@ impl Qp {
         inner.allowed = access;
         if let Some(link) = inner.link.as_mut() {
             link.conn.allow(access);
+        }
+    }
+
+    /// Whether both ends have agreed on Sends with immediate data ([`SendOp::SendImmediate`]), by
+    /// means of their own: then immediate data has the four upper octets of its eight, and the
+    /// others tell to which message it belongs. At first they have not. Both ends must say so
+    /// before they are connected.
+    ///
+    /// [`SendOp::SendImmediate`]: crate::SendOp::SendImmediate
+    pub fn pair_immediates(&self, agreed: bool) {
+        let mut inner = lock(&self.inner.inner);
+        inner.pairs = agreed;
+        if let Some(link) = inner.link.as_mut() {
+            link.conn.pair_immediates(agreed);
         }
     }
 
@@ -539,6 +556,7 @@ impl QpShared {
     /// A connection is there: the queue pair starts to work.
     pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, mut link: Link) {
         link.conn.allow(inner.allowed);
+        link.conn.pair_immediates(inner.pairs);
         inner.link = Some(link);
         Self::advance(inner, QpEvent::Attach);
         if inner.orphaned {
