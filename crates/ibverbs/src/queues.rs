@@ -492,6 +492,7 @@ impl Peer for Queues {
 pub(crate) fn errno(error: PostError) -> Errno {
     Errno(match error {
         PostError::QueueFull { .. } => libc::ENOMEM,
+        PostError::NotPaired => libc::EOPNOTSUPP,
         _ => libc::EINVAL,
     })
 }
