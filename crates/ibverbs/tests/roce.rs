@@ -131,7 +131,7 @@ impl Side {
     /// Posts a Send of a few octets.
     fn post(&self, wr_id: u64, opcode: ibv_wr_opcode, imm: u32, octets: &[u8]) -> i32 {
         let addr = octets.as_ptr().expose_provenance() as u64;
-        let mut sge = ibv_sge { addr, length: octets.len() as u32, lkey: 0 };
+        let mut sge = ibv_sge { addr, length: length(octets.len()), lkey: 0 };
         // SAFETY: as above.
         unsafe {
             let mut wr: ibv_send_wr = std::mem::zeroed();
@@ -154,7 +154,7 @@ impl Side {
             wr.wr_id = wr_id;
             let mut sge: ibv_sge = std::mem::zeroed();
             if let Some(mr) = mr.as_ref() {
-                (sge.addr, sge.length) = (mr.addr.expose_provenance() as u64, mr.length as u32);
+                (sge.addr, sge.length) = (mr.addr.expose_provenance() as u64, length(mr.length));
                 sge.lkey = mr.lkey;
                 (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
             }
@@ -204,6 +204,10 @@ impl Side {
             assert_eq!(ibv_close_device(self.context), 0);
         }
     }
+}
+
+fn length(octets: usize) -> u32 {
+    u32::try_from(octets).expect("a few")
 }
 
 #[test]

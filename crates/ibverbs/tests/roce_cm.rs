@@ -126,7 +126,7 @@ impl Id {
 
 fn loopback(port: u16) -> libc::sockaddr_in {
     libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_family: libc::sa_family_t::try_from(libc::AF_INET).expect("16 bits"),
         sin_port: port.to_be(),
         sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
         sin_zero: [0; 8],

@@ -33,7 +33,8 @@
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`] and [`ended`],
-//! [`cq`] with `cadence`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`, [`error`].
+//! [`cq`] with `cadence`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`,
+//! [`error`].
 
 mod cadence;
 pub mod channel;

@@ -165,18 +165,10 @@ impl Qp {
         }
     }
 
-    /// Whether both ends have agreed on Sends with immediate data ([`SendOp::SendImmediate`]), by
-    /// means of their own: then immediate data has the four upper octets of its eight, and the
-    /// others tell to which message it belongs. At first they have not. Both ends must say so
-    /// before they are connected.
-    ///
-    /// [`SendOp::SendImmediate`]: crate::SendOp::SendImmediate
+    /// Whether both ends have agreed, by means of their own, that the next connection has Sends
+    /// with immediate data ([`outboard_iwarp::Connection::pair_immediates`]). At first it has none.
     pub fn pair_immediates(&self, agreed: bool) {
-        let mut inner = lock(&self.inner.inner);
-        inner.pairs = agreed;
-        if let Some(link) = inner.link.as_mut() {
-            link.conn.pair_immediates(agreed);
-        }
+        lock(&self.inner.inner).pairs = agreed;
     }
 
     /// How a Terminate has ended the connection; `None` while it works, and when a side left in
