@@ -195,7 +195,7 @@ fn perftest(personality: &'static str, connect: &str, full: bool) -> Vec<Row> {
             client: format!("{work} {{address}}"),
             server: Some(work),
             says: &["#bytes"],
-            seconds: if full { 300 } else { 120 },
+            seconds: if full { 900 } else { 120 },
             ..Row::default()
         }
     };
