@@ -93,6 +93,8 @@ pub(crate) struct Inner {
     pub(crate) attempt: Option<u64>,
     /// What the peer may do here, whatever STags it has.
     allowed: Access,
+    /// Immediate Data may belong to the Send behind it.
+    pairs: bool,
     /// How a Terminate has ended the connection.
     ended: Option<Ended>,
     /// The owner dropped it: completions have no reader.
@@ -129,6 +131,7 @@ impl Qp {
                 completions: Vec::new(),
                 attempt: None,
                 allowed: Access::REMOTE,
+                pairs: false,
                 ended: None,
                 orphaned: false,
                 overflowed: false,
@@ -160,6 +163,12 @@ impl Qp {
         if let Some(link) = inner.link.as_mut() {
             link.conn.allow(access);
         }
+    }
+
+    /// Whether both ends have agreed, by means of their own, that the next connection has Sends
+    /// with immediate data ([`outboard_iwarp::Connection::pair_immediates`]). At first it has none.
+    pub fn pair_immediates(&self, agreed: bool) {
+        lock(&self.inner.inner).pairs = agreed;
     }
 
     /// How a Terminate has ended the connection; `None` while it works, and when a side left in
@@ -305,13 +314,12 @@ impl QpShared {
         }
     }
 
-    /// Receives and transmits what there is.
-    pub(crate) fn progress(self: &Arc<Self>, core: &Arc<Core>, hangup: bool) {
+    /// Receives and transmits what there is; true when anything came in.
+    pub(crate) fn progress(self: &Arc<Self>, core: &Arc<Core>, hangup: bool) -> bool {
         let mut inner = lock(&self.inner);
-        if let Some(link) = inner.link.as_mut() {
-            link.unblock();
-        }
+        let before = inner.link.as_mut().map(Link::unblock);
         self.progress_locked(&mut inner, core, hangup);
+        before != inner.link.as_ref().map(Link::received)
     }
 
     /// The shared receive queue has a receive for this stream, which waits for one.
@@ -539,6 +547,7 @@ impl QpShared {
     /// A connection is there: the queue pair starts to work.
     pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, mut link: Link) {
         link.conn.allow(inner.allowed);
+        link.conn.pair_immediates(inner.pairs);
         inner.link = Some(link);
         Self::advance(inner, QpEvent::Attach);
         if inner.orphaned {

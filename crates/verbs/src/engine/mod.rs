@@ -2,13 +2,15 @@
 //! has two drivers here: a background thread, and the application's own polling or waiting
 //! (see [`driver`]). Whoever drives holds the role; everybody may move a queue pair of their own.
 //!
-//! Modules: [`driver`] (the turn and its drivers), [`link`] (one queue pair's socket and
-//! connection), [`sockio`] (the system calls that take raw spans), [`staging`] (receive buffers),
-//! [`timers`].
+//! Modules: [`driver`] (the turn and its drivers), [`eager`] and [`repose`] (when the background
+//! thread goes on looking, and when an application hands over to it), [`link`] (one queue pair's
+//! socket and connection), [`sockio`] (the system calls that take raw spans), [`staging`] (receive
+//! buffers), [`tapped`] (octets for recordings), [`timers`].
 
 pub(crate) mod driver;
 mod eager;
 pub(crate) mod link;
+mod repose;
 pub(crate) mod sockio;
 pub(crate) mod staging;
 pub(crate) mod tapped;
@@ -33,8 +35,9 @@ const WAKE: u64 = 0;
 /// Something with a descriptor or a deadline.
 pub(crate) trait Source: Send + Sync {
     /// The descriptor has something to read, room to write, or an error; or work was left over.
-    /// With `hangup` the peer has closed or the socket has failed.
-    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, hangup: bool);
+    /// With `hangup` the peer has closed or the socket has failed. True when there was news indeed,
+    /// not only room.
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, hangup: bool) -> bool;
     /// A deadline set for this token has come.
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant);
 }
