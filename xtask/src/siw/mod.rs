@@ -8,7 +8,7 @@
 //! Reading order: `packages` (what must be there), `quiet` (running tools), `kernel` (fetch and
 //! build, cached), `modules` (what to load, in which order), `cpio` and `image` (the initramfs),
 //! `guest` (the running machine), `process` (ours beside it), `meeting` (one connection), `door`
-//! (for programs that the guest is too slow for), `interop` and `perftest` (what is proven with it).
+//! (for programs that the guest is too slow for), `interop` and `perftest` (what is proven).
 
 mod cpio;
 mod door;

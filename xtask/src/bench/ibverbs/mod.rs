@@ -2,8 +2,8 @@
 //! them: perftest beside `outboard perf`, fio's rdma engine beside its net engine; and perftest on
 //! our libraries beside perftest on Linux's siw.
 //!
-//! Reading order: `programs` (running a stock program once), `guest` (beside siw), then the sections
-//! of the page here.
+//! Reading order: `programs` (running a stock program once), `guest` (beside siw), then the other
+//! sections of the page here.
 
 mod guest;
 mod programs;
