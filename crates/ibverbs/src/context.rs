@@ -1,12 +1,15 @@
 //! Open devices. A context has an engine of its own; the connection manager opens each device once
 //! for all its identifiers.
 
-use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::abi::{ibv_context, ibv_device, ibv_qp, ibv_srq, verbs_context};
+use crate::cq::lock;
 use crate::device::{Device, devices};
 use crate::guard::{Errno, Outcome, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
+use crate::qp::Qp;
 use crate::roce::Roce;
-use outboard_verbs::Context as Native;
+use crate::srq::Srq;
+use outboard_verbs::{Context as Native, SharedRegion};
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -77,6 +80,23 @@ impl Context {
             srqs: Mutex::default(),
             roce: Roce::default(),
         })))
+    }
+}
+
+impl Context {
+    /// Takes memory away from all requests, so that it is not touched any more. Its keys are gone
+    /// already: no new request names it.
+    pub(crate) fn revoke(&self, region: &SharedRegion) {
+        // Queue pairs take receives from shared queues, never the other way. What is in a map
+        // stays while it is locked.
+        for address in lock(&self.srqs).values() {
+            let shown = std::ptr::with_exposed_provenance_mut::<ibv_srq>(*address);
+            find::<Srq>(shown).iter().for_each(|srq| srq.native.revoke(region));
+        }
+        for address in lock(&self.qps).values() {
+            let shown = std::ptr::with_exposed_provenance_mut::<ibv_qp>(*address);
+            find::<Qp>(shown).iter().for_each(|qp| qp.revoke(region));
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::roce;
 use crate::srq::Srq;
 use crate::wr::Builder;
 use libc::c_int;
-use outboard_verbs::{Qp as Native, QpConfig, VerbsError};
+use outboard_verbs::{Qp as Native, QpConfig, SharedRegion, VerbsError};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -260,6 +260,12 @@ impl Qp {
         self.parts.pd
     }
 
+    /// Takes memory away from every request of its own queues.
+    pub(crate) fn revoke(&self, region: &SharedRegion) {
+        self.builder.revoke(region);
+        self.queues.revoke(region);
+    }
+
     /// Drops completions that nobody has taken.
     fn forget_completions(&self) {
         let (native, shown) = (self.native.number(), self.shown_number());
@@ -279,11 +285,15 @@ impl Qp {
         }
     }
 
-    fn destroy(self: Box<Self>) {
+    /// Touches no memory of the program's from here on.
+    fn leave(&self) {
         if let Ok(context) = self.context() {
             roce::release(context, self.shown_number());
         }
-        self.native.let_go();
+        self.queues.let_go();
+    }
+
+    fn destroy(self: Box<Self>) {
         let (native, shown) = (self.native.number(), self.shown_number());
         self.parts.send_cq.forget(native, shown);
         self.parts.recv_cq.forget(native, shown);
@@ -318,6 +328,8 @@ pub unsafe extern "C" fn ibv_create_qp(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         let found: &Qp = find(qp)?;
+        // First, because memory is only taken away from queue pairs that the context knows.
+        found.leave();
         // No event can be delivered from here on.
         if let Ok(context) = found.context() {
             lock(&context.qps).remove(&found.native.number());

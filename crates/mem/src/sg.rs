@@ -128,6 +128,14 @@ impl SgList {
         !self.gone
     }
 
+    /// Whether the `len` bytes from the logical `offset` can be used.
+    #[must_use]
+    pub fn is_usable(&self, offset: usize, len: usize) -> bool {
+        let mut pieces = Pieces::new(offset, len);
+        let mut parts = self.segments().map(|part| (part, pieces.next_in(part.len())));
+        self.is_intact() || !parts.any(|(part, piece)| part.is_gone() && piece.is_some())
+    }
+
     /// Makes every segment of `region` [`Segment::Gone`]; true if there was any. Spans made before
     /// must not be used afterwards.
     pub fn revoke(&mut self, region: &SharedRegion) -> bool {

@@ -13,7 +13,7 @@ use crate::srq::{Srq, SrqShared};
 use crate::state::{QpEvent, QpState};
 use outboard_iwarp::work::{Completion, Operation, RecvRequest, SendRequest, Status};
 use outboard_iwarp::{Env, Event, MissingReceive, PostError};
-use outboard_mem::{Access, PdId};
+use outboard_mem::{Access, PdId, SharedRegion};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -238,6 +238,23 @@ impl Qp {
         }
     }
 
+    /// Takes `region` away from every request: when this returns nothing of it is touched any more
+    /// for this queue pair. A request that needs it fails when its turn comes, with
+    /// [`Status::LocalProtection`], and ends the connection; one of which TCP has half does so now.
+    /// Receives of a shared queue are the matter of [`Srq::revoke`], which goes first: a queue pair
+    /// takes them from there.
+    pub fn revoke(&self, region: &SharedRegion) {
+        let mut inner = lock(&self.inner.inner);
+        for request in &mut inner.posted {
+            request.local.revoke(region);
+        }
+        let Some(link) = inner.link.as_mut() else { return };
+        link.conn.revoke(region);
+        if link.conn.phase().is_over() {
+            self.inner.transmit(&mut inner, &self.shared.core);
+        }
+    }
+
     /// Ends the connection at once, if there is one, or an attempt to connect, and makes the queue
     /// pair as new: whatever was posted is flushed, and it can be connected again.
     pub fn reset(&self) {
@@ -413,8 +430,11 @@ impl QpShared {
             Event::Faulted(fault) => {
                 inner.ended = Some(Ended::by_us(fault.code));
                 Self::advance(inner, QpEvent::Terminate);
-                let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
-                core.async_events.push(event);
+                // Of our own mistakes a completion tells.
+                if !fault.is_local() {
+                    let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
+                    core.async_events.push(event);
+                }
             }
             Event::PeerTerminated { terminate, .. } => {
                 inner.ended = Some(Ended::by_peer(&terminate));

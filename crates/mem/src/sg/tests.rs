@@ -134,6 +134,7 @@ fn revoked_memory_is_refused_and_nothing_else() {
     let (mut out, mut spans) = (b"kept".to_vec(), Vec::new());
     let gone = Err(MemError::Gone { len: 4 });
     for (offset, len) in [(0, 12), (3, 2), (4, 4), (7, 2)] {
+        assert!(!list.is_usable(offset, len));
         assert_eq!(list.gather(offset, len, &mut out), gone);
         assert_eq!(list.spans(offset, len, &mut spans), gone);
         assert_eq!(list.spans_mut(offset, len, &mut spans), gone);
@@ -141,6 +142,7 @@ fn revoked_memory_is_refused_and_nothing_else() {
         assert!(out == b"kept" && spans.is_empty());
     }
     assert_eq!(list.owned_slice(4, 4), None);
+    assert!(list.is_usable(0, 4) && list.is_usable(8, 4) && list.is_usable(4, 0));
     assert_eq!(list.scatter(0, b"1234"), Ok(()));
     assert_eq!(list.scatter(8, b"5678"), Ok(()));
     assert_eq!(list.gather(8, 4, &mut out), Ok(()));
