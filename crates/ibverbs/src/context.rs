@@ -12,7 +12,7 @@ use crate::srq::Srq;
 use outboard_verbs::{Context as Native, SharedRegion};
 use std::collections::HashMap;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
 /// An open device.
@@ -24,6 +24,8 @@ pub(crate) struct Context {
     /// The engine and everything on it.
     pub(crate) native: Native,
     pub(crate) device: &'static Device,
+    /// What programs take for the kernel's end of the device: they may copy it, and that is all.
+    _command: OwnedFd,
     /// C pointers (as addresses) of queue pairs by number, for events and completions.
     pub(crate) qps: Mutex<HashMap<u32, usize>>,
     /// The same of completion queues.
@@ -62,7 +64,8 @@ impl Context {
         let c = unsafe { &mut *shown.get() };
         c.sz = size_of::<verbs_context>();
         c.context.device = device;
-        c.context.cmd_fd = -1;
+        let command = native.async_fd().try_clone_to_owned()?;
+        c.context.cmd_fd = command.as_raw_fd();
         c.context.async_fd = native.async_fd().as_raw_fd();
         crate::channel::may_block(c.context.async_fd)?;
         c.context.num_comp_vectors = 1;
@@ -75,6 +78,7 @@ impl Context {
             tag: Kind::Context,
             native,
             device: found,
+            _command: command,
             qps: Mutex::default(),
             cqs: Mutex::default(),
             srqs: Mutex::default(),

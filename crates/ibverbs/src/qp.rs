@@ -240,6 +240,11 @@ impl Qp {
         self.show_state(state);
     }
 
+    /// Notes what queries are to say of the timeout.
+    pub(crate) fn note_timeout(&self, exponent: u8) {
+        lock(&self.attributes).timeout = exponent;
+    }
+
     fn show_state(&self, state: ibv_qp_state) {
         // SAFETY: live as long as the queue pair; programs only read the field.
         unsafe { (&raw mut (*self.shown.get()).qp_base.state).write(state) };

@@ -158,6 +158,19 @@ fn octets_that_were_copied_need_no_memory() {
 }
 
 #[test]
+fn what_is_out_already_is_not_missed() {
+    let mut pair = Pair::open(Setup::default().both(|side| side.max_ulpdu = 10_000));
+    let regions = [pair.a.region(4000), pair.a.region(5000)];
+    let parts = regions.each_ref().map(|region| SharedSlice::from(region.clone()).into());
+    pair.a.post(SendRequest::new(1, SEND, Vec::<Segment>::from(parts).into())).expect("posted");
+    pair.b.receive(9, 9000);
+    pair.carry(Who::A, 5000);
+    pair.a.connection.revoke(&regions[0]);
+    pair.drive();
+    assert_eq!(pair.a.completion_lines(), ["1 Send Success 9000"]);
+}
+
+#[test]
 fn memory_that_no_request_names_may_go() {
     let mut pair = Pair::open(Setup::default());
     let (region, other) = (pair.a.region(9000), pair.a.region(9000));
