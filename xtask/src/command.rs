@@ -94,7 +94,16 @@ pub fn metadata() -> Result<Value> {
 /// # Errors
 /// When the kernel's tables cannot be read.
 pub fn listens(port: u16) -> Result<bool> {
-    let tables = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
+    listens_beside("self", port)
+}
+
+/// The same in the network namespace of a process.
+///
+/// # Errors
+/// When the kernel's tables cannot be read, because the process has gone.
+pub fn listens_beside(process: &str, port: u16) -> Result<bool> {
+    let read = |name| fs::read_to_string(format!("/proc/{process}/net/{name}"));
+    let tables = read("tcp")? + &read("tcp6")?;
     let listening = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         fields.len() > 3 && fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A"

@@ -6,11 +6,13 @@
 //! - `siw`: Linux's own iWARP in a virtual machine, for one of the suites;
 //! - `ibverbs`: stock RDMA programs on our C libraries, for another;
 //! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
+//! - `bindings`: reading C layouts from headers anew;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod bindings;
 pub mod command;
 pub mod ibverbs;
 pub mod libs;

@@ -37,6 +37,8 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Read libibverbs' and librdmacm's C layouts from the installed headers anew, by bindgen
+    Bindings,
     /// Run a benchmark against its rivals: cargo xtask bench stack
     Bench {
         /// Which benchmark
@@ -61,6 +63,7 @@ fn run(task: Task) -> Result<()> {
             xtask::test::run(&suites, install, &Settings { full })
         }
         Task::Libs { release } => libs(release),
+        Task::Bindings => xtask::bindings::run(),
         Task::Bench { name } => xtask::bench::run(&name),
     }
 }

@@ -3,8 +3,8 @@
 use crate::abi::{
     IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_INV, ibv_recv_wr, ibv_send_wr,
-    ibv_sge,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::guard::{Outcome, fail};
 use crate::pd::{Keys, Pd};
@@ -80,6 +80,7 @@ fn send_request(queues: &Queues, keys: &Keys<'_>, wr: &ibv_send_wr) -> Outcome<S
         return fail(libc::EINVAL);
     }
     let op = operation(wr)?;
+    queues.check(&op)?;
     // SAFETY: the program's own list of so many.
     let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, queues.limits.send_sge) }?;
     let local = if wr.send_flags & IBV_SEND_INLINE == 0 {
@@ -129,13 +130,14 @@ fn operation(wr: &ibv_send_wr) -> Outcome<SendOp> {
     let at = remote(atomic.rkey, atomic.remote_addr);
     Ok(match wr.opcode {
         IBV_WR_SEND => SendOp::Send { invalidate: None },
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate { immediate: u32::from_be(imm_data) },
         IBV_WR_SEND_WITH_INV => SendOp::Send { invalidate: Some(Stag(stag)) },
         IBV_WR_RDMA_WRITE => SendOp::Write { to },
         IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImmediate { to, immediate: immediate(imm_data) },
         IBV_WR_RDMA_READ => SendOp::Read { from: to },
         IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::fetch_add(at, atomic.compare_add),
         IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::compare_swap(at, atomic.compare_add, atomic.swap),
-        // No RDMAP message is both a Send and immediate data; memory windows there are none.
+        // Memory windows there are none.
         _ => return fail(libc::EOPNOTSUPP),
     })
 }

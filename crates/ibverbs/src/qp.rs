@@ -223,7 +223,8 @@ fn assemble(
     Qp { shown, tag: Kind::Qp, native, queues, async_events, builder, parts, attributes, made }
 }
 
-fn is_roce() -> bool {
+/// The personality of this process.
+pub(crate) fn is_roce() -> bool {
     config().personality == Personality::Roce
 }
 

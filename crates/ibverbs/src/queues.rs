@@ -15,8 +15,8 @@ use crate::ledger::{Known, Ledger, verdict};
 use crate::roce::{PATIENCE, Peer};
 use crate::stats;
 use outboard_verbs::{
-    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendRequest, SgList,
-    SharedRegion, Status,
+    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendOp, SendRequest,
+    SgList, SharedRegion, Status,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -154,16 +154,29 @@ impl Queues {
             lock(&roce.ledger).clear();
             lock(&roce.stranded).clear();
             roce.watched.store(false, Ordering::Release);
+            self.native.pair_immediates(false);
             *lock(&roce.patience) = None;
             self.direct.store(false, Ordering::Release);
         }
     }
 
-    /// From now on [`Peer::failed`] is called when sends wait too long.
+    /// The peer is found by its number: from now on [`Peer::failed`] is called when sends wait too
+    /// long, and whom it finds knows of Sends with immediate data.
     pub(crate) fn watch(&self) {
         if let Some(roce) = &self.roce {
             roce.watched.store(true, Ordering::Release);
+            self.native.pair_immediates(true);
         }
+    }
+
+    /// Whether the peer, once there, can take this.
+    pub(crate) fn check(&self, op: &SendOp) -> Outcome<()> {
+        let paired = matches!(op, SendOp::SendImmediate { .. });
+        let agreed = |roce: &Roce| roce.watched.load(Ordering::Acquire);
+        if paired && !self.roce.as_ref().is_some_and(agreed) {
+            return fail(libc::EOPNOTSUPP);
+        }
+        Ok(())
     }
 
     /// How long sends may be repeated; `None` for ever.
@@ -498,6 +511,7 @@ impl Peer for Queues {
 pub(crate) fn errno(error: PostError) -> Errno {
     Errno(match error {
         PostError::QueueFull { .. } => libc::ENOMEM,
+        PostError::NotPaired => libc::EOPNOTSUPP,
         _ => libc::EINVAL,
     })
 }

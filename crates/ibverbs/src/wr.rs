@@ -4,9 +4,10 @@
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
     IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_INIT_ATTR_CREATE_FLAGS,
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context, ibv_data_buf, ibv_qp,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge, verbs_context,
+    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV,
+    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    verbs_context,
 };
 use crate::context::Context;
 use crate::cq::lock;
@@ -14,7 +15,7 @@ use crate::guard::{Errno, Outcome, code, fail, pointer};
 use crate::object::{find, trust};
 use crate::pd::Pd;
 use crate::post::{SEND_FLAGS, copied, flagged, immediate, memory, remote};
-use crate::qp::{Qp, create_with};
+use crate::qp::{Qp, create_with, is_roce};
 use crate::turn::Turn;
 use libc::{c_int, c_void};
 use outboard_verbs::{SendOp, SendRequest, SgList, SharedRegion, Stag};
@@ -28,6 +29,11 @@ const OPERATIONS: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
+
+/// iWARP's Sends have no immediate data.
+fn operations() -> u64 {
+    OPERATIONS | if is_roce() { u64::from(IBV_QP_EX_WITH_SEND_WITH_IMM) } else { 0 }
+}
 
 /// What is between wr_start and wr_complete.
 #[derive(Debug, Default)]
@@ -111,7 +117,7 @@ fn check(attr: &ibv_qp_init_attr_ex) -> Outcome<Option<u64>> {
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let flags = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
     let wanted = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags);
-    if has(!known) || flags || wanted.is_some_and(|wanted| wanted & !OPERATIONS != 0) {
+    if has(!known) || flags || wanted.is_some_and(|wanted| wanted & !operations() != 0) {
         return fail(libc::EOPNOTSUPP);
     }
     Ok(wanted)
@@ -124,6 +130,7 @@ fn fill(c: &mut ibv_qp_ex) {
     c.wr_rdma_write = Some(wr_rdma_write);
     c.wr_rdma_write_imm = Some(wr_rdma_write_imm);
     c.wr_send = Some(wr_send);
+    c.wr_send_imm = Some(wr_send_imm);
     c.wr_send_inv = Some(wr_send_inv);
     c.wr_set_inline_data = Some(wr_set_inline_data);
     c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
@@ -196,7 +203,8 @@ fn draft(
 
 /// A new request with the flags that the program set before the call.
 fn add(entry: &'static str, qp: *mut ibv_qp_ex, op: SendOp) {
-    draft(entry, qp, |_, requests| {
+    draft(entry, qp, |found, requests| {
+        found.queues.check(&op)?;
         // SAFETY: the program sets both fields in this thread before the call.
         let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
         if flags & !SEND_FLAGS != 0 {
@@ -222,6 +230,10 @@ fn set(
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
     add("ibv_wr_send", qp, SendOp::Send { invalidate: None });
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
+    add("ibv_wr_send_imm", qp, SendOp::SendImmediate { immediate: u32::from_be(imm_data) });
 }
 
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {

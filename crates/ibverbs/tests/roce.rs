@@ -7,6 +7,7 @@ use outboard_ibverbs::abi::*;
 use outboard_ibverbs::context::{ibv_close_device, ibv_open_device};
 use outboard_ibverbs::cq::{ibv_create_cq, ibv_destroy_cq};
 use outboard_ibverbs::device::ibv_get_device_list;
+use outboard_ibverbs::mr::{ibv_dereg_mr, ibv_reg_mr};
 use outboard_ibverbs::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use outboard_ibverbs::qp::modify::ibv_modify_qp;
 use outboard_ibverbs::qp::{ibv_create_qp, ibv_destroy_qp, ibv_query_qp};
@@ -124,20 +125,39 @@ impl Side {
     }
 
     fn send(&self, wr_id: u64) {
+        assert_eq!(self.post(wr_id, IBV_WR_SEND, 0, &[]), 0);
+    }
+
+    /// Posts a Send of a few octets.
+    fn post(&self, wr_id: u64, opcode: ibv_wr_opcode, imm: u32, octets: &[u8]) -> i32 {
+        let addr = octets.as_ptr().expose_provenance() as u64;
+        let mut sge = ibv_sge { addr, length: length(octets.len()), lkey: 0 };
         // SAFETY: as above.
         unsafe {
             let mut wr: ibv_send_wr = std::mem::zeroed();
-            (wr.wr_id, wr.opcode) = (wr_id, IBV_WR_SEND);
+            (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, IBV_SEND_INLINE);
+            (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
+            wr.__bindgen_anon_1.imm_data = imm.to_be();
             let post = (*self.context).ops.post_send.expect("an operation");
-            assert_eq!(post(self.qp, &raw mut wr, &mut null_mut()), 0);
+            post(self.qp, &raw mut wr, &mut null_mut())
         }
     }
 
     fn receive(&self, wr_id: u64) {
+        self.receive_into(wr_id, null_mut());
+    }
+
+    fn receive_into(&self, wr_id: u64, mr: *mut ibv_mr) {
         // SAFETY: as above.
         unsafe {
             let mut wr: ibv_recv_wr = std::mem::zeroed();
             wr.wr_id = wr_id;
+            let mut sge: ibv_sge = std::mem::zeroed();
+            if let Some(mr) = mr.as_ref() {
+                (sge.addr, sge.length) = (mr.addr.expose_provenance() as u64, length(mr.length));
+                sge.lkey = mr.lkey;
+                (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
+            }
             let post = (*self.context).ops.post_recv.expect("an operation");
             assert_eq!(post(self.qp, &raw mut wr, &mut null_mut()), 0);
         }
@@ -153,7 +173,7 @@ impl Side {
     }
 
     /// The next completion must be this, of this queue pair.
-    fn expect(&self, wr_id: u64, status: ibv_wc_status) {
+    fn expect(&self, wr_id: u64, status: ibv_wc_status) -> ibv_wc {
         let end = Instant::now() + LIMIT;
         let wc = loop {
             if let Some(wc) = self.poll() {
@@ -163,6 +183,7 @@ impl Side {
             std::thread::yield_now();
         };
         assert_eq!((wc.wr_id, wc.status, wc.qp_num), (wr_id, status, self.number()));
+        wc
     }
 
     fn expect_nothing(&self) {
@@ -185,6 +206,10 @@ impl Side {
     }
 }
 
+fn length(octets: usize) -> u32 {
+    u32::try_from(octets).expect("a few")
+}
+
 #[test]
 fn queue_pairs_connect_by_number_and_gid() {
     // SAFETY: the only test of this process, before anything of ours runs.
@@ -203,6 +228,8 @@ fn queue_pairs_connect_by_number_and_gid() {
         b.connect(a.number());
         a.expect(1, IBV_WC_SUCCESS);
         b.expect(2, IBV_WC_SUCCESS);
+        immediate_data_comes_with_sends(&a, &b);
+        immediate_data_comes_with_sends(&b, &a);
         the_peer_leaves(&a, &b);
         if again {
             a.make();
@@ -223,6 +250,39 @@ fn what_cannot_be_a_peer(a: &Side) {
     let link_local = ibv_gid { raw: [0xFE, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 1] };
     assert_eq!(a.ready_to_receive(number ^ 1, link_local, 1), libc::EINVAL);
     assert_eq!(a.state(), IBV_QPS_INIT);
+}
+
+/// One receive takes each Send, with its immediate data and without another's; a Write's is told
+/// from it.
+fn immediate_data_comes_with_sends(a: &Side, b: &Side) {
+    let mut memory = [0u8; 64];
+    // SAFETY: as above; the memory outlives its registration.
+    let mr = unsafe { ibv_reg_mr(b.pd, memory.as_mut_ptr().cast(), 64, 1) };
+    assert!(!mr.is_null());
+    (10..13).for_each(|wr_id| b.receive_into(wr_id, mr));
+    assert_eq!(a.post(20, IBV_WR_SEND_WITH_IMM, 0x0102_0304, b"with"), 0);
+    assert_eq!(a.post(21, IBV_WR_SEND, 0, b"without"), 0);
+    // Of no octets: no key is needed.
+    assert_eq!(a.post(22, IBV_WR_RDMA_WRITE_WITH_IMM, 1, b""), 0);
+    assert_eq!(a.post(23, IBV_WR_SEND_WITH_IMM, 0, b""), 0);
+    let told = |wr_id: u64| {
+        let wc = b.expect(wr_id, IBV_WC_SUCCESS);
+        // SAFETY: both members are integers.
+        let imm = unsafe { wc.__bindgen_anon_1.imm_data };
+        (wc.opcode, wc.byte_len, wc.wc_flags, u32::from_be(imm))
+    };
+    assert_eq!(told(10), (IBV_WC_RECV, 4, IBV_WC_WITH_IMM, 0x0102_0304));
+    assert_eq!(told(11), (IBV_WC_RECV, 7, 0, 0));
+    assert_eq!(told(12), (IBV_WC_RECV_RDMA_WITH_IMM, 0, IBV_WC_WITH_IMM, 1));
+    // The last waits for a receive.
+    b.expect_nothing();
+    b.receive(13);
+    assert_eq!(told(13), (IBV_WC_RECV, 0, IBV_WC_WITH_IMM, 0));
+    let sent: Vec<_> = (20..24).map(|wr_id| a.expect(wr_id, IBV_WC_SUCCESS).opcode).collect();
+    assert_eq!(sent, [IBV_WC_SEND, IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_SEND]);
+    // SAFETY: as above.
+    assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
+    assert_eq!(memory[..7], *b"without");
 }
 
 /// Nobody notices before the first send.

@@ -19,7 +19,7 @@ use crate::rx::Rx;
 use crate::send_queue::SendQueue;
 use crate::startup::{Negotiated, Role};
 use crate::tx::Tx;
-use crate::work::{Completion, Operation, Receives, RecvRequest, SendRequest, Status};
+use crate::work::{Completion, Operation, Receives, RecvRequest, SendOp, SendRequest, Status};
 use outboard_mem::{Access, AccessError, PdId, Placement, SharedRegion, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use outboard_wire::fpdu::MAX_ULPDU;
@@ -35,6 +35,9 @@ const MIN_ULPDU: usize = 128;
 const HELD_GRACE: Duration = Duration::from_millis(20);
 /// How long a closed half waits for the other.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The last four octets of Immediate Data that belongs to the Send behind it.
+pub const OF_NEXT_SEND: u32 = 1;
 
 /// How a connection is set up.
 #[derive(Clone, Debug)]
@@ -134,6 +137,9 @@ pub enum PostError {
         /// What is possible.
         limit: usize,
     },
+    /// The ends have not agreed on what Sends with immediate data look like.
+    #[error("immediate data with a Send is not agreed on with this peer; use a Write with it")]
+    NotPaired,
     /// An atomic's result needs eight octets.
     #[error("an atomic needs a local list of 8 octets; this one has {found}")]
     AtomicResult {
@@ -171,6 +177,8 @@ pub struct Connection {
     pub(crate) ord: u16,
     /// What the peer may do here at all, whatever STags it has.
     allowed: Access,
+    /// Immediate Data may belong to the Send behind it.
+    pub(crate) pairs: bool,
     pub(crate) max_ulpdu: usize,
     pub(crate) accepts_rtr_send: bool,
     /// Responder of a peer that promised a first message: never speaks before it.
@@ -187,6 +195,8 @@ pub struct Connection {
     /// Octets of the last Write, if nothing else came after it.
     pub(crate) written: Option<u32>,
     pub(crate) write_open: bool,
+    /// Immediate data of the Send that comes next, or is coming.
+    pub(crate) immediate: Option<u32>,
     /// Which owed response a peer's Terminate speaks of, and what it says.
     pub(crate) blame: Option<(usize, Status)>,
     pub(crate) events: VecDeque<Event>,
@@ -211,6 +221,7 @@ impl Connection {
             ird: agreed.ird,
             ord: agreed.ord,
             allowed: Access::REMOTE,
+            pairs: false,
             max_ulpdu: params.max_ulpdu.clamp(MIN_ULPDU, MAX_ULPDU),
             accepts_rtr_send: responder && agreed.rtr.is_some() && agreed.rtr_offered.send,
             waits_for_rtr,
@@ -225,6 +236,7 @@ impl Connection {
             receiving: None,
             written: None,
             write_open: false,
+            immediate: None,
             blame: None,
             events: VecDeque::new(),
             nudge: if responder { Nudge::Over } else { Nudge::Waiting },
@@ -282,6 +294,14 @@ impl Connection {
         self.allowed = access;
     }
 
+    /// Whether both ends have agreed, by means of their own, that immediate data has four octets,
+    /// and that the other four of the message (RFC 7306 §6.2 leaves all eight to the ULP) say to
+    /// what it belongs: 0 as ever, [`OF_NEXT_SEND`] to the Send behind it, which takes the only
+    /// receive and completes it with both.
+    pub fn pair_immediates(&mut self, agreed: bool) {
+        self.pairs = agreed;
+    }
+
     pub(crate) fn permit(&self, need: Access) -> Result<(), AccessError> {
         if self.allowed.contains(need) { Ok(()) } else { Err(AccessError::NoRight) }
     }
@@ -327,6 +347,7 @@ impl Connection {
         if self.send_room() == 0 {
             return Err(PostError::QueueFull { depth: self.send_depth });
         }
+        check_pairing(&request.op, self.pairs)?;
         check_request(request, self.ord)
     }
 
@@ -539,6 +560,19 @@ impl Connection {
     }
 }
 
+/// What is agreed on decides which immediate data can be told from which.
+fn check_pairing(op: &SendOp, pairs: bool) -> Result<(), PostError> {
+    match *op {
+        SendOp::SendImmediate { .. } if !pairs => Err(PostError::NotPaired),
+        SendOp::WriteImmediate { immediate, .. } | SendOp::Immediate { immediate }
+            if pairs && immediate & 0xFFFF_FFFF != 0 =>
+        {
+            Err(PostError::TooLarge { what: "the immediate data, in octets,", found: 8, limit: 4 })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_request(request: &SendRequest, ord: u16) -> Result<(), PostError> {
     let len = request.local.len();
     let limit = u32::MAX as usize;
@@ -551,7 +585,7 @@ fn check_request(request: &SendRequest, ord: u16) -> Result<(), PostError> {
     if ord == 0 {
         return Err(PostError::NoReads);
     }
-    let atomic = !matches!(request.op, crate::work::SendOp::Read { .. });
+    let atomic = !matches!(request.op, SendOp::Read { .. });
     if atomic && len < 8 {
         return Err(PostError::AtomicResult { found: len });
     }

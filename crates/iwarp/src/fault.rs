@@ -1,5 +1,6 @@
-//! What went wrong, mostly at the peer, and the Terminate that says so (RFC 5040 §4.8 and §7, RFC 5041 §7.2,
-//! RFC 5044 §8, RFC 7306 §8). Building one changes nothing; [`crate::Connection`] acts on it.
+//! What went wrong, mostly at the peer, and the Terminate that says so (RFC 5040 §4.8 and §7,
+//! RFC 5041 §7.2, RFC 5044 §8, RFC 7306 §8). Building one changes nothing; [`crate::Connection`]
+//! acts on it.
 
 use outboard_mem::AccessError;
 use outboard_wire::ddp::{Header, HeaderError};

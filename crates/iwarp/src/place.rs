@@ -4,7 +4,7 @@
 //! what was placed before memory went away under it.
 
 use crate::Connection;
-use crate::connection::{Env, Event, Receiving};
+use crate::connection::{Env, Event, OF_NEXT_SEND, Receiving};
 use crate::fault::{Fault, protection_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::phase::Move;
@@ -296,8 +296,17 @@ impl Connection {
         let fault = |code| Fault::of(code, *header, header.len() + payload.len());
         check_fixed(untagged, header, payload, IMMEDIATE_LEN)?;
         let octets = <[u8; IMMEDIATE_LEN]>::try_from(payload).unwrap_or_default();
+        let immediate = u64::from_be_bytes(octets);
         if self.receiving.is_some() {
             return Err(fault(TerminateCode::UNTAGGED_INVALID_MSN));
+        }
+        if self.immediate.is_some() {
+            return Err(fault(TerminateCode::OPERATION_OPCODE));
+        }
+        if self.pairs && immediate & 0xFFFF_FFFF == u64::from(OF_NEXT_SEND) {
+            self.immediate = u32::try_from(immediate >> 32).ok();
+            self.rx.msn[queue::SEND as usize] = untagged.msn;
+            return Ok(Some(Sink::Nothing));
         }
         let Some(request) = env.receives.pop() else {
             return Ok(None);
@@ -310,7 +319,7 @@ impl Connection {
             Status::Success,
             request.local,
         );
-        completion.immediate = Some(u64::from_be_bytes(octets));
+        completion.immediate = Some(immediate);
         completion.solicited = untagged.opcode == Opcode::ImmediateSolicited;
         completion.bytes = self.written.take().unwrap_or(0);
         env.completions.push(completion);
@@ -426,6 +435,7 @@ impl Connection {
         self.written = None;
         let invalidated = self.invalidate_for(untagged, header, len, env);
         let mut completion = receiving.complete(self.qp, Status::Success);
+        completion.immediate = self.immediate.take().map(|immediate| u64::from(immediate) << 32);
         completion.solicited =
             matches!(untagged.opcode, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate);
         match invalidated {

@@ -24,6 +24,12 @@ pub enum SendOp {
         /// An STag of the peer's that it shall invalidate on delivery.
         invalidate: Option<Stag>,
     },
+    /// A Send whose receive completes with immediate data, on connections whose both ends have
+    /// agreed to that ([`crate::Connection::pair_immediates`]).
+    SendImmediate {
+        /// The immediate data.
+        immediate: u32,
+    },
     /// Places the local bytes in the peer's memory (RFC 5040 §5.1).
     Write {
         /// Where to.
@@ -89,7 +95,7 @@ impl SendOp {
     /// The operation as completions name it.
     pub fn operation(&self) -> Operation {
         match self {
-            Self::Send { .. } => Operation::Send,
+            Self::Send { .. } | Self::SendImmediate { .. } => Operation::Send,
             Self::Write { .. } | Self::WriteImmediate { .. } => Operation::Write,
             Self::Immediate { .. } => Operation::Immediate,
             Self::Read { .. } => Operation::Read,

@@ -1,5 +1,6 @@
 //! What every operation looks like on the wire and what its two ends get of it.
 
+use outboard_iwarp::PostError;
 use outboard_iwarp::work::{Remote, SendOp, SendRequest};
 use outboard_mem::{Access, OwnedBuf, Segment, SgList};
 use outboard_sim::{Chunks, Pair, Setup};
@@ -119,6 +120,82 @@ fn writes_with_and_without_immediate_data() {
             "7 ReceiveImmediate Success 3 imm=0xabcd",
             "8 ReceiveImmediate Success 0 imm=0x5 solicited"
         ]
+    );
+}
+
+/// A pair of which both ends have agreed on that.
+fn paired() -> Pair {
+    let mut pair = pair();
+    pair.a.connection.pair_immediates(true);
+    pair.b.connection.pair_immediates(true);
+    pair
+}
+
+#[test]
+fn immediate_data_with_sends() {
+    let mut pair = paired();
+    pair.b.receive(7, 1500);
+    pair.a.send(1, SendOp::SendImmediate { immediate: 0xabcd }, &[1; 1500]);
+    pair.a.send(2, SendOp::Send { invalidate: None }, &[2; 2]);
+    let op = SendOp::SendImmediate { immediate: 0 };
+    let mut solicited = SendRequest::new(3, op, SgList::new());
+    solicited.solicited = true;
+    pair.a.post(solicited).expect("posted");
+    pair.a.send(4, SendOp::Immediate { immediate: 5 << 32 }, &[]);
+    pair.expect(
+        "> Immediate last msn=1 data=0xabcd00000001
+         > Send msn=2 len=752
+         > Send last msn=2 mo=752 len=748
+         > Send last msn=3 len=2
+         > Immediate last msn=4 data=0x1
+         > SendSolicited last msn=5 len=0
+         > Immediate last msn=6 data=0x500000000",
+    );
+    // One receive each.
+    (8..11).for_each(|wr_id| pair.b.receive(wr_id, 2));
+    pair.expect("");
+    assert_eq!(
+        pair.b.completion_lines(),
+        [
+            "7 Receive Success 1500 imm=0xabcd00000000",
+            "8 Receive Success 2",
+            "9 Receive Success 0 imm=0x0 solicited",
+            "10 ReceiveImmediate Success 0 imm=0x500000000"
+        ]
+    );
+    let ends = ["1 Send Success 1500", "2 Send Success 2", "3 Send Success 0"];
+    assert_eq!(pair.a.completion_lines()[..3], ends);
+}
+
+#[test]
+fn immediate_data_with_sends_is_agreed_on_first() {
+    let with = |op| SendRequest::new(1, op, SgList::new());
+    let mut other = pair();
+    let op = SendOp::SendImmediate { immediate: 1 };
+    assert_eq!(other.a.post(with(op)), Err(PostError::NotPaired));
+    other.b.receive(7, 0);
+    other.a.send(2, SendOp::Immediate { immediate: 1 }, &[]);
+    other.expect("> Immediate last msn=1 data=0x1");
+    assert_eq!(other.b.completion_lines(), ["7 ReceiveImmediate Success 0 imm=0x1"]);
+    // What would be taken for a Send's.
+    let refused = paired().a.post(with(SendOp::Immediate { immediate: 1 }));
+    assert!(matches!(refused, Err(PostError::TooLarge { found: 8, limit: 4, .. })), "{refused:?}");
+}
+
+#[test]
+fn immediate_data_without_its_send_is_a_fault() {
+    let mut pair = pair();
+    pair.b.connection.pair_immediates(true);
+    pair.b.receive(7, 8);
+    for (wr_id, immediate) in [(1, 1), (2, 2)] {
+        pair.a.send(wr_id, SendOp::Immediate { immediate }, &[]);
+    }
+    pair.expect(
+        "> Immediate last msn=1 data=0x1
+         > Immediate last msn=2 data=0x2
+         < Terminate msn=1 0x0/0x2/0x06 of [Immediate last msn=2] len=26
+         > FIN
+         < FIN",
     );
 }
 

@@ -1,6 +1,7 @@
 //! Completion queues. Polling an empty queue drains the sockets of its queue pairs in the
 //! caller's own context; waiting sleeps on them.
 
+use crate::cadence::{Cadence, count};
 use crate::channel::CompChannel;
 use crate::context::Shared;
 use crate::error::{CqOverflow, VerbsError};
@@ -15,8 +16,6 @@ use std::time::Duration;
 /// Above this many queue pairs, an empty poll asks the kernel which socket has something rather
 /// than asking each.
 const DIRECT_QPS_MAX: usize = 4;
-/// Every so many polls the rest of the engine gets a turn.
-const POLLS_PER_TURN: u32 = 64;
 
 /// Which completions make an event on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +40,7 @@ pub(crate) struct CqShared {
     state: Mutex<State>,
     qps: Mutex<Vec<Weak<QpShared>>>,
     channel: Option<Arc<Signal<u32>>>,
-    /// Counts polls; a lost count does no harm.
-    polls: AtomicU32,
+    cadence: Cadence,
     /// Counts polls that found nothing at first.
     empty_polls: AtomicU32,
 }
@@ -68,7 +66,7 @@ impl Cq {
             state: Mutex::new(state),
             qps: Mutex::new(Vec::new()),
             channel: channel.map(|channel| Arc::clone(&channel.events)),
-            polls: AtomicU32::new(0),
+            cadence: Cadence::default(),
             empty_polls: AtomicU32::new(0),
         };
         Self { inner: Arc::new(inner), shared: Arc::clone(shared) }
@@ -150,7 +148,7 @@ impl Cq {
             return;
         }
         self.inner.empty_polls.store(0, Ordering::Relaxed);
-        self.shared.core.rest();
+        self.shared.core.rest_if_worthwhile();
     }
 
     fn is_idle(&self) -> bool {
@@ -193,7 +191,7 @@ impl Cq {
     /// Notes a poll; true when it is time for a turn of the whole engine.
     fn count_poll(&self) -> bool {
         self.shared.core.engine.note_application();
-        count(&self.inner.polls)
+        self.inner.cadence.count()
     }
 
     /// Notes a poll that found nothing. Many such, and the application polls in earnest: the
@@ -213,20 +211,13 @@ impl Cq {
             for qp in qps.iter().filter_map(Weak::upgrade) {
                 qp.try_progress(core);
             }
-            if !turn_due {
+            if !turn_due && !self.inner.cadence.is_eager() {
                 return;
             }
         }
         drop(qps);
-        core.try_turn();
+        self.inner.cadence.turned(core.try_turn());
     }
-}
-
-/// Counts up; true every so many times.
-fn count(polls: &AtomicU32) -> bool {
-    let count = polls.load(Ordering::Relaxed).wrapping_add(1);
-    polls.store(count, Ordering::Relaxed);
-    count.is_multiple_of(POLLS_PER_TURN)
 }
 
 impl CqShared {

@@ -33,8 +33,10 @@
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`] and [`ended`],
-//! [`cq`], [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`, [`error`].
+//! [`cq`] with `cadence`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`,
+//! [`error`].
 
+mod cadence;
 pub mod channel;
 pub mod cm;
 pub mod context;

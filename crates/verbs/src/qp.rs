@@ -1,5 +1,7 @@
 //! Queue pairs: send queue, receive queue and the connection between them and a peer.
 
+mod leave;
+
 use crate::cm::{CmEvent, CmEventKind, CmShared};
 use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
@@ -13,7 +15,7 @@ use crate::srq::{Srq, SrqShared};
 use crate::state::{QpEvent, QpState};
 use outboard_iwarp::work::{Completion, Operation, RecvRequest, SendRequest, Status};
 use outboard_iwarp::{Env, Event, MissingReceive, PostError};
-use outboard_mem::{Access, PdId, SharedRegion};
+use outboard_mem::{Access, PdId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -93,6 +95,8 @@ pub(crate) struct Inner {
     pub(crate) attempt: Option<u64>,
     /// What the peer may do here, whatever STags it has.
     allowed: Access,
+    /// Immediate Data may belong to the Send behind it.
+    pairs: bool,
     /// How a Terminate has ended the connection.
     ended: Option<Ended>,
     /// The owner dropped it: completions have no reader.
@@ -129,6 +133,7 @@ impl Qp {
                 completions: Vec::new(),
                 attempt: None,
                 allowed: Access::REMOTE,
+                pairs: false,
                 ended: None,
                 orphaned: false,
                 overflowed: false,
@@ -160,6 +165,12 @@ impl Qp {
         if let Some(link) = inner.link.as_mut() {
             link.conn.allow(access);
         }
+    }
+
+    /// Whether both ends have agreed, by means of their own, that the next connection has Sends
+    /// with immediate data ([`outboard_iwarp::Connection::pair_immediates`]). At first it has none.
+    pub fn pair_immediates(&self, agreed: bool) {
+        lock(&self.inner.inner).pairs = agreed;
     }
 
     /// How a Terminate has ended the connection; `None` while it works, and when a side left in
@@ -226,50 +237,6 @@ impl Qp {
         let mut inner = lock(&self.inner.inner);
         inner.cancel_attempt(&self.shared.core);
         self.inner.leave(&mut inner, &self.shared.core);
-    }
-
-    /// As [`Qp::disconnect`], but nothing of this side's memory is used afterwards: a connection
-    /// that would have to send more of it, because TCP has half of a message, ends at once.
-    pub fn let_go(&self) {
-        self.disconnect();
-        let busy = lock(&self.inner.inner).link.as_ref().is_some_and(|link| link.conn.has_output());
-        if busy {
-            self.reset();
-        }
-    }
-
-    /// Takes `region` away from every request: when this returns nothing of it is touched any more
-    /// for this queue pair. A request that needs it fails when its turn comes, with
-    /// [`Status::LocalProtection`], and ends the connection; one of which TCP has half does so now.
-    /// Receives of a shared queue are the matter of [`Srq::revoke`], which goes first: a queue pair
-    /// takes them from there.
-    pub fn revoke(&self, region: &SharedRegion) {
-        let mut inner = lock(&self.inner.inner);
-        for request in &mut inner.posted {
-            request.local.revoke(region);
-        }
-        let Some(link) = inner.link.as_mut() else { return };
-        link.conn.revoke(region);
-        if link.conn.phase().is_over() {
-            self.inner.transmit(&mut inner, &self.shared.core);
-        }
-    }
-
-    /// Ends the connection at once, if there is one, or an attempt to connect, and makes the queue
-    /// pair as new: whatever was posted is flushed, and it can be connected again.
-    pub fn reset(&self) {
-        let core = &self.shared.core;
-        let mut inner = lock(&self.inner.inner);
-        inner.cancel_attempt(core);
-        self.inner.with_link(&mut inner, core, |link, env| link.abandon(env));
-        if let Some(link) = inner.link.take() {
-            self.inner.close(&mut inner, core, link);
-        }
-        self.inner.flush_posted(&mut inner);
-        self.inner.deliver(&mut inner, core);
-        inner.overflowed = false;
-        inner.ended = None;
-        inner.state = QpState::Idle;
     }
 }
 
@@ -559,6 +526,7 @@ impl QpShared {
     /// A connection is there: the queue pair starts to work.
     pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, mut link: Link) {
         link.conn.allow(inner.allowed);
+        link.conn.pair_immediates(inner.pairs);
         inner.link = Some(link);
         Self::advance(inner, QpEvent::Attach);
         if inner.orphaned {

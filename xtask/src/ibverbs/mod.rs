@@ -3,24 +3,31 @@
 //!
 //! Every program has a time limit. `OUTBOARD_ONLY=ib_send_bw cargo xtask test ibverbs` runs what
 //! has that in its name. Reading order: `table` (what is run), `pair` (running a row),
-//! `process`, `pyverbs`, `c_programs`.
+//! `process`, `namespace`, `pyverbs`, `c_programs`.
 
 mod c_programs;
+mod namespace;
 mod pair;
 mod process;
 mod pyverbs;
 mod table;
 
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::env;
 use std::fs;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::command::{self, cargo};
 use crate::libs;
 use crate::test::Count;
+use namespace::Namespace;
 use pair::Bench;
+use table::Row;
 
 /// The Debian packages of the programs, and what compiles C.
 pub const PACKAGES: &[&str] = &[
@@ -36,7 +43,14 @@ pub const PACKAGES: &[&str] = &[
     "gcc",
     "libc6-dev",
     "iproute2",
+    "util-linux",
 ];
+
+/// Programs at a time. perftest finds the processor's speed by looking at the clock for a fifth of
+/// a second, at each size and at both ends, which is most of what its rows take: others run then.
+const AT_ONCE: usize = 3;
+/// How many of the slowest are named at the end.
+const SLOWEST: usize = 10;
 
 /// Builds the libraries and runs everything on them.
 ///
@@ -44,20 +58,83 @@ pub const PACKAGES: &[&str] = &[
 /// When something does not build; a program that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
     let bench = prepare()?;
-    let mut total = Count::default();
-    for row in table::rows(full).iter().filter(|row| wanted(&row.name)) {
-        let began = Instant::now();
-        total += told(&row.name, began, bench.run(row));
-    }
-    for (name, part) in [("C programs", c_programs::run as Part), ("pyverbs", pyverbs::run)] {
-        if wanted(name) {
-            total += part(&bench)?;
-        }
-    }
-    Ok(total)
+    let jobs = Mutex::new(jobs(full));
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let work = || {
+            while let Some(job) = next(&jobs) {
+                let one = job.run(&bench);
+                done.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+            }
+        };
+        (0..AT_ONCE).for_each(|_| drop(scope.spawn(work)));
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(report(done))
 }
 
-type Part = fn(&Bench) -> Result<Count>;
+/// What is run, and counted, by itself.
+#[derive(Debug)]
+enum Job {
+    Row(Row),
+    CProgram(&'static c_programs::Program, &'static str),
+    Pyverbs(&'static str),
+}
+
+/// What became of a job: its name, how long it took, its count.
+type Done = (String, Duration, Count);
+
+/// Everything that `OUTBOARD_ONLY` asks for, the longest first.
+fn jobs(full: bool) -> VecDeque<Job> {
+    let programs = c_programs::PROGRAMS.iter();
+    let both = |program| ["iwarp", "roce"].map(|personality| Job::CProgram(program, personality));
+    let rows = table::rows(full).into_iter().map(Job::Row);
+    let jobs = ["roce", "iwarp"].map(Job::Pyverbs).into_iter().chain(rows);
+    jobs.chain(programs.flat_map(both)).filter(|job| wanted(&job.name())).collect()
+}
+
+fn next(jobs: &Mutex<VecDeque<Job>>) -> Option<Job> {
+    jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+impl Job {
+    fn name(&self) -> String {
+        match self {
+            Self::Row(row) => row.name.clone(),
+            Self::CProgram(program, personality) => format!("{}.c ({personality})", program.name),
+            Self::Pyverbs(personality) => format!("pyverbs ({personality})"),
+        }
+    }
+
+    fn run(&self, bench: &Bench) -> Done {
+        let (name, began) = (self.name(), Instant::now());
+        let result = match self {
+            Self::Row(row) => match bench.lacks(row) {
+                Some(why) => return (name.clone(), Duration::ZERO, skipped(&name, why)),
+                None => bench.run(row),
+            },
+            Self::CProgram(program, personality) => c_programs::run(bench, program, personality),
+            Self::Pyverbs(personality) => match pyverbs::run(bench, personality) {
+                Ok(count) => return (name, began.elapsed(), count),
+                Err(error) => Err(error),
+            },
+        };
+        let count = told(&name, began, result);
+        (name, began.elapsed(), count)
+    }
+}
+
+/// Adds up, and names what took longest.
+fn report(mut done: Vec<Done>) -> Count {
+    done.sort_by_key(|(_, took, _)| Reverse(*took));
+    println!("slowest:");
+    for (name, took, _) in done.iter().take(SLOWEST) {
+        println!("{:7.1} s  {name}", took.as_secs_f64());
+    }
+    let mut total = Count::default();
+    done.iter().for_each(|(.., count)| total += *count);
+    total
+}
 
 /// Whether this is among what `OUTBOARD_ONLY` asks for, a part of a name: the whole takes long.
 fn wanted(name: &str) -> bool {
@@ -69,7 +146,8 @@ fn prepare() -> Result<Bench> {
     libs::build(true)?;
     let logs = command::target_dir().join("ibverbs");
     fs::create_dir_all(&logs)?;
-    Ok(Bench { outboard: command::target_dir().join("release/outboard"), logs })
+    let namespace = Namespace::new().map_err(|error| format!("{error:#}"));
+    Ok(Bench { outboard: command::target_dir().join("release/outboard"), logs, namespace })
 }
 
 /// Prints how one program went.
@@ -80,4 +158,10 @@ fn told(name: &str, began: Instant, result: Result<()>) -> Count {
         Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
     }
     Count::one(result.is_ok())
+}
+
+/// Prints why one program did not run; CI does not accept that.
+fn skipped(name: &str, why: &str) -> Count {
+    println!("skipped {name}: {why}");
+    Count { skipped: 1, ..Count::default() }
 }

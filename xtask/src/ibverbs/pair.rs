@@ -1,30 +1,41 @@
 //! Running one row of the table: a server and a client of it, or a program alone, each on the
 //! libraries by `outboard run`.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::namespace::{self, Namespace};
 use super::process::{PAUSE, Process};
 use super::table::{Row, Site};
+use crate::command;
 
 /// What every row needs: the program that starts others, and where logs go.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Bench {
     pub(super) outboard: PathBuf,
     pub(super) logs: PathBuf,
+    /// Where rows of [`Site::Interface`] run; why not, where it cannot be had.
+    pub(super) namespace: Result<Namespace, String>,
 }
 
 impl Bench {
+    /// Why a row cannot run here, if so.
+    pub(super) fn lacks(&self, row: &Row) -> Option<&str> {
+        let needs = row.site == Site::Interface;
+        self.namespace.as_ref().err().filter(|_| needs).map(|why| &**why)
+    }
+
     /// Runs a row to its end.
     pub(super) fn run(&self, row: &Row) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(row.seconds);
         let port = free_port()?;
-        let address = address(row.site)?;
+        let address = address(row.site);
         let fill = |words: &str| {
             words.replace("{port}", &port.to_string()).replace("{address}", &address.to_string())
         };
@@ -49,7 +60,11 @@ impl Bench {
         let log = self.logs.join(format!("{name}.{role}"));
         let words: Vec<&str> = words.split(' ').collect();
         let mut command = self.command(row.personality, &address.to_string(), &words);
-        Process::start(command.envs(row.environment.iter().copied()), &log)
+        command.envs(row.environment.iter().copied());
+        if let (Site::Interface, Ok(namespace)) = (row.site, &self.namespace) {
+            command = namespace.inside(&command);
+        }
+        Process::start(&mut command, &log)
     }
 
     /// `outboard run` of a program on the one device of `address`.
@@ -86,25 +101,21 @@ fn expect(row: &Row, said: &str) -> Result<()> {
     }
 }
 
-fn address(site: Site) -> Result<Ipv4Addr> {
+fn address(site: Site) -> Ipv4Addr {
     match site {
-        Site::Loopback => Ok(Ipv4Addr::LOCALHOST),
-        Site::Interface => own_address(),
+        Site::Loopback => Ipv4Addr::LOCALHOST,
+        Site::Interface => namespace::ADDRESS,
     }
 }
 
-/// The address this machine would send from. Nothing is sent.
-fn own_address() -> Result<Ipv4Addr> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    let what = "this machine has no address but loopback, which libfabric leaves out";
-    socket.connect("192.0.2.1:9").context(what)?;
-    match socket.local_addr()?.ip() {
-        std::net::IpAddr::V4(address) if !address.is_loopback() => Ok(address),
-        _ => bail!(what),
-    }
-}
-
-/// A port that was free a moment ago, which is as sure as it gets.
+/// A port that nothing listens on. The system hands none out below 32768, and no two rows get the
+/// same.
 fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let port = 20_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000;
+        if !command::listens(port)? {
+            return Ok(port);
+        }
+    }
 }

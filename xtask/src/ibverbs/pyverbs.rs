@@ -22,19 +22,14 @@ const SECONDS_PER_TEST: &str = "25";
 /// For all tests of one personality.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Runs all tests on either personality.
-pub(super) fn run(bench: &Bench) -> Result<Count> {
-    let directory = unpack(bench.scratch())?;
-    let mut total = Count::default();
-    for personality in ["iwarp", "roce"] {
-        total += judge(personality, &run_all(bench, &directory, personality)?)?;
-    }
-    Ok(total)
+/// Runs all tests on one personality.
+pub(super) fn run(bench: &Bench, personality: &str) -> Result<Count> {
+    let directory = unpack(&bench.scratch().join(format!("pyverbs.{personality}")))?;
+    judge(personality, &run_all(bench, &directory, personality)?)
 }
 
 /// Copies the tests to where they can be imported from: Debian compresses the longer ones.
-fn unpack(scratch: &Path) -> Result<PathBuf> {
-    let directory = scratch.join("pyverbs");
+fn unpack(directory: &Path) -> Result<PathBuf> {
     let tests = directory.join("tests");
     if tests.exists() {
         fs::remove_dir_all(&tests)?;
@@ -51,7 +46,7 @@ fn unpack(scratch: &Path) -> Result<PathBuf> {
             }
         }
     }
-    Ok(directory)
+    Ok(directory.to_owned())
 }
 
 fn run_all(bench: &Bench, directory: &Path, personality: &str) -> Result<String> {

@@ -5,6 +5,7 @@
 //! counts as one. In CI (`CI=true`) a skip is a failure. Never hides the output of a suite.
 
 mod count;
+mod limit;
 mod needs;
 mod suites;
 
@@ -12,7 +13,7 @@ mod suites;
 mod tests;
 
 use std::env;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,6 +26,9 @@ pub struct Settings {
     /// The long matrices whole instead of sampled; tests see it as `OUTBOARD_FULL=1`.
     pub full: bool,
 }
+
+/// How many times longer a suite may take with [`Settings::full`].
+const FULL_FACTOR: u64 = 20;
 
 /// How a suite went.
 enum Outcome {
@@ -81,10 +85,22 @@ fn run_suite(suite: &Suite, settings: &Settings) -> Outcome {
     if !missing.is_empty() {
         return Outcome::Skipped(needs::remedy(&missing));
     }
-    Outcome::Ran((suite.run)(settings).unwrap_or_else(|error| {
+    let limit =
+        Duration::from_secs(60 * suite.minutes * if settings.full { FULL_FACTOR } else { 1 });
+    let (ran, in_time) = limit::within(limit, || (suite.run)(settings));
+    let mut count = ran.unwrap_or_else(|error| {
         println!("{}: {error:#}", suite.name);
         Count { failed: 1, ..Count::default() }
-    }))
+    });
+    if !in_time {
+        println!(
+            "{}: took longer than {} minutes and was stopped",
+            suite.name,
+            limit.as_secs() / 60
+        );
+        count.failed = count.failed.max(1);
+    }
+    Outcome::Ran(count)
 }
 
 fn summary(suite: &Suite, outcome: &Outcome, seconds: u64) -> String {

@@ -26,71 +26,84 @@ pub struct Suite {
     pub about: &'static str,
     /// What it cannot run without.
     pub needs: &'static [Need],
+    /// After so many minutes it is stopped and has failed: several times what it takes on two
+    /// cores, with what it builds.
+    pub minutes: u64,
     /// Runs it. An error counts as one failed test.
     pub run: fn(&Settings) -> Result<Count>,
 }
 
 /// Every suite, quick ones first.
 pub const SUITES: &[Suite] = &[
-    Suite { name: "tidy", about: "the house rules", needs: &[], run: house_rules },
+    Suite { name: "tidy", about: "the house rules", needs: &[], minutes: 3, run: house_rules },
     Suite {
         name: "unit",
         about: "every crate's own tests",
         needs: &[],
+        minutes: 15,
         run: |settings| cargo_test(settings, &["--workspace"]),
     },
     Suite {
         name: "captures",
         about: "recorded traffic of Linux's siw, byte for byte",
         needs: &[],
+        minutes: 5,
         run: |settings| integration(settings, "captures"),
     },
     Suite {
         name: "tshark",
         about: "Wireshark's dissectors read what we send",
         needs: &[Need::Packages(&["tshark"])],
+        minutes: 5,
         run: |settings| integration(settings, "tshark"),
     },
     Suite {
         name: "libraries",
         about: "libibverbs.so.1 and librdmacm.so.1: symbols, versions, stock programs load them",
         needs: &[Need::Packages(&["rdmacm-utils", "ibverbs-utils", "perftest", "fio"])],
+        minutes: 8,
         run: libraries,
     },
     Suite {
         name: "siw",
         about: "ours and Linux's siw in a virtual machine talk to each other",
         needs: &[Need::Packages(siw::PACKAGES)],
+        minutes: 12,
         run: siw_interop,
     },
     Suite {
         name: "ibverbs",
         about: "stock RDMA programs on our libibverbs and librdmacm",
         needs: &[Need::Packages(ibverbs::PACKAGES)],
+        minutes: 12,
         run: |settings| ibverbs::run(settings.full),
     },
     Suite {
         name: "bad-peers",
         about: "peers that lie, stall and vanish",
         needs: &[],
+        minutes: 5,
         run: |settings| integration(settings, "bad_peers"),
     },
     Suite {
         name: "connections",
         about: "10,000 connections at once, in release",
         needs: &[],
+        minutes: 8,
         run: |settings| cargo_test(settings, &["--workspace", "--release", "--test=connections"]),
     },
     Suite {
         name: "asan",
         about: "AddressSanitizer on the crates with unsafe code",
         needs: &[Need::Nightly],
+        minutes: 12,
         run: address_sanitizer,
     },
     Suite {
         name: "fuzz",
         about: "every fuzz target for a while",
         needs: &[Need::Nightly, Need::CargoTool("fuzz")],
+        minutes: 20,
         run: fuzz,
     },
 ];

@@ -6,7 +6,7 @@ use super::needs::{self, Missing, Need};
 use super::{Count, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict};
 
 fn suite(needs: &'static [Need], run: fn(&Settings) -> anyhow::Result<Count>) -> Suite {
-    Suite { name: "sample", about: "a sample", needs, run }
+    Suite { name: "sample", about: "a sample", needs, minutes: 1, run }
 }
 
 #[test]

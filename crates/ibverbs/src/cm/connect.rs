@@ -12,6 +12,7 @@ use crate::abi::{
 };
 use crate::guard::{Errno, Outcome, fail, minus_one};
 use crate::object::find_shared;
+use crate::qp::is_roce;
 use crate::query::MAX_RD_ATOMIC;
 use libc::{c_int, c_void};
 use outboard_verbs::{Bound, ConnectError, ConnectParams};
@@ -32,7 +33,9 @@ impl Asked {
     /// # Safety
     /// `param` is null or the program's own structure.
     unsafe fn read(param: *const rdma_conn_param, most: (u8, u8)) -> Outcome<Self> {
-        let most = (most.0.min(MAX_RD_ATOMIC), most.1.min(MAX_RD_ATOMIC));
+        // A send's completion on RoCE takes a Read of ours (`crate::ledger`).
+        let least = if is_roce() { 1 } else { 0 };
+        let most = (most.0.clamp(least, MAX_RD_ATOMIC), most.1.clamp(least, MAX_RD_ATOMIC));
         // SAFETY: the caller's word.
         let Some(param) = (unsafe { param.as_ref() }) else {
             return Ok(Self { ird: most.0, ord: most.1, private_data: Vec::new(), qp_num: 0 });
@@ -40,8 +43,8 @@ impl Asked {
         let private_data = param.private_data.cast::<u8>();
         // SAFETY: the program's own octets.
         let private_data = unsafe { octets(private_data, param.private_data_len.into()) };
-        let ird = depth(param.responder_resources, most.0)?;
-        let ord = depth(param.initiator_depth, most.1)?;
+        let ird = depth(param.responder_resources, most.0)?.max(least);
+        let ord = depth(param.initiator_depth, most.1)?.max(least);
         Ok(Self { ird, ord, private_data, qp_num: param.qp_num })
     }
 

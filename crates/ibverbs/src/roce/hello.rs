@@ -2,14 +2,16 @@
 //! who dials, whom it wants, and why it is refused. Integers in network order.
 //!
 //! ```text
-//!  Request: "OBRC" version(1) zero(3) wanted(4) number(4) address(4)
+//!  Request: "OBRC" version(1 octet: 2) zero(3) wanted(4) number(4) address(4)
 //!  Reply:   "OBRC" version(1) reason(1)                 (refusals only)
 //! ```
 
 use std::net::Ipv4Addr;
 
 const MAGIC: &[u8; 4] = b"OBRC";
-const VERSION: u8 = 1;
+/// Since 2, Immediate Data may belong to the Send behind it
+/// ([`outboard_verbs::Qp::pair_immediates`]): who says 2 sends and takes that.
+const VERSION: u8 = 2;
 const HELLO_LEN: usize = 20;
 
 /// A queue pair's name in the network. Of two, the lower dials.
@@ -92,10 +94,10 @@ mod tests {
         let from = Name { address: Ipv4Addr::new(10, 0, 0, 7), number: 0x00AB_CDEF };
         let hello = Hello { wanted: 0x0012_3456, from };
         let bytes = hello.emit();
-        assert_eq!(bytes, b"OBRC\x01\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07");
+        assert_eq!(bytes, b"OBRC\x02\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07");
         assert_eq!(Hello::parse(&bytes), Some(hello));
         assert_eq!(Hello::parse(&bytes[..19]), None);
-        assert_eq!(Hello::parse(b"OBRC\x02\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07"), None);
+        assert_eq!(Hello::parse(b"OBRC\x01\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07"), None);
         assert_eq!(Hello::parse(b"POST / HTTP/1.1\r\nHost"), None);
     }
 

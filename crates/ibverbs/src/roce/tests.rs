@@ -384,7 +384,7 @@ fn a_caller_who_is_no_outboard() {
     let CmEventKind::Failed(ConnectError::Rejected { private_data, .. }) = event.kind else {
         panic!("{event:?}");
     };
-    assert_eq!(private_data, b"OBRC\x01\x01");
+    assert_eq!(private_data, b"OBRC\x02\x01");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::frame::{Payload, cut};
 use super::{Current, RTR_STAG};
 use crate::Connection;
+use crate::connection::OF_NEXT_SEND;
 use crate::fault::Fault;
 use crate::startup::Rtr;
 use crate::work::{Remote, SendOp};
@@ -48,6 +49,12 @@ impl Connection {
         let tagged = Segment::next(seq, done, total, self.max_ulpdu - TAGGED_LEN);
         match op {
             SendOp::Send { invalidate } => self.push_send(untagged, invalidate, stags),
+            SendOp::SendImmediate { immediate } => {
+                if done == 0 {
+                    self.push_paired(immediate, stags)?;
+                }
+                self.push_send(untagged, None, stags)
+            }
             SendOp::Write { to } => self.push_write(tagged, to, None, stags),
             SendOp::WriteImmediate { to, immediate } => {
                 self.push_write(tagged, to, Some(immediate), stags)
@@ -125,6 +132,13 @@ impl Connection {
         self.push_fpdu(header, &immediate.to_be_bytes(), Payload::None, stags)?;
         self.sends.finish(seq, self.tx.queued);
         Ok(())
+    }
+
+    /// Immediate Data of the Send behind it, which is posted and so always follows.
+    fn push_paired(&mut self, immediate: u32, stags: &StagTable) -> Result<(), Fault> {
+        let octets = u64::from(immediate) << 32 | u64::from(OF_NEXT_SEND);
+        let header = self.untagged(Opcode::Immediate, queue::SEND);
+        self.push_fpdu(header, &octets.to_be_bytes(), Payload::None, stags)
     }
 
     fn is_solicited(&self, seq: u64) -> bool {

@@ -68,6 +68,8 @@ impl Model {
                     message.invalidated = *invalidate;
                 }
             }
+            // Only where both ends have agreed to that, which simulated ones have not.
+            SendOp::SendImmediate { .. } => {}
             SendOp::Write { to } => self.note_write(to, bytes),
             SendOp::WriteImmediate { to, immediate } => {
                 self.note_write(to, bytes);

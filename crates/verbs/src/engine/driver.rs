@@ -12,6 +12,7 @@
 //! finds that nobody has driven since the last.
 
 use super::eager::{self, Eager};
+use super::repose::Repose;
 use super::{Engine, WAKE, sockio};
 use crate::context::Core;
 use crate::error::VerbsError;
@@ -54,6 +55,7 @@ pub(crate) struct Signals {
     deep: AtomicBool,
     /// An application that drove is about to sleep elsewhere: the background thread is to drive.
     resting: AtomicBool,
+    repose: Mutex<Repose>,
     stop: AtomicBool,
     /// Counts turns and deliveries, for threads that wait without the role.
     news: Mutex<u64>,
@@ -81,7 +83,9 @@ impl Engine {
     /// Asks the background thread to stand down for a polling application.
     pub(crate) fn claim_by_polling(&self) {
         if self.signals.background.load(Ordering::Relaxed) {
-            self.signals.claimed.store(true, Ordering::SeqCst);
+            if !self.signals.claimed.swap(true, Ordering::SeqCst) {
+                lock(&self.signals.repose).end(Instant::now());
+            }
             self.kick();
         }
     }
@@ -338,6 +342,13 @@ impl Core {
         if !self.engine.drives_in_background() && signals.waiters.load(Ordering::SeqCst) == 0 {
             signals.resting.store(true, Ordering::SeqCst);
             self.unpark();
+        }
+    }
+
+    /// An application has nothing under way and may sleep or look elsewhere for news.
+    pub(crate) fn rest_if_worthwhile(&self) {
+        if lock(&self.engine.signals.repose).begin(Instant::now()) {
+            self.rest();
         }
     }
 

@@ -2,13 +2,15 @@
 //! has two drivers here: a background thread, and the application's own polling or waiting
 //! (see [`driver`]). Whoever drives holds the role; everybody may move a queue pair of their own.
 //!
-//! Modules: [`driver`] (the turn and its drivers), [`link`] (one queue pair's socket and
-//! connection), [`sockio`] (the system calls that take raw spans), [`staging`] (receive buffers),
-//! [`timers`].
+//! Modules: [`driver`] (the turn and its drivers), [`eager`] and [`repose`] (when the background
+//! thread goes on looking, and when an application hands over to it), [`link`] (one queue pair's
+//! socket and connection), [`sockio`] (the system calls that take raw spans), [`staging`] (receive
+//! buffers), [`tapped`] (octets for recordings), [`timers`].
 
 pub(crate) mod driver;
 mod eager;
 pub(crate) mod link;
+mod repose;
 pub(crate) mod sockio;
 pub(crate) mod staging;
 pub(crate) mod tapped;

@@ -1,0 +1,94 @@
+//! A time limit for a suite: once it is over, everything that the suite has started is killed, so
+//! that whoever waits for it goes on, and the suite has failed.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// A suite that goes on with something else gets that killed after so long, too.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Does the work; false when it took longer than `limit`.
+pub(super) fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
+    watched(limit, work, || kill(&descendants(std::process::id(), &parents())))
+}
+
+fn watched<T>(
+    limit: Duration,
+    work: impl FnOnce() -> T,
+    mut stop: impl FnMut() + Send + 'static,
+) -> (T, bool) {
+    let (working, over) = mpsc::channel::<()>();
+    let watch = thread::spawn(move || {
+        let mut next = limit;
+        let mut in_time = true;
+        while over.recv_timeout(next) == Err(RecvTimeoutError::Timeout) {
+            (in_time, next) = (false, AGAIN);
+            stop();
+        }
+        in_time
+    });
+    let result = work();
+    drop(working);
+    (result, watch.join().unwrap_or(false))
+}
+
+/// Every process of the machine with its parent.
+fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|process| Some((process, parent(process)?))).collect()
+}
+
+fn parent(process: u32) -> Option<u32> {
+    // "number (name) state parent ...", where the name may hold anything.
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The children of a process, theirs and so on.
+fn descendants(root: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let of = found[next];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(child, _)| child));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+fn kill(processes: &[u32]) {
+    let numbers = processes.iter().map(u32::to_string);
+    let mut command = Command::new("kill");
+    // Who has ended meanwhile cannot be killed, which is as good.
+    let _ = command.arg("-KILL").args(numbers).stderr(Stdio::null()).status();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_late_is_stopped_and_told_so() {
+        let (stopped, stops) = mpsc::channel();
+        let stop = move || stopped.send(()).unwrap();
+        let ((), in_time) = watched(Duration::ZERO, || stops.recv().unwrap(), stop);
+        assert!(!in_time);
+        assert_eq!(watched(Duration::from_secs(60), || 7, || panic!("too early")), (7, true));
+    }
+
+    #[test]
+    fn only_descendants_are_found() {
+        let parents = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 4)];
+        assert_eq!(descendants(2, &parents), [3, 4, 6]);
+        assert!(descendants(6, &parents).is_empty());
+    }
+
+    #[test]
+    fn our_own_parent_is_known() {
+        assert_eq!(parent(std::process::id()), Some(std::os::unix::process::parent_id()));
+    }
+}
