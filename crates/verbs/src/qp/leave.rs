@@ -19,9 +19,9 @@ impl Qp {
 
     /// Takes `region` away from every request: when this returns nothing of it is touched any more
     /// for this queue pair. A request that needs it fails when its turn comes, with
-    /// [`LocalProtection`](crate::Status::LocalProtection), and ends the connection; one of which TCP has half does so now.
-    /// Receives of a shared queue are the matter of [`Srq::revoke`](crate::Srq::revoke), which goes first: a queue pair
-    /// takes them from there.
+    /// [`LocalProtection`](crate::Status::LocalProtection), and ends the connection; one of which
+    /// TCP has half does so now. Receives of a shared queue are the matter of
+    /// [`Srq::revoke`](crate::Srq::revoke), which goes first: a queue pair takes them from there.
     pub fn revoke(&self, region: &SharedRegion) {
         let mut inner = lock(&self.inner.inner);
         for request in &mut inner.posted {
