@@ -289,13 +289,12 @@ impl QpShared {
         }
     }
 
-    /// Receives and transmits what there is.
-    pub(crate) fn progress(self: &Arc<Self>, core: &Arc<Core>, hangup: bool) {
+    /// Receives and transmits what there is; true when anything came in.
+    pub(crate) fn progress(self: &Arc<Self>, core: &Arc<Core>, hangup: bool) -> bool {
         let mut inner = lock(&self.inner);
-        if let Some(link) = inner.link.as_mut() {
-            link.unblock();
-        }
+        let before = inner.link.as_mut().map(Link::unblock);
         self.progress_locked(&mut inner, core, hangup);
+        before != inner.link.as_ref().map(Link::received)
     }
 
     /// The shared receive queue has a receive for this stream, which waits for one.

@@ -299,8 +299,9 @@ impl Attempt {
 }
 
 impl Source for Attempt {
-    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) -> bool {
         self.advance(core, token);
+        true
     }
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant) {

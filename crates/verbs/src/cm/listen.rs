@@ -206,8 +206,9 @@ impl ListenerShared {
 }
 
 impl Source for ListenerShared {
-    fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, _hangup: bool) {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, _hangup: bool) -> bool {
         self.accept_all(core);
+        true
     }
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, _token: u64, _now: Instant) {
@@ -262,8 +263,9 @@ impl Pending {
 }
 
 impl Source for Pending {
-    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) {
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) -> bool {
         self.advance(core, token);
+        true
     }
 
     fn on_timer(self: Arc<Self>, _core: &Arc<Core>, _token: u64, now: Instant) {

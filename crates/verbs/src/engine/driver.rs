@@ -19,7 +19,6 @@ use crate::error::VerbsError;
 use crate::signal::lock;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -228,17 +227,17 @@ impl Core {
         drop(self.engine.drain_sources());
     }
 
-    /// One turn without sleeping, unless another thread is at it.
+    /// One turn without sleeping, unless another thread is at it. True when it brought news.
     pub(crate) fn try_turn(self: &Arc<Self>) -> bool {
         let Some(role) = self.engine.try_role() else { return false };
-        let busy = self.turn(Some(Duration::ZERO), || false);
+        let news = self.turn(Some(Duration::ZERO), || false);
         drop(role);
         self.engine.tell_followers();
-        busy
+        news
     }
 
     /// Serves what is ready; sleeps up to `limit` for it, unless `done` says that there is no
-    /// reason to. The caller holds the role. True when anything happened.
+    /// reason to. The caller holds the role. True when that brought news, not only room to send.
     fn turn(self: &Arc<Self>, limit: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let engine = &self.engine;
         let sleeps = limit != Some(Duration::ZERO);
@@ -250,33 +249,27 @@ impl Core {
         let mut events = [(WAKE, false); EVENTS_MAX];
         let count = engine.poll_events(engine.sleep_limit(limit), &mut events);
         engine.signals.sleeping.store(false, Ordering::SeqCst);
-        let mut busy = self.fire_timers();
+        let mut news = self.fire_timers();
         let leftovers = std::mem::take(&mut *lock(&engine.ready));
+        let busy = news || count > 0 || !leftovers.is_empty();
         for &(token, hangup) in &events[..count] {
-            busy = true;
-            self.serve(token, hangup);
+            news |= self.serve(token, hangup);
         }
-        busy |= self.serve_leftovers(leftovers);
+        for token in leftovers {
+            news |= self.serve(token, false);
+        }
         if busy {
             engine.tell_followers();
         }
-        busy
+        news
     }
 
-    fn serve(self: &Arc<Self>, token: u64, hangup: bool) {
+    fn serve(self: &Arc<Self>, token: u64, hangup: bool) -> bool {
         if token == WAKE {
             self.engine.drain_wake();
-        } else if let Some(source) = self.engine.source(token) {
-            source.on_ready(self, token, hangup);
+            return false;
         }
-    }
-
-    fn serve_leftovers(self: &Arc<Self>, leftovers: VecDeque<u64>) -> bool {
-        let any = !leftovers.is_empty();
-        for token in leftovers {
-            self.serve(token, false);
-        }
-        any
+        self.engine.source(token).is_some_and(|source| source.on_ready(self, token, hangup))
     }
 
     fn fire_timers(self: &Arc<Self>) -> bool {

@@ -53,6 +53,8 @@ pub(crate) struct Link {
     hangup: bool,
     /// The peer's FIN was read, or the socket failed.
     ended: bool,
+    /// Octets so far; may wrap.
+    received: usize,
     fin_sent: bool,
     /// Something has arrived since we last sent: the peer may be waiting for an answer.
     answering: bool,
@@ -85,6 +87,7 @@ impl Link {
             blocked: false,
             hangup: false,
             ended: false,
+            received: 0,
             fin_sent: false,
             answering: true,
             timer: None,
@@ -135,6 +138,7 @@ impl Link {
                 break;
             }
         }
+        self.received = self.received.wrapping_add(total);
         spans.clear();
         SPANS.set(spans);
         self.staging.settle();
@@ -182,9 +186,16 @@ impl Link {
         !self.blocked && self.conn.has_output() || self.conn.phase() != Phase::Open
     }
 
-    /// The kernel says that something changed: TCP may have room again.
-    pub(crate) fn unblock(&mut self) {
+    /// The kernel says that something changed: TCP may have room again. Returns what
+    /// [`Self::received`] does.
+    pub(crate) fn unblock(&mut self) -> usize {
         self.blocked = false;
+        self.received
+    }
+
+    /// Octets received so far.
+    pub(crate) fn received(&self) -> usize {
+        self.received
     }
 
     /// Hands what is queued to TCP.
@@ -261,8 +272,8 @@ impl Link {
 }
 
 impl Source for QpShared {
-    fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, hangup: bool) {
-        self.progress(core, hangup);
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, hangup: bool) -> bool {
+        self.progress(core, hangup)
     }
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, _token: u64, now: Instant) {

@@ -35,8 +35,9 @@ const WAKE: u64 = 0;
 /// Something with a descriptor or a deadline.
 pub(crate) trait Source: Send + Sync {
     /// The descriptor has something to read, room to write, or an error; or work was left over.
-    /// With `hangup` the peer has closed or the socket has failed.
-    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, hangup: bool);
+    /// With `hangup` the peer has closed or the socket has failed. True when there was news indeed,
+    /// not only room.
+    fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, hangup: bool) -> bool;
     /// A deadline set for this token has come.
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant);
 }
