@@ -5,6 +5,7 @@
 //! forwarded ports on 127.0.0.1 only. No guest outlives its [`Guest`], nor the thread that booted
 //! it, even if the whole process is killed.
 
+use super::Vm;
 use super::quiet::tail;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -32,15 +33,10 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub(super) fn start(
-        kernel: &Path,
-        scratch: &Path,
-        initrd: &[u8],
-        forwards: &[(u16, u16)],
-    ) -> Result<Self, String> {
-        let initrd = unnamed(scratch, initrd)
-            .map_err(|error| format!("cannot write in {}: {error}", scratch.display()))?;
-        let mut qemu = qemu_command(kernel, &initrd, forwards)
+    pub(super) fn start(vm: &Vm, initrd: &[u8], forwards: &[(u16, u16)]) -> Result<Self, String> {
+        let initrd = unnamed(&vm.scratch, initrd)
+            .map_err(|error| format!("cannot write in {}: {error}", vm.scratch.display()))?;
+        let mut qemu = qemu_command(vm, &initrd, forwards)
             .spawn()
             .map_err(|error| format!("cannot run qemu-system-x86_64: {error}"))?;
         let (sender, console) = mpsc::channel();
@@ -112,7 +108,7 @@ fn unnamed(directory: &Path, content: &[u8]) -> io::Result<File> {
     file
 }
 
-fn qemu_command(kernel: &Path, initrd: &File, forwards: &[(u16, u16)]) -> Command {
+fn qemu_command(vm: &Vm, initrd: &File, forwards: &[(u16, u16)]) -> Command {
     let mut network = String::from("user,id=net0");
     for (host, guest) in forwards {
         network.push_str(&format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
@@ -121,12 +117,13 @@ fn qemu_command(kernel: &Path, initrd: &File, forwards: &[(u16, u16)]) -> Comman
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
-        .args(["-accel", "tcg", "-cpu", "qemu64", "-m", "384", "-smp", "1"])
+        .args(["-accel", "tcg", "-cpu", "qemu64", "-m", "384"])
+        .args(["-smp", &vm.processors.to_string()])
         .args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"])
         .args(["-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off"])
         .args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net0,romfile="])
         .arg("-kernel")
-        .arg(kernel)
+        .arg(&vm.kernel)
         .arg("-initrd")
         .arg(format!("/proc/{}/fd/{}", process::id(), initrd.as_raw_fd()))
         .stdin(Stdio::null())

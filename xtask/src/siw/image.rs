@@ -12,8 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Stock programs of Debian's rdma-core, iproute2 and perftest.
-const PROGRAMS: [&str; 6] =
-    ["ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_bw", "rdma", "rping"];
+const PROGRAMS: [&str; 8] = [
+    "ib_read_bw",
+    "ib_read_lat",
+    "ib_send_bw",
+    "ib_send_lat",
+    "ib_write_bw",
+    "ib_write_lat",
+    "rdma",
+    "rping",
+];
 
 /// Opened at run time, so that no program names them: the siw provider by libibverbs, and
 /// libgcc_s by the C library when a thread is cancelled.
@@ -49,6 +57,15 @@ pub(super) fn script_archive(script: &str) -> Vec<u8> {
     archive.finish()
 }
 
+/// An archive with a file of the host's under another name, and the libraries it names.
+pub(super) fn file_archive(from: &Path, to: &str) -> Result<Vec<u8>, String> {
+    let mut archive = Archive::default();
+    add_copy(&mut archive, from, to)?;
+    let libraries = libraries_of(from)?;
+    libraries.iter().try_for_each(|path| add_copy(&mut archive, Path::new(path), path))?;
+    Ok(archive.finish())
+}
+
 fn add_modules(archive: &mut Archive, kernel: &Kernel) -> Result<(), String> {
     let mut order = String::new();
     for (name, content) in kernel.modules()? {
@@ -57,7 +74,7 @@ fn add_modules(archive: &mut Archive, kernel: &Kernel) -> Result<(), String> {
         order.push('\n');
     }
     archive.file("/modules/order", 0o644, order.as_bytes());
-    Ok(())
+    add_copy(archive, &kernel.crc_module(), "/modules/siw_crc.ko")
 }
 
 fn add_programs(archive: &mut Archive) -> Result<(), String> {

@@ -5,35 +5,20 @@
 //! siw never asks for a CRC but uses it when asked to (RFC 5044 section 7.1), so only our side
 //! is told, and only our side can say what was negotiated.
 
-use super::process::Ours;
-use super::{GUEST_ADDRESS, Guest, HOST_ADDRESS, Vm};
+use super::meeting::{self, Meeting, Ports};
+use super::{GUEST_ADDRESS, HOST_ADDRESS, Vm};
 
 use std::fmt;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-const BOOT_LIMIT: Duration = Duration::from_secs(60);
-/// The guest gives up first, so that it can say why.
-const GUEST_LIMIT: Duration = Duration::from_secs(100);
-const RUN_LIMIT: Duration = Duration::from_secs(110);
-const END_LIMIT: Duration = Duration::from_secs(10);
+pub use super::meeting::Side;
 
 /// The largest size the stock rping takes; it claims one more in its message, but refuses that.
 pub const MAX_SIZE: u32 = 65_535;
 
 /// Guest ports: one for stock against stock, then one for each run.
 const FIRST_PORT: u16 = 7174;
-
-/// Which end of the connection is our program; the stock one in the guest is the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Ours listens on the host, the guest connects.
-    Server,
-    /// Ours connects to the guest.
-    Client,
-}
 
 /// What runs at our end.
 #[derive(Debug, Clone, Copy)]
@@ -102,78 +87,39 @@ pub fn stock_matrix(iterations: u32) -> Vec<Run> {
 pub fn rping(vm: &Vm, program: Program<'_>, runs: &[Run]) -> Result<(), String> {
     let mut meetings = Vec::new();
     for (run, guest_port) in runs.iter().zip(FIRST_PORT + 1..) {
-        meetings.push(Meeting::prepare(*run, program, guest_port).map_err(|e| blame(run, &e))?);
+        meetings.push(run.meeting(program, Ports::find(guest_port)?));
     }
-    let script: String = meetings.iter().map(Meeting::script).collect();
-    let forwards: Vec<(u16, u16)> = meetings.iter().filter_map(Meeting::forward).collect();
-    let mut guest = vm.boot(&(stock_against_stock() + &script), &forwards)?;
-    guest.wait_for("STOCK DONE", BOOT_LIMIT)?;
-    for meeting in meetings {
-        let run = meeting.run;
-        meeting.watch(&mut guest, program).map_err(|error| blame(&run, &error))?;
-    }
-    guest.wait(END_LIMIT).map(drop)
+    meeting::hold(vm, &stock_against_stock(), "STOCK DONE", meetings)
 }
 
-/// The run with the ports it uses, and our program where it has to be there first.
-struct Meeting {
-    run: Run,
-    host_port: u16,
-    guest_port: u16,
-    server: Option<Ours>,
-}
-
-impl Meeting {
-    /// Finds a port on the host and, when ours is the server, starts it.
-    fn prepare(run: Run, program: Program<'_>, guest_port: u16) -> Result<Self, String> {
-        let host_port = free_port()?;
-        let mut meeting = Self { run, host_port, guest_port, server: None };
-        if run.ours == Side::Server {
-            let mut server = Ours::start(&mut meeting.command(program))?;
-            server.wait_listening(host_port)?;
-            meeting.server = Some(server);
+impl Run {
+    fn meeting(&self, program: Program<'_>, ports: Ports) -> Meeting {
+        let wanted = match program {
+            Program::Native(_) => format!("negotiated crc={}", on_off(self.crc)),
+            Program::Stock(_) => String::new(),
+        };
+        Meeting {
+            name: self.to_string(),
+            ours: self.ours,
+            ports,
+            command: self.command(program, ports.host),
+            guest: self.guest(ports),
+            wanted,
         }
-        Ok(meeting)
     }
 
-    /// Follows both ends through this run and holds them to their promises.
-    fn watch(mut self, guest: &mut Guest, program: Program<'_>) -> Result<(), String> {
-        let wanted = format!("negotiated crc={}", on_off(self.run.crc));
-        let said = match self.server.take() {
-            Some(server) => self.watch_server(guest, server),
-            None => self.watch_client(guest, program),
-        }?;
-        if matches!(program, Program::Stock(_)) || said.contains(&wanted) {
-            return Ok(());
-        }
-        Err(format!("our program did not print \"{wanted}\" but:\n{said}"))
-    }
-
-    fn watch_server(&self, guest: &mut Guest, server: Ours) -> Result<String, String> {
-        let guest_side = guest.wait_for(&done(self.guest_port), RUN_LIMIT);
-        both(server.finish(END_LIMIT), guest_side)
-    }
-
-    /// Our end is waited for first: a client that fails at once leaves the guest listening.
-    fn watch_client(&self, guest: &mut Guest, program: Program<'_>) -> Result<String, String> {
-        guest.wait_for(&ready(self.guest_port), RUN_LIMIT)?;
-        let our_side = Ours::start(&mut self.command(program))?.finish(RUN_LIMIT);
-        both(our_side, guest.wait_for(&done(self.guest_port), END_LIMIT))
-    }
-
-    fn command(&self, program: Program<'_>) -> Command {
-        let Run { ours, crc, iterations, size } = self.run;
-        let (count, size, port) = (iterations.to_string(), size.to_string(), self.host_port);
+    fn command(&self, program: Program<'_>, port: u16) -> Command {
+        let (count, size) = (self.iterations.to_string(), self.size.to_string());
         match program {
             Program::Native(path) => {
-                let role = if ours == Side::Server { "server" } else { "client" };
+                let role = if self.ours == Side::Server { "server" } else { "client" };
                 let mut command = Command::new(path);
                 command.args([role, &format!("127.0.0.1:{port}")]);
-                command.args(["--count", &count, "--size", &size, "--crc", on_off(crc)]);
+                command.args(["--count", &count, "--size", &size, "--crc", on_off(self.crc)]);
                 command
             }
             Program::Stock(outboard) => {
-                let role = if ours == Side::Server { "-s" } else { "-c" };
+                let role = if self.ours == Side::Server { "-s" } else { "-c" };
                 let mut command = Command::new(outboard);
                 command.args(["run", "--devices", "lo", "--", "rping", role, "-a", "127.0.0.1"]);
                 command.args(["-p", &port.to_string(), "-C", &count, "-S", &size, "-V"]);
@@ -182,38 +128,12 @@ impl Meeting {
         }
     }
 
-    /// The port on the host through which our client reaches the guest.
-    fn forward(&self) -> Option<(u16, u16)> {
-        (self.run.ours == Side::Client).then_some((self.host_port, self.guest_port))
-    }
-
-    /// The guest's part: the first step that fails ends the guest.
-    fn script(&self) -> String {
-        let Run { ours, iterations, size, .. } = self.run;
-        let port = self.guest_port;
-        let limit = GUEST_LIMIT.as_secs();
-        let options = format!("-C {iterations} -S {size} -V");
-        let steps = match ours {
-            Side::Server => format!(
-                "timeout {limit} rping -c -a {HOST_ADDRESS} -p {} {options} || exit 1\n",
-                self.host_port
-            ),
-            Side::Client => format!(
-                "timeout {limit} rping -s -a 0.0.0.0 -p {port} {options} &\n\
-                 wait-listen {port} || exit 1\necho {}\nwait $! || exit 1\n",
-                ready(port)
-            ),
-        };
-        steps + &format!("echo {}\n", done(port))
-    }
-}
-
-/// What ours said if both ends succeeded, otherwise what went wrong at either.
-fn both(ours: Result<String, String>, guest: Result<(), String>) -> Result<String, String> {
-    match (ours, guest) {
-        (Ok(said), Ok(())) => Ok(said),
-        (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),
-        (Err(ours), Err(guest)) => Err(format!("{ours}\n{guest}")),
+    fn guest(&self, ports: Ports) -> String {
+        let options = format!("-C {} -S {} -V", self.iterations, self.size);
+        match self.ours {
+            Side::Server => format!("rping -c -a {HOST_ADDRESS} -p {} {options}", ports.host),
+            Side::Client => format!("rping -s -a 0.0.0.0 -p {} {options}", ports.guest),
+        }
     }
 }
 
@@ -228,26 +148,8 @@ fn stock_against_stock() -> String {
     )
 }
 
-fn ready(port: u16) -> String {
-    format!("RUN {port} READY")
-}
-
-fn done(port: u16) -> String {
-    format!("RUN {port} DONE")
-}
-
 fn on_off(crc: bool) -> &'static str {
     if crc { "on" } else { "off" }
-}
-
-fn blame(run: &Run, error: &str) -> String {
-    format!("{run}: {error}")
-}
-
-/// A port that was free a moment ago, which is as sure as it gets.
-fn free_port() -> Result<u16, String> {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    port.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))
 }
 
 #[cfg(test)]
@@ -256,12 +158,12 @@ mod tests {
 
     fn meeting(ours: Side) -> Meeting {
         let run = Run { ours, crc: true, iterations: 3, size: 64 };
-        Meeting { run, host_port: 4000, guest_port: 7175, server: None }
+        run.meeting(Program::Native(Path::new("rping")), Ports { host: 4000, guest: 7175 })
     }
 
     #[test]
     fn our_command_line_is_the_agreed_one() {
-        let command = meeting(Side::Server).command(Program::Native(Path::new("rping")));
+        let command = meeting(Side::Server).command;
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         assert_eq!(words.join(" "), "server 127.0.0.1:4000 --count 3 --size 64 --crc on");
     }

@@ -16,6 +16,12 @@ const SOURCE_ARCHIVE: &str = "/usr/src/linux-source-6.1.tar.xz";
 const SIW_SOURCE: &str = "linux-source-6.1/drivers/infiniband/sw/siw";
 const FLAVOUR: &str = "amd64";
 
+/// What siw is built with the second time: it then asks for CRCs. Once this was a parameter of the
+/// module; since it is a constant, nothing else turns them on between siw and siw.
+const WITHOUT_CRC: &str = "const bool mpa_crc_required;";
+const WITH_CRC: &str = "const bool mpa_crc_required = true;";
+const CRC_MODULE: &str = "siw_crc";
+
 /// A complete cache directory.
 #[derive(Debug)]
 pub(super) struct Kernel {
@@ -26,6 +32,11 @@ impl Kernel {
     /// The kernel as qemu boots it.
     pub(super) fn image(&self) -> PathBuf {
         self.directory.join("vmlinuz")
+    }
+
+    /// A siw that asks for CRCs, to be inserted instead of the other.
+    pub(super) fn crc_module(&self) -> PathBuf {
+        self.directory.join(format!("{CRC_MODULE}.ko"))
     }
 
     /// The names of the modules in the order of insertion, and the content of each.
@@ -42,7 +53,8 @@ impl Kernel {
 /// The kernel in `cache`; fetched and built first when its version is not there yet.
 pub(super) fn cached(cache: &Path) -> Result<Kernel, String> {
     let version = source_version()?;
-    let directory = cache.join(&version);
+    // The ending tells what is inside, for caches of earlier releases.
+    let directory = cache.join(format!("{version}+{CRC_MODULE}"));
     if !directory.is_dir() {
         let work = Workshop::open(cache)?;
         work.build(&version)?;
@@ -72,6 +84,7 @@ impl Workshop {
         announced(&format!("fetched Debian's kernel {version}"), || self.fetch(&packages))?;
         announced("unpacked it", || self.unpack())?;
         announced("built siw.ko", || self.build_siw(&release))?;
+        announced("built siw.ko with CRCs", || self.build_crc(&release))?;
         self.collect(&release)
     }
 
@@ -90,9 +103,28 @@ impl Workshop {
         run(&mut tar).map(drop)
     }
 
+    fn build_siw(&self, release: &str) -> Result<(), String> {
+        self.compile(release)?;
+        let kept = fs::rename(self.compiled(), self.siw_module());
+        kept.map_err(|error| format!("cannot keep siw.ko: {error}"))
+    }
+
+    /// The same source but for one constant.
+    fn build_crc(&self, release: &str) -> Result<(), String> {
+        let path = self.path(SIW_SOURCE).join("siw_main.c");
+        let fault = |error| format!("cannot change {}: {error}", path.display());
+        let source = fs::read_to_string(&path).map_err(fault)?;
+        if !source.contains(WITHOUT_CRC) {
+            return Err(format!("{} has no \"{WITHOUT_CRC}\"", path.display()));
+        }
+        fs::write(&path, source.replace(WITHOUT_CRC, WITH_CRC)).map_err(fault)?;
+        self.compile(release)?;
+        self.keep(&self.compiled(), &format!("{CRC_MODULE}.ko"))
+    }
+
     /// Compiles the module in place. The headers' makefile names its other half by an absolute
     /// path, the only one in these packages: it is written anew.
-    fn build_siw(&self, release: &str) -> Result<(), String> {
+    fn compile(&self, release: &str) -> Result<(), String> {
         let headers = self.path(&format!("root/usr/src/linux-headers-{release}"));
         let common = release.replace(FLAVOUR, "common");
         let common = self.path(&format!("root/usr/src/linux-headers-{common}/Makefile"));
@@ -103,7 +135,7 @@ impl Workshop {
         make.arg("-j2").arg("-C").arg(headers).args([&source, "CONFIG_RDMA_SIW=m", "modules"]);
         run(&mut make)?;
         // Nine tenths of it is debugging information, which every boot would unpack.
-        run(Command::new("strip").arg("--strip-debug").arg(self.siw_module())).map(drop)
+        run(Command::new("strip").arg("--strip-debug").arg(self.compiled())).map(drop)
     }
 
     /// Moves what a guest needs to `done`: some thirty files of the five thousand.
@@ -131,8 +163,13 @@ impl Workshop {
         }
     }
 
-    fn siw_module(&self) -> PathBuf {
+    fn compiled(&self) -> PathBuf {
         self.path(SIW_SOURCE).join("siw.ko")
+    }
+
+    /// Out of the way of the next.
+    fn siw_module(&self) -> PathBuf {
+        self.path("siw.ko")
     }
 
     fn path(&self, relative: &str) -> PathBuf {

@@ -7,20 +7,24 @@
 //!
 //! Reading order: `packages` (what must be there), `quiet` (running tools), `kernel` (fetch and
 //! build, cached), `modules` (what to load, in which order), `cpio` and `image` (the initramfs),
-//! `guest` (the running machine), `process` (ours beside it), `interop` (what is proven with it).
+//! `guest` (the running machine), `process` (ours beside it), `meeting` (one connection), `door`
+//! (for programs that the guest is too slow for), `interop` and `perftest` (what is proven with it).
 
 mod cpio;
+mod door;
 mod guest;
 mod image;
 pub mod interop;
 mod kernel;
+mod meeting;
 mod modules;
 mod packages;
+pub mod perftest;
 mod process;
 mod quiet;
 
 use crate::command::target_dir;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub use guest::Guest;
@@ -37,6 +41,7 @@ pub const HOST_ADDRESS: &str = "10.0.2.2";
 pub struct Vm {
     kernel: PathBuf,
     initramfs: Vec<u8>,
+    processors: u32,
     scratch: PathBuf,
 }
 
@@ -52,10 +57,25 @@ pub fn prepare() -> Result<Vm, String> {
         .map_err(|error| format!("cannot create {}: {error}", cache.display()))?;
     let kernel = kernel::cached(&cache)?;
     let initramfs = image::build(&kernel)?;
-    Ok(Vm { kernel: kernel.image(), initramfs, scratch: cache })
+    Ok(Vm { kernel: kernel.image(), initramfs, processors: 1, scratch: cache })
 }
 
 impl Vm {
+    /// Emulates that many processors instead of one.
+    #[must_use]
+    pub fn with_processors(self, processors: u32) -> Self {
+        Self { processors, ..self }
+    }
+
+    /// Puts a program or library of the host's at `to`, with the libraries that it names.
+    ///
+    /// # Errors
+    /// When one of these files cannot be read.
+    pub fn carry(&mut self, from: &Path, to: &str) -> Result<(), String> {
+        self.initramfs.extend(image::file_archive(from, to)?);
+        Ok(())
+    }
+
     /// Boots a guest that runs `script` with `/bin/sh` once siw0 is up, then powers off.
     ///
     /// `host_forwards` are pairs of a TCP port on the host's 127.0.0.1 and the guest's port it
@@ -68,7 +88,7 @@ impl Vm {
     pub fn boot(&self, script: &str, host_forwards: &[(u16, u16)]) -> Result<Guest, String> {
         let mut initrd = self.initramfs.clone();
         initrd.extend(image::script_archive(script));
-        Guest::start(&self.kernel, &self.scratch, &initrd, host_forwards)
+        Guest::start(self, &initrd, host_forwards)
     }
 }
 

@@ -153,7 +153,7 @@ fn libraries(settings: &Settings) -> Result<Count> {
 }
 
 /// Both sides as server and client, by `rping`: the example program of ours, and the stock one on
-/// our C libraries; siw has the stock one.
+/// our C libraries; siw has the stock one. Then perftest's programs likewise.
 fn siw_interop(settings: &Settings) -> Result<Count> {
     let release = ["build", "--workspace", "--release", "--bin=outboard", "--example=rping"];
     command::run(&mut cargo(release))?;
@@ -171,6 +171,9 @@ fn siw_interop(settings: &Settings) -> Result<Count> {
         siw::interop::rping(&vm, program, &runs).map_err(|error| anyhow!(error))?;
         total += Count { passed: u32::try_from(runs.len())?, ..Count::default() };
     }
+    let runs = siw::perftest::run(&vm, &outboard, iterations / 20);
+    let runs = runs.map_err(|error| anyhow!(error))?;
+    total += Count { passed: u32::try_from(runs)?, ..Count::default() };
     Ok(total)
 }
 

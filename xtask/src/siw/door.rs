@@ -1,0 +1,185 @@
+//! What stands between the two programs where an emulated machine is too slow for them: a port of
+//! the host that leads to another. It changes no octet, only when they come.
+//!
+//! It opens late. qemu accepts in the guest's name at once and resets the connection when the guest
+//! does not listen. perftest's servers listen a second time, a moment after they have told their
+//! client to connect; its client should try again, but release 4.5-0.17 does so with an identifier
+//! that it has destroyed. So the client's MPA Request Frame (RFC 5044 section 7.1) is kept and sent
+//! until it is answered.
+//!
+//! It closes late. siw reports a Send as failed (a local operation error) when the peer closes
+//! before the sending call returns, even though all of it is sent and answered: `siw_qp_sq_proc_tx`
+//! looks whether the socket's other half is closed before it looks whether the message is complete.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long a call of the guest's may take at worst.
+const CLOSE_AFTER: Duration = Duration::from_millis(200);
+
+/// Key, flags, revision, and the length of the private data that follows.
+const FRAME_HEADER: usize = 20;
+
+/// Closed for new connections when dropped.
+#[derive(Debug)]
+pub(super) struct Door {
+    port: u16,
+    closed: Arc<AtomicBool>,
+}
+
+impl Door {
+    /// Opens one on 127.0.0.1 to another port there.
+    pub(super) fn open(onwards: u16) -> Result<Self, String> {
+        let fault = |error: io::Error| format!("cannot listen on 127.0.0.1: {error}");
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(fault)?;
+        let port = listener.local_addr().map_err(fault)?.port();
+        let closed = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&closed);
+        thread::spawn(move || serve(&listener, onwards, &told));
+        Ok(Self { port, closed })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts; if that is gone already, nobody needs to be woken.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn serve(listener: &TcpListener, onwards: u16, closed: &AtomicBool) {
+    for client in listener.incoming() {
+        if closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(client) = client else { return };
+        // A client that is not answered sees its connection closed.
+        thread::spawn(move || carry(client, onwards));
+    }
+}
+
+fn carry(mut client: TcpStream, onwards: u16) -> io::Result<()> {
+    let request = frame(&mut client)?;
+    let (server, answer) = knock(onwards, &request)?;
+    client.set_nodelay(true)?;
+    client.write_all(&answer)?;
+    let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || pass(from_client, to_server));
+    pass(server, client);
+    Ok(())
+}
+
+/// An MPA Request Frame, whole.
+fn frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; FRAME_HEADER];
+    client.read_exact(&mut frame)?;
+    let private = usize::from(u16::from_be_bytes([frame[18], frame[19]]));
+    frame.resize(FRAME_HEADER + private, 0);
+    client.read_exact(&mut frame[FRAME_HEADER..])?;
+    Ok(frame)
+}
+
+/// Connects and sends `request` until the first octets of an answer come.
+fn knock(onwards: u16, request: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
+    let deadline = Instant::now() + ANSWER_LIMIT;
+    loop {
+        let answer = ask(onwards, request);
+        if answer.is_ok() || Instant::now() > deadline {
+            return answer;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn ask(onwards: u16, request: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
+    let mut server = TcpStream::connect(("127.0.0.1", onwards))?;
+    server.set_nodelay(true)?;
+    server.write_all(request)?;
+    let mut answer = vec![0; 4096];
+    let length = server.read(&mut answer)?;
+    if length == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    answer.truncate(length);
+    Ok((server, answer))
+}
+
+/// Everything until the end of one direction, and later that end; an error ends both.
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let copied = io::copy(&mut from, &mut to);
+    thread::sleep(CLOSE_AFTER);
+    let how = if copied.is_ok() { Shutdown::Write } else { Shutdown::Both };
+    // A socket that its peer has closed is shut down already.
+    let _ = to.shutdown(how);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request with three octets of private data.
+    fn request() -> Vec<u8> {
+        [b"MPA ID Req Frame\x00\x02\x00\x03".as_slice(), b"abc"].concat()
+    }
+
+    /// A door, and what is behind it.
+    fn door() -> (Door, TcpListener) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        (Door::open(server.local_addr().unwrap().port()).unwrap(), server)
+    }
+
+    fn knock_at(door: &Door) -> TcpStream {
+        let mut client = TcpStream::connect(("127.0.0.1", door.port())).unwrap();
+        client.write_all(&request()).unwrap();
+        client
+    }
+
+    fn answer_at(server: &TcpListener) -> TcpStream {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut said = vec![0; request().len()];
+        stream.read_exact(&mut said).unwrap();
+        assert_eq!(said, request());
+        stream.write_all(b"reply").unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_server_that_listens_late_gets_the_request_and_what_follows() {
+        let (door, server) = door();
+        let mut client = knock_at(&door);
+        // What qemu does for a guest that does not listen yet.
+        drop(server.accept().unwrap());
+        let mut stream = answer_at(&server);
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"reply");
+        client.write_all(b"rest").unwrap();
+        drop(client);
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "rest");
+    }
+
+    #[test]
+    fn the_end_comes_later_than_what_was_said_before_it() {
+        let (door, server) = door();
+        let mut client = knock_at(&door);
+        drop(answer_at(&server));
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).unwrap();
+        let began = Instant::now();
+        assert_eq!(client.read(&mut reply).unwrap(), 0);
+        assert!(began.elapsed() > CLOSE_AFTER / 2);
+    }
+}

@@ -1,0 +1,96 @@
+//! perftest's programs on our C libraries against the same programs on siw: both ways round.
+//!
+//! They check no data, rping does; but they have many operations under way at once, from both
+//! ends, and end only when every completion has come. They connect by rdma_cm (`-R`), as iWARP
+//! must, and exchange their keys on that connection.
+
+use super::door::Door;
+use super::meeting::{self, Meeting, Ports, Side};
+use super::{HOST_ADDRESS, Vm};
+
+use std::path::Path;
+use std::process::Command;
+
+/// What is run, each as our server and as our client.
+const PROGRAMS: [&str; 6] =
+    ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"];
+
+/// Guest port of the first; others than rping's.
+const FIRST_PORT: u16 = 18_515;
+
+/// Bytes in each message.
+const SIZE: &str = "65536";
+
+/// Runs everything, `iterations` of each, in one boot; `outboard` starts our end. Returns how many
+/// runs that were.
+///
+/// # Errors
+/// Names the run, with what our program printed and the end of the guest's console.
+pub fn run(vm: &Vm, outboard: &Path, iterations: u32) -> Result<usize, String> {
+    let sides = [Side::Server, Side::Client];
+    let runs = PROGRAMS.iter().flat_map(|program| sides.map(|ours| (*program, ours)));
+    let (mut meetings, mut doors) = (Vec::new(), Vec::new());
+    for ((program, ours), guest_port) in runs.zip(FIRST_PORT..) {
+        let ports = Ports::find(guest_port)?;
+        let door = Door::open(ports.host)?;
+        let work = Work { program, ours, iterations };
+        meetings.push(work.meeting(outboard, ports, door.port()));
+        doors.push(door);
+    }
+    let count = meetings.len();
+    meeting::hold(vm, "echo UP\n", "UP", meetings)?;
+    Ok(count)
+}
+
+/// One connection to be made and what is to happen on it.
+struct Work<'a> {
+    program: &'a str,
+    ours: Side,
+    iterations: u32,
+}
+
+impl Work<'_> {
+    /// Either client goes to `door`, which leads to `ports.host`.
+    fn meeting(&self, outboard: &Path, ports: Ports, door: u16) -> Meeting {
+        let Self { program, ours, iterations } = *self;
+        let options = |port: u16| format!("-R -F -n {iterations} -s {SIZE} -p {port}");
+        let (port, peer, guest, wanted) = match ours {
+            Side::Server => {
+                let guest = format!("{program} {} {HOST_ADDRESS}", options(door));
+                (ports.host, None, guest, "")
+            }
+            // The client's report has a line that begins with the size.
+            Side::Client => {
+                let guest = format!("{program} {}", options(ports.guest));
+                (door, Some("127.0.0.1"), guest, SIZE)
+            }
+        };
+        let mut command = Command::new(outboard);
+        command.args(["run", "--devices", "lo", "--", program]);
+        command.args(options(port).split(' ')).args(peer);
+        let name = format!("{program}, our {ours:?}, {iterations} times {SIZE} bytes");
+        Meeting { name, ours, ports, command, guest, wanted: wanted.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_has_an_address_and_its_way_to_the_server() {
+        let ports = Ports { host: 4000, guest: 5000 };
+        let words = |ours| {
+            let work = Work { program: "ib_read_bw", ours, iterations: 7 };
+            let meeting = work.meeting(Path::new("outboard"), ports, 6000);
+            let words = meeting.command.get_args().map(|word| word.to_string_lossy().into_owned());
+            (words.collect::<Vec<_>>().join(" "), meeting.guest)
+        };
+        let (ours, guest) = words(Side::Server);
+        assert!(ours.ends_with("ib_read_bw -R -F -n 7 -s 65536 -p 4000"), "{ours}");
+        assert_eq!(guest, "ib_read_bw -R -F -n 7 -s 65536 -p 6000 10.0.2.2");
+        let (ours, guest) = words(Side::Client);
+        assert!(ours.ends_with("-p 6000 127.0.0.1"), "{ours}");
+        assert_eq!(guest, "ib_read_bw -R -F -n 7 -s 65536 -p 5000");
+    }
+}
