@@ -1,15 +1,18 @@
 //! Open devices. A context has an engine of its own; the connection manager opens each device once
 //! for all its identifiers.
 
-use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::abi::{ibv_context, ibv_device, ibv_qp, ibv_srq, verbs_context};
+use crate::cq::lock;
 use crate::device::{Device, devices};
 use crate::guard::{Errno, Outcome, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
+use crate::qp::Qp;
 use crate::roce::Roce;
-use outboard_verbs::Context as Native;
+use crate::srq::Srq;
+use outboard_verbs::{Context as Native, SharedRegion};
 use std::collections::HashMap;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
 /// An open device.
@@ -21,6 +24,8 @@ pub(crate) struct Context {
     /// The engine and everything on it.
     pub(crate) native: Native,
     pub(crate) device: &'static Device,
+    /// What programs take for the kernel's end of the device: they may copy it, and that is all.
+    _command: OwnedFd,
     /// C pointers (as addresses) of queue pairs by number, for events and completions.
     pub(crate) qps: Mutex<HashMap<u32, usize>>,
     /// The same of completion queues.
@@ -59,7 +64,8 @@ impl Context {
         let c = unsafe { &mut *shown.get() };
         c.sz = size_of::<verbs_context>();
         c.context.device = device;
-        c.context.cmd_fd = -1;
+        let command = native.async_fd().try_clone_to_owned()?;
+        c.context.cmd_fd = command.as_raw_fd();
         c.context.async_fd = native.async_fd().as_raw_fd();
         crate::channel::may_block(c.context.async_fd)?;
         c.context.num_comp_vectors = 1;
@@ -72,11 +78,29 @@ impl Context {
             tag: Kind::Context,
             native,
             device: found,
+            _command: command,
             qps: Mutex::default(),
             cqs: Mutex::default(),
             srqs: Mutex::default(),
             roce: Roce::default(),
         })))
+    }
+}
+
+impl Context {
+    /// Takes memory away from all requests, so that it is not touched any more. Its keys are gone
+    /// already: no new request names it.
+    pub(crate) fn revoke(&self, region: &SharedRegion) {
+        // Queue pairs take receives from shared queues, never the other way. What is in a map
+        // stays while it is locked.
+        for address in lock(&self.srqs).values() {
+            let shown = std::ptr::with_exposed_provenance_mut::<ibv_srq>(*address);
+            find::<Srq>(shown).iter().for_each(|srq| srq.native.revoke(region));
+        }
+        for address in lock(&self.qps).values() {
+            let shown = std::ptr::with_exposed_provenance_mut::<ibv_qp>(*address);
+            find::<Qp>(shown).iter().for_each(|qp| qp.revoke(region));
+        }
     }
 }
 

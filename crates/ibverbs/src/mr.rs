@@ -8,6 +8,7 @@ use crate::abi::{
     IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_FLAGS_SUPPORTED,
     ib_uverbs_advise_mr_advice, ibv_mr, ibv_pd, ibv_sge, verbs_context,
 };
+use crate::context::Context;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use crate::pd::{LocalMemory, Pd};
@@ -50,6 +51,14 @@ unsafe impl Object for Mr {
     const OFFSET: usize = offset_of!(Self, shown);
     fn tag(&self) -> Kind {
         self.tag
+    }
+}
+
+#[cfg(test)]
+impl Mr {
+    /// What it is now.
+    pub(crate) fn memory(&self) -> SharedSlice {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).native.memory().clone()
     }
 }
 
@@ -169,7 +178,7 @@ impl Wanted {
         check_memory(addr, length, access.contains(Access::LOCAL_WRITE))?;
         let start = std::ptr::with_exposed_provenance_mut(addr);
         // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows
-        // that peers and the engine use it meanwhile.
+        // that peers and the engine use it meanwhile; requests lose it before that call returns.
         let region = unsafe { SharedRegion::from_raw(start, length) };
         let memory = region.slice(0..length)?;
         Ok(Parts { domain, memory, access: access | Access::REMOTE_INVALIDATE })
@@ -184,11 +193,29 @@ impl Wanted {
     }
 
     /// The reverse of [`Self::add_to`].
-    fn take_from_domain(&self, key: u32) -> Outcome<()> {
-        let domain: &Pd = find(self.pd())?;
+    fn take_from_domain(&self, key: u32) -> Outcome<&'static Pd> {
+        let domain: &'static Pd = find(self.pd())?;
         domain.remove_key(key);
         domain.users.fetch_sub(1, Ordering::SeqCst);
+        Ok(domain)
+    }
+
+    /// The same, and no request names the memory any more, old or new.
+    fn take_from_all(&self, key: u32, region: &SharedRegion) -> Outcome<()> {
+        let domain = self.take_from_domain(key)?;
+        if let Ok(context) = find::<Context>(domain.context()) {
+            context.revoke(region);
+        }
         Ok(())
+    }
+
+    /// True if requests that name this memory may go on with `other`: only peers see a difference.
+    fn serves_as(&self, other: &Self) -> bool {
+        let local = |wanted: &Self| {
+            let writable = wanted.access & IBV_ACCESS_LOCAL_WRITE != 0;
+            (wanted.pd, wanted.addr, wanted.length, wanted.iova, writable)
+        };
+        local(self) == local(other)
     }
 }
 
@@ -206,12 +233,21 @@ impl Registered {
 
     /// Makes something else of it, under the same keys.
     fn change(&mut self, wanted: Wanted) -> Outcome<()> {
-        let parts = wanted.parts()?;
+        let mut parts = wanted.parts()?;
+        let serves = self.wanted.serves_as(&wanted);
+        if serves {
+            parts.memory = self.native.memory().clone();
+        }
         let (domain, key) = (&parts.domain.native, self.native.stag().0);
+        let before = self.native.memory().region().clone();
         self.native
             .change(domain, parts.memory.clone(), wanted.iova, parts.access)
             .map_err(|_| Errno(libc::EINVAL))?;
-        self.wanted.take_from_domain(key)?;
+        if serves {
+            self.wanted.take_from_domain(key)?;
+        } else {
+            self.wanted.take_from_all(key, &before)?;
+        }
         self.wanted = wanted;
         wanted.add_to(&parts, key);
         Ok(())
@@ -219,7 +255,7 @@ impl Registered {
 
     /// Returns when nobody reaches the memory through it any more.
     fn end(self) -> Outcome<()> {
-        self.wanted.take_from_domain(self.native.stag().0)?;
+        self.wanted.take_from_all(self.native.stag().0, self.native.memory().region())?;
         Ok(self.native.deregister()?)
     }
 
@@ -297,7 +333,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     pointer("ibv_reg_mr_iova2", || register(pd, addr, length, iova, access))
 }
 
-/// ibv_dereg_mr(3). Returns when no peer reaches the memory any more.
+/// ibv_dereg_mr(3). Returns when no peer reaches the memory any more, and no work request of this
+/// side: one that still names it fails when its turn comes.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.
@@ -341,7 +378,8 @@ fn changed(
     Ok(wanted)
 }
 
-/// ibv_rereg_mr(3): the keys stay, and work requests posted before keep the memory that they had.
+/// ibv_rereg_mr(3): the keys stay, and work requests posted before lose the memory that they had,
+/// unless only the rights of peers change.
 /// When it cannot be registered anew, the old registration stays in force.
 ///
 /// # Safety
@@ -387,7 +425,8 @@ unsafe extern "C" fn advise_mr(
         for at in 0..num_sge as usize {
             // SAFETY: the caller's word.
             let sge = unsafe { sg_list.add(at).read() };
-            domain.local(sge.lkey, sge.addr, sge.length as usize, false)?;
+            let found = domain.keys().local(sge.lkey, sge.addr, sge.length as usize, false);
+            found.ok_or(Errno(libc::EINVAL))?;
         }
         Ok(())
     })

@@ -2,13 +2,13 @@
 
 use crate::abi::{ibv_context, ibv_pd};
 use crate::context::Context;
-use crate::guard::{Outcome, code, fail, pointer};
+use crate::guard::{code, fail, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use outboard_verbs::{Pd as Native, SharedSlice};
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// A protection domain.
 #[derive(Debug)]
@@ -58,26 +58,31 @@ impl Pd {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
     }
 
-    /// The registered octets at `address`, for a work request.
-    ///
-    /// # Errors
-    /// EINVAL for an unknown key, octets outside its memory, or sinks in memory without
-    /// `IBV_ACCESS_LOCAL_WRITE`.
+    /// The keys as they are now. Whoever posts requests holds on to them until the requests are
+    /// queued: [`Self::remove_key`] waits for that, so that memory can be taken away from all
+    /// requests that name it.
+    pub(crate) fn keys(&self) -> Keys<'_> {
+        Keys(self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// See [`Pd::keys`].
+#[derive(Debug)]
+pub(crate) struct Keys<'a>(RwLockReadGuard<'a, HashMap<u32, LocalMemory>>);
+
+impl Keys<'_> {
+    /// The registered octets at `address`, for a work request. `None` for an unknown key, octets
+    /// outside its memory, or sinks in memory without `IBV_ACCESS_LOCAL_WRITE`.
     pub(crate) fn local(
         &self,
         lkey: u32,
         address: u64,
         len: usize,
         sink: bool,
-    ) -> Outcome<SharedSlice> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(known) = keys.get(&lkey).filter(|known| known.writable || !sink) else {
-            return fail(libc::EINVAL);
-        };
-        let start = address.checked_sub(known.address).and_then(|at| usize::try_from(at).ok());
-        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
-        let Some(range) = range else { return fail(libc::EINVAL) };
-        Ok(known.memory.slice(range)?)
+    ) -> Option<SharedSlice> {
+        let known = self.0.get(&lkey).filter(|known| known.writable || !sink)?;
+        let start = usize::try_from(address.checked_sub(known.address)?).ok()?;
+        known.memory.slice(start..start.checked_add(len)?).ok()
     }
 }
 

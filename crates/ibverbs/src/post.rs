@@ -7,7 +7,7 @@ use crate::abi::{
     ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::guard::{Outcome, fail};
-use crate::pd::Pd;
+use crate::pd::{Keys, Pd};
 use crate::queues::{Queues, errno};
 use outboard_verbs::{RecvRequest, Remote, Segment, SendOp, SendRequest, SgList, Srq, Stag};
 
@@ -17,10 +17,11 @@ pub(crate) const SEND_FLAGS: u32 =
 
 /// Posts a list of sends. On an error `at` is the first that was not taken.
 pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> Outcome<()> {
+    let keys = pd.keys();
     // SAFETY: programs pass lists that end with null.
     let Some(first) = (unsafe { at.as_ref() }) else { return Ok(()) };
     if first.next.is_null() {
-        return queues.send(send_request(queues, pd, first)?);
+        return queues.send(send_request(queues, &keys, first)?);
     }
     let mut requests = Vec::new();
     let mut last = *at;
@@ -31,7 +32,7 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
         if requests.len() > queues.limits.send_wr {
             break;
         }
-        match send_request(queues, pd, wr) {
+        match send_request(queues, &keys, wr) {
             Ok(request) => requests.push(request),
             Err(error) => {
                 wrong = Err(error);
@@ -58,11 +59,12 @@ pub(crate) fn recv_list(
     at: &mut *mut ibv_recv_wr,
     post: impl Fn(RecvRequest) -> Outcome<()>,
 ) -> Outcome<()> {
+    let keys = pd.keys();
     // SAFETY: programs pass lists that end with null; a ring ends when the queue is full.
     while let Some(wr) = unsafe { at.as_ref() } {
         // SAFETY: the program's own list of so many.
         let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, max_sge) }?;
-        post(RecvRequest { wr_id: wr.wr_id, local: memory(pd, sges, true)? })?;
+        post(RecvRequest { wr_id: wr.wr_id, local: memory(&keys, sges, true) })?;
         *at = wr.next;
     }
     Ok(())
@@ -73,7 +75,7 @@ pub(crate) fn receive_shared(srq: &Srq, request: RecvRequest) -> Outcome<()> {
     srq.post_recv(request).map_err(|(error, _)| errno(error))
 }
 
-fn send_request(queues: &Queues, pd: &Pd, wr: &ibv_send_wr) -> Outcome<SendRequest> {
+fn send_request(queues: &Queues, keys: &Keys<'_>, wr: &ibv_send_wr) -> Outcome<SendRequest> {
     if wr.send_flags & !SEND_FLAGS != 0 {
         return fail(libc::EINVAL);
     }
@@ -82,7 +84,7 @@ fn send_request(queues: &Queues, pd: &Pd, wr: &ibv_send_wr) -> Outcome<SendReque
     // SAFETY: the program's own list of so many.
     let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, queues.limits.send_sge) }?;
     let local = if wr.send_flags & IBV_SEND_INLINE == 0 {
-        memory(pd, sges, op.awaits_response())?
+        memory(keys, sges, op.awaits_response())
     } else if op.awaits_response() {
         return fail(libc::EINVAL);
     } else {
@@ -159,19 +161,21 @@ pub(crate) unsafe fn scatter_gather<'a>(
     }
 }
 
-/// The registered memory that a list names.
-pub(crate) fn memory(pd: &Pd, sges: &[ibv_sge], sink: bool) -> Outcome<SgList> {
-    let piece = |sge: &ibv_sge| pd.local(sge.lkey, sge.addr, sge.length as usize, sink);
+/// The registered memory that a list names. A piece that names none makes the request fail when
+/// it is carried out, as on hardware.
+pub(crate) fn memory(keys: &Keys<'_>, sges: &[ibv_sge], sink: bool) -> SgList {
+    let piece = |sge: &ibv_sge| {
+        let len = sge.length as usize;
+        keys.local(sge.lkey, sge.addr, len, sink).map_or(Segment::Gone { len }, Segment::Shared)
+    };
     match sges {
-        [] => Ok(SgList::new()),
+        [] => SgList::new(),
         // Nothing of such a piece is touched, whatever its key.
-        [one] if one.length == 0 => Ok(SgList::new()),
-        [one] => Ok(SgList::from(piece(one)?)),
+        [one] if one.length == 0 => SgList::new(),
+        [one] => SgList::from(piece(one)),
         many => {
             let some = many.iter().filter(|sge| sge.length > 0);
-            let pieces: Outcome<Vec<_>> =
-                some.map(|sge| Ok(Segment::Shared(piece(sge)?))).collect();
-            Ok(SgList::from(pieces?))
+            SgList::from(some.map(piece).collect::<Vec<_>>())
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::roce;
 use crate::srq::Srq;
 use crate::wr::Builder;
 use libc::c_int;
-use outboard_verbs::{Qp as Native, QpConfig, VerbsError};
+use outboard_verbs::{Qp as Native, QpConfig, SharedRegion, VerbsError};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -241,6 +241,11 @@ impl Qp {
         self.show_state(state);
     }
 
+    /// Notes what queries are to say of the timeout.
+    pub(crate) fn note_timeout(&self, exponent: u8) {
+        lock(&self.attributes).timeout = exponent;
+    }
+
     fn show_state(&self, state: ibv_qp_state) {
         // SAFETY: live as long as the queue pair; programs only read the field.
         unsafe { (&raw mut (*self.shown.get()).qp_base.state).write(state) };
@@ -259,6 +264,12 @@ impl Qp {
 
     pub(crate) fn pd(&self) -> &Pd {
         self.parts.pd
+    }
+
+    /// Takes memory away from every request of its own queues.
+    pub(crate) fn revoke(&self, region: &SharedRegion) {
+        self.builder.revoke(region);
+        self.queues.revoke(region);
     }
 
     /// Drops completions that nobody has taken.
@@ -280,11 +291,15 @@ impl Qp {
         }
     }
 
-    fn destroy(self: Box<Self>) {
+    /// Touches no memory of the program's from here on.
+    fn leave(&self) {
         if let Ok(context) = self.context() {
             roce::release(context, self.shown_number());
         }
-        self.native.let_go();
+        self.queues.let_go();
+    }
+
+    fn destroy(self: Box<Self>) {
         let (native, shown) = (self.native.number(), self.shown_number());
         self.parts.send_cq.forget(native, shown);
         self.parts.recv_cq.forget(native, shown);
@@ -319,6 +334,8 @@ pub unsafe extern "C" fn ibv_create_qp(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         let found: &Qp = find(qp)?;
+        // First, because memory is only taken away from queue pairs that the context knows.
+        found.leave();
         // No event can be delivered from here on.
         if let Ok(context) = found.context() {
             lock(&context.qps).remove(&found.native.number());

@@ -16,7 +16,7 @@ use crate::roce::{PATIENCE, Peer};
 use crate::stats;
 use outboard_verbs::{
     Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendOp, SendRequest,
-    SgList, Status,
+    SgList, SharedRegion, Status,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -184,6 +184,25 @@ impl Queues {
         if let Some(roce) = &self.roce {
             *lock(&roce.patience) = patience;
         }
+    }
+
+    /// Before it is destroyed: drops what waits, and leaves.
+    pub(crate) fn let_go(&self) {
+        if let Some(roce) = &self.roce {
+            lock(&roce.waiting).requests.clear();
+        }
+        self.native.let_go();
+    }
+
+    /// Takes memory away from every request.
+    pub(crate) fn revoke(&self, region: &SharedRegion) {
+        // Waiting sends may go out meanwhile, never the other way.
+        if let Some(roce) = &self.roce {
+            for request in &mut lock(&roce.waiting).requests {
+                request.local.revoke(region);
+            }
+        }
+        self.native.revoke(region);
     }
 
     fn flush_waiting(&self, mut reason: Option<u64>) {

@@ -8,6 +8,7 @@ mod extended;
 mod on_roce;
 mod queues;
 mod requests;
+mod revoked;
 
 use crate::abi::*;
 use crate::channel::*;
@@ -184,7 +185,9 @@ impl Drop for Bed {
             return;
         }
         unsafe {
-            assert_eq!(self.qps.map(|qp| ibv_destroy_qp(qp)), [0, 0]);
+            if self.qps != [null_mut(); 2] {
+                assert_eq!(self.qps.map(|qp| ibv_destroy_qp(qp)), [0, 0]);
+            }
             assert_eq!(ibv_destroy_cq(self.cq), 0);
             assert_eq!(ibv_destroy_comp_channel(self.channel), 0);
             assert_eq!(ibv_dereg_mr(self.mr), 0);

@@ -18,7 +18,7 @@ use crate::post::{SEND_FLAGS, copied, flagged, immediate, memory, remote};
 use crate::qp::{Qp, create_with, is_roce};
 use crate::turn::Turn;
 use libc::{c_int, c_void};
-use outboard_verbs::{SendOp, SendRequest, SgList, Stag};
+use outboard_verbs::{SendOp, SendRequest, SgList, SharedRegion, Stag};
 use std::sync::Mutex;
 
 /// Operations that queue pairs of ours have.
@@ -47,6 +47,15 @@ struct Drafts {
     requests: Vec<SendRequest>,
     /// The first mistake; wr_complete tells.
     wrong: Option<Errno>,
+}
+
+impl Builder {
+    /// Takes memory away from requests that are being built.
+    pub(crate) fn revoke(&self, region: &SharedRegion) {
+        for request in &mut lock(&self.drafts).requests {
+            request.local.revoke(region);
+        }
+    }
 }
 
 /// Fills in this file's functions.
@@ -147,12 +156,15 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         if !found.builder.turn.is_mine() {
             return fail(libc::EINVAL);
         }
-        let drafts = std::mem::take(&mut *lock(&found.builder.drafts));
+        // Until the requests are queued: see `Builder::revoke`.
+        let mut held = lock(&found.builder.drafts);
+        let drafts = std::mem::take(&mut *held);
         let posted = match drafts.wrong {
             Some(wrong) => Err(wrong),
             None if drafts.requests.len() > found.queues.limits.send_wr => fail(libc::ENOMEM),
             None => found.queues.send_all(drafts.requests).map_err(|(_, error)| error),
         };
+        drop(held);
         found.builder.turn.end();
         posted
     })
@@ -257,14 +269,14 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     set("ibv_wr_set_sge", qp, |qp, op| {
-        memory(qp.pd(), &[ibv_sge { addr, length, lkey }], op.awaits_response())
+        Ok(memory(&qp.pd().keys(), &[ibv_sge { addr, length, lkey }], op.awaits_response()))
     });
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     set("ibv_wr_set_sge_list", qp, |qp, op| {
         let sges = given(list, count, qp.queues.limits.send_sge)?;
-        memory(qp.pd(), sges, op.awaits_response())
+        Ok(memory(&qp.pd().keys(), sges, op.awaits_response()))
     });
 }
 

@@ -173,6 +173,18 @@ impl TxBatch {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Response { .. }))
     }
 
+    /// The first request of which octets are still to be sent from memory that has been revoked:
+    /// the rest of an FPDU that may be half out.
+    pub(crate) fn revoked(&self, sends: &SendQueue) -> Option<u64> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Local { seq, range } => {
+                let list = sends.local(*seq)?;
+                (!list.is_usable(range.start, range.len())).then_some(*seq)
+            }
+            _ => None,
+        })
+    }
+
     /// Copies what still lies in other memory, so that the send queue may be flushed.
     pub(crate) fn freeze(&mut self, sends: &SendQueue, memory: Readable<'_>) -> Result<(), Gone> {
         let mut bytes = Vec::new();

@@ -20,7 +20,7 @@ use crate::send_queue::SendQueue;
 use crate::startup::{Negotiated, Role};
 use crate::tx::Tx;
 use crate::work::{Completion, Operation, Receives, RecvRequest, SendOp, SendRequest, Status};
-use outboard_mem::{Access, AccessError, PdId, Placement, Span, StagTable};
+use outboard_mem::{Access, AccessError, PdId, Placement, SharedRegion, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use outboard_wire::fpdu::MAX_ULPDU;
 use outboard_wire::rdmap::Opcode;
@@ -95,7 +95,8 @@ impl std::fmt::Debug for Env<'_> {
 pub enum Event {
     /// A responder may transmit now.
     Established,
-    /// The peer broke a rule; a Terminate with this content is being sent.
+    /// The peer broke a rule, or local memory has gone; a Terminate with this content is being
+    /// sent.
     Faulted(Fault),
     /// The peer's Terminate arrived.
     PeerTerminated {
@@ -348,6 +349,22 @@ impl Connection {
         }
         check_pairing(&request.op, self.pairs)?;
         check_request(request, self.ord)
+    }
+
+    /// Takes `region` away from every request: from now on nothing of it is touched. A request that
+    /// needs it later ends the connection, and completes with [`Status::LocalProtection`]. The
+    /// rest of an FPDU that may be half out cannot be sent any more: then the connection is lost
+    /// at once. The driver settles it.
+    pub fn revoke(&mut self, region: &SharedRegion) {
+        if let Some(receiving) = &mut self.receiving {
+            receiving.request.local.revoke(region);
+        }
+        if self.sends.revoke(region)
+            && let Some(seq) = self.batch.revoked(&self.sends)
+        {
+            self.sends.refuse(seq);
+            self.step_phase(Move::Lost);
+        }
     }
 
     /// Leaves gracefully: what TCP has half of is sent, unfinished requests are flushed.

@@ -1,5 +1,6 @@
-//! What the peer did wrong and the Terminate that says so (RFC 5040 §4.8 and §7, RFC 5041 §7.2,
-//! RFC 5044 §8, RFC 7306 §8). Building one changes nothing; [`crate::Connection`] acts on it.
+//! What went wrong, mostly at the peer, and the Terminate that says so (RFC 5040 §4.8 and §7,
+//! RFC 5041 §7.2, RFC 5044 §8, RFC 7306 §8). Building one changes nothing; [`crate::Connection`]
+//! acts on it.
 
 use outboard_mem::AccessError;
 use outboard_wire::ddp::{Header, HeaderError};
@@ -7,7 +8,7 @@ use outboard_wire::marker::FramingError;
 use outboard_wire::rdmap::ReadRequest;
 use outboard_wire::terminate::{QuotedHeader, Terminate, TerminateCode};
 
-/// A fault of the peer's, as it will be told.
+/// A fault as the peer will be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Layer, type and code.
@@ -22,6 +23,17 @@ impl Fault {
     /// A fault below DDP, or one whose header could not be read.
     pub fn bare(code: TerminateCode) -> Self {
         Self { code, segment: None, read_request: None }
+    }
+
+    /// Not the peer's fault: local memory cannot be used as a request wants. The stream cannot go
+    /// on all the same (RFC 5040 §4.8: local catastrophic error).
+    pub fn local() -> Self {
+        Self::bare(TerminateCode::RDMAP_CATASTROPHIC)
+    }
+
+    /// True for [`Fault::local`]: the peer did nothing wrong.
+    pub fn is_local(&self) -> bool {
+        self.code == TerminateCode::RDMAP_CATASTROPHIC
     }
 
     /// A fault of a segment that arrived whole enough to quote its header.

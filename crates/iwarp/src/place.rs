@@ -280,10 +280,8 @@ impl Connection {
         }
         let stored = entry.request.local.scatter(0, &response.original.to_ne_bytes());
         self.rx.msn[queue::ATOMIC_RESPONSE as usize] = untagged.msn;
-        self.sends.settle_oldest(match stored {
-            Ok(()) => Status::Success,
-            Err(_) => Status::LocalProtection,
-        });
+        stored.map_err(|_| self.refuse_sink(seq))?;
+        self.sends.settle_oldest(Status::Success);
         Ok(Some(Sink::Nothing))
     }
 
@@ -349,16 +347,19 @@ impl Connection {
                     .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len)
                     .map_err(refused)?
                     .copy_in(0, bytes)
-                    .map_err(|_| local_fault())
+                    .map_err(|_| Fault::local())
             }
             Sink::Receive { offset } => {
-                let receiving = self.receiving.as_mut().ok_or_else(local_fault)?;
+                let receiving = self.receiving.as_mut().ok_or_else(Fault::local)?;
                 let local = &mut receiving.request.local;
-                local.scatter(offset + body.done, bytes).map_err(|_| local_fault())
+                local.scatter(offset + body.done, bytes).map_err(|_| {
+                    self.fail_receive(Status::LocalProtection, env);
+                    Fault::local()
+                })
             }
             Sink::Response { seq, offset } => {
-                let local = &mut self.sends.entry_mut(seq).ok_or_else(local_fault)?.request.local;
-                local.scatter(offset + body.done, bytes).map_err(|_| local_fault())
+                let local = &mut self.sends.entry_mut(seq).ok_or_else(Fault::local)?.request.local;
+                local.scatter(offset + body.done, bytes).map_err(|_| self.refuse_sink(seq))
             }
             Sink::Write { .. } | Sink::Nothing => Ok(()),
         }
@@ -471,6 +472,12 @@ impl Connection {
         }
     }
 
+    /// The response to a request of ours has no place to go.
+    fn refuse_sink(&mut self, seq: u64) -> Fault {
+        self.sends.refuse(seq);
+        Fault::local()
+    }
+
     fn fail_receive(&mut self, status: Status, env: &mut Env<'_>) {
         if let Some(receiving) = self.receiving.take() {
             env.completions.push(receiving.complete(self.qp, status));
@@ -504,11 +511,6 @@ fn check_fixed(h: &Untagged, header: &Header, payload: &[u8], len: usize) -> Res
         return fault(TerminateCode::OPERATION_UNSPECIFIED);
     }
     Ok(())
-}
-
-/// Our own memory cannot be used as it was when the segment began.
-fn local_fault() -> Fault {
-    Fault::bare(TerminateCode::RDMAP_CATASTROPHIC)
 }
 
 /// What a peer's Terminate says of our oldest unanswered request: something only when it quotes

@@ -2,7 +2,7 @@
 //! completions in posting order (RFC 5040 §5.5 rule 15). It produces no octets; see [`crate::tx`].
 
 use crate::work::{Completion, SendOp, SendRequest, Status};
-use outboard_mem::SgList;
+use outboard_mem::{SgList, SharedRegion};
 use std::collections::VecDeque;
 
 /// A request with its progress.
@@ -58,6 +58,24 @@ impl SendQueue {
         let fenced = entry.request.fence && !self.owed.is_empty();
         let full = entry.request.op.awaits_response() && self.owed.len() >= ord;
         (!fenced && !full).then_some(self.next)
+    }
+
+    /// Whether all local memory of the request is there; so it is when there is no such request.
+    pub(crate) fn is_intact(&self, seq: u64) -> bool {
+        self.local(seq).is_none_or(SgList::is_intact)
+    }
+
+    /// Nothing more will happen to the request, because its local memory cannot be used.
+    pub(crate) fn refuse(&mut self, seq: u64) {
+        if let Some(entry) = self.entry_mut(seq) {
+            entry.done = Some(Status::LocalProtection);
+        }
+    }
+
+    /// Takes `region` away from every request; true if one had a part of it.
+    pub(crate) fn revoke(&mut self, region: &SharedRegion) -> bool {
+        let lists = self.entries.iter_mut().map(|entry| &mut entry.request.local);
+        lists.fold(false, |any, list| list.revoke(region) | any)
     }
 
     /// Marks the request as being transmitted.

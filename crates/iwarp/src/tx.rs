@@ -145,9 +145,16 @@ impl Connection {
         Ok(true)
     }
 
+    /// Everything before the next request has come to its end. One that cannot be carried out ends
+    /// the connection, and waits for that.
+    fn is_settled(&self) -> bool {
+        self.batch.is_empty() && self.sends.owed_len() == 0
+    }
+
     /// Chooses the next message: responses and requests take turns.
     fn pick(&mut self) -> Option<Current> {
         let request = self.sends.next_eligible(usize::from(self.ord));
+        let request = request.filter(|seq| self.sends.is_intact(*seq) || self.is_settled());
         let respond = !self.inbound.is_empty() && (self.tx.response_turn || request.is_none());
         self.tx.response_turn = !respond;
         if respond {

@@ -24,6 +24,12 @@ pub enum MemError {
         /// Address it falls on.
         addr: usize,
     },
+    /// Caller: the local memory was never registered, or is no longer.
+    #[error("caller's list names {len} bytes that are not registered, or no longer")]
+    Gone {
+        /// Length of the piece in bytes.
+        len: usize,
+    },
     /// Caller: the last remote offset of the registration would exceed 64 bits.
     #[error(
         "caller registered {len} bytes at remote offset {base:#x}, which wraps; lower the base"

@@ -2,10 +2,12 @@
 //!
 //! A list owns its exclusive buffers and keeps its shared memory alive, so a work request is
 //! complete in itself. Raw spans for system calls are made here and used only by the engine.
+//! Shared memory can be taken away from a list ([`SgList::revoke`]); what is left keeps its length
+//! and refuses every access.
 
 use crate::error::MemError;
 use crate::owned::OwnedBuf;
-use crate::shared::Span;
+use crate::shared::{SharedRegion, Span};
 use crate::slice::{SharedSlice, check};
 
 /// One piece of local memory.
@@ -15,6 +17,11 @@ pub enum Segment {
     Owned(OwnedBuf),
     /// A part of remotely accessible memory.
     Shared(SharedSlice),
+    /// Memory that is not registered, or no longer: nothing can be done with it.
+    Gone {
+        /// Length in bytes of what should be there.
+        len: usize,
+    },
 }
 
 impl Segment {
@@ -24,6 +31,7 @@ impl Segment {
         match self {
             Self::Owned(buf) => buf.len(),
             Self::Shared(slice) => slice.len(),
+            Self::Gone { len } => *len,
         }
     }
 
@@ -31,6 +39,14 @@ impl Segment {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+
+    fn is_of(&self, region: &SharedRegion) -> bool {
+        matches!(self, Self::Shared(slice) if slice.region().is_same(region))
     }
 }
 
@@ -52,6 +68,8 @@ pub struct SgList {
     repr: Repr,
     /// Sum of the segments' lengths (the segments never change length while listed).
     len: usize,
+    /// Some segment is [`Segment::Gone`].
+    gone: bool,
 }
 
 /// No allocation for the usual single segment.
@@ -67,14 +85,15 @@ impl From<Vec<Segment>> for SgList {
     fn from(segments: Vec<Segment>) -> Self {
         // Saturation is harmless: every segment checks its own bounds again.
         let len = segments.iter().fold(0, |sum: usize, segment| sum.saturating_add(segment.len()));
-        Self { repr: Repr::Many(segments), len }
+        let gone = segments.iter().any(Segment::is_gone);
+        Self { repr: Repr::Many(segments), len, gone }
     }
 }
 
 impl<S: Into<Segment>> From<S> for SgList {
     fn from(segment: S) -> Self {
         let segment = segment.into();
-        Self { len: segment.len(), repr: Repr::One(segment) }
+        Self { len: segment.len(), gone: segment.is_gone(), repr: Repr::One(segment) }
     }
 }
 
@@ -103,6 +122,32 @@ impl SgList {
         self.len == 0
     }
 
+    /// Whether all of it can be used: no segment is [`Segment::Gone`].
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        !self.gone
+    }
+
+    /// Whether the `len` bytes from the logical `offset` can be used.
+    #[must_use]
+    pub fn is_usable(&self, offset: usize, len: usize) -> bool {
+        let mut pieces = Pieces::new(offset, len);
+        let mut parts = self.segments().map(|part| (part, pieces.next_in(part.len())));
+        self.is_intact() || !parts.any(|(part, piece)| part.is_gone() && piece.is_some())
+    }
+
+    /// Makes every segment of `region` [`Segment::Gone`]; true if there was any. Spans made before
+    /// must not be used afterwards.
+    pub fn revoke(&mut self, region: &SharedRegion) -> bool {
+        let mut any = false;
+        for segment in self.as_mut_slice().iter_mut().filter(|segment| segment.is_of(region)) {
+            *segment = Segment::Gone { len: segment.len() };
+            any = true;
+        }
+        self.gone |= any;
+        any
+    }
+
     /// The segments in order.
     pub fn segments(&self) -> std::slice::Iter<'_, Segment> {
         self.as_slice().iter()
@@ -119,7 +164,7 @@ impl SgList {
     pub fn into_owned(self) -> Option<OwnedBuf> {
         self.into_segments().into_iter().find_map(|segment| match segment {
             Segment::Owned(buf) => Some(buf),
-            Segment::Shared(_) => None,
+            Segment::Shared(_) | Segment::Gone { .. } => None,
         })
     }
 
@@ -136,7 +181,8 @@ impl SgList {
     /// Writes `bytes` at the logical `offset`.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is written.
+    /// [`MemError::OutOfBounds`]: nothing is written; [`MemError::Gone`]: only what lies before
+    /// that memory.
     pub fn scatter(&mut self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
         check(offset, bytes.len(), self.len)?;
         let mut pieces = Pieces::new(offset, bytes.len());
@@ -148,6 +194,7 @@ impl SgList {
             match segment {
                 Segment::Owned(buf) => buf[piece.range()].copy_from_slice(source),
                 Segment::Shared(slice) => slice.copy_in(piece.at, source)?,
+                Segment::Gone { len } => return Err(MemError::Gone { len: *len }),
             }
         }
         Ok(())
@@ -156,10 +203,11 @@ impl SgList {
     /// Appends a copy of `len` bytes from the logical `offset` to `out`.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    /// [`MemError::OutOfBounds`], [`MemError::Gone`]; then nothing is appended.
     pub fn gather(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> Result<(), MemError> {
         check(offset, len, self.len)?;
         out.reserve(len);
+        let before = out.len();
         let mut pieces = Pieces::new(offset, len);
         for segment in self.segments() {
             let Some(piece) = pieces.next_in(segment.len()) else {
@@ -168,6 +216,10 @@ impl SgList {
             match segment {
                 Segment::Owned(buf) => out.extend_from_slice(&buf[piece.range()]),
                 Segment::Shared(slice) => slice.append_to(piece.range(), out)?,
+                Segment::Gone { len } => {
+                    out.truncate(before);
+                    return Err(MemError::Gone { len: *len });
+                }
             }
         }
         Ok(())
@@ -178,9 +230,10 @@ impl SgList {
     /// through them: see [`Self::spans_mut`].
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    /// [`MemError::OutOfBounds`], [`MemError::Gone`]; then nothing is appended.
     pub fn spans(&self, offset: usize, len: usize, out: &mut Vec<Span>) -> Result<(), MemError> {
         check(offset, len, self.len)?;
+        let before = out.len();
         let mut pieces = Pieces::new(offset, len);
         for segment in self.segments() {
             let Some(piece) = pieces.next_in(segment.len()) else {
@@ -192,6 +245,10 @@ impl SgList {
                     Span { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() }
                 }
                 Segment::Shared(slice) => slice.span(piece.range())?,
+                Segment::Gone { len } => {
+                    out.truncate(before);
+                    return Err(MemError::Gone { len: *len });
+                }
             });
         }
         Ok(())
@@ -200,7 +257,7 @@ impl SgList {
     /// As [`Self::spans`], for a system call that writes (a receive straight into the list).
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    /// [`MemError::OutOfBounds`], [`MemError::Gone`]; then nothing is appended.
     pub fn spans_mut(
         &mut self,
         offset: usize,
@@ -208,6 +265,7 @@ impl SgList {
         out: &mut Vec<Span>,
     ) -> Result<(), MemError> {
         check(offset, len, self.len)?;
+        let before = out.len();
         let mut pieces = Pieces::new(offset, len);
         for segment in self.as_mut_slice() {
             let Some(piece) = pieces.next_in(segment.len()) else {
@@ -219,6 +277,10 @@ impl SgList {
                     Span { ptr: bytes.as_mut_ptr(), len: bytes.len() }
                 }
                 Segment::Shared(slice) => slice.span(piece.range())?,
+                Segment::Gone { len } => {
+                    out.truncate(before);
+                    return Err(MemError::Gone { len: *len });
+                }
             });
         }
         Ok(())

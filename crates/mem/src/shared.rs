@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::MemError;
 use crate::racy;
@@ -17,6 +18,8 @@ use crate::slice::{SharedSlice, check, range_len};
 pub struct SharedRegion {
     start: NonNull<u8>,
     len: usize,
+    /// What clones and slices have in common, and no other region over the same bytes has.
+    id: u64,
     /// Keeps mapped memory alive; foreign memory (`from_raw`) is its maker's business.
     _mapping: Option<Arc<Mapping>>,
 }
@@ -26,6 +29,12 @@ pub struct SharedRegion {
 unsafe impl Send for SharedRegion {}
 // SAFETY: as for `Send`; no method needs exclusive access.
 unsafe impl Sync for SharedRegion {}
+
+/// A number for a new region, never given twice.
+fn next_id() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Pages from `mmap`, unmapped with the last owner.
 #[derive(Debug)]
@@ -71,13 +80,14 @@ impl SharedRegion {
     /// [`MemError::Map`] if this machine has no such memory.
     pub fn zeroed(len: usize) -> Result<Self, MemError> {
         if len == 0 {
-            return Ok(Self { start: NonNull::dangling(), len, _mapping: None });
+            return Ok(Self { start: NonNull::dangling(), len, id: next_id(), _mapping: None });
         }
         if isize::try_from(len).is_err() {
             return Err(MemError::Map { len, errno: libc::ENOMEM });
         }
         let mapping = Mapping::anonymous(len)?;
-        Ok(Self { start: mapping.start, len, _mapping: Some(Arc::new(mapping)) })
+        let start = mapping.start;
+        Ok(Self { start, len, id: next_id(), _mapping: Some(Arc::new(mapping)) })
     }
 
     /// Adopts memory that somebody else allocated, such as a mapped file or a C program's buffer.
@@ -93,7 +103,14 @@ impl SharedRegion {
             Some(start) => (start, len),
             None => (NonNull::dangling(), 0),
         };
-        Self { start, len, _mapping: None }
+        Self { start, len, id: next_id(), _mapping: None }
+    }
+
+    /// True for a clone of the same region. Regions made apart are different, even over the same
+    /// bytes: who adopts memory twice may give up one of the two.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
     }
 
     /// Length in bytes.

@@ -1,5 +1,7 @@
 //! Queue pairs: send queue, receive queue and the connection between them and a peer.
 
+mod leave;
+
 use crate::cm::{CmEvent, CmEventKind, CmShared};
 use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
@@ -236,33 +238,6 @@ impl Qp {
         inner.cancel_attempt(&self.shared.core);
         self.inner.leave(&mut inner, &self.shared.core);
     }
-
-    /// As [`Qp::disconnect`], but nothing of this side's memory is used afterwards: a connection
-    /// that would have to send more of it, because TCP has half of a message, ends at once.
-    pub fn let_go(&self) {
-        self.disconnect();
-        let busy = lock(&self.inner.inner).link.as_ref().is_some_and(|link| link.conn.has_output());
-        if busy {
-            self.reset();
-        }
-    }
-
-    /// Ends the connection at once, if there is one, or an attempt to connect, and makes the queue
-    /// pair as new: whatever was posted is flushed, and it can be connected again.
-    pub fn reset(&self) {
-        let core = &self.shared.core;
-        let mut inner = lock(&self.inner.inner);
-        inner.cancel_attempt(core);
-        self.inner.with_link(&mut inner, core, |link, env| link.abandon(env));
-        if let Some(link) = inner.link.take() {
-            self.inner.close(&mut inner, core, link);
-        }
-        self.inner.flush_posted(&mut inner);
-        self.inner.deliver(&mut inner, core);
-        inner.overflowed = false;
-        inner.ended = None;
-        inner.state = QpState::Idle;
-    }
 }
 
 impl Drop for Qp {
@@ -421,8 +396,11 @@ impl QpShared {
             Event::Faulted(fault) => {
                 inner.ended = Some(Ended::by_us(fault.code));
                 Self::advance(inner, QpEvent::Terminate);
-                let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
-                core.async_events.push(event);
+                // Of our own mistakes a completion tells.
+                if !fault.is_local() {
+                    let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
+                    core.async_events.push(event);
+                }
             }
             Event::PeerTerminated { terminate, .. } => {
                 inner.ended = Some(Ended::by_peer(&terminate));

@@ -7,6 +7,7 @@ use crate::qp::{QpShared, post_in_order, too_many_segments};
 use crate::signal::lock;
 use outboard_iwarp::PostError;
 use outboard_iwarp::work::{Receives, RecvRequest};
+use outboard_mem::SharedRegion;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -96,6 +97,14 @@ impl Srq {
     /// As [`Srq::post_recv`].
     pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
         post_in_order(requests, |request| self.post_recv(request))
+    }
+
+    /// Takes `region` away from every receive; one that a message needs fails then, as
+    /// [`Qp::revoke`](crate::Qp::revoke) says.
+    pub fn revoke(&self, region: &SharedRegion) {
+        for request in &mut lock(&self.inner.state).posted {
+            request.local.revoke(region);
+        }
     }
 
     /// Lets streams that wait for a receive go on while there are receives, the longest waiting

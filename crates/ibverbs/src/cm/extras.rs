@@ -9,7 +9,8 @@ use crate::abi::{
     RDMA_OPTION_ID_TOS, ibv_ece, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
 use crate::guard::{Errno, Outcome, fail, minus_one};
-use crate::object::find_shared;
+use crate::object::{find, find_shared};
+use crate::qp::Qp;
 use libc::{c_int, c_void, sockaddr};
 use std::net::SocketAddr;
 
@@ -35,14 +36,22 @@ pub unsafe extern "C" fn rdma_set_option(
         }
         match (u32::try_from(optname), value.as_slice()) {
             (Ok(RDMA_OPTION_ID_TOS), [octet]) => set_type_of_service(&found, *octet)?,
-            // Ports can be used again at once, families do not mix, and TCP has its own patience.
-            (Ok(RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY), [_, _, _, _])
-            | (Ok(RDMA_OPTION_ID_ACK_TIMEOUT), [_]) => {}
+            (Ok(RDMA_OPTION_ID_ACK_TIMEOUT), [exponent]) => set_ack_timeout(&found, *exponent),
+            // Ports can be used again at once, and families do not mix.
+            (Ok(RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY), [_, _, _, _]) => {}
             (Ok(RDMA_OPTION_ID_TOS..=RDMA_OPTION_ID_ACK_TIMEOUT), _) => return fail(libc::EINVAL),
             _ => return fail(libc::ENOSYS),
         }
         Ok(0)
     })
+}
+
+fn set_ack_timeout(id: &CmId, exponent: u8) {
+    let mut state = id.lock();
+    state.ack_timeout = Some(exponent);
+    if let Ok(qp) = find::<Qp>(id.qp()) {
+        qp.note_timeout(exponent);
+    }
 }
 
 fn set_type_of_service(id: &CmId, octet: u8) -> Outcome<()> {

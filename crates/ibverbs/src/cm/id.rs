@@ -84,6 +84,8 @@ pub(crate) struct State {
     /// Number of the connected queue pair.
     pub(crate) qp_num: u32,
     pub(crate) type_of_service: Option<u8>,
+    /// What queue pairs say that their timeout is: TCP has its own patience.
+    pub(crate) ack_timeout: Option<u8>,
     /// Private data that the endpoint's address information brought along.
     pub(crate) connect_data: Vec<u8>,
     /// What queue pairs of the endpoint's requests are made of.
@@ -119,6 +121,7 @@ impl State {
             told: None,
             qp_num: 0,
             type_of_service: None,
+            ack_timeout: None,
             connect_data: Vec::new(),
             qp_attr: None,
         }

@@ -88,6 +88,11 @@ pub(crate) fn at(address: Ipv4Addr) -> Outcome<Nic> {
     found.map_or_else(|| fail(libc::ENODEV), |pointer| open(pointer.0))
 }
 
+/// True for the loopback's device where no other is: it is the last in the list.
+pub(crate) fn is_only(nic: Nic) -> bool {
+    nic.device.address.is_loopback() && devices().len() == 1
+}
+
 /// From which address of this machine packets to `peer` leave.
 ///
 /// # Errors

@@ -180,7 +180,11 @@ fn create_qp(
             make(id, pd, attr)
         });
         let made = made.inspect_err(|_| destroy_cqs(id))?;
-        find::<Qp>(made)?.set_state(IBV_QPS_INIT);
+        let qp: &Qp = find(made)?;
+        qp.set_state(IBV_QPS_INIT);
+        if let Some(exponent) = state.ack_timeout {
+            qp.note_timeout(exponent);
+        }
         ((*id).pd, (*id).qp) = (pd, made);
     }
     Ok(())
@@ -326,12 +330,17 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
         // SAFETY: the program's own structures.
         unsafe {
             let mask = attributes(&mut *qp_attr, &*found.pointer(), state.depths)?;
+            if mask & IBV_QP_TIMEOUT != 0 {
+                (*qp_attr).timeout = state.ack_timeout.unwrap_or(ACK_TIMEOUT);
+            }
             *qp_attr_mask = mask.cast_signed();
         }
         Ok(0)
     })
 }
 
+/// Unless the program says otherwise: 67 ms.
+const ACK_TIMEOUT: u8 = 14;
 const INIT_MASK: u32 = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 const RTR_MASK: u32 = IBV_QP_STATE
     | IBV_QP_AV
@@ -369,7 +378,7 @@ fn attributes(attr: &mut ibv_qp_attr, id: &rdma_cm_id, depths: (u8, u8)) -> Outc
             Ok(RTR_MASK)
         }
         IBV_QPS_RTS => {
-            (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (14, 7, 7);
+            (attr.retry_cnt, attr.rnr_retry) = (7, 7);
             (attr.sq_psn, attr.max_rd_atomic) = (0, depths.1);
             Ok(RTS_MASK)
         }

@@ -61,8 +61,8 @@ fn bind(id: &CmId, state: &mut State, wanted: SocketAddr) -> Outcome<()> {
     } else {
         let nic = nic::at(*v4.ip())?;
         // As with the kernel, a loopback address is of no device in particular; libfabric relies
-        // on that.
-        if !v4.ip().is_loopback() {
+        // on that. Where there is nothing but loopback, it is of that: pyverbs wants a device.
+        if !v4.ip().is_loopback() || nic::is_only(nic) {
             id.use_nic(state, nic);
         }
         vec![take(nic, *v4.ip(), v4.port())?]

@@ -6,7 +6,7 @@ use crate::wr::ibv_qp_to_qp_ex;
 
 const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE) as u64;
 
-fn make(pd: *mut ibv_pd, cq: *mut ibv_cq, operations: u64) -> *mut ibv_qp {
+pub(super) fn make(pd: *mut ibv_pd, cq: *mut ibv_cq, operations: u64) -> *mut ibv_qp {
     let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
     (attr.send_cq, attr.recv_cq, attr.cap) = (cq, cq, init_attr(cq).cap);
     (attr.pd, attr.qp_type, attr.send_ops_flags) = (pd, IBV_QPT_RC, operations);
@@ -65,7 +65,7 @@ fn a_mistake_spoils_the_whole() {
     let qp = unsafe { ibv_qp_to_qp_ex(bed.qps[0]) };
     begin(qp, 1, IBV_SEND_SIGNALED);
     call!(qp, wr_rdma_write, bed.rkey(), bed.address(200));
-    call!(qp, wr_set_sge, bed.sge(0, 8).lkey ^ 1, bed.address(0), 8);
+    call!(qp, wr_set_inline_data, null_mut(), 8);
     assert_eq!(call!(qp, wr_complete), libc::EINVAL);
     begin(qp, 1, IBV_SEND_SIGNALED);
     call!(qp, wr_set_sge, bed.sge(0, 8).lkey, bed.address(0), 8);

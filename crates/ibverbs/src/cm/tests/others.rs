@@ -130,6 +130,36 @@ fn shared_receive_queues_and_options() {
 }
 
 #[test]
+fn a_timeout_is_what_queries_say() {
+    let channel = Channel::new();
+    let listener = channel.listener("127.0.0.1:0");
+    // SAFETY: as above.
+    unsafe {
+        let id = channel.resolved(rdma_get_src_port(listener));
+        let set = |mut exponent: u8| {
+            let (level, name) = (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT);
+            let value = (&raw mut exponent).cast();
+            assert_eq!(rdma_set_option(id, level.cast_signed(), name.cast_signed(), value, 1), 0);
+        };
+        let found = || {
+            let (mut attr, mut made) = (zeroed::<ibv_qp_attr>(), zeroed());
+            assert_eq!(crate::qp::ibv_query_qp((*id).qp, &mut attr, 0, &mut made), 0);
+            attr.timeout
+        };
+        set(21);
+        with_qp(id);
+        assert_eq!(found(), 21);
+        set(20);
+        assert_eq!(found(), 20);
+        let (mut attr, mut mask) = (zeroed::<ibv_qp_attr>(), 0);
+        attr.qp_state = IBV_QPS_RTS;
+        assert_eq!(rdma_init_qp_attr(id, &raw mut attr, &raw mut mask), 0);
+        assert_eq!(attr.timeout, 20);
+        destroy(&[id, listener]);
+    }
+}
+
+#[test]
 fn nonsense_is_refused() {
     let channel = Channel::new();
     let mut id = null_mut();

@@ -1,0 +1,233 @@
+//! Memory that is deregistered while requests name it, and requests that name none.
+
+use super::*;
+use crate::mr::ibv_rereg_mr;
+use crate::post::send_list;
+use crate::queues::Queues;
+use crate::roce::Peer;
+use crate::srq::*;
+use crate::wr::ibv_qp_to_qp_ex;
+use std::sync::Arc;
+
+/// Registered memory of its own, which can go: whoever touches it then ends the process.
+struct Loan {
+    start: *mut libc::c_void,
+    len: usize,
+    mr: *mut ibv_mr,
+}
+
+impl Loan {
+    fn new(bed: &Bed, len: usize) -> Self {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let start = unsafe { libc::mmap(null_mut(), len, protection, flags, -1, 0) };
+        let mr = unsafe { ibv_reg_mr(bed.pd, start, len, ALL.cast_signed()) };
+        assert!(!mr.is_null());
+        Self { start, len, mr }
+    }
+
+    fn sge(&self, len: usize) -> ibv_sge {
+        let length = u32::try_from(len).unwrap();
+        let addr = self.start.expose_provenance() as u64;
+        ibv_sge { addr, length, lkey: unsafe { (*self.mr).lkey } }
+    }
+
+    fn protect(&self) {
+        assert_eq!(unsafe { libc::mprotect(self.start, self.len, libc::PROT_NONE) }, 0);
+    }
+
+    /// Deregisters it and takes it away.
+    fn end(&self) {
+        assert_eq!(unsafe { ibv_dereg_mr(self.mr) }, 0);
+        self.protect();
+    }
+}
+
+fn read(bed: &Bed, sge: &mut ibv_sge) -> ibv_send_wr {
+    let mut read = wr(IBV_WR_RDMA_READ, sge);
+    let (remote_addr, rkey) = (bed.address(400), bed.rkey());
+    read.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    read
+}
+
+fn status_of(found: &[ibv_wc], wr_id: u64) -> ibv_wc_status {
+    found.iter().find(|wc| wc.wr_id == wr_id).unwrap().status
+}
+
+/// Polls until both ends are over, and then some: everything that was seen.
+fn until_over(bed: &Bed) -> Vec<ibv_wc> {
+    let (mut found, started) = (Vec::new(), Instant::now());
+    while ![0, 1].iter().all(|at| bed.qp(*at).native.state().is_over()) {
+        assert!(started.elapsed() < Duration::from_secs(5));
+        found.extend(bed.poll_once(16));
+    }
+    found.extend(bed.poll_once(16));
+    found
+}
+
+fn stays_connected(bed: &Bed) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(30) {
+        assert_eq!(bed.poll_once(4).len(), 0);
+    }
+    [0, 1].iter().all(|at| bed.qp(*at).state() == IBV_QPS_RTS)
+}
+
+#[test]
+fn a_receive_without_its_memory_fails_once_a_message_needs_it() {
+    for len in [5, 8000] {
+        let bed = Bed::new();
+        let loan = Loan::new(&bed, 8192);
+        assert_eq!(bed.post_recv(1, 5, loan.sge(8192)), 0);
+        loan.end();
+        assert!(stays_connected(&bed));
+        assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, len))), 0);
+        assert_eq!(status_of(&until_over(&bed), 5), IBV_WC_LOC_PROT_ERR);
+        // The sender hears of it with the next send at the latest.
+        assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, len))), 0);
+        assert_eq!(status_of(&bed.poll(1), 7), IBV_WC_WR_FLUSH_ERR);
+    }
+}
+
+#[test]
+fn so_does_one_of_a_shared_queue() {
+    let srq = std::cell::Cell::new(null_mut::<ibv_srq>());
+    let mut bed = Bed::unconnected(|pd, cq| unsafe {
+        if srq.get().is_null() {
+            let attr = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
+            srq.set(ibv_create_srq(pd, &mut ibv_srq_init_attr { srq_context: null_mut(), attr }));
+        }
+        ibv_create_qp(pd, &mut ibv_qp_init_attr { srq: srq.get(), ..init_attr(cq) })
+    });
+    bed.connect();
+    let loan = Loan::new(&bed, 8192);
+    let mut sge = loan.sge(8192);
+    let mut recv = ibv_recv_wr { wr_id: 5, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
+    let post = unsafe { (*bed.context).ops.post_srq_recv }.unwrap();
+    assert_eq!(unsafe { post(srq.get(), &mut recv, &mut null_mut()) }, 0);
+    loan.end();
+    assert!(stays_connected(&bed));
+    assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+    assert_eq!(status_of(&until_over(&bed), 5), IBV_WC_LOC_PROT_ERR);
+    let plain = bed.qps.map(|qp| unsafe { ibv_destroy_qp(qp) });
+    assert_eq!((plain, unsafe { ibv_destroy_srq(srq.get()) }), ([0, 0], 0));
+    bed.qps = [null_mut(); 2];
+}
+
+#[test]
+fn a_read_without_its_sink_fails() {
+    let bed = Bed::new();
+    let loan = Loan::new(&bed, 8192);
+    // Nothing behind a message that finds no receive is looked at.
+    assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+    let mut sge = loan.sge(2000);
+    let mut request = read(&bed, &mut sge);
+    request.wr_id = 8;
+    assert_eq!(bed.post_send(0, &mut request), 0);
+    assert_eq!(bed.poll(1)[0].wr_id, 7);
+    loan.end();
+    assert!(stays_connected(&bed));
+    assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
+    let found = until_over(&bed);
+    assert_eq!([5, 8].map(|id| status_of(&found, id)), [IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR]);
+}
+
+#[test]
+fn a_send_that_loses_its_memory_half_way_fails() {
+    const LEN: usize = 64 << 20;
+    let bed = Bed::new();
+    let (loan, theirs) = (Loan::new(&bed, LEN), Loan::new(&bed, LEN));
+    assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut loan.sge(LEN))), 0);
+    assert!(stays_connected(&bed));
+    loan.end();
+    assert_eq!(bed.post_recv(1, 5, theirs.sge(LEN)), 0);
+    let found = until_over(&bed);
+    assert_eq!([5, 7].map(|id| status_of(&found, id)), [IBV_WC_WR_FLUSH_ERR, IBV_WC_LOC_PROT_ERR]);
+    theirs.end();
+}
+
+#[test]
+fn a_bad_key_fails_its_request_alone() {
+    let spoil: [&dyn Fn(&mut ibv_sge); 3] =
+        [&|sge| sge.lkey ^= 1, &|sge| sge.length = 8193, &|sge| sge.addr = u64::MAX];
+    for spoil in spoil {
+        let bed = Bed::new();
+        assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
+        let (mut good, mut bad) = (bed.sge(0, 8), bed.sge(0, 8));
+        spoil(&mut bad);
+        let mut list = [wr(IBV_WR_SEND, &mut good), read(&bed, &mut bad)];
+        list[1].wr_id = 8;
+        assert_eq!(bed.post_list(0, &mut list), (0, None));
+        let found = until_over(&bed);
+        let expected = [IBV_WC_SUCCESS, IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR];
+        assert_eq!([5, 7, 8].map(|id| status_of(&found, id)), expected);
+    }
+}
+
+#[test]
+fn a_request_that_is_being_built_loses_its_memory() {
+    let bed = Bed::unconnected(|pd, cq| {
+        let pair = extended::make(pd, cq, u64::from(IBV_QP_EX_WITH_SEND));
+        assert!(!pair.is_null());
+        pair
+    });
+    bed.connect();
+    let (loan, qp) = (Loan::new(&bed, 4096), unsafe { ibv_qp_to_qp_ex(bed.qps[0]) });
+    let sge = loan.sge(64);
+    unsafe {
+        (*qp).wr_start.unwrap()(qp);
+        ((*qp).wr_id, (*qp).wr_flags) = (9, IBV_SEND_SIGNALED);
+        (*qp).wr_send.unwrap()(qp);
+        (*qp).wr_set_sge.unwrap()(qp, sge.lkey, sge.addr, sge.length);
+        loan.end();
+        assert_eq!((*qp).wr_complete.unwrap()(qp), 0);
+    }
+    assert_eq!(status_of(&until_over(&bed), 9), IBV_WC_LOC_PROT_ERR);
+}
+
+#[test]
+fn a_send_that_waits_for_a_connection_loses_its_memory() {
+    let bed = Bed::unconnected(|pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) });
+    let queues: Arc<Queues> = on_roce::as_roce(&bed);
+    let loan = Loan::new(&bed, 4096);
+    let mut send = wr(IBV_WR_SEND, &mut loan.sge(64));
+    send_list(&queues, bed.qp(0).pd(), &mut &raw mut send).unwrap();
+    queues.revoke(crate::object::find::<crate::mr::Mr>(loan.mr).unwrap().memory().region());
+    loan.protect();
+    bed.connect();
+    assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
+    queues.connected();
+    let found = bed.poll(2);
+    assert_eq!([5, 7].map(|id| status_of(&found, id)), [IBV_WC_WR_FLUSH_ERR, IBV_WC_LOC_PROT_ERR]);
+    assert_eq!(unsafe { ibv_dereg_mr(loan.mr) }, 0);
+}
+
+#[test]
+fn a_region_that_moves_leaves_no_request_behind() {
+    let rights = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ).cast_signed();
+    let cases = [
+        (IBV_REREG_MR_CHANGE_ACCESS, rights, IBV_WC_SUCCESS),
+        (IBV_REREG_MR_CHANGE_ACCESS, 0, IBV_WC_LOC_PROT_ERR),
+        (IBV_REREG_MR_CHANGE_TRANSLATION, 0, IBV_WC_LOC_PROT_ERR),
+    ];
+    for (change, access, expected) in cases {
+        let bed = Bed::new();
+        let (loan, other) = (Loan::new(&bed, 4096), Loan::new(&bed, 4096));
+        assert_eq!(bed.post_recv(1, 5, loan.sge(64)), 0);
+        let to = other.start;
+        let change = change.cast_signed();
+        assert_eq!(unsafe { ibv_rereg_mr(loan.mr, change, null_mut(), to, 4096, access) }, 0);
+        assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+        assert_eq!(status_of(&bed.poll(2), 5), expected);
+        // What is left of it goes with it.
+        if expected == IBV_WC_SUCCESS {
+            assert_eq!(bed.post_recv(1, 6, loan.sge(64)), 0);
+            loan.end();
+            assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+            assert_eq!(status_of(&until_over(&bed), 6), IBV_WC_LOC_PROT_ERR);
+        } else {
+            loan.end();
+        }
+        other.end();
+    }
+}
