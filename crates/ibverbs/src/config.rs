@@ -20,6 +20,8 @@ pub struct Config {
     pub personality: Personality,
     /// OUTBOARD_DEVICES: interfaces or addresses, in this order; `None`: all.
     pub devices: Option<Vec<String>>,
+    /// OUTBOARD_CRC: checksums on everything, unless both ends say `off`; `on` is the default.
+    pub crc: bool,
     /// OUTBOARD_RECORD: a capture of the traffic is written here.
     pub record: Option<PathBuf>,
     /// OUTBOARD_STATS: figures are printed on exit.
@@ -37,6 +39,7 @@ impl Config {
         Self {
             personality: personality(std::env::var("OUTBOARD_PERSONALITY").ok().as_deref()),
             devices: std::env::var("OUTBOARD_DEVICES").ok().map(|list| names(&list)),
+            crc: crc(std::env::var("OUTBOARD_CRC").ok().as_deref()),
             record: std::env::var_os("OUTBOARD_RECORD").map(PathBuf::from),
             stats: std::env::var_os("OUTBOARD_STATS").is_some_and(|value| value != "0"),
         }
@@ -53,6 +56,19 @@ fn personality(word: Option<&str>) -> Personality {
                  Going on as iwarp."
             );
             Personality::Iwarp
+        }
+    }
+}
+
+fn crc(word: Option<&str>) -> bool {
+    match word {
+        None | Some("" | "on") => true,
+        Some("off") => false,
+        Some(other) => {
+            eprintln!(
+                "outboard: OUTBOARD_CRC is {other:?}; it must be \"on\" or \"off\". Going on with on."
+            );
+            true
         }
     }
 }

@@ -7,6 +7,7 @@ mod library;
 mod program;
 
 use crate::Outcome;
+use crate::perf::Switch;
 use clap::{Args, ValueEnum};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +31,10 @@ pub(crate) struct RunArgs {
     /// [default: OUTBOARD_DEVICES, or else all].
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
+    /// Checksums on everything that goes over the wire, unless both ends turn them off
+    /// [default: OUTBOARD_CRC, or else on].
+    #[arg(long)]
+    crc: Option<Switch>,
     /// Write what goes over the wire to this file, which Wireshark opens.
     #[arg(long, value_name = "FILE.pcap")]
     record: Option<PathBuf>,
@@ -85,6 +90,9 @@ fn settings(command: &mut Command, args: &RunArgs) -> Outcome {
     }
     if let Some(devices) = &args.devices {
         set("OUTBOARD_DEVICES", OsStr::new(devices));
+    }
+    if let Some(crc) = args.crc {
+        set("OUTBOARD_CRC", OsStr::new(if crc == Switch::On { "on" } else { "off" }));
     }
     if let Some(record) = &args.record {
         // The program may change its directory before the first connection.

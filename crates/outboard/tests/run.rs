@@ -30,7 +30,7 @@ fn libraries(directory: &Path) {
 /// `outboard run` in an environment without a word about Outboard.
 fn run(libraries: &Path) -> Command {
     let mut command = Command::new(OUTBOARD);
-    for name in ["PERSONALITY", "DEVICES", "RECORD", "STATS"] {
+    for name in ["PERSONALITY", "DEVICES", "CRC", "RECORD", "STATS"] {
         command.env_remove(format!("OUTBOARD_{name}"));
     }
     command.env_remove("LD_LIBRARY_PATH").env("OUTBOARD_LIB_DIR", libraries).arg("run");
@@ -71,12 +71,13 @@ fn options_become_environment() {
     libraries(&dir);
     let mut command = run(&dir);
     command.args(["--personality", "roce", "--devices", "lo,10.0.0.1", "--record", "a.pcap"]);
-    command.arg("--stats").env("LD_LIBRARY_PATH", "/a:/b").current_dir(&dir);
+    command.args(["--crc", "off", "--stats"]).env("LD_LIBRARY_PATH", "/a:/b").current_dir(&dir);
     let dir = dir.display();
     assert_eq!(
         environment(&mut command),
         [
             format!("LD_LIBRARY_PATH={dir}:/a:/b"),
+            "OUTBOARD_CRC=off".to_owned(),
             "OUTBOARD_DEVICES=lo,10.0.0.1".to_owned(),
             "OUTBOARD_PERSONALITY=roce".to_owned(),
             format!("OUTBOARD_RECORD={dir}/a.pcap"),

@@ -10,6 +10,7 @@ use crate::abi::{
     IBV_QPS_ERR, RDMA_CM_EVENT_ESTABLISHED, RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id,
     rdma_conn_param,
 };
+use crate::config::config;
 use crate::guard::{Errno, Outcome, fail, minus_one};
 use crate::object::find_shared;
 use crate::qp::is_roce;
@@ -53,6 +54,7 @@ impl Asked {
             private_data: [brought, &self.private_data].concat(),
             ird: self.ird.into(),
             ord: self.ord.into(),
+            crc: config().crc,
             ..ConnectParams::default()
         }
     }

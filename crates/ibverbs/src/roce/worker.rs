@@ -5,6 +5,7 @@
 use super::Peer;
 use super::hello::{Hello, Name, Refusal};
 use super::table::{Call, Table, Task};
+use crate::config::config;
 use crate::guard::{Outcome, fail};
 use outboard_verbs::{
     CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Context, VerbsError,
@@ -233,6 +234,7 @@ fn params(private_data: &[u8]) -> ConnectParams {
         private_data: private_data.to_vec(),
         peer_to_peer: true,
         timeout: ATTEMPT,
+        crc: config().crc,
         ..ConnectParams::default()
     }
 }
