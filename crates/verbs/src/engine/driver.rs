@@ -377,7 +377,7 @@ impl Core {
         signals.background.store(true, Ordering::SeqCst);
         let leave =
             || signals.stop.load(Ordering::SeqCst) || signals.claimed.load(Ordering::SeqCst);
-        let mut eager = Eager::new(sockio::times_preempted());
+        let mut eager = Eager::default();
         while !leave() {
             if eager.is_looking() {
                 self.look(&mut eager, leave);
@@ -398,12 +398,17 @@ impl Core {
     /// Takes turns without sleeping until something happens or the window is over.
     fn look(self: &Arc<Self>, eager: &mut Eager, leave: impl Fn() -> bool) {
         let start = Instant::now();
+        let (mut before, mut longest) = (start, Duration::ZERO);
         loop {
             let found = self.turn(Some(Duration::ZERO), || false);
             let now = Instant::now();
-            if found || now - start > eager::WINDOW || leave() {
-                return eager.looked(found, now, sockio::times_preempted);
+            if !found {
+                longest = longest.max(now - before);
             }
+            if found || now - start > eager::WINDOW || leave() {
+                return eager.looked(found, now, longest);
+            }
+            before = now;
         }
     }
 

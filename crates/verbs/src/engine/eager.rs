@@ -10,27 +10,21 @@ pub(super) const WINDOW: Duration = Duration::from_micros(50);
 const SHORT_SLEEP: Duration = Duration::from_micros(100);
 /// Short sleeps in a row before looking begins, and windows in vain before it ends.
 const STREAK: u32 = 4;
-/// How long it stays away once somebody else has wanted its processor.
+/// A look takes a microsecond. One that took as long as this was interrupted by somebody who has
+/// more to do than a moment's work, and wants the processor.
+const INTERRUPTION: Duration = Duration::from_micros(500);
+/// How long it stays away then.
 const STAY_AWAY: Duration = Duration::from_secs(1);
-/// How often it asks the kernel whether somebody has.
-const ASK_EVERY: u32 = 64;
 
 /// What the last sleeps and windows were like.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Eager {
     looking: bool,
     streak: u32,
-    asked: u32,
-    /// How often this thread had to yield its processor, by the last count.
-    yielded: u64,
     away_until: Option<Instant>,
 }
 
 impl Eager {
-    pub(super) fn new(yielded: u64) -> Self {
-        Self { looking: false, streak: 0, asked: 0, yielded, away_until: None }
-    }
-
     /// True when it is worth while to look for [`WINDOW`].
     pub(super) fn is_looking(&self) -> bool {
         self.looking
@@ -47,21 +41,15 @@ impl Eager {
         }
     }
 
-    /// A window is over. `yielded` counts how often this thread has had to yield its processor;
-    /// it is asked now and then.
-    pub(super) fn looked(&mut self, found: bool, now: Instant, yielded: impl FnOnce() -> u64) {
+    /// A window is over; `longest` is what one look in vain took at most.
+    pub(super) fn looked(&mut self, found: bool, now: Instant, longest: Duration) {
         self.streak = if found { 0 } else { self.streak + 1 };
         if self.streak >= STREAK {
             (self.looking, self.streak) = (false, 0);
         }
-        self.asked += 1;
-        if self.asked >= ASK_EVERY {
-            self.asked = 0;
-            let before = std::mem::replace(&mut self.yielded, yielded());
-            if self.yielded > before {
-                (self.looking, self.streak) = (false, 0);
-                self.away_until = Some(now + STAY_AWAY);
-            }
+        if longest >= INTERRUPTION {
+            (self.looking, self.streak) = (false, 0);
+            self.away_until = Some(now + STAY_AWAY);
         }
     }
 }
@@ -71,7 +59,7 @@ mod tests {
     use super::*;
 
     fn eager(now: Instant) -> Eager {
-        let mut eager = Eager::new(0);
+        let mut eager = Eager::default();
         for _ in 0..STREAK {
             assert!(!eager.is_looking());
             eager.slept(WINDOW, now);
@@ -83,7 +71,7 @@ mod tests {
     #[test]
     fn long_sleeps_never_make_it_look() {
         let now = Instant::now();
-        let mut eager = Eager::new(0);
+        let mut eager = Eager::default();
         for turn in 0..100 {
             let long = turn % (STREAK as usize) == 0;
             eager.slept(if long { SHORT_SLEEP } else { WINDOW }, now);
@@ -95,10 +83,10 @@ mod tests {
     fn windows_in_vain_end_it() {
         let now = Instant::now();
         let mut eager = eager(now);
-        eager.looked(true, now, || 0);
+        eager.looked(true, now, WINDOW);
         for _ in 0..STREAK {
             assert!(eager.is_looking());
-            eager.looked(false, now, || 0);
+            eager.looked(false, now, WINDOW);
         }
         assert!(!eager.is_looking());
     }
@@ -107,9 +95,9 @@ mod tests {
     fn somebody_else_sends_it_away_for_a_while() {
         let now = Instant::now();
         let mut eager = eager(now);
-        for _ in 0..ASK_EVERY {
-            eager.looked(true, now, || 1);
-        }
+        eager.looked(true, now, INTERRUPTION - Duration::from_nanos(1));
+        assert!(eager.is_looking());
+        eager.looked(true, now, INTERRUPTION);
         assert!(!eager.is_looking());
         for _ in 0..STREAK {
             eager.slept(WINDOW, now);

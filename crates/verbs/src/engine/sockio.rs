@@ -122,15 +122,6 @@ fn set_scheduling(nice: i32) -> bool {
 /// times the program's, and it sleeps as soon as there is nothing to serve.
 const PRIORITY_STEP: i32 = 10;
 
-/// How often this thread has lost its processor to another one that wanted it.
-pub(crate) fn times_preempted() -> u64 {
-    // SAFETY: all zero bits are a valid value: numbers only.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes to `usage` only, which outlives the call. It cannot fail.
-    let _always_works = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw.unsigned_abs()
-}
-
 /// Octets of the structure's first version.
 const SCHED_ATTRIBUTES_LEN: u32 = 48;
 const _: () = assert!(size_of::<SchedAttributes>() == SCHED_ATTRIBUTES_LEN as usize);
