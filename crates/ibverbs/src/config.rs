@@ -66,7 +66,8 @@ fn crc(word: Option<&str>) -> bool {
         Some("off") => false,
         Some(other) => {
             eprintln!(
-                "outboard: OUTBOARD_CRC is {other:?}; it must be \"on\" or \"off\". Going on with on."
+                "outboard: OUTBOARD_CRC is {other:?}; it must be \"on\" or \"off\". Going on with \
+                 on."
             );
             true
         }

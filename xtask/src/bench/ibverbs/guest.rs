@@ -56,8 +56,8 @@ const PAIRS: &[[Side; 2]] = &[
 
 const NOTE: &str = "In the virtual machine: qemu emulates two processors without any \
     instructions for CRCs, and both ends are processes of one guest which is Linux 6.1, connected \
-    over its own address. Outboard uses CRCs unless told not to. siw does not, unless a constant in \
-    its source is changed: \"CRC on\" is that build.";
+    over its own address. Outboard uses CRCs unless told not to. siw does not, unless a constant \
+    in its source is changed: \"CRC on\" is that build.";
 
 /// Measures both; `program` is the release build of `outboard`, with the libraries beside it.
 pub(super) fn section(program: &Path, libraries: &Path) -> Result<Section> {
