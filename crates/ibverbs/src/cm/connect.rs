@@ -5,10 +5,9 @@ use super::address::octets;
 use super::endpoint::complete;
 use super::event::Plain;
 use super::id::{CmId, Phase, State};
-use super::news::{errno, failed, ready};
+use super::news::{end, errno, failed, ready};
 use crate::abi::{
-    IBV_QPS_ERR, RDMA_CM_EVENT_ESTABLISHED, RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id,
-    rdma_conn_param,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id, rdma_conn_param,
 };
 use crate::config::config;
 use crate::guard::{Errno, Outcome, fail, minus_one};
@@ -95,7 +94,7 @@ fn start_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int
 
 fn connect(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
     state.qp_num = asked.qp_num;
-    let qp = id.connected_qp(state)?;
+    let native = id.with_connected_qp(state, |qp| Arc::clone(&qp.native))?;
     let params = asked.params(&std::mem::take(&mut state.connect_data));
     let (nic, peer) = (state.nic()?, CmId::peer(state)?);
     let from = match state.bound.pop() {
@@ -104,7 +103,7 @@ fn connect(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
             .map_err(|error| errno(&error))?,
     };
     let told = id.told(state, nic)?.clone();
-    match qp.native.start_connect_from(from, peer.into(), &params, &told) {
+    match native.start_connect_from(from, peer.into(), &params, &told) {
         Ok(()) => state.phase = Phase::Connecting,
         Err(ConnectError::Verbs(error)) => return Err(errno(&error)),
         Err(ConnectError::Startup { .. }) => return fail(libc::EINVAL),
@@ -144,24 +143,24 @@ fn start_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int 
 /// The lock is held all the way, so that the connection's end is told after its beginning.
 fn accept(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
     state.qp_num = asked.qp_num;
-    let qp = id.connected_qp(state)?;
-    if qp.native.state() != outboard_verbs::QpState::Idle {
+    let native = id.with_connected_qp(state, |qp| Arc::clone(&qp.native))?;
+    if native.state() != outboard_verbs::QpState::Idle {
         return fail(libc::EINVAL);
     }
     let told = id.told(state, state.nic()?)?.clone();
     let Some(request) = state.request.take() else { return fail(libc::EINVAL) };
     let params = asked.params(&[]);
-    match request.accept_on(&qp.native, &params, &told) {
+    match request.accept_on(&native, &params, &told) {
         Ok(_) => {
             state.phase = Phase::Connected;
-            ready(id, qp);
+            ready(id, state);
             id.tell(state, Plain::new(RDMA_CM_EVENT_ESTABLISHED));
             Ok(())
         }
         Err(error) => {
             state.phase = Phase::Over;
-            qp.queues.end();
-            qp.set_state(IBV_QPS_ERR);
+            // Without it there is nothing to end.
+            let _gone = end(id, state);
             Err(match error {
                 ConnectError::Verbs(error) => errno(&error),
                 ConnectError::Startup { .. } => Errno(libc::EINVAL),
@@ -235,10 +234,8 @@ fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
             // The peer was faster; its news may still wait for the program.
             return Ok(if state.channel.has_of(found.me()) { 0 } else { NO_EVENT });
         }
-        let qp = found.connected_qp(&state)?;
         // What was posted is flushed; the engine tells when the connection is over.
-        qp.queues.end();
-        qp.set_state(IBV_QPS_ERR);
+        end(&found, &state)?;
         Ok(0)
     })
 }

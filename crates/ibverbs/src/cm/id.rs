@@ -10,6 +10,7 @@ use crate::abi::{
     rdma_port_space,
 };
 use crate::channel::Unacknowledged;
+use crate::cq::lock;
 use crate::guard::{Outcome, fail, minus_one};
 use crate::object::{Kind, Object, Shown, find, find_shared, give_shared, take_shared};
 use crate::qp::Qp;
@@ -254,18 +255,26 @@ impl CmId {
         unsafe { (*self.shown.get()).qp }
     }
 
-    /// The queue pair of the connection: its own, or the one that was named.
-    pub(crate) fn connected_qp<'a>(&self, state: &State) -> Outcome<&'a Qp> {
+    /// Does something with the queue pair of the connection: its own, or the one that was named.
+    /// The program may be destroying it in another thread, which waits until this is done.
+    pub(crate) fn with_connected_qp<T>(
+        &self,
+        state: &State,
+        work: impl FnOnce(&Qp) -> T,
+    ) -> Outcome<T> {
         let own = self.qp();
-        if !own.is_null() {
-            return find(own);
-        }
         let context = state.nic()?.context()?;
-        let qps = context.qps.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = |address: &usize| find(std::ptr::with_exposed_provenance_mut(*address)).ok();
-        let named =
-            qps.values().filter_map(known).find(|qp: &&Qp| qp.shown_number() == state.qp_num);
-        named.map_or_else(|| fail(libc::EINVAL), Ok)
+        // What is in the map stays while it is locked.
+        let qps = lock(&context.qps);
+        let wanted = |address: &usize| {
+            let qp = find::<Qp>(std::ptr::with_exposed_provenance_mut(*address)).ok()?;
+            let is_it = match own.is_null() {
+                true => qp.shown_number() == state.qp_num,
+                false => own.addr() == *address,
+            };
+            is_it.then_some(qp)
+        };
+        qps.values().find_map(wanted).map_or_else(|| fail(libc::EINVAL), |qp| Ok(work(qp)))
     }
 
     /// Ends what it has under way. Nobody hears of it any more.
@@ -277,7 +286,8 @@ impl CmId {
         let left = state.channel.take_of(&self.me);
         let (listeners, request) = (std::mem::take(&mut state.listeners), state.request.take());
         state.bound.clear();
-        let qp = if connected { self.connected_qp(&state).ok() } else { None };
+        let native = |qp: &Qp| Arc::clone(&qp.native);
+        let qp = if connected { self.with_connected_qp(&state, native).ok() } else { None };
         drop(state);
         drop((left, listeners));
         if let Some(request) = request {
@@ -285,7 +295,7 @@ impl CmId {
             let _told = request.reject(&[]);
         }
         if let Some(qp) = qp {
-            qp.native.disconnect();
+            qp.disconnect();
         }
     }
 

@@ -12,7 +12,6 @@ use crate::abi::{
 };
 use crate::config::{Personality, config};
 use crate::guard::{Errno, Outcome, fail};
-use crate::qp::Qp;
 use libc::c_int;
 use outboard_verbs::{CmEventKind, ConnectError, ConnectRequest, Connected, VerbsError};
 use std::sync::{Arc, MutexGuard};
@@ -64,9 +63,7 @@ fn translate(id: &CmId, state: &mut State, kind: CmEventKind) -> Option<News> {
 /// The active side's connection is there.
 fn active(id: &CmId, state: &mut State, connected: Connected) -> Plain {
     state.phase = Phase::Connected;
-    if let Ok(qp) = id.connected_qp(state) {
-        ready(id, qp);
-    }
+    ready(id, state);
     // A program that changes its queue pair's states itself does so now (rdma_establish(3)).
     let own = !id.qp().is_null() || config().personality == Personality::Iwarp;
     Plain {
@@ -78,22 +75,30 @@ fn active(id: &CmId, state: &mut State, connected: Connected) -> Plain {
     }
 }
 
-/// A queue pair has its connection.
-pub(crate) fn ready(id: &CmId, qp: &Qp) {
-    if !id.qp().is_null() || config().personality == Personality::Iwarp {
-        qp.set_state(IBV_QPS_RTS);
-    }
-    crate::roce::Peer::connected(&*qp.queues);
+/// A queue pair has its connection. If the program has destroyed it by now, the end follows.
+pub(crate) fn ready(id: &CmId, state: &State) {
+    let _gone = id.with_connected_qp(state, |qp| {
+        if !id.qp().is_null() || config().personality == Personality::Iwarp {
+            qp.set_state(IBV_QPS_RTS);
+        }
+        crate::roce::Peer::connected(&*qp.queues);
+    });
 }
 
 /// The attempt to connect came to nothing.
 pub(crate) fn failed(id: &CmId, state: &mut State, error: ConnectError) -> Plain {
     state.phase = Phase::Over;
-    if let Ok(qp) = id.connected_qp(state) {
+    // Without it there is nothing to end.
+    let _gone = end(id, state);
+    why(error)
+}
+
+/// Flushes what the queue pair has.
+pub(crate) fn end(id: &CmId, state: &State) -> Outcome<()> {
+    id.with_connected_qp(state, |qp| {
         qp.queues.end();
         qp.set_state(IBV_QPS_ERR);
-    }
-    why(error)
+    })
 }
 
 fn why(error: ConnectError) -> Plain {
@@ -134,9 +139,8 @@ pub(crate) fn over(id: &CmId, state: &mut State) -> Option<Plain> {
         return None;
     }
     state.phase = Phase::Over;
-    if let Ok(qp) = id.connected_qp(state) {
-        qp.set_state(IBV_QPS_ERR);
-    }
+    // A queue pair that is gone shows no state.
+    let _gone = id.with_connected_qp(state, |qp| qp.set_state(IBV_QPS_ERR));
     Some(Plain::new(RDMA_CM_EVENT_DISCONNECTED))
 }
 

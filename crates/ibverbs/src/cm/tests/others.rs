@@ -4,8 +4,10 @@ use super::*;
 use crate::cm::addrinfo::*;
 use crate::cm::endpoint::*;
 use crate::cm::extras::*;
+use crate::cm::id::CmId;
 use crate::cm::nic::*;
 use crate::cm::queues::*;
+use crate::object::find_shared;
 use std::ptr::null;
 
 fn info(node: Option<&CStr>, service: Option<&CStr>, flags: u32) -> *mut rdma_addrinfo {
@@ -200,4 +202,32 @@ fn names_of_events() {
         assert_eq!(name, c"RDMA_CM_EVENT_TIMEWAIT_EXIT");
         assert_eq!(CStr::from_ptr(rdma_event_str(99)), c"UNKNOWN EVENT");
     }
+}
+
+#[test]
+fn a_queue_pair_stays_while_it_is_looked_at() {
+    let channel = Channel::new();
+    let [listener, id, child] = connected(&channel, &channel);
+    let found = find_shared::<CmId>(id).expect("live");
+    // SAFETY: as above.
+    let qp = unsafe { (*id).qp }.expose_provenance();
+    // SAFETY: nobody else destroys it.
+    let destroy_qp = move || unsafe { ibv_destroy_qp(std::ptr::with_exposed_provenance_mut(qp)) };
+    let state = found.lock();
+    let destroyer = found.with_connected_qp(&state, |_| {
+        let destroyer = std::thread::spawn(destroy_qp);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!destroyer.is_finished());
+        destroyer
+    });
+    assert_eq!(destroyer.expect("it has one").join().ok(), Some(0));
+    // The pointer is still in the identifier, and nobody follows it.
+    assert!(found.with_connected_qp(&state, |_| ()).is_err());
+    drop(state);
+    let ends = [channel.next(), channel.next()];
+    assert!(ends.iter().all(|end| end.event == RDMA_CM_EVENT_DISCONNECTED));
+    // SAFETY: as above.
+    unsafe { (*id).qp = null_mut() };
+    drop(found);
+    destroy(&[id, child, listener]);
 }
