@@ -9,7 +9,7 @@ use crate::abi::{
 use crate::guard::{Outcome, fail};
 use crate::pd::{Keys, Pd};
 use crate::queues::{Queues, errno};
-use outboard_verbs::{RecvRequest, Remote, Segment, SendOp, SendRequest, SgList, Srq, Stag};
+use outboard_verbs::{RecvRequest, Remote, Segment, SendOp, SendRequest, SgList, SharedRegion, Srq, Stag};
 
 /// Flags of send requests that mean something here.
 pub(crate) const SEND_FLAGS: u32 =
@@ -190,8 +190,9 @@ pub(crate) fn copied(
         if start.is_null() || len > limit - bytes.len() {
             return fail(libc::EINVAL);
         }
-        // SAFETY: the program says that it may be read, and leaves it alone until the call returns.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, len) });
+        // SAFETY: the program says that it may be read until the call returns. Peers may write it
+        // meanwhile: inline data may be part of registered memory.
+        unsafe { SharedRegion::append_raw(start, len, &mut bytes) };
     }
     Ok(SgList::copied(&bytes))
 }

@@ -94,8 +94,8 @@ impl SharedRegion {
     ///
     /// # Safety
     /// Until the last clone, slice, registration and [`Span`] of it is gone: `ptr` is valid for
-    /// reads and writes of `len` bytes (at most `isize::MAX`), from any thread,
-    /// and no Rust code accesses the bytes other than through clones of this region. If `len` is
+    /// reads of `len` bytes (at most `isize::MAX`), and for writes if anything writes, from any
+    /// thread; and no Rust code accesses the bytes other than through clones of this region. If `len` is
     /// 0, `ptr` may be anything.
     #[must_use]
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
@@ -104,6 +104,25 @@ impl SharedRegion {
             None => (NonNull::dangling(), 0),
         };
         Self { start, len, id: next_id(), _mapping: None }
+    }
+
+    /// Appends a copy of memory that somebody else allocated and that peers may be writing just now,
+    /// as [`append_to`](Self::append_to) does, without adopting it.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `len` bytes (at most `isize::MAX`) until the call returns, and
+    /// no Rust code writes the bytes meanwhile other than through regions over them.
+    #[inline]
+    pub unsafe fn append_raw(from: *const u8, len: usize, out: &mut Vec<u8>) {
+        out.reserve(len);
+        let old = out.len();
+        // SAFETY: the caller's word for the source; the reserved spare capacity of `out` holds
+        // `len` more bytes and is ours alone; after the copy the `len` bytes behind `old` are
+        // initialised.
+        unsafe {
+            racy::load(from, out.as_mut_ptr().add(old), len);
+            out.set_len(old + len);
+        }
     }
 
     /// True for a clone of the same region. Regions made apart are different, even over the same
@@ -174,15 +193,8 @@ impl SharedRegion {
     pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), MemError> {
         let len = range_len(&range, self.len)?;
         let from = self.check(range.start, len)?;
-        out.reserve(len);
-        let old = out.len();
-        // SAFETY: the source is inside the checked range; the reserved spare capacity of `out`
-        // holds `len` more bytes and is ours alone; after the copy the `len` bytes behind `old`
-        // are initialised.
-        unsafe {
-            racy::load(from, out.as_mut_ptr().add(old), len);
-            out.set_len(old + len);
-        }
+        // SAFETY: the source is inside the checked range, which lives as long as the region.
+        unsafe { Self::append_raw(from, len, out) };
         Ok(())
     }
 
