@@ -95,8 +95,8 @@ impl SharedRegion {
     /// # Safety
     /// Until the last clone, slice, registration and [`Span`] of it is gone: `ptr` is valid for
     /// reads of `len` bytes (at most `isize::MAX`), and for writes if anything writes, from any
-    /// thread; and no Rust code accesses the bytes other than through clones of this region. If `len` is
-    /// 0, `ptr` may be anything.
+    /// thread; and no Rust code accesses the bytes other than through clones of this region. If
+    /// `len` is 0, `ptr` may be anything.
     #[must_use]
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
         let (start, len) = match NonNull::new(ptr) {
@@ -106,8 +106,8 @@ impl SharedRegion {
         Self { start, len, id: next_id(), _mapping: None }
     }
 
-    /// Appends a copy of memory that somebody else allocated and that peers may be writing just now,
-    /// as [`append_to`](Self::append_to) does, without adopting it.
+    /// Appends a copy of memory that somebody else allocated and that peers may be writing, as
+    /// [`append_to`](Self::append_to) does, without adopting it.
     ///
     /// # Safety
     /// `from` is valid for reads of `len` bytes (at most `isize::MAX`) until the call returns, and
