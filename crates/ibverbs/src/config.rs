@@ -51,8 +51,8 @@ fn personality(word: Option<&str>) -> Personality {
         None | Some("" | "iwarp") => Personality::Iwarp,
         Some("roce") => Personality::Roce,
         Some(other) => {
-            eprintln!(
-                "outboard: OUTBOARD_PERSONALITY is {other:?}; it must be \"iwarp\" or \"roce\". \
+            say!(
+                "OUTBOARD_PERSONALITY is {other:?}; it must be \"iwarp\" or \"roce\". \
                  Going on as iwarp."
             );
             Personality::Iwarp
@@ -65,8 +65,8 @@ fn crc(word: Option<&str>) -> bool {
         None | Some("" | "on") => true,
         Some("off") => false,
         Some(other) => {
-            eprintln!(
-                "outboard: OUTBOARD_CRC is {other:?}; it must be \"on\" or \"off\". Going on with \
+            say!(
+                "OUTBOARD_CRC is {other:?}; it must be \"on\" or \"off\". Going on with \
                  on."
             );
             true

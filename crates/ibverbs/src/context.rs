@@ -56,7 +56,7 @@ impl Context {
             Some(tap) => Native::open_tapped(tap),
         };
         let native = native.map_err(|error| {
-            eprintln!("outboard: cannot open a device: {error}");
+            say!("cannot open a device: {error}");
             Errno(libc::EIO)
         })?;
         let shown = Shown::<verbs_context>::zeroed();

@@ -76,7 +76,7 @@ pub(crate) fn devices() -> &'static [DevicePtr] {
     static DEVICES: LazyLock<Vec<DevicePtr>> = LazyLock::new(|| {
         let addresses = addresses(config().devices.as_deref());
         if addresses.is_empty() {
-            eprintln!("outboard: {}", why_none(config().devices.as_deref()));
+            say!("{}", why_none(config().devices.as_deref()));
         }
         addresses.into_iter().enumerate().map(|(index, found)| publish(index, found)).collect()
     });
@@ -142,8 +142,8 @@ fn addresses(chosen: Option<&[String]>) -> Vec<(String, Ipv4Addr)> {
             .cloned()
             .collect();
         if found.is_empty() {
-            eprintln!(
-                "outboard: OUTBOARD_DEVICES names {name:?}, which is neither an interface that is \
+            say!(
+                "OUTBOARD_DEVICES names {name:?}, which is neither an interface that is \
                  up and has an IPv4 address nor such an address; it is left out"
             );
         }

@@ -69,7 +69,7 @@ fn guarded<T>(entry: &'static str, body: impl FnOnce() -> Outcome<T>) -> Outcome
     let _uncancelled = Uncancelled::new();
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         // The panic has printed where it was.
-        eprintln!("outboard: {entry} failed inside Outboard; this is a bug, please report it");
+        say!("{entry} failed inside Outboard; this is a bug, please report it");
         fail(libc::EIO)
     })
 }

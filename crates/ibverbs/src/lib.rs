@@ -6,9 +6,15 @@
 //! passes may crash it, no panic reaches it, and it cannot be cancelled in the middle of ours.
 //!
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
-//! (what C pointers stand for), `fork`, [`config`] (the environment), `interface`, [`device`],
-//! [`context`], [`pd`], [`mr`], `channel`, `cq`, `cq_ex`, `srq`, `qp`, `post`, `queues` with
-//! `ledger`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`, `record`.
+//! (what C pointers stand for), `say`, `fork`, [`config`] (the environment), `interface`,
+//! [`device`], [`context`], [`pd`], [`mr`], `channel`, `cq`, `cq_ex`, `srq`, `qp`, `post`, `queues`
+//! with `ledger`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
+//! `record`.
+
+#![deny(clippy::print_stderr)] // `say!` never fails.
+
+#[macro_use]
+mod say;
 
 pub mod abi;
 pub mod ah;

@@ -73,8 +73,8 @@ pub(crate) fn find<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
 fn refuse<T>(kind: Option<Kind>) -> Outcome<T> {
     static SAID: AtomicBool = AtomicBool::new(false);
     if kind == Some(Kind::Inherited) && !SAID.swap(true, Ordering::Relaxed) {
-        eprintln!(
-            "outboard: a child process uses an RDMA object that its parent made before fork(); it \
+        say!(
+            "a child process uses an RDMA object that its parent made before fork(); it \
              must open the device itself"
         );
     }

@@ -9,7 +9,9 @@ use crate::abi::{
 use crate::guard::{Outcome, fail};
 use crate::pd::{Keys, Pd};
 use crate::queues::{Queues, errno};
-use outboard_verbs::{RecvRequest, Remote, Segment, SendOp, SendRequest, SgList, SharedRegion, Srq, Stag};
+use outboard_verbs::{
+    RecvRequest, Remote, Segment, SendOp, SendRequest, SgList, SharedRegion, Srq, Stag,
+};
 
 /// Flags of send requests that mean something here.
 pub(crate) const SEND_FLAGS: u32 =

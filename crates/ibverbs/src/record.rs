@@ -43,7 +43,7 @@ fn create_wanted() -> Option<Arc<Recorder>> {
         Ok(recorder) => Some(Arc::new(recorder)),
         Err(error) => {
             let path = path.display();
-            eprintln!("outboard: cannot record to {path}: {error}. Going on without.");
+            say!("cannot record to {path}: {error}. Going on without.");
             None
         }
     }
@@ -107,7 +107,7 @@ impl Recorder {
         if let Err(error) = change(&mut state) {
             state.failed = true;
             let path = state.path.display();
-            eprintln!("outboard: cannot go on recording to {path}: {error}");
+            say!("cannot go on recording to {path}: {error}");
         }
     }
 }

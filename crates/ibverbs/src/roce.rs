@@ -69,13 +69,13 @@ impl Roce {
         let mut worker = self.worker();
         if worker.is_none() {
             *worker = Some(Worker::start(native, address).map_err(|error| {
-                eprintln!("outboard: cannot make queue pairs on {address}: {error}");
+                say!("cannot make queue pairs on {address}: {error}");
                 Errno(libc::ENOMEM)
             })?);
         }
         let Some(worker) = worker.as_ref() else { return fail(libc::ENOMEM) };
         worker.reserve(native).map_err(|error| {
-            eprintln!("outboard: cannot number queue pairs on {address}: {error}");
+            say!("cannot number queue pairs on {address}: {error}");
             Errno(libc::ENOMEM)
         })
     }

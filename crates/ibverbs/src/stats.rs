@@ -99,7 +99,7 @@ extern "C" fn print() {
     let all = lock(&FIGURES);
     // A child process that made no queue pairs has nothing to say.
     if !all.is_empty() {
-        eprint!("{}", table(&all));
+        table(&all).lines().for_each(|line| say!("{line}"));
     }
 }
 
@@ -109,13 +109,13 @@ pub(crate) fn hold_for_fork() -> MutexGuard<'static, BTreeMap<u32, Figures>> {
 }
 
 fn table(all: &BTreeMap<u32, Figures>) -> String {
-    let mut text = format!("outboard: figures of process {}\n", std::process::id());
+    let mut text = format!("figures of process {}\n", std::process::id());
     for (qp, figures) in all {
         let Figures { send, write, read, atomic, receive, errors, flushed } = figures;
         // Writing to a String cannot fail.
         let _infallible = writeln!(
             text,
-            "outboard: queue pair {qp}: sends {send}, writes {write}, reads {read}, \
+            "queue pair {qp}: sends {send}, writes {write}, reads {read}, \
              atomics {atomic}, receives {receive}, errors {errors}, flushed {flushed}"
         );
     }

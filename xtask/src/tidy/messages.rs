@@ -1,9 +1,9 @@
 //! Rules about what the C libraries say: they live in programs of other people, so everything they
 //! print is explained on a page of its own.
 //!
-//! A message is what `eprintln!` prints, what the functions named `why_…` return, and any text in
-//! `outboard run`. Its fixed parts, those between the values filled in, must stand on the page in
-//! one line.
+//! A message is what `eprintln!` and `say!` print, what the functions named `why_…` return, and any
+//! text in `outboard run`. Its fixed parts, those between the values filled in, must stand on the
+//! page in one line.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -111,7 +111,7 @@ impl<'a> Visit<'a> for Finder {
     }
 
     fn visit_macro(&mut self, call: &'a syn::Macro) {
-        let prints = call.path.is_ident("eprintln");
+        let prints = call.path.is_ident("eprintln") || call.path.is_ident("say");
         if prints || self.reasons > 0 && call.path.is_ident("format") {
             let before = self.found.len();
             self.add_format(call.tokens.clone());
@@ -158,8 +158,12 @@ mod tests {
     #[test]
     fn reasons_are_messages_and_mere_wrapping_is_none() {
         let code = "fn why_not() -> String { format!(\"there is no {x} here\") }\n\
-                    fn why() { eprintln!(\"outboard: {}\", why_not()); }";
-        assert_eq!(messages(code, false), [(1, "there is no {x} here".to_owned())]);
+                    fn why() { say!(\"{}\", why_not()); }\n\
+                    fn more() { say!(\"more of it\"); }";
+        assert_eq!(
+            messages(code, false),
+            [(1, "there is no {x} here".to_owned()), (3, "more of it".to_owned()),]
+        );
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Worker {
         let mut table = self.shared.free_table(ours);
         if table.is_ours(theirs, ours) {
             // One native queue pair has one end of a connection.
-            eprintln!("outboard: a queue pair cannot be connected to itself; make two");
+            say!("a queue pair cannot be connected to itself; make two");
             return fail(libc::EOPNOTSUPP);
         }
         if !table.aim(ours, theirs, peer) {

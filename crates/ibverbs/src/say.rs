@@ -1,0 +1,29 @@
+//! What we have to say to whoever runs the program: on stderr, behind our name, and explained in
+//! docs/run-troubleshooting.md.
+//!
+//! It never fails and waits for no lock: a stderr that takes nothing (a full disk, a pipe whose
+//! reader is gone) must not end a program that only uses us, and another thread may be speaking
+//! when a process forks.
+
+use std::fmt::Arguments;
+
+/// Says something, in one piece, as `eprintln!` would.
+macro_rules! say {
+    ($($words:tt)*) => {
+        $crate::say::say(format_args!($($words)*))
+    };
+}
+
+/// See [`say!`].
+pub(crate) fn say(words: Arguments<'_>) {
+    let text = format!("outboard: {words}\n");
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let wrote = rustix::io::retry_on_intr(|| rustix::io::write(std::io::stderr(), rest));
+        match wrote {
+            Ok(count @ 1..) => rest = &rest[count..],
+            // There is nobody else to tell.
+            _ => return,
+        }
+    }
+}
