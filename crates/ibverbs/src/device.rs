@@ -7,11 +7,11 @@ use crate::config::{Personality, config};
 use crate::guard::{Errno, Outcome, fail, minus_one, pointer};
 use crate::interface::hardware_address;
 use crate::object::{Kind, Object, Shown, find, give};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::mem::offset_of;
 use std::net::Ipv4Addr;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// A device.
 #[derive(Debug)]
@@ -74,6 +74,7 @@ unsafe impl Sync for DevicePtr {}
 /// All devices, in order.
 pub(crate) fn devices() -> &'static [DevicePtr] {
     static DEVICES: LazyLock<Vec<DevicePtr>> = LazyLock::new(|| {
+        crate::fork::watch();
         let addresses = addresses(config().devices.as_deref());
         if addresses.is_empty() {
             say!("{}", why_none(config().devices.as_deref()));
@@ -188,7 +189,12 @@ fn address_of(entry: &libc::ifaddrs) -> Option<(String, Ipv4Addr)> {
 }
 
 /// Lists given to the program, by address.
-static LISTS: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// Locks the lists: for a moment, or over a fork.
+pub(crate) fn lists() -> MutexGuard<'static, BTreeSet<usize>> {
+    LISTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A list of all devices with a null at the end.
 fn list() -> Outcome<*mut *mut ibv_device> {
@@ -203,7 +209,7 @@ fn list() -> Outcome<*mut *mut ibv_device> {
         // SAFETY: within what was asked for.
         unsafe { *list.add(at) = device.0 };
     }
-    LISTS.lock().unwrap_or_else(PoisonError::into_inner).insert(list.addr());
+    lists().insert(list.addr());
     Ok(list)
 }
 
@@ -231,7 +237,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num: *mut libc::c_int) -> *mut *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     minus_one("ibv_free_device_list", || {
-        if !LISTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&list.addr()) {
+        if !lists().remove(&list.addr()) {
             return fail(libc::EINVAL);
         }
         // SAFETY: `list` made it, and it was not freed until now.

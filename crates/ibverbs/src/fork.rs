@@ -6,7 +6,7 @@
 use crate::object::{Inheritance, hold_for_fork};
 use libc::c_int;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{MutexGuard, Once};
 
@@ -21,13 +21,29 @@ unsafe extern "C" {
 /// How often a process became a child.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// What the parent counted.
-type Figures = MutexGuard<'static, BTreeMap<u32, crate::stats::Figures>>;
+/// Everything that is there once for the process, locked while this thread forks: no other thread
+/// is in the middle of changing it when the child's copy is made, and none has a lock that the
+/// child would wait for.
+struct Held {
+    inheritance: Inheritance,
+    figures: MutexGuard<'static, BTreeMap<u32, crate::stats::Figures>>,
+    _nics: crate::cm::nic::Held,
+    _recorders: MutexGuard<'static, crate::record::Recorders>,
+    _lists: [MutexGuard<'static, BTreeSet<usize>>; 2],
+}
+
+impl Held {
+    /// In the order in which opening a device takes some of them.
+    fn lock() -> Self {
+        let (_nics, _recorders) = (crate::cm::nic::hold_for_fork(), crate::record::recorders());
+        let _lists = [crate::device::lists(), crate::cm::addrinfo::lists()];
+        let (inheritance, figures) = (hold_for_fork(), crate::stats::hold_for_fork());
+        Self { inheritance, figures, _nics, _recorders, _lists }
+    }
+}
 
 thread_local! {
-    /// The table of objects and the figures, locked while this thread forks: no other thread is in
-    /// the middle of changing them when the child's copies are made.
-    static HELD: RefCell<Option<(Inheritance, Figures)>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
 /// Differs in a parent and its children. What is opened once for all must be opened again in
@@ -47,8 +63,7 @@ pub(crate) fn watch() {
 
 extern "C" fn before() {
     // Fails only in a thread that is ending; then there is nothing to guard against.
-    let locked = || (hold_for_fork(), crate::stats::hold_for_fork());
-    let _held = HELD.try_with(|held| held.replace(Some(locked())));
+    let _held = HELD.try_with(|held| held.replace(Some(Held::lock())));
 }
 
 extern "C" fn after_in_parent() {
@@ -58,9 +73,9 @@ extern "C" fn after_in_parent() {
 extern "C" fn after_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let _held = HELD.try_with(|held| {
-        if let Some((inheritance, mut figures)) = held.take() {
-            inheritance.disown();
-            figures.clear();
+        if let Some(mut held) = held.take() {
+            held.figures.clear();
+            held.inheritance.disown();
         }
     });
 }

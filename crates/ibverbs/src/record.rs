@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Payload octets of a made-up segment at most: an IPv4 packet has room for them.
@@ -21,12 +21,20 @@ const ACK: u8 = 0x10;
 const PUSH: u8 = 0x08;
 const FIN: u8 = 0x01;
 
+/// By generation of the process; `None` where there is none to be.
+pub(crate) type Recorders = Vec<(u32, Option<Arc<Recorder>>)>;
+
+/// Locks the recorders: for a moment, or over a fork.
+pub(crate) fn recorders() -> MutexGuard<'static, Recorders> {
+    static RECORDERS: Mutex<Recorders> = Mutex::new(Vec::new());
+    RECORDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The recorder of this process, if the environment asks for one. Made at first use, and again in
 /// a child process: the parent goes on with its own.
 pub(crate) fn recorder() -> Option<Arc<dyn Tap>> {
-    static RECORDERS: Mutex<Vec<(u32, Option<Arc<Recorder>>)>> = Mutex::new(Vec::new());
     let generation = crate::fork::generation();
-    let mut recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut recorders = recorders();
     let known = recorders.iter().find(|(made_in, _)| *made_in == generation);
     let found = known.map(|(_, recorder)| recorder.clone()).unwrap_or_else(|| {
         let made = create_wanted();
@@ -51,7 +59,7 @@ fn create_wanted() -> Option<Arc<Recorder>> {
 
 /// Writes a capture.
 #[derive(Debug)]
-struct Recorder(Mutex<State>);
+pub(crate) struct Recorder(Mutex<State>);
 
 #[derive(Debug)]
 struct State {

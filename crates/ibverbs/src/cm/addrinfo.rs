@@ -7,14 +7,15 @@ use crate::abi::{
 };
 use crate::guard::{Outcome, fail, minus_one};
 use libc::{addrinfo, c_char, c_int, c_void, sockaddr, socklen_t};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ptr::{null, null_mut};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lists that programs hold.
-static LISTS: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-fn lists() -> MutexGuard<'static, HashSet<usize>> {
+/// Locks the lists: for a moment, or over a fork.
+pub(crate) fn lists() -> MutexGuard<'static, BTreeSet<usize>> {
     LISTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -57,6 +58,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         if res.is_null() || (node.is_null() && service.is_null() && hints.is_null()) {
             return fail(libc::EINVAL);
         }
+        crate::fork::watch();
         // SAFETY: the program's own structure.
         let hints = unsafe { hints.as_ref() };
         // SAFETY: zeros and null are an empty structure, which free(3) takes.

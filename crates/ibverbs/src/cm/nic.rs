@@ -7,9 +7,9 @@ use crate::device::{Device, devices};
 use crate::guard::{Errno, Outcome, fail};
 use crate::object::find;
 use libc::c_int;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An open device.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// By generation of the process and number of the device: a child process has nothing of what its
 /// parent opened.
-static OPEN: LazyLock<Mutex<HashMap<(u32, usize), Nic>>> = LazyLock::new(Mutex::default);
+static OPEN: Mutex<Open> = Mutex::new(Open::new());
+
+type Open = BTreeMap<(u32, usize), Nic>;
+
+/// Everything that is locked over a fork here.
+pub(crate) type Held = (MutexGuard<'static, Open>, MutexGuard<'static, BTreeSet<usize>>);
+
+/// Locks it. Opening a device takes other locks of that kind: this comes before them.
+pub(crate) fn hold_for_fork() -> Held {
+    (locked(&OPEN), locked(&LISTS))
+}
 
 /// The calling thread is about to sleep on an event channel.
 pub(crate) fn rest() {
@@ -109,7 +119,7 @@ pub(crate) fn source_towards(peer: SocketAddrV4) -> Outcome<Ipv4Addr> {
 }
 
 /// Lists that programs hold.
-static LISTS: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// rdma_get_devices(3).
 ///
