@@ -1,5 +1,6 @@
 //! What the environment says: `outboard run` sets it, a container file may too. Read once.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -13,7 +14,7 @@ pub enum Personality {
     Roce,
 }
 
-/// The environment's word.
+/// The environment's word. Empty variables are as good as none.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// OUTBOARD_PERSONALITY: `iwarp` (the default) or `roce`.
@@ -24,7 +25,7 @@ pub struct Config {
     pub crc: bool,
     /// OUTBOARD_RECORD: a capture of the traffic is written here.
     pub record: Option<PathBuf>,
-    /// OUTBOARD_STATS: figures are printed on exit.
+    /// OUTBOARD_STATS: with `1` figures are printed on exit; `0` is the default.
     pub stats: bool,
 }
 
@@ -37,18 +38,29 @@ pub fn config() -> &'static Config {
 impl Config {
     fn read() -> Self {
         Self {
-            personality: personality(std::env::var("OUTBOARD_PERSONALITY").ok().as_deref()),
-            devices: std::env::var("OUTBOARD_DEVICES").ok().map(|list| names(&list)),
-            crc: crc(std::env::var("OUTBOARD_CRC").ok().as_deref()),
-            record: std::env::var_os("OUTBOARD_RECORD").map(PathBuf::from),
-            stats: std::env::var_os("OUTBOARD_STATS").is_some_and(|value| value != "0"),
+            personality: personality(word("OUTBOARD_PERSONALITY").as_deref()),
+            devices: word("OUTBOARD_DEVICES").map(|list| names(&list)),
+            crc: crc(word("OUTBOARD_CRC").as_deref()),
+            record: set("OUTBOARD_RECORD").map(PathBuf::from),
+            stats: stats(word("OUTBOARD_STATS").as_deref()),
         }
     }
 }
 
+/// A variable; an empty one is as good as none.
+fn set(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The same, as text; what is no text is no word that anybody knows, and is shown as well as it
+/// goes.
+fn word(name: &str) -> Option<String> {
+    set(name).map(|value| value.to_string_lossy().into_owned())
+}
+
 fn personality(word: Option<&str>) -> Personality {
     match word {
-        None | Some("" | "iwarp") => Personality::Iwarp,
+        None | Some("iwarp") => Personality::Iwarp,
         Some("roce") => Personality::Roce,
         Some(other) => {
             say!(
@@ -62,7 +74,7 @@ fn personality(word: Option<&str>) -> Personality {
 
 fn crc(word: Option<&str>) -> bool {
     match word {
-        None | Some("" | "on") => true,
+        None | Some("on") => true,
         Some("off") => false,
         Some(other) => {
             say!(
@@ -74,6 +86,32 @@ fn crc(word: Option<&str>) -> bool {
     }
 }
 
+fn stats(word: Option<&str>) -> bool {
+    match word {
+        None | Some("0") => false,
+        Some("1") => true,
+        Some(other) => {
+            say!("OUTBOARD_STATS is {other:?}; it must be \"1\" or \"0\". Going on with 0.");
+            false
+        }
+    }
+}
+
 fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_nobody_knows_changes_nothing() {
+        assert_eq!([None, Some("0"), Some("off"), Some("on")].map(stats), [false; 4]);
+        assert!(stats(Some("1")));
+        assert_eq!([None, Some("on"), Some("0")].map(crc), [true; 3]);
+        assert!(!crc(Some("off")));
+        assert_eq!(personality(Some("roce")), Personality::Roce);
+        assert_eq!(personality(Some("RoCE")), Personality::Iwarp);
+    }
 }

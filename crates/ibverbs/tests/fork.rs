@@ -9,7 +9,7 @@ use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const CHILDREN: usize = 150;
+const CHILDREN: usize = 60;
 /// Seconds after which a child is stuck.
 const LIMIT: u32 = 10;
 
