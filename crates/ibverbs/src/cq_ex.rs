@@ -106,10 +106,14 @@ fn advance(cq: &Cq) -> Outcome<()> {
     let mut entry = lock(&cq.cursor.entry);
     entry.found = cq.take_one()?;
     let Some(found) = entry.found else { return fail(libc::ENOENT) };
-    // SAFETY: the queue's own structure; a program that polls reads it in this thread.
-    let c = unsafe { &mut *cq.shown() };
-    (c.status, c.wr_id) = (found.status, found.wr_id);
-    if c.read_completion_wallclock_ns.is_some() {
+    let c = cq.shown();
+    // SAFETY: the queue's own structure. A program that polls reads these fields in this thread;
+    // others may be in the rest of it.
+    let wants_time = unsafe {
+        ((*c).status, (*c).wr_id) = (found.status, found.wr_id);
+        (*c).read_completion_wallclock_ns.is_some()
+    };
+    if wants_time {
         entry.taken = now();
     }
     Ok(())

@@ -178,7 +178,9 @@ impl Wanted {
         check_memory(addr, length, access.contains(Access::LOCAL_WRITE))?;
         let start = std::ptr::with_exposed_provenance_mut(addr);
         // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows
-        // that peers and the engine use it meanwhile; requests lose it before that call returns.
+        // that peers and the engine use it meanwhile; requests lose it before that call returns. It
+        // may be written if it has LOCAL_WRITE, and without that neither requests (`Keys::local`)
+        // nor peers (`rights`) may write it.
         let region = unsafe { SharedRegion::from_raw(start, length) };
         let memory = region.slice(0..length)?;
         Ok(Parts { domain, memory, access: access | Access::REMOTE_INVALIDATE })

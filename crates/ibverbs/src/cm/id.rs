@@ -197,14 +197,16 @@ impl CmId {
     /// Puts it on a device.
     pub(crate) fn use_nic(&self, state: &mut State, nic: Nic) {
         state.nic = Some(nic);
-        // SAFETY: programs leave these fields alone.
-        let c = unsafe { &mut *self.shown.get() };
-        (c.verbs, c.port_num) = (nic.verbs, 1);
-        if c.pd.is_null() {
-            c.pd = nic.pd;
+        let c = self.shown.get();
+        // SAFETY: programs leave these fields alone; they may be in the rest of it.
+        unsafe {
+            ((*c).verbs, (*c).port_num) = (nic.verbs, 1);
+            if (*c).pd.is_null() {
+                (*c).pd = nic.pd;
+            }
+            // The only partition.
+            (*c).route.addr.addr.ibaddr.pkey = 0xFFFF;
         }
-        // The only partition.
-        c.route.addr.addr.ibaddr.pkey = 0xFFFF;
     }
 
     /// Says which address of this machine it has.

@@ -179,10 +179,11 @@ fn child(
     let gone = |_| Errno(libc::ECONNRESET);
     let (local, peer) = (request.local_addr().map_err(gone)?, request.peer_addr());
     let nic = nic::at(*address::v4(local)?.ip())?;
+    let c = listener.pointer();
     // SAFETY: programs may set `context`, between calls.
-    let c = unsafe { &*listener.pointer() };
+    let (context, space, qp_type) = unsafe { ((*c).context, (*c).ps, (*c).qp_type) };
     let channel = if state.is_sync { std::ptr::null_mut() } else { state.channel.pointer() };
-    let id = CmId::create(channel, c.context, c.ps, c.qp_type)?;
+    let id = CmId::create(channel, context, space, qp_type)?;
     let mut new = id.lock();
     id.use_nic(&mut new, nic);
     id.set_source(&mut new, local);

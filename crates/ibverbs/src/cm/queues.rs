@@ -9,9 +9,9 @@ use crate::abi::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
-    rdma_cm_id, verbs_context,
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_gid, ibv_pd, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex, rdma_cm_id, verbs_context,
 };
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
@@ -176,7 +176,7 @@ fn create_qp(
         let send = lacks((*id).send_cq, attr.send_cq, attr.cap.max_send_wr);
         let recv = lacks((*id).recv_cq, attr.recv_cq, attr.cap.max_recv_wr);
         let made = create_cqs(id, send, recv).and_then(|()| {
-            fill_in(&*id, attr);
+            fill_in(id, attr);
             make(id, pd, attr)
         });
         let made = made.inspect_err(|_| destroy_cqs(id))?;
@@ -190,15 +190,19 @@ fn create_qp(
     Ok(())
 }
 
-fn fill_in(id: &rdma_cm_id, attr: &mut ibv_qp_init_attr) {
+/// # Safety
+/// The identifier is live.
+unsafe fn fill_in(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr) {
+    // SAFETY: the caller's word.
+    let (send_cq, recv_cq, srq) = unsafe { ((*id).send_cq, (*id).recv_cq, (*id).srq) };
     if attr.send_cq.is_null() {
-        attr.send_cq = id.send_cq;
+        attr.send_cq = send_cq;
     }
     if attr.recv_cq.is_null() {
-        attr.recv_cq = id.recv_cq;
+        attr.recv_cq = recv_cq;
     }
     if attr.srq.is_null() {
-        attr.srq = id.srq;
+        attr.srq = srq;
     }
 }
 
@@ -329,7 +333,9 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
         }
         // SAFETY: the program's own structures.
         unsafe {
-            let mask = attributes(&mut *qp_attr, &*found.pointer(), state.depths)?;
+            let id = found.pointer();
+            let (port, dgid) = ((*id).port_num, (*id).route.addr.addr.ibaddr.dgid);
+            let mask = attributes(&mut *qp_attr, port, dgid, state.depths)?;
             if mask & IBV_QP_TIMEOUT != 0 {
                 (*qp_attr).timeout = state.ack_timeout.unwrap_or(ACK_TIMEOUT);
             }
@@ -357,20 +363,19 @@ const RTS_MASK: u32 = IBV_QP_STATE
     | IBV_QP_MAX_QP_RD_ATOMIC;
 
 /// Fills in the attributes of one step, and says which they are.
-fn attributes(attr: &mut ibv_qp_attr, id: &rdma_cm_id, depths: (u8, u8)) -> Outcome<u32> {
+fn attributes(attr: &mut ibv_qp_attr, port: u8, dgid: ibv_gid, depths: (u8, u8)) -> Outcome<u32> {
     match attr.qp_state {
         IBV_QPS_INIT => {
             let access =
                 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-            (attr.qp_access_flags, attr.pkey_index, attr.port_num) = (access, 0, id.port_num);
+            (attr.qp_access_flags, attr.pkey_index, attr.port_num) = (access, 0, port);
             Ok(INIT_MASK)
         }
         IBV_QPS_RTR => {
             // SAFETY: integers only.
             attr.ah_attr = unsafe { std::mem::zeroed() };
-            // SAFETY: both views of a GID are octets.
-            attr.ah_attr.grh.dgid = unsafe { id.route.addr.addr.ibaddr.dgid };
-            (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, id.port_num);
+            attr.ah_attr.grh.dgid = dgid;
+            (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, port);
             (attr.ah_attr.grh.hop_limit, attr.path_mtu) = (64, IBV_MTU_4096);
             // The peer is not to be looked for.
             (attr.dest_qp_num, attr.rq_psn) = (BY_CM, 0);
