@@ -148,6 +148,8 @@ fn libraries_are_looked_for_beside_the_program() {
     let places = format!("{0}/bin/lib nor {0}/lib/outboard: ", top.display());
     assert!(text.contains(&places), "{text}");
     assert!(text.contains("`cargo xtask libs --release`"), "{text}");
+    // As if it were not set.
+    assert_eq!(complaint(found().env("OUTBOARD_LIB_DIR", "").args(["--", "true"])), text);
     for directory in ["lib/outboard", "bin/lib"] {
         libraries(&top.join(directory));
         let path = format!("LD_LIBRARY_PATH={}", top.join(directory).display());

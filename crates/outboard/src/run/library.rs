@@ -9,7 +9,8 @@ const VARIABLE: &str = "OUTBOARD_LIB_DIR";
 
 /// The directory of both libraries, as an absolute path.
 pub(super) fn directory() -> Result<PathBuf, String> {
-    if let Some(told) = env::var_os(VARIABLE) {
+    // As with the other variables, empty is unset.
+    if let Some(told) = env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
         let told = PathBuf::from(told);
         return whole(&told).ok_or_else(|| {
             let [verbs, cm] = LIBRARIES;
