@@ -48,7 +48,13 @@ pub(crate) fn recorder() -> Option<Arc<dyn Tap>> {
 fn create_wanted() -> Option<Arc<Recorder>> {
     let path = crate::config::config().record.as_deref()?;
     match Recorder::create(path) {
-        Ok(recorder) => Some(Arc::new(recorder)),
+        Ok((recorder, used)) => {
+            if used != path {
+                let (used, path) = (used.display(), path.display());
+                say!("recording to {used}: there is a {path} already");
+            }
+            Some(Arc::new(recorder))
+        }
         Err(error) => {
             let path = path.display();
             say!("cannot record to {path}: {error}. Going on without.");
@@ -85,8 +91,8 @@ struct Way {
 
 impl Recorder {
     /// Several processes may be told the same name: the first takes it, the others add their
-    /// process number.
-    fn create(path: &Path) -> std::io::Result<Self> {
+    /// process number. The name comes back.
+    fn create(path: &Path) -> std::io::Result<(Self, PathBuf)> {
         let fresh = |path: &Path| File::options().write(true).create_new(true).open(path);
         let numbered = || {
             let mut name = path.as_os_str().to_owned();
@@ -104,7 +110,9 @@ impl Recorder {
         let mut file = BufWriter::new(file);
         file.write_all(&file_header())?;
         file.flush()?;
-        Ok(Self(Mutex::new(State { file, path, streams: HashMap::new(), failed: false })))
+        let used = path.clone();
+        let state = State { file, path, streams: HashMap::new(), failed: false };
+        Ok((Self(Mutex::new(state)), used))
     }
 
     fn with(&self, change: impl FnOnce(&mut State) -> std::io::Result<()>) {
@@ -253,7 +261,8 @@ mod tests {
     #[test]
     fn a_capture_reads_back_as_what_was_said() {
         let path = std::env::temp_dir().join(format!("outboard-record-{}", std::process::id()));
-        let recorder = Recorder::create(&path).unwrap();
+        let (recorder, used) = Recorder::create(&path).unwrap();
+        assert_eq!(used, path);
         let end = |port| SocketAddr::from(([127, 0, 0, 1], port));
         recorder.opened(7, TappedStream { local: end(1000), peer: end(2000), dialed: false });
         recorder.received(7, b"question");
@@ -276,8 +285,8 @@ mod tests {
     #[test]
     fn a_second_process_takes_another_name() {
         let path = std::env::temp_dir().join(format!("outboard-second-{}", std::process::id()));
-        let (_first, second) = (Recorder::create(&path).unwrap(), Recorder::create(&path).unwrap());
-        let other = second.0.lock().unwrap().path.clone();
+        let (_first, _) = Recorder::create(&path).unwrap();
+        let (_second, other) = Recorder::create(&path).unwrap();
         assert_eq!(other, path.with_extension(std::process::id().to_string()));
         std::fs::remove_file(&path).unwrap();
         std::fs::remove_file(&other).unwrap();
