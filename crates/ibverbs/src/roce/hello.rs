@@ -14,6 +14,11 @@ const MAGIC: &[u8; 4] = b"OBRC";
 const VERSION: u8 = 2;
 const HELLO_LEN: usize = 20;
 
+/// The version that the other side has, if it is one of ours and another than this one's.
+pub(super) fn other_version(bytes: &[u8]) -> Option<u8> {
+    bytes.strip_prefix(MAGIC)?.first().copied().filter(|version| *version != VERSION)
+}
+
 /// A queue pair's name in the network. Of two, the lower dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
@@ -99,6 +104,17 @@ mod tests {
         assert_eq!(Hello::parse(&bytes[..19]), None);
         assert_eq!(Hello::parse(b"OBRC\x01\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07"), None);
         assert_eq!(Hello::parse(b"POST / HTTP/1.1\r\nHost"), None);
+    }
+
+    #[test]
+    fn another_version_is_told_from_strangers() {
+        let mut refusal = Refusal::Unknown.emit();
+        assert_eq!(other_version(&refusal), None);
+        refusal[4] = 1;
+        assert_eq!(other_version(&refusal), Some(1));
+        assert_eq!(Refusal::parse(&refusal), Refusal::Unknown);
+        assert_eq!(other_version(b"OBRC"), None);
+        assert_eq!(other_version(b"hello"), None);
     }
 
     #[test]

@@ -371,20 +371,37 @@ fn what_cannot_be_connected() {
     assert_eq!(Nic::open().aim(&b, a.number), fail(libc::EINVAL));
 }
 
-#[test]
-fn a_caller_who_is_no_outboard() {
-    let (nic, other) = (Nic::open(), Nic::open());
-    let (pair, caller) = (nic.pair(), other.pair());
+/// What a queue pair answers to this private data.
+fn answer(nic: &Nic, pair: &Pair, private_data: Vec<u8>) -> Vec<u8> {
+    let other = Nic::open();
+    let caller = other.pair();
     let port = u16::try_from(pair.number >> 8).expect("a port");
-    let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::default() };
+    let params = ConnectParams { private_data, ..ConnectParams::default() };
     let channel = other.native.create_cm_channel().expect("a channel");
-    let to = (HERE, port).into();
-    caller.state.qp.start_connect(to, &params, &channel).expect("begun");
+    caller.state.qp.start_connect((HERE, port).into(), &params, &channel).expect("begun");
     let event = channel.next(Some(LIMIT)).expect("an answer");
     let CmEventKind::Failed(ConnectError::Rejected { private_data, .. }) = event.kind else {
         panic!("{event:?}");
     };
-    assert_eq!(private_data, b"OBRC\x02\x01");
+    nic.release(pair.number);
+    private_data
+}
+
+#[test]
+fn a_caller_who_is_no_outboard() {
+    let nic = Nic::open();
+    assert_eq!(answer(&nic, &nic.pair(), b"hello".to_vec()), b"OBRC\x02\x01");
+}
+
+#[test]
+fn a_caller_who_is_not_where_it_says() {
+    let nic = Nic::open();
+    let pair = nic.pair();
+    let expected = Name { address: Ipv4Addr::new(127, 0, 0, 0), number: 7 };
+    let peer = Arc::clone(&pair.state) as Arc<dyn Peer>;
+    nic.roce.connect(pair.number, expected, peer).expect("aimed");
+    let hello = hello::Hello { wanted: pair.number, from: expected };
+    assert_eq!(answer(&nic, &pair, hello.emit()), b"OBRC\x02\x01");
 }
 
 #[test]

@@ -3,17 +3,19 @@
 //! first queue pair, because programs like to fork before they make any.
 
 use super::Peer;
-use super::hello::{Hello, Name, Refusal};
+use super::hello::{Hello, Name, Refusal, other_version};
 use super::table::{Call, Table, Task};
 use crate::config::config;
 use crate::guard::{Outcome, fail};
 use outboard_verbs::{
-    CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Context, VerbsError,
+    Bound, CmChannel, CmEvent, CmEventKind, ConnectError, ConnectParams, ConnectRequest, Context,
+    VerbsError,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -154,6 +156,9 @@ impl Shared {
                 self.tell(call, |peer| peer.connected());
             }
             CmEventKind::Failed(error) => {
+                if let ConnectError::Rejected { peer, private_data } = &error {
+                    note_version(*peer, private_data);
+                }
                 let call = self.table().failed(native, &error, now);
                 self.tell(call, |peer| peer.failed());
             }
@@ -166,9 +171,13 @@ impl Shared {
     }
 
     fn ask(&self, request: ConnectRequest, now: Instant) {
+        let peer = request.peer_addr();
         let refused = match Hello::parse(request.private_data()) {
-            Some(hello) => self.table().ask(hello, request, now),
-            None => Some((request, Refusal::Unknown)),
+            Some(hello) if is_from(peer, hello) => self.table().ask(hello, request, now),
+            _ => {
+                note_version(peer, request.private_data());
+                Some((request, Refusal::Unknown))
+            }
         };
         if let Some((request, refusal)) = refused {
             refuse(request, refusal);
@@ -212,7 +221,12 @@ impl Shared {
     fn dial(&self, call: Call, to: SocketAddr, hello: Hello) {
         let number = call.number;
         self.tell(Some(call), |peer| {
-            let begun = peer.native().start_connect(to, &params(&hello.emit()), &self.channel);
+            let params = params(&hello.emit());
+            // The other side looks where we come from.
+            let from = Bound::new((hello.from.address, 0).into()).map_err(ConnectError::Verbs);
+            let begun = from.and_then(|from| {
+                peer.native().start_connect_from(from, to, &params, &self.channel)
+            });
             self.table().done(number, begun.as_ref().map(|_| ()), Instant::now());
         });
     }
@@ -225,6 +239,25 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.table().busy = None;
         self.0.idle.notify_all();
+    }
+}
+
+/// Whether a dialer comes from where it says. Anybody can say any number; an address takes more.
+fn is_from(peer: SocketAddr, hello: Hello) -> bool {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let said = hello.from.address;
+    let is_true = peer.ip() == said;
+    if !is_true && !SAID.swap(true, Ordering::Relaxed) {
+        say!("a queue pair that says it is at {said} comes from {peer}, and is refused");
+    }
+    is_true
+}
+
+/// Says it, once, when the peer's private data are another version's.
+fn note_version(peer: SocketAddr, private_data: &[u8]) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if other_version(private_data).is_some() && !SAID.swap(true, Ordering::Relaxed) {
+        say!("the peer {peer} is another version of Outboard; both ends must be the same");
     }
 }
 
