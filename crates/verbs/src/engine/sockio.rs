@@ -1,4 +1,4 @@
-//! System calls without a safe wrapper: the only unsafe code above `outboard-mem`. Two take raw
+//! System calls without a safe wrapper: the only unsafe code of this crate. Two take raw
 //! spans, and this file keeps what pins their memory alive until the kernel is done with it; one
 //! asks the scheduler for short turns. It knows no protocol.
 
