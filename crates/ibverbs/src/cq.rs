@@ -163,7 +163,7 @@ impl Cq {
         let Polled { taken, seen, known } = &mut *polled;
         if known.is_empty() && seen.is_empty() {
             self.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
-            taken.drain(..).for_each(|completion| give(translate(&completion)));
+            taken.drain(..).for_each(|completion| give(counted(translate(&completion))));
             return Ok(());
         }
         while seen.is_empty() {
@@ -174,7 +174,7 @@ impl Cq {
             for completion in taken.drain(..) {
                 match known.get(&completion.qp) {
                     Some((number, queues)) => look(&completion, *number, queues, seen),
-                    None => seen.push_back(translate(&completion)),
+                    None => seen.push_back(counted(translate(&completion))),
                 }
             }
         }
@@ -326,13 +326,19 @@ fn look(completion: &Completion, number: u32, queues: &Queues, seen: &mut VecDeq
     queues.look(completion, |Seen { wr_id, status, operation, bytes }| {
         let opcode = opcode(operation);
         let wc = translate(completion);
-        seen.push_back(ibv_wc { wr_id, status, opcode, byte_len: bytes, qp_num: number, ..wc });
+        let wc = ibv_wc { wr_id, status, opcode, byte_len: bytes, qp_num: number, ..wc };
+        seen.push_back(counted(wc));
     });
+}
+
+/// What the program is about to get.
+fn counted(wc: ibv_wc) -> ibv_wc {
+    crate::stats::completed(&wc);
+    wc
 }
 
 /// A completion as programs see it.
 fn translate(completion: &Completion) -> ibv_wc {
-    crate::stats::completed(completion);
     let (extra, wc_flags) = extra(completion);
     ibv_wc {
         wr_id: completion.wr_id,

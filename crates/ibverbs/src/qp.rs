@@ -211,7 +211,9 @@ fn assemble(
     let (send_cq, recv_cq) = (parts.send_cq.native.clone(), parts.recv_cq.native.clone());
     let own = Arc::clone(&native);
     let queues = if is_roce() {
-        Queues::roce(own, send_cq, recv_cq, limits, attr.sq_sig_all != 0)
+        // SAFETY: nobody else knows the structure yet.
+        let number = unsafe { (*shown.get()).qp_base.qp_num };
+        Queues::roce(own, send_cq, recv_cq, limits, attr.sq_sig_all != 0).shown_as(number)
     } else {
         Queues::iwarp(own, send_cq, recv_cq, limits)
     };

@@ -13,7 +13,7 @@ use crate::cq::{lock, status};
 use crate::guard::{Errno, Outcome, fail};
 use crate::ledger::{Known, Ledger, verdict};
 use crate::roce::{PATIENCE, Peer};
-use crate::stats;
+use crate::stats::{self, Asked};
 use outboard_verbs::{
     Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendOp, SendRequest,
     SgList, SharedRegion, Status,
@@ -38,6 +38,8 @@ pub(crate) struct Queues {
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
     pub(crate) limits: Limits,
+    /// The number that the program knows.
+    shown: u32,
     state: AtomicU32,
     /// Sends wait no more.
     direct: AtomicBool,
@@ -92,7 +94,13 @@ impl Queues {
     pub(crate) fn iwarp(native: Arc<Native>, send_cq: Cq, recv_cq: Cq, limits: Limits) -> Self {
         // An iWARP queue pair is idle from the start: the next state comes with a connection.
         let (state, direct) = (AtomicU32::new(IBV_QPS_INIT), AtomicBool::new(true));
-        Self { native, send_cq, recv_cq, limits, state, direct, roce: None }
+        let shown = native.number();
+        Self { native, send_cq, recv_cq, limits, shown, state, direct, roce: None }
+    }
+
+    /// With this number instead of the native one.
+    pub(crate) fn shown_as(self, shown: u32) -> Self {
+        Self { shown, ..self }
     }
 
     /// With `signal_all` every send completes; the native queue pair must not do that.
@@ -233,27 +241,32 @@ impl Queues {
         if self.roce.is_some() || self.state.load(Ordering::Acquire) != IBV_QPS_RTS {
             return self.send_all(vec![request]).map_err(|(_, error)| error);
         }
-        self.count(&request);
+        let asked = Asked::of(&request);
         match self.native.post_send(request) {
-            Ok(()) => Ok(()),
+            Ok(()) => {}
             Err((PostError::NotConnected, request)) if self.native.state().is_over() => {
                 self.flush_send(request.wr_id, request.op.operation(), FLUSHED);
-                Ok(())
             }
-            Err((error, _)) => Err(errno(error)),
+            Err((error, _)) => return Err(errno(error)),
         }
-    }
-
-    fn count(&self, request: &SendRequest) {
-        stats::posted(self.native.number(), request.op.operation(), request.local.len());
+        stats::posted(self.shown, asked);
+        Ok(())
     }
 
     /// Posts sends in order and transmits them together.
     ///
     /// # Errors
     /// How many were taken, and why the next was not.
-    pub(crate) fn send_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
-        requests.iter().for_each(|request| self.count(request));
+    pub(crate) fn send_all(&self, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        // Without figures that is no list at all.
+        let asked: Vec<_> = requests.iter().map_while(Asked::of).collect();
+        let posted = self.post_all(requests);
+        let taken = posted.map_or_else(|(taken, _)| taken, |()| asked.len());
+        stats::posted(self.shown, asked.into_iter().take(taken));
+        posted
+    }
+
+    fn post_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
         match self.state.load(Ordering::Acquire) {
             IBV_QPS_RTS => {}
             IBV_QPS_ERR | IBV_QPS_SQE => {

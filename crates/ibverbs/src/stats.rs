@@ -2,9 +2,10 @@
 //! for them. Otherwise a look at one flag is all it costs. What peers do by themselves (Writes and
 //! Reads of theirs) is not seen here: a capture shows that.
 
+use crate::abi::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 use crate::config::config;
 use crate::cq::lock;
-use outboard_verbs::{Completion, Operation, Status};
+use outboard_verbs::{Operation, SendRequest};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::sync::{LazyLock, Mutex, MutexGuard, Once};
@@ -45,6 +46,15 @@ impl fmt::Display for Volume {
 }
 
 impl Figures {
+    fn complete(&mut self, wc: &ibv_wc) {
+        match wc.status {
+            IBV_WC_SUCCESS if wc.opcode & IBV_WC_RECV != 0 => self.receive.add(wc.byte_len.into()),
+            IBV_WC_SUCCESS => {}
+            IBV_WC_WR_FLUSH_ERR => self.flushed += 1,
+            _ => self.errors += 1,
+        }
+    }
+
     fn of(&mut self, operation: Operation) -> &mut Volume {
         match operation {
             Operation::Send | Operation::Immediate => &mut self.send,
@@ -63,26 +73,34 @@ pub(crate) fn on() -> bool {
     *ON
 }
 
-/// A send request was posted.
+/// What is to be counted of a send request, once it is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    operation: Operation,
+    octets: usize,
+}
+
+impl Asked {
+    /// `None` when nothing is counted.
+    #[inline]
+    pub(crate) fn of(request: &SendRequest) -> Option<Self> {
+        on().then(|| Self { operation: request.op.operation(), octets: request.local.len() })
+    }
+}
+
+/// Send requests were posted to the queue pair that programs know by this number.
 #[inline]
-pub(crate) fn posted(qp: u32, operation: Operation, octets: usize) {
-    if on() {
+pub(crate) fn posted(qp: u32, taken: impl IntoIterator<Item = Asked>) {
+    for Asked { operation, octets } in taken {
         count(qp, |figures| figures.of(operation).add(octets as u64));
     }
 }
 
 /// A completion was polled.
 #[inline]
-pub(crate) fn completed(completion: &Completion) {
+pub(crate) fn completed(wc: &ibv_wc) {
     if on() {
-        count(completion.qp, |figures| match completion.status {
-            Status::Success if completion.operation.is_receive() => {
-                figures.receive.add(completion.bytes.into());
-            }
-            Status::Success => {}
-            Status::Flushed => figures.flushed += 1,
-            _ => figures.errors += 1,
-        });
+        count(wc.qp_num, |figures| figures.complete(wc));
     }
 }
 
