@@ -8,6 +8,7 @@ use outboard_verbs::{
     Access, ConnectError, ConnectParams, MissingReceive, OwnedBuf, QpConfig, RecvRequest, SendOp,
     SgList, VerbsError,
 };
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -133,4 +134,34 @@ fn objects_of_two_contexts_are_kept_apart() {
     let refused = request.accept(&c.qp, &params);
     let expected = matches!(refused, Err(ConnectError::Verbs(VerbsError::OtherContext { .. })));
     assert!(expected, "{refused:?}");
+}
+
+/// The mask of signals that a thread blocks, unless it has ended: signal n is bit n - 1.
+fn blocked_signals(task: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a line");
+    Some(u64::from_str_radix(mask.trim(), 16).expect("hexadecimal"))
+}
+
+/// A program may wait for its signals with sigwait(3) or signalfd(2) in one thread: one that our
+/// thread took would end it, or run its handler where no verb may be called.
+#[test]
+fn signals_are_left_to_the_threads_of_the_program() {
+    const FOR_THE_PROGRAM: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
+    const OF_THE_THREAD: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+    let this = Path::new("/proc/thread-self");
+    let before = blocked_signals(this);
+    let _side = Side::new();
+    assert_eq!(blocked_signals(this), before, "the caller's are as before");
+    let engines = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+        let is_engine = |task: &PathBuf| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "outboard-engine\n")
+        };
+        tasks.map(|task| task.path()).filter(is_engine).collect::<Vec<_>>()
+    };
+    eventually("an engine's thread", || !engines().is_empty());
+    for blocked in engines().iter().filter_map(|engine| blocked_signals(engine)) {
+        assert_eq!(blocked & (FOR_THE_PROGRAM | OF_THE_THREAD), FOR_THE_PROGRAM);
+    }
 }
