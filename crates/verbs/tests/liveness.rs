@@ -8,8 +8,12 @@ use outboard_verbs::{
     Access, ConnectError, ConnectParams, MissingReceive, OwnedBuf, QpConfig, RecvRequest, SendOp,
     SgList, VerbsError,
 };
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The FIN's event comes while the stream is stalled, and more than one read lies before it.
@@ -164,4 +168,42 @@ fn signals_are_left_to_the_threads_of_the_program() {
     for blocked in engines().iter().filter_map(|engine| blocked_signals(engine)) {
         assert_eq!(blocked & (FOR_THE_PROGRAM | OF_THE_THREAD), FOR_THE_PROGRAM);
     }
+}
+
+thread_local! {
+    /// Ends with its thread, after everything that the thread has come to keep for itself since.
+    static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
+}
+
+/// Two connected sides that talk when their thread's own storage is gone.
+struct AtTheEnd(Side, Side, Sender<thread::Result<()>>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let talk = AssertUnwindSafe(|| converse(&self.0, &self.1));
+        let _sent = self.2.send(catch_unwind(talk));
+        self.0.qp.disconnect();
+    }
+}
+
+fn converse(a: &Side, b: &Side) {
+    b.receive(1, 8);
+    a.send(2, b"hello");
+    assert_eq!(common::octets(b.success()), b"hello");
+    assert_eq!(a.success().wr_id, 2);
+}
+
+/// Functions of atexit(3) and destructors of C++ run after the main thread's own storage is gone.
+#[test]
+fn verbs_work_while_a_thread_ends() {
+    let (told, end) = channel();
+    let ending = thread::spawn(move || {
+        // First, so that it goes last.
+        LAST.with_borrow(|none| assert!(none.is_none()));
+        let (a, b) = pair();
+        converse(&a, &b);
+        LAST.set(Some(AtTheEnd(a, b, told)));
+    });
+    end.recv_timeout(LIMIT).expect("the thread's last word").expect("no panic");
+    ending.join().expect("no panic");
 }
