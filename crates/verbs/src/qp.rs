@@ -90,6 +90,8 @@ pub(crate) struct Inner {
     /// Who hears of the connection's life.
     pub(crate) cm: Option<Arc<CmShared>>,
     posted: VecDeque<RecvRequest>,
+    /// Receives that were flushed and may not have been polled: no fewer than there are.
+    flushed: usize,
     completions: Vec<Completion>,
     /// The attempt to connect that may still give it a link.
     pub(crate) attempt: Option<u64>,
@@ -130,6 +132,7 @@ impl Qp {
                 link: None,
                 cm: None,
                 posted: VecDeque::new(),
+                flushed: 0,
                 completions: Vec::new(),
                 attempt: None,
                 allowed: Access::REMOTE,
@@ -208,7 +211,8 @@ impl Qp {
         posted
     }
 
-    /// Posts a receive.
+    /// Posts a receive. Once the connection is over it is flushed at once, and counts towards the
+    /// queue's depth until its completion is taken.
     ///
     /// # Errors
     /// [`PostError::QueueFull`] and [`PostError::TooLarge`]; the request comes back.
@@ -428,7 +432,8 @@ impl QpShared {
     }
 
     fn flush_posted(&self, inner: &mut Inner) {
-        let Inner { posted, completions, .. } = inner;
+        let Inner { posted, flushed, completions, .. } = inner;
+        *flushed += posted.len();
         completions.extend(posted.drain(..).map(|request| {
             let RecvRequest { wr_id, local } = request;
             Completion::new(wr_id, self.number, Operation::Receive, Status::Flushed, local)
@@ -505,7 +510,7 @@ impl QpShared {
         if found > self.max_sge {
             return Err((too_many_segments(found, self.max_sge), request));
         }
-        if inner.posted.len() >= self.recv_depth {
+        if !self.has_room(inner) {
             return Err((PostError::QueueFull { depth: self.recv_depth }, request));
         }
         inner.posted.push_back(request);

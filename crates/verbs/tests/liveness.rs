@@ -207,3 +207,43 @@ fn verbs_work_while_a_thread_ends() {
     end.recv_timeout(LIMIT).expect("the thread's last word").expect("no panic");
     ending.join().expect("no panic");
 }
+
+/// Posts receives until one is refused, and says how many were taken.
+fn fill(side: &Side) -> usize {
+    let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
+    let refused = (0..1000).position(|wr_id| side.qp.post_recv(receive(wr_id)).is_err());
+    refused.expect("a queue of a few is full some time")
+}
+
+/// A program that posts until its queue is full must come to an end, whenever the peer goes.
+#[test]
+fn a_queue_of_receives_is_full_some_time_after_the_end() {
+    let (a, b) = (Side::new(), Side::with(|config| config.recv_depth = 4));
+    connect(&a, &b);
+    b.receive(1, 8);
+    drop(a);
+    eventually("the end of the connection", || b.qp.state().is_over());
+    assert_eq!(fill(&b), 3);
+    assert_eq!(b.take(2).len(), 2);
+    assert_eq!(fill(&b), 2);
+    assert_eq!(fill(&b), 0);
+    assert_eq!(b.take(4).len(), 4);
+    let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
+    assert!(b.qp.post_recv_batch(&mut (0..5).map(receive).collect()).is_err());
+    assert_eq!(b.take(4).len(), 4);
+    b.qp.reset();
+    assert_eq!(fill(&b), 4);
+}
+
+/// The same where completions have no room.
+#[test]
+fn a_lost_completion_leaves_no_room_for_more() {
+    let context = outboard_verbs::Context::open().expect("a context");
+    let (pd, cq) = (context.alloc_pd(), context.create_cq(2));
+    let b = Side::in_domain(context, pd, |config| config.recv_cq = cq);
+    let a = Side::new();
+    connect(&a, &b);
+    drop(a);
+    eventually("the end of the connection", || b.qp.state().is_over());
+    fill(&b);
+}
