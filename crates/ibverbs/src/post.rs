@@ -28,7 +28,7 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
     let mut wrong = Ok(());
     // SAFETY: as above.
     while let Some(wr) = unsafe { last.as_ref() } {
-        // A longer list cannot fit, and might be a ring.
+        // A longer list cannot fit, whatever the state, and might be a ring.
         if requests.len() > queues.limits.send_wr {
             break;
         }
@@ -60,7 +60,8 @@ pub(crate) fn recv_list(
     post: impl Fn(RecvRequest) -> Outcome<()>,
 ) -> Outcome<()> {
     let keys = pd.keys();
-    // SAFETY: programs pass lists that end with null; a ring ends when the queue is full.
+    // SAFETY: programs pass lists that end with null; a ring ends when the queue is full,
+    // which it comes to be in every state.
     while let Some(wr) = unsafe { at.as_ref() } {
         // SAFETY: the program's own list of so many.
         let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, max_sge) }?;
