@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::{LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
+use common::{ANY, LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
 use outboard_verbs::{
     Access, ConnectError, ConnectParams, MissingReceive, OwnedBuf, QpConfig, RecvRequest, SendOp,
     SgList, VerbsError,
 };
 use std::cell::RefCell;
+use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -246,4 +247,25 @@ fn a_lost_completion_leaves_no_room_for_more() {
     drop(a);
     eventually("the end of the connection", || b.qp.state().is_over());
     fill(&b);
+}
+
+/// Strangers who connect and say nothing, such as who scans ports, keep nobody out.
+#[test]
+fn silent_strangers_shut_nobody_out() {
+    let server = Side::new();
+    let listener = server.context.listen(address(ANY), 1).expect("a listener");
+    for count in [20, 100] {
+        let dial = |_| TcpStream::connect(listener.local_addr()).expect("a connection");
+        let strangers: Vec<TcpStream> = (0..count).map(dial).collect();
+        let (a, b) =
+            (Side::new(), Side::in_domain(server.context.clone(), server.pd.clone(), |_| {}));
+        let events = a.context.create_cm_channel().expect("a channel");
+        let (plain, start) = (ConnectParams::default(), Instant::now());
+        a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
+        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        request.accept(&b.qp, &plain).expect("accepted");
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(3), "behind {count} strangers it took {took:?}");
+        drop(strangers);
+    }
 }

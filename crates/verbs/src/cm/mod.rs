@@ -1,8 +1,10 @@
 //! The connection manager: TCP connect and accept, the MPA start-up, and the events of
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
-//! Modules: `bound` (addresses), `listen` (the passive side), `connect` (the active side).
+//! Modules: `bound` (addresses), `backlog` (whom a listener holds), `listen` (the passive side),
+//! `connect` (the active side).
 
+mod backlog;
 mod bound;
 mod connect;
 mod listen;
