@@ -564,14 +564,10 @@ pub(crate) fn post_in_order<T>(
 }
 
 fn check_contexts(pd: &Pd, config: &QpConfig) -> Result<(), VerbsError> {
-    let ours = |other: &Arc<Shared>| Arc::ptr_eq(other, &pd.shared);
-    let foreign = |what| Err(VerbsError::OtherContext { what });
-    match config {
-        config if !ours(&config.send_cq.shared) => foreign("the send completion queue"),
-        config if !ours(&config.recv_cq.shared) => foreign("the receive completion queue"),
-        QpConfig { srq: Some(srq), .. } if !ours(&srq.shared) => foreign("the shared queue"),
-        _ => Ok(()),
-    }
+    pd.shared.check_own(&config.send_cq.shared, "the send completion queue")?;
+    pd.shared.check_own(&config.recv_cq.shared, "the receive completion queue")?;
+    let srq = config.srq.as_ref();
+    srq.map_or(Ok(()), |srq| pd.shared.check_own(&srq.shared, "the shared queue"))
 }
 
 fn check_depth(what: &'static str, found: usize) -> Result<(), VerbsError> {

@@ -152,7 +152,7 @@ fn queue_pairs_that_wait_for_a_shared_receive_go_on_when_one_is_posted() {
 fn pair_with_channel() -> (Side, Side, CompChannel) {
     let context = Context::open().expect("a context");
     let channel = context.create_comp_channel().expect("a channel");
-    let cq = context.create_cq_on(64, &channel);
+    let cq = context.create_cq_on(64, &channel).expect("a queue");
     let pd = context.alloc_pd();
     let mut b = Side::in_domain(context, pd, |config| config.recv_cq = cq.clone());
     b.cq = cq;
@@ -601,4 +601,20 @@ fn a_receive_of_a_thousand_pieces_takes_a_message_in_place() {
     let mut got = Vec::new();
     done.local.gather(0, bytes.len(), &mut got).expect("inside");
     assert_eq!(got, bytes);
+}
+
+/// What comes of one context's engine wakes nobody who sleeps in another's.
+#[test]
+fn channels_of_another_context_are_refused() {
+    let (a, b) = (Side::new(), Side::new());
+    let (completions, events) = (b.context.create_comp_channel(), b.context.create_cm_channel());
+    let (completions, events) = (completions.expect("a channel"), events.expect("a channel"));
+    let foreign = |error: &VerbsError| matches!(error, VerbsError::OtherContext { .. });
+    assert!(a.context.create_cq_on(1, &completions).is_err_and(|error| foreign(&error)));
+    let listening = a.context.listen_on(address(common::ANY), 4, &events);
+    assert!(listening.is_err_and(|error| foreign(&error)));
+    let (plain, listener) = (ConnectParams::default(), b.listen());
+    let wrong = a.qp.start_connect(listener.local_addr(), &plain, &events).expect_err("foreign");
+    assert!(matches!(wrong, ConnectError::Verbs(error) if foreign(&error)));
+    assert_eq!(a.qp.state(), QpState::Idle);
 }

@@ -403,6 +403,7 @@ impl ConnectRequest {
         params: &ConnectParams,
         channel: &CmChannel,
     ) -> Result<Connected, ConnectError> {
+        qp.shared.check_own(&channel.shared, "the channel")?;
         self.accept_with(qp, params, Some(Arc::clone(&channel.inner)))
     }
 

@@ -124,7 +124,7 @@ pub enum CmEventKind {
 #[derive(Clone, Debug)]
 pub struct CmChannel {
     inner: Arc<CmShared>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What sources hold on to.
