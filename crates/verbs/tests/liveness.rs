@@ -249,6 +249,38 @@ fn a_lost_completion_leaves_no_room_for_more() {
     fill(&b);
 }
 
+/// What the kernel has each end of a connection wait for: the columns "tr tm->when" of proc(5).
+fn tcp_timers(port: u16) -> Vec<(u8, u64)> {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").expect("procfs");
+    let ends = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let port = format!(":{port:04X}");
+    let ours = |end: &Vec<&str>| end[3] == "01" && end[1..3].iter().any(|at| at.ends_with(&port));
+    let timer = |end: Vec<&str>| {
+        let (kind, due) = end[5].split_once(':').expect("two parts");
+        let due = u64::from_str_radix(due, 16).expect("hexadecimal");
+        (kind.parse().expect("a number"), due)
+    };
+    ends.filter(ours).map(timer).collect()
+}
+
+/// A machine that vanishes says no farewell.
+#[test]
+fn silent_peers_are_asked_whether_they_are_there() {
+    const KEEPALIVE: u8 = 2;
+    /// In hundredths of a second, as proc(5) has them.
+    const MINUTE: u64 = 6000;
+    let (a, b) = (Side::new(), Side::new());
+    let listener = b.listen();
+    let (plain, port) = (ConnectParams::default(), listener.local_addr().port());
+    let events = a.context.create_cm_channel().expect("a channel");
+    a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
+    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    request.accept(&b.qp, &plain).expect("accepted");
+    common::connected(&events);
+    let asked = |(kind, due): &(u8, u64)| *kind == KEEPALIVE && *due <= MINUTE;
+    eventually("both ends ask", || tcp_timers(port).iter().filter(|end| asked(end)).count() == 2);
+}
+
 /// Strangers who connect and say nothing, such as who scans ports, keep nobody out.
 #[test]
 fn silent_strangers_shut_nobody_out() {

@@ -33,6 +33,13 @@ const LOOPBACK_ULPDU_CRC: usize = 16 * 1024 + UNTAGGED_LEN;
 /// Segment size assumed where the kernel does not tell one.
 const DEFAULT_MSS: usize = 536;
 
+/// Nothing comes from a peer for this long, and TCP asks whether its machine is there ...
+const SILENCE: Duration = Duration::from_secs(60);
+/// ... again after this long ...
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// ... this many times in all, before the connection is lost.
+const ASK_TIMES: u32 = 3;
+
 /// How large FPDUs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FpduPolicy {
@@ -175,6 +182,7 @@ fn connection(
     policy: FpduPolicy,
     socket: &TcpStream,
 ) -> Connection {
+    watch_peer(socket);
     let ulpdu = ulpdu_len(policy, &negotiated, socket);
     let params = Params {
         qp: qp.number,
@@ -185,6 +193,18 @@ fn connection(
         missing_receive: qp.missing_receive,
     };
     Connection::new(params, Instant::now())
+}
+
+/// Lets TCP notice that the peer's machine has vanished while nothing is under way. With data under
+/// way TCP's own repetitions end; TCP_USER_TIMEOUT would shorten that, but also ends a connection
+/// whose peer is well and keeps its window closed, because it waits for a receive to be posted.
+fn watch_peer(socket: &TcpStream) {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(SILENCE)
+        .with_interval(ASK_AGAIN)
+        .with_retries(ASK_TIMES);
+    // Without it the connection works all the same.
+    let _set = socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive);
 }
 
 /// RFC 5044 §5: a sender that cannot see segments aims at one FPDU a segment. On loopback nobody
