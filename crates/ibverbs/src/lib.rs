@@ -1,9 +1,10 @@
 //! The C libraries libibverbs.so.1 and librdmacm.so.1 of rdma-core 44 on Outboard's verbs, so that
 //! programs built for RDMA hardware run as they are.
 //!
-//! It translates: C structures into values of [`outboard_verbs`] and back. It knows no protocol, no
-//! opcode on the wire and no socket. Every entry goes through [`guard`]: nothing that a program
-//! passes may crash it, no panic reaches it, and it cannot be cancelled in the middle of ours.
+//! It translates: C structures into values of [`outboard_verbs`] and back. What goes over the wire
+//! is none of its business, but for `roce`, where queue pairs find each other by number. Every
+//! entry that does more than name a constant goes through [`guard`]: nonsense is refused with an
+//! errno, no panic reaches the program, and it cannot be cancelled in the middle of ours.
 //!
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
 //! (what C pointers stand for), `fork`, [`config`] (the environment), `interface`, [`device`],

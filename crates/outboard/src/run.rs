@@ -42,13 +42,13 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     stats: bool,
     /// The program and its arguments.
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     words: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Personality {
-    /// An iWARP NIC: connections by rdma_cm; talks to iWARP hardware and Linux's siw.
+    /// An iWARP NIC: connections by rdma_cm; talks iWARP, as Linux's siw does.
     Iwarp,
     /// An RoCE v2 device: connections by ibv_modify_qp as well; talks to Outboard only.
     Roce,
@@ -56,7 +56,8 @@ enum Personality {
 
 /// Returns only when the program cannot be started.
 pub(crate) fn run(args: RunArgs) -> Outcome {
-    let (name, words) = args.words.split_first().ok_or("no program is named")?;
+    // There is one: the command line's definition wants it.
+    let (name, words) = args.words.split_first().ok_or_else(String::new)?;
     let path = program::find(name)?;
     program::check(&path)?;
     let directory = library::directory()?;

@@ -87,6 +87,16 @@ fn options_become_environment() {
 }
 
 #[test]
+fn two_dashes_before_the_program_are_a_matter_of_taste() {
+    let dir = place("dashes").canonicalize().unwrap();
+    libraries(&dir);
+    for start in [&["--stats", "--", "echo"][..], &["--stats", "echo"]] {
+        let output = run(&dir).args(start).args(["--stats", "--", "-n"]).output().unwrap();
+        assert_eq!(text(&output), "--stats -- -n\n", "{start:?}");
+    }
+}
+
+#[test]
 fn what_is_not_said_stays_as_it_is() {
     let dir = place("unsaid").canonicalize().unwrap();
     libraries(&dir);

@@ -21,6 +21,8 @@ pub(crate) struct Cadence {
     streak: AtomicU32,
     /// Polls that still are turns.
     eager: AtomicU32,
+    /// Counts what turns found for the queue itself, which the next poll would have found as well.
+    own: AtomicU32,
 }
 
 impl Cadence {
@@ -34,8 +36,20 @@ impl Cadence {
         self.eager.load(Ordering::Relaxed) > 0
     }
 
-    /// A turn is over that followed a look at the queue's own sockets.
-    pub(crate) fn turned(&self, found: bool) {
+    /// A turn has found something for the queue itself.
+    pub(crate) fn note_own(&self) {
+        self.own.store(self.own.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Takes a turn, which says whether it found anything.
+    pub(crate) fn turn(&self, take: impl FnOnce() -> bool) {
+        let own = self.own.load(Ordering::Relaxed);
+        let found = take();
+        self.turned(found && self.own.load(Ordering::Relaxed) == own);
+    }
+
+    /// A turn is over; `found` is something for others.
+    fn turned(&self, found: bool) {
         let streak = if found { self.streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         let eager = if streak >= STREAK {
             IN_VAIN_MAX
@@ -71,6 +85,22 @@ mod tests {
             cadence.turned(false);
         }
         assert!(!cadence.is_eager());
+    }
+
+    #[test]
+    fn what_is_for_the_queue_itself_is_no_find() {
+        let cadence = Cadence::default();
+        for _ in 0..2 * STREAK {
+            cadence.turn(|| {
+                cadence.note_own();
+                true
+            });
+        }
+        assert!(!cadence.is_eager());
+        for _ in 0..STREAK {
+            cadence.turn(|| true);
+        }
+        assert!(cadence.is_eager());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct CqShared {
     state: Mutex<State>,
     qps: Mutex<Vec<Weak<QpShared>>>,
     channel: Option<Arc<Signal<u32>>>,
-    cadence: Cadence,
+    pub(crate) cadence: Cadence,
     /// Counts polls that found nothing at first.
     empty_polls: AtomicU32,
 }
@@ -224,7 +224,7 @@ impl Cq {
             }
         }
         drop(qps);
-        self.inner.cadence.turned(core.try_turn());
+        self.inner.cadence.turn(|| core.try_turn());
     }
 }
 

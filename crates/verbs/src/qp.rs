@@ -301,6 +301,12 @@ impl QpShared {
         before != inner.link.as_ref().map(Link::received)
     }
 
+    /// A turn has found something for this queue pair.
+    pub(crate) fn note_found(&self) {
+        self.send_cq.cadence.note_own();
+        self.recv_cq.cadence.note_own();
+    }
+
     /// The shared receive queue has a receive for this stream, which waits for one.
     pub(crate) fn take_shared_receive(self: &Arc<Self>, core: &Arc<Core>) {
         let mut inner = lock(&self.inner);

@@ -44,7 +44,7 @@ pub enum QpEvent {
 use QpEvent as E;
 use QpState as S;
 
-/// Every legal transition.
+/// Every legal transition. Besides these, a reset leads to Idle from anywhere.
 pub const TRANSITIONS: &[(QpState, QpEvent, QpState)] = &[
     (S::Idle, E::Connect, S::Connecting),
     (S::Idle, E::Attach, S::Rts),

@@ -15,8 +15,8 @@ use super::process::{PAUSE, Process};
 use super::table::{Row, Site};
 use crate::command;
 
-/// perftest's servers listen a second time, a moment after they have told their client to connect. A
-/// client that is faster says this: it should connect again, but release 4.5 does that with an
+/// perftest's servers listen a second time, a moment after they have told their client to connect.
+/// A client that is faster says this: it should connect again, but release 4.5 does that with an
 /// identifier that it has destroyed.
 const TOO_SOON: &str = "Unexpected CM event bl blka 8";
 

@@ -282,7 +282,11 @@ impl Link {
 
 impl Source for QpShared {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, hangup: bool) -> bool {
-        self.progress(core, hangup)
+        let news = self.progress(core, hangup);
+        if news {
+            self.note_found();
+        }
+        news
     }
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, _token: u64, now: Instant) {

@@ -1,6 +1,6 @@
-//! System calls without a safe wrapper: the only unsafe code above `outboard-mem`. Two take raw
-//! spans, and this file keeps what pins their memory alive until the kernel is done with it; others
-//! ask the scheduler for short turns, and leave signals to the program. It knows no protocol.
+//! System calls without a safe wrapper: the only unsafe code of this crate. Two take raw spans, and
+//! this file keeps what pins their memory alive until the kernel is done with it; others ask the
+//! scheduler for short turns, and leave signals to the program. It knows no protocol.
 
 use crate::engine::staging::Staging;
 use outboard_iwarp::{Connection, Env, Limits};

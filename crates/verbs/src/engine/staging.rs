@@ -1,6 +1,6 @@
 //! Receive buffers. A thread has one full-sized buffer that it lends to whatever connection it
 //! receives for; a connection keeps it only while much of an FPDU waits in it, and a short
-//! remainder moves to a small buffer, so idle connections cost nothing.
+//! remainder moves to a small buffer, so an idle connection has none.
 
 use std::cell::Cell;
 
