@@ -1,6 +1,6 @@
 //! Whom a listener holds: requests that wait for the program, as many as its backlog says, and
-//! start-ups that wait for their Request or, with it, for a place among those. Silent strangers take
-//! no place from anybody: they have a bound of their own, and the longest silent goes first.
+//! start-ups that wait for their Request or, with it, for a place among those. Silent strangers
+//! take no place from anybody: they have a bound of their own, and the longest silent goes first.
 
 use super::listen::Pending;
 use crate::signal::lock;
