@@ -136,9 +136,18 @@ fn objects_of_two_contexts_are_kept_apart() {
     let params = ConnectParams::default();
     a.qp.start_connect(listener.local_addr(), &params, &events).expect("begun");
     let request = listener.next_request(Some(LIMIT)).expect("a request");
-    let refused = request.accept(&c.qp, &params);
-    let expected = matches!(refused, Err(ConnectError::Verbs(VerbsError::OtherContext { .. })));
-    assert!(expected, "{refused:?}");
+    let refused = request.accept(&c.qp, &params).expect_err("another's");
+    let foreign = |error: &ConnectError| {
+        matches!(error, ConnectError::Verbs(VerbsError::OtherContext { .. }))
+    };
+    assert!(foreign(&refused.error), "{refused}");
+    let request = refused.into_request().expect("the peer is there");
+    let later = a.context.create_cm_channel().expect("a channel");
+    let refused = request.accept_on(&b.qp, &params, &later).expect_err("another's");
+    assert!(foreign(&refused.error), "{refused}");
+    // A slip of the caller's costs the peer nothing.
+    refused.into_request().expect("the peer is there").accept(&b.qp, &params).expect("accepted");
+    common::connected(&events);
 }
 
 /// The mask of signals that a thread blocks, unless it has ended: signal n is bit n - 1.

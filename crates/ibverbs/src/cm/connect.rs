@@ -162,7 +162,7 @@ fn accept(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
             state.phase = Phase::Over;
             qp.queues.end();
             qp.set_state(IBV_QPS_ERR);
-            Err(match error {
+            Err(match error.into() {
                 ConnectError::Verbs(error) => errno(&error),
                 ConnectError::Startup { .. } => Errno(libc::EINVAL),
                 _ => Errno(libc::ECONNRESET),

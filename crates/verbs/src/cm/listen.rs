@@ -15,7 +15,7 @@ use crate::qp::Qp;
 use crate::signal::{deadline, lock};
 use crate::state::QpState;
 use crate::tap::StreamTap;
-use outboard_iwarp::startup::{Request, Responder};
+use outboard_iwarp::startup::{Negotiated, Request, Responder};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,6 +123,32 @@ pub struct ConnectRequest {
     progress: Progress,
     request: Request,
     token: u64,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotAccepted {
+    /// What is wrong.
+    pub error: ConnectError,
+    request: Option<Box<ConnectRequest>>,
+}
+
+impl NotAccepted {
+    fn with(request: ConnectRequest, error: ConnectError) -> Self {
+        Self { error, request: Some(Box::new(request)) }
+    }
+
+    /// The request, as good as before, unless the peer has gone. Dropping it closes the connection.
+    pub fn into_request(self) -> Option<ConnectRequest> {
+        self.request.map(|request| *request)
+    }
+}
+
+impl From<NotAccepted> for ConnectError {
+    fn from(refused: NotAccepted) -> Self {
+        refused.error
+    }
 }
 
 impl Listener {
@@ -388,8 +414,8 @@ impl ConnectRequest {
     /// send when the peer's first message is here; sends posted before that wait.
     ///
     /// # Errors
-    /// The caller's and this machine's, and [`ConnectError::Closed`] when the peer has gone.
-    pub fn accept(self, qp: &Qp, params: &ConnectParams) -> Result<Connected, ConnectError> {
+    /// The caller's, with the request, and [`ConnectError::Closed`] when the peer has gone.
+    pub fn accept(self, qp: &Qp, params: &ConnectParams) -> Result<Connected, NotAccepted> {
         self.accept_with(qp, params, None)
     }
 
@@ -402,8 +428,10 @@ impl ConnectRequest {
         qp: &Qp,
         params: &ConnectParams,
         channel: &CmChannel,
-    ) -> Result<Connected, ConnectError> {
-        qp.shared.check_own(&channel.shared, "the channel")?;
+    ) -> Result<Connected, NotAccepted> {
+        if let Err(error) = qp.shared.check_own(&channel.shared, "the channel") {
+            return Err(NotAccepted::with(self, error.into()));
+        }
         self.accept_with(qp, params, Some(Arc::clone(&channel.inner)))
     }
 
@@ -412,25 +440,15 @@ impl ConnectRequest {
         qp: &Qp,
         params: &ConnectParams,
         cm: Option<Arc<CmShared>>,
-    ) -> Result<Connected, ConnectError> {
-        let peer = self.progress.peer;
-        if !Arc::ptr_eq(&self.progress.place.core, &qp.shared.core) {
-            return Err(VerbsError::OtherContext { what: "the queue pair" }.into());
-        }
+    ) -> Result<Connected, NotAccepted> {
         let mut inner = qp.inner.lock();
-        if inner.state != QpState::Idle {
-            let (found, needed) = (inner.state.name(), QpState::Idle.name());
-            return Err(VerbsError::WrongState { found, needed }.into());
-        }
-        let (reply, negotiated) = self
-            .progress
-            .responder
-            .accept(&params.local())
-            .map_err(|source| ConnectError::Startup { peer, source })?
-            .ok_or(ConnectError::Closed { peer })?;
+        let (reply, negotiated) = match self.answer(qp, inner.state, params) {
+            Ok(answer) => answer,
+            Err(error) => return Err(NotAccepted::with(self, error)),
+        };
         let connected = Connected::from(&negotiated);
         let core = Arc::clone(&self.progress.place.core);
-        self.send(&reply)?;
+        self.send(&reply).map_err(|error| NotAccepted { error, request: None })?;
         let Progress { socket, mut place, tap, .. } = self.progress;
         place.unanswered = false;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
@@ -439,6 +457,26 @@ impl ConnectRequest {
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
         Ok(connected)
+    }
+
+    /// What to say to the peer, and what is agreed then; on an error the request is as it was.
+    fn answer(
+        &mut self,
+        qp: &Qp,
+        state: QpState,
+        params: &ConnectParams,
+    ) -> Result<(Vec<u8>, Negotiated), ConnectError> {
+        let peer = self.progress.peer;
+        if !Arc::ptr_eq(&self.progress.place.core, &qp.shared.core) {
+            return Err(VerbsError::OtherContext { what: "the queue pair" }.into());
+        }
+        if state != QpState::Idle {
+            let (found, needed) = (state.name(), QpState::Idle.name());
+            return Err(VerbsError::WrongState { found, needed }.into());
+        }
+        let answer = self.progress.responder.accept(&params.local());
+        let answer = answer.map_err(|source| ConnectError::Startup { peer, source })?;
+        answer.ok_or(ConnectError::Closed { peer })
     }
 
     /// Refuses; the peer gets the private data.

@@ -11,7 +11,7 @@ mod listen;
 
 pub use bound::Bound;
 pub use connect::Connected;
-pub use listen::{ConnectRequest, Listener};
+pub use listen::{ConnectRequest, Listener, NotAccepted};
 
 use crate::context::Shared;
 use crate::error::{ConnectError, VerbsError};
