@@ -73,7 +73,7 @@ pub(crate) fn recv_list(
 
 /// Posts a receive to a shared queue.
 pub(crate) fn receive_shared(srq: &Srq, request: RecvRequest) -> Outcome<()> {
-    srq.post_recv(request).map_err(|(error, _)| errno(error))
+    srq.post_recv(request).map_err(|refused| errno(refused.error))
 }
 
 fn send_request(queues: &Queues, keys: &Keys<'_>, wr: &ibv_send_wr) -> Outcome<SendRequest> {

@@ -15,8 +15,8 @@ use crate::ledger::{Known, Ledger, verdict};
 use crate::roce::{PATIENCE, Peer};
 use crate::stats;
 use outboard_verbs::{
-    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendOp, SendRequest,
-    SgList, SharedRegion, Status,
+    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, Refused, SendOp,
+    SendRequest, SgList, SharedRegion, Status,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -241,10 +241,12 @@ impl Queues {
         self.count(&request);
         match self.native.post_send(request) {
             Ok(()) => Ok(()),
-            Err((PostError::NotConnected, request)) if self.native.state().is_over() => {
+            Err(Refused { error: PostError::NotConnected, request })
+                if self.native.state().is_over() =>
+            {
                 self.flush_sends(vec![request]).map_err(|(_, error)| error)
             }
-            Err((error, _)) => Err(errno(error)),
+            Err(Refused { error, .. }) => Err(errno(error)),
         }
     }
 
@@ -491,7 +493,7 @@ impl Queues {
         if self.roce.as_ref().is_some_and(|roce| self.is_full(roce)) {
             return fail(libc::ENOMEM);
         }
-        self.native.post_recv(request).map_err(|(error, _)| errno(error))
+        self.native.post_recv(request).map_err(|refused| errno(refused.error))
     }
 
     /// Stranded receives are as many as can be posted, together with those that will be.

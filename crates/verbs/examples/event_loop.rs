@@ -81,5 +81,5 @@ fn serve(cq: &Cq, clients: &mut HashMap<u32, Qp>) -> Result<(), Box<dyn Error>> 
 
 fn receive(qp: &Qp, buffer: OwnedBuf) -> Result<(), Box<dyn Error>> {
     let request = RecvRequest { wr_id: 0, local: buffer.into() };
-    Ok(qp.post_recv(request).map_err(|(error, _)| error)?)
+    Ok(qp.post_recv(request)?)
 }

@@ -7,7 +7,7 @@ use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
 use crate::ended::Ended;
 use crate::engine::link::{Link, RecvSource};
-use crate::error::VerbsError;
+use crate::error::{Refused, VerbsError};
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
 use crate::signal::lock;
@@ -192,7 +192,7 @@ impl Qp {
     ///
     /// # Errors
     /// See [`PostError`]; the request comes back untouched.
-    pub fn post_send(&self, request: SendRequest) -> Result<(), (PostError, SendRequest)> {
+    pub fn post_send(&self, request: SendRequest) -> Result<(), Refused<SendRequest>> {
         let mut inner = lock(&self.inner.inner);
         self.inner.enqueue(&mut inner, request)?;
         self.inner.transmit(&mut inner, &self.shared.core);
@@ -216,7 +216,7 @@ impl Qp {
     ///
     /// # Errors
     /// [`PostError::QueueFull`] and [`PostError::TooLarge`]; the request comes back.
-    pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), Refused<RecvRequest>> {
         let mut inner = lock(&self.inner.inner);
         self.inner.enqueue_recv(&mut inner, request)?;
         self.inner.resume(&mut inner, &self.shared.core);
