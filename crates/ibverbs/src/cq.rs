@@ -215,8 +215,10 @@ fn native(context: &Context, channel: *mut ibv_comp_channel, capacity: u32) -> O
         return Ok(context.native.create_cq(capacity));
     }
     let channel: &CompChannel = find(channel)?;
+    let made = context.native.create_cq_on(capacity, &channel.native);
+    let made = made.map_err(|_| Errno(libc::EINVAL))?;
     channel.users.fetch_add(1, Ordering::SeqCst);
-    Ok(context.native.create_cq_on(capacity, &channel.native))
+    Ok(made)
 }
 
 /// Fills in this file's functions.

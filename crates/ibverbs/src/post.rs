@@ -30,7 +30,7 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
     let mut wrong = Ok(());
     // SAFETY: as above.
     while let Some(wr) = unsafe { last.as_ref() } {
-        // A longer list cannot fit, and might be a ring.
+        // A longer list cannot fit, whatever the state, and might be a ring.
         if requests.len() > queues.limits.send_wr {
             break;
         }
@@ -62,7 +62,8 @@ pub(crate) fn recv_list(
     post: impl Fn(RecvRequest) -> Outcome<()>,
 ) -> Outcome<()> {
     let keys = pd.keys();
-    // SAFETY: programs pass lists that end with null; a ring ends when the queue is full.
+    // SAFETY: programs pass lists that end with null; a ring ends when the queue is full,
+    // which it comes to be in every state.
     while let Some(wr) = unsafe { at.as_ref() } {
         // SAFETY: the program's own list of so many.
         let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, max_sge) }?;
@@ -74,7 +75,7 @@ pub(crate) fn recv_list(
 
 /// Posts a receive to a shared queue.
 pub(crate) fn receive_shared(srq: &Srq, request: RecvRequest) -> Outcome<()> {
-    srq.post_recv(request).map_err(|(error, _)| errno(error))
+    srq.post_recv(request).map_err(|refused| errno(refused.error))
 }
 
 fn send_request(queues: &Queues, keys: &Keys<'_>, wr: &ibv_send_wr) -> Outcome<SendRequest> {

@@ -204,6 +204,7 @@ fn assemble(
 ) -> Qp {
     let limits = Limits {
         send_wr: attr.cap.max_send_wr as usize,
+        recv_wr: attr.cap.max_recv_wr as usize,
         send_sge: attr.cap.max_send_sge as usize,
         recv_sge: attr.cap.max_recv_sge as usize,
         inline: attr.cap.max_inline_data as usize,

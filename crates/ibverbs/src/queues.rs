@@ -15,8 +15,8 @@ use crate::ledger::{Known, Ledger, verdict};
 use crate::roce::{PATIENCE, Peer};
 use crate::stats::{self, Asked};
 use outboard_verbs::{
-    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, SendOp, SendRequest,
-    SgList, SharedRegion, Status,
+    Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, Refused, SendOp,
+    SendRequest, SgList, SharedRegion, Status,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +26,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) send_wr: usize,
+    pub(crate) recv_wr: usize,
     pub(crate) send_sge: usize,
     pub(crate) recv_sge: usize,
     pub(crate) inline: usize,
@@ -57,6 +58,8 @@ struct Roce {
     /// Receives that the native queue pair has flushed and the program takes for posted: until its
     /// state is ERR.
     stranded: Mutex<Vec<u64>>,
+    /// There may be some of them.
+    strands: AtomicBool,
     /// Somebody looks how long sends wait, and calls [`Peer::failed`].
     watched: AtomicBool,
     /// How long hardware would repeat a send, if the program has said that.
@@ -136,6 +139,7 @@ impl Queues {
         if let Some(roce) = &self.roce
             && state == IBV_QPS_ERR
         {
+            roce.strands.store(false, Ordering::Release);
             for wr_id in std::mem::take(&mut *lock(&roce.stranded)) {
                 self.flush(&self.recv_cq, wr_id, Operation::Receive, FLUSHED);
             }
@@ -161,6 +165,7 @@ impl Queues {
             *lock(&roce.waiting) = Waiting::default();
             lock(&roce.ledger).clear();
             lock(&roce.stranded).clear();
+            roce.strands.store(false, Ordering::Release);
             roce.watched.store(false, Ordering::Release);
             self.native.pair_immediates(false);
             *lock(&roce.patience) = None;
@@ -244,10 +249,12 @@ impl Queues {
         let asked = Asked::of(&request);
         match self.native.post_send(request) {
             Ok(()) => {}
-            Err((PostError::NotConnected, request)) if self.native.state().is_over() => {
-                self.flush_send(request.wr_id, request.op.operation(), FLUSHED);
+            Err(Refused { error: PostError::NotConnected, request })
+                if self.native.state().is_over() =>
+            {
+                self.flush_sends(vec![request]).map_err(|(_, error)| error)?;
             }
-            Err((error, _)) => return Err(errno(error)),
+            Err(Refused { error, .. }) => return Err(errno(error)),
         }
         stats::posted(self.shown, asked);
         Ok(())
@@ -269,10 +276,7 @@ impl Queues {
     fn post_all(&self, mut requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
         match self.state.load(Ordering::Acquire) {
             IBV_QPS_RTS => {}
-            IBV_QPS_ERR | IBV_QPS_SQE => {
-                self.flush_sends(requests);
-                return Ok(());
-            }
+            IBV_QPS_ERR | IBV_QPS_SQE => return self.flush_sends(requests),
             _ => return Err((0, Errno(libc::EINVAL))),
         }
         if let Some(roce) = &self.roce {
@@ -281,18 +285,38 @@ impl Queues {
         let count = requests.len();
         match self.native.post_send_batch(&mut requests) {
             Ok(()) => Ok(()),
+            // None of them was taken.
             Err(PostError::NotConnected) if self.native.state().is_over() => {
-                self.flush_sends(requests);
-                Ok(())
+                self.flush_sends(requests)
             }
             Err(error) => Err((count - requests.len(), errno(error))),
         }
     }
 
-    fn flush_sends(&self, requests: Vec<SendRequest>) {
-        for request in requests {
+    /// Flushes sends as far as there is room for them: those flushed before count until they are
+    /// polled, so that a program that posts until the queue is full comes to an end.
+    fn flush_sends(&self, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
+        let under_way = self.roce.as_ref().map_or(0, |roce| lock(&roce.ledger).len());
+        let room =
+            self.limits.send_wr.saturating_sub(self.unpolled(false).saturating_add(under_way));
+        let count = requests.len();
+        for request in requests.into_iter().take(room) {
             self.flush_send(request.wr_id, request.op.operation(), FLUSHED);
         }
+        if count > room { Err((room, Errno(libc::ENOMEM))) } else { Ok(()) }
+    }
+
+    /// How many flushed sends, or receives, the program has not polled; RoCE's sends only as far as
+    /// the ledger has none of them. Where completions were lost they are as many as can be.
+    fn unpolled(&self, receives: bool) -> usize {
+        let flushed = |completion: &Completion| {
+            completion.qp == self.native.number()
+                && completion.status == Status::Flushed
+                && completion.operation.is_receive() == receives
+                && (receives || self.roce.is_none() || completion.immediate.is_some())
+        };
+        let cq = if receives { &self.recv_cq } else { &self.send_cq };
+        cq.waiting(flushed).unwrap_or(usize::MAX)
     }
 
     fn send_on_roce(&self, roce: &Roce, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
@@ -429,6 +453,7 @@ impl Queues {
         let hidden = self.state() != IBV_QPS_ERR;
         if hidden {
             stranded.push(completion.wr_id);
+            roce.strands.store(true, Ordering::Release);
         }
         hidden
     }
@@ -467,18 +492,29 @@ impl Queues {
 
     /// Posts one receive.
     pub(crate) fn receive(&self, request: RecvRequest) -> Outcome<()> {
-        match self.state.load(Ordering::Acquire) {
-            IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_SQE => {
-                self.native.post_recv(request).map_err(|(error, _)| errno(error))
+        let over = match self.state.load(Ordering::Acquire) {
+            IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_SQE => false,
+            IBV_QPS_ERR => true,
+            _ => return fail(libc::EINVAL),
+        };
+        if over && !self.native.state().is_over() {
+            if self.unpolled(true) >= self.limits.recv_wr {
+                return fail(libc::ENOMEM);
             }
-            IBV_QPS_ERR if self.native.state().is_over() => {
-                self.native.post_recv(request).map_err(|(error, _)| errno(error))
-            }
-            IBV_QPS_ERR => {
-                self.flush(&self.recv_cq, request.wr_id, Operation::Receive, FLUSHED);
-                Ok(())
-            }
-            _ => fail(libc::EINVAL),
+            self.flush(&self.recv_cq, request.wr_id, Operation::Receive, FLUSHED);
+            return Ok(());
+        }
+        if self.roce.as_ref().is_some_and(|roce| self.is_full(roce)) {
+            return fail(libc::ENOMEM);
+        }
+        self.native.post_recv(request).map_err(|refused| errno(refused.error))
+    }
+
+    /// Stranded receives are as many as can be posted, together with those that will be.
+    fn is_full(&self, roce: &Roce) -> bool {
+        roce.strands.load(Ordering::Acquire) && {
+            let stranded = lock(&roce.stranded).len();
+            stranded.saturating_add(self.unpolled(true)) >= self.limits.recv_wr
         }
     }
 }

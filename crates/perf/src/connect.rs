@@ -7,8 +7,8 @@ use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
 use crate::plan::{Operation, Plan};
 use crate::side::NAP;
 use outboard_verbs::{
-    Access, CmChannel, CmEventKind, ConnectParams, ConnectRequest, Context, Cq, Listener, Mr, Pd,
-    Qp, QpConfig, SharedRegion,
+    Access, CmChannel, CmEventKind, ConnectError, ConnectParams, ConnectRequest, Context, Cq,
+    Listener, Mr, Pd, Qp, QpConfig, SharedRegion,
 };
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::collections::HashMap;
@@ -159,7 +159,7 @@ impl Host {
         channel: &CmChannel,
     ) -> Result<Objects, PerfError> {
         let objects = Objects::new(context, &self.plan)?;
-        request.accept_on(&objects.qp, &params(&self.plan), channel)?;
+        request.accept_on(&objects.qp, &params(&self.plan), channel).map_err(ConnectError::from)?;
         Ok(objects)
     }
 

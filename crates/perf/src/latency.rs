@@ -92,7 +92,7 @@ impl Latency {
             self.side.lanes[0]
                 .qp
                 .post_recv(RecvRequest { wr_id, local })
-                .map_err(|(error, _)| error)?;
+                .map_err(|refused| refused.error)?;
         }
         Ok(())
     }

@@ -188,7 +188,7 @@ impl Side {
     #[inline]
     pub(crate) fn post(&self, lane: usize, signaled: bool) -> Result<(), PerfError> {
         let request = self.message(lane, signaled)?;
-        self.lanes[lane].qp.post_send(request).map_err(|(error, _)| error.into())
+        self.lanes[lane].qp.post_send(request).map_err(|refused| refused.error.into())
     }
 
     /// Waits until there are completions in `fresh`, all of them good.

@@ -89,7 +89,7 @@ impl Stream {
             let from = lane.remote;
             let sink = SgList::copied(&[0]);
             let read = SendRequest::new(0, SendOp::Read { from }, sink);
-            lane.qp.post_send(read).map_err(|(error, _)| error)?;
+            lane.qp.post_send(read).map_err(|refused| refused.error)?;
         }
         let mut owed = self.side.lanes.len();
         while owed > 0 {

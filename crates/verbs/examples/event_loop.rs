@@ -25,7 +25,7 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
     let context = Context::open()?;
     let pd = context.alloc_pd();
     let (peers, completions) = (context.create_cm_channel()?, context.create_comp_channel()?);
-    let cq = context.create_cq_on(1024, &completions);
+    let cq = context.create_cq_on(1024, &completions)?;
     let listener = context.listen_on(address.parse()?, 16, &peers)?;
     println!("listening on {}", listener.local_addr());
 
@@ -81,5 +81,5 @@ fn serve(cq: &Cq, clients: &mut HashMap<u32, Qp>) -> Result<(), Box<dyn Error>> 
 
 fn receive(qp: &Qp, buffer: OwnedBuf) -> Result<(), Box<dyn Error>> {
     let request = RecvRequest { wr_id: 0, local: buffer.into() };
-    Ok(qp.post_recv(request).map_err(|(error, _)| error)?)
+    Ok(qp.post_recv(request)?)
 }

@@ -63,14 +63,14 @@ fn client(address: SocketAddr, words: &[&str]) -> Result<(), Box<dyn Error>> {
 
 fn receive(qp: &Qp) -> Result<(), Box<dyn Error>> {
     let local = OwnedBuf::zeroed(MESSAGE_MAX).into();
-    Ok(qp.post_recv(RecvRequest { wr_id: 0, local }).map_err(|(error, _)| error)?)
+    Ok(qp.post_recv(RecvRequest { wr_id: 0, local })?)
 }
 
 /// Success is not worth a completion here; failure makes one all the same.
 fn send(qp: &Qp, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let op = SendOp::Send { invalidate: None };
     let request = SendRequest { signaled: false, ..SendRequest::new(0, op, SgList::copied(bytes)) };
-    Ok(qp.post_send(request).map_err(|(error, _)| error)?)
+    Ok(qp.post_send(request)?)
 }
 
 /// Waits for the next message; `None` when the connection is over.

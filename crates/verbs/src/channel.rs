@@ -16,7 +16,7 @@ const EVENTS_MAX: usize = 65_536;
 #[derive(Clone, Debug)]
 pub struct CompChannel {
     pub(crate) events: Arc<Signal<u32>>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl CompChannel {

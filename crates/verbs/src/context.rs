@@ -51,6 +51,17 @@ impl Core {
     }
 }
 
+impl Shared {
+    /// Refuses an object of another context: what comes of it here wakes nobody there.
+    pub(crate) fn check_own(
+        self: &Arc<Self>,
+        other: &Arc<Self>,
+        what: &'static str,
+    ) -> Result<(), VerbsError> {
+        if Arc::ptr_eq(self, other) { Ok(()) } else { Err(VerbsError::OtherContext { what }) }
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         self.core.shut_down();
@@ -97,8 +108,12 @@ impl Context {
     }
 
     /// A completion queue whose events go to a channel.
-    pub fn create_cq_on(&self, capacity: usize, channel: &CompChannel) -> Cq {
-        Cq::new(&self.shared, capacity, Some(channel))
+    ///
+    /// # Errors
+    /// [`VerbsError::OtherContext`] when the channel is another context's.
+    pub fn create_cq_on(&self, capacity: usize, channel: &CompChannel) -> Result<Cq, VerbsError> {
+        self.shared.check_own(&channel.shared, "the completion channel")?;
+        Ok(Cq::new(&self.shared, capacity, Some(channel)))
     }
 
     /// A completion channel.
@@ -137,17 +152,21 @@ impl Context {
     /// As [`Context::listen`], with connection requests on a channel of the caller's.
     ///
     /// # Errors
-    /// [`VerbsError::System`] when the address cannot be had.
+    /// [`VerbsError::System`] when the address cannot be had, [`VerbsError::OtherContext`] when the
+    /// channel is another context's.
     pub fn listen_on(
         &self,
         address: SocketAddr,
         backlog: usize,
         channel: &CmChannel,
     ) -> Result<Listener, VerbsError> {
+        self.shared.check_own(&channel.shared, "the channel")?;
         Listener::new(&self.shared, Bound::new(address)?, backlog, channel)
     }
 
-    /// As [`Context::listen_on`], at an address taken before.
+    /// As [`Context::listen_on`], at an address taken before. The channel may be another context's,
+    /// so that one serves listeners of several; then nothing wakes [`CmChannel::next`], and its
+    /// owner watches the descriptor.
     ///
     /// # Errors
     /// [`VerbsError::System`] when somebody else listens there.

@@ -183,6 +183,14 @@ impl Cq {
         fits
     }
 
+    /// How many of the completions that wait here are such.
+    ///
+    /// # Errors
+    /// [`CqOverflow`] when completions were lost.
+    pub fn waiting(&self, such: impl Fn(&Completion) -> bool) -> Result<usize, CqOverflow> {
+        self.inner.waiting(such)
+    }
+
     /// Drops the completions of a queue pair that nobody has taken.
     pub fn purge(&self, qp: u32) {
         lock(&self.inner.state).entries.retain(|completion| completion.qp != qp);
@@ -252,6 +260,15 @@ impl CqShared {
             channel.push(self.number);
         }
         overflowed
+    }
+
+    /// See [`Cq::waiting`].
+    pub(crate) fn waiting(&self, such: impl Fn(&Completion) -> bool) -> Result<usize, CqOverflow> {
+        let state = lock(&self.state);
+        if state.overflowed {
+            return Err(CqOverflow { capacity: state.capacity });
+        }
+        Ok(state.entries.iter().filter(|completion| such(completion)).count())
     }
 
     fn recall(&self, kept: bool) {

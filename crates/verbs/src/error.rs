@@ -1,5 +1,6 @@
 //! What can go wrong when objects are made or connected, and whose fault it is.
 
+use outboard_iwarp::PostError;
 use outboard_iwarp::startup::StartupError;
 use outboard_mem::MemError;
 use std::io;
@@ -110,6 +111,22 @@ pub enum ConnectError {
     /// The caller's or this machine's fault.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
+}
+
+/// A request that a queue did not take, as it was given.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused<T> {
+    /// Why.
+    pub error: PostError,
+    /// What.
+    pub request: T,
+}
+
+impl<T> From<(PostError, T)> for Refused<T> {
+    fn from((error, request): (PostError, T)) -> Self {
+        Self { error, request }
+    }
 }
 
 /// A completion queue that lost completions.

@@ -25,7 +25,7 @@
 //!
 //! let write = SendOp::Write { to: target.remote(100) };
 //! let write = SendRequest::new(1, write, SgList::copied(b"hello"));
-//! client.post_send(write).map_err(|(error, _)| error)?;
+//! client.post_send(write)?;
 //! cq.wait(&mut Vec::new(), 1, None)?;
 //! let arrived = || target.memory().snapshot(100..105).is_ok_and(|bytes| bytes == b"hello");
 //! assert!(context.wait_until(None, arrived));
@@ -56,12 +56,12 @@ pub mod tap;
 pub use channel::CompChannel;
 pub use cm::{
     Bound, CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Connected, FpduPolicy,
-    Listener,
+    Listener, NotAccepted,
 };
 pub use context::Context;
 pub use cq::{Arm, Cq};
 pub use ended::Ended;
-pub use error::{ConnectError, CqOverflow, VerbsError};
+pub use error::{ConnectError, CqOverflow, Refused, VerbsError};
 pub use event::AsyncEvent;
 pub use mr::Mr;
 pub use outboard_iwarp::work::{

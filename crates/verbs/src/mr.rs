@@ -37,7 +37,7 @@ impl Mr {
     /// memory is under way; peers that use the STag meanwhile are refused.
     ///
     /// # Errors
-    /// [`VerbsError::Memory`] when offsets would wrap, [`VerbsError::BadParameter`] when the domain
+    /// [`VerbsError::Memory`] when offsets would wrap, [`VerbsError::OtherContext`] when the domain
     /// is another context's; then nothing has changed.
     pub fn change(
         &mut self,
@@ -46,13 +46,7 @@ impl Mr {
         base: u64,
         access: Access,
     ) -> Result<(), VerbsError> {
-        if !Arc::ptr_eq(&self.shared, &pd.shared) {
-            return Err(VerbsError::BadParameter {
-                what: "the protection domain",
-                found: pd.id.0 as usize,
-                needed: "one of the region's own context",
-            });
-        }
+        self.shared.check_own(&pd.shared, "the protection domain")?;
         self.shared.core.stags.change(self.stag.0, pd.id, slice.clone(), base, access)?;
         (self.slice, self.base, self.access) = (slice, base, access);
         Ok(())

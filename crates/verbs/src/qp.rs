@@ -7,7 +7,7 @@ use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
 use crate::ended::Ended;
 use crate::engine::link::{Link, RecvSource};
-use crate::error::VerbsError;
+use crate::error::{Refused, VerbsError};
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
 use crate::signal::lock;
@@ -90,6 +90,8 @@ pub(crate) struct Inner {
     /// Who hears of the connection's life.
     pub(crate) cm: Option<Arc<CmShared>>,
     posted: VecDeque<RecvRequest>,
+    /// Receives that were flushed and may not have been polled: no fewer than there are.
+    flushed: usize,
     completions: Vec<Completion>,
     /// The attempt to connect that may still give it a link.
     pub(crate) attempt: Option<u64>,
@@ -130,6 +132,7 @@ impl Qp {
                 link: None,
                 cm: None,
                 posted: VecDeque::new(),
+                flushed: 0,
                 completions: Vec::new(),
                 attempt: None,
                 allowed: Access::REMOTE,
@@ -189,7 +192,7 @@ impl Qp {
     ///
     /// # Errors
     /// See [`PostError`]; the request comes back untouched.
-    pub fn post_send(&self, request: SendRequest) -> Result<(), (PostError, SendRequest)> {
+    pub fn post_send(&self, request: SendRequest) -> Result<(), Refused<SendRequest>> {
         let mut inner = lock(&self.inner.inner);
         self.inner.enqueue(&mut inner, request)?;
         self.inner.transmit(&mut inner, &self.shared.core);
@@ -208,11 +211,12 @@ impl Qp {
         posted
     }
 
-    /// Posts a receive.
+    /// Posts a receive. Once the connection is over it is flushed at once, and counts towards the
+    /// queue's depth until its completion is taken.
     ///
     /// # Errors
     /// [`PostError::QueueFull`] and [`PostError::TooLarge`]; the request comes back.
-    pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), Refused<RecvRequest>> {
         let mut inner = lock(&self.inner.inner);
         self.inner.enqueue_recv(&mut inner, request)?;
         self.inner.resume(&mut inner, &self.shared.core);
@@ -434,7 +438,8 @@ impl QpShared {
     }
 
     fn flush_posted(&self, inner: &mut Inner) {
-        let Inner { posted, completions, .. } = inner;
+        let Inner { posted, flushed, completions, .. } = inner;
+        *flushed += posted.len();
         completions.extend(posted.drain(..).map(|request| {
             let RecvRequest { wr_id, local } = request;
             Completion::new(wr_id, self.number, Operation::Receive, Status::Flushed, local)
@@ -511,7 +516,7 @@ impl QpShared {
         if found > self.max_sge {
             return Err((too_many_segments(found, self.max_sge), request));
         }
-        if inner.posted.len() >= self.recv_depth {
+        if !self.has_room(inner) {
             return Err((PostError::QueueFull { depth: self.recv_depth }, request));
         }
         inner.posted.push_back(request);
@@ -565,14 +570,10 @@ pub(crate) fn post_in_order<T>(
 }
 
 fn check_contexts(pd: &Pd, config: &QpConfig) -> Result<(), VerbsError> {
-    let ours = |other: &Arc<Shared>| Arc::ptr_eq(other, &pd.shared);
-    let foreign = |what| Err(VerbsError::OtherContext { what });
-    match config {
-        config if !ours(&config.send_cq.shared) => foreign("the send completion queue"),
-        config if !ours(&config.recv_cq.shared) => foreign("the receive completion queue"),
-        QpConfig { srq: Some(srq), .. } if !ours(&srq.shared) => foreign("the shared queue"),
-        _ => Ok(()),
-    }
+    pd.shared.check_own(&config.send_cq.shared, "the send completion queue")?;
+    pd.shared.check_own(&config.recv_cq.shared, "the receive completion queue")?;
+    let srq = config.srq.as_ref();
+    srq.map_or(Ok(()), |srq| pd.shared.check_own(&srq.shared, "the shared queue"))
 }
 
 fn check_depth(what: &'static str, found: usize) -> Result<(), VerbsError> {

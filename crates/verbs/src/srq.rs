@@ -1,6 +1,7 @@
 //! Shared receive queues: many queue pairs take their receives from one.
 
 use crate::context::Shared;
+use crate::error::Refused;
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
 use crate::qp::{QpShared, post_in_order, too_many_segments};
@@ -76,14 +77,14 @@ impl Srq {
     ///
     /// # Errors
     /// [`PostError::QueueFull`] and [`PostError::TooLarge`]; the request comes back.
-    pub fn post_recv(&self, request: RecvRequest) -> Result<(), (PostError, RecvRequest)> {
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), Refused<RecvRequest>> {
         let found = request.local.segment_count();
         if found > self.inner.max_sge {
-            return Err((too_many_segments(found, self.inner.max_sge), request));
+            return Err((too_many_segments(found, self.inner.max_sge), request).into());
         }
         let mut state = lock(&self.inner.state);
         if state.posted.len() == self.inner.depth {
-            return Err((PostError::QueueFull { depth: self.inner.depth }, request));
+            return Err((PostError::QueueFull { depth: self.inner.depth }, request).into());
         }
         state.posted.push_back(request);
         drop(state);
@@ -96,7 +97,9 @@ impl Srq {
     /// # Errors
     /// As [`Srq::post_recv`].
     pub fn post_recv_batch(&self, requests: &mut Vec<RecvRequest>) -> Result<(), PostError> {
-        post_in_order(requests, |request| self.post_recv(request))
+        let post =
+            |request| self.post_recv(request).map_err(|refused| (refused.error, refused.request));
+        post_in_order(requests, post)
     }
 
     /// Takes `region` away from every receive; one that a message needs fails then, as

@@ -94,7 +94,7 @@ fn latency_after_rest(a: &Side, b: &Side, events: &CompChannel) -> Duration {
 fn who_rests_is_served_at_once() {
     let (a, context) = (Side::new(), Context::open().expect("a context"));
     let events = context.create_comp_channel().expect("a channel");
-    let (pd, cq) = (context.alloc_pd(), context.create_cq_on(16, &events));
+    let (pd, cq) = (context.alloc_pd(), context.create_cq_on(16, &events).expect("a queue"));
     let qp = pd.create_qp(QpConfig::new(&cq)).expect("a queue pair");
     let b = Side { context, pd, cq, qp };
     connect(&a, &b);

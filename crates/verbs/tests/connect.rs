@@ -73,9 +73,11 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
         a.qp.start_connect(listener.local_addr(), &plain, &events).expect("usable still");
         let request = listener.next_request(Some(LIMIT)).expect("a request");
         assert!(request.private_data().is_empty());
-        let long = request.accept(&b.qp, &params(|p| p.private_data = vec![0; len]));
-        assert!(matches!(long, Err(ConnectError::Startup { .. })), "{long:?}");
+        let long = params(|p| p.private_data = vec![0; len]);
+        let refused = request.accept(&b.qp, &long).expect_err("too long");
+        assert!(matches!(refused.error, ConnectError::Startup { .. }), "{refused}");
         assert_eq!(b.qp.state(), QpState::Idle);
+        drop(refused.into_request().expect("the peer is there"));
         assert!(matches!(failure(&events), ConnectError::Closed { .. }));
     }
 }

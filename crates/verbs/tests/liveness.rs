@@ -3,12 +3,18 @@
 
 mod common;
 
-use common::{LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
+use common::{ANY, LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
 use outboard_verbs::{
     Access, ConnectError, ConnectParams, MissingReceive, OwnedBuf, QpConfig, RecvRequest, SendOp,
     SgList, VerbsError,
 };
+use std::cell::RefCell;
+use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The FIN's event comes while the stream is stalled, and more than one read lies before it.
@@ -51,7 +57,7 @@ fn a_stalled_stream_costs_a_shared_queue_one_note() {
     assert!(grown < 4096, "grew by {grown} KiB");
     for wr_id in 0..2 {
         let request = RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
-        srq.post_recv(request).map_err(|(error, _)| error).expect("room");
+        srq.post_recv(request).expect("room");
     }
     b.take(2);
 }
@@ -130,7 +136,177 @@ fn objects_of_two_contexts_are_kept_apart() {
     let params = ConnectParams::default();
     a.qp.start_connect(listener.local_addr(), &params, &events).expect("begun");
     let request = listener.next_request(Some(LIMIT)).expect("a request");
-    let refused = request.accept(&c.qp, &params);
-    let expected = matches!(refused, Err(ConnectError::Verbs(VerbsError::OtherContext { .. })));
-    assert!(expected, "{refused:?}");
+    let refused = request.accept(&c.qp, &params).expect_err("another's");
+    let foreign = |error: &ConnectError| {
+        matches!(error, ConnectError::Verbs(VerbsError::OtherContext { .. }))
+    };
+    assert!(foreign(&refused.error), "{refused}");
+    let request = refused.into_request().expect("the peer is there");
+    let later = a.context.create_cm_channel().expect("a channel");
+    let refused = request.accept_on(&b.qp, &params, &later).expect_err("another's");
+    assert!(foreign(&refused.error), "{refused}");
+    // A slip of the caller's costs the peer nothing.
+    refused.into_request().expect("the peer is there").accept(&b.qp, &params).expect("accepted");
+    common::connected(&events);
+}
+
+/// The mask of signals that a thread blocks, unless it has ended: signal n is bit n - 1.
+fn blocked_signals(task: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a line");
+    Some(u64::from_str_radix(mask.trim(), 16).expect("hexadecimal"))
+}
+
+/// A program may wait for its signals with sigwait(3) or signalfd(2) in one thread: one that our
+/// thread took would end it, or run its handler where no verb may be called.
+#[test]
+fn signals_are_left_to_the_threads_of_the_program() {
+    const FOR_THE_PROGRAM: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
+    const OF_THE_THREAD: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+    let this = Path::new("/proc/thread-self");
+    let before = blocked_signals(this);
+    let _side = Side::new();
+    assert_eq!(blocked_signals(this), before, "the caller's are as before");
+    let engines = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+        let is_engine = |task: &PathBuf| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "outboard-engine\n")
+        };
+        tasks.map(|task| task.path()).filter(is_engine).collect::<Vec<_>>()
+    };
+    eventually("an engine's thread", || !engines().is_empty());
+    for blocked in engines().iter().filter_map(|engine| blocked_signals(engine)) {
+        assert_eq!(blocked & (FOR_THE_PROGRAM | OF_THE_THREAD), FOR_THE_PROGRAM);
+    }
+}
+
+thread_local! {
+    /// Ends with its thread, after everything that the thread has come to keep for itself since.
+    static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
+}
+
+/// Two connected sides that talk when their thread's own storage is gone.
+struct AtTheEnd(Side, Side, Sender<thread::Result<()>>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let talk = AssertUnwindSafe(|| converse(&self.0, &self.1));
+        let _sent = self.2.send(catch_unwind(talk));
+        self.0.qp.disconnect();
+    }
+}
+
+fn converse(a: &Side, b: &Side) {
+    b.receive(1, 8);
+    a.send(2, b"hello");
+    assert_eq!(common::octets(b.success()), b"hello");
+    assert_eq!(a.success().wr_id, 2);
+}
+
+/// Functions of atexit(3) and destructors of C++ run after the main thread's own storage is gone.
+#[test]
+fn verbs_work_while_a_thread_ends() {
+    let (told, end) = channel();
+    let ending = thread::spawn(move || {
+        // First, so that it goes last.
+        LAST.with_borrow(|none| assert!(none.is_none()));
+        let (a, b) = pair();
+        converse(&a, &b);
+        LAST.set(Some(AtTheEnd(a, b, told)));
+    });
+    end.recv_timeout(LIMIT).expect("the thread's last word").expect("no panic");
+    ending.join().expect("no panic");
+}
+
+/// Posts receives until one is refused, and says how many were taken.
+fn fill(side: &Side) -> usize {
+    let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
+    let refused = (0..1000).position(|wr_id| side.qp.post_recv(receive(wr_id)).is_err());
+    refused.expect("a queue of a few is full some time")
+}
+
+/// A program that posts until its queue is full must come to an end, whenever the peer goes.
+#[test]
+fn a_queue_of_receives_is_full_some_time_after_the_end() {
+    let (a, b) = (Side::new(), Side::with(|config| config.recv_depth = 4));
+    connect(&a, &b);
+    b.receive(1, 8);
+    drop(a);
+    eventually("the end of the connection", || b.qp.state().is_over());
+    assert_eq!(fill(&b), 3);
+    assert_eq!(b.take(2).len(), 2);
+    assert_eq!(fill(&b), 2);
+    assert_eq!(fill(&b), 0);
+    assert_eq!(b.take(4).len(), 4);
+    let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
+    assert!(b.qp.post_recv_batch(&mut (0..5).map(receive).collect()).is_err());
+    assert_eq!(b.take(4).len(), 4);
+    b.qp.reset();
+    assert_eq!(fill(&b), 4);
+}
+
+/// The same where completions have no room.
+#[test]
+fn a_lost_completion_leaves_no_room_for_more() {
+    let context = outboard_verbs::Context::open().expect("a context");
+    let (pd, cq) = (context.alloc_pd(), context.create_cq(2));
+    let b = Side::in_domain(context, pd, |config| config.recv_cq = cq);
+    let a = Side::new();
+    connect(&a, &b);
+    drop(a);
+    eventually("the end of the connection", || b.qp.state().is_over());
+    fill(&b);
+}
+
+/// What the kernel has each end of a connection wait for: the columns "tr tm->when" of proc(5).
+fn tcp_timers(port: u16) -> Vec<(u8, u64)> {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").expect("procfs");
+    let ends = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let port = format!(":{port:04X}");
+    let ours = |end: &Vec<&str>| end[3] == "01" && end[1..3].iter().any(|at| at.ends_with(&port));
+    let timer = |end: Vec<&str>| {
+        let (kind, due) = end[5].split_once(':').expect("two parts");
+        let due = u64::from_str_radix(due, 16).expect("hexadecimal");
+        (kind.parse().expect("a number"), due)
+    };
+    ends.filter(ours).map(timer).collect()
+}
+
+/// A machine that vanishes says no farewell.
+#[test]
+fn silent_peers_are_asked_whether_they_are_there() {
+    const KEEPALIVE: u8 = 2;
+    /// In hundredths of a second, as proc(5) has them.
+    const MINUTE: u64 = 6000;
+    let (a, b) = (Side::new(), Side::new());
+    let listener = b.listen();
+    let (plain, port) = (ConnectParams::default(), listener.local_addr().port());
+    let events = a.context.create_cm_channel().expect("a channel");
+    a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
+    let request = listener.next_request(Some(LIMIT)).expect("a request");
+    request.accept(&b.qp, &plain).expect("accepted");
+    common::connected(&events);
+    let asked = |(kind, due): &(u8, u64)| *kind == KEEPALIVE && *due <= MINUTE;
+    eventually("both ends ask", || tcp_timers(port).iter().filter(|end| asked(end)).count() == 2);
+}
+
+/// Strangers who connect and say nothing, such as who scans ports, keep nobody out.
+#[test]
+fn silent_strangers_shut_nobody_out() {
+    let server = Side::new();
+    let listener = server.context.listen(address(ANY), 1).expect("a listener");
+    for count in [20, 100] {
+        let dial = |_| TcpStream::connect(listener.local_addr()).expect("a connection");
+        let strangers: Vec<TcpStream> = (0..count).map(dial).collect();
+        let (a, b) =
+            (Side::new(), Side::in_domain(server.context.clone(), server.pd.clone(), |_| {}));
+        let events = a.context.create_cm_channel().expect("a channel");
+        let (plain, start) = (ConnectParams::default(), Instant::now());
+        a.qp.start_connect(listener.local_addr(), &plain, &events).expect("an attempt");
+        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        request.accept(&b.qp, &plain).expect("accepted");
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(3), "behind {count} strangers it took {took:?}");
+        drop(strangers);
+    }
 }

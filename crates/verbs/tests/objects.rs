@@ -9,8 +9,8 @@ use common::{
 };
 use outboard_verbs::{
     Access, Arm, AsyncEvent, CmEventKind, CompChannel, ConnectError, ConnectParams, Context,
-    CqOverflow, MissingReceive, OwnedBuf, PostError, QpConfig, QpState, RecvRequest, Segment,
-    SendOp, SendRequest, SgList, Status, VerbsError,
+    CqOverflow, MissingReceive, OwnedBuf, PostError, QpConfig, QpState, RecvRequest, Refused,
+    Segment, SendOp, SendRequest, SgList, Status, VerbsError,
 };
 use outboard_wire::terminate::TerminateCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,7 +105,7 @@ fn a_shared_receive_queue_serves_two_queue_pairs_and_tells_when_it_runs_low() {
     for i in 0..4 {
         srq.post_recv(receive_request(i, 8)).expect("room");
     }
-    let (error, back) = srq.post_recv(receive_request(9, 8)).expect_err("full");
+    let Refused { error, request: back } = srq.post_recv(receive_request(9, 8)).expect_err("full");
     assert_eq!((error, back.wr_id), (PostError::QueueFull { depth: 4 }, 9));
     srq.arm_limit(2);
     for (i, client) in clients.iter().chain(&clients).enumerate() {
@@ -152,7 +152,7 @@ fn queue_pairs_that_wait_for_a_shared_receive_go_on_when_one_is_posted() {
 fn pair_with_channel() -> (Side, Side, CompChannel) {
     let context = Context::open().expect("a context");
     let channel = context.create_comp_channel().expect("a channel");
-    let cq = context.create_cq_on(64, &channel);
+    let cq = context.create_cq_on(64, &channel).expect("a queue");
     let pd = context.alloc_pd();
     let mut b = Side::in_domain(context, pd, |config| config.recv_cq = cq.clone());
     b.cq = cq;
@@ -294,7 +294,8 @@ fn posting_to_full_queues_gives_the_request_back() {
         config.max_sge = 2;
     });
     let b = Side::new();
-    let (error, back) = a.qp.post_send(SendRequest::new(5, SEND, SgList::new())).expect_err("idle");
+    let Refused { error, request: back } =
+        a.qp.post_send(SendRequest::new(5, SEND, SgList::new())).expect_err("idle");
     assert_eq!((error, back.wr_id), (PostError::NotConnected, 5));
     connect(&a, &b);
     (0..3).for_each(|i| b.receive(i, 8));
@@ -319,10 +320,11 @@ fn posting_to_full_queues_gives_the_request_back() {
         found: 3,
         limit: 2,
     };
-    let (error, back) = a.qp.post_send(SendRequest::new(6, SEND, pieces())).expect_err("long");
+    let Refused { error, request: back } =
+        a.qp.post_send(SendRequest::new(6, SEND, pieces())).expect_err("long");
     assert_eq!((error, back.local.segment_count()), (too_long, 3));
     let receive = RecvRequest { wr_id: 1, local: pieces() };
-    assert_eq!(a.qp.post_recv(receive).expect_err("long").0, too_long);
+    assert_eq!(a.qp.post_recv(receive).expect_err("long").error, too_long);
 }
 
 #[test]
@@ -332,11 +334,11 @@ fn atomics_need_eight_octets_and_an_ord() {
     connect_with(&a, &b, &params, &params);
     let mr = b.register(8, Access::REMOTE);
     let read = SendRequest::new(1, SendOp::Read { from: at(&mr, 0) }, SgList::new());
-    assert_eq!(a.qp.post_send(read).expect_err("no ORD").0, PostError::NoReads);
+    assert_eq!(a.qp.post_send(read).expect_err("no ORD").error, PostError::NoReads);
     let (a, _b) = pair();
     let add = SendOp::FetchAdd { at: at(&mr, 0), add: 1, mask: 0 };
     let short = SendRequest::new(1, add, OwnedBuf::zeroed(7).into());
-    let refused = a.qp.post_send(short).expect_err("short").0;
+    let refused = a.qp.post_send(short).expect_err("short").error;
     assert_eq!(refused, PostError::AtomicResult { found: 7 });
 }
 
@@ -413,7 +415,8 @@ fn what_is_unfinished_at_the_end_is_flushed_in_order() {
     assert_eq!(ends(&a.take(5)), flushed);
     let flushed: Vec<_> = (1..5).map(|i| (i, Status::Flushed)).collect();
     assert_eq!(ends(&b.take(4)), flushed);
-    let (error, _) = a.qp.post_send(SendRequest::new(1, SEND, SgList::new())).expect_err("over");
+    let Refused { error, .. } =
+        a.qp.post_send(SendRequest::new(1, SEND, SgList::new())).expect_err("over");
     assert_eq!(error, PostError::NotConnected);
     a.receive(20, 64);
     assert_eq!(ends(&a.take(1)), [(20, Status::Flushed)], "a late receive is flushed at once");
@@ -583,7 +586,7 @@ fn a_receive_for_a_queue_pair_with_a_shared_queue_is_refused() {
     let config = QpConfig { srq: Some(pd.create_srq(1, 1)), ..QpConfig::new(&cq) };
     let qp = pd.create_qp(config).expect("a queue pair");
     let request = RecvRequest { wr_id: 1, local: SgList::new() };
-    let (error, request) = qp.post_recv(request).expect_err("no queue of its own");
+    let Refused { error, request } = qp.post_recv(request).expect_err("no queue of its own");
     assert_eq!((error, request.wr_id), (PostError::SharedReceives, 1));
 }
 
@@ -594,11 +597,27 @@ fn a_receive_of_a_thousand_pieces_takes_a_message_in_place() {
     connect_with(&a, &b, &plain, &plain);
     let pieces: Vec<Segment> = (0..1000).map(|_| Segment::Owned(OwnedBuf::zeroed(64))).collect();
     let request = RecvRequest { wr_id: 7, local: pieces.into() };
-    b.qp.post_recv(request).map_err(|(error, _)| error).expect("room");
+    b.qp.post_recv(request).expect("room");
     let bytes = pattern(3, 64_000);
     a.post(1, SendOp::Send { invalidate: None }, SgList::copied(&bytes));
     let done = b.success();
     let mut got = Vec::new();
     done.local.gather(0, bytes.len(), &mut got).expect("inside");
     assert_eq!(got, bytes);
+}
+
+/// What comes of one context's engine wakes nobody who sleeps in another's.
+#[test]
+fn channels_of_another_context_are_refused() {
+    let (a, b) = (Side::new(), Side::new());
+    let (completions, events) = (b.context.create_comp_channel(), b.context.create_cm_channel());
+    let (completions, events) = (completions.expect("a channel"), events.expect("a channel"));
+    let foreign = |error: &VerbsError| matches!(error, VerbsError::OtherContext { .. });
+    assert!(a.context.create_cq_on(1, &completions).is_err_and(|error| foreign(&error)));
+    let listening = a.context.listen_on(address(common::ANY), 4, &events);
+    assert!(listening.is_err_and(|error| foreign(&error)));
+    let (plain, listener) = (ConnectParams::default(), b.listen());
+    let wrong = a.qp.start_connect(listener.local_addr(), &plain, &events).expect_err("foreign");
+    assert!(matches!(wrong, ConnectError::Verbs(error) if foreign(&error)));
+    assert_eq!(a.qp.state(), QpState::Idle);
 }

@@ -161,7 +161,7 @@ fn accept(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
             state.phase = Phase::Over;
             // Without it there is nothing to end.
             let _gone = end(id, state);
-            Err(match error {
+            Err(match error.into() {
                 ConnectError::Verbs(error) => errno(&error),
                 ConnectError::Startup { .. } => Errno(libc::EINVAL),
                 _ => Errno(libc::ECONNRESET),

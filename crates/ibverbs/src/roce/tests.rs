@@ -124,12 +124,12 @@ impl Pair {
 
     fn receive(&self) {
         let request = RecvRequest { wr_id: 1, local: OwnedBuf::zeroed(16).into() };
-        self.state.qp.post_recv(request).map_err(|(error, _)| error).expect("room");
+        self.state.qp.post_recv(request).map_err(|refused| refused.error).expect("room");
     }
 
     fn send(&self) {
         let request = SendRequest::new(2, SendOp::Send { invalidate: None }, SgList::copied(b"hi"));
-        self.state.qp.post_send(request).map_err(|(error, _)| error).expect("room");
+        self.state.qp.post_send(request).map_err(|refused| refused.error).expect("room");
     }
 
     fn statuses(&self, count: usize) -> Vec<Status> {

@@ -210,7 +210,7 @@ impl Shared {
         let number = call.number;
         self.tell(Some(call), |peer| {
             let accepted = request.accept_on(peer.native(), &params(&[]), &self.channel);
-            let result = accepted.as_ref().map(|_| ());
+            let result = accepted.as_ref().map(|_| ()).map_err(|refused| &refused.error);
             self.table().done(number, result, Instant::now());
             if accepted.is_ok() {
                 peer.connected();

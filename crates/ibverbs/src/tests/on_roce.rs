@@ -158,6 +158,30 @@ fn a_peer_leaves_unnoticed() {
     assert_eq!(queues.state(), IBV_QPS_ERR);
 }
 
+/// A program that does not know yet posts no more than its queue holds.
+#[test]
+fn receives_after_an_unnoticed_end_are_bounded() {
+    let bed = Bed::new();
+    let queues = connected(&bed);
+    assert_eq!(bed.modify(1, IBV_QPS_ERR), 0);
+    while !queues.native.state().is_over() {
+        std::thread::yield_now();
+    }
+    let receive = |wr_id| queues.receive(RecvRequest { wr_id, local: SgList::new() });
+    let mut taken = 0;
+    for wr_id in 0..60 {
+        taken += usize::from(receive(wr_id).is_ok());
+        if wr_id % 3 == 0 {
+            assert_eq!(bed.poll_once(4).len(), 0);
+        }
+    }
+    assert_eq!(taken, 16);
+    queues.set_state(IBV_QPS_ERR);
+    assert_eq!(bed.poll(16).len(), 16);
+    receive(60).unwrap();
+    assert_eq!(seen(&bed.poll(1)), [(60, FLUSHED)]);
+}
+
 #[test]
 fn a_refused_read_ends_both() {
     let bed = Bed::new();

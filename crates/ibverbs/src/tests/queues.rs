@@ -60,6 +60,53 @@ fn the_end_of_a_connection_flushes() {
     assert_eq!((attr.qp_state, made.cap.max_send_wr), (IBV_QPS_ERR, 16));
 }
 
+/// Posts receives until one is refused, and says how many were taken; 40 is too many.
+fn receives(bed: &Bed) -> usize {
+    (0..40).take_while(|wr_id| bed.post_recv(0, *wr_id, bed.sge(0, 8)) == 0).count()
+}
+
+fn sends(bed: &Bed) -> usize {
+    (0..40).take_while(|_| send(bed) == 0).count()
+}
+
+/// `while (!ibv_post_recv(..))` comes to an end, and so does posting sends, when nobody polls.
+#[test]
+fn queues_that_flush_are_full_some_time() {
+    let (ended, never) = (Bed::new(), unconnected());
+    assert_eq!(ended.modify(1, IBV_QPS_ERR), 0);
+    while ended.qp(0).state() != IBV_QPS_ERR {
+        std::thread::yield_now();
+    }
+    assert_eq!(never.modify(0, IBV_QPS_ERR), 0);
+    for bed in [ended, never] {
+        assert_eq!((receives(&bed), sends(&bed)), (16, 16));
+        assert_eq!(bed.poll(3).len(), 3);
+        assert_eq!((receives(&bed), sends(&bed)), (3, 0));
+        assert_eq!(bed.poll(32).len(), 32);
+        assert_eq!((sends(&bed), receives(&bed)), (16, 16));
+    }
+}
+
+/// What is left of a list that is longer than a queue can be is refused.
+#[test]
+fn the_rest_of_a_list_too_long_is_refused() {
+    let bed = unconnected();
+    assert_eq!(bed.modify(0, IBV_QPS_ERR), 0);
+    let mut list: Vec<_> = (0..20).map(|_| wr(IBV_WR_SEND, &mut bed.sge(0, 0))).collect();
+    let first = list.as_mut_ptr();
+    for at in 0..20 {
+        unsafe {
+            (*first.add(at)).num_sge = 0;
+            (*first.add(at)).next = if at < 19 { first.add(at + 1) } else { null_mut() };
+        }
+    }
+    let (mut bad, post) = (null_mut(), unsafe { (*bed.context).ops.post_send }.unwrap());
+    assert_eq!(unsafe { post(bed.qps[0], first, &mut bad) }, libc::ENOMEM);
+    assert_eq!(bad, unsafe { first.add(16) });
+    assert_eq!(bed.poll(16).len(), 16);
+    assert_eq!(bed.poll_once(4).len(), 0);
+}
+
 #[test]
 fn a_shared_queue_feeds_both() {
     let bed = unconnected();

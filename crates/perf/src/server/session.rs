@@ -9,7 +9,7 @@ use crate::proto::{Answer, encode};
 use crate::side::{NAP, Side};
 use crate::stream;
 use crate::tcp::Tcp;
-use outboard_verbs::{CmChannel, ConnectParams, ConnectRequest, Context, Stag};
+use outboard_verbs::{CmChannel, ConnectError, ConnectParams, ConnectRequest, Context, Stag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Group {
             crc: self.side.plan.crc,
             ..ConnectParams::default()
         };
-        request.accept_on(&qp, &params, &self.channel)?;
+        request.accept_on(&qp, &params, &self.channel).map_err(ConnectError::from)?;
         self.side.add_lane(qp, Stag(stag));
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Peer {
 
     fn post_receive(&self) -> Result<(), Failure> {
         let local = OwnedBuf::zeroed(MESSAGE_LEN).into();
-        self.qp.post_recv(RecvRequest { wr_id: 0, local }).map_err(|(error, _)| error)?;
+        self.qp.post_recv(RecvRequest { wr_id: 0, local })?;
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Peer {
     }
 
     fn carry_out(&mut self, op: SendOp, local: SgList) -> Result<Completion, Failure> {
-        self.qp.post_send(SendRequest::new(0, op, local)).map_err(|(error, _)| error)?;
+        self.qp.post_send(SendRequest::new(0, op, local))?;
         finished(&self.sent, "a request")
     }
 

@@ -114,6 +114,7 @@ impl Qp {
         params: &ConnectParams,
         channel: &CmChannel,
     ) -> Result<(), ConnectError> {
+        self.shared.check_own(&channel.shared, "the channel")?;
         let mut inner = self.inner.lock();
         if inner.state != QpState::Idle {
             let (found, needed) = (inner.state.name(), QpState::Idle.name());

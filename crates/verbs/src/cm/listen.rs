@@ -1,9 +1,10 @@
 //! The passive side: TCP accept, Request, the program's decision, Reply.
 //!
-//! Everything a stranger can make us hold is bounded: start-ups and requests that wait for the
-//! program together by the backlog (the kernel's queue holds what comes beyond), each start-up by
-//! the size of a Request frame and by [`REQUEST_LIMIT`].
+//! Everything a stranger can make us hold is bounded: requests that wait for the program by the
+//! backlog, start-ups by a bound of their own ([`Backlog`]; the kernel's queue holds what comes
+//! beyond), each start-up by the size of a Request frame and by [`REQUEST_LIMIT`].
 
+use super::backlog::{Backlog, Room};
 use super::bound::Bound;
 use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, Connected, connection};
 use crate::context::{Core, Shared};
@@ -14,10 +15,10 @@ use crate::qp::Qp;
 use crate::signal::{deadline, lock};
 use crate::state::QpState;
 use crate::tap::StreamTap;
-use outboard_iwarp::startup::{Request, Responder};
+use outboard_iwarp::startup::{Negotiated, Request, Responder};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -42,40 +43,64 @@ struct ListenerShared {
     socket: TcpListener,
     address: SocketAddr,
     cm: Arc<CmShared>,
-    backlog: usize,
-    /// Start-ups and requests that have no answer yet.
-    open: AtomicUsize,
-    /// Somebody may wait in the kernel's queue for whom there was no place.
-    starved: AtomicBool,
+    backlog: Backlog,
     /// The listener was dropped: whoever comes now is refused.
     closed: AtomicBool,
     token: u64,
 }
 
-/// One place in a listener's backlog, held until the peer has its answer.
+/// What a peer takes of a listener until it has its answer.
 #[derive(Debug)]
 struct Place {
     listener: Arc<ListenerShared>,
     core: Arc<Core>,
-    /// The source to forget with the place: nobody answered.
-    token: Option<u64>,
+    token: u64,
+    /// A place in the backlog; before, it is a start-up's.
+    promoted: bool,
+    /// Nobody answered: the source goes with the place.
+    unanswered: bool,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(token) = self.token {
-            self.core.engine.forget(token);
+        if self.unanswered {
+            self.core.engine.forget(self.token);
         }
-        self.listener.open.fetch_sub(1, Ordering::SeqCst);
-        if self.listener.starved.swap(false, Ordering::SeqCst) {
+        if self.promoted {
+            self.listener.backlog.answered();
+        } else {
+            self.listener.backlog.forget(self.token);
+        }
+        self.tell_others();
+    }
+}
+
+impl Place {
+    fn of_startup(listener: &Arc<ListenerShared>, core: &Arc<Core>, token: u64) -> Self {
+        let (listener, core) = (Arc::clone(listener), Arc::clone(core));
+        Self { listener, core, token, promoted: false, unanswered: true }
+    }
+
+    /// The Request is here. False: it has to wait for a place in the backlog.
+    fn promote(&mut self) -> bool {
+        self.promoted = self.listener.backlog.promote(self.token);
+        if self.promoted {
+            self.tell_others();
+        }
+        self.promoted
+    }
+
+    /// Something was given back that others may want.
+    fn tell_others(&self) {
+        if self.listener.backlog.was_starved() {
             self.core.engine.run_again(self.listener.token);
         }
     }
 }
 
-/// A start-up that waits for its Request.
+/// A start-up that waits for its Request, or for a place in the backlog.
 #[derive(Debug)]
-struct Pending {
+pub(super) struct Pending {
     deadline: Instant,
     progress: Mutex<Option<Progress>>,
 }
@@ -86,6 +111,8 @@ struct Progress {
     peer: SocketAddr,
     responder: Responder,
     received: Vec<u8>,
+    /// What was read, while it waits for a place.
+    request: Option<Request>,
     place: Place,
     tap: Option<StreamTap>,
 }
@@ -96,6 +123,32 @@ pub struct ConnectRequest {
     progress: Progress,
     request: Request,
     token: u64,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotAccepted {
+    /// What is wrong.
+    pub error: ConnectError,
+    request: Option<Box<ConnectRequest>>,
+}
+
+impl NotAccepted {
+    fn with(request: ConnectRequest, error: ConnectError) -> Self {
+        Self { error, request: Some(Box::new(request)) }
+    }
+
+    /// The request, as good as before, unless the peer has gone. Dropping it closes the connection.
+    pub fn into_request(self) -> Option<ConnectRequest> {
+        self.request.map(|request| *request)
+    }
+}
+
+impl From<NotAccepted> for ConnectError {
+    fn from(refused: NotAccepted) -> Self {
+        refused.error
+    }
 }
 
 impl Listener {
@@ -118,9 +171,7 @@ impl Listener {
             socket,
             address,
             cm: Arc::clone(&channel.inner),
-            backlog,
-            open: AtomicUsize::new(0),
-            starved: AtomicBool::new(false),
+            backlog: Backlog::new(backlog),
             closed: AtomicBool::new(false),
             token,
         });
@@ -152,16 +203,25 @@ impl Drop for Listener {
         // The socket lives as long as requests that were handed out; listening ends now.
         let _ended = rustix::net::shutdown(&self.inner.socket, rustix::net::Shutdown::Read);
         self.inner.closed.store(true, Ordering::SeqCst);
+        self.inner.backlog.drain().iter().for_each(|pending| pending.give_up());
         self.inner.refuse_waiting();
     }
 }
 
 impl ListenerShared {
-    /// Takes peers from the kernel while there are places for them.
+    /// Gives free places to those who wait for them, here and in the kernel's queue.
+    fn serve(self: &Arc<Self>, core: &Arc<Core>) {
+        // Whoever finds no place notes that somebody waits: so one must try.
+        let waits = |(token, pending): (u64, Arc<Pending>)| !pending.advance(core, token);
+        let _full = self.backlog.ready().into_iter().any(waits);
+        self.accept_all(core);
+    }
+
+    /// Takes peers from the kernel while there is room for start-ups.
     fn accept_all(self: &Arc<Self>, core: &Arc<Core>) {
-        while let Some(place) = self.take_place(core) {
+        while self.has_room(core) {
             match self.socket.accept() {
-                Ok((socket, peer)) => Pending::begin(core, socket, peer, place),
+                Ok((socket, peer)) => Pending::begin(core, socket, peer, self),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Out of descriptors, perhaps: whoever waits in the kernel's queue makes no
@@ -174,21 +234,17 @@ impl ListenerShared {
         }
     }
 
-    fn take_place(self: &Arc<Self>, core: &Arc<Core>) -> Option<Place> {
-        if !self.claim_place() {
-            // A place given back between these two looks must not be missed.
-            self.starved.store(true, Ordering::SeqCst);
-            if !self.claim_place() {
-                return None;
+    fn has_room(&self, core: &Core) -> bool {
+        match self.backlog.room(Instant::now()) {
+            Room::Free => return true,
+            Room::Instead(silent) => {
+                silent.give_up();
+                return true;
             }
+            Room::At(time) => core.engine.set_timer(self.token, Some(time)),
+            Room::None => {}
         }
-        let (listener, core) = (Arc::clone(self), Arc::clone(core));
-        Some(Place { listener, core, token: None })
-    }
-
-    fn claim_place(&self) -> bool {
-        let more = |open| (open < self.backlog).then_some(open + 1);
-        self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+        false
     }
 
     /// Closes the requests that nobody took: each holds the listener, which holds their channel.
@@ -207,17 +263,22 @@ impl ListenerShared {
 
 impl Source for ListenerShared {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, _hangup: bool) -> bool {
-        self.accept_all(core);
+        self.serve(core);
         true
     }
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, _token: u64, _now: Instant) {
-        self.accept_all(core);
+        self.serve(core);
     }
 }
 
 impl Pending {
-    fn begin(core: &Arc<Core>, socket: TcpStream, peer: SocketAddr, mut place: Place) {
+    fn begin(
+        core: &Arc<Core>,
+        socket: TcpStream,
+        peer: SocketAddr,
+        listener: &Arc<ListenerShared>,
+    ) {
         // A socket that cannot be set up is closed, and its peer sees that.
         if socket.set_nonblocking(true).is_err() || socket.set_nodelay(true).is_err() {
             return;
@@ -230,24 +291,35 @@ impl Pending {
         if core.engine.add(token, &socket, source).is_err() {
             return;
         }
-        place.token = Some(token);
-        let responder = Responder::default();
+        listener.backlog.begin(token, Arc::clone(&pending));
+        let place = Place::of_startup(listener, core, token);
         let tap = StreamTap::open(core.tap.as_ref(), &socket, peer, false);
-        *progress = Some(Progress { socket, peer, responder, received: Vec::new(), place, tap });
+        let (responder, received) = (Responder::default(), Vec::new());
+        let begun = Progress { socket, peer, responder, received, request: None, place, tap };
+        *progress = Some(begun);
         drop(progress);
         core.engine.set_timer(token, Some(deadline));
+        if listener.closed.load(Ordering::SeqCst) {
+            return pending.give_up();
+        }
         pending.advance(core, token);
     }
 
-    fn advance(&self, core: &Arc<Core>, token: u64) {
+    /// Goes as far as the socket and the backlog let it; false: it waits for a place.
+    fn advance(&self, core: &Arc<Core>, token: u64) -> bool {
         let mut guard = lock(&self.progress);
-        let Some(progress) = guard.as_mut() else {
-            return;
-        };
-        let Some(outcome) = progress.read() else {
-            return;
-        };
-        let Some(progress) = guard.take() else { return };
+        let Some(progress) = guard.as_mut() else { return true };
+        let outcome =
+            progress.request.take().map_or_else(|| progress.read(), |read| Some(Ok(read)));
+        let Some(outcome) = outcome else { return true };
+        if let Ok(request) = &outcome
+            && !progress.place.promote()
+            && !progress.place.listener.closed.load(Ordering::SeqCst)
+        {
+            progress.request = Some(request.clone());
+            return false;
+        }
+        let Some(progress) = guard.take() else { return true };
         drop(guard);
         // RFC 5044 §7.1.2: an improper Request closes the connection.
         if let Ok(request) = outcome {
@@ -259,6 +331,12 @@ impl Pending {
             }
             core.engine.notify();
         }
+        true
+    }
+
+    /// Closes the connection, unless its Request was handed out.
+    fn give_up(&self) {
+        drop(lock(&self.progress).take());
     }
 }
 
@@ -269,8 +347,9 @@ impl Source for Pending {
     }
 
     fn on_timer(self: Arc<Self>, _core: &Arc<Core>, _token: u64, now: Instant) {
+        let silent = |progress: &mut Progress| progress.request.is_none();
         if now >= self.deadline {
-            drop(lock(&self.progress).take());
+            drop(lock(&self.progress).take_if(silent));
         }
     }
 }
@@ -335,8 +414,8 @@ impl ConnectRequest {
     /// send when the peer's first message is here; sends posted before that wait.
     ///
     /// # Errors
-    /// The caller's and this machine's, and [`ConnectError::Closed`] when the peer has gone.
-    pub fn accept(self, qp: &Qp, params: &ConnectParams) -> Result<Connected, ConnectError> {
+    /// The caller's, with the request, and [`ConnectError::Closed`] when the peer has gone.
+    pub fn accept(self, qp: &Qp, params: &ConnectParams) -> Result<Connected, NotAccepted> {
         self.accept_with(qp, params, None)
     }
 
@@ -349,7 +428,10 @@ impl ConnectRequest {
         qp: &Qp,
         params: &ConnectParams,
         channel: &CmChannel,
-    ) -> Result<Connected, ConnectError> {
+    ) -> Result<Connected, NotAccepted> {
+        if let Err(error) = qp.shared.check_own(&channel.shared, "the channel") {
+            return Err(NotAccepted::with(self, error.into()));
+        }
         self.accept_with(qp, params, Some(Arc::clone(&channel.inner)))
     }
 
@@ -358,33 +440,43 @@ impl ConnectRequest {
         qp: &Qp,
         params: &ConnectParams,
         cm: Option<Arc<CmShared>>,
-    ) -> Result<Connected, ConnectError> {
-        let peer = self.progress.peer;
-        if !Arc::ptr_eq(&self.progress.place.core, &qp.shared.core) {
-            return Err(VerbsError::OtherContext { what: "the queue pair" }.into());
-        }
+    ) -> Result<Connected, NotAccepted> {
         let mut inner = qp.inner.lock();
-        if inner.state != QpState::Idle {
-            let (found, needed) = (inner.state.name(), QpState::Idle.name());
-            return Err(VerbsError::WrongState { found, needed }.into());
-        }
-        let (reply, negotiated) = self
-            .progress
-            .responder
-            .accept(&params.local())
-            .map_err(|source| ConnectError::Startup { peer, source })?
-            .ok_or(ConnectError::Closed { peer })?;
+        let (reply, negotiated) = match self.answer(qp, inner.state, params) {
+            Ok(answer) => answer,
+            Err(error) => return Err(NotAccepted::with(self, error)),
+        };
         let connected = Connected::from(&negotiated);
         let core = Arc::clone(&self.progress.place.core);
-        self.send(&reply)?;
+        self.send(&reply).map_err(|error| NotAccepted { error, request: None })?;
         let Progress { socket, mut place, tap, .. } = self.progress;
-        place.token = None;
+        place.unanswered = false;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
         let link = Link::new(self.token, socket, conn, &[], tap);
         core.engine.replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
         Ok(connected)
+    }
+
+    /// What to say to the peer, and what is agreed then; on an error the request is as it was.
+    fn answer(
+        &mut self,
+        qp: &Qp,
+        state: QpState,
+        params: &ConnectParams,
+    ) -> Result<(Vec<u8>, Negotiated), ConnectError> {
+        let peer = self.progress.peer;
+        if !Arc::ptr_eq(&self.progress.place.core, &qp.shared.core) {
+            return Err(VerbsError::OtherContext { what: "the queue pair" }.into());
+        }
+        if state != QpState::Idle {
+            let (found, needed) = (state.name(), QpState::Idle.name());
+            return Err(VerbsError::WrongState { found, needed }.into());
+        }
+        let answer = self.progress.responder.accept(&params.local());
+        let answer = answer.map_err(|source| ConnectError::Startup { peer, source })?;
+        answer.ok_or(ConnectError::Closed { peer })
     }
 
     /// Refuses; the peer gets the private data.

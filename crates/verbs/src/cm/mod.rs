@@ -1,15 +1,17 @@
 //! The connection manager: TCP connect and accept, the MPA start-up, and the events of
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
-//! Modules: `bound` (addresses), `listen` (the passive side), `connect` (the active side).
+//! Modules: `bound` (addresses), `backlog` (whom a listener holds), `listen` (the passive side),
+//! `connect` (the active side).
 
+mod backlog;
 mod bound;
 mod connect;
 mod listen;
 
 pub use bound::Bound;
 pub use connect::Connected;
-pub use listen::{ConnectRequest, Listener};
+pub use listen::{ConnectRequest, Listener, NotAccepted};
 
 use crate::context::Shared;
 use crate::error::{ConnectError, VerbsError};
@@ -30,6 +32,13 @@ const EVENTS_MAX: usize = 65_536;
 const LOOPBACK_ULPDU_CRC: usize = 16 * 1024 + UNTAGGED_LEN;
 /// Segment size assumed where the kernel does not tell one.
 const DEFAULT_MSS: usize = 536;
+
+/// Nothing comes from a peer for this long, and TCP asks whether its machine is there ...
+const SILENCE: Duration = Duration::from_secs(60);
+/// ... again after this long ...
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// ... this many times in all, before the connection is lost.
+const ASK_TIMES: u32 = 3;
 
 /// How large FPDUs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +131,7 @@ pub enum CmEventKind {
 #[derive(Clone, Debug)]
 pub struct CmChannel {
     inner: Arc<CmShared>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What sources hold on to.
@@ -173,6 +182,7 @@ fn connection(
     policy: FpduPolicy,
     socket: &TcpStream,
 ) -> Connection {
+    watch_peer(socket);
     let ulpdu = ulpdu_len(policy, &negotiated, socket);
     let params = Params {
         qp: qp.number,
@@ -183,6 +193,18 @@ fn connection(
         missing_receive: qp.missing_receive,
     };
     Connection::new(params, Instant::now())
+}
+
+/// Lets TCP notice that the peer's machine has vanished while nothing is under way. With data under
+/// way TCP's own repetitions end; TCP_USER_TIMEOUT would shorten that, but also ends a connection
+/// whose peer is well and keeps its window closed, because it waits for a receive to be posted.
+fn watch_peer(socket: &TcpStream) {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(SILENCE)
+        .with_interval(ASK_AGAIN)
+        .with_retries(ASK_TIMES);
+    // Without it the connection works all the same.
+    let _set = socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive);
 }
 
 /// RFC 5044 §5: a sender that cannot see segments aims at one FPDU a segment. On loopback nobody

@@ -201,9 +201,8 @@ impl Core {
         if thread.is_none() {
             let core = Arc::clone(self);
             let run = move || core.run_background();
-            let handle = std::thread::Builder::new()
-                .name("outboard-engine".into())
-                .spawn(run)
+            let builder = std::thread::Builder::new().name("outboard-engine".into());
+            let handle = sockio::without_signals(|| builder.spawn(run))
                 .map_err(|e| VerbsError::system("cannot start the engine's thread", e))?;
             *thread = Some(handle);
         }

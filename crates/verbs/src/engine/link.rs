@@ -39,6 +39,17 @@ thread_local! {
     static SPANS: Cell<Vec<Span>> = const { Cell::new(Vec::new()) };
 }
 
+/// The thread's scratch; new when the thread is ending, as in functions of atexit(3).
+fn take_spans() -> Vec<Span> {
+    SPANS.try_with(Cell::take).unwrap_or_default()
+}
+
+fn keep_spans(mut spans: Vec<Span>) {
+    spans.clear();
+    // An ending thread keeps nothing.
+    let _kept = SPANS.try_with(|kept| kept.set(spans));
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -115,7 +126,7 @@ impl Link {
     pub(crate) fn receive(&mut self, core: &Core, hangup: bool, env: &mut Env<'_>) {
         self.hangup |= hangup;
         self.consume(env);
-        let mut spans = SPANS.take();
+        let mut spans = take_spans();
         let mut total = 0;
         while !self.ended && !self.conn.is_stalled() {
             match self.receive_once(&mut spans, env) {
@@ -139,8 +150,7 @@ impl Link {
             }
         }
         self.received = self.received.wrapping_add(total);
-        spans.clear();
-        SPANS.set(spans);
+        keep_spans(spans);
         self.staging.settle();
     }
 
@@ -204,7 +214,7 @@ impl Link {
         let streams = !std::mem::take(&mut self.answering) || self.conn.requests_waiting() > 1;
         let full = if self.conn.checks_crc() { LATER_BATCH } else { PLAIN_BATCH };
         let mut budget = if streams { full } else { FIRST_BATCH };
-        let mut spans = SPANS.take();
+        let mut spans = take_spans();
         let mut total = 0;
         loop {
             let fd = self.socket.as_fd();
@@ -232,8 +242,7 @@ impl Link {
                 break;
             }
         }
-        spans.clear();
-        SPANS.set(spans);
+        keep_spans(spans);
     }
 
     /// Ends the connection where it stands: everything unfinished is flushed.

@@ -1,6 +1,6 @@
-//! System calls without a safe wrapper: the only unsafe code of this crate. Two take raw
-//! spans, and this file keeps what pins their memory alive until the kernel is done with it; one
-//! asks the scheduler for short turns. It knows no protocol.
+//! System calls without a safe wrapper: the only unsafe code of this crate. Two take raw spans, and
+//! this file keeps what pins their memory alive until the kernel is done with it; others ask the
+//! scheduler for short turns, and leave signals to the program. It knows no protocol.
 
 use crate::engine::staging::Staging;
 use outboard_iwarp::{Connection, Env, Limits};
@@ -95,6 +95,32 @@ pub(crate) fn receive(
     staging.added(total - placed);
     Ok(Received { total, short: total < requested })
 }
+
+/// Does something, such as starting a thread, while this thread takes no signals meant for the
+/// process; a thread started meanwhile never takes any. The program's handlers may call verbs, and
+/// programs that wait for a signal in one thread block it in theirs. What a thread brings upon
+/// itself stays its own: crash handlers and stack guards work.
+pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: both sets are written before they are read, and outlive the calls, which change this
+    // thread's mask only. They fail for a wrong first argument alone.
+    let before = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        for own in OWN_SIGNALS {
+            libc::sigdelset(&raw mut all, own);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        before
+    };
+    let done = work();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    done
+}
+
+/// Signals that a thread's own instructions raise.
+const OWN_SIGNALS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
 /// Asks the scheduler to let this thread run soon after it wakes even while another thread
 /// computes on the same CPU: by short slices (Linux 6.12 and later; without effect, and without

@@ -36,7 +36,8 @@ impl Staging {
         if self.bytes.len() == STAGING_LEN {
             return;
         }
-        let mut bytes = SPARE.take();
+        // An ending thread, as in functions of atexit(3), has none any more and keeps none.
+        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
         bytes.resize(STAGING_LEN, 0);
         let len = self.waiting().len();
         bytes[..len].copy_from_slice(self.waiting());
@@ -48,7 +49,8 @@ impl Staging {
         let len = self.waiting().len();
         if self.bytes.len() == STAGING_LEN && len <= REMAINDER_MAX {
             let rest = self.waiting().to_vec();
-            SPARE.set(std::mem::take(&mut self.bytes));
+            let bytes = std::mem::take(&mut self.bytes);
+            let _kept = SPARE.try_with(|spare| spare.set(bytes));
             *self = Self { bytes: rest, start: 0, end: len };
         }
     }

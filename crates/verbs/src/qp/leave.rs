@@ -1,9 +1,10 @@
 //! How a queue pair lets go: of its connection at once, of everything posted, or of memory that
 //! requests still name. Leaving in order is [`Qp::disconnect`].
 
-use super::Qp;
+use super::{Inner, Qp, QpShared};
 use crate::signal::lock;
 use crate::state::QpState;
+use outboard_iwarp::work::{Completion, Status};
 use outboard_mem::SharedRegion;
 
 impl Qp {
@@ -46,8 +47,28 @@ impl Qp {
         }
         self.inner.flush_posted(&mut inner);
         self.inner.deliver(&mut inner, core);
+        inner.flushed = 0;
         inner.overflowed = false;
         inner.ended = None;
         inner.state = QpState::Idle;
+    }
+}
+
+impl QpShared {
+    /// Whether one more receive may be posted. Those that were flushed count until they are polled:
+    /// whoever posts until the queue is full comes to an end after the peer has gone as well.
+    pub(super) fn has_room(&self, inner: &mut Inner) -> bool {
+        let fits = |inner: &Inner| inner.posted.len() + inner.flushed < self.recv_depth;
+        if inner.flushed == 0 || fits(inner) {
+            return fits(inner);
+        }
+        let flushed = |completion: &Completion| {
+            completion.qp == self.number
+                && completion.operation.is_receive()
+                && completion.status == Status::Flushed
+        };
+        // Where completions were lost there is no room for any.
+        inner.flushed = self.recv_cq.waiting(flushed).unwrap_or(self.recv_depth);
+        fits(inner)
     }
 }

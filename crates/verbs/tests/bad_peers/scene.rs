@@ -6,8 +6,8 @@ use super::common::{
 };
 use super::raw::{CRC, Raw, request};
 use outboard_verbs::{
-    Access, AsyncEvent, ConnectParams, Listener, MissingReceive, Mr, OwnedBuf, QpState, SendOp,
-    SendRequest, SgList, SharedRegion, Status,
+    Access, AsyncEvent, ConnectParams, Listener, MissingReceive, Mr, OwnedBuf, QpState, Refused,
+    SendOp, SendRequest, SgList, SharedRegion, Status,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -161,7 +161,7 @@ impl Victim {
         assert!(done.iter().all(|done| fine(done.status)), "{name}: {:?}", ends(&done));
         let receives = done.iter().filter(|done| done.operation.is_receive()).count();
         assert!(receives == RECEIVES || receives == 0, "{name}: {:?}", ends(&done));
-        let (error, _) =
+        let Refused { error, .. } =
             self.side.qp.post_send(SendRequest::new(0, SEND, SgList::new())).expect_err("over");
         assert_eq!(error, outboard_verbs::PostError::NotConnected, "{name}");
     }
