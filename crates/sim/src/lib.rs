@@ -12,6 +12,7 @@
 //! * [`pair`]: two sides and the network between them;
 //! * [`lone`]: one side against octets written by hand;
 //! * [`hostile`]: one side against arbitrary octets;
+//! * [`intruder`]: handshakes and sessions with somebody in between;
 //! * [`script`]: random operations against a model of memory;
 //! * [`pcap`]: captured TCP streams, for replaying what others sent.
 
@@ -19,6 +20,7 @@
 
 pub mod chunk;
 pub mod hostile;
+pub mod intruder;
 pub mod lone;
 pub mod pair;
 pub mod pcap;

@@ -6,6 +6,8 @@
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
+    ("outboard-secure", &[]),
+    ("outboard-cluster", &[]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
     ("outboard-verbs", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
     ("outboard-ibverbs", &["outboard-verbs"]),
@@ -14,7 +16,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "outboard",
         &["outboard-perf", "outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"],
     ),
-    ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
+    ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
     ("xtask", &[]),
 ];
 
@@ -22,7 +24,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
 pub(super) const DEV_CRATES: &[&str] = &["outboard-sim"];
 
 /// Crates of pure values: given bytes and the time, they never fetch either.
-pub(super) const PURE_CRATES: &[&str] = &["wire", "iwarp", "mem"];
+pub(super) const PURE_CRATES: &[&str] = &["wire", "iwarp", "mem", "secure"];
 
 /// What the code (not the tests) of a pure crate must not say, and why.
 pub(super) const IMPURE: &[(&str, &str)] = &[

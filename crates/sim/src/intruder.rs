@@ -1,0 +1,204 @@
+//! Arbitrary octets to handshakes and sessions, and genuine ones that somebody in between changes:
+//! nothing panics, an end that fails says nothing more, nobody gets a session or an octet that the
+//! peer did not send. Property tests and the fuzzer share it.
+//!
+//! Random octets never hit a tag, so most of what they lead to comes from changing real messages:
+//! each three octets of a script are one change.
+
+use crate::chunk::Chunks;
+use outboard_secure::{
+    ClusterKey, Credentials, Fabric, Handshake, Identity, Mode, Revoked, ServiceName, Session,
+    SessionError,
+};
+use std::sync::{Arc, OnceLock};
+
+/// What the peer sends in a session: pieces of these lengths, repeated.
+const PIECES: [usize; 4] = [1, 40, 300, 17_000];
+
+/// One change to what crosses.
+#[derive(Clone, Copy, Debug)]
+struct Edit {
+    message: usize,
+    kind: Kind,
+    at: usize,
+    value: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Flip,
+    Insert,
+    Cut,
+    Repeat,
+}
+
+/// The edits that a script stands for; a rest of fewer than three octets is none.
+fn edits(script: &[u8]) -> Vec<Edit> {
+    let triples = script.chunks_exact(3).map(|triple| {
+        let kind = [Kind::Flip, Kind::Insert, Kind::Cut, Kind::Repeat][usize::from(triple[0] >> 6)];
+        let message = usize::from(triple[0] & 7);
+        Edit { message, kind, at: usize::from(triple[1]), value: triple[2] }
+    });
+    triples.collect()
+}
+
+impl Edit {
+    fn apply(self, octets: &mut Vec<u8>) {
+        let at = self.at.min(octets.len());
+        match self.kind {
+            Kind::Flip => {
+                if let Some(octet) = octets.get_mut(at) {
+                    *octet ^= self.value;
+                }
+            }
+            Kind::Insert => octets.insert(at, self.value),
+            Kind::Cut => octets.truncate(at),
+            Kind::Repeat => octets.extend_from_within(at..),
+        }
+    }
+}
+
+/// Applies what a script says of one message.
+fn change(edits: &[Edit], message: usize, octets: &mut Vec<u8>) {
+    let meant = edits.iter().filter(|edit| edit.message == message);
+    meant.for_each(|edit| edit.apply(octets));
+}
+
+fn service() -> ServiceName {
+    "fuzz".parse().expect("a name")
+}
+
+fn credentials() -> &'static [Arc<Credentials>; 2] {
+    static ENDS: OnceLock<[Arc<Credentials>; 2]> = OnceLock::new();
+    ENDS.get_or_init(|| {
+        let cluster = ClusterKey::generate().expect("random numbers");
+        [Fabric::Untrusted, Fabric::Trusted].map(|fabric| {
+            let keys = [cluster.service(&service())].into_iter().collect();
+            let identity = Identity::generate().expect("random numbers");
+            Arc::new(Credentials { identity, keys, fabric, revoked: Revoked::default() })
+        })
+    })
+}
+
+fn ends() -> [Handshake; 2] {
+    let [client, server] = credentials().clone();
+    let client = Handshake::initiator(client, &service()).expect("it has the key");
+    [client, Handshake::responder(server)]
+}
+
+/// Both roles of a handshake: with 0 in its first octet, each hears the rest of the octets; else
+/// these are edits to what crosses between them. The second octet says into which pieces TCP cuts.
+///
+/// # Panics
+/// When an end breaks a promise.
+pub fn handshake(bytes: &[u8]) {
+    let [how, cut, script @ ..] = bytes else { return };
+    if *how == 0 {
+        for mut end in ends() {
+            while end.poll_transmit().is_some() {}
+            assert!(!hear(&mut end, script, *cut), "nobody can guess a key");
+        }
+        return;
+    }
+    let (mut ends, edits) = (ends(), edits(script));
+    let mut changed = false;
+    for turn in 0..4 {
+        let Some(mut octets) = ends[turn % 2].poll_transmit() else { break };
+        let genuine = octets.clone();
+        change(&edits, turn, &mut octets);
+        changed |= octets != genuine;
+        hear(&mut ends[1 - turn % 2], &octets, *cut);
+    }
+    let done = ends.map(|end| end.into_session().is_some());
+    // A confirm may be lost: the responder cannot know.
+    assert!(!changed || !done[0] || behind_its_end(&edits), "a change went unnoticed");
+    assert!(changed || done == [true, true], "it fails by itself");
+}
+
+/// Whether edits only add octets, which may then belong to what follows the handshake.
+fn behind_its_end(edits: &[Edit]) -> bool {
+    edits.iter().any(|edit| matches!(edit.kind, Kind::Repeat | Kind::Insert))
+}
+
+/// Gives an end octets in pieces, as far as it takes them; says whether it is done.
+fn hear(end: &mut Handshake, octets: &[u8], cut: u8) -> bool {
+    let mut chunks = Chunks::Every(usize::from(cut));
+    let mut rest = octets;
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(chunks.next_len().min(rest.len()));
+        match end.handle(piece) {
+            Ok(taken) if taken < piece.len() => break,
+            Ok(_) => rest = behind,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                assert_eq!(end.poll_transmit(), None, "an end that fails says nothing");
+                assert!(end.handle(octets).is_err(), "and stays failed");
+                return false;
+            }
+        }
+    }
+    end.is_done()
+}
+
+fn sessions() -> [Session; 2] {
+    let mut ends = ends();
+    for turn in 0..4 {
+        let octets = ends[turn % 2].poll_transmit().expect("its turn");
+        ends[1 - turn % 2].handle(&octets).expect("nobody is in between");
+    }
+    ends.map(|end| end.into_session().expect("it is done"))
+}
+
+/// A session: with 0 in its first octet, it hears the rest of the octets; else these are edits to
+/// seven pieces of its peer's records and to their end. The second octet says into which pieces TCP
+/// cuts.
+///
+/// # Panics
+/// When the session breaks a promise.
+pub fn records(bytes: &[u8]) {
+    let [how, cut, script @ ..] = bytes else { return };
+    let [mut client, mut server] = sessions();
+    assert_eq!(server.mode(), Mode::Encrypted);
+    let mut plain = Vec::new();
+    if *how == 0 {
+        let result = open(&mut server, script, *cut, &mut plain);
+        assert!(plain.is_empty() && result.is_err(), "nobody can guess a key");
+        return;
+    }
+    let edits = edits(script);
+    let (mut sent, mut genuine, mut wire) = (Vec::new(), Vec::new(), Vec::new());
+    for message in 0..8 {
+        let mut octets = next_records(&mut client, message, *how, &mut sent);
+        genuine.extend_from_slice(&octets);
+        change(&edits, message, &mut octets);
+        wire.extend_from_slice(&octets);
+    }
+    let result = open(&mut server, &wire, *cut, &mut plain);
+    assert!(sent.starts_with(&plain), "octets that the peer did not send");
+    assert_eq!(result.is_err(), wire != genuine, "{result:?}");
+    assert!(result.is_err() || plain == sent);
+}
+
+fn next_records(client: &mut Session, message: usize, fill: u8, sent: &mut Vec<u8>) -> Vec<u8> {
+    let mut octets = Vec::new();
+    if message == 7 {
+        client.finish(&mut octets).expect("it is alive");
+        return octets;
+    }
+    let piece = vec![fill; PIECES[message % PIECES.len()]];
+    client.seal(&piece, &mut octets).expect("it is alive");
+    sent.extend_from_slice(&piece);
+    octets
+}
+
+/// Everything that comes, up to the end of the connection.
+fn open(
+    session: &mut Session,
+    octets: &[u8],
+    cut: u8,
+    plain: &mut Vec<u8>,
+) -> Result<(), SessionError> {
+    let size = if cut == 0 { octets.len().max(1) } else { usize::from(cut) };
+    octets.chunks(size).try_for_each(|piece| session.open(piece, plain))?;
+    session.handle_end()
+}
