@@ -1,10 +1,10 @@
-//! Which machines take part: host lists as people and schedulers write them.
+//! Which machines take part, and how services on them talk.
 //!
-//! Reads text and nothing else: it opens no socket, resolves no name, and touches the file system
-//! and the environment only where a function says so. No list, however it was written, expands
-//! beyond [`hosts::HOSTS_MAX`].
+//! Knows no service and no message's meaning. No host list, however it was written, expands beyond
+//! [`hosts::HOSTS_MAX`]; what a peer sends is bounded by [`hub::MESSAGE_MAX`].
 //!
-//! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots).
+//! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`codec`]
+//! (control messages as octets), [`hub`] (many peers on one thread).
 //!
 //! # Examples
 //!
@@ -26,4 +26,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
 pub mod hosts;
+pub mod hub;

@@ -7,7 +7,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
     ("outboard-secure", &[]),
-    ("outboard-cluster", &[]),
+    ("outboard-cluster", &["outboard-verbs"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
     ("outboard-verbs", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
     ("outboard-ibverbs", &["outboard-verbs"]),
