@@ -1,3 +1,5 @@
+//! Two hubs over loopback.
+
 use super::*;
 use outboard_verbs::{ConnectRequest, SharedRegion};
 use rustix::event::{PollFd, PollFlags, poll};
