@@ -1,0 +1,3 @@
+//! The client's side of the network.
+
+mod board;
