@@ -7,9 +7,9 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
     ("outboard-secure", &[]),
-    ("outboard-cluster", &["outboard-verbs"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
-    ("outboard-verbs", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
+    ("outboard-verbs", &["outboard-iwarp", "outboard-secure", "outboard-wire", "outboard-mem"]),
+    ("outboard-cluster", &["outboard-verbs", "outboard-secure"]),
     ("outboard-ibverbs", &["outboard-verbs"]),
     ("outboard-perf", &["outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"]),
     (
