@@ -1,7 +1,17 @@
-//! Compilers that run on other machines.
+//! Compilers that run on other machines: the client's half and the server's.
+//!
+//! Nothing here preprocesses or reads a source. The client's half tells which command lines may run
+//! elsewhere, shows servers the files that their compilers ask for, and lets wrappers run compilers
+//! at home when nobody else can; the server's half runs real compilers in sandboxes.
+//!
+//! Modules in reading order: [`args`] (may this command line run remotely), [`front`] (the manager's
+//! loop: wrappers, local slots, a farm), `protocol` (what both halves say), `client` (the farm of
+//! servers), `server` (who runs compilers for whom).
 
 #![forbid(unsafe_code)]
 
+pub mod args;
 mod client;
+pub mod front;
 mod protocol;
 mod server;
