@@ -29,6 +29,12 @@ impl Secret {
         Self(Box::new(Zeroizing::new([0; LEN])))
     }
 
+    pub(crate) fn of(octets: &[u8; LEN]) -> Self {
+        let mut secret = Self::zero();
+        secret.0.copy_from_slice(octets);
+        secret
+    }
+
     pub(crate) fn octets(&self) -> &[u8; LEN] {
         &self.0
     }
