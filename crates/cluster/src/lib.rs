@@ -1,10 +1,12 @@
-//! Which machines take part: host lists as people and schedulers write them.
+//! Which machines take part, and how one gets to them: host lists, keys, dialing.
 //!
-//! Reads text and nothing else: it opens no socket, resolves no name, and touches the file system
-//! and the environment only where a function says so. No list, however it was written, expands
-//! beyond [`hosts::HOSTS_MAX`].
+//! What comes out is a socket with its session ([`Secured`](outboard_verbs::Secured)), between two
+//! ends that have proven a service's key to each other; what they then say is not known here, and no
+//! service is named. Everything that waits has a limit of time, and nothing that a stranger does
+//! makes it hold more than a bound.
 //!
-//! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots).
+//! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
+//! key files are), [`known`] (who was met where), [`dial`] (the side that connects).
 //!
 //! # Examples
 //!
@@ -26,4 +28,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dial;
 pub mod hosts;
+pub mod keys;
+pub mod known;
+
+/// The port of nodes where a host list gives none.
+pub const NODE_PORT: u16 = 7410;

@@ -59,6 +59,12 @@ impl Secret {
     }
 }
 
+impl Clone for Secret {
+    fn clone(&self) -> Self {
+        Self::of(self.octets())
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(secret)")
