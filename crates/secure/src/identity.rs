@@ -91,6 +91,16 @@ impl NodeId {
     }
 }
 
+impl NodeId {
+    pub(crate) fn octets(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    pub(crate) fn from_octets(octets: [u8; Self::LEN]) -> Self {
+        Self(octets)
+    }
+}
+
 impl FromStr for NodeId {
     type Err = NodeIdError;
 

@@ -18,7 +18,7 @@ const SERVICE_INFO: &[u8] = b"outboard service key v1";
 pub struct ClusterKey(Secret);
 
 /// The key of one service: who holds it may use the service, and be taken for one who offers it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServiceKey {
     name: ServiceName,
     secret: Secret,

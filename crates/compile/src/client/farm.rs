@@ -177,14 +177,7 @@ impl Cluster {
         self.tell(peer, &ToServer::Landing(exposed), now);
     }
 
-    fn take_part(
-        &mut self,
-        peer: PeerId,
-        ticket: TicketNumber,
-        slot: u32,
-        len: u32,
-        now: Instant,
-    ) {
+    fn take_part(&mut self, peer: PeerId, ticket: TicketNumber, slot: u32, len: u32, now: Instant) {
         let landing = self.servers.get_mut(&peer).and_then(|server| server.landing.as_mut());
         match landing.map(|landing| landing.take_part(ticket, slot, len)) {
             Some(Ok(())) => self.tell(peer, &ToServer::Taken { ticket }, now),
@@ -363,9 +356,8 @@ impl Cluster {
             return;
         }
         self.ticked = now;
-        let silent = |server: &Server| {
-            self.board.running(server.id) > 0 && now - server.heard > SILENCE_MAX
-        };
+        let silent =
+            |server: &Server| self.board.running(server.id) > 0 && now - server.heard > SILENCE_MAX;
         let silent: Vec<_> =
             self.servers.iter().filter(|(_, at)| silent(at)).map(|(peer, _)| *peer).collect();
         for peer in silent {

@@ -80,7 +80,8 @@ impl Landing {
     ) -> Result<Results, ResultsError> {
         let mut octets = self.parts.remove(&ticket).unwrap_or_default();
         octets.extend_from_slice(&self.take(ran.slot, ran.len)?);
-        let lens = [ran.stdout, ran.stderr].into_iter().chain(ran.files.iter().map(|made| made.len));
+        let lens =
+            [ran.stdout, ran.stderr].into_iter().chain(ran.files.iter().map(|made| made.len));
         let announced = lens.fold(0_u64, u64::saturating_add);
         let found = octets.len() as u64;
         if announced != found {

@@ -133,7 +133,10 @@ mod tests {
                 source: source.into(),
                 language: Language::C,
                 outputs: Vec::new(),
-                directories: includes.iter().map(|at| Directory { path: at.into(), role }).collect(),
+                directories: includes
+                    .iter()
+                    .map(|at| Directory { path: at.into(), role })
+                    .collect(),
                 files: Vec::new(),
             }
         }
