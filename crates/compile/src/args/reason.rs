@@ -80,6 +80,8 @@ causes! {
     StandardOutput = "writes to no ordinary file",
     /// A source in a language that is not known here.
     UnknownLanguage = "is in another language",
+    /// The program that was called is no compiler of these families.
+    UnknownCompiler = "is no known compiler",
     /// A header is precompiled.
     PrecompiledHeader = "precompiles a header",
     /// Modules of C++ or clang.
@@ -100,8 +102,6 @@ causes! {
     Environment = "has a special environment",
     /// Words that are not text where text is needed, or too many of them.
     TooLarge = "is too large a request",
-    /// The user wants it at home.
-    Asked = "was asked to stay at home",
     /// No server is there.
     NoServers = "found no server",
     /// No server had claimed the job while a local slot was free.
