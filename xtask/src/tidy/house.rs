@@ -8,6 +8,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-mem", &[]),
     ("outboard-secure", &[]),
     ("outboard-cluster", &[]),
+    ("outboard-export", &["outboard-mem"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
     ("outboard-verbs", &["outboard-iwarp", "outboard-wire", "outboard-mem"]),
     ("outboard-ibverbs", &["outboard-verbs"]),
