@@ -5,9 +5,10 @@
 //! Nothing here preprocesses or reads a source.
 //!
 //! Modules in reading order: [`args`] (may this command line run remotely), [`front`] (the manager's
-//! loop: wrappers, local slots, the farm).
+//! loop: wrappers, local slots, the farm), [`stats`] (what happened).
 
 #![forbid(unsafe_code)]
 
 pub mod args;
 pub mod front;
+pub mod stats;
