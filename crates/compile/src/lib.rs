@@ -5,8 +5,8 @@
 //! at home when nobody else can; the server's half runs real compilers in sandboxes.
 //!
 //! Modules in reading order: [`args`] (may this command line run remotely), [`front`] (the manager's
-//! loop: wrappers, local slots, a farm), `protocol` (what both halves say), `client` (the farm of
-//! servers), `server` (who runs compilers for whom).
+//! loop: wrappers, local slots, a farm), [`stats`] (what happened), `protocol` (what both halves
+//! say), `client` (the farm of servers), `server` (who runs compilers for whom).
 
 #![forbid(unsafe_code)]
 
@@ -15,3 +15,4 @@ mod client;
 pub mod front;
 mod protocol;
 mod server;
+pub mod stats;

@@ -27,6 +27,22 @@ pub struct Call {
     pub terminal: bool,
 }
 
+impl Call {
+    /// What to call it on a screen: its source, or else what it makes, or else the compiler.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let words = || self.argv.iter().skip(1);
+        let made = words().skip_while(|word| *word != "-o").nth(1);
+        let source = words().rfind(|word| {
+            let extension = Path::new(word).extension();
+            Some(*word) != made && extension.is_some() && !word.as_bytes().starts_with(b"-")
+        });
+        let source = source.filter(|_| words().any(|word| word == "-c" || word == "-S"));
+        let path = source.or(made).map_or(self.compiler.as_path(), Path::new);
+        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
 /// Where a call may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
