@@ -11,8 +11,9 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-mod client;
+pub mod client;
 pub mod front;
 mod protocol;
-mod server;
+//mod server;
+mod toolchain;
 pub mod stats;

@@ -5,10 +5,11 @@
 
 use super::board::{Board, HomeCause, Order, ServerId};
 use super::lines::{Dial, Dialled, Lines};
+use super::places;
 use super::results::{Landing, Results};
 use super::roots::Roots;
 use crate::args::{Cause, Job, Reason};
-use crate::front::{Capacity, Farm, Finished, Ticket, Trace, Verdict, place};
+use crate::front::{Capacity, Farm, Finished, Placement, Ticket, Trace, Verdict};
 use crate::protocol::{JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
 use crate::toolchain::Toolchains;
 use outboard_cluster::codec;
@@ -17,9 +18,10 @@ use outboard_export::{Export, ExportError, Sizes};
 use outboard_verbs::Access;
 use rustix::event::epoll;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A server that has jobs and says nothing for this long is given up.
@@ -116,7 +118,7 @@ impl Cluster {
             let _refused = self.export.allow(&root);
         }
         let octets = |word: &OsStr| word.as_bytes().to_vec();
-        let pair = |(name, value): &(_, _)| (octets(name), octets(value));
+        let pair = |(name, value): &(OsString, OsString)| (octets(name), octets(value));
         Ok(JobSpec {
             ticket: ticket.0,
             position: self.export.submit(),
@@ -213,7 +215,7 @@ impl Cluster {
             Refusal::Toolchain => self.board.lacks(id, ticket, now),
             Refusal::Withheld { path } => {
                 self.board.cancel(ticket);
-                let path = std::ffi::OsString::from_vec(path);
+                let path = OsString::from_vec(path);
                 self.go_home(ticket, Reason::with(Cause::Refused, path));
             }
             Refusal::Stale { .. } | Refusal::Limit { .. } | Refusal::Trouble { .. } => {
@@ -372,12 +374,16 @@ fn place_all(job: &Job, ran: &Ran, results: &Results) -> Result<(), Reason> {
     if ran.status != 0 {
         return Ok(());
     }
-    let files = results.files.iter().map(|(made, octets)| place::File {
-        path: OsStr::from_bytes(&made.path).as_ref(),
-        mode: made.mode,
-        octets,
-    });
-    place::place(job, files).map_err(|error| Reason::with(Cause::Placement, error.to_string()))
+    let mut placement = Placement::new(job.umask);
+    for (made, octets) in &results.files {
+        let path = Path::new(OsStr::from_bytes(&made.path));
+        if !places::may_hold(job, path) {
+            return Err(Reason::with(Cause::Placement, path));
+        }
+        let added = placement.add(path, made.mode, octets);
+        added.map_err(|error| Reason::with(Cause::Placement, error.to_string()))?;
+    }
+    placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
 }
 
 fn reason(cause: HomeCause) -> Reason {

@@ -15,7 +15,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// How a server is reached: an encrypted session, or why there is none. Called by threads.
-pub(crate) type Dial = Arc<dyn Fn(usize, Duration) -> Result<Secured, String> + Send + Sync>;
+pub type Dial = Arc<dyn Fn(usize, Duration) -> Result<Secured, String> + Send + Sync>;
 
 /// What became of an attempt.
 pub(crate) struct Dialled {
@@ -137,5 +137,46 @@ impl AsFd for Lines {
     /// Readable when an attempt is over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The next attempt that is over, asleep on the descriptor until then.
+    fn next(lines: &mut Lines, now: Instant) -> Dialled {
+        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        poll(&mut [PollFd::new(lines, PollFlags::IN)], Some(&patience)).expect("poll");
+        // The bell may ring before the result is there, never the other way round.
+        lines.poll(now).expect("it has rung")
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_tried_ever_more_rarely() {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&tries);
+        let dial: Dial = Arc::new(move |line, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err(format!("nobody is at {line}"))
+        });
+        let hub = Hub::new().expect("a hub");
+        let start = Instant::now();
+        let mut lines = Lines::new(1, dial, start).expect("lines");
+        assert_eq!(lines.hopeful(), 1);
+        let mut now = start;
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+            lines.dial(&hub, now);
+            let dialled = next(&mut lines, now);
+            assert_eq!(dialled.result.expect_err("nobody"), "nobody is at 0");
+            assert_eq!(lines.hopeful(), 0, "one failure is enough not to wait for it");
+            let pause = Duration::from_secs(pause);
+            assert_eq!(lines.deadline(), Some(now + pause));
+            lines.dial(&hub, now + pause - Duration::from_millis(1));
+            now += pause;
+        }
+        assert_eq!(tries.load(Ordering::SeqCst), 8);
     }
 }

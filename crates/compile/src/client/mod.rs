@@ -3,6 +3,7 @@
 mod board;
 mod farm;
 mod lines;
+mod places;
 mod results;
 mod roots;
 
