@@ -14,6 +14,5 @@ pub mod args;
 pub mod client;
 pub mod front;
 mod protocol;
-//mod server;
-mod toolchain;
+mod server;
 pub mod stats;
