@@ -297,7 +297,10 @@ impl Export {
     fn list_one(&mut self, path: &Path) -> Result<(), Answer> {
         self.misses += 1;
         let failed = |errno: Errno| Answer::Failed(errno.raw_os_error());
-        let fd = self.roots.open_beneath(path, READ_DIRECTORY).map_err(failed)?;
+        let fd = match self.roots.open_beneath(path, READ_DIRECTORY) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(self.look_above(path)),
+            opened => opened.map_err(failed)?,
+        };
         let stat = fstat(&fd).map_err(failed)?;
         let wd = self.watch_directory(&fd, path);
         let names = fsys::names(fd.as_fd()).map_err(|errno| {
@@ -316,6 +319,16 @@ impl Export {
         self.publish_directory(path)?;
         self.apply(again);
         Ok(())
+    }
+
+    /// There is no such directory any more: its parent's listing must say so.
+    fn look_above(&mut self, path: &[u8]) -> Answer {
+        match split(path) {
+            Some((dir, name)) if self.known.dirs.contains_key(dir) => {
+                self.look_once(&shared(dir), name, Hint { touched: true, moved: true })
+            }
+            _ => Answer::Failed(Errno::NOENT.raw_os_error()),
+        }
     }
 
     /// Watched before it is read, so that no change falls between.

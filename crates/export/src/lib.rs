@@ -38,3 +38,6 @@ pub use export::{Export, Sizes, Usage};
 pub use header::{HEADER_LEN, Header};
 pub use record::{Answer, Ask, Attr, Contents, Node, Position};
 pub use replica::{Change, Listing, LookUp, Replica, Want};
+
+#[cfg(test)]
+mod tests;

@@ -363,9 +363,27 @@ impl Replica {
             return LookUp::Withheld;
         }
         match self.dirs.get(dir) {
-            None => LookUp::Unknown(Ask::List { dir: dir.to_vec() }),
+            None => self.look_up_unlisted(dir),
             Some(names) => names.get(name).cloned().map_or(LookUp::Absent, LookUp::of),
         }
+    }
+
+    /// A name in a directory that is not listed. If a listing above says that there is no such
+    /// directory any more, then there is no such name.
+    fn look_up_unlisted(&self, dir: &[u8]) -> LookUp {
+        let above = upwards(dir).filter_map(split);
+        for (parent, name) in above.take_while(|(parent, _)| self.is_beneath_roots(parent)) {
+            if is_hidden(name) {
+                return LookUp::Withheld;
+            }
+            match self.dirs.get(parent).map(|names| names.get(name)) {
+                None => {}
+                Some(Some(Node::Directory(_))) => break,
+                Some(Some(Node::Withheld)) => return LookUp::Withheld,
+                Some(_) => return LookUp::Absent,
+            }
+        }
+        LookUp::Unknown(Ask::List { dir: dir.to_vec() })
     }
 
     /// A name that leads to a root, seen from above.
@@ -394,8 +412,12 @@ impl Replica {
     pub fn list(&self, dir: &[u8]) -> Listing {
         if self.is_beneath_roots(dir) {
             return match self.dirs.get(dir) {
-                None => Listing::Unknown(Ask::List { dir: dir.to_vec() }),
                 Some(names) => Listing::Names(sorted(names)),
+                None => match self.look_up_unlisted(dir) {
+                    LookUp::Unknown(ask) => Listing::Unknown(ask),
+                    LookUp::Absent => Listing::Names(Vec::new()),
+                    _ => Listing::Outside,
+                },
             };
         }
         let mut names: Vec<(Name, Node)> = Vec::new();

@@ -128,7 +128,7 @@ impl Export {
         (same && known == identity).then_some(identity)
     }
 
-    fn look_once(&mut self, dir: &Path, name: &[u8], hint: Hint) -> Answer {
+    pub(crate) fn look_once(&mut self, dir: &Path, name: &[u8], hint: Hint) -> Answer {
         let mut notices = Notices::default();
         notices.add(dir, name, hint);
         self.apply(notices);

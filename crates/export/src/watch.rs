@@ -106,6 +106,12 @@ impl Watch {
         Ok(Self { fd, targets: HashMap::new(), limit: limit(), room })
     }
 
+    /// As if every watch of this user were in use.
+    #[cfg(test)]
+    pub(crate) fn refuse(&mut self) {
+        self.limit = 0;
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -1,9 +1,7 @@
 //! Both ends, on real files.
 
-mod common;
-
-use common::{Rig, directory, octets};
-use outboard_export::{Answer, Change, Export, ExportError, Listing, LookUp, Sizes};
+use super::rig::{Rig, directory, octets};
+use crate::{Answer, Change, Export, ExportError, Listing, LookUp, Sizes};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A client and a server of it on one machine: the server reads the client's region.
 
-use outboard_export::{
+use crate::{
     Answer, Change, Contents, Export, HEADER_LEN, Header, LookUp, Position, Replica, Sizes,
 };
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,6 @@ pub(crate) fn octets(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-#[allow(dead_code)] // each test binary uses its part
 impl Rig {
     pub(crate) fn new() -> Self {
         let dir = directory();
@@ -69,6 +68,16 @@ impl Rig {
 
     pub(crate) fn look_up(&self, dir: &str, name: &str) -> LookUp {
         self.replica.look_up(octets(&self.path(dir)), name.as_bytes())
+    }
+
+    /// One that has to do without the kernel's notices.
+    pub(crate) fn unwatched() -> Self {
+        let dir = directory();
+        let mut export = Export::new(SMALL).unwrap();
+        export.watch.refuse();
+        let mut rig = Self { dir, export, replica: Replica::new() };
+        assert!(rig.export.allow(&rig.path("")).unwrap());
+        rig
     }
 
     /// Looks up, and asks for what is not known.

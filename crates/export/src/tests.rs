@@ -1,0 +1,6 @@
+//! Both ends on real files: a client exports a directory, a server reads its region.
+
+mod doubt;
+mod files;
+mod model;
+mod rig;
