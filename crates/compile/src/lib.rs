@@ -7,6 +7,9 @@
 //! Modules in reading order: [`args`] (may this command line run remotely), [`front`] (the manager's
 //! loop: wrappers, local slots, a farm), [`stats`] (what happened), `protocol` (what both halves
 //! say), `client` (the farm of servers), `server` (who runs compilers for whom).
+//! Modules in reading order: [`args`] (may this command line run remotely), [`toolchain`] (which
+//! compiler that is), [`front`] (the manager's loop: wrappers, local slots, the farm), [`stats`] (what
+//! happened).
 
 #![forbid(unsafe_code)]
 
@@ -16,3 +19,4 @@ pub mod front;
 mod protocol;
 mod server;
 pub mod stats;
+pub mod toolchain;

@@ -39,6 +39,7 @@ pub const VARIABLES: &[&str] = &[
     "NO_COLOR",
     "OBJCPLUS_INCLUDE_PATH",
     "OBJC_INCLUDE_PATH",
+    "PATH",
     "PWD",
     "SDKROOT",
     "SOURCE_DATE_EPOCH",
@@ -289,7 +290,7 @@ mod tests {
         for name in ["LANG", "LC_ALL", "GCC_COLORS", "PWD", "SOURCE_DATE_EPOCH"] {
             assert!(is_wanted(OsStr::new(name)), "{name}");
         }
-        for name in ["LANGX", "HOME", "PATH", "AWS_SECRET", "XLC_ALL", ""] {
+        for name in ["LANGX", "HOME", "PATHS", "AWS_SECRET", "XLC_ALL", ""] {
             assert!(!is_wanted(OsStr::new(name)), "{name}");
         }
     }

@@ -21,6 +21,8 @@ pub struct Call {
     pub cwd: PathBuf,
     /// What of the environment compilers look at.
     pub env: Vec<(OsString, OsString)>,
+    /// Where programs are searched for: the compiler's assembler among them.
+    pub path: OsString,
     /// The file mode creation mask.
     pub umask: u32,
     /// Standard error is a terminal, so that the compiler would use colour at home.
@@ -74,8 +76,9 @@ fn plan(call: Call) -> Result<Job, Reason> {
     let argv = noted.coloured(&call, &env);
     let outputs = noted.wanted.outputs(&source);
     let Noted { directories, files, .. } = noted;
-    let Call { compiler, cwd, umask, .. } = call;
-    Ok(Job { compiler, argv, cwd, env, umask, source, language, outputs, directories, files })
+    let Call { compiler, cwd, path, umask, .. } = call;
+    let compiler = cwd.join(compiler);
+    Ok(Job { compiler, argv, cwd, env, path, umask, source, language, outputs, directories, files })
 }
 
 /// What is no compilation stays at home for that reason, whatever else its words say.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// One compilation, of one source, that may run remotely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The real compiler: an absolute path, or one that the caller's directory makes absolute.
+    /// The real compiler, absolute.
     pub compiler: PathBuf,
     /// The words to run remotely, the first being the compiler as it was called. They are the
     /// caller's words; only colour may have been asked for besides.
@@ -18,6 +18,8 @@ pub struct Job {
     pub cwd: PathBuf,
     /// The environment's words that go along, in the caller's order.
     pub env: Vec<(OsString, OsString)>,
+    /// The caller's `PATH`, where a compiler looks for its assembler. It does not go along.
+    pub path: OsString,
     /// The caller's file mode creation mask.
     pub umask: u32,
     /// The source, as the command line names it.

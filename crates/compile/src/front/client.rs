@@ -99,6 +99,8 @@ fn whole(said: &[u8]) -> Result<Option<Request>, Malformed> {
 }
 
 fn call(request: Request) -> Call {
-    let Request { compiler, argv, cwd, env, umask, terminal } = request;
-    Call { compiler: compiler.into(), argv, cwd: cwd.into(), env, umask, terminal }
+    let Request { compiler, argv, cwd, mut env, umask, terminal } = request;
+    let path = env.iter().position(|(name, _)| name == "PATH").map(|at| env.swap_remove(at).1);
+    let (compiler, path) = (compiler.into(), path.unwrap_or_default());
+    Call { compiler, argv, cwd: cwd.into(), env, path, umask, terminal }
 }
