@@ -11,7 +11,7 @@ use super::roots::Roots;
 use crate::args::{Cause, Job, Reason};
 use crate::front::{Capacity, Farm, Finished, Placement, Ticket, Trace, Verdict};
 use crate::protocol::{JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
-use crate::toolchain::Toolchains;
+use crate::toolchain::{ToolchainError, Toolchains};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
 use outboard_export::{Export, ExportError, Sizes};
@@ -76,11 +76,17 @@ struct Pending {
 }
 
 impl Cluster {
-    /// A farm of `count` servers, which `dial` knows how to reach. `name` is for their people.
+    /// A farm of `count` servers, which `dial` knows how to reach. `name` is for their people;
+    /// `toolchains` identifies compilers.
     ///
     /// # Errors
     /// This machine's: memory, descriptors, inotify.
-    pub fn new(count: usize, dial: Dial, name: String) -> Result<Self, FarmError> {
+    pub fn new(
+        count: usize,
+        dial: Dial,
+        name: String,
+        toolchains: Toolchains,
+    ) -> Result<Self, FarmError> {
         let now = Instant::now();
         let (hub, lines) = (Hub::new()?, Lines::new(count, dial, now)?);
         let export = Export::new(Sizes::default())?;
@@ -98,7 +104,7 @@ impl Cluster {
             verdicts: Vec::new(),
             export,
             roots: Roots::default(),
-            toolchains: Toolchains::default(),
+            toolchains,
             name,
             next_server: 0,
             ticked: now,
@@ -110,9 +116,13 @@ impl Cluster {
 
     /// What a server needs to know of a job, with its directories shown.
     fn prepare(&mut self, ticket: Ticket, job: &Job) -> Result<JobSpec, Reason> {
-        let toolchain = self.toolchains.of(job)?;
-        let shown = self.roots.of(job).into_iter().chain(toolchain.directories());
-        for root in shown {
+        let compiler = job.absolute(&job.compiler);
+        let unknown = |error: ToolchainError| Reason::with(Cause::NoToolchain, error.to_string());
+        let identified = self.toolchains.identify(&compiler, &job.path, Instant::now());
+        let toolchain = identified.map_err(unknown)?;
+        let includes = self.toolchains.includes(&toolchain, job).map_err(unknown)?;
+        let own = toolchain.install_dirs.iter().chain(&includes.found).cloned();
+        for root in self.roots.of(job).into_iter().chain(own) {
             // What may not be shown sends the job home when its compiler asks for it, not before:
             // a search path often names directories that hold nothing.
             let _refused = self.export.allow(&root);
@@ -122,8 +132,8 @@ impl Cluster {
         Ok(JobSpec {
             ticket: ticket.0,
             position: self.export.submit(),
-            compiler: octets(job.absolute(&job.compiler).as_os_str()),
-            toolchain: toolchain.hash(),
+            compiler: octets(compiler.as_os_str()),
+            toolchain: toolchain.hash.0,
             argv: job.argv.iter().map(|word| octets(word)).collect(),
             cwd: octets(job.cwd.as_os_str()),
             env: job.env.iter().map(pair).collect(),

@@ -313,10 +313,10 @@ impl Fetch {
         let answered: Vec<_> = self.questions.iter().filter(|(_, at)| published(at)).collect();
         let answered: Vec<_> = answered.into_iter().map(|(ask, _)| *ask).collect();
         for ask in answered {
-            match &self.questions[&ask].key {
-                Key::List(_) => self.settle(ask, &Ok(())),
-                Key::Contents(_) if self.look_for_contents(ask) => {}
-                Key::Contents(_) => self.settle(ask, &Err(AskError::Changed)),
+            if matches!(self.questions[&ask].key, Key::List(_)) {
+                self.settle(ask, &Ok(()));
+            } else if !self.look_for_contents(ask) {
+                self.settle(ask, &Err(AskError::Changed));
             }
         }
         Ok(())

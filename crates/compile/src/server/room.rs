@@ -1,8 +1,9 @@
 //! Where one client's jobs run: its sandbox's anchor, its view, and a cell for each slot in use.
 
 use super::files::Files;
+use super::toolchains::Programs;
 use crate::protocol::JobSpec;
-use crate::sandbox::{Anchor, Bind, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
+use crate::sandbox::{Anchor, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
 use crate::view::{self, View};
 use std::collections::HashMap;
 use std::io;
@@ -45,15 +46,16 @@ pub(crate) struct Room {
     cells: HashMap<u32, Cell>,
     anchor: Anchor,
     view: View,
-    binds: Vec<Bind>,
+    spec: CellSpec,
     limits: Limits,
+    generation: u64,
 }
 
 impl Room {
     pub(crate) fn open(
         plan: &Plan,
         files: Arc<Files>,
-        binds: Vec<Bind>,
+        programs: &Programs,
     ) -> Result<Self, RoomError> {
         let (anchor, fuse) = Anchor::start(&plan.launch)?;
         let (uid, gid) = plan.launch.identity.unwrap_or_else(|| {
@@ -61,9 +63,17 @@ impl Room {
         });
         let slots = plan.slots as usize;
         let limits = view::Limits { slots, quota: QUOTA, uid, gid };
-        let pins = spec(0, &binds).pins();
-        let view = View::start(fuse, files, pins, view::known_absent(), limits)?;
-        Ok(Self { cells: HashMap::new(), anchor, view, binds, limits: plan.limits })
+        let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
+        let (binds, links) = (programs.binds(), programs.links());
+        let spec = CellSpec { slot: 0, binds, links, tmp, tmp_size };
+        let view = View::start(fuse, files, spec.pins(), programs.absent(), limits)?;
+        let generation = programs.generation();
+        Ok(Self { cells: HashMap::new(), anchor, view, spec, limits: plan.limits, generation })
+    }
+
+    /// The compilers that it shows, as [`Programs::generation`] counts them.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(crate) fn view(&self) -> &View {
@@ -74,7 +84,7 @@ impl Room {
     pub(crate) fn cell(&mut self, slot: u32) -> Result<(BorrowedFd<'_>, bool), RoomError> {
         let is_new = !self.cells.contains_key(&slot);
         if is_new {
-            let cell = self.anchor.cell(&spec(slot, &self.binds))?;
+            let cell = self.anchor.cell(&CellSpec { slot: slot as usize, ..self.spec.clone() })?;
             self.cells.insert(slot, cell);
         }
         let cell = self.cells.get(&slot).ok_or(RoomError::NoCell)?;
@@ -125,11 +135,6 @@ impl Room {
             let _stopped = cell.stop();
         }
     }
-}
-
-fn spec(slot: u32, binds: &[Bind]) -> CellSpec {
-    let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
-    CellSpec { slot: slot as usize, binds: binds.to_vec(), tmp, tmp_size }
 }
 
 /// The client's words, with temporary files where they may be.

@@ -74,6 +74,12 @@ enum Stage {
     Sent,
 }
 
+impl Running {
+    fn is_in_cell(&self) -> bool {
+        matches!(self.stage, Stage::InCell(_))
+    }
+}
+
 impl Session {
     pub(crate) fn new(id: ClientId, bell: Arc<OwnedFd>, store: Arc<Store>) -> Self {
         let files = Arc::new(Files::new(bell));
@@ -244,8 +250,12 @@ impl Session {
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), RoomError> {
         let job = &self.jobs[&ticket];
-        if self.room.is_none() {
-            self.room = Some(Room::open(plan, Arc::clone(&self.files), programs.binds())?);
+        let shown = self.room.as_ref().map(Room::generation);
+        let alone = !self.jobs.values().any(|job| job.spec.ticket != ticket && job.is_in_cell());
+        // New compilers are shown in a new room, as soon as nobody is in the old one.
+        if shown.is_none() || alone && shown != Some(programs.generation()) {
+            self.room = None;
+            self.room = Some(Room::open(plan, Arc::clone(&self.files), programs)?);
         }
         let room = self.room.as_mut().ok_or(RoomError::NoCell)?;
         let (cell, is_new) = room.cell(job.slot)?;
