@@ -128,6 +128,7 @@ impl Fetch {
     pub(crate) fn reach(&mut self, position: Position, job: TicketNumber) {
         self.jobs.push((position, job));
         self.read_up_to(position);
+        self.advance();
     }
 
     /// The view wants to know something.
@@ -182,7 +183,8 @@ impl Fetch {
             }
             Answer::Failed(errno) => self.settle(ask, &Err(AskError::Failed(errno))),
         }
-        self.advance()
+        self.advance();
+        Ok(())
     }
 
     /// Something was read from the client's memory. Returns what changed for the kernel's caches.
@@ -198,7 +200,7 @@ impl Fetch {
         } else if let Some(ask) = self.reads.remove(&tag) {
             self.handle_contents(ask, octets);
         }
-        self.advance()?;
+        self.advance();
         Ok(changes)
     }
 
@@ -295,7 +297,7 @@ impl Fetch {
     }
 
     /// Goes on with everything that the log has reached.
-    fn advance(&mut self) -> Result<(), Fault> {
+    fn advance(&mut self) {
         self.read_log();
         let reached = |position: Position| self.files.known().replica.has_reached(position);
         let ready = &mut self.ready;
@@ -319,7 +321,6 @@ impl Fetch {
                 self.settle(ask, &Err(AskError::Changed));
             }
         }
-        Ok(())
     }
 
     /// Takes contents from the store or reads them, if the log says where they are.

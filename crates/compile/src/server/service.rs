@@ -122,9 +122,8 @@ impl Service {
         let admission = self.hub.prepare()?;
         let (sender, bell) = (self.arrived.0.clone(), Arc::clone(&self.bell));
         thread::spawn(move || {
-            let connected = admission.connect(|qp, params, channel| {
-                qp.adopt(stream, Role::Responder, params, channel)
-            });
+            let connected = admission
+                .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
             // A client that leaves while it arrives is nobody's loss.
             if let Ok(admitted) = connected {
                 let _told = sender.send(admitted);
@@ -154,7 +153,12 @@ impl Service {
             name: session.name().to_owned(),
             jobs: jobs(session),
         };
-        Status { slots, free, done: self.done, clients: self.sessions.values().map(client).collect() }
+        Status {
+            slots,
+            free,
+            done: self.done,
+            clients: self.sessions.values().map(client).collect(),
+        }
     }
 
     /// Does what there is to do. Does not wait: sleep on the descriptor, until the deadline.
