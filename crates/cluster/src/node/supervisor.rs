@@ -318,7 +318,7 @@ impl Supervisor {
         let (from, node) = (guest.from, guest.session.peer());
         if !self.lists.admits(node) {
             self.refused += 1;
-            let why = "is not on the list of those who get in";
+            let why = "is revoked, or not on the list of those who get in";
             return self.log.say_of_stranger(now, format_args!("{from}: node {node} {why}"));
         }
         let taken = if guest.session.service().as_str() == STATUS {
