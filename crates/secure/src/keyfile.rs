@@ -35,7 +35,8 @@ pub enum Holding {
 pub enum KeyFileError {
     /// There is none.
     #[error(
-        "there is no {}: copy it from a machine that has it, or make a new one (`outboard key new`)", path.display()
+        "there is no {}: copy it from a machine that has it, or make a new one (`outboard key new`)",
+        path.display()
     )]
     Missing {
         /// Where it was looked for.
