@@ -35,7 +35,7 @@ pub enum Holding {
 pub enum KeyFileError {
     /// There is none.
     #[error(
-        "there is no {}: copy it from a machine that has it, or make a new one (`outboard key new`)",
+        "there is no {}: copy it from a machine that has it, or make one with `outboard key new`",
         path.display()
     )]
     Missing {
