@@ -1,8 +1,11 @@
 //! The command line: commands, their options and their help.
 
 use crate::generate::What;
+use crate::key::Key;
+use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
+use crate::status::StatusArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -19,6 +22,16 @@ pub(crate) enum Command {
     Run(RunArgs),
     #[command(subcommand)]
     Perf(Perf),
+    Node(NodeArgs),
+    #[command(subcommand)]
+    Key(Key),
+    Status(StatusArgs),
+    /// What a node starts: one of its services.
+    #[command(hide = true)]
+    NodeService {
+        /// The service.
+        name: String,
+    },
     /// Write manual pages or completions for shells, from the command line's own definition.
     #[command(hide = true)]
     Generate {

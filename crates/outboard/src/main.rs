@@ -3,14 +3,19 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `run`, `perf`, `generate`.
+//! Modules in reading order: `cli` (the commands), `run`, `perf`, `node` with
+//! `services`, `key`, `status`, `generate`.
 
 #![forbid(unsafe_code)]
 
 mod cli;
 mod generate;
+mod key;
+mod node;
 mod perf;
 mod run;
+mod services;
+mod status;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -23,6 +28,12 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Perf(perf) => perf::run(perf),
         Command::Run(args) => run::run(args),
+        Command::Node(args) => node::run(args),
+        Command::Key(key) => key::run(key),
+        Command::Status(args) => status::run(args),
+        Command::NodeService { name } => {
+            return outboard_cluster::node::serve(&name, services::SERVICES);
+        }
         Command::Generate { what, dir } => generate::run(what, &dir),
     };
     match outcome {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// A static X25519 key pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     private: Secret,
     node: NodeId,

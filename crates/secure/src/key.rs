@@ -42,6 +42,16 @@ impl ClusterKey {
         keyfile::load(path, Holding::ClusterKey, Self::parse)
     }
 
+    /// Makes a new key in a file that is not there yet, with its directory.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Exists`] when the file is there already, others when it cannot be made.
+    pub fn create(path: &Path) -> Result<Self, KeyFileError> {
+        let key = Self::generate()?;
+        keyfile::create_with_parent(path, &line(&[Holding::ClusterKey.label()], &key.0))?;
+        Ok(key)
+    }
+
     /// Reads the key, and makes it first if there is none, with its directory. Of processes that
     /// do so at once, also on several machines that share the directory, all get the same key.
     ///

@@ -20,7 +20,15 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "outboard",
-        &["outboard-perf", "outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"],
+        &[
+            "outboard-cluster",
+            "outboard-perf",
+            "outboard-verbs",
+            "outboard-iwarp",
+            "outboard-secure",
+            "outboard-wire",
+            "outboard-mem",
+        ],
     ),
     ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
     ("xtask", &[]),

@@ -6,9 +6,9 @@
 //!            opened before (8) length (2) and octets of a record that is not whole
 //! ```
 //!
-//! Integers are big-endian. The octets hold keys: they are for a socket between two processes of one
-//! machine and for nothing else. Who makes two sessions of them seals twice with one nonce, which
-//! gives AES-GCM's key away; so a session is consumed, and its octets must be used once.
+//! Integers are big-endian. The octets hold keys: they are for a socket between two processes of
+//! one machine and for nothing else. Who makes two sessions of them seals twice with one nonce,
+//! which gives AES-GCM's key away; so a session is consumed, and its octets must be used once.
 
 use super::{Direction, LENGTH_LEN, Peer, Records, SEALED_MAX, Session, SessionError, State};
 use crate::cipher::Cipher;
