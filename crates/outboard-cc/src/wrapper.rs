@@ -34,6 +34,12 @@ pub fn run() -> ExitCode {
         eprintln!("outboard-cc: name a compiler: outboard-cc gcc -c x.c");
         return ExitCode::FAILURE;
     };
+    compile(&call)
+}
+
+/// Runs one compiler; returns its exit code unless this process has become it.
+#[must_use]
+pub fn compile(call: &Call) -> ExitCode {
     let caller = env::var_os(NESTED);
     let Some(compiler) = find(&call.name, caller.as_deref()) else {
         eprintln!("outboard-cc: there is no {} in PATH but links to this", call.name.display());

@@ -1,5 +1,6 @@
 //! The command line: commands, their options and their help.
 
+use crate::cc::CcArgs;
 use crate::generate::What;
 use crate::perf::Perf;
 use crate::run::RunArgs;
@@ -17,6 +18,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Cc(CcArgs),
     #[command(subcommand)]
     Perf(Perf),
     /// Write manual pages or completions for shells, from the command line's own definition.

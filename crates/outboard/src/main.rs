@@ -3,10 +3,11 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `run`, `perf`, `generate`.
+//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `generate`.
 
 #![forbid(unsafe_code)]
 
+mod cc;
 mod cli;
 mod generate;
 mod perf;
@@ -20,13 +21,15 @@ use std::process::ExitCode;
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
-        Command::Perf(perf) => perf::run(perf),
-        Command::Run(args) => run::run(args),
-        Command::Generate { what, dir } => generate::run(what, &dir),
+        Command::Cc(args) => cc::run(args),
+        Command::Perf(perf) => perf::run(perf).map(success),
+        Command::Run(args) => run::run(args).map(success),
+        Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("outboard: {error}");
             ExitCode::FAILURE

@@ -16,7 +16,15 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-compile", &["outboard-cc"]),
     (
         "outboard",
-        &["outboard-perf", "outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"],
+        &[
+            "outboard-cc",
+            "outboard-compile",
+            "outboard-perf",
+            "outboard-verbs",
+            "outboard-iwarp",
+            "outboard-wire",
+            "outboard-mem",
+        ],
     ),
     ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
     ("xtask", &[]),

@@ -20,4 +20,5 @@ mod words;
 
 pub use classify::{Call, Plan, classify};
 pub use job::{Directory, Job, Language, Output, Role};
+pub use language::is_compiler;
 pub use reason::{Cause, Reason};

@@ -9,7 +9,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags, sockopt};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -38,6 +39,14 @@ pub fn listen() -> io::Result<(UnixListener, Place)> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok((UnixListener::bind(socket)?, place)),
     }
+}
+
+/// Has the manager write its statistics, if there is one, and waits until it has.
+pub fn settle(place: &Place) {
+    // Without a manager everything is written already.
+    let Ok(mut stream) = UnixStream::connect(place.socket()) else { return };
+    // It takes a wrapper that says nothing for that.
+    let _ = stream.shutdown(Shutdown::Write).and_then(|()| stream.read(&mut [0]));
 }
 
 /// The listening socket.

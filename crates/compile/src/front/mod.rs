@@ -24,7 +24,7 @@ mod placing;
 mod run;
 mod slots;
 
-pub use door::listen;
+pub use door::{listen, settle};
 pub use farm::{Capacity, Farm, Finished, Ticket, Trace, Verdict};
 pub use nobody::Nobody;
 pub use placing::{PlaceError, Placement, Staged};
