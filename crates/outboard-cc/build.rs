@@ -1,8 +1,8 @@
-//! Links the wrapper statically where that can be done: it starts once for each file of a build, and
-//! the dynamic loader would take longer than all that it does itself.
+//! Links the wrapper statically where that can be done: it starts once for each file of a build,
+//! and the dynamic loader would take longer than all that it does itself.
 //!
-//! The standard library asks for the dynamic C library. It is given linker scripts under those names
-//! that lead to the static one, and no option for the whole build is needed.
+//! The standard library asks for the dynamic C library. It is given linker scripts under those
+//! names that lead to the static one, and no option for the whole build is needed.
 
 use std::env;
 use std::fs;
@@ -48,5 +48,6 @@ fn write_scripts(directory: &Path, archives: &[PathBuf]) -> std::io::Result<()> 
     fs::create_dir_all(directory)?;
     let files: Vec<_> = archives.iter().map(|path| format!("\"{}\"", path.display())).collect();
     let script = format!("GROUP({})\n", files.join(" "));
-    ASKED_FOR.iter().try_for_each(|name| fs::write(directory.join(format!("lib{name}.so")), &script))
+    let file = |name| directory.join(format!("lib{name}.so"));
+    ASKED_FOR.iter().try_for_each(|name| fs::write(file(name), &script))
 }

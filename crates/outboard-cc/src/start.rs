@@ -1,8 +1,8 @@
 //! A manager when there is none: one of several wrappers starts it, the others wait for that.
 //!
 //! The wrapper makes the socket and the manager inherits it as its standard input, so that whoever
-//! connects meanwhile waits in the socket's queue and nobody asks twice. The manager inherits nothing
-//! else: a build tool waits until the last holder of its pipes has closed them.
+//! connects meanwhile waits in the socket's queue and nobody asks twice. The manager inherits
+//! nothing else: a build tool waits until the last holder of its pipes has closed them.
 
 use crate::place::Place;
 use std::env;

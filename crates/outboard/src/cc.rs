@@ -1,5 +1,5 @@
-//! `outboard cc`: one compilation, and what goes with it: links by compilers' names, statistics, the
-//! timeline, and the manager that wrappers start.
+//! `outboard cc`: one compilation, and what goes with it: links by compilers' names, statistics,
+//! the timeline, and the manager that wrappers start.
 
 use crate::Outcome;
 use clap::Args;
@@ -20,9 +20,9 @@ use std::process::ExitCode;
 
 /// Compile somewhere else: run one compiler, or see how that went.
 ///
-/// Put `outboard-cc` (or `outboard cc`) before a compiler's name, as in CC="outboard-cc gcc", CMake's
-/// CMAKE_C_COMPILER_LAUNCHER or CCACHE_PREFIX, or put a directory of links before others in PATH. What
-/// cannot run elsewhere runs here.
+/// Put `outboard-cc` (or `outboard cc`) before a compiler's name, as in CC="outboard-cc gcc",
+/// CMake's CMAKE_C_COMPILER_LAUNCHER or CCACHE_PREFIX, or put a directory of links before others in
+/// PATH. What cannot run elsewhere runs here.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard cc gcc -O2 -c x.c

@@ -3,9 +3,9 @@
 //! Knows words, not files: it opens nothing but the response files (`@file`) that a command line
 //! names. What it does not know for certain runs at home, with the reason for the statistics.
 //!
-//! Modules in reading order: `job` (what comes out), `reason` (why not), `table` (every known option),
-//! `classify` (from words to a plan), `words` (response files), `language`, `outputs` (names of what
-//! is made), `environment`.
+//! Modules in reading order: `job` (what comes out), `reason` (why not), `table` (every known
+//! option), `classify` (from words to a plan), `words` (response files), `language`, `outputs`
+//! (names of what is made), `environment`.
 
 mod classify;
 mod environment;

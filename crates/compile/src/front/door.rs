@@ -108,8 +108,8 @@ impl Door {
         self.is_open
     }
 
-    /// Closes the door unless a wrapper is just making one: then try later. Who came before is still
-    /// to be let in.
+    /// Closes the door unless a wrapper is just making one: then try later. Who came before is
+    /// still to be let in.
     pub(super) fn close(&mut self) {
         let Some(place) = &self.place else {
             self.is_open = false;

@@ -1,5 +1,5 @@
-//! Outputs into their places: each is written beside its place under a hidden name and renamed, so that
-//! nobody ever sees half of one.
+//! Outputs into their places: each is written beside its place under a hidden name and renamed, so
+//! that nobody ever sees half of one.
 //!
 //! A place is taken only by an ordinary file: what is a link, a device, a directory or a fifo there
 //! stays as it is, and the job runs at home, where the compiler does with it what compilers do.
@@ -155,7 +155,8 @@ fn open_hidden(place: &Path) -> Result<(File, PathBuf), Errno> {
     Err(Errno::EXIST)
 }
 
-/// A name in the same directory that no build tool's pattern finds, and no longer than names may be.
+/// A name in the same directory that no build tool's pattern finds, and no longer than names may
+/// be.
 fn hidden(place: &Path) -> Option<PathBuf> {
     place.file_name()?;
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
