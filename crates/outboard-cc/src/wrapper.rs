@@ -73,7 +73,9 @@ fn ask(compiler: &Path, arguments: &[OsString]) -> io::Result<(Reply, UnixStream
     let mut octets = Vec::with_capacity(4096);
     request(compiler, arguments)?.emit(&mut octets);
     let reply = stream.write_all(&octets).and_then(|()| read_reply(&mut stream));
-    if reply.is_err() && manager == Manager::Started {
+    // One that has read the request before it went away has worked, and the next one may.
+    let has_read = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    if manager == Manager::Started && reply.as_ref().err().is_some_and(|error| !has_read(error)) {
         start::note_failure(&place);
     }
     Ok((reply?, stream))
