@@ -18,19 +18,23 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     let is_native = env::var("HOST").ok() == env::var("TARGET").ok();
-    if !is("CARGO_CFG_TARGET_OS", "linux") || !is("CARGO_CFG_TARGET_ENV", "gnu") || !is_native {
-        return;
-    }
-    let (Some(archives), Some(out)) = (archives(), env::var_os("OUT_DIR")) else {
+    let is_gnu = is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu");
+    let is_static = is_gnu && is_native && link_statically().is_some();
+    if is_gnu && !is_static {
         println!("cargo::warning=there is no static C library here: outboard-cc starts slower");
-        return;
-    };
-    let directory = Path::new(&out).join("static");
-    if write_scripts(&directory, &archives).is_ok() {
-        for argument in ["-static", "-no-pie", &format!("-L{}", directory.display())] {
-            println!("cargo::rustc-link-arg-bin=outboard-cc={argument}");
-        }
     }
+    // For the test that looks whether it has worked.
+    let link = if is_static { "static" } else { "dynamic" };
+    println!("cargo::rustc-env=OUTBOARD_CC_LINK={link}");
+}
+
+fn link_statically() -> Option<()> {
+    let directory = Path::new(&env::var_os("OUT_DIR")?).join("static");
+    write_scripts(&directory, &archives()?).ok()?;
+    for argument in ["-static", "-no-pie", &format!("-L{}", directory.display())] {
+        println!("cargo::rustc-link-arg-bin=outboard-cc={argument}");
+    }
+    Some(())
 }
 
 fn archives() -> Option<Vec<PathBuf>> {

@@ -193,6 +193,27 @@ fn warnings_come_through() {
 }
 
 #[test]
+fn texts_longer_than_a_sockets_buffer_come_whole() {
+    let world = World::new("long", "local");
+    let unused = |number| format!("static int unused_{number}(void) {{ return {number}; }}\n");
+    world.write("a.c", &(0..5000).map(unused).collect::<String>());
+    let output = world.gcc("-Wall -c a.c");
+    assert!(output.status.success());
+    assert!(output.stderr.len() > 500_000, "{}", output.stderr.len());
+    assert_eq!(text(&output.stderr).matches("defined but not used").count(), 5000);
+    assert_eq!(world.saved().counters.remote, 1);
+}
+
+#[test]
+fn a_manager_whose_place_has_gone_goes_as_well() {
+    let world = World::new("evicted", "nobody");
+    assert!(world.gcc("--version").status.success());
+    assert!(world.manager().is_some());
+    fs::remove_dir_all(world.dir.join("run")).unwrap();
+    world.wait_until("it goes", |world| world.manager().is_none());
+}
+
+#[test]
 fn statistics_and_timeline_tell_what_ran_where() {
     let world = World::new("stats", "local");
     world.write("a.c", "int x;");

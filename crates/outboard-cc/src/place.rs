@@ -68,6 +68,12 @@ impl Place {
         self.0.join("cc.lock")
     }
 
+    /// What the manager has to say that nobody waits for.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.0.join("cc.log")
+    }
+
     /// Its age tells how long ago a manager could not be started.
     #[must_use]
     pub fn failure(&self) -> PathBuf {

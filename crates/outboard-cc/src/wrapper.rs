@@ -78,7 +78,8 @@ fn ask(compiler: &Path, arguments: &[OsString]) -> io::Result<(Reply, UnixStream
     if manager == Manager::Started && reply.as_ref().err().is_some_and(|error| !has_read(error)) {
         start::note_failure(&place);
     }
-    Ok((reply?, stream))
+    let gone = |error| io::Error::other(format!("{error}; see {}", place.log().display()));
+    Ok((reply.map_err(gone)?, stream))
 }
 
 fn request(compiler: &Path, arguments: &[OsString]) -> io::Result<Request> {

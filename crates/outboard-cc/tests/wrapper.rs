@@ -201,7 +201,7 @@ fn a_manager_inherits_its_socket_and_nothing_else() {
     assert!(shell.output().unwrap().status.success());
     let fds = fs::read_to_string(world.0.join("run/fds")).unwrap();
     assert!(fds.lines().any(|line| line.contains(" 0 -> socket:")), "{fds}");
-    assert!(fds.lines().any(|line| line.contains(" 2 -> /dev/null")), "{fds}");
+    assert!(fds.lines().any(|line| line.contains("/run/outboard/cc.log")), "{fds}");
     assert!(!fds.contains(" 7 ->") && !fds.contains(" 8 ->") && !fds.contains("pipe:"), "{fds}");
     let mut last = fds.lines().rev().map(str::trim);
     assert_eq!(last.next(), last.next(), "leads its session: {fds}");
@@ -247,8 +247,11 @@ fn words_are_passed_as_they_are() {
 }
 
 #[test]
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn it_is_linked_statically() {
+    if env!("OUTBOARD_CC_LINK") != "static" {
+        println!("skipped: there is no static C library here");
+        return;
+    }
     let octets = fs::read(wrapper()).unwrap();
     let has = |name: &[u8]| octets.windows(name.len()).any(|window| window == name);
     assert!(!has(b"/ld-linux-"), "the dynamic loader takes longer than the wrapper");

@@ -24,7 +24,8 @@ fn commands(help: &str) -> Vec<String> {
 
 #[test]
 fn every_command_has_an_example_that_names_it() {
-    assert_eq!(commands(&help(&[])), ["run", "perf"]);
+    assert_eq!(commands(&help(&[])), ["run", "cc", "perf"]);
+    assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
     assert!(help(&["run"]).contains("Example:\n  outboard run -- "));
     let all = commands(&help(&["perf"]));
     assert_eq!(all.len(), 18, "{all:?}");

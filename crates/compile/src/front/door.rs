@@ -115,11 +115,15 @@ impl Door {
             self.is_open = false;
             return;
         };
-        let Ok(lock) = open_lock(place) else { return };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // If it has gone, nobody can come, which is as good.
-            let _ = fs::remove_file(place.socket());
-            self.is_open = false;
+        match open_lock(place) {
+            Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
+                // If it has gone, nobody can come, which is as good.
+                let _ = fs::remove_file(place.socket());
+                self.is_open = false;
+            }
+            // The place has gone as a whole.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.is_open = false,
+            _ => {}
         }
     }
 }
