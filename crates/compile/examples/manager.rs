@@ -1,7 +1,7 @@
 //! A manager as a helper of this crate's tests: its farm is on this machine, or nowhere.
 //!
-//! `OUTBOARD_TEST_FARM` says which: `local` runs compilers in processes of its own, `instant` hands out
-//! one octet for each object at once, `failing` fails every job, `absent` never answers.
+//! `OUTBOARD_TEST_FARM` says which: `local` runs compilers in processes of its own, `instant` hands
+//! out one octet for each object at once, `failing` fails every job, `absent` never answers, nor does `stuck`, which is small.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "local" => serve(farms::Local::new(2)?),
         "instant" => serve(farms::Instant::new()?),
         "failing" => serve(farms::Failing::new()?),
+        "stuck" => serve(farms::Stuck::new()?),
         "absent" => serve(farms::Absent::new()?),
         _ => serve(Nobody::new()?),
     }

@@ -1,7 +1,7 @@
 //! Where wrapper and manager meet: a directory of the user's own with a Unix socket in it.
 //!
-//! It is `$XDG_RUNTIME_DIR/outboard`, or else `/tmp/outboard-UID`. Anybody may have made the latter, so
-//! it is used only when it belongs to the user and nobody else may enter.
+//! It is `$XDG_RUNTIME_DIR/outboard`, or else `/tmp/outboard-UID`. Anybody may have made the
+//! latter, so it is used only when it belongs to the user and nobody else may enter.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -66,6 +66,12 @@ impl Place {
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.0.join("cc.lock")
+    }
+
+    /// What the manager has to say that nobody waits for.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.0.join("cc.log")
     }
 
     /// Its age tells how long ago a manager could not be started.

@@ -1,5 +1,5 @@
-//! Which compiler is meant: the next of its name in `PATH` that is neither this program nor one that
-//! would come back to it.
+//! Which compiler is meant: the next of its name in `PATH` that is neither this program nor one
+//! that would come back to it.
 //!
 //! Resolves names and runs nothing.
 

@@ -1,8 +1,8 @@
 //! A manager when there is none: one of several wrappers starts it, the others wait for that.
 //!
 //! The wrapper makes the socket and the manager inherits it as its standard input, so that whoever
-//! connects meanwhile waits in the socket's queue and nobody asks twice. The manager inherits nothing
-//! else: a build tool waits until the last holder of its pipes has closed them.
+//! connects meanwhile waits in the socket's queue and nobody asks twice. The manager inherits
+//! nothing else: a build tool waits until the last holder of its pipes has closed them.
 
 use crate::place::Place;
 use std::env;
@@ -77,20 +77,20 @@ fn start(place: &Place) -> io::Result<UnixStream> {
         _ => {}
     }
     let listener = UnixListener::bind(&socket)?;
-    match spawn(listener) {
+    match spawn(listener, File::create(place.log())?) {
         Ok(()) => UnixStream::connect(&socket),
         Err(error) => fs::remove_file(&socket).and(Err(error)),
     }
 }
 
-fn spawn(listener: UnixListener) -> io::Result<()> {
+fn spawn(listener: UnixListener, log: File) -> io::Result<()> {
     let mut command = Command::new(manager());
     command
         .args(["cc", "--manager"])
         .current_dir("/")
         .stdin(OwnedFd::from(listener))
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .stderr(log);
     leave_the_caller(&mut command);
     // Nobody waits for it: it outlives this process, and becomes the child of what reaps.
     command.spawn().map(drop)

@@ -1,7 +1,8 @@
-//! What wrapper and manager say to each other: one request, one reply, in this machine's byte order.
+//! What wrapper and manager say to each other: one request, one reply, in this machine's byte
+//! order.
 //!
-//! Both come from one build and one user, but `parse` trusts neither length nor count: a request has
-//! at most [`REQUEST_OCTETS_MAX`] octets.
+//! Both come from one build and one user, but `parse` trusts neither length nor count: a request
+//! has at most [`REQUEST_OCTETS_MAX`] octets.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -34,6 +34,12 @@ pub fn run() -> ExitCode {
         eprintln!("outboard-cc: name a compiler: outboard-cc gcc -c x.c");
         return ExitCode::FAILURE;
     };
+    compile(&call)
+}
+
+/// Runs one compiler; returns its exit code unless this process has become it.
+#[must_use]
+pub fn compile(call: &Call) -> ExitCode {
     let caller = env::var_os(NESTED);
     let Some(compiler) = find(&call.name, caller.as_deref()) else {
         eprintln!("outboard-cc: there is no {} in PATH but links to this", call.name.display());
@@ -67,10 +73,13 @@ fn ask(compiler: &Path, arguments: &[OsString]) -> io::Result<(Reply, UnixStream
     let mut octets = Vec::with_capacity(4096);
     request(compiler, arguments)?.emit(&mut octets);
     let reply = stream.write_all(&octets).and_then(|()| read_reply(&mut stream));
-    if reply.is_err() && manager == Manager::Started {
+    // One that has read the request before it went away has worked, and the next one may.
+    let has_read = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    if manager == Manager::Started && reply.as_ref().err().is_some_and(|error| !has_read(error)) {
         start::note_failure(&place);
     }
-    Ok((reply?, stream))
+    let gone = |error| io::Error::other(format!("{error}; see {}", place.log().display()));
+    Ok((reply.map_err(gone)?, stream))
 }
 
 fn request(compiler: &Path, arguments: &[OsString]) -> io::Result<Request> {

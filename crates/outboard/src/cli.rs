@@ -1,5 +1,6 @@
 //! The command line: commands, their options and their help.
 
+use crate::cc::CcArgs;
 use crate::generate::What;
 use crate::key::Key;
 use crate::node::NodeArgs;
@@ -20,6 +21,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Cc(CcArgs),
     #[command(subcommand)]
     Perf(Perf),
     Node(NodeArgs),

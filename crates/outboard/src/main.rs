@@ -5,9 +5,11 @@
 //!
 //! Modules in reading order: `cli` (the commands), `run`, `perf`, `node` with
 //! `services`, `key`, `status`, `generate`.
+//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `generate`.
 
 #![forbid(unsafe_code)]
 
+mod cc;
 mod cli;
 mod generate;
 mod key;
@@ -25,6 +27,7 @@ use std::process::ExitCode;
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
         Command::Perf(perf) => perf::run(perf),
         Command::Run(args) => run::run(args),
@@ -35,9 +38,13 @@ fn main() -> ExitCode {
             return outboard_cluster::node::serve(&name, services::SERVICES);
         }
         Command::Generate { what, dir } => generate::run(what, &dir),
+        Command::Cc(args) => cc::run(args),
+        Command::Perf(perf) => perf::run(perf).map(success),
+        Command::Run(args) => run::run(args).map(success),
+        Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("outboard: {error}");
             ExitCode::FAILURE

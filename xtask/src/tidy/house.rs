@@ -26,6 +26,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "outboard-verbs",
             "outboard-iwarp",
             "outboard-secure",
+            "outboard-cc",
+            "outboard-compile",
             "outboard-wire",
             "outboard-mem",
         ],

@@ -18,6 +18,12 @@ pub(super) enum Driver {
     Cxx,
 }
 
+/// Whether a program's name is one of a compiler that is known here.
+#[must_use]
+pub fn is_compiler(program: &Path) -> bool {
+    driver(program).is_some()
+}
+
 /// The driver that a program's name says it is; `None` for other programs.
 pub(super) fn driver(compiler: &Path) -> Option<Driver> {
     let name = compiler.file_name()?.to_str()?;

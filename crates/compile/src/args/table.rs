@@ -321,13 +321,13 @@ pub(super) const ASSEMBLER: &[&str] = &[
     "--gdwarf-*",
     "--generate-missing-build-notes=*",
     "--gen-debug",
-    "--noexecstack",
     "--strip-local-absolute",
     "-g",
     "-g0",
     "-g1",
     "-g2",
     "-g3",
+    "-gdwarf*",
     "-m*",
     "-W",
     "-K",
@@ -337,7 +337,6 @@ pub(super) const ASSEMBLER: &[&str] = &[
     "--sectname-subst",
     "--size-check=*",
     "--no-pad-sections",
-    "-mrelax-relocations=*",
 ];
 
 /// `-f` flags, without the `-f` or `-fno-`.

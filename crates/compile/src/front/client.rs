@@ -54,7 +54,8 @@ impl Client {
         std::mem::replace(&mut self.state, State::Asking(Vec::new()))
     }
 
-    /// Reads what there is. A wrapper that has asked says nothing more, so that anything is its end.
+    /// Reads what there is. A wrapper that has asked says nothing more, so that anything is its
+    /// end.
     pub(super) fn hear(&mut self, scratch: &mut [u8]) -> Heard {
         let read = match rustix::io::read(&self.stream, &mut *scratch) {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Part,

@@ -9,7 +9,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags, sockopt};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -38,6 +39,14 @@ pub fn listen() -> io::Result<(UnixListener, Place)> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok((UnixListener::bind(socket)?, place)),
     }
+}
+
+/// Has the manager write its statistics, if there is one, and waits until it has.
+pub fn settle(place: &Place) {
+    // Without a manager everything is written already.
+    let Ok(mut stream) = UnixStream::connect(place.socket()) else { return };
+    // It takes a wrapper that says nothing for that.
+    let _ = stream.shutdown(Shutdown::Write).and_then(|()| stream.read(&mut [0]));
 }
 
 /// The listening socket.
@@ -99,18 +108,22 @@ impl Door {
         self.is_open
     }
 
-    /// Closes the door unless a wrapper is just making one: then try later. Who came before is still
-    /// to be let in.
+    /// Closes the door unless a wrapper is just making one: then try later. Who came before is
+    /// still to be let in.
     pub(super) fn close(&mut self) {
         let Some(place) = &self.place else {
             self.is_open = false;
             return;
         };
-        let Ok(lock) = open_lock(place) else { return };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // If it has gone, nobody can come, which is as good.
-            let _ = fs::remove_file(place.socket());
-            self.is_open = false;
+        match open_lock(place) {
+            Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
+                // If it has gone, nobody can come, which is as good.
+                let _ = fs::remove_file(place.socket());
+                self.is_open = false;
+            }
+            // The place has gone as a whole.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.is_open = false,
+            _ => {}
         }
     }
 }

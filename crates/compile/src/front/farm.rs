@@ -22,8 +22,8 @@ pub trait Farm {
     /// loop calls right after it has read its wrappers.
     fn submit(&mut self, ticket: Ticket, job: Job);
 
-    /// Nobody wants this job any more: its wrapper has gone, or it runs at home. From here on none of
-    /// its outputs is placed, and it gets no verdict. An unknown ticket is none of the farm's
+    /// Nobody wants this job any more: its wrapper has gone, or it runs at home. From here on none
+    /// of its outputs is placed, and it gets no verdict. An unknown ticket is none of the farm's
     /// business.
     fn cancel(&mut self, ticket: Ticket);
 

@@ -1,7 +1,7 @@
 //! The manager's front: wrappers on one side, a farm of servers on the other, local slots between.
 //!
-//! One thread, one epoll. It moves no sources and runs no compilers: a wrapper that is sent home runs
-//! its compiler itself, and its open connection is the slot's token.
+//! One thread, one epoll. It moves no sources and runs no compilers: a wrapper that is sent home
+//! runs its compiler itself, and its open connection is the slot's token.
 //!
 //! Who runs what:
 //! - A job that may run elsewhere goes to the farm, unless the farm has no server.
@@ -9,12 +9,12 @@
 //! - A job that failed remotely waits for a local slot, too: what its wrapper shows is what the
 //!   compiler says here.
 //! - A job that no server has claimed for [`Settings::patience`] is taken home when a local slot is
-//!   free and nobody waits for it, as long as the farm is small: there, a slot at home is a good part
-//!   of all slots. With a large farm the machine's cores are better spent on feeding it.
+//!   free and nobody waits for it, as long as the farm is small: there, a slot at home is a good
+//!   part of all slots. With a large farm the machine's cores are better spent on feeding it.
 //!
-//! Modules in reading order: `farm` (whoever takes jobs), `run` (the loop), `door` (who may come in),
-//! `client` (one wrapper), `slots` (bounded work at home), `placing` (outputs into their places),
-//! `nobody` (a farm without servers).
+//! Modules in reading order: `farm` (whoever takes jobs), `run` (the loop), `door` (who may come
+//! in), `client` (one wrapper), `slots` (bounded work at home), `placing` (outputs into their
+//! places), `nobody` (a farm without servers).
 
 mod client;
 mod door;
@@ -24,7 +24,7 @@ mod placing;
 mod run;
 mod slots;
 
-pub use door::listen;
+pub use door::{listen, settle};
 pub use farm::{Capacity, Farm, Finished, Ticket, Trace, Verdict};
 pub use nobody::Nobody;
 pub use placing::{PlaceError, Placement, Staged};

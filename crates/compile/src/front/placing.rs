@@ -1,5 +1,5 @@
-//! Outputs into their places: each is written beside its place under a hidden name and renamed, so that
-//! nobody ever sees half of one.
+//! Outputs into their places: each is written beside its place under a hidden name and renamed, so
+//! that nobody ever sees half of one.
 //!
 //! A place is taken only by an ordinary file: what is a link, a device, a directory or a fifo there
 //! stays as it is, and the job runs at home, where the compiler does with it what compilers do.
@@ -155,7 +155,8 @@ fn open_hidden(place: &Path) -> Result<(File, PathBuf), Errno> {
     Err(Errno::EXIST)
 }
 
-/// A name in the same directory that no build tool's pattern finds, and no longer than names may be.
+/// A name in the same directory that no build tool's pattern finds, and no longer than names may
+/// be.
 fn hidden(place: &Path) -> Option<PathBuf> {
     place.file_name()?;
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -164,4 +165,91 @@ fn hidden(place: &Path) -> Option<PathBuf> {
 
 fn system(path: &Path, source: io::Error) -> PlaceError {
     PlaceError::System { path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir();
+            let dir = dir.join(format!("outboard-placing-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn names(&self) -> Vec<OsString> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn all_outputs_appear_together_with_the_callers_mask() {
+        let dir = Scratch::new("all");
+        let odd = OsString::from_vec(b"a\nb \xff.d".to_vec());
+        fs::write(dir.0.join("a.o"), "old").unwrap();
+        let mut placement = Placement::new(0o027);
+        placement.add(&dir.0.join("a.o"), 0o666, b"object").unwrap();
+        placement.add(&dir.0.join(&odd), 0o777, b"more").unwrap();
+        assert_eq!(fs::read(dir.0.join("a.o")).unwrap(), b"old");
+        assert!(!dir.0.join(&odd).exists());
+        placement.commit().unwrap();
+        assert_eq!(fs::read(dir.0.join("a.o")).unwrap(), b"object");
+        assert_eq!(fs::metadata(dir.0.join("a.o")).unwrap().mode() & 0o7777, 0o640);
+        assert_eq!(fs::metadata(dir.0.join(&odd)).unwrap().mode() & 0o7777, 0o750);
+        assert_eq!(dir.names(), [odd, "a.o".into()]);
+    }
+
+    #[test]
+    fn what_is_not_committed_leaves_nothing() {
+        let dir = Scratch::new("dropped");
+        let mut placement = Placement::new(0);
+        placement.add(&dir.0.join("a.o"), 0o666, b"object").unwrap();
+        assert_eq!(dir.names().len(), 1);
+        drop(placement);
+        assert_eq!(dir.names().len(), 0);
+    }
+
+    #[test]
+    fn only_an_ordinary_file_is_replaced() {
+        let dir = Scratch::new("ordinary");
+        fs::write(dir.0.join("target"), "precious").unwrap();
+        symlink("target", dir.0.join("link")).unwrap();
+        symlink("absent", dir.0.join("dangling")).unwrap();
+        fs::create_dir(dir.0.join("dir")).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fifo = dir.0.join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        for name in ["link", "dangling", "dir", "fifo"] {
+            let error = Staged::create(&dir.0.join(name), 0o666, 0).unwrap_err();
+            assert!(matches!(error, PlaceError::NotOrdinary(_)), "{name}: {error}");
+        }
+        assert_eq!(fs::read(dir.0.join("target")).unwrap(), b"precious");
+        assert_eq!(dir.names().len(), 5);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_not_made() {
+        let dir = Scratch::new("parent");
+        let error = Staged::create(&dir.0.join("no/a.o"), 0o666, 0).unwrap_err();
+        assert!(matches!(error, PlaceError::System { .. }), "{error}");
+        assert!(Staged::create(Path::new("/"), 0o666, 0).is_err());
+        assert_eq!(dir.names().len(), 0);
+    }
 }

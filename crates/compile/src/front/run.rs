@@ -79,7 +79,8 @@ pub struct Front<F> {
 }
 
 impl<F: Farm> Front<F> {
-    /// A loop over `listener`, which lies in `place`; without a place nobody clears the socket away.
+    /// A loop over `listener`, which lies in `place`; without a place nobody clears the socket
+    /// away.
     ///
     /// # Errors
     /// This machine has no descriptors left.

@@ -1,7 +1,7 @@
 //! Counters and the last jobs, and the file that keeps them between managers.
 //!
-//! The file is read, added to and replaced under a lock, so that several managers may share it; a file
-//! that cannot be read is begun anew, and one that cannot be written costs nobody a build.
+//! The file is read, added to and replaced under a lock, so that several managers may share it; a
+//! file that cannot be read is begun anew, and one that cannot be written costs nobody a build.
 
 use super::counters::{Counters, micros};
 use super::record::{How, Phase, Record, Stage};

@@ -3,8 +3,8 @@
 //! The manager adds up in memory and writes when builds pause; a file is never more than a minute
 //! behind. Nothing in here decides anything.
 //!
-//! Modules in reading order: `record` (one job), `counters` (sums), `journal` (both, and their file),
-//! `timeline` (jobs as a picture).
+//! Modules in reading order: `record` (one job), `counters` (sums), `journal` (both, and their
+//! file), `timeline` (jobs as a picture).
 
 mod counters;
 mod journal;

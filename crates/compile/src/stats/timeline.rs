@@ -15,7 +15,7 @@ const LETTER: f64 = 6.5;
 /// Lines of the time scale, at most.
 const TICKS_MAX: u64 = 16;
 
-const STYLE: &str = "text{font:11px sans-serif;fill:#222}.queued{fill:#ddd}.prepared{fill:#f2c14e}\
+const STYLE: &str = "text{font:11px sans-serif;fill:#222}.prepared{fill:#f2c14e}\
 .ran{fill:#4d9de0}.returned{fill:#3bb273}.home .ran{fill:#e15554}.tick{stroke:#ccc}\
 .name{fill:#fff;pointer-events:none}";
 
@@ -24,8 +24,7 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#222}.queued{fill:#ddd}.prep
 pub fn html(records: &[Record]) -> String {
     format!(
         "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>outboard cc: timeline</title>\n\
-         <p>grey: waiting; yellow: prepared; blue: on a server; green: coming back; red: at home</p>\n\
-         {}",
+         <p>yellow: prepared; blue: on a server; green: coming back; red: at home</p>\n{}",
         svg(records)
     )
 }
@@ -93,8 +92,8 @@ impl Scale {
             write_to(
                 out,
                 format_args!(
-                    "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{height}\"/>\
-                     <text x=\"{x:.1}\" y=\"{:.1}\">{ms} ms</text>\n",
+                    "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" \
+                     y2=\"{height}\"/><text x=\"{x:.1}\" y=\"{:.1}\">{ms} ms</text>\n",
                     top - 4.0
                 ),
             );

@@ -1,6 +1,7 @@
 //! Compilers that are known already, in memory and between managers.
 //!
-//! A known compiler is looked at again, all its files, once a second; in between only its own file is.
+//! A known compiler is looked at again, all its files, once a second; in between only its own file
+//! is.
 
 use super::identify::identify;
 use super::part::Stamp;

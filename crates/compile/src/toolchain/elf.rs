@@ -1,4 +1,5 @@
-//! What a program needs to be loaded: its loader and its libraries, as the loader itself finds them.
+//! What a program needs to be loaded: its loader and its libraries, as the loader itself finds
+//! them.
 
 use object::FileKind;
 use object::elf::{FileHeader32, FileHeader64, PT_INTERP};

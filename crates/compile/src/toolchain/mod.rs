@@ -1,11 +1,11 @@
 //! Which compiler a name stands for: all the files that make up its results, under one hash.
 //!
-//! Client and server both identify compilers here, so that they mean the same by a hash. Identifying
-//! runs the compiler a few times with questions that compile nothing; what it answered is kept, in
-//! memory and in a file, as long as its files are the same.
+//! Client and server both identify compilers here, so that they mean the same by a hash.
+//! Identifying runs the compiler a few times with questions that compile nothing; what it answered
+//! is kept, in memory and in a file, as long as its files are the same.
 //!
-//! Modules in reading order: `part` (one file, its links and its hash), `probe` (what a compiler says
-//! about itself), `elf` (what a program needs to be loaded), `identify` (all of it), `cache`
+//! Modules in reading order: `part` (one file, its links and its hash), `probe` (what a compiler
+//! says about itself), `elf` (what a program needs to be loaded), `identify` (all of it), `cache`
 //! ([`Toolchains`]).
 
 mod cache;

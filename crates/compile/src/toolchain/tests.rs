@@ -1,3 +1,5 @@
+//! The compilers of this machine, identified.
+
 use super::*;
 use crate::args::{Call, Job, Plan, classify};
 use std::collections::BTreeSet;

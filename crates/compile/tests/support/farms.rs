@@ -104,7 +104,7 @@ impl Farm for Local {
 
 /// A farm that decides at once, by one function.
 macro_rules! at_once {
-    ($(#[$doc:meta])* $name:ident, |$job:ident| $verdict:expr) => {
+    ($(#[$doc:meta])* $name:ident, $slots:literal, |$job:ident| $verdict:expr) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(crate) struct $name {
@@ -143,7 +143,7 @@ macro_rules! at_once {
             }
 
             fn capacity(&self) -> Capacity {
-                Capacity { servers: 14, slots: 28 }
+                Capacity { servers: 1, slots: $slots }
             }
 
             fn is_claimed(&self, _ticket: Ticket) -> bool {
@@ -156,6 +156,7 @@ macro_rules! at_once {
 at_once!(
     /// Places one octet as the object, at once.
     Instant,
+    1000,
     |job| {
         let mut placement = Placement::new(job.umask);
         let placed = placement.add(&job.absolute(job.object()), 0o666, b"o");
@@ -169,6 +170,7 @@ at_once!(
 at_once!(
     /// Every compiler fails, with a text that nobody must see.
     Failing,
+    1000,
     |_job| Some(Verdict::Done(Finished {
         status: 256,
         stderr: b"remote failure\n".to_vec(),
@@ -179,5 +181,13 @@ at_once!(
 at_once!(
     /// Takes jobs and never says anything.
     Absent,
+    1000,
+    |_job| None
+);
+
+at_once!(
+    /// The same, with one slot.
+    Stuck,
+    1,
     |_job| None
 );
