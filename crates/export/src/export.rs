@@ -198,6 +198,7 @@ impl Export {
             // Its parents must be listed from now on, or else nobody notices that they move.
             self.forget(&covered);
         }
+        self.drop_idle();
         self.watch_places(path);
         self.publish(&Record::Root { path, attr });
     }

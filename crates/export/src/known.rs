@@ -38,7 +38,7 @@ pub(crate) enum Version {
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     pub(crate) dirs: Vec<(i32, Path)>,
-    pub(crate) files: Vec<i32>,
+    pub(crate) files: Vec<(i32, FileId)>,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Known {
         let Some(inode) = self.inodes.get_mut(&id) else { return };
         inode.names.remove(&(Path::clone(dir), Name::from(name)));
         if inode.names.is_empty() {
-            self.idle.files.extend(inode.wd);
+            self.idle.files.extend(inode.wd.map(|wd| (wd, id)));
             self.inodes.remove(&id);
         }
     }
@@ -136,9 +136,12 @@ impl Known {
         self.idle = Idle::default();
     }
 
-    /// The watches that have lost their use since the last time.
+    /// The watches that have lost their use since the last time, and have not found another.
     pub(crate) fn take_idle(&mut self) -> Idle {
-        std::mem::take(&mut self.idle)
+        let mut idle = std::mem::take(&mut self.idle);
+        idle.dirs.retain(|(wd, path)| self.dirs.get(path).is_none_or(|dir| dir.wd != Some(*wd)));
+        idle.files.retain(|(wd, id)| self.inodes.get(id).is_none_or(|file| file.wd != Some(*wd)));
+        idle
     }
 
     /// What a path stands for, if its directory is listed.

@@ -155,7 +155,7 @@ impl Export {
         for (wd, path) in idle.dirs {
             self.watch.remove_directory(wd, &path);
         }
-        idle.files.into_iter().for_each(|wd| self.watch.remove_file(wd));
+        idle.files.into_iter().for_each(|(wd, _)| self.watch.remove_file(wd));
         self.polled.retain(|path| self.known.dirs.contains_key(path));
         self.unwatched.retain(|id| self.known.inodes.contains_key(id));
     }
@@ -216,7 +216,7 @@ impl Export {
         match seen {
             Seen::Absent => None,
             Seen::Other(node) => Some(node),
-            Seen::File { mut attr, identity, .. } => {
+            Seen::File { mut attr, identity, links } => {
                 let id = id_of(&attr);
                 let touched = hint.touched || notices.suspects.contains(&id);
                 // Two names of a file may both tell of one change.
@@ -224,7 +224,7 @@ impl Export {
                 attr.version = match self.known.version(id, identity, touched) {
                     Version::Kept(version) => version,
                     Version::New(version) => {
-                        self.add_names(id, notices);
+                        self.add_names(id, links, notices);
                         version
                     }
                 };
@@ -233,11 +233,12 @@ impl Export {
         }
     }
 
-    fn add_names(&self, id: FileId, notices: &mut Notices) {
+    fn add_names(&self, id: FileId, links: u64, notices: &mut Notices) {
         // Once is enough: whoever goes on writing is noticed again.
         let first = notices.renewed.insert(id);
         let Some(inode) = self.known.inodes.get(&id).filter(|_| first) else { return };
-        for (dir, name) in inode.names.iter().filter(|_| inode.names.len() > 1) {
+        let several = links > 1 || inode.names.len() > 1;
+        for (dir, name) in inode.names.iter().filter(|_| several) {
             notices.add(dir, name, Hint::default());
         }
     }

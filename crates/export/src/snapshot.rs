@@ -54,6 +54,10 @@ impl Export {
         self.list_down_to(dir)?;
         let id = self.expect_file(dir, name, version)?;
         let inode = self.known.inodes.get(&id);
+        if inode.is_none_or(|inode| inode.version != version) {
+            // It was noticed under another of its names.
+            return Err(self.look_once(dir, name, Hint::default()));
+        }
         if inode.is_some_and(|inode| inode.snapshot.is_some()) {
             self.hits += 1;
             return Ok(());

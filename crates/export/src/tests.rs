@@ -2,5 +2,6 @@
 
 mod doubt;
 mod files;
+mod limits;
 mod model;
 mod rig;
