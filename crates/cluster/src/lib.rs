@@ -6,10 +6,9 @@
 //! and nothing that a stranger does makes it hold more than a bound.
 //!
 //! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
-//! key files are), [`known`] (who was met where), [`dial`] (the side that connects), [`codec`]
-//! (control messages as octets), [`hub`] (many peers on one thread).
 //! key files are), [`known`] (who was met where), [`dial`] (the side that connects), [`node`] (the
-//! side that serves), [`status`] (what a node tells of itself).
+//! side that serves), [`status`] (what a node tells of itself), [`codec`] (control messages as
+//! octets), [`hub`] (many peers on one thread).
 //!
 //! # Examples
 //!

@@ -12,11 +12,6 @@
 //! happened), `protocol` (what both halves say), [`client`] (the farm of servers), [`view`] (a
 //! client's files on a server), [`sandbox`] (where jobs run), [`server`] (who runs compilers for
 //! whom).
-//! The client's half knows no network: [`front`] is a loop over one Unix socket that hands jobs to
-//! a [`Farm`](front::Farm), whatever that is, and lets wrappers run compilers at home when it
-//! cannot. Nothing here preprocesses or reads a source.
-//! compiler that is), [`front`] (the manager's loop: wrappers, local slots, the farm), [`stats`]
-//! (what happened).
 
 #![deny(unsafe_code)]
 

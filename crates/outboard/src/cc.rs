@@ -6,9 +6,14 @@ use clap::Args;
 use outboard_cc::place::Place;
 use outboard_cc::real::Call;
 use outboard_cc::wrapper;
+use outboard_cluster::dial::Dialer;
+use outboard_cluster::hosts::HostList;
 use outboard_compile::args::is_compiler;
+use outboard_compile::client::{Cluster, Dial};
 use outboard_compile::front::{self, Front, Nobody, Settings};
 use outboard_compile::stats::{self, Journal, Record, Saved, state_directory};
+use outboard_compile::toolchain::Toolchains;
+use outboard_secure::ServiceName;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +22,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Compile somewhere else: run one compiler, or see how that went.
 ///
@@ -74,8 +81,36 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
 fn manage() -> Outcome {
     let (listener, place) = front::listen()?;
     let journal = Journal::new(state_directory().as_deref());
-    let front = Front::new(listener, Some(place), Nobody::new()?, Settings::default(), journal)?;
-    Ok(front.run()?)
+    let settings = Settings::default();
+    match servers()? {
+        Some(farm) => Ok(Front::new(listener, Some(place), farm, settings, journal)?.run()?),
+        None => Ok(Front::new(listener, Some(place), Nobody::new()?, settings, journal)?.run()?),
+    }
+}
+
+/// The servers of OUTBOARD_HOSTS, with the key of OUTBOARD_KEY.
+fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
+    let Some(hosts) = env::var_os("OUTBOARD_HOSTS").filter(|hosts| !hosts.is_empty()) else {
+        return Ok(None);
+    };
+    let hosts: HostList = hosts.to_str().ok_or("OUTBOARD_HOSTS is not UTF-8")?.parse()?;
+    let hosts: Vec<_> = hosts.iter().cloned().collect();
+    let service: ServiceName = "compile".parse()?;
+    let services = std::slice::from_ref(&service);
+    let dialer = Dialer::from_environment(|name| env::var_os(name), services)?;
+    let count = hosts.len();
+    let dial: Dial = Arc::new(move |line, limit| {
+        let dialled = dialer.dial(&hosts[line], &service, Instant::now() + limit);
+        dialled.map_err(|error| error.to_string())
+    });
+    let toolchains = Toolchains::new(state_directory().as_deref());
+    Ok(Some(Cluster::new(count, dial, client_name(), toolchains)?))
+}
+
+/// For the servers' people: user and host.
+fn client_name() -> String {
+    let user = env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
 }
 
 fn report(args: &CcArgs) -> Outcome {

@@ -34,6 +34,9 @@ pub(crate) enum Command {
         /// The service.
         name: String,
     },
+    /// What a service starts: the anchor of a sandbox.
+    #[command(hide = true)]
+    Anchor,
     /// Write manual pages or completions for shells, from the command line's own definition.
     #[command(hide = true)]
     Generate {

@@ -3,9 +3,8 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `run`, `perf`, `node` with
-//! `services`, `key`, `status`, `generate`.
-//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `generate`.
+//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `node` with `services`,
+//! `key`, `status`, `generate`.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +20,7 @@ mod status;
 
 use clap::Parser;
 use cli::{Cli, Command};
+use outboard_cluster::node as cluster_node;
 use std::process::ExitCode;
 
 /// What a command gives; the error is shown to people.
@@ -29,18 +29,14 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
-        Command::Perf(perf) => perf::run(perf),
-        Command::Run(args) => run::run(args),
-        Command::Node(args) => node::run(args),
-        Command::Key(key) => key::run(key),
-        Command::Status(args) => status::run(args),
-        Command::NodeService { name } => {
-            return outboard_cluster::node::serve(&name, services::SERVICES);
-        }
-        Command::Generate { what, dir } => generate::run(what, &dir),
         Command::Cc(args) => cc::run(args),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
+        Command::Node(args) => node::run(args).map(success),
+        Command::Key(key) => key::run(key).map(success),
+        Command::Status(args) => status::run(args).map(success),
+        Command::NodeService { name } => Ok(cluster_node::serve(&name, services::SERVICES)),
+        Command::Anchor => Ok(outboard_compile::sandbox::anchor_main()),
         Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {

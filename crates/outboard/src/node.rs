@@ -46,6 +46,10 @@ pub(crate) struct NodeArgs {
     /// The cluster's key, or the key of the one service to offer.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// The service compile uses this program, `DIR/bin/PROGRAM`, as the compiler of that name, and
+    /// shows jobs the directory.
+    #[arg(long = "toolchain", value_name = "NAME=PROGRAM", value_parser = toolchain)]
+    toolchains: Vec<(String, PathBuf)>,
     /// Nobody else reads or alters what the network carries: clients that say so too may talk in
     /// clear.
     #[arg(long)]
@@ -54,7 +58,8 @@ pub(crate) struct NodeArgs {
 
 pub(crate) fn run(args: NodeArgs) -> Outcome {
     let places = Places::from_environment(|name| std::env::var_os(name));
-    let config = file(&args, places.as_ref().ok())?.overridden_by(flags(args));
+    let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
+    let config = with_toolchains(config.overridden_by(flags(args)), toolchains);
     let places = match (places, &config.key) {
         // Without a home, as daemons are: everything is beside the key.
         (Err(KeysError::NoHome), Some(key)) => {
@@ -87,6 +92,34 @@ fn file(args: &NodeArgs, places: Option<&Places>) -> Result<Config, Box<dyn std:
         Some(path) => Ok(Config::read(&path)?),
         None => Ok(Config::default()),
     }
+}
+
+/// A compiler's name and the absolute path of a program.
+fn toolchain(word: &str) -> Result<(String, PathBuf), String> {
+    let (name, program) = word.split_once('=').ok_or("write NAME=DIR/bin/PROGRAM")?;
+    let program = std::fs::canonicalize(program).map_err(|error| format!("{program}: {error}"))?;
+    match program.parent().and_then(Path::parent) {
+        Some(directory) if directory.parent().is_some() => Ok((name.to_owned(), program)),
+        _ => Err(format!("{} is not in a directory of its own", program.display())),
+    }
+}
+
+/// What the file says of the service compile, with the compilers that the flags name.
+fn with_toolchains(mut config: Config, toolchains: Vec<(String, PathBuf)>) -> Config {
+    if toolchains.is_empty() {
+        return config;
+    }
+    let table = config.tables.entry("compile".into()).or_insert_with(|| toml::Table::new().into());
+    if let Some(table) = table.as_table_mut() {
+        let named = table.entry("toolchains").or_insert_with(|| toml::Table::new().into());
+        if let Some(named) = named.as_table_mut() {
+            let programs = toolchains
+                .into_iter()
+                .map(|(name, program)| (name, program.to_string_lossy().into_owned().into()));
+            named.extend(programs);
+        }
+    }
+    config
 }
 
 fn flags(args: NodeArgs) -> Config {

@@ -16,7 +16,14 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-cc", &[]),
     (
         "outboard-compile",
-        &["outboard-cc", "outboard-cluster", "outboard-export", "outboard-store", "outboard-verbs"],
+        &[
+            "outboard-cc",
+            "outboard-cluster",
+            "outboard-export",
+            "outboard-secure",
+            "outboard-store",
+            "outboard-verbs",
+        ],
     ),
     (
         "outboard",

@@ -2,8 +2,9 @@
 //!
 //! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known of
 //! a client's files), `toolchains` (which compilers there are), `room` (where jobs run), `package`
-//! (what goes back), `session` (one client), `service` (all of them).
+//! (what goes back), `session` (one client), `service` (all of them), `entry` (its process).
 
+mod entry;
 mod fetch;
 mod files;
 mod package;
@@ -13,5 +14,6 @@ mod service;
 mod session;
 mod toolchains;
 
+pub use entry::serve;
 pub use service::{ClientStatus, Options, Service, Status};
 pub use toolchains::Programs;

@@ -8,6 +8,7 @@ use crate::protocol::{ToClient, ToServer};
 use crate::sandbox::{Launch, Limits};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Admitted, Hub, HubError, HubEvent, PeerId};
+use outboard_secure::NodeId;
 use outboard_store::Store;
 use outboard_verbs::{Role, Secured};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -74,7 +75,8 @@ pub struct Service {
     store: Arc<Store>,
     plan: Plan,
     name: String,
-    arrived: (mpsc::Sender<Admitted>, mpsc::Receiver<Admitted>),
+    nodes: HashMap<ClientId, NodeId>,
+    arrived: (mpsc::Sender<(NodeId, Admitted)>, mpsc::Receiver<(NodeId, Admitted)>),
     bell: Arc<OwnedFd>,
     ready: OwnedFd,
     next: u32,
@@ -105,6 +107,7 @@ impl Service {
             store: Arc::new(store),
             plan: Plan { launch, limits, slots },
             name,
+            nodes: HashMap::new(),
             arrived: mpsc::channel(),
             bell,
             ready,
@@ -121,16 +124,26 @@ impl Service {
     pub fn admit(&mut self, stream: Secured) -> Result<(), HubError> {
         let admission = self.hub.prepare()?;
         let (sender, bell) = (self.arrived.0.clone(), Arc::clone(&self.bell));
+        let node = stream.peer();
         thread::spawn(move || {
             let connected = admission
                 .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
             // A client that leaves while it arrives is nobody's loss.
             if let Ok(admitted) = connected {
-                let _told = sender.send(admitted);
+                let _told = sender.send((node, admitted));
                 let _rung = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
             }
         });
         Ok(())
+    }
+
+    /// Ends what a node that is revoked has here.
+    pub fn shut_out(&mut self, node: NodeId) {
+        let revoked =
+            |(peer, id): (&PeerId, &ClientId)| (self.nodes.get(id) == Some(&node)).then_some(*peer);
+        for peer in self.peers.iter().filter_map(revoked).collect::<Vec<_>>() {
+            self.end(peer, "it is revoked");
+        }
     }
 
     /// When to call [`Self::turn`] at the latest.
@@ -169,8 +182,8 @@ impl Service {
         for slot in self.ended_cells()? {
             self.cell_ended(slot, now);
         }
-        while let Ok(admitted) = self.arrived.1.try_recv() {
-            self.arrive(admitted)?;
+        while let Ok((node, admitted)) = self.arrived.1.try_recv() {
+            self.arrive(node, admitted)?;
         }
         let mut events = Vec::new();
         self.hub.turn(&mut events)?;
@@ -207,7 +220,7 @@ impl Service {
         }
     }
 
-    fn arrive(&mut self, admitted: Admitted) -> Result<(), HubError> {
+    fn arrive(&mut self, node: NodeId, admitted: Admitted) -> Result<(), HubError> {
         let peer = self.hub.enroll(admitted)?;
         self.next += 1;
         let id = ClientId(self.next);
@@ -215,6 +228,7 @@ impl Service {
         self.sessions.insert(id, session);
         self.peers.insert(peer, id);
         self.connections.insert(id, peer);
+        self.nodes.insert(id, node);
         Ok(())
     }
 
@@ -315,6 +329,7 @@ impl Service {
         self.hub.dismiss(peer);
         let Some(id) = self.peers.remove(&peer) else { return };
         self.connections.remove(&id);
+        self.nodes.remove(&id);
         self.roster.remove(id);
         // With the session its sandbox ends, and so do its jobs.
         if let Some(session) = self.sessions.remove(&id) {
