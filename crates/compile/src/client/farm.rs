@@ -136,7 +136,7 @@ impl Cluster {
             toolchain: toolchain.hash.0,
             argv: job.argv.iter().map(|word| octets(word)).collect(),
             cwd: octets(job.cwd.as_os_str()),
-            env: job.env.iter().map(pair).chain([(b"PATH".to_vec(), octets(&job.path))]).collect(),
+            env: job.env.iter().map(pair).collect(),
             umask: job.umask,
         })
     }

@@ -44,6 +44,7 @@ mod tests {
             argv: Vec::new(),
             cwd: "/p/build".into(),
             env: Vec::new(),
+            path: "/usr/bin".into(),
             umask: 0o022,
             source: "../src/net.c".into(),
             language: Language::C,

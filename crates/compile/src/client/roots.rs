@@ -129,6 +129,7 @@ mod tests {
                 argv: Vec::new(),
                 cwd: self.0.join(cwd),
                 env: Vec::new(),
+                path: "/usr/bin".into(),
                 umask: 0o022,
                 source: source.into(),
                 language: Language::C,

@@ -1,7 +1,7 @@
 //! Where one client's jobs run: its sandbox's anchor, its view, and a cell for each slot in use.
 
 use super::files::Files;
-use super::toolchains::Programs;
+use super::toolchains::{Program, Programs};
 use crate::protocol::JobSpec;
 use crate::sandbox::{Anchor, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
 use crate::view::{self, View};
@@ -96,13 +96,13 @@ impl Room {
         &mut self,
         slot: u32,
         spec: &JobSpec,
-        program: &[u8],
+        program: &Program,
     ) -> Result<(), RoomError> {
         self.view.begin(slot as usize)?;
         let job = Job {
-            program: program.to_vec(),
+            program: program.path().to_vec(),
             arguments: spec.argv.clone(),
-            environment: environment(spec),
+            environment: environment(spec, program),
             directory: spec.cwd.clone(),
             umask: spec.umask,
             limits: self.limits,
@@ -137,9 +137,11 @@ impl Room {
     }
 }
 
-/// The client's words, with temporary files where they may be.
-fn environment(spec: &JobSpec) -> Vec<Vec<u8>> {
-    let kept = spec.env.iter().filter(|(name, _)| name != b"TMPDIR");
-    let words = kept.map(|(name, value)| [name, &b"="[..], value].concat());
-    words.chain([[&b"TMPDIR="[..], TMP].concat()]).collect()
+/// The client's words, with programs and temporary files where they are here.
+fn environment(spec: &JobSpec, program: &Program) -> Vec<Vec<u8>> {
+    let own = [(&b"TMPDIR"[..], TMP), (b"PATH", program.search())];
+    let is_own = |name: &[u8]| own.iter().any(|(own, _)| *own == name);
+    let kept = spec.env.iter().filter(|(name, _)| !is_own(name));
+    let kept = kept.map(|(name, value)| (&name[..], &value[..]));
+    kept.chain(own).map(|(name, value)| [name, b"=", value].concat()).collect()
 }

@@ -262,7 +262,7 @@ impl Session {
         if is_new {
             watch(job.slot, cell);
         }
-        room.start(job.slot, &job.spec, program.path())
+        room.start(job.slot, &job.spec, program)
     }
 
     /// A slot's cell says that its job has ended.

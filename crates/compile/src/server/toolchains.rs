@@ -2,7 +2,7 @@
 //! put in their places.
 
 use crate::sandbox::Bind;
-use crate::toolchain::{Toolchain, Toolchains};
+use crate::toolchain::{Role, Toolchain, Toolchains};
 use crate::view::KNOWN_ABSENT;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -34,12 +34,33 @@ pub struct Programs {
 
 /// A compiler's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Program(Vec<u8>);
+pub(crate) struct Program {
+    path: Vec<u8>,
+    search: Vec<u8>,
+}
 
 impl Program {
     /// Where it is in a sandbox.
     pub(crate) fn path(&self) -> &[u8] {
-        &self.0
+        &self.path
+    }
+
+    /// Its `PATH`: the directories of its parts. The caller's own names directories that are not
+    /// shown.
+    pub(crate) fn search(&self) -> &[u8] {
+        &self.search
+    }
+
+    fn of(toolchain: &Toolchain) -> Self {
+        let called = |role: &Role| matches!(role, Role::Driver | Role::Assembler | Role::Objcopy);
+        let parts = toolchain.parts.iter().filter(|part| called(&part.role));
+        let names = parts.map(|part| &part.path).chain([&toolchain.name]);
+        let mut directories: Vec<_> = names.filter_map(|path| path.parent()).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        let directories = directories.into_iter().map(|at| at.as_os_str().as_bytes());
+        let search = directories.collect::<Vec<_>>().join(&b':');
+        Self { path: toolchain.driver.clone().into_os_string().into_vec(), search }
     }
 }
 
@@ -82,7 +103,8 @@ impl Programs {
     pub(crate) fn find(&mut self, compiler: &[u8], hash: &[u8; 32]) -> Option<Program> {
         let compiler = Path::new(OsStr::from_bytes(compiler));
         if let Some(instead) = compiler.file_name().and_then(|name| self.instead.get(name)) {
-            return Some(Program(instead.clone().into_os_string().into_vec()));
+            let path = instead.clone().into_os_string().into_vec();
+            return Some(Program { path, search: PATH.into() });
         }
         if let Some(program) = self.installed(hash) {
             return Some(program);
@@ -105,7 +127,7 @@ impl Programs {
 
     fn installed(&self, hash: &[u8; 32]) -> Option<Program> {
         let toolchain = self.installed.iter().find(|toolchain| toolchain.hash.0 == *hash)?;
-        Some(Program(toolchain.driver.clone().into_os_string().into_vec()))
+        Some(Program::of(toolchain))
     }
 
     /// Changes whenever what has to be shown does.
@@ -187,7 +209,9 @@ mod tests {
             return;
         };
         let (driver, hash) = (gcc.driver.as_os_str().as_bytes().to_vec(), gcc.hash.0);
-        assert_eq!(programs.find(b"/anything", &hash), Some(Program(driver.clone())));
+        let found = programs.find(b"/anything", &hash).expect("it is installed");
+        assert_eq!(found.path(), driver);
+        assert!(found.search().starts_with(b"/"));
         assert_eq!(programs.find(&driver, &[0; 32]), None);
         assert!(!programs.binds().is_empty());
     }
@@ -197,6 +221,6 @@ mod tests {
         let instead = [("gcc".into(), "/opt/wait/bin/gcc".into())].into_iter().collect();
         let mut programs = Programs::new(None, instead);
         let found = programs.find(b"/usr/bin/gcc", &[0; 32]);
-        assert_eq!(found, Some(Program(b"/opt/wait/bin/gcc".to_vec())));
+        assert_eq!(found.expect("it is named").path(), b"/opt/wait/bin/gcc");
     }
 }
