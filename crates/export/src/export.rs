@@ -184,10 +184,13 @@ impl Export {
             self.add_root(&resolved.path, root);
             news = true;
         }
+        // A link within a root may lead elsewhere tomorrow, and nobody watches for us.
+        if !resolved.ways.iter().any(|(path, _)| self.roots.above(path).is_some()) {
+            self.roots.note_given(given);
+        }
         for (path, node) in resolved.ways {
             news |= self.add_way(path, node);
         }
-        self.roots.note_given(given);
         self.settle();
         Ok(news)
     }

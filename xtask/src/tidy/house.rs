@@ -39,7 +39,11 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "outboard-mem",
         ],
     ),
-    ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
+    (
+        "outboard-sim",
+        &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
+    ),
+    ("outboard-store", &[]),
     ("xtask", &[]),
 ];
 

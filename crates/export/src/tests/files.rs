@@ -253,3 +253,20 @@ fn sizes_are_checked() {
     let sizes = Sizes { arena: usize::MAX, log: 1 << 20 };
     assert!(Export::new(sizes).is_err());
 }
+
+#[test]
+fn a_link_within_a_root_may_lead_to_another_root_later() {
+    let mut rig = Rig::new();
+    let outside = directory();
+    let base = outside.path().canonicalize().unwrap();
+    for name in ["one", "two"] {
+        fs::create_dir(base.join(name)).unwrap();
+        fs::write(base.join(name).join("x"), name).unwrap();
+        let link = rig.path("current");
+        drop(fs::remove_file(&link));
+        symlink(base.join(name), &link).unwrap();
+        assert!(rig.export.allow(&link).unwrap());
+        assert!(!rig.export.allow(&link).unwrap());
+        assert_eq!(rig.read_at(&base.join(name).join("x")), name.as_bytes());
+    }
+}

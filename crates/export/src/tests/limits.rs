@@ -204,3 +204,25 @@ fn outputs_of_our_own_are_published_once() {
     assert_eq!(rig.version("", "x.o"), 1);
     assert_eq!(rig.export.submit().length, length, "the notice is no news");
 }
+
+#[test]
+fn more_than_the_kernel_keeps_is_noticed() {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    let mut rig = Rig::new();
+    rig.write("x", "1");
+    rig.write("y", "1");
+    assert_eq!(rig.read("", "x"), b"1");
+    let before = rig.export.submit();
+    // Two names in turn, or else one notice tells of all.
+    let open = |name: &str| fs::OpenOptions::new().append(true).open(rig.path(name)).unwrap();
+    for _ in 0..limit.min(100_000) {
+        drop((open("x"), open("y")));
+    }
+    rig.write("x", "2");
+    fs::remove_file(rig.path("y")).unwrap();
+    let (after, _) = rig.submit();
+    assert!(limit > 100_000 || after.epoch > before.epoch);
+    assert_eq!(rig.read("", "x"), b"2");
+    assert_eq!(rig.find("", "y"), LookUp::Absent);
+}
