@@ -137,7 +137,11 @@ const MUCH: usize = 64;
 
 /// Two ends, and many messages of the first's for which the second has no receives.
 fn congested() -> (Side, Side) {
-    let (a, b) = sealed_pair(Fabric::Untrusted);
+    let (a, b) = (Side::new(), Side::new());
+    let (one, other) = secured_pair(Fabric::Untrusted);
+    // So little that TCP hardly ever takes a batch, or the last record, whole.
+    socket2::SockRef::from(one.socket()).set_send_buffer_size(1).expect("set");
+    adopt_both(&a, &b, (one, other));
     for id in 0..MUCH {
         a.send(id as u64, &pattern(id, 1 << 20));
     }
