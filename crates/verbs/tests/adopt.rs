@@ -132,6 +132,65 @@ fn leaving_in_order_is_no_fault_of_the_session() {
     assert_eq!(b.context.poll_async_event(), None);
 }
 
+/// More than TCP's buffers take: the rest waits, sealed, until the peer reads.
+const MUCH: usize = 64;
+
+/// Two ends, and many messages of the first's for which the second has no receives.
+fn congested() -> (Side, Side) {
+    let (a, b) = (Side::new(), Side::new());
+    let (one, other) = secured_pair(Fabric::Untrusted);
+    // So little that TCP hardly ever takes a batch, or the last record, whole.
+    socket2::SockRef::from(one.socket()).set_send_buffer_size(1).expect("set");
+    adopt_both(&a, &b, (one, other));
+    for id in 0..MUCH {
+        a.send(id as u64, &pattern(id, 1 << 20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    (a, b)
+}
+
+#[test]
+fn a_peer_that_does_not_read_for_a_while_loses_nothing() {
+    let (a, b) = congested();
+    let mut done = Vec::new();
+    a.cq.poll(&mut done, MUCH).expect("no overflow");
+    assert!(done.len() < MUCH, "the kernel took everything: nothing was tested");
+    for id in 0..MUCH {
+        b.receive(id as u64, 1 << 20);
+        assert_eq!(octets(b.success()), pattern(id, 1 << 20));
+    }
+    let left = MUCH - done.len();
+    done.append(&mut a.take(left));
+    assert!(done.iter().all(|one| one.status == Status::Success), "{:?}", ends(&done));
+}
+
+#[test]
+fn who_leaves_while_tcp_has_no_room_ends_its_stream_all_the_same() {
+    let (a, b) = congested();
+    a.qp.disconnect();
+    for id in 0..MUCH {
+        b.receive(id as u64, 1 << 20);
+    }
+    let done = b.take(MUCH);
+    assert!(done[0].status == Status::Success, "{:?}", ends(&done));
+    common::eventually("both are over", || {
+        a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
+    });
+    assert_eq!(a.context.poll_async_event(), None);
+    assert_eq!(b.context.poll_async_event(), None);
+}
+
+#[test]
+fn who_leaves_does_not_mind_what_the_other_could_not_send_any_more() {
+    let (a, b) = congested();
+    b.qp.disconnect();
+    common::eventually("both are over", || {
+        a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
+    });
+    assert_eq!(a.context.poll_async_event(), None);
+    assert_eq!(b.context.poll_async_event(), None);
+}
+
 #[test]
 fn a_record_altered_on_the_way_ends_the_connection_and_says_so() {
     let (a, b) = (Side::new(), Side::new());

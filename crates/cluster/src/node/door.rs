@@ -2,7 +2,8 @@
 //!
 //! Everybody who is there can be a stranger, so that there is a bound on all of them. When it is
 //! reached, the address that has most gives up its oldest: one machine that connects a thousand
-//! times shuts out itself. It waits for nothing and parses nothing but handshakes.
+//! times shuts out itself. All of an IPv6 /64 are one address, because one machine has them all. It
+//! waits for nothing and parses nothing but handshakes.
 
 use outboard_secure::{Credentials, Handshake, HandshakeError, Session};
 use std::collections::{HashMap, VecDeque};
@@ -71,7 +72,7 @@ impl Door {
         let stranger = Stranger { socket, from, handshake, deadline: now + LIMIT };
         self.strangers.insert(token, stranger);
         self.order.push_back(token);
-        *self.by_address.entry(from.ip()).or_default() += 1;
+        *self.by_address.entry(origin(from)).or_default() += 1;
         evicted
     }
 
@@ -80,7 +81,7 @@ impl Door {
         let (address, _) = self.by_address.iter().max_by_key(|(_, count)| **count)?;
         let address = *address;
         let from_there = |token: &&u64| {
-            self.strangers.get(token).is_some_and(|stranger| stranger.from.ip() == address)
+            self.strangers.get(token).is_some_and(|stranger| origin(stranger.from) == address)
         };
         let oldest = self.order.iter().find(from_there).copied()?;
         self.remove(oldest).map(|stranger| stranger.from)
@@ -88,7 +89,7 @@ impl Door {
 
     fn remove(&mut self, token: u64) -> Option<Stranger> {
         let stranger = self.strangers.remove(&token)?;
-        let address = stranger.from.ip();
+        let address = origin(stranger.from);
         if let Some(count) = self.by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -139,6 +140,16 @@ impl Door {
     }
 }
 
+/// What one machine can have many of is one.
+fn origin(address: SocketAddr) -> IpAddr {
+    match address.ip() {
+        IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none() => {
+            IpAddr::V6((ip.to_bits() >> 64 << 64).into())
+        }
+        ip => ip,
+    }
+}
+
 impl Stranger {
     /// Octets behind the handshake once it is done.
     fn hear(&mut self) -> Result<Option<Vec<u8>>, HandshakeError> {
@@ -175,5 +186,19 @@ impl Stranger {
             Some(session) => Progress::Proven(Guest { socket, from, session, early }),
             None => Progress::Refused(from, HandshakeError::Over),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_machine_are_one() {
+        let of = |text: &str| origin(format!("{text}:1").parse().expect("an address"));
+        assert_eq!(of("[2001:db8::1]"), of("[2001:db8::ffff:0:0:2]"));
+        assert_ne!(of("[2001:db8::1]"), of("[2001:db8:0:1::1]"));
+        assert_ne!(of("[::ffff:10.0.0.1]"), of("[::ffff:10.0.0.2]"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 }

@@ -13,8 +13,9 @@
 //!
 //! Modules in reading order: `config` (what the file and the flags say), `user` (whom services
 //! are), `log`, `lists` (who is refused), `door` (handshakes under way), `wire` (what supervisor
-//! and service tell each other), `process` (a service from the supervisor's side), `supervisor`
-//! (the loop), `report` (answers to `status`), `link` (the service's side).
+//! and service tell each other), `process` (a service from the supervisor's side), `report`
+//! (answers to `status`), `setup` and `supervisor` (before the loop, and the loop), `link` (the
+//! service's side).
 
 mod config;
 mod door;
@@ -23,10 +24,12 @@ mod lists;
 mod log;
 mod process;
 mod report;
+mod setup;
 mod supervisor;
 mod user;
 mod wire;
 
 pub use config::{Config, ConfigError};
 pub use link::{Arrival, Entry, ServiceLink, serve};
-pub use supervisor::{NodeError, Supervisor};
+pub use setup::NodeError;
+pub use supervisor::Supervisor;

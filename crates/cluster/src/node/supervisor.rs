@@ -1,16 +1,17 @@
 //! The supervisor's loop: whoever comes, what services say, signals, and time.
 
-use super::config::{Config, ConfigError};
+use super::config::Config;
 use super::door::{Door, Guest, Progress};
 use super::link::Welcome;
 use super::lists::Lists;
 use super::log::Log;
 use super::process::{Service, Starter};
 use super::report::Askers;
+use super::setup::{self, NodeError, system, watch, watch_signals};
 use super::user::User;
-use crate::keys::{Key, KeysError, Places};
-use crate::status::{self, STATUS};
-use outboard_secure::{Credentials, Fabric, Identity, NodeId, ServiceName};
+use crate::keys::Places;
+use crate::status::STATUS;
+use outboard_secure::NodeId;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::mem::{self, MaybeUninit};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ const ENDING: Duration = Duration::from_secs(5);
 
 const ENDS: u64 = 0;
 const CHILDREN: u64 = 1;
-const LISTENERS: u64 = 1 << 20;
+pub(super) const LISTENERS: u64 = 1 << 20;
 const SERVICES: u64 = 2 << 20;
 const STRANGERS: u64 = 1 << 32;
 
@@ -66,48 +67,6 @@ pub struct Supervisor {
     ending: Option<Instant>,
 }
 
-/// Why a node does not start, or does not go on.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// The operator's.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The key's, identity's or lists'.
-    #[error(transparent)]
-    Keys(#[from] KeysError),
-    /// The key file gives no key of a service.
-    #[error(
-        "the key file {path} is of another service than {service}: name the cluster's key, or \
-         serve what it is for", path = path.display()
-    )]
-    NoKey {
-        /// The service.
-        service: String,
-        /// The file.
-        path: std::path::PathBuf,
-    },
-    /// An address cannot be had.
-    #[error("cannot listen on {address}: {source}; another node may be there")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// This machine refuses something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> NodeError {
-    move |source| NodeError::System { what, source: source.into() }
-}
-
 impl Supervisor {
     /// Reads keys and lists, and listens; services start with [`Supervisor::run`]. `known` are the
     /// services that this program has, `words` the arguments that make it one of them when its name
@@ -126,9 +85,10 @@ impl Supervisor {
         let hide = rustix::process::set_dumpable_behavior;
         hide(rustix::process::DumpableBehavior::NotDumpable)
             .map_err(system("cannot hide this process's memory"))?;
+        setup::raise_open_files();
         let began = Instant::now();
-        let names = names(&config)?;
-        let lists = lists(&config, places, &names)?;
+        let names = setup::names(&config)?;
+        let lists = setup::lists(&config, places, &names)?;
         let user = rustix::process::geteuid().is_root();
         let user = user.then(|| User::find(config.user.as_deref().unwrap_or("nobody")));
         let starter = Starter { words, user: user.transpose()? };
@@ -147,7 +107,7 @@ impl Supervisor {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system("cannot make an epoll"))?;
         let ends = watch_signals(&epoll, &[SIGTERM, SIGINT], ENDS)?;
         let children = watch_signals(&epoll, &[SIGCHLD], CHILDREN)?;
-        let listeners = listen(&epoll, &config.addresses())?;
+        let listeners = setup::listen(&epoll, &config.addresses())?;
         Ok(Self {
             epoll,
             ends,
@@ -424,65 +384,6 @@ impl Supervisor {
             "services": services,
         })
     }
-}
-
-fn names(config: &Config) -> Result<Vec<ServiceName>, NodeError> {
-    let serve = config.serve.as_deref().unwrap_or_default();
-    let parsed = serve.iter().map(|name| {
-        let unknown = |_| ConfigError::Service { name: name.clone(), known: String::new() };
-        name.parse().map_err(unknown)
-    });
-    Ok(parsed.collect::<Result<_, _>>()?)
-}
-
-/// Credentials for these services, and for a node's own where the key gives it; the files are where
-/// the operator or else the environment says.
-fn lists(config: &Config, places: Places, names: &[ServiceName]) -> Result<Lists, NodeError> {
-    let path = config.key.clone().unwrap_or(places.key);
-    let key = Key::load_or_create(&path)?;
-    if let Some(name) = names.iter().find(|name| key.service(name).is_none()) {
-        return Err(NodeError::NoKey { service: name.as_str().into(), path });
-    }
-    let all: Vec<ServiceName> = names.iter().cloned().chain([status::service()]).collect();
-    let identity = config.identity.clone().unwrap_or(places.identity);
-    let trusted = config.trusted_fabric.unwrap_or(false);
-    let credentials = Credentials {
-        identity: Identity::load_or_create(&identity).map_err(KeysError::from)?,
-        keys: key.ring(&all),
-        fabric: if trusted { Fabric::Trusted } else { Fabric::Untrusted },
-        revoked: outboard_secure::Revoked::default(),
-    };
-    let (named, revoked) = (config.revoked.is_some(), config.revoked.clone());
-    let revoked = revoked.unwrap_or(places.revoked);
-    Ok(Lists::read(credentials, revoked, named, config.allowed.clone())?)
-}
-
-fn listen(epoll: &OwnedFd, addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, NodeError> {
-    let bound = addresses.iter().enumerate().map(|(index, &address)| {
-        let failed = |source| NodeError::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        watch(epoll, &listener, LISTENERS + index as u64).map_err(failed)?;
-        Ok(listener)
-    });
-    bound.collect()
-}
-
-fn watch(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> io::Result<()> {
-    Ok(epoll::add(epoll, fd, EventData::new_u64(token), EventFlags::IN)?)
-}
-
-/// A descriptor that is readable when one of these signals has come.
-fn watch_signals(epoll: &OwnedFd, signals: &[i32], token: u64) -> Result<UnixStream, NodeError> {
-    let failed = system("cannot watch signals");
-    let (reader, writer) = UnixStream::pair().map_err(&failed)?;
-    reader.set_nonblocking(true).map_err(&failed)?;
-    for signal in signals {
-        let writer = writer.try_clone().map_err(&failed)?;
-        signal_hook::low_level::pipe::register(*signal, writer).map_err(&failed)?;
-    }
-    watch(epoll, &reader, token).map_err(failed)?;
-    Ok(reader)
 }
 
 fn drain(mut pipe: &UnixStream) {

@@ -184,7 +184,11 @@ impl Link {
             (None, Some(tap)) => tapped::receive(&self.socket, staging, STAGING_LEN, tap),
             (Some(sealed), tap) => sealed::receive(&self.socket, sealed, staging, tap.as_ref()),
         };
-        let got = got.inspect_err(|_| self.consume(env))?;
+        if self.sealed.is_some() {
+            // A session that fails may have opened something before.
+            self.consume(env);
+        }
+        let got = got?;
         self.answering = true;
         if got.total == 0 {
             self.ended = true;

@@ -166,7 +166,11 @@ pub(crate) fn receive(
     tap: Tapped<'_>,
 ) -> io::Result<Received> {
     let room = staging.room(STAGING_LEN).len();
-    let want = room.saturating_sub(PARTIAL_MAX).clamp(1, READ_LEN);
+    // An FPDU that is not whole takes half of staging at most.
+    let want = room.saturating_sub(PARTIAL_MAX).min(READ_LEN);
+    if want == 0 {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
     let mut octets = borrow(&READ);
     octets.resize(READ_LEN, 0);
     let result = socket.read(&mut octets[..want]).and_then(|total| {
