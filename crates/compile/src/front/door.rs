@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 /// What epoll calls the door.
@@ -54,6 +54,8 @@ pub fn settle(place: &Place) {
 pub(super) struct Door {
     listener: OwnedFd,
     place: Option<Place>,
+    /// Which file the socket is.
+    socket: Option<(u64, u64)>,
     /// Somebody could not be let in, so that nobody is looked for.
     is_full: bool,
     is_open: bool,
@@ -67,7 +69,8 @@ impl Door {
         epoll: &OwnedFd,
     ) -> Result<Self, FrontError> {
         rustix::io::ioctl_fionbio(&listener, true).map_err(FrontError::of("opens its socket"))?;
-        let door = Self { listener, place, is_full: false, is_open: true };
+        let socket = place.as_ref().and_then(identity);
+        let door = Self { listener, place, socket, is_full: false, is_open: true };
         door.watch(epoll).map_err(FrontError::of("opens its socket"))?;
         Ok(door)
     }
@@ -117,8 +120,10 @@ impl Door {
         };
         match open_lock(place) {
             Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
-                // If it has gone, nobody can come, which is as good.
-                let _ = fs::remove_file(place.socket());
+                // Another one there is another manager's, after the place had gone for a while.
+                if identity(place) == self.socket {
+                    let _ = fs::remove_file(place.socket());
+                }
                 self.is_open = false;
             }
             // The place has gone as a whole.
@@ -126,6 +131,10 @@ impl Door {
             _ => {}
         }
     }
+}
+
+fn identity(place: &Place) -> Option<(u64, u64)> {
+    fs::symlink_metadata(place.socket()).ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn open_lock(place: &Place) -> io::Result<File> {

@@ -115,13 +115,12 @@ fn draw(out: &mut String, record: &Record, scale: &Scale, y: f64) {
         let end = at.saturating_add(phase.us);
         if phase.stage != Stage::Queued {
             let (x, width) = (scale.x(at), scale.x(end) - scale.x(at));
+            let (class, y, height) = (name(phase.stage), y + 2.0, LANE - 4.0);
             write_to(
                 out,
                 format_args!(
-                    "<rect class=\"{}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
-                    name(phase.stage),
-                    y + 2.0,
-                    LANE - 4.0
+                    "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+                     height=\"{height:.1}\"/>"
                 ),
             );
         }
