@@ -7,6 +7,7 @@
 //! - `ibverbs`: stock RDMA programs on our C libraries, for another;
 //! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
 //! - `bindings`: reading C layouts from headers anew;
+//! - `sources`: other people's projects, for tests and benchmarks that compile something real;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
@@ -17,5 +18,6 @@ pub mod command;
 pub mod ibverbs;
 pub mod libs;
 pub mod siw;
+pub mod sources;
 pub mod test;
 pub mod tidy;
