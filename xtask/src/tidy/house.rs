@@ -17,7 +17,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         &["outboard-perf", "outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"],
     ),
     ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
-    ("xtask", &[]),
+    ("outboard-stand-in", &[]),
+    ("xtask", &["outboard-stand-in"]),
 ];
 
 /// Crates for development: anyone's tests may name them, nothing that ships may.
