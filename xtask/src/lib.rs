@@ -8,6 +8,7 @@
 //! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
 //! - `bindings`: reading C layouts from headers anew;
 //! - `sources`: other people's projects, for tests and benchmarks that compile something real;
+//! - `lab`: several hosts on this machine, in network namespaces;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod bench;
 pub mod bindings;
 pub mod command;
 pub mod ibverbs;
+pub mod lab;
 pub mod libs;
 pub mod siw;
 pub mod sources;
