@@ -10,6 +10,7 @@
 //! - `sources`: other people's projects, for tests and benchmarks that compile something real;
 //! - `lab`: several hosts on this machine, in network namespaces;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
+//! - `process`: a program that is started, waited for, and never left behind;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod command;
 pub mod ibverbs;
 pub mod lab;
 pub mod libs;
+mod process;
 pub mod siw;
 pub mod sources;
 pub mod test;

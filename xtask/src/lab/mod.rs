@@ -111,6 +111,14 @@ impl Host {
     pub fn cpu(&self) -> Result<Duration> {
         self.group.cpu()
     }
+
+    /// Octets that this host has sent so far, with the headers of their packets.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn sent(&self) -> Result<u64> {
+        network::sent(&self.namespace)
+    }
 }
 
 impl Group {

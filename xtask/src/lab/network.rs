@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::command;
 
@@ -90,6 +91,15 @@ fn limits(interfaces: impl Iterator<Item = String>, link: Link) -> String {
         format!("qdisc add dev {interface} root tbf rate {rate}bit burst {BURST} limit {QUEUE}\n")
     };
     interfaces.map(limit).collect()
+}
+
+/// What a host's interface has sent.
+pub(super) fn sent(namespace: &str) -> Result<u64> {
+    let mut show = Command::new("ip");
+    show.args(["-n", namespace, "-statistics", "-json", "link", "show", "eth0"]);
+    let shown: Value = serde_json::from_str(&command::output(&mut show)?)?;
+    let octets = shown.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64);
+    octets.with_context(|| format!("ip shows no octets sent: {shown}"))
 }
 
 /// Gives several commands to `ip` or `tc` at once.
