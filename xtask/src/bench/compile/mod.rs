@@ -2,7 +2,7 @@
 //!
 //! The servers' compiler is a stand-in that was shown once what the real one does; it waits
 //! instead of computing, so that 14 servers fit on one processor. Needs root, for hosts that are
-//! network namespaces. `OUTBOARD_ONLY=nothing,distcc` runs those contenders only.
+//! network namespaces. `OUTBOARD_ONLY=pull,distcc` runs those contenders only.
 //!
 //! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
 //! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
@@ -76,8 +76,9 @@ fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
     }
     all.push(Box::new(distcc::Distcc));
     all.push(Box::new(icecc::Icecc(kit.programs.nothing.clone())));
-    all.push(Box::new(nothing(kit)));
     all.retain(|contender| wanted(contender.name()));
+    // What everybody's processor time is less of.
+    all.push(Box::new(nothing(kit)));
     Ok(all)
 }
 

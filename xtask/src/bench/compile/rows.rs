@@ -39,14 +39,10 @@ pub(super) fn redis(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Res
     let runs = runs(&trial, points, contenders)?;
     let bare = bare(kit, jobs)?;
     let title = format!("{JOBS} jobs on {SERVERS} servers, recorded times × {FACTOR}");
-    let wall = runs.panel(&title, "s, less is better", "build", "/wall_s")?;
+    let wall = compiling(runs.panel(&title, "s, less is better", "build", "/wall_s")?);
     let client = less_nothing(client_cpu(&runs)?)?;
-    let servers = runs.panel(
-        "Servers' CPU a job, stand-in included",
-        "ms, less is better",
-        "build",
-        "/servers_ms",
-    )?;
+    let title = "Servers' CPU a job, stand-in included";
+    let servers = compiling(runs.panel(title, "ms, less is better", "build", "/servers_ms")?);
     let bound = trial.bound()?.as_secs_f64();
     let targets = vec![
         Target::new("client CPU a job, pull, ms", Limit::AtMost(3.0), summary(&client, "pull")),
@@ -143,6 +139,12 @@ fn runs<'a>(
 fn client_cpu(runs: &Runs<'_>) -> Result<Panel> {
     let title = "Client's CPU a job, less a wrapper that does nothing";
     runs.panel(title, "ms, less is better", "build", "/client_ms")
+}
+
+/// The panel without `nothing`, who made no objects.
+fn compiling(mut panel: Panel) -> Panel {
+    panel.series.retain(|series| series.name != "nothing");
+    panel
 }
 
 /// Takes what `nothing` took in the same round from everybody else's samples, and it out.
