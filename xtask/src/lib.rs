@@ -7,7 +7,10 @@
 //! - `ibverbs`: stock RDMA programs on our C libraries, for another;
 //! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
 //! - `bindings`: reading C layouts from headers anew;
+//! - `sources`: other people's projects, for tests and benchmarks that compile something real;
+//! - `lab`: several hosts on this machine, in network namespaces;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
+//! - `process`: a program that is started, waited for, and never left behind;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
 
@@ -15,7 +18,10 @@ pub mod bench;
 pub mod bindings;
 pub mod command;
 pub mod ibverbs;
+pub mod lab;
 pub mod libs;
+mod process;
 pub mod siw;
+pub mod sources;
 pub mod test;
 pub mod tidy;

@@ -7,6 +7,7 @@
 //! module here and a row in [`BENCHES`].
 
 pub mod chart;
+mod compile;
 mod ibverbs;
 pub mod measure;
 pub mod report;
@@ -31,8 +32,11 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub const BENCHES: &[Bench] =
-    &[Bench { name: "stack", run: stack::run }, Bench { name: "ibverbs", run: ibverbs::run }];
+pub const BENCHES: &[Bench] = &[
+    Bench { name: "stack", run: stack::run },
+    Bench { name: "ibverbs", run: ibverbs::run },
+    Bench { name: "compile", run: compile::run },
+];
 
 /// Runs one benchmark, prints its table and writes its files.
 ///

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::pair::Bench;
-use super::process::Process;
 use crate::command::{self, root};
+use crate::process::Process;
 
 /// For one program.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -3,12 +3,11 @@
 //!
 //! Every program has a time limit. `OUTBOARD_ONLY=ib_send_bw cargo xtask test ibverbs` runs what
 //! has that in its name. Reading order: `table` (what is run), `pair` (running a row),
-//! `process`, `namespace`, `pyverbs`, `c_programs`.
+//! `namespace`, `pyverbs`, `c_programs`.
 
 mod c_programs;
 mod namespace;
 mod pair;
-mod process;
 mod pyverbs;
 mod table;
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::namespace::{self, Namespace};
-use super::process::{PAUSE, Process};
 use super::table::{Row, Site};
 use crate::command;
+use crate::process::{PAUSE, Process};
 
 /// perftest's servers listen a second time, a moment after they have told their client to connect.
 /// A client that is faster says this: it should connect again, but release 4.5 does that with an

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::pair::Bench;
-use super::process::Process;
 use crate::command::{self, root};
+use crate::process::Process;
 use crate::test::Count;
 
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";

@@ -45,6 +45,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("outboard-store", &[]),
     ("xtask", &[]),
+    ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
+    ("outboard-stand-in", &[]),
 ];
 
 /// Crates for development: anyone's tests may name them, nothing that ships may.

@@ -14,11 +14,11 @@ use anyhow::{Context, Result, bail};
 use crate::command;
 
 /// Between two looks at a program.
-pub(super) const PAUSE: Duration = Duration::from_millis(2);
+pub(crate) const PAUSE: Duration = Duration::from_millis(2);
 
 /// A running program, killed with its children when dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     log: PathBuf,
     line: String,
@@ -26,7 +26,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a program whose both output streams go to `log`.
-    pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
         let line = command::line(command);
@@ -35,7 +35,7 @@ impl Process {
     }
 
     /// Waits until a socket listens on `port`, or the program ends without that.
-    pub(super) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
+    pub(crate) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
         let process = self.child.id().to_string();
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -53,7 +53,7 @@ impl Process {
     }
 
     /// Whether the program has ended with success; an error when it failed or it is too late.
-    pub(super) fn succeeded(&mut self, deadline: Instant) -> Result<bool> {
+    pub(crate) fn succeeded(&mut self, deadline: Instant) -> Result<bool> {
         match self.child.try_wait()? {
             Some(status) if status.success() => Ok(true),
             Some(status) => bail!("{} ended with {status}:\n{}", self.line, self.tail()),
@@ -65,7 +65,7 @@ impl Process {
     }
 
     /// Waits for success until `deadline`; returns what the program said.
-    pub(super) fn finish(&mut self, deadline: Instant) -> Result<String> {
+    pub(crate) fn finish(&mut self, deadline: Instant) -> Result<String> {
         while !self.succeeded(deadline)? {
             thread::sleep(PAUSE);
         }
@@ -73,12 +73,12 @@ impl Process {
     }
 
     /// What the program wrote so far.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// The last lines of it, for messages.
-    pub(super) fn tail(&self) -> String {
+    pub(crate) fn tail(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")

@@ -1,0 +1,106 @@
+//! `cargo xtask bench compile`: `outboard cc` beside distcc and icecream, on emulated servers.
+//!
+//! The servers' compiler is a stand-in that was shown once what the real one does; it waits
+//! instead of computing, so that 14 servers fit on one processor. Needs root, for hosts that are
+//! network namespaces. `OUTBOARD_ONLY=pull,distcc` runs those contenders only.
+//!
+//! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
+//! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
+//! `contender`, `distcc`, `icecc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
+//! `figure` (the paper's Figure 10).
+
+mod build;
+mod contender;
+mod distcc;
+mod figure;
+mod icecc;
+mod ours;
+mod place;
+mod recorder;
+mod rows;
+mod stage;
+mod trial;
+mod watch;
+mod work;
+
+use std::env;
+
+use anyhow::Result;
+
+use super::report::Report;
+use super::stack::section;
+use crate::command;
+use contender::{Contender, Nothing};
+use ours::{Ours, Way};
+use stage::Kit;
+
+/// Measures everything.
+///
+/// # Errors
+/// When not root, a package is missing, or a contender fails.
+pub(super) fn run() -> Result<Report> {
+    let kit = prepare()?;
+    let jobs = work::redis(&kit.project())?;
+    let everybody = contenders(&kit)?;
+    let everybody: Vec<&dyn Contender> = everybody.iter().map(AsRef::as_ref).collect();
+    let sections = [
+        rows::redis(&kit, &jobs, &everybody)?,
+        rows::wide(&kit, &everybody)?,
+        rows::feed(&kit, &jobs, &everybody)?,
+        rows::real(&kit, &jobs, &everybody)?,
+        figure::servers(&kit, &jobs, &everybody)?,
+    ];
+    Ok(section::report("Distributed compilation", CONDITIONS, sections))
+}
+
+/// Everything that is made once.
+fn prepare() -> Result<Kit> {
+    let base = command::target_dir().join("bench/compile");
+    let kit = Kit { base, programs: place::build()? };
+    if !kit.project().is_dir() {
+        work::make_project(&kit.project())?;
+    }
+    let mut jobs = work::redis(&kit.project())?;
+    jobs.push(work::wide());
+    recorder::record(&kit.project(), &jobs, &kit.records())?;
+    Ok(kit)
+}
+
+/// Ours first, as ratios are ours to each rival.
+fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
+    let mut all: Vec<Box<dyn Contender>> = Vec::new();
+    if wanted("pull") || wanted("preprocess") {
+        let programs = ours::build()?;
+        let ours = |way| Box::new(Ours { programs: programs.clone(), way });
+        all.extend([Way::Pull, Way::Preprocess].map(|way| ours(way) as Box<dyn Contender>));
+    }
+    all.push(Box::new(distcc::Distcc));
+    all.push(Box::new(icecc::Icecc(kit.programs.nothing.clone())));
+    all.retain(|contender| wanted(contender.name()));
+    // What everybody's processor time is less of.
+    all.push(Box::new(nothing(kit)));
+    Ok(all)
+}
+
+fn nothing(kit: &Kit) -> Nothing {
+    Nothing(kit.programs.nothing.display().to_string())
+}
+
+/// Whether a contender is among those that `OUTBOARD_ONLY` asks for.
+fn wanted(name: &str) -> bool {
+    env::var("OUTBOARD_ONLY").map_or(true, |only| only.split(',').any(|part| part == name))
+}
+
+const CONDITIONS: &[&str] = &[
+    "Hosts are network namespaces with links of 1 Gbit/s to one bridge; messages shorter than \
+     70 kB cross an idle link at once. The client has processor 0 to itself, all servers share \
+     processor 1, so messages between them wake another processor.",
+    "The servers' compiler is a stand-in: it reads every file that the real one read and repeats \
+     its failed look-ups, or reads the preprocessed text; then it waits for the real one's \
+     processor time, without using any, while it holds its server's one emulated core; then it \
+     writes the recorded object. A server accepts two jobs at a time.",
+    "CPU is everything in the client's control group, `make` too, less the same build with a \
+     wrapper that does nothing. Project, objects and temporary files are on tmpfs for all unless \
+     said. Every contender has built everything once before it is measured, and every object is \
+     compared with the recorded one.",
+];

@@ -1,0 +1,127 @@
+//! Ours, as users start it: nodes that serve `compile`, and `outboard-cc` before the compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::build::Wrapper;
+use super::contender::{Contender, SLOTS};
+use super::stage::Stage;
+use crate::command::{self, cargo};
+use crate::lab::Host;
+
+const PORT: u16 = 7474;
+/// Compilers by the names that clients know them by.
+const COMPILERS: [&str; 2] = ["gcc", "g++"];
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    outboard: PathBuf,
+    wrapper: PathBuf,
+}
+
+/// Builds them as users have them.
+pub(super) fn build() -> Result<Programs> {
+    let packages = ["build", "--release", "--package=outboard", "--package=outboard-cc"];
+    command::run(&mut cargo(packages))?;
+    let built = command::target_dir().join("release");
+    Ok(Programs { outboard: built.join("outboard"), wrapper: built.join("outboard-cc") })
+}
+
+/// `outboard cc`, handing over in one way.
+#[derive(Debug)]
+pub(super) struct Ours {
+    pub(super) programs: Programs,
+    pub(super) way: Way,
+}
+
+/// How a job is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Servers read what the compiler asks for.
+    Pull,
+    /// The paper's way: the client preprocesses.
+    Preprocess,
+    /// The same, with the manager on the servers' processor: the paper's stand-in for a network
+    /// card that does the protocol itself.
+    PreprocessElsewhere,
+}
+
+impl Contender for Ours {
+    fn name(&self) -> &'static str {
+        match self.way {
+            Way::Pull => "pull",
+            Way::Preprocess => "preprocess",
+            Way::PreprocessElsewhere => "preprocess, engine on a core of its own",
+        }
+    }
+
+    fn start(&self, stage: &Stage) -> Result<Wrapper> {
+        let key = stage.temporary(stage.client()).join("key");
+        self.make_key(stage, &key)?;
+        let mut hosts = Vec::new();
+        for (host, place) in stage.servers() {
+            let listen = format!("{}:{PORT}", host.address);
+            let mut node = at_home(stage, host, host.command(&self.programs.outboard));
+            node.args(["node", "--serve", "compile", "--slots", &SLOTS.to_string()]);
+            node.args(["--listen", &listen, "--key"]).arg(&key);
+            let stand_ins = place.into_iter().flat_map(|place| {
+                COMPILERS.map(|name| format!("{name}={}", place.join("bin").join(name).display()))
+            });
+            node.args(stand_ins.flat_map(|stand_in| ["--toolchain".to_owned(), stand_in]));
+            stage.serve(host, &mut node, PORT)?;
+            hosts.push(format!("{listen}/{SLOTS}"));
+        }
+        let mut environment =
+            vec![("OUTBOARD_HOSTS", hosts.join(",")), ("OUTBOARD_KEY", key.display().to_string())];
+        environment.extend(home(stage, stage.client()));
+        if self.way != Way::Pull {
+            environment.push(("OUTBOARD_CC_WAY", "preprocess".to_owned()));
+        }
+        let wrapper = self.programs.wrapper.display().to_string();
+        let wrapper = Wrapper { program: Some(wrapper), environment };
+        if self.way == Way::PreprocessElsewhere {
+            self.start_manager(stage, &wrapper)?;
+        }
+        Ok(wrapper)
+    }
+}
+
+impl Ours {
+    fn make_key(&self, stage: &Stage, key: &Path) -> Result<()> {
+        let mut make = at_home(stage, stage.client(), Command::new(&self.programs.outboard));
+        make.args(["key", "new"]).env("OUTBOARD_KEY", key);
+        command::output(&mut make).map(drop)
+    }
+
+    /// The manager before its first job, elsewhere; it goes with the stage.
+    fn start_manager(&self, stage: &Stage, wrapper: &Wrapper) -> Result<()> {
+        let mut manager = stage.client().command("taskset");
+        manager.args(["--cpu-list", super::stage::SERVERS]).arg(&self.programs.outboard);
+        manager.args(["cc", "--manager"]).envs(wrapper.environment.iter().cloned());
+        manager.stdin(std::process::Stdio::null()).spawn()?;
+        Ok(())
+    }
+}
+
+/// The same command with directories of its own instead of the user's.
+fn at_home(stage: &Stage, host: &Host, mut command: Command) -> Command {
+    command.envs(home(stage, host));
+    command
+}
+
+/// Where a host's programs find what a user's home has.
+fn home(stage: &Stage, host: &Host) -> Vec<(&'static str, String)> {
+    let own = stage.temporary(host).display().to_string();
+    let variables = [
+        "HOME",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_RUNTIME_DIR",
+        "XDG_STATE_HOME",
+        "TMPDIR",
+    ];
+    variables.map(|name| (name, own.clone())).to_vec()
+}

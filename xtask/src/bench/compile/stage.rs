@@ -1,0 +1,233 @@
+//! Where a build takes place: a client and its servers, with everything that they need.
+
+use std::fs;
+use std::iter;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::place::{self, Programs};
+use crate::command;
+use crate::lab::{Host, Lab, Link};
+
+/// Of every link.
+const LINK: Link = Link::BitsPerSecond(1_000_000_000);
+/// Client and servers have a processor each.
+const CLIENT: &str = "0";
+pub(super) const SERVERS: &str = "1";
+const BOTH: &str = "0-1";
+/// How long a server may take to listen.
+const LISTEN_MAX: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How all scratch directories begin, also those that a killed run left behind.
+const SCRATCH: &str = "outboard-bench-compile-";
+
+/// What lies in `target/bench/compile` and is made once.
+#[derive(Clone, Debug)]
+pub(super) struct Kit {
+    pub(super) base: PathBuf,
+    pub(super) programs: Programs,
+}
+
+impl Kit {
+    /// The sources, never compiled in place.
+    pub(super) fn project(&self) -> PathBuf {
+        self.base.join("project")
+    }
+
+    /// What the compiler did with them.
+    pub(super) fn records(&self) -> PathBuf {
+        self.base.join("record")
+    }
+}
+
+/// Where files lie: the project, objects, everybody's temporary files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Medium {
+    /// In memory, as in the paper.
+    Tmpfs,
+    /// Where the workspace lies.
+    Disk,
+}
+
+/// Who compiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Servers {
+    /// Emulated servers of one core each.
+    StandIns {
+        /// How many.
+        count: usize,
+        /// By what recorded times are multiplied; with 0 nobody waits.
+        factor: f64,
+    },
+    /// The real compiler on one server, which is the client too and has every processor.
+    Real,
+}
+
+/// A client and servers.
+#[derive(Debug)]
+pub(super) struct Stage {
+    lab: Lab,
+    /// Of the stand-ins, a place each.
+    places: Vec<PathBuf>,
+    scratch: Scratch,
+}
+
+impl Stage {
+    /// A client and its servers, none of which runs anything yet.
+    pub(super) fn new(kit: &Kit, servers: Servers, medium: Medium) -> Result<Self> {
+        let scratch = Scratch::new(kit, medium)?;
+        copy(&kit.project(), &scratch.0.join("project"))?;
+        let (processors, places) = match servers {
+            Servers::StandIns { count, factor } => {
+                let processors = [CLIENT].into_iter().chain(iter::repeat_n(SERVERS, count));
+                let places = (0..count).map(|server| {
+                    let place = kit.base.join(format!("servers/{server}"));
+                    place::make(&place, &kit.programs.stand_in, &kit.records(), factor)?;
+                    Ok(place)
+                });
+                (processors.collect(), places.collect::<Result<Vec<_>>>()?)
+            }
+            Servers::Real => (vec![BOTH], Vec::new()),
+        };
+        for host in 0..processors.len() {
+            scratch.directory(&format!("host{host}"))?;
+        }
+        Ok(Self { lab: Lab::new(&processors, LINK)?, places, scratch })
+    }
+
+    /// Where builds are started.
+    pub(super) fn client(&self) -> &Host {
+        &self.lab.hosts()[0]
+    }
+
+    /// Who compiles, each with the directory of its stand-in if it has one.
+    pub(super) fn servers(&self) -> impl Iterator<Item = (&Host, Option<&Path>)> {
+        let hosts = self.lab.hosts();
+        let first = hosts.len().min(2) - 1;
+        let places = self.places.iter().map(|place| Some(place.as_path()));
+        hosts[first..].iter().zip(places.chain(iter::repeat(None)))
+    }
+
+    /// A directory that only this host uses, writable for all, for its temporary files.
+    pub(super) fn temporary(&self, host: &Host) -> PathBuf {
+        let index = self.lab.hosts().iter().position(|other| other.address == host.address);
+        self.scratch.0.join(format!("host{}", index.unwrap_or(0)))
+    }
+
+    /// The client's copy of the project.
+    pub(super) fn project(&self) -> PathBuf {
+        self.scratch.0.join("project")
+    }
+
+    /// A command of the client's, its temporary files where they belong.
+    pub(super) fn client_command(&self, program: &str) -> Command {
+        let mut command = self.client().command(program);
+        command.env("TMPDIR", self.temporary(self.client())).env("LC_ALL", "C");
+        command
+    }
+
+    /// Starts what makes a server of a host, and waits until it listens on `port`. It runs until
+    /// the stage goes.
+    pub(super) fn serve(&self, host: &Host, command: &mut Command, port: u16) -> Result<()> {
+        let log = self.temporary(host).join(format!("{port}.log"));
+        let file = fs::File::create(&log)?;
+        command.env("TMPDIR", self.temporary(host)).stdin(std::process::Stdio::null());
+        let child = command.stdout(file.try_clone()?).stderr(file).spawn();
+        let mut child =
+            child.with_context(|| format!("cannot start {}", command::line(command)))?;
+        let deadline = Instant::now() + LISTEN_MAX;
+        while !command::listens_beside(&child.id().to_string(), port).unwrap_or(false) {
+            let ended = child.try_wait()?;
+            if ended.is_some() || Instant::now() > deadline {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                bail!("{} does not listen on {port}:\n{said}", command::line(command));
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Waits until what serves `port` on a host has written `words` to its log.
+    pub(super) fn wait_said(&self, host: &Host, port: u16, words: &str) -> Result<()> {
+        let log = self.temporary(host).join(format!("{port}.log"));
+        let deadline = Instant::now() + LISTEN_MAX;
+        loop {
+            let said = fs::read(&log)?;
+            let said = String::from_utf8_lossy(&said);
+            if said.contains(words) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("what serves {port} on {} never said \"{words}\":\n{said}", host.address);
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Ends everything on all hosts.
+    pub(super) fn silence(&self) -> Result<()> {
+        self.lab.hosts().iter().try_for_each(|host| host.group.kill())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Who holds on to the scratch directory ends first; the lab ends whoever is left.
+        let _ = self.silence();
+    }
+}
+
+/// A directory for one stage, removed with it.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(kit: &Kit, medium: Medium) -> Result<Self> {
+        let parent = match medium {
+            Medium::Tmpfs => Path::new("/dev/shm"),
+            Medium::Disk => &kit.base,
+        };
+        clear(parent)?;
+        let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
+        fs::create_dir_all(&scratch.0)
+            .with_context(|| format!("cannot make {}", scratch.0.display()))?;
+        Ok(scratch)
+    }
+
+    fn directory(&self, name: &str) -> Result<()> {
+        let path = self.0.join(name);
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o1777))?;
+        Ok(())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays behind is removed by the next.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes what runs have left behind whose process is no more.
+fn clear(parent: &Path) -> Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut copy = Command::new("cp");
+    command::run(copy.args(["--archive", "--no-target-directory"]).arg(from).arg(to))
+}

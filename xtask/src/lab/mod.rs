@@ -1,0 +1,135 @@
+//! Several hosts on one machine: network namespaces with links of limited speed to one bridge.
+//!
+//! Every host has a control group, so that what its programs use of the processors is known
+//! exactly, and a processor that they are pinned to. It needs root. Nothing of it is connected to
+//! anything outside, there is no route out, and all of it goes with the value, or with this
+//! program however that ends: a janitor, a process of its own, sees to that.
+//!
+//! Reading order: `group` (control groups), `network` (namespaces, links), `janitor`.
+
+mod group;
+mod janitor;
+mod network;
+
+use std::ffi::OsStr;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+pub use group::Group;
+pub use network::Link;
+
+use janitor::Janitor;
+
+/// The Debian packages with which hosts are made.
+pub const PACKAGES: &[&str] = &["iproute2", "util-linux"];
+
+/// Enters the group, then becomes the program.
+const ENTER: &str = "echo 0 > \"$0\" && exec \"$@\"";
+
+/// Hosts and what joins them.
+#[derive(Debug)]
+pub struct Lab {
+    hosts: Vec<Host>,
+    group: Group,
+    // Last: it removes what the others stand for.
+    _janitor: Janitor,
+}
+
+/// A host: its namespace, its address, its group of processes.
+#[derive(Debug)]
+pub struct Host {
+    /// Where the others reach it.
+    pub address: Ipv4Addr,
+    /// Everything that was started with [`Host::command`], and its children.
+    pub group: Group,
+    namespace: String,
+    /// As for `taskset`.
+    processors: String,
+}
+
+/// Labs of this process so far, as no two may share names.
+static LABS: AtomicU32 = AtomicU32::new(0);
+
+impl Lab {
+    /// A host for each of `processors`, a list as for `taskset` (`0`, `1`, `0-3`).
+    ///
+    /// # Errors
+    /// When namespaces or control groups cannot be made: not root, or a kernel without them.
+    pub fn new(processors: &[&str], link: Link) -> Result<Self> {
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("outboard-{}-{number}", std::process::id());
+        let group = Group::at_root(&name)?;
+        let namespaces: Vec<String> =
+            (0..processors.len()).map(|host| format!("{name}-h{host}")).collect();
+        let bridge = format!("{name}-sw");
+        let everything = namespaces.iter().chain([&bridge]);
+        let janitor = Janitor::hire(group.path(), everything)?;
+        group.create()?;
+        network::make(&bridge, &namespaces, link)
+            .context("cannot make hosts (network namespaces need root)")?;
+        let hosts = namespaces.into_iter().zip(processors).enumerate();
+        let hosts = hosts.map(|(index, (namespace, processors))| {
+            let group = group.child(&format!("h{index}"))?;
+            let address = network::address(index);
+            Ok(Host { address, group, namespace, processors: (*processors).to_owned() })
+        });
+        let hosts = hosts.collect::<Result<_>>()?;
+        Ok(Self { hosts, group, _janitor: janitor })
+    }
+
+    /// All hosts, in the order in which they were asked for.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The group of all hosts.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl Host {
+    /// `program` on this host. It ends with the lab at the latest.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.group.command("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg("--");
+        command.args(["taskset", "--cpu-list", &self.processors]).arg(program);
+        command
+    }
+
+    /// Processor time that this host's programs have used so far, those that have ended included.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn cpu(&self) -> Result<Duration> {
+        self.group.cpu()
+    }
+
+    /// Octets that this host has sent so far, with the headers of their packets.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn sent(&self) -> Result<u64> {
+        network::sent(&self.namespace)
+    }
+}
+
+impl Group {
+    /// `program` in this group, on no host.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", ENTER]).arg(self.path().join("cgroup.procs")).arg(program);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests;

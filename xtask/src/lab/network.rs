@@ -1,0 +1,143 @@
+//! Namespaces, the bridge between them, and what limits their links.
+//!
+//! The bridge is in a namespace of its own. Neighbours are entered for good, because the kernel's
+//! table of neighbours is one for the whole machine; there is no default route, because programs
+//! would wait for a name server behind it.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::command;
+
+/// What a host's link to the bridge can carry, each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// As fast as the machine makes it.
+    Unlimited,
+    /// So many bits a second. Up to [`BURST`] octets pass an idle link at once, so the time that a
+    /// short message spends on a wire is not emulated: with less, whole segments would not fit
+    /// and the machine would be busy cutting them.
+    BitsPerSecond(u64),
+}
+
+/// Octets.
+const BURST: u32 = 70_000;
+/// Octets that wait in front of a link: those of 8 ms at 1 Gbit/s.
+const QUEUE: u32 = 1_000_000;
+
+/// The address of a host in its lab, of the range for tests between networks (RFC 2544 §C.2.2).
+pub(super) fn address(index: usize) -> Ipv4Addr {
+    let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+    Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits().saturating_add(number))
+}
+
+fn hardware(index: usize) -> String {
+    let [.., high, low] = address(index).octets();
+    format!("02:00:c6:12:{high:02x}:{low:02x}")
+}
+
+/// Makes the namespaces and joins them.
+pub(super) fn make(bridge: &str, hosts: &[String], link: Link) -> Result<()> {
+    let namespaces = hosts.iter().map(String::as_str).chain([bridge]);
+    let add: String = namespaces.map(|name| format!("netns add {name}\n")).collect();
+    batch("ip", None, &add)?;
+    batch("ip", Some(bridge), &bridge_of(hosts))?;
+    batch("tc", Some(bridge), &limits((0..hosts.len()).map(|host| format!("p{host}")), link))?;
+    for (index, host) in hosts.iter().enumerate() {
+        batch("ip", Some(host), &host_of(index, hosts.len()))?;
+        batch("tc", Some(host), &limits(["eth0".to_owned()].into_iter(), link))?;
+    }
+    Ok(())
+}
+
+/// The bridge, and for each host a pair of interfaces with one end in the host.
+fn bridge_of(hosts: &[String]) -> String {
+    let mut text = "link set lo up\n\
+                    link add br0 type bridge forward_delay 0 stp_state 0 mcast_snooping 0\n\
+                    link set br0 up\n"
+        .to_owned();
+    for (index, host) in hosts.iter().enumerate() {
+        let (here, hardware) = (format!("p{index}"), hardware(index));
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "link add {here} type veth peer name eth0 address {hardware} netns {host}\n\
+             link set {here} master br0 up"
+        );
+    }
+    text
+}
+
+fn host_of(index: usize, hosts: usize) -> String {
+    let mut text = format!(
+        "link set lo up\naddr add {}/15 brd + dev eth0\nlink set eth0 up\n",
+        address(index)
+    );
+    for other in (0..hosts).filter(|other| *other != index) {
+        let (address, hardware) = (address(other), hardware(other));
+        let _ = writeln!(text, "neigh replace {address} lladdr {hardware} nud permanent dev eth0");
+    }
+    text
+}
+
+fn limits(interfaces: impl Iterator<Item = String>, link: Link) -> String {
+    let Link::BitsPerSecond(rate) = link else { return String::new() };
+    let limit = |interface| {
+        format!("qdisc add dev {interface} root tbf rate {rate}bit burst {BURST} limit {QUEUE}\n")
+    };
+    interfaces.map(limit).collect()
+}
+
+/// What a host's interface has sent.
+pub(super) fn sent(namespace: &str) -> Result<u64> {
+    let mut show = Command::new("ip");
+    show.args(["-n", namespace, "-statistics", "-json", "link", "show", "eth0"]);
+    let shown: Value = serde_json::from_str(&command::output(&mut show)?)?;
+    let octets = shown.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64);
+    octets.with_context(|| format!("ip shows no octets sent: {shown}"))
+}
+
+/// Gives several commands to `ip` or `tc` at once.
+fn batch(program: &str, namespace: Option<&str>, lines: &str) -> Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let mut tool = Command::new(program);
+    tool.args(namespace.iter().flat_map(|name| ["-n", name])).args(["-batch", "-"]);
+    tool.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = tool.spawn();
+    let mut child = child.with_context(|| format!("cannot start {}", command::line(&tool)))?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(lines.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        bail!("{} failed: {said}", command::line(&tool));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_do_not_end_at_255() {
+        assert_eq!(address(0), Ipv4Addr::new(198, 18, 0, 1));
+        assert_eq!(address(299), Ipv4Addr::new(198, 18, 1, 44));
+        assert_eq!(hardware(299), "02:00:c6:12:01:2c");
+    }
+
+    #[test]
+    fn an_unlimited_link_has_no_limits() {
+        let ports = || ["p0".to_owned(), "p1".to_owned()].into_iter();
+        assert_eq!(limits(ports(), Link::Unlimited), "");
+        assert_eq!(limits(ports(), Link::BitsPerSecond(1_000_000_000)).lines().count(), 2);
+    }
+}

@@ -1,0 +1,59 @@
+//! Sources of other people's projects, for tests and benchmarks that compile something real.
+//!
+//! They come from the Debian or Ubuntu archives that this machine already uses, by `apt-get
+//! source`, which checks them against the archive's signature; the system's own configuration and
+//! lists are left as they are. Each is fetched once and kept in `target/sources`, where nobody
+//! writes: who compiles copies it with [`Project::copy_to`] first.
+//!
+//! `archives` finds the archives; `fetch` downloads and unpacks.
+
+mod archives;
+mod fetch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::command;
+
+/// The Debian packages with which sources are fetched and unpacked.
+pub const PACKAGES: &[&str] = &["apt", "dpkg-dev", "xz-utils"];
+
+/// A project, by the name of its source package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Project(&'static str);
+
+/// Redis: some 150 files of C, built by make.
+pub const REDIS: Project = Project("redis");
+/// ZeroMQ: some 105 files of C++, built by CMake.
+pub const ZEROMQ: Project = Project("zeromq3");
+
+impl Project {
+    /// Where its sources are, to be read only; fetched first when they are not there yet.
+    ///
+    /// # Errors
+    /// When no archive is configured or reachable, or what came does not unpack.
+    pub fn path(self) -> Result<PathBuf> {
+        let kept = command::target_dir().join("sources").join(self.0);
+        if !kept.is_dir() {
+            fetch::into(self.0, &kept)
+                .with_context(|| format!("cannot get the sources of {}", self.0))?;
+        }
+        Ok(kept)
+    }
+
+    /// Makes `directory`, which must not exist, a copy of the sources with their times.
+    ///
+    /// # Errors
+    /// When they cannot be fetched or copied.
+    pub fn copy_to(self, directory: &Path) -> Result<()> {
+        if let Some(parent) = directory.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut copy = Command::new("cp");
+        copy.args(["--archive", "--no-target-directory"]).arg(self.path()?).arg(directory);
+        command::run(&mut copy)
+    }
+}
