@@ -44,9 +44,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
     ),
     ("outboard-store", &[]),
-    ("xtask", &[]),
-    ("outboard-sim", &["outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"]),
     ("outboard-stand-in", &[]),
+    ("xtask", &[]),
 ];
 
 /// Crates for development: anyone's tests may name them, nothing that ships may.

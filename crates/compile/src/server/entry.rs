@@ -4,16 +4,19 @@ use super::service::{Options, Service, Status};
 use super::toolchains::Programs;
 use crate::sandbox::{Launch, Limits, check};
 use outboard_cluster::node::{Arrival, ServiceLink};
-use outboard_store::Store;
+use outboard_store::{Store, default_directory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Octets that contents may have on disk if nobody says.
+const STORE_OCTETS: u64 = 4 << 30;
 
 /// The service's table of a node's configuration.
 #[derive(Debug, Default, Deserialize)]
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 struct Config {
     /// Programs in place of compilers: a name, and `DIR/bin/PROGRAM`.
     toolchains: BTreeMap<String, PathBuf>,
-    /// Where contents are kept [default: the user's cache].
+    /// Where contents and what is known of compilers stay [default: the user's cache].
     cache: Option<PathBuf>,
     /// Octets that contents may have there, in MiB.
     cache_mib: Option<u64>,
@@ -87,28 +90,26 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
     if let Some(mib) = config.memory_mib {
         limits.memory = mib << 20;
     }
-    let cache = config.cache.or_else(user_cache);
     let instead = config.toolchains.into_iter().map(|(name, at)| (name.into(), at)).collect();
     Ok(Options {
         name: host_name(),
         slots: link.slots(),
-        programs: Programs::new(cache.as_deref(), instead),
-        store: store(cache.as_deref(), config.cache_mib)?,
+        programs: Programs::new(config.cache.as_deref(), instead),
+        store: store(config.cache, config.cache_mib)?,
         launch,
         limits,
     })
 }
 
-/// Contents on disk where there is a place for them, and in memory only otherwise.
-fn store(cache: Option<&Path>, mib: Option<u64>) -> Result<Store, Box<dyn Error>> {
-    let _ = (cache, mib);
-    Ok(Store::default())
-}
-
-fn user_cache() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    base.filter(|base| base.is_absolute()).map(|base| base.join("outboard"))
+/// Contents stay where there is a place for them.
+fn store(directory: Option<PathBuf>, mib: Option<u64>) -> Result<Option<Store>, Box<dyn Error>> {
+    let quota = mib.map_or(STORE_OCTETS, |mib| mib << 20);
+    match (directory, default_directory()) {
+        (Some(directory), _) => Ok(Some(Store::open(&directory.join("store"), quota)?)),
+        // Nobody has asked for it.
+        (None, Ok(directory)) => Ok(Store::open(&directory, quota).ok()),
+        (None, Err(_)) => Ok(None),
+    }
 }
 
 fn host_name() -> String {

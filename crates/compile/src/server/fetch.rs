@@ -9,7 +9,7 @@ use crate::protocol::TicketNumber;
 use crate::view::{Ask, AskError, Done, NodeId};
 use outboard_export::{self as export, Answer, CatalogueError, Change, Contents, HEADER_LEN};
 use outboard_export::{Header, Position, Want};
-use outboard_store::Store;
+use outboard_store::{Kind, Store};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) enum Fault {
 /// See the [module](self).
 pub(crate) struct Fetch {
     files: Arc<Files>,
-    store: Arc<Store>,
+    store: Option<Arc<Store>>,
     header: Option<Header>,
     goal: Position,
     log: Option<(u64, LogRead)>,
@@ -90,7 +90,7 @@ enum Stage {
 }
 
 impl Fetch {
-    pub(crate) fn new(files: Arc<Files>, store: Arc<Store>) -> Self {
+    pub(crate) fn new(files: Arc<Files>, store: Option<Arc<Store>>) -> Self {
         Self {
             files,
             store,
@@ -235,9 +235,11 @@ impl Fetch {
         let Some(question) = self.questions.get_mut(&ask) else { return };
         let Stage::Reading(contents) = question.stage else { return };
         if blake3::hash(&octets) == contents.hash {
-            let octets = Arc::new(octets);
-            // A full disk loses nothing: it is here.
-            let _stored = self.store.put(&contents.hash, &octets);
+            let octets: Arc<[u8]> = octets.into();
+            if let Some(store) = &self.store {
+                // A full disk loses nothing: it is here.
+                let _stored = store.put(&contents.hash, Arc::clone(&octets), Kind::Data);
+            }
             return self.have(ask, octets);
         }
         question.tries += 1;
@@ -328,7 +330,8 @@ impl Fetch {
         let Key::Contents(node) = self.questions[&ask].key else { return false };
         let contents = self.files.known().replica.contents(node.dev, node.ino, node.version);
         let Some(contents) = contents else { return false };
-        if let Some(octets) = self.store.get(&contents.hash) {
+        let store = self.store.as_ref();
+        if let Some(octets) = store.and_then(|store| store.get(&contents.hash)) {
             self.have(ask, octets);
             return true;
         }
@@ -340,7 +343,7 @@ impl Fetch {
         true
     }
 
-    fn have(&mut self, ask: u32, octets: Arc<Vec<u8>>) {
+    fn have(&mut self, ask: u32, octets: Arc<[u8]>) {
         if let Key::Contents(node) = self.questions[&ask].key {
             self.files.known().keep(node, octets);
         }

@@ -24,14 +24,14 @@ pub(crate) struct Files {
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) replica: Replica,
-    contents: HashMap<NodeId, Arc<Vec<u8>>>,
+    contents: HashMap<NodeId, Arc<[u8]>>,
     order: VecDeque<NodeId>,
     octets: usize,
 }
 
 impl Known {
     /// Keeps contents; the oldest go when there are too many.
-    pub(crate) fn keep(&mut self, node: NodeId, octets: Arc<Vec<u8>>) {
+    pub(crate) fn keep(&mut self, node: NodeId, octets: Arc<[u8]>) {
         self.octets += octets.len();
         if self.contents.insert(node, octets).is_none() {
             self.order.push_back(node);
@@ -94,7 +94,7 @@ impl Source for Files {
     }
 }
 
-struct Shared(Arc<Vec<u8>>);
+struct Shared(Arc<[u8]>);
 
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {

@@ -34,8 +34,8 @@ pub struct Options {
     pub slots: u32,
     /// What compilers it has.
     pub programs: Programs,
-    /// Contents that it has seen.
-    pub store: Store,
+    /// Where contents stay that it has seen; without it they stay as long as their client does.
+    pub store: Option<Store>,
     /// How sandboxes start.
     pub launch: Launch,
     /// What one job may use.
@@ -72,7 +72,7 @@ pub struct Service {
     connections: HashMap<ClientId, PeerId>,
     roster: Roster,
     programs: Programs,
-    store: Arc<Store>,
+    store: Option<Arc<Store>>,
     plan: Plan,
     name: String,
     nodes: HashMap<ClientId, NodeId>,
@@ -104,7 +104,7 @@ impl Service {
             connections: HashMap::new(),
             roster: Roster::new(slots),
             programs,
-            store: Arc::new(store),
+            store: store.map(Arc::new),
             plan: Plan { launch, limits, slots },
             name,
             nodes: HashMap::new(),
@@ -224,7 +224,7 @@ impl Service {
         let peer = self.hub.enroll(admitted)?;
         self.next += 1;
         let id = ClientId(self.next);
-        let session = Session::new(id, Arc::clone(&self.bell), Arc::clone(&self.store));
+        let session = Session::new(id, Arc::clone(&self.bell), self.store.clone());
         self.sessions.insert(id, session);
         self.peers.insert(peer, id);
         self.connections.insert(id, peer);

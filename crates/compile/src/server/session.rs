@@ -81,7 +81,7 @@ impl Running {
 }
 
 impl Session {
-    pub(crate) fn new(id: ClientId, bell: Arc<OwnedFd>, store: Arc<Store>) -> Self {
+    pub(crate) fn new(id: ClientId, bell: Arc<OwnedFd>, store: Option<Arc<Store>>) -> Self {
         let files = Arc::new(Files::new(bell));
         Self {
             id,

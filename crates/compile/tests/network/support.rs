@@ -92,7 +92,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
         name: "server".into(),
         slots,
         programs: Programs::new(None, BTreeMap::new()),
-        store: outboard_store::Store::default(),
+        store: None,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
             arguments: vec!["anchor".into()],
