@@ -68,10 +68,31 @@ impl Pins {
         names
     }
 
+    /// Whether `path` is a directory above one that is known to be absent, so that a compiler gets
+    /// as far as that. Anything else in it is as unknown as before.
+    pub(super) fn leads_nowhere(&self, path: &[u8]) -> bool {
+        !self.is_known_absent(path) && self.absent.iter().any(|pattern| is_above(path, pattern))
+    }
+
     /// Whether nothing at `path` is no reason to send a job home.
     pub(super) fn is_known_absent(&self, path: &[u8]) -> bool {
         self.absent.iter().any(|pattern| is_beneath(path, pattern))
     }
+}
+
+/// Whether `path` is a directory above what the pattern says, its last name letter by letter: what
+/// stars stand for is there for other reasons or not at all.
+fn is_above(path: &[u8], pattern: &[u8]) -> bool {
+    let Some(rest) = split(path).and_then(|(_, name)| {
+        let depth = path.iter().filter(|&&octet| octet == b'/').count();
+        let mut patterns = pattern.split(|&octet| octet == b'/').skip(depth);
+        (patterns.next() == Some(name)).then(|| patterns.next())
+    }) else {
+        return false;
+    };
+    let mut patterns = pattern.split(|&octet| octet == b'/');
+    let mut names = path.split(|&octet| octet == b'/');
+    rest.is_some() && names.all(|name| patterns.next().is_some_and(|like| is_like(name, like)))
 }
 
 /// Whether `path` is what the pattern says, or beneath it. A star stands for any octets of one
@@ -135,6 +156,14 @@ mod tests {
         assert_eq!(pins.of(b"/usr/lib/gcc/x"), Pinned::No);
         assert_eq!(pins.names_in(b"/").into_keys().collect::<Vec<_>>(), [&b"tmp"[..], b"usr"]);
         assert_eq!(pins.names_in(b"/usr").into_keys().collect::<Vec<_>>(), [&b"bin"[..], b"lib"]);
+    }
+
+    #[test]
+    fn directories_above_known_absent_ones_are_there() {
+        let pins = pins();
+        assert!(pins.leads_nowhere(b"/lib") && !pins.leads_nowhere(b"/lib/x86"));
+        assert!(!pins.leads_nowhere(b"/lib/x86/libc.so.6") && !pins.leads_nowhere(b"/etc"));
+        assert!(!pins.leads_nowhere(b"/library") && !pins.leads_nowhere(b"/lib/x86/y"));
     }
 
     #[test]

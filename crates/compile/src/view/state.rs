@@ -145,6 +145,9 @@ impl Core {
             Found::Absent => Step::Done(Ok(None)),
             Found::Unknown => Step::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
             Found::Withheld => Step::Done(self.refuse(slot, path, Why::Withheld)),
+            Found::Outside if self.pins.leads_nowhere(path) => {
+                done(self.lock().directory(slot, path, SYNTHETIC, false))
+            }
             Found::Outside => Step::Done(self.refuse(slot, path, Why::Outside)),
         }
     }
