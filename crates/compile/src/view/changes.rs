@@ -50,6 +50,7 @@ impl Core {
         let own = state.nodes.own_mut(number).ok_or(Errno::ESTALE)?;
         let start = usize::try_from(offset).map_err(|_| Errno::EFBIG)?;
         own.data[start..start + data.len()].copy_from_slice(data);
+        own.attr.mtime_ns = now();
         Ok(())
     }
 
@@ -192,8 +193,12 @@ impl State {
     }
 }
 
-/// Attributes of something made now. The kernel keeps the times of what jobs make.
+/// Attributes of something made now.
 fn fresh() -> Attr {
+    Attr { mtime_ns: now(), ..SYNTHETIC }
+}
+
+fn now() -> i64 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    Attr { mtime_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX), ..SYNTHETIC }
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -28,6 +28,8 @@ use super::state::{Core, SYNTHETIC, Shape, Step};
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Octets of one write of the kernel's.
 const WRITE_MAX: u32 = 1 << 20;
+/// What programs are told to write at once.
+const BLOCK: u32 = 64 << 10;
 /// So often a request is asked for anew before it fails.
 const TRIES_MAX: u32 = 16;
 
@@ -174,14 +176,10 @@ pub(super) struct Front(pub(super) Arc<Server>);
 
 impl Filesystem for Front {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for wanted in [
-            InitFlags::FUSE_WRITEBACK_CACHE,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-        ] {
-            // A kernel that lacks one asks more often.
-            let _ = config.add_capabilities(wanted);
-        }
+        // A kernel that lacks them asks more often. No write-back cache: with it, every close makes
+        // the kernel ask for a file's attributes anew, and headers outnumber written pages.
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
+        let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(WRITE_MAX);
         Ok(())
     }
@@ -475,7 +473,7 @@ fn file_attr(core: &Core, number: u64, Shape { kind, attr }: Shape) -> FileAttr 
         uid: core.limits.uid,
         gid: core.limits.gid,
         rdev: 0,
-        blksize: 4096,
+        blksize: BLOCK,
         flags: 0,
     }
 }
