@@ -138,6 +138,8 @@ pub(crate) struct JobSpec {
     pub(crate) env: Vec<(Octets, Octets)>,
     /// The file mode creation mask.
     pub(crate) umask: u32,
+    /// Directories in which it makes files although they are not shown, such as `.deps`.
+    pub(crate) places: Vec<Octets>,
 }
 
 /// How a job ended.

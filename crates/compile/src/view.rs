@@ -124,14 +124,16 @@ impl View {
         Ok(Self { server, notifier, _session: session.spawn()? })
     }
 
-    /// A job begins in this slot. Names that have changed are looked up again.
+    /// A job begins in this slot. Names that have changed are looked up again. `places` are
+    /// directories in which it makes files although the client does not show them: to the job they
+    /// are there and empty.
     ///
     /// # Errors
     /// When the kernel does not take a notification: the file system is gone.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn begin(&self, slot: usize) -> io::Result<()> {
+    pub fn begin(&self, slot: usize, places: Vec<Vec<u8>>) -> io::Result<()> {
         let outdated = self.state().slots[slot].outdated.take();
         match outdated {
             None => self.drop_below(slot, b"/")?,
@@ -145,6 +147,7 @@ impl View {
         let slot = &mut state.slots[slot];
         (slot.refused, slot.stale, slot.used) = (None, false, 0);
         slot.touched.clear();
+        slot.places = places;
         slot.running = true;
         Ok(())
     }

@@ -138,6 +138,7 @@ impl Cluster {
             cwd: octets(job.cwd.as_os_str()),
             env: job.env.iter().map(pair).collect(),
             umask: job.umask,
+            places: places::hidden(job),
         })
     }
 
