@@ -45,7 +45,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("outboard-store", &[]),
     ("outboard-stand-in", &[]),
-    ("xtask", &[]),
+    ("xtask", &["outboard-stand-in"]),
 ];
 
 /// Crates for development: anyone's tests may name them, nothing that ships may.

@@ -1,7 +1,8 @@
 //! Servers as a farm: what the manager's loop submits goes out over verbs and comes back placed.
 //!
-//! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources out
-//! of the export and write results into their landing places; this side answers, and places outputs.
+//! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources
+//! out of the export and write results into their landing places; this side answers, and places
+//! outputs.
 
 use super::board::{Board, HomeCause, Order, ServerId};
 use super::lines::{Dial, Dialled, Lines};
@@ -19,6 +20,7 @@ use outboard_verbs::Access;
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -209,7 +211,7 @@ impl Cluster {
                 let results = landing.map(|landing| landing.take_results(ticket, &ran));
                 self.tell(peer, &ToServer::Taken { ticket }, now);
                 match results {
-                    Some(Ok(results)) => self.finish(id, ticket, &ran, results, peer, now),
+                    Some(Ok(results)) => self.finish(peer, id, &ran, results, ticket),
                     Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
                     None => self.give_up(peer, "it has results and no place for them", now),
                 }
@@ -238,13 +240,13 @@ impl Cluster {
     /// A compiler ran: the first that did counts.
     fn finish(
         &mut self,
+        peer: PeerId,
         id: ServerId,
-        ticket: TicketNumber,
         ran: &Ran,
         results: Results,
-        peer: PeerId,
-        now: Instant,
+        ticket: TicketNumber,
     ) {
+        let now = Instant::now();
         if !self.board.done(id, ticket, now) {
             return;
         }
@@ -403,6 +405,12 @@ fn reason(cause: HomeCause) -> Reason {
         HomeCause::NoToolchain => Cause::NoToolchain.into(),
         HomeCause::Failures => Cause::ServersFailed.into(),
         HomeCause::Waited => Cause::Unclaimed.into(),
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -50,7 +50,7 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
 
 /// A server with a thread of its own.
 pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -114,7 +114,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
 /// A farm and its servers.
 pub(crate) struct Lab {
     pub(crate) farm: Cluster,
-    pub(crate) servers: Vec<Server>,
+    _servers: Vec<Server>,
     next: u64,
 }
 
@@ -134,7 +134,7 @@ impl Lab {
         });
         let toolchains = Toolchains::new(None);
         let farm = Cluster::new(servers.len(), dial, "test".into(), toolchains).expect("a farm");
-        Self { farm, servers, next: 0 }
+        Self { farm, _servers: servers, next: 0 }
     }
 
     /// Submits a command.
