@@ -168,6 +168,9 @@ fn a_peer_that_does_not_read_for_a_while_loses_nothing() {
 fn who_leaves_while_tcp_has_no_room_ends_its_stream_all_the_same() {
     let (a, b) = congested();
     a.qp.disconnect();
+    // Its requests are flushed although the peer reads nothing.
+    let done = a.take(MUCH);
+    assert_eq!(done[MUCH - 1].status, Status::Flushed);
     for id in 0..MUCH {
         b.receive(id as u64, 1 << 20);
     }
