@@ -139,8 +139,9 @@ const MUCH: usize = 16;
 fn congested() -> (Side, Side) {
     let (a, b) = (Side::new(), Side::new());
     let (one, other) = secured_pair(Fabric::Untrusted);
-    // So little that TCP hardly ever takes a batch, or the last record, whole.
+    // TCP takes less than a batch, and little more before the peer reads.
     socket2::SockRef::from(one.socket()).set_send_buffer_size(8192).expect("set");
+    socket2::SockRef::from(other.socket()).set_recv_buffer_size(8192).expect("set");
     adopt_both(&a, &b, (one, other));
     for id in 0..MUCH {
         a.send(id as u64, &pattern(id, 1 << 20));
@@ -225,6 +226,18 @@ fn a_cut_shows() {
     let cut =
         matches!(event, AsyncEvent::SessionFailed { error: SessionError::Truncated { .. }, .. });
     assert!(cut, "{event:?}");
+}
+
+#[test]
+fn a_cut_behind_ones_own_end_is_nobodys_business() {
+    let (a, b) = (Side::new(), Side::new());
+    let (ends_of_pair, meddler) = between();
+    adopt_both(&a, &b, ends_of_pair);
+    // The first that the other end says now is its own end.
+    meddler.set(Meddler::Cut);
+    b.qp.disconnect();
+    common::eventually("it is over", || b.qp.state() == QpState::Error);
+    assert_eq!(b.context.poll_async_event(), None);
 }
 
 #[test]
