@@ -167,7 +167,7 @@ fn a_peer_that_does_not_read_for_a_while_loses_nothing() {
 
 #[test]
 fn who_leaves_while_tcp_has_no_room_ends_its_stream_all_the_same() {
-    let (a, b) = congested(8 * 1024);
+    let (a, b) = congested(64 * 1024);
     a.qp.disconnect();
     // Its requests are flushed although the peer reads nothing.
     let done = a.take(MUCH);
