@@ -28,7 +28,8 @@ use std::process::ExitCode;
   outboard cc gcc -O2 -c x.c
   outboard cc --install-links ~/.local/lib/outboard && \
 PATH=~/.local/lib/outboard:$PATH make -j32
-  outboard cc --timeline build.html")]
+  outboard cc --timeline build.html
+With OUTBOARD_CC_VERBOSE set, a wrapper that finds no manager says why.")]
 #[group(required = true, multiple = true)]
 pub(crate) struct CcArgs {
     /// Print what ran where, and why at home.
