@@ -79,9 +79,7 @@ impl Lab {
 
     fn node(&self, name: &str) -> Option<NodeId> {
         match self.files.look_up(self.path(), name.as_bytes()) {
-            Found::File { attr, version } => {
-                Some(NodeId { dev: attr.dev, ino: attr.ino, version })
-            }
+            Found::File { attr, version } => Some(NodeId { dev: attr.dev, ino: attr.ino, version }),
             _ => None,
         }
     }
