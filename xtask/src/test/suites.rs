@@ -15,7 +15,7 @@ use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
-use crate::{ibverbs, libs, siw, tidy};
+use crate::{compile, ibverbs, libs, siw, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -77,6 +77,13 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(ibverbs::PACKAGES)],
         minutes: 12,
         run: |settings| ibverbs::run(settings.full),
+    },
+    Suite {
+        name: "compile",
+        about: "outboard cc on three servers: what is built, failures, strangers",
+        needs: &[Need::Packages(compile::PACKAGES)],
+        minutes: 12,
+        run: |settings| compile::run(settings.full),
     },
     Suite {
         name: "bad-peers",
