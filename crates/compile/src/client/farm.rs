@@ -23,7 +23,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -79,8 +78,8 @@ struct Pending {
 }
 
 impl Cluster {
-    /// A farm of these servers, which `dial` knows how to reach by their places in the list. `name` is for their people;
-    /// `toolchains` identifies compilers.
+    /// A farm of these servers, which `dial` knows how to reach by their places in the list. `name`
+    /// is for their people; `toolchains` identifies compilers.
     ///
     /// # Errors
     /// This machine's: memory, descriptors, inotify.
@@ -140,7 +139,7 @@ impl Cluster {
             toolchain: toolchain.hash.0,
             argv: job.argv.iter().map(|word| octets(word)).collect(),
             cwd: octets(job.cwd.as_os_str()),
-            env: job.env.iter().filter(|word| is_true(job, word)).map(pair).collect(),
+            env: job.env.iter().map(pair).collect(),
             umask: job.umask,
             places: places::hidden(job),
         })
@@ -385,13 +384,6 @@ impl Cluster {
         }
         self.board.tick(now);
     }
-}
-
-/// Whether a word of the environment means anything: compilers believe `PWD` only if it is where they
-/// run, and asking for another directory would send the job home.
-fn is_true(job: &Job, (name, value): &(OsString, OsString)) -> bool {
-    let place = |path: &Path| std::fs::metadata(path).ok().map(|at| (at.dev(), at.ino()));
-    name != "PWD" || place(Path::new(value)).is_some_and(|at| Some(at) == place(&job.cwd))
 }
 
 /// Places what a compiler made; nothing of one that failed.
