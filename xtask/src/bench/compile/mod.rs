@@ -8,7 +8,8 @@
 //! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
 //! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
 //! `contender`, `distcc`, `icecc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
-//! `whereabouts` (the paper's Tables 2 and 3), `figure` (its Figure 10).
+//! `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3), `figure` (its
+//! Figure 10).
 
 mod build;
 mod contender;
@@ -19,6 +20,7 @@ mod ours;
 mod place;
 mod recorder;
 mod rows;
+mod setup;
 mod stage;
 mod trial;
 mod watch;
@@ -47,6 +49,7 @@ const PARTS: &[Part] = &[
     ("wide", rows::wide),
     ("feed", rows::feed),
     ("real", rows::real),
+    ("setup", setup::figures),
     ("where", whereabouts::tables),
     ("servers", figure::servers),
 ];
