@@ -34,12 +34,22 @@ use anyhow::Result;
 use super::report::Report;
 use super::stack::section::{self, Section};
 use crate::command;
+use crate::test::needs::Need;
+use crate::{lab, sources};
 use contender::{Contender, Nothing};
 use ours::{Ours, Way};
 use rows::Contenders;
 use stage::Kit;
 use trial::Trial;
 use work::Job;
+
+/// What it cannot run without.
+pub(super) const NEEDS: &[Need] = &[
+    Need::Packages(sources::PACKAGES),
+    Need::Packages(lab::PACKAGES),
+    Need::Packages(&["distcc", "icecc", "strace", "gcc", "g++", "libc6-dev", "make"]),
+    Need::Packages(&["libibverbs-dev"]),
+];
 
 /// A part of the page, by the name that `OUTBOARD_PARTS` has for it.
 type Part = (&'static str, fn(&Kit, &[Job], &Contenders<'_>) -> Result<Section>);

@@ -32,8 +32,8 @@ const PAPER: [(&str, [u32; 3]); 6] = [
 const HEAD: &[&str] =
     &["KiB", "open_mmap", "the paper's", "create_mmap", "the paper's", "memcpy", "the paper's"];
 const NOTES: &[&str] = &[
-    "Table 1 is of files on tmpfs, mapped and registered through our libibverbs. Registering brings \
-     every page in, as pinning does, and leaves it to the kernel to keep.",
+    "Table 1 is of files on tmpfs, mapped and registered through our libibverbs. Registering \
+     brings every page in, as pinning does, and leaves it to the kernel to keep.",
     "The paper's connections took 136 µs (TCP) and 1152 µs (RDMA with all objects) on a network \
      with a delay of 41 µs; ours are on loopback.",
 ];
