@@ -1,10 +1,14 @@
-//! Which machines take part, and how services on them talk.
+//! Which machines take part, and how one gets to them: host lists, keys, dialing.
 //!
-//! Knows no service and no message's meaning. No host list, however it was written, expands beyond
-//! [`hosts::HOSTS_MAX`]; what a peer sends is bounded by [`hub::MESSAGE_MAX`].
+//! What comes out is a socket with its session ([`Secured`](outboard_verbs::Secured)), between
+//! two ends that have proven a service's key to each other; what they then say is not known here,
+//! and no service is named but a node's own, `status`. Everything that waits has a limit of time,
+//! and nothing that a stranger does makes it hold more than a bound.
 //!
-//! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`codec`]
-//! (control messages as octets), [`hub`] (many peers on one thread).
+//! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
+//! key files are), [`known`] (who was met where), [`dial`] (the side that connects), [`node`] (the
+//! side that serves), [`status`] (what a node tells of itself), [`codec`] (control messages as
+//! octets), [`hub`] (many peers on one thread).
 //!
 //! # Examples
 //!
@@ -27,5 +31,13 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod dial;
 pub mod hosts;
 pub mod hub;
+pub mod keys;
+pub mod known;
+pub mod node;
+pub mod status;
+
+/// The port of nodes where a host list gives none.
+pub const NODE_PORT: u16 = 7410;

@@ -22,6 +22,7 @@
 //! Values only.
 
 use outboard_cluster::hub::Exposed;
+use outboard_export::{Answer, Ask, Position};
 use serde::{Deserialize, Serialize};
 
 /// Octets of a slot's landing place. Results that are longer come in parts.
@@ -39,15 +40,6 @@ pub(crate) type Digest = [u8; 32];
 /// A path or a word: octets, whatever they are.
 pub(crate) type Octets = Vec<u8>;
 
-/// How far a catalogue has been written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Position {
-    /// The catalogue's epoch.
-    pub(crate) epoch: u64,
-    /// Octets of its log.
-    pub(crate) length: u64,
-}
-
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToServer {
@@ -57,8 +49,6 @@ pub(crate) enum ToServer {
         name: String,
         /// The export's memory.
         export: Exposed,
-        /// Octets of the log in it.
-        log: u64,
     },
     /// Where results go: [`LANDING`] octets a slot.
     Landing(Exposed),
@@ -148,40 +138,6 @@ pub(crate) struct JobSpec {
     pub(crate) env: Vec<(Octets, Octets)>,
     /// The file mode creation mask.
     pub(crate) umask: u32,
-}
-
-/// What a server needs to know of a client's files.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum Ask {
-    /// The names in a directory.
-    List {
-        /// Its path.
-        path: Octets,
-    },
-    /// The contents of a file.
-    Offer {
-        /// Its path.
-        path: Octets,
-        /// The version that was listed.
-        version: u64,
-        /// The snapshot that was offered before is no longer there.
-        again: bool,
-    },
-}
-
-/// What came of an [`Ask`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    /// It is in the catalogue.
-    Published(Position),
-    /// The file is another one meanwhile; the catalogue says which.
-    Changed(Position),
-    /// It may not be shown.
-    Withheld,
-    /// It is too large to be shown.
-    TooLarge,
-    /// Reading it failed with this error number, as it would at home.
-    Failed(i32),
 }
 
 /// How a job ended.

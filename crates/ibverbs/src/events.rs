@@ -44,7 +44,7 @@ fn name(context: &Context, event: &AsyncEvent) -> Option<Named> {
             let what = if protection { IBV_EVENT_QP_ACCESS_ERR } else { IBV_EVENT_QP_REQ_ERR };
             (what, taken::<Qp>(&context.qps, *qp, |qp| &qp.async_events)?)
         }
-        AsyncEvent::PeerTerminated { qp, .. } => {
+        AsyncEvent::PeerTerminated { qp, .. } | AsyncEvent::SessionFailed { qp, .. } => {
             (IBV_EVENT_QP_FATAL, taken::<Qp>(&context.qps, *qp, |qp| &qp.async_events)?)
         }
         AsyncEvent::SrqLimit { srq } => {

@@ -1,8 +1,12 @@
 //! The command line: commands, their options and their help.
 
+use crate::cc::CcArgs;
 use crate::generate::What;
+use crate::key::Key;
+use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
+use crate::status::StatusArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -17,8 +21,22 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Cc(CcArgs),
     #[command(subcommand)]
     Perf(Perf),
+    Node(NodeArgs),
+    #[command(subcommand)]
+    Key(Key),
+    Status(StatusArgs),
+    /// What a node starts: one of its services.
+    #[command(hide = true)]
+    NodeService {
+        /// The service.
+        name: String,
+    },
+    /// What a service starts: the anchor of a sandbox.
+    #[command(hide = true)]
+    Anchor,
     /// Write manual pages or completions for shells, from the command line's own definition.
     #[command(hide = true)]
     Generate {

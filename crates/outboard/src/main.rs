@@ -3,30 +3,44 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `run`, `perf`, `generate`.
+//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `node` with `services`,
+//! `key`, `status`, `generate`.
 
 #![forbid(unsafe_code)]
 
+mod cc;
 mod cli;
 mod generate;
+mod key;
+mod node;
 mod perf;
 mod run;
+mod services;
+mod status;
 
 use clap::Parser;
 use cli::{Cli, Command};
+use outboard_cluster::node as cluster_node;
 use std::process::ExitCode;
 
 /// What a command gives; the error is shown to people.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
-        Command::Perf(perf) => perf::run(perf),
-        Command::Run(args) => run::run(args),
-        Command::Generate { what, dir } => generate::run(what, &dir),
+        Command::Cc(args) => cc::run(args),
+        Command::Perf(perf) => perf::run(perf).map(success),
+        Command::Run(args) => run::run(args).map(success),
+        Command::Node(args) => node::run(args).map(success),
+        Command::Key(key) => key::run(key).map(success),
+        Command::Status(args) => status::run(args).map(success),
+        Command::NodeService { name } => Ok(cluster_node::serve(&name, services::SERVICES)),
+        Command::Anchor => Ok(outboard_compile::sandbox::anchor_main()),
+        Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("outboard: {error}");
             ExitCode::FAILURE

@@ -24,8 +24,13 @@ fn commands(help: &str) -> Vec<String> {
 
 #[test]
 fn every_command_has_an_example_that_names_it() {
-    assert_eq!(commands(&help(&[])), ["run", "perf"]);
+    assert_eq!(commands(&help(&[])), ["run", "cc", "perf", "node", "key", "status"]);
+    assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
     assert!(help(&["run"]).contains("Example:\n  outboard run -- "));
+    for command in ["node", "status", "key new", "key export", "key revoke", "key show"] {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert!(help(&words).contains(&format!("Example:\n  outboard {command}")), "{command}");
+    }
     let all = commands(&help(&["perf"]));
     assert_eq!(all.len(), 18, "{all:?}");
     assert!(help(&["perf"]).contains("Example:\n"));

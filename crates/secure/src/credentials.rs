@@ -10,7 +10,7 @@ use crate::revoked::Revoked;
 use std::collections::BTreeMap;
 
 /// What an end brings to every handshake.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Credentials {
     /// Who it is.
     pub identity: Identity,
@@ -53,7 +53,7 @@ impl Mode {
 }
 
 /// Service keys by name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Keyring(BTreeMap<ServiceName, ServiceKey>);
 
 impl Keyring {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// A static X25519 key pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     private: Secret,
     node: NodeId,
@@ -88,6 +88,16 @@ impl NodeId {
         let mut id = [0; Self::LEN];
         blake3::Hasher::new().update(public_key).finalize_xof().fill(&mut id);
         Self(id)
+    }
+}
+
+impl NodeId {
+    pub(crate) fn octets(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    pub(crate) fn from_octets(octets: [u8; Self::LEN]) -> Self {
+        Self(octets)
     }
 }
 

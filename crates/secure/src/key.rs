@@ -18,7 +18,7 @@ const SERVICE_INFO: &[u8] = b"outboard service key v1";
 pub struct ClusterKey(Secret);
 
 /// The key of one service: who holds it may use the service, and be taken for one who offers it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServiceKey {
     name: ServiceName,
     secret: Secret,
@@ -40,6 +40,16 @@ impl ClusterKey {
     /// others have rights to it.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         keyfile::load(path, Holding::ClusterKey, Self::parse)
+    }
+
+    /// Makes a new key in a file that is not there yet, with its directory.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Exists`] when the file is there already, others when it cannot be made.
+    pub fn create(path: &Path) -> Result<Self, KeyFileError> {
+        let key = Self::generate()?;
+        keyfile::create_with_parent(path, &line(&[Holding::ClusterKey.label()], &key.0))?;
+        Ok(key)
     }
 
     /// Reads the key, and makes it first if there is none, with its directory. Of processes that

@@ -35,7 +35,8 @@ pub enum Holding {
 pub enum KeyFileError {
     /// There is none.
     #[error(
-        "there is no {}: copy it from a machine that has it, or make a new one", path.display()
+        "there is no {}: copy it from a machine that has it, or make one with `outboard key new`",
+        path.display()
     )]
     Missing {
         /// Where it was looked for.
@@ -185,13 +186,18 @@ pub(crate) fn load_or_create<T>(
     fresh: impl FnOnce() -> Result<Zeroizing<String>, NoEntropy>,
 ) -> Result<T, KeyFileError> {
     if !path.exists() {
-        make_parent(path)?;
-        match create(path, &fresh()?) {
+        match create_with_parent(path, &fresh()?) {
             Ok(()) | Err(KeyFileError::Exists { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     load(path, expected, parse)
+}
+
+/// As [`create`], with its directory.
+pub(crate) fn create_with_parent(path: &Path, line: &str) -> Result<(), KeyFileError> {
+    make_parent(path)?;
+    create(path, line)
 }
 
 /// Makes a key file that is whole as soon as it is there.
@@ -229,7 +235,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-fn make_parent(path: &Path) -> Result<(), KeyFileError> {
+pub(crate) fn make_parent(path: &Path) -> Result<(), KeyFileError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(parent(path));
     made.map_err(|source| KeyFileError::Write { path: path.into(), source })
 }

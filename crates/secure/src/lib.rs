@@ -14,8 +14,8 @@
 //! Modules in reading order: `name` (services' names), `secret` (32 octets nobody sees), `keyfile`
 //! (files that only their owner reads), `key` (cluster and service keys), `identity` (static keys
 //! and node ids), `revoked` (whom not to talk to), `credentials` (what an end brings along),
-//! `noise` (the library behind it all), `handshake` (messages and their order), `session`
-//! (records).
+//! `noise` (the library behind the handshake), `cipher` (one direction after it), `handshake`
+//! (messages and their order), `session` (records, and handing a session to another process).
 //!
 //! # Examples
 //!
@@ -55,6 +55,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cipher;
 mod credentials;
 mod handshake;
 mod identity;
@@ -74,4 +75,4 @@ pub use keyfile::{Holding, KeyFileError};
 pub use name::{ServiceName, ServiceNameError};
 pub use revoked::{Revoked, RevokedError};
 pub use secret::NoEntropy;
-pub use session::{RECORD_PLAIN_MAX, Session, SessionError};
+pub use session::{NotASession, RECORD_PLAIN_MAX, Session, SessionError};

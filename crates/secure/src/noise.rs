@@ -2,13 +2,16 @@
 //! revision 34): `Noise_XXpsk3_25519_AESGCM_SHA256`.
 //!
 //! Ring does AES-GCM and SHA-256, curve25519-dalek does X25519. No other file names the library,
-//! and none of its errors leaves this one.
+//! and none of its errors leaves this one. When its three messages have crossed, it hands over two
+//! keys, and is done.
 
+use crate::cipher::Cipher;
 use crate::identity::{Identity, NodeId};
 use crate::secret::{self, Secret};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
-use snow::{Builder, HandshakeState, TransportState, params::DHChoice};
+use snow::{Builder, HandshakeState, params::DHChoice};
 use std::fmt;
+use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 
@@ -103,9 +106,17 @@ impl Exchange {
         public.map(NodeId::of).ok_or(NoiseError::Refused)
     }
 
-    /// The ciphers that the three messages agreed on.
-    pub(crate) fn into_ciphers(self) -> Result<Ciphers, NoiseError> {
-        Ok(Ciphers(self.0.into_transport_mode()?))
+    /// The ciphers that the three messages agreed on (§5.2, Split).
+    pub(crate) fn into_ciphers(mut self) -> Result<Ciphers, NoiseError> {
+        if !self.0.is_handshake_finished() {
+            return Err(NoiseError::Refused);
+        }
+        let initiates = self.0.is_initiator();
+        let (one, other) = self.0.dangerously_get_raw_split();
+        let (one, other) = (Zeroizing::new(one), Zeroizing::new(other));
+        let (sealing, opening) = if initiates { (one, other) } else { (other, one) };
+        let cipher = |key: &[u8; secret::LEN]| Cipher::new(Secret::of(key), 0);
+        Ok(Ciphers { sealing: cipher(&sealing), opening: cipher(&opening) })
     }
 }
 
@@ -116,51 +127,81 @@ impl fmt::Debug for Exchange {
 }
 
 /// A cipher each way, each with its count of messages.
-pub(crate) struct Ciphers(TransportState);
-
-impl Ciphers {
-    /// Appends `plain`, sealed, which is [`TAG_LEN`] longer.
-    pub(crate) fn seal(&mut self, plain: &[u8], to: &mut Vec<u8>) -> Result<(), NoiseError> {
-        let start = to.len();
-        to.resize(start + plain.len() + TAG_LEN, 0);
-        self.0.write_message(plain, &mut to[start..])?;
-        Ok(())
-    }
-
-    /// Appends what was sealed; on an error, nothing.
-    pub(crate) fn open(&mut self, sealed: &[u8], to: &mut Vec<u8>) -> Result<(), NoiseError> {
-        let start = to.len();
-        // Room for the tag too, so that the library opens in place.
-        to.resize(start + sealed.len(), 0);
-        let opened = self.0.read_message(sealed, &mut to[start..]);
-        to.truncate(start + opened.as_ref().map_or(0, |len| *len));
-        opened?;
-        Ok(())
-    }
-
-    /// Messages sealed so far.
-    pub(crate) fn sealed(&self) -> u64 {
-        self.0.sending_nonce()
-    }
-
-    /// Messages opened so far.
-    pub(crate) fn opened(&self) -> u64 {
-        self.0.receiving_nonce()
-    }
-
-    /// A new key for what is sealed from now on (§4.2).
-    pub(crate) fn rekey_sealing(&mut self) {
-        self.0.rekey_outgoing();
-    }
-
-    /// A new key for what is opened from now on.
-    pub(crate) fn rekey_opening(&mut self) {
-        self.0.rekey_incoming();
-    }
+#[derive(Debug)]
+pub(crate) struct Ciphers {
+    pub(crate) sealing: Cipher,
+    pub(crate) opening: Cipher,
 }
 
-impl fmt::Debug for Ciphers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ciphers {{ sealed: {}, opened: {} }}", self.sealed(), self.opened())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snow::TransportState;
+
+    /// A handshake whose initiator has our ciphers, and whose responder the library's.
+    fn ours_and_theirs() -> (Ciphers, TransportState) {
+        let identity = || Identity::generate().expect("random numbers");
+        let key = [7; secret::LEN];
+        let end = |side| Exchange::new(side, &identity(), &key, b"prologue").expect("correct");
+        let (mut ours, mut theirs) = (end(Side::Initiator), end(Side::Responder));
+        for turn in 0..3 {
+            let (from, to) =
+                if turn == 1 { (&mut theirs, &mut ours) } else { (&mut ours, &mut theirs) };
+            let mut message = Vec::new();
+            from.write(&[], &mut message).expect("its turn");
+            let [] = to.read(&message).expect("it is right");
+        }
+        let theirs = theirs.0.into_transport_mode().expect("it is done");
+        (ours.into_ciphers().expect("it is done"), theirs)
+    }
+
+    #[test]
+    fn our_ciphers_and_the_librarys_understand_each_other_through_changes_of_keys() {
+        let (mut ours, mut theirs) = ours_and_theirs();
+        let mut buffer = [0; 256];
+        for round in 0..10_u8 {
+            let plain = vec![round; usize::from(round) * 20];
+            let mut sealed = Vec::new();
+            ours.sealing.seal(&plain, &mut sealed).expect("sealed");
+            let len = theirs.read_message(&sealed, &mut buffer).expect("it is right");
+            assert_eq!(&buffer[..len], plain);
+            let len = theirs.write_message(&plain, &mut buffer).expect("sealed");
+            let mut opened = vec![1];
+            ours.opening.open(&buffer[..len], &mut opened).expect("it is right");
+            assert_eq!(opened[1..], plain);
+            if round % 3 == 2 {
+                ours.sealing.rekey();
+                theirs.rekey_incoming();
+            }
+            if round % 4 == 1 {
+                ours.opening.rekey();
+                theirs.rekey_outgoing();
+            }
+        }
+        assert_eq!((ours.sealing.count(), ours.opening.count()), (10, 10));
+    }
+
+    #[test]
+    fn what_does_not_open_leaves_nothing_and_counts_for_nothing() {
+        let (mut ours, mut theirs) = ours_and_theirs();
+        let mut buffer = [0; 64];
+        let len = theirs.write_message(b"plain", &mut buffer).expect("sealed");
+        let mut altered = buffer[..len].to_vec();
+        altered[2] ^= 1;
+        let mut opened = b"before".to_vec();
+        for wrong in [&altered[..], &buffer[..len - 1], &buffer[..3], &[]] {
+            assert_eq!(ours.opening.open(wrong, &mut opened), Err(NoiseError::Forged));
+            assert_eq!((opened.as_slice(), ours.opening.count()), (&b"before"[..], 0));
+        }
+        ours.opening.open(&buffer[..len], &mut opened).expect("it is right");
+        assert_eq!(opened, b"beforeplain");
+    }
+
+    #[test]
+    fn a_handshake_half_way_gives_no_ciphers() {
+        let identity = Identity::generate().expect("random numbers");
+        let exchange = Exchange::new(Side::Initiator, &identity, &[7; secret::LEN], b"");
+        let ciphers = exchange.expect("correct").into_ciphers();
+        assert_eq!(ciphers.err(), Some(NoiseError::Refused));
     }
 }

@@ -69,11 +69,12 @@ impl Revoked {
     }
 
     /// Appends a node to the list in a file, with a comment of one line; the file is made if there
-    /// is none.
+    /// is none, with its directory.
     ///
     /// # Errors
     /// [`RevokedError::File`] when it cannot be written.
     pub fn append(path: &Path, node: NodeId, comment: &str) -> Result<(), RevokedError> {
+        keyfile::make_parent(path)?;
         let comment = comment.lines().next().unwrap_or_default();
         // The line's end comes first too: the line before may be missing its own.
         let line = format!("\n{node} # {comment}\n");

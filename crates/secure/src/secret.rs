@@ -29,6 +29,12 @@ impl Secret {
         Self(Box::new(Zeroizing::new([0; LEN])))
     }
 
+    pub(crate) fn of(octets: &[u8; LEN]) -> Self {
+        let mut secret = Self::zero();
+        secret.0.copy_from_slice(octets);
+        secret
+    }
+
     pub(crate) fn octets(&self) -> &[u8; LEN] {
         &self.0
     }
@@ -50,6 +56,12 @@ impl Secret {
     /// Appends 64 hexadecimal digits. `text` must have room, or a copy is left behind.
     pub(crate) fn emit(&self, text: &mut String) {
         HEXLOWER.encode_append(&self.0[..], text);
+    }
+}
+
+impl Clone for Secret {
+    fn clone(&self) -> Self {
+        Self::of(self.octets())
     }
 }
 

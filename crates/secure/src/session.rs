@@ -16,6 +16,10 @@
 //! After an error the session is of no use in either direction. Never waits and never keeps more
 //! than one record that is not whole yet.
 
+mod handover;
+
+pub use handover::NotASession;
+
 use crate::credentials::Mode;
 use crate::identity::NodeId;
 use crate::name::ServiceName;
@@ -233,7 +237,7 @@ impl Session {
 impl Records {
     fn new(ciphers: Ciphers) -> Self {
         let (sending, receiving) = (Direction::Open, Direction::Open);
-        let opened_before = ciphers.opened();
+        let opened_before = ciphers.opening.count();
         Self { ciphers, opened_before, partial: Vec::new(), sending, receiving }
     }
 
@@ -255,9 +259,9 @@ impl Records {
     fn seal_record(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         let len = u16::try_from(piece.len() + TAG_LEN).map_err(|_| SessionError::Internal)?;
         out.extend_from_slice(&len.to_be_bytes());
-        self.ciphers.seal(piece, out)?;
-        if self.ciphers.sealed().is_multiple_of(REKEY_RECORDS) {
-            self.ciphers.rekey_sealing();
+        self.ciphers.sealing.seal(piece, out)?;
+        if self.ciphers.sealing.count().is_multiple_of(REKEY_RECORDS) {
+            self.ciphers.sealing.rekey();
         }
         Ok(())
     }
@@ -326,22 +330,22 @@ impl Records {
 
     fn open_record(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
         let sealed = &record[LENGTH_LEN..];
-        self.ciphers.open(sealed, plain).map_err(|error| match error {
+        self.ciphers.opening.open(sealed, plain).map_err(|error| match error {
             NoiseError::Forged => SessionError::Altered { record: self.opened() + 1 },
             _ => SessionError::Internal,
         })?;
         if sealed.len() == TAG_LEN {
             self.receiving = Direction::Ended;
         }
-        if self.ciphers.opened().is_multiple_of(REKEY_RECORDS) {
-            self.ciphers.rekey_opening();
+        if self.ciphers.opening.count().is_multiple_of(REKEY_RECORDS) {
+            self.ciphers.opening.rekey();
         }
         Ok(())
     }
 
     /// Records opened so far.
     fn opened(&self) -> u64 {
-        self.ciphers.opened() - self.opened_before
+        self.ciphers.opening.count() - self.opened_before
     }
 
     fn check_end(&self) -> Result<(), SessionError> {

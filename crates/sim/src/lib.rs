@@ -13,11 +13,13 @@
 //! * [`lone`]: one side against octets written by hand;
 //! * [`hostile`]: one side against arbitrary octets;
 //! * [`intruder`]: handshakes and sessions with somebody in between;
+//! * [`catalogue`]: a server's knowledge of files against any log;
 //! * [`script`]: random operations against a model of memory;
 //! * [`pcap`]: captured TCP streams, for replaying what others sent.
 
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
 pub mod chunk;
 pub mod hostile;
 pub mod intruder;

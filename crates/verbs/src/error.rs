@@ -3,6 +3,7 @@
 use outboard_iwarp::PostError;
 use outboard_iwarp::startup::StartupError;
 use outboard_mem::MemError;
+use outboard_secure::SessionError;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -107,6 +108,14 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// Which rule.
         source: StartupError,
+    },
+    /// The session under the connection failed.
+    #[error("the session with {peer} failed: {source}")]
+    Session {
+        /// Who.
+        peer: SocketAddr,
+        /// What is wrong.
+        source: SessionError,
     },
     /// The caller's or this machine's fault.
     #[error(transparent)]

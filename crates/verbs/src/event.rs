@@ -1,5 +1,6 @@
 //! Asynchronous events: what happened to objects without anybody having asked.
 
+use outboard_secure::SessionError;
 use outboard_wire::terminate::TerminateCode;
 
 /// One asynchronous event.
@@ -25,6 +26,14 @@ pub enum AsyncEvent {
         qp: u32,
         /// What the Terminate says.
         code: TerminateCode,
+    },
+    /// The session under a connection failed, and the connection is lost: octets were altered or
+    /// cut off on the way, or the peer's process ended without leaving.
+    SessionFailed {
+        /// Number of the queue pair.
+        qp: u32,
+        /// What is wrong.
+        error: SessionError,
     },
     /// A shared receive queue fell below its limit.
     SrqLimit {

@@ -56,7 +56,7 @@ pub mod tap;
 pub use channel::CompChannel;
 pub use cm::{
     Bound, CmChannel, CmEvent, CmEventKind, ConnectParams, ConnectRequest, Connected, FpduPolicy,
-    Listener, NotAccepted,
+    Listener, NotAccepted, Role, Secured, StreamError,
 };
 pub use context::Context;
 pub use cq::{Arm, Cq};

@@ -391,6 +391,9 @@ impl QpShared {
         let Some(link) = inner.link.as_mut() else {
             return;
         };
+        if let Some(error) = link.take_session_fault() {
+            core.async_events.push(AsyncEvent::SessionFailed { qp: self.number, error });
+        }
         link.send_fin();
         link.arm_timer(core);
         if link.is_closed()

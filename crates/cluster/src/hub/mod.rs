@@ -11,12 +11,11 @@ mod peer;
 mod tests;
 
 pub use error::HubError;
-pub use peer::{Exposed, PeerId};
+pub use peer::{Admission, Admitted, Exposed, PeerId};
 
 use outboard_verbs::{
-    Access, Arm, CmChannel, CmEventKind, CompChannel, Completion, ConnectError, ConnectParams,
-    Connected, Context, Cq, Operation, OwnedBuf, Qp, Remote, SendOp, SendRequest, SgList,
-    SharedSlice, Status,
+    Access, Arm, CmChannel, CmEventKind, CompChannel, Completion, Context, Cq, Operation, OwnedBuf,
+    Remote, SendOp, SendRequest, SgList, SharedSlice, Status,
 };
 use peer::Peer;
 use rustix::event::epoll;
@@ -96,17 +95,21 @@ impl Hub {
         &self.context
     }
 
-    /// Takes a new peer in. `connect` is given an idle queue pair and the channel for its events.
+    /// What a new connection needs, for a thread that has time to wait for it.
     ///
     /// # Errors
-    /// What `connect` says, and this machine's.
-    pub fn admit(
-        &mut self,
-        connect: impl FnOnce(&Qp, &ConnectParams, &CmChannel) -> Result<Connected, ConnectError>,
-    ) -> Result<PeerId, HubError> {
-        let peer = Peer::new(&self.context, &self.cq)?;
-        connect(peer.qp(), &peer::params(), &self.connections)?;
-        let id = PeerId(peer.qp().number());
+    /// This machine's.
+    pub fn prepare(&self) -> Result<Admission, HubError> {
+        Admission::new(&self.context, &self.cq, &self.connections)
+    }
+
+    /// Takes a new peer in. Nothing that it has sent is lost meanwhile.
+    ///
+    /// # Errors
+    /// A fault of Outboard: its queue pair takes no receives.
+    pub fn enroll(&mut self, admitted: Admitted) -> Result<PeerId, HubError> {
+        let peer = admitted.into_peer()?;
+        let id = PeerId(peer.number());
         self.peers.insert(id.0, peer);
         Ok(id)
     }

@@ -3,8 +3,8 @@
 
 use super::{HubError, MESSAGE_MAX};
 use outboard_verbs::{
-    Access, ConnectParams, Context, Cq, Mr, OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Remote,
-    SendRequest, SharedSlice, Stag, Status,
+    Access, CmChannel, ConnectError, ConnectParams, Connected, Context, Cq, Mr, OwnedBuf, Pd, Qp,
+    QpConfig, RecvRequest, Remote, SendRequest, SharedSlice, Stag, Status,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -63,24 +63,64 @@ pub(super) struct Peer {
 }
 
 /// What this side brings to every connection.
-pub(super) fn params() -> ConnectParams {
+fn params() -> ConnectParams {
     ConnectParams { ird: READS, ord: READS, ..ConnectParams::default() }
 }
 
+/// A connection to be, for [`super::Hub::enroll`]. Any thread may set it up.
+#[derive(Debug)]
+pub struct Admission {
+    peer: Peer,
+    connections: CmChannel,
+}
+
+/// A connection that is up.
+#[derive(Debug)]
+pub struct Admitted(Peer);
+
+impl Admission {
+    pub(super) fn new(
+        context: &Context,
+        cq: &Cq,
+        connections: &CmChannel,
+    ) -> Result<Self, HubError> {
+        Ok(Self { peer: Peer::new(context, cq)?, connections: connections.clone() })
+    }
+
+    /// Sets the connection up: `connect` is given an idle queue pair, what to propose, and the
+    /// channel for its events.
+    ///
+    /// # Errors
+    /// What `connect` says.
+    pub fn connect(
+        self,
+        connect: impl FnOnce(&Qp, &ConnectParams, &CmChannel) -> Result<Connected, ConnectError>,
+    ) -> Result<Admitted, ConnectError> {
+        connect(&self.peer.qp, &params(), &self.connections)?;
+        Ok(Admitted(self.peer))
+    }
+}
+
+impl Admitted {
+    /// Only now receives are posted: earlier messages wait in the socket.
+    pub(super) fn into_peer(self) -> Result<Peer, HubError> {
+        for _ in 0..RECEIVES {
+            self.0.receive(OwnedBuf::zeroed(MESSAGE_MAX))?;
+        }
+        Ok(self.0)
+    }
+}
+
 impl Peer {
-    pub(super) fn new(context: &Context, cq: &Cq) -> Result<Self, HubError> {
+    fn new(context: &Context, cq: &Cq) -> Result<Self, HubError> {
         let pd = context.alloc_pd();
         let depths = QpConfig { send_depth: SENDS, recv_depth: RECEIVES, ..QpConfig::new(cq) };
         let qp = pd.create_qp(depths)?;
-        let peer = Self { qp, exposed: Vec::new(), pd, under_way: 0, waiting: VecDeque::new() };
-        for _ in 0..RECEIVES {
-            peer.receive(OwnedBuf::zeroed(MESSAGE_MAX))?;
-        }
-        Ok(peer)
+        Ok(Self { qp, exposed: Vec::new(), pd, under_way: 0, waiting: VecDeque::new() })
     }
 
-    pub(super) fn qp(&self) -> &Qp {
-        &self.qp
+    pub(super) fn number(&self) -> u32 {
+        self.qp.number()
     }
 
     pub(super) fn expose(

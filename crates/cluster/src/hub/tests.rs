@@ -20,17 +20,21 @@ impl Two {
         let loopback = "127.0.0.1:0".parse().expect("an address");
         let listener = server.context().listen(loopback, 4).expect("a listener");
         let address = listener.local_addr();
-        let dial = move || {
-            let id = client.admit(|qp, params, _| qp.connect(address, params));
-            (client, id.expect("a connection"))
-        };
-        let dialling = thread::spawn(dial);
+        let admission = client.prepare().expect("an admission");
+        let dialling =
+            thread::spawn(move || admission.connect(|qp, params, _| qp.connect(address, params)));
         let request: ConnectRequest = listener.next_request(Some(PATIENCE)).expect("a request");
-        let accepted = server.admit(|qp, params, channel| {
+        let accepted = server.prepare().expect("an admission").connect(|qp, params, channel| {
             request.accept_on(qp, params, channel).map_err(|refused| refused.error)
         });
-        let (client, id) = dialling.join().expect("the client");
-        Self { hubs: [server, client], ids: [accepted.expect("a peer"), id] }
+        let dialled = dialling.join().expect("the client").expect("a connection");
+        let id = client.enroll(dialled).expect("a peer");
+        // What comes before the enrolment waits.
+        client.send(id, b"early").expect("sent");
+        let accepted = server.enroll(accepted.expect("a connection")).expect("a peer");
+        let mut two = Self { hubs: [server, client], ids: [accepted, id] };
+        assert_eq!(two.message(0), b"early");
+        two
     }
 
     /// The next event of one of them, asleep on its descriptor until then.

@@ -133,16 +133,22 @@ impl Board {
         for ticket in lost {
             self.fail_copy(ticket, server, now);
         }
-        self.send_home_what_nobody_takes();
+        self.settle();
     }
 
-    /// A new job.
-    pub(crate) fn submit(&mut self, ticket: TicketNumber, toolchain: Digest, now: Instant) {
+    /// A new job. With `hope` it waits although nobody is there to take it: see [`Self::settle`].
+    pub(crate) fn submit(
+        &mut self,
+        ticket: TicketNumber,
+        toolchain: Digest,
+        now: Instant,
+        hope: bool,
+    ) {
         let entry = Entry { toolchain, since: now, copies: Vec::new(), failures: 0 };
         self.jobs.insert(ticket, entry);
         match self.armed_for(&toolchain) {
             Some(server) => self.give(server, ticket, now),
-            None if self.has_takers(&toolchain) => self.waiting.push_back(ticket),
+            None if hope || self.has_takers(&toolchain) => self.waiting.push_back(ticket),
             None => self.go_home(ticket, self.why_nobody()),
         }
     }
@@ -292,7 +298,8 @@ impl Board {
         }
     }
 
-    fn send_home_what_nobody_takes(&mut self) {
+    /// No more servers are to be hoped for: sends home what none of them takes.
+    pub(crate) fn settle(&mut self) {
         let stuck = |ticket: &TicketNumber| !self.has_takers(&self.jobs[ticket].toolchain);
         let stuck: Vec<_> = self.waiting.iter().copied().filter(stuck).collect();
         let cause = self.why_nobody();

@@ -1,3 +1,11 @@
-//! The client's side of the network.
+//! The client's side of the network: a farm of servers for the manager's loop.
 
 mod board;
+mod farm;
+mod lines;
+mod places;
+mod results;
+mod roots;
+
+pub use farm::{Cluster, FarmError};
+pub use lines::Dial;

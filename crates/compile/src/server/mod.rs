@@ -1,3 +1,19 @@
-//! The server's side of the network.
+//! The server's side of the network: who runs compilers for whom.
+//!
+//! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known of
+//! a client's files), `toolchains` (which compilers there are), `room` (where jobs run), `package`
+//! (what goes back), `session` (one client), `service` (all of them), `entry` (its process).
 
+mod entry;
+mod fetch;
+mod files;
+mod package;
+mod room;
 mod roster;
+mod service;
+mod session;
+mod toolchains;
+
+pub use entry::serve;
+pub use service::{ClientStatus, Options, Service, Status};
+pub use toolchains::Programs;

@@ -124,7 +124,7 @@ fn why(error: ConnectError) -> Plain {
         ConnectError::Cancelled { .. } => {
             Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNABORTED)
         }
-        ConnectError::Startup { .. } => {
+        ConnectError::Startup { .. } | ConnectError::Session { .. } => {
             Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
         }
         ConnectError::Verbs(error) => {

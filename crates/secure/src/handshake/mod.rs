@@ -242,7 +242,7 @@ impl Handshake {
         let [] = read.map_err(|error| HandshakeError::of(error, wrong_key))?;
         let node = self.admit(noise.peer()?)?;
         let mut ciphers = noise.into_ciphers()?;
-        self.send(Message::Confirm, |body| ciphers.seal(&[], body))?;
+        self.send(Message::Confirm, |body| ciphers.sealing.seal(&[], body))?;
         Ok(State::Done(Box::new(Session::new(ciphers, Peer { node, service, mode }))))
     }
 
@@ -268,7 +268,7 @@ impl Handshake {
 
 fn hear_confirm(mut ciphers: Ciphers, peer: Peer, confirm: &[u8]) -> Result<State, HandshakeError> {
     let wrong_key = || HandshakeError::WrongKey { service: peer.service.clone() };
-    let opened = ciphers.open(message::body(confirm), &mut Vec::new());
+    let opened = ciphers.opening.open(message::body(confirm), &mut Vec::new());
     opened.map_err(|error| HandshakeError::of(error, wrong_key))?;
     Ok(State::Done(Box::new(Session::new(ciphers, peer))))
 }

@@ -207,8 +207,8 @@ fn keys_change_after_65536_records() {
         opened(&mut client, &wire).expect("nobody is in between");
     }
     let State::Encrypted(records) = &mut server.state else { panic!("it is encrypted") };
-    assert_eq!(records.ciphers.sealed(), REKEY_RECORDS);
-    records.ciphers.rekey_sealing();
+    assert_eq!(records.ciphers.sealing.count(), REKEY_RECORDS);
+    records.ciphers.sealing.rekey();
     let wire = sealed(&mut server, b"x");
     let error = SessionError::Altered { record: REKEY_RECORDS };
     assert_eq!(opened(&mut client, &wire), Err(error));
@@ -275,5 +275,76 @@ proptest! {
         let found = wire.chunks(cut).try_for_each(|piece| server.open(piece, &mut plain));
         prop_assert!(found.and_then(|()| server.handle_end()).is_err());
         prop_assert!(sent.starts_with(&plain));
+    }
+}
+
+/// What another process would make of it.
+fn handed_over(session: Session) -> Session {
+    let octets = session.into_octets().expect("it is alive");
+    Session::from_octets(&octets).expect("they are a session's")
+}
+
+#[test]
+fn a_session_goes_on_where_it_was_handed_over() {
+    for fabric in [Fabric::Untrusted, Fabric::Trusted] {
+        let (client, server) = pair(fabric);
+        let (node, service) = (server.peer(), server.service().clone());
+        let (mut client, mut server) = (handed_over(client), handed_over(server));
+        assert_eq!((server.peer(), server.service()), (node, &service));
+        let plain = vec![9; RECORD_PLAIN_MAX + 5];
+        let mut wire = sealed(&mut client, &plain);
+        wire.extend(finished(&mut client));
+        // In every part of a record, and behind the end.
+        let mut heard = Vec::new();
+        for piece in wire.chunks(4001) {
+            server.open(piece, &mut heard).expect("it is right");
+            server = handed_over(server);
+            client = handed_over(client);
+        }
+        assert_eq!(heard, plain);
+        assert_eq!(server.handle_end(), Ok(()));
+        let back = sealed(&mut server, b"back");
+        assert_eq!(opened(&mut client, &back).as_deref(), Ok(&b"back"[..]));
+        if fabric == Fabric::Untrusted {
+            assert_eq!(client.seal(b"more", &mut wire), Err(SessionError::Finished));
+        }
+    }
+}
+
+#[test]
+fn keys_that_have_changed_are_handed_over() {
+    let (mut client, mut server) = pair(Fabric::Untrusted);
+    for _ in 0..REKEY_RECORDS + 1 {
+        let wire = sealed(&mut client, b"x");
+        opened(&mut server, &wire).expect("it is right");
+    }
+    let (mut client, mut server) = (handed_over(client), handed_over(server));
+    let wire = sealed(&mut client, b"after");
+    assert_eq!(opened(&mut server, &wire).as_deref(), Ok(&b"after"[..]));
+}
+
+#[test]
+fn a_session_that_has_failed_is_not_handed_over() {
+    let (mut client, _) = pair(Fabric::Untrusted);
+    opened(&mut client, &[0; 100]).expect_err("no record");
+    assert_eq!(client.into_octets().err(), Some(SessionError::Over));
+}
+
+#[test]
+fn only_whole_octets_of_a_session_are_one() {
+    let (_, mut server) = pair(Fabric::Untrusted);
+    opened(&mut server, &[0, 100, 3]).expect("the start of a record");
+    let octets = server.into_octets().expect("it is alive");
+    for len in 0..octets.len() {
+        assert_eq!(Session::from_octets(&octets[..len]).err(), Some(NotASession), "{len}");
+    }
+    let longer = [&octets[..], &[0]].concat();
+    assert_eq!(Session::from_octets(&longer).err(), Some(NotASession));
+}
+
+proptest! {
+    #[test]
+    fn any_octets_are_a_session_or_not(octets in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Session::from_octets(&octets);
     }
 }

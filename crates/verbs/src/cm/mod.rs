@@ -2,16 +2,20 @@
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
 //! Modules: `bound` (addresses), `backlog` (whom a listener holds), `listen` (the passive side),
-//! `connect` (the active side).
+//! `connect` (the active side), `secured` and `adopt` (either side, over a session).
 
+mod adopt;
 mod backlog;
 mod bound;
 mod connect;
 mod listen;
+mod secured;
 
 pub use bound::Bound;
 pub use connect::Connected;
 pub use listen::{ConnectRequest, Listener, NotAccepted};
+pub use outboard_iwarp::startup::Role;
+pub use secured::{Secured, StreamError};
 
 use crate::context::Shared;
 use crate::error::{ConnectError, VerbsError};

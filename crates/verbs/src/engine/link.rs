@@ -1,8 +1,10 @@
 //! One queue pair's socket and connection: moves octets between the two. It decides how much to
-//! ask the kernel for, and when to stop so that others get their turn; it knows no opcode.
+//! ask the kernel for, and when to stop so that others get their turn; it knows no opcode. Between
+//! the two may be a session.
 
 use crate::context::Core;
 use crate::engine::Source;
+use crate::engine::sealed::{self, Sealed};
 use crate::engine::sockio::{self, Sent};
 use crate::engine::staging::{STAGING_LEN, Staging};
 use crate::engine::tapped;
@@ -12,6 +14,7 @@ use crate::tap::StreamTap;
 use outboard_iwarp::work::{Receives, RecvRequest};
 use outboard_iwarp::{Connection, Env, Phase};
 use outboard_mem::Span;
+use outboard_secure::{Session, SessionError};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
@@ -27,7 +30,7 @@ const TURN_BYTES: usize = 1 << 20;
 const FIRST_BATCH: usize = 32 * 1024;
 /// Octets of other system calls: full segments for TCP, and still in the cache after their CRCs.
 const LATER_BATCH: usize = 128 * 1024;
-/// The same without CRCs, which would touch the octets before.
+/// The same without CRCs and ciphers, which would touch the octets before.
 const PLAIN_BATCH: usize = 512 * 1024;
 /// What follows a payload that is received in place: pad and CRC, then the next header.
 const NEXT_HEADER: usize = 32;
@@ -72,6 +75,8 @@ pub(crate) struct Link {
     timer: Option<Instant>,
     /// Watches what passes.
     tap: Option<StreamTap>,
+    /// What the octets are turned into on the way, if anything.
+    sealed: Option<Box<Sealed>>,
 }
 
 impl Link {
@@ -103,7 +108,18 @@ impl Link {
             answering: true,
             timer: None,
             tap,
+            sealed: None,
         }
+    }
+
+    /// From now on everything passes through a session.
+    pub(crate) fn seal(&mut self, session: Session) {
+        self.sealed = Some(Box::new(Sealed::new(session)));
+    }
+
+    /// Why the session has failed, once.
+    pub(crate) fn take_session_fault(&mut self) -> Option<SessionError> {
+        self.sealed.as_mut()?.take_fault()
     }
 
     pub(crate) fn is_stalled(&self) -> bool {
@@ -142,7 +158,7 @@ impl Link {
                     self.hangup = false;
                     break;
                 }
-                Err(_) => self.lose(),
+                Err(_) => self.break_off(),
             }
             if total > TURN_BYTES {
                 core.engine.run_again(self.token);
@@ -162,10 +178,17 @@ impl Link {
         self.staging.fill();
         let want = self.want();
         let fd = self.socket.as_fd();
-        let got = match &self.tap {
-            None => sockio::receive(fd, &mut self.conn, &mut self.staging, want, spans, env)?,
-            Some(tap) => tapped::receive(&self.socket, &mut self.staging, STAGING_LEN, tap)?,
+        let staging = &mut self.staging;
+        let got = match (&mut self.sealed, &self.tap) {
+            (None, None) => sockio::receive(fd, &mut self.conn, staging, want, spans, env),
+            (None, Some(tap)) => tapped::receive(&self.socket, staging, STAGING_LEN, tap),
+            (Some(sealed), tap) => sealed::receive(&self.socket, sealed, staging, tap.as_ref()),
         };
+        if self.sealed.is_some() {
+            // A session that fails may have opened something before.
+            self.consume(env);
+        }
+        let got = got?;
         self.answering = true;
         if got.total == 0 {
             self.ended = true;
@@ -193,7 +216,8 @@ impl Link {
 
     /// True when handing something to TCP may succeed, or needs settling.
     pub(crate) fn wants_transmit(&self) -> bool {
-        !self.blocked && self.conn.has_output() || self.conn.phase() != Phase::Open
+        let pending = self.sealed.as_ref().is_some_and(|sealed| sealed.is_pending());
+        !self.blocked && (pending || self.conn.has_output()) || self.conn.phase() != Phase::Open
     }
 
     /// The kernel says that something changed: TCP may have room again. Returns what
@@ -212,15 +236,20 @@ impl Link {
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
         // In a stream the peer has work already.
         let streams = !std::mem::take(&mut self.answering) || self.conn.requests_waiting() > 1;
-        let full = if self.conn.checks_crc() { LATER_BATCH } else { PLAIN_BATCH };
+        let untouched = !self.conn.checks_crc() && self.sealed.is_none();
+        let full = if untouched { PLAIN_BATCH } else { LATER_BATCH };
         let mut budget = if streams { full } else { FIRST_BATCH };
         let mut spans = take_spans();
         let mut total = 0;
         loop {
             let fd = self.socket.as_fd();
-            let sent = match &self.tap {
-                None => sockio::transmit(fd, &mut self.conn, budget, &mut spans, env),
-                Some(tap) => tapped::transmit(&self.socket, &mut self.conn, budget, tap, env),
+            let conn = &mut self.conn;
+            let sent = match (&mut self.sealed, &self.tap) {
+                (None, None) => sockio::transmit(fd, conn, budget, &mut spans, env),
+                (None, Some(tap)) => tapped::transmit(&self.socket, conn, budget, tap, env),
+                (Some(sealed), tap) => {
+                    sealed::transmit(&self.socket, conn, sealed, budget, tap.as_ref(), env)
+                }
             };
             match sent {
                 Ok(Sent::Everything) => break,
@@ -251,6 +280,15 @@ impl Link {
         self.conn.settle(Instant::now(), env);
     }
 
+    /// The socket or the session has failed. Of a session that is cut when all is over anyway,
+    /// nobody needs to hear.
+    fn break_off(&mut self) {
+        if !self.conn.phase().receives() {
+            self.take_session_fault();
+        }
+        self.lose();
+    }
+
     fn lose(&mut self) {
         self.ended = true;
         self.conn.handle_lost();
@@ -264,6 +302,11 @@ impl Link {
     /// Sends our FIN once everything before it is in TCP's hands.
     pub(crate) fn send_fin(&mut self) {
         if self.conn.wants_fin() && !self.fin_sent {
+            // What an error leaves unsaid is lost with the connection.
+            let sealed = self.sealed.as_mut().map(|sealed| sealed.finish(&self.socket));
+            if matches!(sealed, Some(Ok(false))) {
+                return;
+            }
             self.fin_sent = true;
             // Fails only when the connection is gone, and then the peer knows.
             let _sent = self.socket.shutdown(Shutdown::Write);

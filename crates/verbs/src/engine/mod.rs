@@ -4,13 +4,14 @@
 //!
 //! Modules: [`driver`] (the turn and its drivers), [`eager`] and [`repose`] (when the background
 //! thread goes on looking, and when an application hands over to it), [`link`] (one queue pair's
-//! socket and connection), [`sockio`] (the system calls that take raw spans), [`staging`] (receive
-//! buffers), [`tapped`] (octets for recordings), [`timers`].
+//! socket and connection), [`sockio`] (the system calls that take raw spans), [`sealed`] (a session
+//! between the two), [`staging`] (receive buffers), [`tapped`] (octets for recordings), [`timers`].
 
 pub(crate) mod driver;
 mod eager;
 pub(crate) mod link;
 mod repose;
+pub(crate) mod sealed;
 pub(crate) mod sockio;
 pub(crate) mod staging;
 pub(crate) mod tapped;

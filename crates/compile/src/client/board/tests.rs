@@ -28,7 +28,7 @@ impl Lab {
     }
 
     fn submit(&mut self, ticket: TicketNumber) {
-        self.board.submit(ticket, C, self.now);
+        self.board.submit(ticket, C, self.now, false);
     }
 
     fn want(&mut self, server: ServerId) {
@@ -107,7 +107,7 @@ fn without_servers_everything_runs_at_home() {
 #[test]
 fn a_compiler_that_one_server_lacks_runs_at_another_and_at_home_if_all_do() {
     let mut lab = Lab::new(&[ONE, TWO]);
-    lab.board.submit(1, CXX, lab.now);
+    lab.board.submit(1, CXX, lab.now, false);
     lab.want(ONE);
     lab.board.lacks(ONE, 1, lab.now);
     lab.want(ONE);
@@ -203,4 +203,20 @@ fn a_cancelled_job_is_taken_back() {
     assert_eq!(lab.orders(), [Order::Cancel(ONE, 1)]);
     lab.want(ONE);
     assert_eq!(lab.orders(), [Order::Idle(ONE)]);
+}
+
+#[test]
+fn a_build_that_begins_waits_for_its_servers() {
+    let mut lab = Lab::new(&[]);
+    lab.board.submit(1, C, lab.now, true);
+    assert_eq!(lab.orders(), []);
+    lab.board.add_server(ONE, 4);
+    lab.board.settle();
+    lab.want(ONE);
+    assert_eq!(lab.orders(), [Order::Give(ONE, 1)]);
+    lab.board.remove_server(ONE, lab.now);
+    lab.board.submit(2, C, lab.now, true);
+    lab.board.settle();
+    let home = |ticket| Order::Home(ticket, HomeCause::NoServer);
+    assert_eq!(lab.orders(), [home(1), home(2)]);
 }

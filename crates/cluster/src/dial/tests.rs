@@ -1,0 +1,145 @@
+//! Every way in which a host is not reached, and the one in which it is.
+
+use super::*;
+use crate::hosts::HostList;
+use outboard_secure::{ClusterKey, Fabric, Identity, Revoked};
+use std::net::TcpListener;
+
+fn name(text: &str) -> ServiceName {
+    text.parse().expect("a name")
+}
+
+fn credentials(cluster: &ClusterKey) -> Arc<Credentials> {
+    Arc::new(Credentials {
+        identity: Identity::generate().expect("random numbers"),
+        keys: [cluster.service(&name("test"))].into_iter().collect(),
+        fabric: Fabric::Untrusted,
+        revoked: Revoked::default(),
+    })
+}
+
+fn cluster() -> ClusterKey {
+    ClusterKey::generate().expect("random numbers")
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(300)
+}
+
+/// A port of ours, as a host, and what listens there.
+fn listen() -> (Host, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let hosts: HostList = format!("localhost:{port}").parse().expect("a list");
+    (hosts.hosts()[0].clone(), listener)
+}
+
+/// Answers one caller as a node does, and says something behind its last message.
+fn serve(listener: TcpListener, credentials: Arc<Credentials>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a caller");
+        let mut handshake = Handshake::responder(credentials);
+        let mut octets = [0; READ_LEN];
+        loop {
+            let count = socket.read(&mut octets).expect("octets");
+            if handshake.handle(&octets[..count]).is_err() {
+                return;
+            }
+            let Some(mut message) = handshake.poll_transmit() else { continue };
+            if !handshake.is_done() {
+                socket.write_all(&message).expect("sent");
+                continue;
+            }
+            let mut session = handshake.into_session().expect("done");
+            session.seal(b"welcome", &mut message).expect("sealed");
+            return socket.write_all(&message).expect("sent");
+        }
+    })
+}
+
+fn dial(dialer: &Dialer, host: &Host) -> Result<Secured, DialError> {
+    dialer.dial(host, &name("test"), soon())
+}
+
+#[test]
+fn a_host_with_the_key_is_reached() {
+    let (key, (host, listener)) = (cluster(), listen());
+    let theirs = credentials(&key);
+    let node = theirs.identity.node();
+    let server = serve(listener, theirs);
+    let mut stream = dial(&Dialer::new(credentials(&key)), &host).expect("reached");
+    assert_eq!(stream.peer(), node);
+    let mut heard = Vec::new();
+    stream.receive(&mut heard, soon()).expect("what came early");
+    assert_eq!(heard, b"welcome");
+    server.join().expect("no panic");
+}
+
+#[test]
+fn a_host_with_another_key_refuses() {
+    let (host, listener) = listen();
+    let server = serve(listener, credentials(&cluster()));
+    let error = dial(&Dialer::new(credentials(&cluster())), &host).expect_err("another key");
+    let refused =
+        matches!(&error, DialError::Handshake { source: HandshakeError::Refused { .. }, .. });
+    assert!(refused, "{error}");
+    server.join().expect("no panic");
+}
+
+#[test]
+fn a_service_without_a_key_is_not_dialed() {
+    let (host, _listener) = listen();
+    let dialer = Dialer::new(credentials(&cluster()));
+    let error = dialer.dial(&host, &name("other"), soon()).expect_err("no key");
+    assert!(error.to_string().contains("outboard key export other"), "{error}");
+}
+
+#[test]
+fn nobody_listening_is_told_from_silence_and_from_another_protocol() {
+    let dialer = Dialer::new(credentials(&cluster()));
+    let (host, listener) = listen();
+    let error = dial(&dialer, &host).expect_err("silence");
+    assert!(matches!(error, DialError::TimedOut { step: Step::Handshake, .. }), "{error}");
+    drop(listener);
+    let error = dial(&dialer, &host).expect_err("nobody");
+    assert!(matches!(error, DialError::Unreachable { .. }), "{error}");
+    let (host, listener) = listen();
+    let server = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a caller");
+        socket.write_all(b"SSH-2.0-OpenSSH\r\n").expect("sent");
+        socket
+    });
+    let error = dial(&dialer, &host).expect_err("another protocol");
+    assert!(error.to_string().contains("does not speak Outboard"), "{error}");
+    server.join().expect("no panic");
+}
+
+#[test]
+fn an_octet_now_and_then_gains_no_time() {
+    let (host, listener) = listen();
+    let server = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a caller");
+        for _ in 0..40 {
+            thread::sleep(Duration::from_millis(20));
+            if socket.write_all(b"O").is_err() {
+                break;
+            }
+        }
+    });
+    let start = Instant::now();
+    dial(&Dialer::new(credentials(&cluster())), &host).expect_err("too slow, or wrong");
+    assert!(start.elapsed() < Duration::from_millis(600));
+    server.join().expect("no panic");
+}
+
+#[test]
+fn a_name_that_nobody_knows() {
+    let hosts: HostList = "no-such-host.invalid".parse().expect("a list");
+    let dialer = Dialer::new(credentials(&cluster()));
+    let error = dialer.dial(&hosts.hosts()[0], &name("test"), soon()).expect_err("no such host");
+    let told = matches!(
+        error,
+        DialError::Unresolved { .. } | DialError::TimedOut { step: Step::Name, .. }
+    );
+    assert!(told, "{error}");
+}

@@ -1,0 +1,214 @@
+//! Where a user's key files are, and what they make of whom: the knobs OUTBOARD_KEY,
+//! OUTBOARD_FABRIC and XDG_CONFIG_HOME.
+//!
+//! ```text
+//! ~/.config/outboard/key           a cluster's key, or one service's (OUTBOARD_KEY: elsewhere)
+//! ~/.config/outboard/identity      who this user or node is; made at first use
+//! ~/.config/outboard/revoked       whom not to talk to; none is nobody
+//! ~/.config/outboard/known_nodes   who was met where
+//! ```
+//!
+//! It asks the environment through a function and reads no file but these.
+
+use outboard_secure::{
+    ClusterKey, Credentials, Fabric, Holding, Identity, KeyFileError, Keyring, Revoked,
+    RevokedError, ServiceKey, ServiceName,
+};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Where the files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The key.
+    pub key: PathBuf,
+    /// The static key pair.
+    pub identity: PathBuf,
+    /// The list of revoked nodes.
+    pub revoked: PathBuf,
+    /// The list of known nodes.
+    pub known_nodes: PathBuf,
+}
+
+/// What a key file holds.
+#[derive(Debug)]
+pub enum Key {
+    /// The key of a cluster: every service's can be derived.
+    Cluster(ClusterKey),
+    /// The key of one service.
+    Service(ServiceKey),
+}
+
+/// Why there are no credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// Nobody says where this user's files are.
+    #[error(
+        "it is not known where this user's keys are: set HOME, or XDG_CONFIG_HOME, to an absolute \
+         path"
+    )]
+    NoHome,
+    /// There is no key.
+    #[error(
+        "there is no key at {}: copy it from a machine of the cluster, or make one for a new \
+         cluster with `outboard key new`; OUTBOARD_KEY names another file", path.display()
+    )]
+    NoKey {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// What the network is like is not said as it must be.
+    #[error("OUTBOARD_FABRIC is {found:?}: it must be trusted or untrusted")]
+    Fabric {
+        /// What it is.
+        found: OsString,
+    },
+    /// A key file is not good.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+    /// The list of revoked nodes is not good.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
+}
+
+impl Places {
+    /// Where the environment says they are. Pass `|name| std::env::var_os(name)`.
+    ///
+    /// # Errors
+    /// [`KeysError::NoHome`].
+    pub fn from_environment(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, KeysError> {
+        let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let config = absolute("XDG_CONFIG_HOME");
+        let config = config.or_else(|| absolute("HOME").map(|home| home.join(".config")));
+        let mut places = Self::beneath(&config.ok_or(KeysError::NoHome)?.join("outboard"));
+        if let Some(key) = variable("OUTBOARD_KEY").filter(|key| !key.is_empty()) {
+            places.key = key.into();
+        }
+        Ok(places)
+    }
+
+    /// All in one directory.
+    #[must_use]
+    pub fn beneath(directory: &Path) -> Self {
+        Self {
+            key: directory.join("key"),
+            identity: directory.join("identity"),
+            revoked: directory.join("revoked"),
+            known_nodes: directory.join("known_nodes"),
+        }
+    }
+
+    /// What a client of these services brings along; the identity is made if there is none.
+    ///
+    /// # Errors
+    /// See [`KeysError`]. Services whose keys the key file does not give are left out: dialing
+    /// them says so.
+    pub fn client(
+        &self,
+        services: &[ServiceName],
+        fabric: Fabric,
+    ) -> Result<Credentials, KeysError> {
+        Ok(Credentials {
+            keys: Key::load(&self.key)?.ring(services),
+            identity: Identity::load_or_create(&self.identity)?,
+            fabric,
+            revoked: self.revoked()?,
+        })
+    }
+
+    /// The list of revoked nodes; no file is an empty list.
+    ///
+    /// # Errors
+    /// [`KeysError::Revoked`].
+    pub fn revoked(&self) -> Result<Revoked, KeysError> {
+        match Revoked::load(&self.revoked) {
+            Err(RevokedError::File(KeyFileError::Missing { .. })) => Ok(Revoked::default()),
+            loaded => Ok(loaded?),
+        }
+    }
+}
+
+/// What the environment says of the network: OUTBOARD_FABRIC is `trusted` where nobody else reads
+/// or alters what it carries. Octets pass in clear only if the node's operator says so too.
+///
+/// # Errors
+/// [`KeysError::Fabric`] when it is something else.
+pub fn fabric(variable: impl Fn(&str) -> Option<OsString>) -> Result<Fabric, KeysError> {
+    match variable("OUTBOARD_FABRIC") {
+        None => Ok(Fabric::Untrusted),
+        Some(word) if word == "untrusted" || word.is_empty() => Ok(Fabric::Untrusted),
+        Some(word) if word == "trusted" => Ok(Fabric::Trusted),
+        Some(found) => Err(KeysError::Fabric { found }),
+    }
+}
+
+impl Key {
+    /// Reads a cluster's or a service's key, whichever it is.
+    ///
+    /// # Errors
+    /// [`KeysError::NoKey`], and [`KeysError::File`] when it is neither, or others may read it.
+    pub fn load(path: &Path) -> Result<Self, KeysError> {
+        match ClusterKey::load(path) {
+            Ok(key) => Ok(Self::Cluster(key)),
+            Err(KeyFileError::Format { found: Some(Holding::ServiceKey), .. }) => {
+                Ok(Self::Service(ServiceKey::load(path)?))
+            }
+            Err(KeyFileError::Missing { path }) => Err(KeysError::NoKey { path }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`Key::load`], and makes a new cluster's key if there is none.
+    ///
+    /// # Errors
+    /// As [`Key::load`], and when the file cannot be made.
+    pub fn load_or_create(path: &Path) -> Result<Self, KeysError> {
+        match Self::load(path) {
+            Err(KeysError::NoKey { .. }) => Ok(Self::Cluster(ClusterKey::load_or_create(path)?)),
+            loaded => loaded,
+        }
+    }
+
+    /// A service's key, if this one gives it.
+    #[must_use]
+    pub fn service(&self, name: &ServiceName) -> Option<ServiceKey> {
+        match self {
+            Self::Cluster(key) => Some(key.service(name)),
+            Self::Service(key) => (key.name() == name).then(|| key.clone()),
+        }
+    }
+
+    /// The keys of those services that this one gives.
+    #[must_use]
+    pub fn ring(&self, services: &[ServiceName]) -> Keyring {
+        services.iter().filter_map(|name| self.service(name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(variables: &[(&str, &str)]) -> Result<Places, KeysError> {
+        Places::from_environment(|name| {
+            let set = variables.iter().find(|(known, _)| *known == name);
+            set.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn the_environment_says_where() {
+        let home = places(&[("HOME", "/h")]).expect("a home");
+        assert_eq!(home, Places::beneath(Path::new("/h/.config/outboard")));
+        let given = places(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x"), ("OUTBOARD_KEY", "k")]);
+        let given = given.expect("a home");
+        assert_eq!(given.key, Path::new("k"));
+        assert_eq!(given.identity, Path::new("/x/outboard/identity"));
+        // Relative ones mean nothing (XDG base directory specification).
+        let relative = places(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h"), ("OUTBOARD_KEY", "")]);
+        assert_eq!(relative.expect("a home"), home);
+        assert!(matches!(places(&[("HOME", "")]), Err(KeysError::NoHome)));
+    }
+}

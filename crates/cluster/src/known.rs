@@ -1,0 +1,144 @@
+//! Who was met where: trust on first use. A text file of `host:port node` lines, `#` before
+//! comments.
+//!
+//! Every holder of a service's key can offer the service (a user to whom it was exported, too), so
+//! a client that was once at the right place remembers who was there. It does not replace the key.
+
+use outboard_secure::NodeId;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Octets of the file, at most: some 100,000 nodes.
+const LEN_MAX: u64 = 8 << 20;
+
+/// A list of known nodes in a file.
+#[derive(Clone, Debug)]
+pub struct KnownNodes {
+    path: PathBuf,
+}
+
+/// Why a node is not taken for the one that was met before.
+#[derive(Debug, thiserror::Error)]
+pub enum KnownError {
+    /// Somebody else is there now.
+    #[error(
+        "{place} was node {expected} before and is {found} now: if the machine was set up anew, \
+         remove line {line} of {}; if not, someone else answers there with the service's key",
+        path.display()
+    )]
+    Changed {
+        /// Host and port.
+        place: String,
+        /// Who was met there first.
+        expected: NodeId,
+        /// Who is there.
+        found: NodeId,
+        /// Where that is written, from 1.
+        line: usize,
+        /// The list.
+        path: PathBuf,
+    },
+    /// The list has a line that is none.
+    #[error("line {line} of {} must be \"host:port node\": correct or remove it", path.display())]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// The list.
+        path: PathBuf,
+    },
+    /// The list cannot be read or written.
+    #[error("{}, the list of known nodes: {source}; see who may write it", path.display())]
+    File {
+        /// The list.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl KnownNodes {
+    /// The list in this file, which need not exist yet.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Checks who is at a place; a place that is new is written down.
+    ///
+    /// # Errors
+    /// See [`KnownError`].
+    pub fn check(&self, place: &str, found: NodeId) -> Result<(), KnownError> {
+        match self.look_up(place)? {
+            Some((expected, _)) if expected == found => Ok(()),
+            Some((expected, line)) => {
+                let (place, path) = (place.to_owned(), self.path.clone());
+                Err(KnownError::Changed { place, expected, found, line, path })
+            }
+            None => self.append(place, found).map_err(|source| self.failed(source)),
+        }
+    }
+
+    /// Who was met at a place first, and the line that says so.
+    fn look_up(&self, place: &str) -> Result<Option<(NodeId, usize)>, KnownError> {
+        let text = self.read().map_err(|source| self.failed(source))?;
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let wrong = || KnownError::Line { line: index + 1, path: self.path.clone() };
+            let mut words = line.split_ascii_whitespace();
+            let Some(first) = words.next() else { continue };
+            let node = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
+            if first == place {
+                return Ok(Some((node, index + 1)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&self) -> io::Result<String> {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+            opened => opened?,
+        };
+        let mut text = String::new();
+        file.take(LEN_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    fn append(&self, place: &str, node: NodeId) -> io::Result<()> {
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
+        // One write, so that lines of several processes do not mix.
+        file.write_all(format!("{place} {node}\n").as_bytes())
+    }
+
+    fn failed(&self, source: io::Error) -> KnownError {
+        KnownError::File { path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(name: &str) -> KnownNodes {
+        let path = std::env::temp_dir().join(format!("outboard-{}-{name}", std::process::id()));
+        let _absent = std::fs::remove_file(&path);
+        KnownNodes::at(&path)
+    }
+
+    #[test]
+    fn the_first_is_remembered_and_another_is_refused() {
+        let known = list("known");
+        let [one, other] = [NodeId::of(&[1; 32]), NodeId::of(&[2; 32])];
+        known.check("n1:7410", one).expect("new");
+        known.check("n1:7410", one).expect("the same");
+        known.check("n1:7411", other).expect("another place");
+        let error = known.check("n1:7410", other).expect_err("somebody else");
+        assert!(error.to_string().contains("remove line 1 of "), "{error}");
+        std::fs::write(&known.path, "# all\n\nn1:7410\n").expect("written");
+        let error = known.check("n1:7410", one).expect_err("no line");
+        assert!(matches!(error, KnownError::Line { line: 3, .. }), "{error}");
+        std::fs::remove_file(&known.path).expect("it was there");
+    }
+}

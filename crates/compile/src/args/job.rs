@@ -1,0 +1,149 @@
+//! A compilation that may run on another machine: what `classify` finds out about it.
+//!
+//! Everything stands as the command line has it: paths may be relative to [`Job::cwd`], need not
+//! exist and need not be UTF-8.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// One compilation, of one source, that may run remotely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The real compiler, absolute.
+    pub compiler: PathBuf,
+    /// The words to run remotely, the first being the compiler as it was called. They are the
+    /// caller's words; only colour may have been asked for besides.
+    pub argv: Vec<OsString>,
+    /// Where it runs. Absolute.
+    pub cwd: PathBuf,
+    /// The environment's words that go along, in the caller's order.
+    pub env: Vec<(OsString, OsString)>,
+    /// The caller's `PATH`, where a compiler looks for its assembler. It does not go along.
+    pub path: OsString,
+    /// The caller's file mode creation mask.
+    pub umask: u32,
+    /// The source, as the command line names it.
+    pub source: PathBuf,
+    /// What the source is written in.
+    pub language: Language,
+    /// The files that the command line is known to make, the object first. Compilers may make
+    /// others: what comes back is every file that was made.
+    pub outputs: Vec<Output>,
+    /// Directories that the command line names: candidates for roots.
+    pub directories: Vec<Directory>,
+    /// Single files that the command line names besides the source: forced includes, macro files,
+    /// response files.
+    pub files: Vec<PathBuf>,
+}
+
+impl Job {
+    /// `path` of this job's words as an absolute path; `.` and `..` stay as they are.
+    #[must_use]
+    pub fn absolute(&self, path: &Path) -> PathBuf {
+        self.cwd.join(path)
+    }
+
+    /// What to call the job on a screen: its source's last part.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.source.file_name().unwrap_or(self.source.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+}
+
+/// A file that the job is known to make.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// The object, or the assembly of `-S`.
+    Object(PathBuf),
+    /// Dependencies for make, of `-MD` and `-MMD`.
+    Dependencies(PathBuf),
+    /// Debug information apart from the object, of `-gsplit-dwarf`.
+    SplitDebug(PathBuf),
+    /// `-fstack-usage`.
+    StackUsage(PathBuf),
+    /// `-ftest-coverage` and `--coverage`.
+    CoverageNotes(PathBuf),
+}
+
+impl Output {
+    /// Its path, as the command line has it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Object(path)
+            | Self::Dependencies(path)
+            | Self::SplitDebug(path)
+            | Self::StackUsage(path)
+            | Self::CoverageNotes(path) => path,
+        }
+    }
+}
+
+/// A directory that a command line names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Directory {
+    /// As written; `=` and `$SYSROOT` in front stand for the system's root.
+    pub path: PathBuf,
+    /// The option that named it.
+    pub role: Role,
+}
+
+/// What a directory is to the compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `-I`.
+    Include,
+    /// `-iquote`.
+    Quote,
+    /// `-isystem`.
+    System,
+    /// `-idirafter`.
+    After,
+    /// `--sysroot`, `-isysroot`.
+    Root,
+}
+
+/// What a source is written in, as far as compilers care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// C.
+    C,
+    /// C that is preprocessed already.
+    PreprocessedC,
+    /// C++.
+    Cxx,
+    /// C++ that is preprocessed already.
+    PreprocessedCxx,
+    /// Objective-C.
+    ObjectiveC,
+    /// Objective-C++.
+    ObjectiveCxx,
+    /// Assembly that is preprocessed first.
+    AssemblyWithMacros,
+    /// Assembly as it is.
+    Assembly,
+}
+
+impl Language {
+    /// Whether the preprocessor runs over the source.
+    #[must_use]
+    pub fn is_preprocessed_first(self) -> bool {
+        !matches!(self, Self::PreprocessedC | Self::PreprocessedCxx | Self::Assembly)
+    }
+
+    /// What `-x` calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::C => "c",
+            Self::PreprocessedC => "cpp-output",
+            Self::Cxx => "c++",
+            Self::PreprocessedCxx => "c++-cpp-output",
+            Self::ObjectiveC => "objective-c",
+            Self::ObjectiveCxx => "objective-c++",
+            Self::AssemblyWithMacros => "assembler-with-cpp",
+            Self::Assembly => "assembler",
+        }
+    }
+}

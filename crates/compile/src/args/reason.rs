@@ -1,0 +1,119 @@
+//! Why a compilation runs at home.
+//!
+//! A closed list of causes, so that statistics have as many rows, and for some the word that was at
+//! fault.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+/// Octets of a word at fault that are kept.
+const WORD_OCTETS_MAX: usize = 60;
+
+/// Why a job runs at home: a cause and, where there is one, the word at fault.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reason {
+    /// The cause.
+    pub cause: Cause,
+    /// The option, file or name at fault; empty when the cause says it all. At most
+    /// 60 octets, cut where it is longer.
+    pub word: String,
+}
+
+impl Reason {
+    /// `cause`, with the word at fault.
+    #[must_use]
+    pub fn with(cause: Cause, word: impl AsRef<OsStr>) -> Self {
+        let mut word = word.as_ref().to_string_lossy().into_owned();
+        word.truncate(word.floor_char_boundary(WORD_OCTETS_MAX));
+        Self { cause, word }
+    }
+}
+
+impl From<Cause> for Reason {
+    fn from(cause: Cause) -> Self {
+        Self { cause, word: String::new() }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.word {
+            "" => f.write_str(self.cause.text()),
+            word => write!(f, "{}: {word}", self.cause.text()),
+        }
+    }
+}
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Every cause there is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Cause { $($(#[$doc])* $name,)* }
+
+        impl Cause {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What people read, and the key in machine-readable statistics.
+            #[must_use]
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+causes! {
+    /// It links, or does not compile at all.
+    Link = "links",
+    /// `-E`, `-M`, `-MM`: preprocessing is all that is wanted.
+    Preprocess = "preprocesses only",
+    /// `--version`, `-print-…`, `-###`: it asks the compiler something.
+    Query = "asks the compiler something",
+    /// No source among the words.
+    NoSource = "has no source",
+    /// More than one source.
+    ManySources = "has several sources",
+    /// A source that is read from standard input.
+    StandardInput = "reads standard input",
+    /// An output that is no ordinary file's name.
+    StandardOutput = "writes to no ordinary file",
+    /// A source in a language that is not known here.
+    UnknownLanguage = "is in another language",
+    /// The program that was called is no compiler of these families.
+    UnknownCompiler = "is no known compiler",
+    /// A header is precompiled.
+    PrecompiledHeader = "precompiles a header",
+    /// Modules of C++ or clang.
+    Modules = "uses modules",
+    /// `-march=native` and its like: the server's processor is another.
+    Native = "is tuned to this processor",
+    /// Foreign code, other parts or other search paths for the compiler.
+    ForeignCode = "brings its own compiler parts",
+    /// A profile that was recorded earlier is read.
+    Profile = "reads a recorded profile",
+    /// Side outputs whose names or contents are not the same elsewhere.
+    SideOutput = "writes special side outputs",
+    /// An option that is not known here.
+    UnknownOption = "has an unknown option",
+    /// An option that lacks its argument, or a response file that cannot be read.
+    Malformed = "has a malformed command line",
+    /// A variable of the environment that changes what compilers do.
+    Environment = "has a special environment",
+    /// Words that are not text where text is needed, or too many of them.
+    TooLarge = "is too large a request",
+    /// No server is there.
+    NoServers = "found no server",
+    /// No server had claimed the job while a local slot was free.
+    Unclaimed = "was taken home from the queue",
+    /// The compiler reported an error there, and was asked again here.
+    FailedRemotely = "failed remotely and was run again",
+    /// The compiler wanted something that is not shown to servers.
+    Refused = "wanted what is not shown to servers",
+    /// No server has this compiler.
+    NoToolchain = "found no server with this compiler",
+    /// Servers died, hung or answered nonsense.
+    ServersFailed = "was lost by servers",
+    /// An output could not be placed here.
+    Placement = "could not have its outputs placed",
+}

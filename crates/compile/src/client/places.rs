@@ -1,0 +1,89 @@
+//! Where a job's outputs may go: a server that lies shall not write wherever it likes.
+//!
+//! What the command line names may be made. Compilers make other files beside these, or in the
+//! directory where they run, and name them after the source or the object.
+
+use super::roots::plain;
+use crate::args::Job;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Whether `path`, which is absolute, may be an output of `job`.
+pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
+    let places = || job.outputs.iter().map(|output| plain(&job.absolute(output.path())));
+    if path != plain(path) {
+        return false;
+    }
+    if places().any(|place| place == path) {
+        return true;
+    }
+    let beside = places().any(|place| place.parent() == path.parent());
+    let here = path.parent() == Some(&plain(&job.cwd));
+    (beside || here) && path.file_name().is_some_and(|name| is_named_after(job, name))
+}
+
+/// Whether a file's name begins as the source's or an output's does, up to its first dot.
+fn is_named_after(job: &Job, name: &OsStr) -> bool {
+    let outputs = job.outputs.iter().map(|output| output.path());
+    let mut stems = outputs.chain([&*job.source]).filter_map(Path::file_stem);
+    stems.any(|stem| {
+        let rest = name.as_bytes().strip_prefix(stem.as_bytes());
+        rest.is_some_and(|rest| matches!(rest.first(), Some(b'.' | b'-')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Language, Output};
+
+    fn job() -> Job {
+        Job {
+            compiler: "/usr/bin/cc".into(),
+            argv: Vec::new(),
+            cwd: "/p/build".into(),
+            env: Vec::new(),
+            path: "/usr/bin".into(),
+            umask: 0o022,
+            source: "../src/net.c".into(),
+            language: Language::C,
+            outputs: vec![
+                Output::Object("obj/net.o".into()),
+                Output::Dependencies("../.deps/net.Tpo".into()),
+            ],
+            directories: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_the_command_line_names_and_what_is_named_after_it() {
+        for path in [
+            "/p/build/obj/net.o",
+            "/p/.deps/net.Tpo",
+            "/p/build/obj/net.dwo",
+            "/p/build/obj/net.gcno",
+            "/p/build/net.su",
+            "/p/build/net.c-net.o.dwo",
+        ] {
+            assert!(may_hold(&job(), path.as_ref()), "{path}");
+        }
+    }
+
+    #[test]
+    fn nothing_else() {
+        for path in [
+            "/p/build/obj/other.o",
+            "/p/build/Makefile",
+            "/p/src/net.c",
+            "/home/u/.ssh/authorized_keys",
+            "/p/build/obj/../obj/net.o",
+            "/p/build/network",
+            "/p/build/obj/sub/net.o",
+            "obj/net.o",
+        ] {
+            assert!(!may_hold(&job(), path.as_ref()), "{path}");
+        }
+    }
+}

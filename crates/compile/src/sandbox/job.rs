@@ -1,0 +1,105 @@
+//! What a cell is asked to run, and what came of it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What one job may use.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Limits {
+    /// Octets of address space of each process.
+    pub address_space: u64,
+    /// Octets of memory of all processes together.
+    pub memory: u64,
+    /// Seconds of CPU of each process.
+    pub cpu_seconds: u64,
+    /// Octets of each file.
+    pub file: u64,
+    /// Octets of standard output, and of standard error.
+    pub output: u64,
+    /// Processes at once.
+    pub processes: u32,
+    /// Open files of each process.
+    pub open_files: u32,
+    /// From start to end.
+    pub wall: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            address_space: 16 << 30,
+            memory: 4 << 30,
+            cpu_seconds: 1800,
+            file: 2 << 30,
+            output: 16 << 20,
+            processes: 64,
+            open_files: 1024,
+            wall: Duration::from_secs(1800),
+        }
+    }
+}
+
+/// A program to run in a cell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// Path of the program in the view.
+    pub program: Vec<u8>,
+    /// Its arguments, from the name it goes by on.
+    pub arguments: Vec<Vec<u8>>,
+    /// Its environment, `NAME=value`.
+    pub environment: Vec<Vec<u8>>,
+    /// Path of its working directory in the view.
+    pub directory: Vec<u8>,
+    /// File mode creation mask.
+    pub umask: u32,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// The program ended with this status.
+    Exited(i32),
+    /// A signal ended the program.
+    Signalled(i32),
+    /// Stopped because it took too long.
+    OutOfTime,
+    /// Stopped because it used too much memory.
+    OutOfMemory,
+    /// Stopped because it had too many processes.
+    OutOfProcesses,
+    /// Stopped because it wrote too much.
+    OutOfOutput,
+    /// Stopped because the service said so.
+    Stopped,
+    /// The program could not be started: the system's error number.
+    NotStarted(i32),
+}
+
+/// What a job used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU in user mode, all processes together.
+    pub user: Duration,
+    /// CPU in the kernel, all processes together.
+    pub system: Duration,
+    /// From start to end.
+    pub wall: Duration,
+    /// Octets of memory that its largest process had.
+    pub largest: u64,
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// How it ended.
+    pub end: End,
+    /// What it used.
+    pub usage: Usage,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+}

@@ -1,0 +1,357 @@
+//! The service: all clients of a server on one thread, their jobs in its slots.
+
+use super::room::Plan;
+use super::roster::{ClientId, Roster};
+use super::session::{Out, Session, SessionEnd};
+use super::toolchains::Programs;
+use crate::protocol::{ToClient, ToServer};
+use crate::sandbox::{Launch, Limits};
+use outboard_cluster::codec;
+use outboard_cluster::hub::{Admitted, Hub, HubError, HubEvent, PeerId};
+use outboard_secure::NodeId;
+use outboard_store::Store;
+use outboard_verbs::{Role, Secured};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often clients hear that their jobs are worked on.
+const TICK: Duration = Duration::from_secs(1);
+/// What the service's own descriptors are called; cells have slots and clients.
+const HUB: u64 = u64::MAX;
+const BELL: u64 = u64::MAX - 1;
+
+/// What a server is.
+#[derive(Debug)]
+pub struct Options {
+    /// For its clients' people.
+    pub name: String,
+    /// Jobs at a time.
+    pub slots: u32,
+    /// What compilers it has.
+    pub programs: Programs,
+    /// Where contents stay that it has seen; without it they stay as long as their client does.
+    pub store: Option<Store>,
+    /// How sandboxes start.
+    pub launch: Launch,
+    /// What one job may use.
+    pub limits: Limits,
+}
+
+/// What a server does now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Slots.
+    pub slots: usize,
+    /// Slots without a job.
+    pub free: usize,
+    /// Jobs done since its start.
+    pub done: u64,
+    /// Clients.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// What a server does for one client.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientStatus {
+    /// Its name.
+    pub name: String,
+    /// Its jobs: slot and source.
+    pub jobs: Vec<(u32, String)>,
+}
+
+/// See the [module](self).
+pub struct Service {
+    hub: Hub,
+    sessions: BTreeMap<ClientId, Session>,
+    peers: HashMap<PeerId, ClientId>,
+    connections: HashMap<ClientId, PeerId>,
+    roster: Roster,
+    programs: Programs,
+    store: Option<Arc<Store>>,
+    plan: Plan,
+    name: String,
+    nodes: HashMap<ClientId, NodeId>,
+    arrived: (mpsc::Sender<(NodeId, Admitted)>, mpsc::Receiver<(NodeId, Admitted)>),
+    bell: Arc<OwnedFd>,
+    ready: OwnedFd,
+    next: u32,
+    done: u64,
+    ticked: Instant,
+}
+
+impl Service {
+    /// A service without clients.
+    ///
+    /// # Errors
+    /// This machine's.
+    pub fn new(options: Options) -> Result<Self, HubError> {
+        let hub = Hub::new()?;
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (name, fd) in [(HUB, hub.as_fd()), (BELL, bell.as_fd())] {
+            epoll::add(&ready, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
+        }
+        let Options { name, slots, programs, store, launch, limits } = options;
+        Ok(Self {
+            hub,
+            sessions: BTreeMap::new(),
+            peers: HashMap::new(),
+            connections: HashMap::new(),
+            roster: Roster::new(slots),
+            programs,
+            store: store.map(Arc::new),
+            plan: Plan { launch, limits, slots },
+            name,
+            nodes: HashMap::new(),
+            arrived: mpsc::channel(),
+            bell,
+            ready,
+            next: 0,
+            done: 0,
+            ticked: Instant::now(),
+        })
+    }
+
+    /// Takes a client's session over. A thread sets the connection up.
+    ///
+    /// # Errors
+    /// This machine's.
+    pub fn admit(&mut self, stream: Secured) -> Result<(), HubError> {
+        let admission = self.hub.prepare()?;
+        let (sender, bell) = (self.arrived.0.clone(), Arc::clone(&self.bell));
+        let node = stream.peer();
+        thread::spawn(move || {
+            let connected = admission
+                .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
+            // A client that leaves while it arrives is nobody's loss.
+            if let Ok(admitted) = connected {
+                let _told = sender.send((node, admitted));
+                let _rung = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+            }
+        });
+        Ok(())
+    }
+
+    /// Ends what a node that is revoked has here.
+    pub fn shut_out(&mut self, node: NodeId) {
+        let revoked =
+            |(peer, id): (&PeerId, &ClientId)| (self.nodes.get(id) == Some(&node)).then_some(*peer);
+        for peer in self.peers.iter().filter_map(revoked).collect::<Vec<_>>() {
+            self.end(peer, "it is revoked");
+        }
+    }
+
+    /// When to call [`Self::turn`] at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.ticked + TICK
+    }
+
+    /// What it does now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let (slots, free) = self.roster.slots();
+        let jobs = |session: &Session| {
+            let job = |(slot, spec): (u32, &crate::protocol::JobSpec)| {
+                (slot, super::package::shown(spec.argv.last().map_or(&[][..], |word| word)))
+            };
+            session.jobs().map(job).collect()
+        };
+        let client = |session: &Session| ClientStatus {
+            name: session.name().to_owned(),
+            jobs: jobs(session),
+        };
+        Status {
+            slots,
+            free,
+            done: self.done,
+            clients: self.sessions.values().map(client).collect(),
+        }
+    }
+
+    /// Does what there is to do. Does not wait: sleep on the descriptor, until the deadline.
+    ///
+    /// # Errors
+    /// This machine's, or a fault of Outboard: the service is of no use any more.
+    pub fn turn(&mut self, now: Instant) -> Result<(), HubError> {
+        for slot in self.ended_cells()? {
+            self.cell_ended(slot, now);
+        }
+        while let Ok((node, admitted)) = self.arrived.1.try_recv() {
+            self.arrive(node, admitted)?;
+        }
+        let mut events = Vec::new();
+        self.hub.turn(&mut events)?;
+        for event in events {
+            self.handle(event, now);
+        }
+        if now - self.ticked >= TICK {
+            self.ticked = now;
+            self.sessions.values_mut().for_each(|session| session.tick(now));
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Slots whose cells have something to say, with their clients.
+    fn ended_cells(&self) -> Result<Vec<(ClientId, u32)>, HubError> {
+        let mut events = Vec::with_capacity(64);
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let room = rustix::buffer::spare_capacity(&mut events);
+        match epoll::wait(&self.ready, room, Some(&now)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut rings = [0; 8];
+        let _quiet = rustix::io::read(&*self.bell, &mut rings);
+        let names = events.iter().map(|event| event.data.u64());
+        Ok(names.filter(|name| *name < BELL).map(cell_of).collect())
+    }
+
+    fn cell_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            self.done += 1;
+            session.ended(slot, now);
+        }
+    }
+
+    fn arrive(&mut self, node: NodeId, admitted: Admitted) -> Result<(), HubError> {
+        let peer = self.hub.enroll(admitted)?;
+        self.next += 1;
+        let id = ClientId(self.next);
+        let session = Session::new(id, Arc::clone(&self.bell), self.store.clone());
+        self.sessions.insert(id, session);
+        self.peers.insert(peer, id);
+        self.connections.insert(id, peer);
+        self.nodes.insert(id, node);
+        Ok(())
+    }
+
+    fn handle(&mut self, event: HubEvent, now: Instant) {
+        let peer = match &event {
+            HubEvent::Message { peer, .. } | HubEvent::Read { peer, .. } => *peer,
+            HubEvent::Gone { peer, why } => return self.end(*peer, why),
+        };
+        let Some(id) = self.peers.get(&peer).copied() else { return };
+        let result = match event {
+            HubEvent::Message { octets, .. } => match codec::decode(&octets) {
+                Ok(message) => self.hear(id, message, now),
+                Err(error) => return self.end(peer, &error.to_string()),
+            },
+            HubEvent::Read { tag, octets, .. } => match self.sessions.get_mut(&id) {
+                Some(session) => session.read(tag, octets),
+                None => Ok(()),
+            },
+            HubEvent::Gone { .. } => Ok(()),
+        };
+        if let Err(error) = result {
+            self.end(peer, &error.to_string());
+        }
+    }
+
+    fn hear(&mut self, id: ClientId, message: ToServer, now: Instant) -> Result<(), SessionEnd> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
+        match message {
+            ToServer::Hello { name, export } => {
+                let ready = ToClient::Ready { name: self.name.clone(), slots: self.plan.slots };
+                session.hello(name, export, ready)?;
+            }
+            ToServer::Landing(landing) => {
+                session.land(landing, self.plan.slots)?;
+                self.roster.add(id);
+            }
+            ToServer::Idle => self.roster.idle(id),
+            ToServer::Job(spec) if session.is_ready() => match self.roster.take(id) {
+                Some(slot) => session.begin(*spec, slot, now),
+                None => session.say(ToClient::Return { ticket: spec.ticket }),
+            },
+            ToServer::Job(_) => return Err(SessionEnd::OutOfTurn("a job")),
+            other => session.hear(other)?,
+        }
+        Ok(())
+    }
+
+    /// Lets everything take its course until nothing moves.
+    fn settle(&mut self, now: Instant) {
+        let mut broken = Vec::new();
+        for (id, session) in &mut self.sessions {
+            let ready = &self.ready;
+            let mut watch = |slot: u32, fd: BorrowedFd<'_>| {
+                let name = epoll::EventData::new_u64(name_of(*id, slot));
+                // A cell that is not watched is found when its client cancels.
+                let _watched = epoll::add(ready, fd, name, epoll::EventFlags::IN);
+            };
+            if let Err(error) = session.advance(&self.plan, &mut self.programs, now, &mut watch) {
+                broken.push((*id, error.to_string()));
+            }
+            while let Some(slot) = session.poll_released() {
+                self.roster.release(slot);
+            }
+        }
+        while let Some(client) = self.roster.poll() {
+            if let Some(session) = self.sessions.get_mut(&client) {
+                session.say(ToClient::Want);
+            }
+        }
+        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
+            if let Err(error) = self.speak(id) {
+                broken.push((id, error.to_string()));
+            }
+        }
+        for (id, why) in broken {
+            if let Some(peer) = self.connections.get(&id).copied() {
+                self.end(peer, &why);
+            }
+        }
+    }
+
+    /// Says what a session has to say.
+    fn speak(&mut self, id: ClientId) -> Result<(), HubError> {
+        let Some(peer) = self.connections.get(&id).copied() else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
+        while let Some(out) = session.poll() {
+            match out {
+                Out::Say(message) => self.hub.send(peer, &codec::encode(&message))?,
+                Out::Read { from, len, tag } => self.hub.read(peer, from, len, tag)?,
+                Out::Write { to, octets } => self.hub.write(peer, to, octets)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A client is gone, or has to go.
+    fn end(&mut self, peer: PeerId, _why: &str) {
+        self.hub.dismiss(peer);
+        let Some(id) = self.peers.remove(&peer) else { return };
+        self.connections.remove(&id);
+        self.nodes.remove(&id);
+        self.roster.remove(id);
+        // With the session its sandbox ends, and so do its jobs.
+        if let Some(session) = self.sessions.remove(&id) {
+            let slots: Vec<_> = session.jobs().map(|(slot, _)| slot).collect();
+            drop(session);
+            slots.into_iter().for_each(|slot| self.roster.release(slot));
+        }
+    }
+}
+
+impl AsFd for Service {
+    /// Readable when a turn has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+fn name_of(client: ClientId, slot: u32) -> u64 {
+    u64::from(client.0) << 32 | u64::from(slot)
+}
+
+fn cell_of(name: u64) -> (ClientId, u32) {
+    let part = |word: u64| u32::try_from(word & u64::from(u32::MAX)).expect("masked");
+    (ClientId(part(name >> 32)), part(name))
+}

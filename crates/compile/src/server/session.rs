@@ -1,0 +1,406 @@
+//! One client, from Hello to the end of its connection: its jobs, its files, what is said to it.
+//!
+//! Knows no connection: what is to be said, read and written is left in [`Session::poll`].
+
+use super::fetch::{Fault, Fetch, Need};
+use super::files::Files;
+use super::package::{Package, Piece};
+use super::room::{Plan, Room, RoomError};
+use super::roster::ClientId;
+use super::toolchains::{Program, Programs};
+use crate::protocol::{
+    JobSpec, LANDING, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer, Took,
+};
+use outboard_cluster::hub::Exposed;
+use outboard_export::Change;
+use outboard_store::Store;
+use outboard_verbs::Remote;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What is to be done with the connection.
+#[derive(Debug)]
+pub(crate) enum Out {
+    Say(ToClient),
+    Read { from: Remote, len: usize, tag: u64 },
+    Write { to: Remote, octets: Vec<u8> },
+}
+
+/// Why a client is not served any longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionEnd {
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    #[error("it says {0} at the wrong time")]
+    OutOfTurn(&'static str),
+    #[error("it says that its memory is smaller than it must be")]
+    Memory,
+}
+
+/// See the [module](self).
+pub(crate) struct Session {
+    pub(crate) id: ClientId,
+    name: String,
+    export: Option<Exposed>,
+    landing: Option<Exposed>,
+    files: Arc<Files>,
+    fetch: Fetch,
+    room: Option<Room>,
+    jobs: BTreeMap<TicketNumber, Running>,
+    out: VecDeque<Out>,
+    /// Slots that are free again.
+    released: Vec<u32>,
+}
+
+struct Running {
+    spec: JobSpec,
+    slot: u32,
+    arrived: Instant,
+    started: Instant,
+    fetched: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    /// For the catalogue.
+    Waiting,
+    /// In its cell. False: nobody wants it any more.
+    InCell(bool),
+    /// Results go out, piece by piece.
+    Sending(Package),
+    /// The client has all of them, and has not taken them yet.
+    Sent,
+}
+
+impl Running {
+    fn is_in_cell(&self) -> bool {
+        matches!(self.stage, Stage::InCell(_))
+    }
+}
+
+impl Session {
+    pub(crate) fn new(id: ClientId, bell: Arc<OwnedFd>, store: Option<Arc<Store>>) -> Self {
+        let files = Arc::new(Files::new(bell));
+        Self {
+            id,
+            name: String::new(),
+            export: None,
+            landing: None,
+            fetch: Fetch::new(Arc::clone(&files), store),
+            files,
+            room: None,
+            jobs: BTreeMap::new(),
+            out: VecDeque::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// The next thing to be done with the connection.
+    pub(crate) fn poll(&mut self) -> Option<Out> {
+        self.out.pop_front()
+    }
+
+    /// A slot that this client has no longer.
+    pub(crate) fn poll_released(&mut self) -> Option<u32> {
+        self.released.pop()
+    }
+
+    /// Says something.
+    pub(crate) fn say(&mut self, message: ToClient) {
+        self.out.push_back(Out::Say(message));
+    }
+
+    /// For people.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it may be asked for jobs.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.landing.is_some()
+    }
+
+    /// Jobs that it has here, and their slots.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (u32, &JobSpec)> {
+        self.jobs.values().map(|job| (job.slot, &job.spec))
+    }
+
+    /// Its first words.
+    pub(crate) fn hello(
+        &mut self,
+        name: String,
+        export: Exposed,
+        ready: ToClient,
+    ) -> Result<(), SessionEnd> {
+        if self.export.is_some() {
+            return Err(SessionEnd::OutOfTurn("hello"));
+        }
+        (self.name, self.export) = (name, Some(export));
+        self.say(ready);
+        Ok(())
+    }
+
+    /// Where its results go.
+    pub(crate) fn land(&mut self, landing: Exposed, slots: u32) -> Result<(), SessionEnd> {
+        if self.landing.is_some() || self.export.is_none() {
+            return Err(SessionEnd::OutOfTurn("where results go"));
+        }
+        if landing.len() < u64::from(slots) * LANDING as u64 {
+            return Err(SessionEnd::Memory);
+        }
+        self.landing = Some(landing);
+        Ok(())
+    }
+
+    /// A job of its has a slot.
+    pub(crate) fn begin(&mut self, spec: JobSpec, slot: u32, now: Instant) {
+        let (ticket, position) = (spec.ticket, spec.position);
+        let (fetched, stage) = (self.fetch.fetched(), Stage::Waiting);
+        let running = Running { spec, slot, arrived: now, started: now, fetched, stage };
+        if self.jobs.insert(ticket, running).is_some() {
+            // Its own confusion: the first copy's slot is lost to nobody but itself.
+            self.released.push(slot);
+        }
+        self.fetch.reach(position, ticket);
+    }
+
+    /// Anything else that it says.
+    pub(crate) fn hear(&mut self, message: ToServer) -> Result<(), SessionEnd> {
+        match message {
+            ToServer::Answer { ask, answer } => self.fetch.handle_answer(ask, answer)?,
+            ToServer::Taken { ticket } => self.taken(ticket)?,
+            ToServer::Cancel { ticket } => self.cancel(ticket),
+            ToServer::Hello { .. } | ToServer::Landing(_) | ToServer::Job(_) | ToServer::Idle => {}
+        }
+        Ok(())
+    }
+
+    /// Octets of its memory are here.
+    pub(crate) fn read(&mut self, tag: u64, octets: Vec<u8>) -> Result<(), SessionEnd> {
+        let changes = self.fetch.handle_read(tag, octets)?;
+        if let Some(room) = &self.room {
+            changes.iter().for_each(|change| apply(room, change));
+        }
+        Ok(())
+    }
+
+    /// Does what can be done now. New cells are handed to `watch`, with their slots.
+    pub(crate) fn advance(
+        &mut self,
+        plan: &Plan,
+        programs: &mut Programs,
+        now: Instant,
+        watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
+    ) -> Result<(), SessionEnd> {
+        for (ask, done) in self.files.take_asks() {
+            self.fetch.ask(ask, done, now);
+        }
+        while let Some(ticket) = self.fetch.poll_ready() {
+            self.start(ticket, plan, programs, now, watch);
+        }
+        while let Some(need) = self.fetch.poll() {
+            self.meet(need)?;
+        }
+        Ok(())
+    }
+
+    fn meet(&mut self, need: Need) -> Result<(), SessionEnd> {
+        let out = match need {
+            Need::Say { ask, what } => Out::Say(ToClient::Ask { ask, what }),
+            Need::Read { at, len, tag } => {
+                let range = self.export.and_then(|export| export.range(at, len));
+                let len = usize::try_from(len).map_err(|_| SessionEnd::Memory)?;
+                Out::Read { from: range.ok_or(SessionEnd::Memory)?, len, tag }
+            }
+        };
+        self.out.push_back(out);
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        ticket: TicketNumber,
+        plan: &Plan,
+        programs: &mut Programs,
+        now: Instant,
+        watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
+    ) {
+        let Some(job) = self.jobs.get_mut(&ticket) else { return };
+        if !matches!(job.stage, Stage::Waiting) {
+            return;
+        }
+        let Some(program) = programs.find(&job.spec.compiler, &job.spec.toolchain) else {
+            return self.refuse(ticket, Refusal::Toolchain);
+        };
+        job.started = now;
+        job.stage = Stage::InCell(true);
+        if let Err(error) = self.run(ticket, plan, programs, &program, watch) {
+            self.refuse(ticket, Refusal::Trouble { what: error.to_string() });
+        }
+    }
+
+    fn run(
+        &mut self,
+        ticket: TicketNumber,
+        plan: &Plan,
+        programs: &Programs,
+        program: &Program,
+        watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
+    ) -> Result<(), RoomError> {
+        let job = &self.jobs[&ticket];
+        let shown = self.room.as_ref().map(Room::generation);
+        let alone = !self.jobs.values().any(|job| job.spec.ticket != ticket && job.is_in_cell());
+        // New compilers are shown in a new room, as soon as nobody is in the old one.
+        if shown.is_none() || alone && shown != Some(programs.generation()) {
+            self.room = None;
+            self.room = Some(Room::open(plan, Arc::clone(&self.files), programs)?);
+        }
+        let room = self.room.as_mut().ok_or(RoomError::NoCell)?;
+        let (cell, is_new) = room.cell(job.slot)?;
+        if is_new {
+            watch(job.slot, cell);
+        }
+        room.start(job.slot, &job.spec, program)
+    }
+
+    /// A slot's cell says that its job has ended.
+    pub(crate) fn ended(&mut self, slot: u32, now: Instant) {
+        let in_cell =
+            |job: &&mut Running| job.slot == slot && matches!(job.stage, Stage::InCell(_));
+        let Some(room) = self.room.as_mut() else { return };
+        let Some(job) = self.jobs.values_mut().find(in_cell) else { return room.drop_cell(slot) };
+        let ticket = job.spec.ticket;
+        let result = room.finish(slot);
+        if matches!(job.stage, Stage::InCell(false)) {
+            self.jobs.remove(&ticket);
+            return self.released.push(slot);
+        }
+        let package = match result {
+            Ok((ended, made)) => {
+                let took = Took {
+                    prepare_us: micros(job.started - job.arrived),
+                    run_us: micros(now - job.started),
+                    cpu_us: micros(ended.usage.user + ended.usage.system),
+                    fetched: self.fetch.fetched() - job.fetched,
+                };
+                Package::new(slot, ended, made, took)
+            }
+            Err(error) => Err(Refusal::Trouble { what: error.to_string() }),
+        };
+        match package {
+            Ok(package) => {
+                job.stage = Stage::Sending(package);
+                self.send(ticket);
+            }
+            Err(refusal) => self.refuse(ticket, refusal),
+        }
+    }
+
+    /// Sends the next piece of a job's results.
+    fn send(&mut self, ticket: TicketNumber) {
+        let (Some(job), Some(landing)) = (self.jobs.get_mut(&ticket), self.landing) else { return };
+        let Stage::Sending(package) = &mut job.stage else { return };
+        let slot = job.slot;
+        let (octets, message) = match package.next() {
+            Piece::Part(octets) => {
+                let len = u32::try_from(octets.len()).expect("a landing place is small");
+                (octets, ToClient::Part { ticket, slot, len })
+            }
+            Piece::Last(octets, ran) => {
+                job.stage = Stage::Sent;
+                (octets, outcome(ticket, ran))
+            }
+        };
+        let at = u64::from(slot) * LANDING as u64;
+        // It was checked that the memory is large enough.
+        if let Some(to) = landing.range(at, octets.len() as u64) {
+            self.out.push_back(Out::Write { to, octets });
+        }
+        self.out.push_back(Out::Say(message));
+    }
+
+    fn taken(&mut self, ticket: TicketNumber) -> Result<(), SessionEnd> {
+        match self.jobs.get(&ticket).map(|job| (&job.stage, job.slot)) {
+            Some((Stage::Sending(_), _)) => self.send(ticket),
+            Some((Stage::Sent, slot)) => {
+                self.jobs.remove(&ticket);
+                self.released.push(slot);
+            }
+            Some(_) => return Err(SessionEnd::OutOfTurn("that it has taken results")),
+            // Cancelled meanwhile.
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, ticket: TicketNumber) {
+        let Some(job) = self.jobs.get_mut(&ticket) else { return };
+        match &mut job.stage {
+            Stage::InCell(wanted) => {
+                *wanted = false;
+                let slot = job.slot;
+                self.room.iter().for_each(|room| room.stop(slot));
+            }
+            Stage::Waiting | Stage::Sending(_) | Stage::Sent => {
+                let slot = job.slot;
+                self.jobs.remove(&ticket);
+                self.released.push(slot);
+            }
+        }
+    }
+
+    fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
+        if let Some(job) = self.jobs.remove(&ticket) {
+            self.released.push(job.slot);
+            let outcome = Box::new(Outcome::NotRun(refusal));
+            self.say(ToClient::Outcome { ticket, outcome });
+        }
+    }
+
+    /// Looks after what takes too long, and says that this server works.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.fetch.expire(now);
+        if self.jobs.is_empty() {
+            return;
+        }
+        self.say(ToClient::Alive);
+        let Some(room) = &self.room else { return };
+        for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InCell(_))) {
+            // Nothing that it still does is of use.
+            if room.view().is_refused(job.slot as usize) {
+                room.stop(job.slot);
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Compilers that wait for the client would wait for ever.
+        self.fetch.abort();
+    }
+}
+
+fn outcome(ticket: TicketNumber, ran: Ran) -> ToClient {
+    ToClient::Outcome { ticket, outcome: Box::new(Outcome::Ran(ran)) }
+}
+
+fn apply(room: &Room, change: &Change) {
+    let view = room.view();
+    match change {
+        Change::Name { dir, name } => view.invalidate(dir, name),
+        Change::Beneath { path } => match path.iter().rposition(|octet| *octet == b'/') {
+            Some(at) if path.len() > 1 => {
+                view.invalidate(if at == 0 { b"/" } else { &path[..at] }, &path[at + 1..]);
+            }
+            _ => view.forget_all(),
+        },
+        Change::Everything => view.forget_all(),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

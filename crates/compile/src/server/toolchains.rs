@@ -1,0 +1,226 @@
+//! Which compilers a server has: those that its administrator installed, and those that its options
+//! put in their places.
+
+use crate::sandbox::Bind;
+use crate::toolchain::{Role, Toolchain, Toolchains};
+use crate::view::KNOWN_ABSENT;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where administrators install compilers.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// How compilers' names end, but for a version.
+const NAMES: &[&str] = &["gcc", "g++", "cc", "c++", "clang", "clang++"];
+/// A compiler that is not here is looked for again after this.
+const FORGET: Duration = Duration::from_secs(60);
+/// Compilers that are known not to be here, at most.
+const MISSING_MAX: usize = 4096;
+
+/// A server's compilers. See the [module](self).
+#[derive(Debug)]
+pub struct Programs {
+    toolchains: Toolchains,
+    /// By the name that jobs call them.
+    instead: BTreeMap<OsString, PathBuf>,
+    installed: Vec<Arc<Toolchain>>,
+    missing: HashMap<[u8; 32], Instant>,
+    /// Counts changes of what has to be shown in sandboxes.
+    generation: u64,
+}
+
+/// A compiler's program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    path: Vec<u8>,
+    search: Vec<u8>,
+}
+
+impl Program {
+    /// Where it is in a sandbox.
+    pub(crate) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Its `PATH`: the directories of its parts. The caller's own names directories that are not
+    /// shown.
+    pub(crate) fn search(&self) -> &[u8] {
+        &self.search
+    }
+
+    fn of(toolchain: &Toolchain) -> Self {
+        let called = |role: &Role| matches!(role, Role::Driver | Role::Assembler | Role::Objcopy);
+        let parts = toolchain.parts.iter().filter(|part| called(&part.role));
+        let names = parts.map(|part| &part.path).chain([&toolchain.name]);
+        let mut directories: Vec<_> = names.filter_map(|path| path.parent()).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        let directories = directories.into_iter().map(|at| at.as_os_str().as_bytes());
+        let search = directories.collect::<Vec<_>>().join(&b':');
+        Self { path: toolchain.driver.clone().into_os_string().into_vec(), search }
+    }
+}
+
+impl Programs {
+    /// The compilers in the system's directories. What is learned of them is kept in `cache`.
+    /// `instead` names programs that jobs get in place of a compiler of that name:
+    /// `DIR/bin/PROGRAM`, with `DIR` shown to them.
+    #[must_use]
+    pub fn new(cache: Option<&Path>, instead: BTreeMap<OsString, PathBuf>) -> Self {
+        let mut programs = Self {
+            toolchains: Toolchains::new(cache),
+            instead,
+            installed: Vec::new(),
+            missing: HashMap::new(),
+            generation: 0,
+        };
+        for compiler in candidates() {
+            programs.add(&compiler);
+        }
+        programs
+    }
+
+    /// The compilers' paths, for people.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let instead = self.instead.values().map(PathBuf::as_path);
+        self.installed.iter().map(|toolchain| &*toolchain.driver).chain(instead)
+    }
+
+    fn add(&mut self, compiler: &Path) {
+        // What cannot be identified is no compiler, or none that can be vouched for.
+        let identified = self.toolchains.identify(compiler, OsStr::new(PATH), Instant::now());
+        let Ok(toolchain) = identified else { return };
+        if !self.installed.iter().any(|other| other.hash == toolchain.hash) {
+            self.installed.push(toolchain);
+            self.generation += 1;
+        }
+    }
+
+    /// The program for a job's compiler, if it is here with exactly these parts.
+    pub(crate) fn find(&mut self, compiler: &[u8], hash: &[u8; 32]) -> Option<Program> {
+        let compiler = Path::new(OsStr::from_bytes(compiler));
+        if let Some(instead) = compiler.file_name().and_then(|name| self.instead.get(name)) {
+            let path = instead.clone().into_os_string().into_vec();
+            return Some(Program { path, search: PATH.into() });
+        }
+        if let Some(program) = self.installed(hash) {
+            return Some(program);
+        }
+        let now = Instant::now();
+        if self.missing.get(hash).is_some_and(|since| now - *since < FORGET) {
+            return None;
+        }
+        // It may have been installed, or replaced, since.
+        self.add(compiler);
+        let found = self.installed(hash);
+        if found.is_none() {
+            if self.missing.len() >= MISSING_MAX {
+                self.missing.clear();
+            }
+            self.missing.insert(*hash, now);
+        }
+        found
+    }
+
+    fn installed(&self, hash: &[u8; 32]) -> Option<Program> {
+        let toolchain = self.installed.iter().find(|toolchain| toolchain.hash.0 == *hash)?;
+        Some(Program::of(toolchain))
+    }
+
+    /// Changes whenever what has to be shown does.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What of this machine has to be shown to jobs.
+    pub(crate) fn binds(&self) -> Vec<Bind> {
+        let parts = self.installed.iter().flat_map(|toolchain| &toolchain.parts);
+        let parts = parts.map(|part| part.path.as_path());
+        let directories = self.instead.values().filter_map(|program| program.parent()?.parent());
+        let mut paths: Vec<_> = parts.chain(directories).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        // A part that is gone meanwhile is missed by who runs it.
+        paths.into_iter().filter_map(|path| Bind::new(path, path).ok()).collect()
+    }
+
+    /// Symbolic links on the ways to it: where they are, and what they say.
+    pub(crate) fn links(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let octets = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let links = self.installed.iter().flat_map(|toolchain| &toolchain.links);
+        let mut links: Vec<_> =
+            links.map(|link| (octets(&link.path), octets(&link.target))).collect();
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+
+    /// Where compilers look although nothing need be there.
+    pub(crate) fn absent(&self) -> Vec<Vec<u8>> {
+        let asked = self.installed.iter().flat_map(|toolchain| &toolchain.probes_absent);
+        let asked = asked.map(|path| path.as_os_str().as_bytes().to_vec());
+        KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).chain(asked).collect()
+    }
+}
+
+/// What is called like a compiler in the system's directories.
+fn candidates() -> Vec<PathBuf> {
+    let directories = PATH.split(':').filter_map(|directory| std::fs::read_dir(directory).ok());
+    let entries = directories.flatten().filter_map(Result::ok);
+    let called = entries.filter(|entry| is_compiler(&entry.file_name()));
+    let mut paths: Vec<_> = called.map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// `gcc`, `x86_64-linux-gnu-g++-12`, `clang-15`.
+fn is_compiler(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let name = match name.rsplit_once('-') {
+        Some((front, version)) if version.bytes().all(|octet| octet.is_ascii_digit()) => front,
+        _ => name,
+    };
+    NAMES.iter().any(|known| {
+        name.strip_suffix(known).is_some_and(|front| front.is_empty() || front.ends_with('-'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilers_are_told_by_their_names() {
+        for name in ["gcc", "g++-12", "x86_64-linux-gnu-gcc-12", "clang++", "clang-15", "cc"] {
+            assert!(is_compiler(name.as_ref()), "{name}");
+        }
+        for name in ["gccgo", "gcc-ar", "gcov", "ccache", "clang-format", "xgcc", "12", ""] {
+            assert!(!is_compiler(name.as_ref()), "{name}");
+        }
+    }
+
+    #[test]
+    fn this_machines_compiler_is_found_by_its_hash_only() {
+        let mut programs = Programs::new(None, BTreeMap::new());
+        let Some(gcc) = programs.installed.iter().find(|at| at.driver.ends_with("cc")) else {
+            return;
+        };
+        let (driver, hash) = (gcc.driver.as_os_str().as_bytes().to_vec(), gcc.hash.0);
+        let found = programs.find(b"/anything", &hash).expect("it is installed");
+        assert_eq!(found.path(), driver);
+        assert!(found.search().starts_with(b"/"));
+        assert_eq!(programs.find(&driver, &[0; 32]), None);
+        assert!(!programs.binds().is_empty());
+    }
+
+    #[test]
+    fn a_program_in_a_compilers_place_needs_no_hash() {
+        let instead = [("gcc".into(), "/opt/wait/bin/gcc".into())].into_iter().collect();
+        let mut programs = Programs::new(None, instead);
+        let found = programs.find(b"/usr/bin/gcc", &[0; 32]);
+        assert_eq!(found.expect("it is named").path(), b"/opt/wait/bin/gcc");
+    }
+}

@@ -1,0 +1,122 @@
+//! What a program needs to be loaded: its loader and its libraries, as the loader itself finds
+//! them.
+
+use object::FileKind;
+use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache, ReadRef};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How a file is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Image {
+    /// By this loader.
+    Dynamic(PathBuf),
+    /// By itself.
+    Static,
+    /// By another program: it is a script.
+    Script,
+    /// Not at all, as far as one sees here.
+    Other,
+}
+
+/// Looks at a file's first octets.
+pub(super) fn image(path: &Path) -> io::Result<Image> {
+    let mut file = File::open(path)?;
+    let mut start = [0; 2];
+    // A file of one octet is none of these.
+    let _ = file.read(&mut start)?;
+    if start == *b"#!" {
+        return Ok(Image::Script);
+    }
+    let data = ReadCache::new(file);
+    Ok(match FileKind::parse(&data) {
+        Ok(FileKind::Elf64) => loader::<FileHeader64<Endianness>, _>(&data),
+        Ok(FileKind::Elf32) => loader::<FileHeader32<Endianness>, _>(&data),
+        _ => Image::Other,
+    })
+}
+
+fn loader<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(data: R) -> Image {
+    let find = || -> object::read::Result<Option<PathBuf>> {
+        let header = H::parse(data)?;
+        let endian = header.endian()?;
+        for segment in header.program_headers(endian, data)? {
+            if segment.p_type(endian) == PT_INTERP {
+                let octets = segment.data(endian, data).unwrap_or_default();
+                let name = octets.split(|octet| *octet == 0).next().unwrap_or_default();
+                return Ok(Some(Path::new(OsStr::from_bytes(name)).into()));
+            }
+        }
+        Ok(None)
+    };
+    match find() {
+        Ok(Some(path)) => Image::Dynamic(path),
+        Ok(None) => Image::Static,
+        Err(_) => Image::Other,
+    }
+}
+
+/// The libraries that `loader` would load for `program`, which it does not run.
+pub(super) fn libraries(loader: &Path, program: &Path) -> io::Result<Vec<PathBuf>> {
+    let output = Command::new(loader)
+        .arg("--list")
+        .arg(program)
+        .stdin(Stdio::null())
+        .env_remove("LD_PRELOAD")
+        .output()?;
+    if !output.status.success() {
+        return Err(io::Error::other("its loader finds not all of its libraries"));
+    }
+    Ok(output.stdout.split(|octet| *octet == b'\n').filter_map(library).collect())
+}
+
+/// `libm.so.6 => /lib/libm.so.6 (0x…)` names a file, `/lib64/ld-linux.so.2 (0x…)` too, and
+/// `linux-vdso.so.1 (0x…)` none.
+fn library(line: &[u8]) -> Option<PathBuf> {
+    let line = line.trim_ascii();
+    let path = match line.windows(4).position(|octets| octets == b" => ") {
+        Some(at) => &line[at + 4..],
+        None => line,
+    };
+    let end = path.windows(4).rposition(|octets| octets == b" (0x")?;
+    let path = Path::new(OsStr::from_bytes(&path[..end]));
+    path.is_absolute().then(|| path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaders_list_is_read() {
+        let of = |line: &str| library(line.as_bytes());
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(of("\tlibm.so.6 => /lib/libm.so.6 (0x00007f)"), path("/lib/libm.so.6"));
+        assert_eq!(of("\t/lib64/ld.so.2 (0x00007f)"), path("/lib64/ld.so.2"));
+        assert_eq!(of("\tliba b.so => /a (0x b/liba b.so (0x1)"), path("/a (0x b/liba b.so"));
+        assert_eq!(of("\tlinux-vdso.so.1 (0x00007f)"), None);
+        assert_eq!(of("\tlibx.so => not found"), None);
+    }
+
+    #[test]
+    fn programs_scripts_and_others_are_told_apart() {
+        let own = std::env::current_exe().unwrap();
+        let Image::Dynamic(loader) = image(&own).unwrap() else { panic!("{own:?} is dynamic") };
+        let libraries = libraries(&loader, &own).unwrap();
+        assert!(libraries.iter().any(|path| path.to_string_lossy().contains("libc.so")));
+        let script = own.with_extension("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert_eq!(image(&script).unwrap(), Image::Script);
+        std::fs::write(&script, "#").unwrap();
+        assert_eq!(image(&script).unwrap(), Image::Other);
+        std::fs::write(&script, b"\x7fELF\x02\x01\x01 and nothing more").unwrap();
+        assert_eq!(image(&script).unwrap(), Image::Other);
+        std::fs::remove_file(script).unwrap();
+    }
+}

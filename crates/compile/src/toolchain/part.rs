@@ -1,0 +1,150 @@
+//! One file of a compiler: where it really is, what it holds, and how to see that it has changed.
+
+use super::{Hash, ToolchainError};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Links on the way to one file; the kernel follows 40.
+const LINKS_MAX: usize = 40;
+
+/// A file that makes up a compiler's results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Absolute, without links, `.` and `..`.
+    pub path: PathBuf,
+    /// Permission bits.
+    pub mode: u32,
+    /// Octets.
+    pub size: u64,
+    /// Of the contents.
+    pub hash: Hash,
+    /// What it is for.
+    pub role: Role,
+}
+
+/// What a part is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// What people call.
+    Driver,
+    /// `cc1` and its like.
+    Compiler,
+    /// The assembler.
+    Assembler,
+    /// Takes objects apart, for `-gsplit-dwarf`.
+    Objcopy,
+    /// Looked for by the driver though nothing is linked remotely.
+    Linker,
+    /// A dynamic library.
+    Library,
+    /// What loads those.
+    Loader,
+    /// Configuration.
+    Specs,
+}
+
+/// A symbolic link on the way to a part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Link {
+    /// Where it is; the directories above it are no links.
+    pub path: PathBuf,
+    /// What it says, as it says it.
+    pub target: PathBuf,
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Stamp {
+    /// Of the file behind all links.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let found = fs::metadata(path)?;
+        Ok(Self {
+            dev: found.dev(),
+            ino: found.ino(),
+            size: found.size(),
+            mtime: (found.mtime(), found.mtime_nsec()),
+            ctime: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// The real file behind `path`, which is absolute; the links on the way are added to `links`.
+pub(super) fn resolve(path: &Path, links: &mut Vec<Link>) -> io::Result<PathBuf> {
+    let mut real = PathBuf::from("/");
+    let mut rest: VecDeque<OsString> = names(path).collect();
+    let mut followed = 0;
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&name);
+        if !fs::symlink_metadata(&real)?.is_symlink() {
+            continue;
+        }
+        followed += 1;
+        if followed > LINKS_MAX {
+            return Err(rustix::io::Errno::LOOP.into());
+        }
+        let target = fs::read_link(&real)?;
+        names(&target).rev().for_each(|name| rest.push_front(name));
+        links.push(Link { path: real.clone(), target: target.clone() });
+        real.pop();
+        if target.is_absolute() {
+            real = "/".into();
+        }
+    }
+    Ok(real)
+}
+
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+impl Part {
+    /// Reads and hashes the file at `path`, which is real.
+    pub(super) fn read(path: PathBuf, role: Role) -> Result<Self, ToolchainError> {
+        let read = || -> io::Result<(u32, u64, Hash)> {
+            let mut file = File::open(&path)?;
+            let found = file.metadata()?;
+            let mut hasher = blake3::Hasher::new();
+            io::copy(&mut file, &mut hasher)?;
+            let hash = Hash(*hasher.finalize().as_bytes());
+            Ok((found.mode() & 0o7777, found.size(), hash))
+        };
+        let (mode, size, hash) = read().map_err(ToolchainError::system(&path))?;
+        Ok(Self { path, mode, size, hash, role })
+    }
+}
+
+/// The hash of all parts, which are sorted.
+pub(super) fn hash_of(parts: &[Part]) -> Hash {
+    use std::os::unix::ffi::OsStrExt;
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        let path = part.path.as_os_str().as_bytes();
+        hasher.update(&(path.len() as u64).to_le_bytes());
+        hasher.update(path);
+        hasher.update(&part.mode.to_le_bytes());
+        hasher.update(&part.hash.0);
+    }
+    Hash(*hasher.finalize().as_bytes())
+}

@@ -1,0 +1,500 @@
+//! The kernel's questions, answered: which are put to [`Core`], which are put off until the source
+//! has an answer, and which the kernel shall never ask again.
+//!
+//! `OPEN`, `OPENDIR`, `FLUSH`, `CREATE`, `ACCESS` and extended attributes are answered `ENOSYS`,
+//! after which the kernel asks none of them any more (a new file is then a `MKNOD`).
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use super::changes::NewAttr;
+use super::nodes::{SlotId, What};
+use super::slot::{Upcalls, Why};
+use super::source::{Ask, AskError, Attr, Kind};
+use super::state::{Core, SYNTHETIC, Shape, Step};
+
+/// For so long the kernel may keep what it was told: until it is told otherwise.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Octets of one write of the kernel's.
+const WRITE_MAX: u32 = 1 << 20;
+/// What programs are told to write at once.
+const BLOCK: u32 = 64 << 10;
+/// So often a request is asked for anew before it fails.
+const TRIES_MAX: u32 = 16;
+
+/// A request of the kernel's that the source may have to be asked for.
+enum Question {
+    LookUp { parent: u64, name: Vec<u8>, pid: u32, reply: ReplyEntry },
+    Read { number: u64, offset: u64, size: u32, reply: ReplyData },
+    List { number: u64, offset: u64, reply: ReplyDirectory },
+}
+
+struct Waiting {
+    slot: Option<SlotId>,
+    tries: u32,
+    question: Question,
+}
+
+/// A view as the kernel's threads and the source's see it.
+pub(super) struct Server {
+    pub(super) core: Core,
+    waiting: Mutex<(u64, HashMap<u64, Waiting>)>,
+}
+
+impl Server {
+    pub(super) fn new(core: Core) -> Self {
+        Self { core, waiting: Mutex::new((0, HashMap::new())) }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, (u64, HashMap<u64, Waiting>)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, count: impl FnOnce(&mut Upcalls)) {
+        count(&mut self.core.lock().upcalls);
+    }
+
+    /// Answers a question, now or when the source has been asked.
+    fn answer(self: &Arc<Self>, question: Question, tries: u32) {
+        match question {
+            Question::LookUp { parent, name, pid, reply } => {
+                match self.core.look_up(parent, &name, pid) {
+                    Step::Done(Ok(entry)) => reply_entry(&self.core, reply, entry),
+                    Step::Done(Err(errno)) => reply.error(errno),
+                    Step::Wait(slot, ask) => {
+                        let question = Question::LookUp { parent, name, pid, reply };
+                        self.wait(slot, ask, tries, question);
+                    }
+                }
+            }
+            Question::Read { number, offset, size, reply } => {
+                match self.core.read(number, offset, size) {
+                    Step::Done(Ok(octets)) => reply.data(octets.get()),
+                    Step::Done(Err(errno)) => reply.error(errno),
+                    Step::Wait(slot, ask) => {
+                        let question = Question::Read { number, offset, size, reply };
+                        self.wait(slot, ask, tries, question);
+                    }
+                }
+            }
+            Question::List { number, offset, reply } => match self.core.list(number) {
+                Step::Done(Ok(names)) => reply_names(reply, &names, offset),
+                Step::Done(Err(errno)) => reply.error(errno),
+                Step::Wait(slot, ask) => {
+                    self.wait(slot, ask, tries, Question::List { number, offset, reply });
+                }
+            },
+        }
+    }
+
+    fn wait(self: &Arc<Self>, slot: Option<SlotId>, ask: Ask, tries: u32, question: Question) {
+        if tries >= TRIES_MAX {
+            self.fail(slot, &ask, AskError::Gone, question);
+            return;
+        }
+        self.count(|upcalls| upcalls.waits += 1);
+        let key = {
+            let (next, waiting) = &mut *self.waiting();
+            *next += 1;
+            waiting.insert(*next, Waiting { slot, tries, question });
+            *next
+        };
+        let (server, asked) = (Arc::clone(self), ask.clone());
+        self.core.source.ask(ask, Box::new(move |result| server.resume(key, &asked, result)));
+    }
+
+    fn resume(self: &Arc<Self>, key: u64, ask: &Ask, result: Result<(), AskError>) {
+        let Some(Waiting { slot, tries, question }) = self.waiting().1.remove(&key) else {
+            return;
+        };
+        match result {
+            Ok(()) => self.answer(question, tries + 1),
+            Err(error) => self.fail(slot, ask, error, question),
+        }
+    }
+
+    /// Something could not be had: the job fails, and its outcome says that it counts for nothing.
+    fn fail(&self, slot: Option<SlotId>, ask: &Ask, error: AskError, question: Question) {
+        let path = match ask {
+            Ask::List { dir } => dir,
+            Ask::Contents { path, .. } => path,
+        };
+        let errno = match error {
+            AskError::Failed(errno) => Errno::from_i32(errno),
+            _ => Errno::EIO,
+        };
+        {
+            let mut state = self.core.lock();
+            let slots = state.slots.iter_mut().enumerate();
+            for (_, concerned) in slots.filter(|(number, _)| slot.is_none_or(|of| of == *number)) {
+                match error {
+                    AskError::Failed(_) => {}
+                    AskError::Changed => concerned.stale |= concerned.running,
+                    AskError::Refused(_) | AskError::Gone => {
+                        concerned.refuse(path, Why::Unanswered);
+                    }
+                }
+            }
+        }
+        question.error(errno);
+    }
+
+    /// Whatever a slot's processes still wait for fails at once.
+    pub(super) fn cancel(&self, slot: SlotId) {
+        let (_, waiting) = &mut *self.waiting();
+        let gone: Vec<_> =
+            waiting.extract_if(|_, waiting| waiting.slot.is_none_or(|of| of == slot)).collect();
+        for (_, waiting) in gone {
+            waiting.question.error(Errno::EIO);
+        }
+    }
+}
+
+impl Question {
+    fn error(self, errno: Errno) {
+        match self {
+            Self::LookUp { reply, .. } => reply.error(errno),
+            Self::Read { reply, .. } => reply.error(errno),
+            Self::List { reply, .. } => reply.error(errno),
+        }
+    }
+}
+
+/// What `fuser` calls.
+pub(super) struct Front(pub(super) Arc<Server>);
+
+impl Filesystem for Front {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // A kernel that lacks them asks more often. No write-back cache: with it, every close makes
+        // the kernel ask for a file's attributes anew, and headers outnumber written pages.
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        let _ = config.set_max_write(WRITE_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.0.count(|upcalls| upcalls.look_ups += 1);
+        let (name, pid) = (name.as_bytes().to_vec(), request.pid());
+        self.0.answer(Question::LookUp { parent: parent.0, name, pid, reply }, 0);
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+        self.0.core.lock().nodes.forget(number.0, times);
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.0.count(|upcalls| upcalls.others += 1);
+        match self.0.core.lock().shape(number.0) {
+            Some(shape) => reply.attr(&FOREVER, &file_attr(&self.0.core, number.0, shape)),
+            None => reply.error(Errno::ESTALE),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        let new = NewAttr { mode, size, mtime_ns: mtime.map(nanoseconds) };
+        match self.0.core.set_attr(number.0, new, request.pid()) {
+            Ok(shape) => reply.attr(&FOREVER, &file_attr(&self.0.core, number.0, shape)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        self.0.count(|upcalls| upcalls.others += 1);
+        match self.0.core.lock().nodes.get(number.0) {
+            Some(What::Link { target, .. }) => reply.data(target),
+            _ => reply.error(Errno::EINVAL),
+        }
+    }
+
+    fn mknod(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        let regular = mode & libc::S_IFMT == libc::S_IFREG;
+        let made = match regular {
+            true => self.0.core.create(parent.0, name.as_bytes(), mode),
+            false => Err(self.0.core.unsupported(parent.0, name.as_bytes())),
+        };
+        match made {
+            Ok(made) => reply_entry(&self.0.core, reply, Some(made)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mkdir(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        match self.0.core.make_dir(parent.0, name.as_bytes(), mode) {
+            Ok(made) => reply_entry(&self.0.core, reply, Some(made)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        reply_empty(reply, self.0.core.remove(parent.0, name.as_bytes(), false));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        reply_empty(reply, self.0.core.remove(parent.0, name.as_bytes(), true));
+    }
+
+    fn symlink(&self, _: &Request, parent: INodeNo, name: &OsStr, _: &Path, reply: ReplyEntry) {
+        reply.error(self.0.core.unsupported(parent.0, name.as_bytes()));
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        reply.error(self.0.core.unsupported(parent.0, name.as_bytes()));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        // The kernel has checked RENAME_NOREPLACE against its own names by now.
+        if flags.bits() & !libc::RENAME_NOREPLACE != 0 {
+            reply.error(Errno::EINVAL);
+            return;
+        }
+        let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
+        reply_empty(reply, self.0.core.rename(from, to));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.0.count(|upcalls| upcalls.reads += 1);
+        self.0.answer(Question::Read { number: number.0, offset, size, reply }, 0);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.0.count(|upcalls| upcalls.changes += 1);
+        match (self.0.core.write(number.0, offset, data), u32::try_from(data.len())) {
+            (Ok(()), Ok(written)) => reply.written(written),
+            (Err(errno), _) => reply.error(errno),
+            (_, Err(_)) => reply.error(Errno::EFBIG),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        self.0.count(|upcalls| upcalls.others += 1);
+        self.0.answer(Question::List { number: number.0, offset, reply }, 0);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let free = self.0.core.limits.quota / 4096;
+        reply.statfs(free, free, free, 1 << 20, 1 << 20, 4096, 255, 4096);
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        _number: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+}
+
+fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// A name, or that there is none: number 0, which the kernel keeps as well.
+fn reply_entry(core: &Core, reply: ReplyEntry, entry: Option<(u64, Shape)>) {
+    let nothing = Shape { kind: Kind::File, attr: SYNTHETIC };
+    let (number, shape) = entry.unwrap_or((0, nothing));
+    reply.entry(&FOREVER, &file_attr(core, number, shape), Generation(0));
+}
+
+fn reply_names(mut reply: ReplyDirectory, names: &[(Vec<u8>, Kind)], offset: u64) {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(names.len());
+    for (at, (name, kind)) in names.iter().enumerate().skip(start) {
+        // Numbers in listings are not looked at by the kernel; they only must not be 0.
+        let number = INodeNo(u64::MAX);
+        if reply.add(number, at as u64 + 1, file_type(*kind), OsStr::from_bytes(name)) {
+            break;
+        }
+    }
+    reply.ok();
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+    }
+}
+
+fn file_attr(core: &Core, number: u64, Shape { kind, attr }: Shape) -> FileAttr {
+    let mtime = time(attr);
+    FileAttr {
+        ino: INodeNo(number),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: mtime,
+        mtime,
+        ctime: mtime,
+        crtime: mtime,
+        kind: file_type(kind),
+        perm: u16::try_from(attr.mode & 0o7777).unwrap_or_default(),
+        nlink: if kind == Kind::Directory { 2 } else { 1 },
+        uid: core.limits.uid,
+        gid: core.limits.gid,
+        rdev: 0,
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
+fn time(attr: Attr) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(attr.mtime_ns.unsigned_abs());
+    let time = match attr.mtime_ns {
+        0.. => UNIX_EPOCH.checked_add(nanoseconds),
+        _ => UNIX_EPOCH.checked_sub(nanoseconds),
+    };
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+fn nanoseconds(time: TimeOrNow) -> i64 {
+    let time = match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => UNIX_EPOCH + UNIX_EPOCH.elapsed().unwrap_or_default(),
+    };
+    let after = time.duration_since(UNIX_EPOCH).map(|time| i64::try_from(time.as_nanos()));
+    match after {
+        Ok(after) => after.unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
+    }
+}

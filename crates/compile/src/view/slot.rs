@@ -1,0 +1,120 @@
+//! A slot's own state: whether a job runs in it, what the job has changed, and which names the
+//! kernel must look up again before the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A name that a job has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Unlinked or renamed away.
+    Gone,
+    /// Is this node now: a file of the job's own, a client's file under another name, or a
+    /// directory that the job made.
+    Is(u64),
+}
+
+/// Why a job must run at home instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The absolute path that it asked for.
+    pub path: Vec<u8>,
+    /// Why it may not have it.
+    pub why: Why,
+}
+
+/// Why a job may not have a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// The client has it and does not show it.
+    #[error("the client withholds it")]
+    Withheld,
+    /// It is not beneath anything that the client shows.
+    #[error("it is outside of what the client shows")]
+    Outside,
+    /// The client did not hand it out, or did not answer.
+    #[error("the client did not hand it out")]
+    Unanswered,
+    /// Something that a view cannot do (links, renamed directories, writing in place).
+    #[error("a view cannot do what was asked of it")]
+    Unsupported,
+}
+
+/// Names that must be looked up again.
+#[derive(Debug, Default)]
+pub(super) struct Outdated {
+    names: BTreeSet<(Vec<u8>, Vec<u8>)>,
+    all: bool,
+}
+
+/// Beyond so many outdated names everything is dropped instead.
+const OUTDATED_MAX: usize = 4096;
+
+impl Outdated {
+    pub(super) fn push(&mut self, dir: &[u8], name: &[u8]) {
+        if self.all {
+            return;
+        }
+        self.names.insert((dir.to_vec(), name.to_vec()));
+        if self.names.len() > OUTDATED_MAX {
+            self.push_all();
+        }
+    }
+
+    pub(super) fn push_all(&mut self) {
+        self.all = true;
+        self.names.clear();
+    }
+
+    /// `None` when everything is outdated.
+    pub(super) fn take(&mut self) -> Option<BTreeSet<(Vec<u8>, Vec<u8>)>> {
+        let names = std::mem::take(&mut self.names);
+        if std::mem::take(&mut self.all) { None } else { Some(names) }
+    }
+}
+
+/// How often the kernel had to ask.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Upcalls {
+    /// Names looked up.
+    pub look_ups: u64,
+    /// Stretches of client files read.
+    pub reads: u64,
+    /// Directories listed, links read, attributes asked for.
+    pub others: u64,
+    /// Files made, written, renamed or removed.
+    pub changes: u64,
+    /// Look-ups and reads that had to wait for the client.
+    pub waits: u64,
+}
+
+/// A slot.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) running: bool,
+    pub(super) changes: BTreeMap<Vec<u8>, Change>,
+    /// Names that the job has changed at any time.
+    pub(super) changed: BTreeSet<Vec<u8>>,
+    /// Octets of the job's own files.
+    pub(super) used: u64,
+    pub(super) refused: Option<Refusal>,
+    pub(super) stale: bool,
+    pub(super) touched: Vec<(Vec<u8>, u64)>,
+    pub(super) outdated: Outdated,
+}
+
+/// At most so many touched files are noted for a job.
+pub const TOUCHED_MAX: usize = 16_384;
+
+impl Slot {
+    pub(super) fn refuse(&mut self, path: &[u8], why: Why) {
+        if self.running && self.refused.is_none() {
+            self.refused = Some(Refusal { path: path.to_vec(), why });
+        }
+    }
+
+    pub(super) fn touch(&mut self, path: &[u8], version: u64) {
+        if self.running && self.touched.len() < TOUCHED_MAX {
+            self.touched.push((path.to_vec(), version));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a view asks its source: names, attributes and contents of a client's files.
+//!
+//! Look-ups never wait. What is not known yet is asked for, and looked up again once the answer
+//! has come. A source may answer from any thread, but never while it holds a lock of its own that
+//! a look-up takes.
+
+use std::sync::Arc;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// A file's attributes at the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Device number at the client.
+    pub dev: u64,
+    /// Inode number at the client.
+    pub ino: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Octets.
+    pub size: u64,
+    /// Last modification, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+}
+
+/// One state of one file: contents never change under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeId {
+    /// Device number at the client.
+    pub dev: u64,
+    /// Inode number at the client.
+    pub ino: u64,
+    /// The client's count of this file's states.
+    pub version: u64,
+}
+
+/// What a look-up found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A regular file in this state.
+    File {
+        /// Its attributes.
+        attr: Attr,
+        /// The client's count of its states.
+        version: u64,
+    },
+    /// A directory.
+    Directory {
+        /// Its attributes.
+        attr: Attr,
+    },
+    /// A symbolic link, not followed.
+    Symlink {
+        /// Its attributes.
+        attr: Attr,
+        /// Where it points, as written.
+        target: Arc<[u8]>,
+    },
+    /// The client has no such name.
+    Absent,
+    /// The client has it and does not show it.
+    Withheld,
+    /// Not beneath anything that the client shows.
+    Outside,
+    /// Ask first.
+    Unknown,
+}
+
+/// What a directory's listing found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing {
+    /// Every name that the client shows.
+    Entries(Vec<(Vec<u8>, Kind)>),
+    /// Not beneath anything that the client shows.
+    Outside,
+    /// Ask first.
+    Unknown,
+}
+
+/// What is to be made known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// All names of a directory.
+    List {
+        /// Its absolute path.
+        dir: Vec<u8>,
+    },
+    /// A file's contents.
+    Contents {
+        /// An absolute path of the file.
+        path: Vec<u8>,
+        /// The state that is wanted.
+        node: NodeId,
+    },
+}
+
+/// Why something could not be made known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The file has another state by now.
+    #[error("the file has changed since the job was submitted")]
+    Changed,
+    /// The client's own attempt failed with this error number.
+    #[error("the client's system says error {0}")]
+    Failed(i32),
+    /// The client does not hand it out.
+    #[error("the client does not hand it out: {0}")]
+    Refused(String),
+    /// The client is gone, or took too long.
+    #[error("the client does not answer")]
+    Gone,
+}
+
+/// Contents of a file, shared with whoever else needs them.
+pub type Contents = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// What is called when an [`Ask`] has been answered.
+pub type Done = Box<dyn FnOnce(Result<(), AskError>) + Send>;
+
+/// Where a view's names, attributes and contents come from.
+pub trait Source: Send + Sync {
+    /// What `name` in the directory `dir` (an absolute path, `/` for the root) stands for. Never
+    /// waits.
+    fn look_up(&self, dir: &[u8], name: &[u8]) -> Found;
+
+    /// The names in `dir`. Never waits.
+    fn list(&self, dir: &[u8]) -> Listing;
+
+    /// Makes something known and calls `done` exactly once, within a time of its own choosing:
+    /// until then a process of the job may wait where not even SIGKILL reaches it.
+    fn ask(&self, ask: Ask, done: Done);
+
+    /// A file's contents in this state, if they are here. Never waits.
+    fn contents(&self, node: &NodeId) -> Option<Contents>;
+}

@@ -1,0 +1,303 @@
+//! A server's slots over a directory of this machine, which plays the client.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use outboard_compile::sandbox::{
+    Anchor, Bind, Cell, CellSpec, Ended, Job, Launch, Limits, machine_links,
+};
+use outboard_compile::view::{
+    self, Ask, AskError, Attr, Contents, Done, Found, Kind, Listing, NodeId, Outcome, Source, View,
+};
+
+/// The user that sandboxes run as when tests run as root.
+const NOBODY: u32 = 65534;
+
+/// Files of this machine beneath some roots, asked for as if they were far away.
+#[derive(Default)]
+pub(crate) struct Local {
+    roots: Vec<PathBuf>,
+    state: Arc<Mutex<LocalState>>,
+    /// Answers come late, and from another thread.
+    pub(crate) slow: AtomicBool,
+    /// Answers never come.
+    pub(crate) silent: AtomicBool,
+    unanswered: Mutex<Vec<Done>>,
+}
+
+#[derive(Debug, Default)]
+struct LocalState {
+    /// Directories that were asked for.
+    listed: HashMap<Vec<u8>, HashMap<Vec<u8>, Found>>,
+    contents: HashMap<NodeId, Arc<Vec<u8>>>,
+}
+
+fn path(octets: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(octets))
+}
+
+fn attr(meta: &fs::Metadata) -> Attr {
+    Attr {
+        dev: meta.dev(),
+        ino: meta.ino(),
+        mode: meta.mode() & 0o7777,
+        size: meta.size(),
+        mtime_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
+    }
+}
+
+/// What stands for a count of states here: the time of the last change.
+fn version(meta: &fs::Metadata) -> u64 {
+    u64::try_from(meta.ctime() * 1_000_000_000 + meta.ctime_nsec()).unwrap()
+}
+
+fn found(path: &Path) -> Found {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return Found::Absent;
+    };
+    if path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".")) {
+        return Found::Withheld;
+    }
+    let attr = attr(&meta);
+    if meta.is_dir() {
+        Found::Directory { attr }
+    } else if meta.is_file() {
+        Found::File { attr, version: version(&meta) }
+    } else if meta.is_symlink() {
+        let target = fs::read_link(path).unwrap().into_os_string().into_vec();
+        Found::Symlink { attr, target: target.into() }
+    } else {
+        Found::Withheld
+    }
+}
+
+impl Local {
+    pub(crate) fn new(roots: &[&Path]) -> Self {
+        let roots = roots.iter().map(|root| root.to_path_buf()).collect();
+        Self { roots, ..Self::default() }
+    }
+
+    /// Whoever has asked for a name must ask again: for the whole directory here.
+    pub(crate) fn forget(&self, dir: &Path) {
+        self.state.lock().unwrap().listed.remove(dir.as_os_str().as_bytes());
+    }
+
+    /// Makes the names of directories known before anybody asks.
+    pub(crate) fn list_all(&self, dirs: &[&Path]) {
+        for dir in dirs {
+            self.state.lock().unwrap().list_now(dir.as_os_str().as_bytes()).unwrap();
+        }
+    }
+}
+
+impl LocalState {
+    fn answer(&mut self, ask: &Ask) -> Result<(), AskError> {
+        match ask {
+            Ask::List { dir } => self.list_now(dir),
+            Ask::Contents { path, node } => self.read_now(path, *node),
+        }
+    }
+
+    fn list_now(&mut self, dir: &[u8]) -> Result<(), AskError> {
+        let entries = fs::read_dir(path(dir)).map_err(|_| AskError::Changed)?;
+        let names = entries.map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_vec(), found(&entry.path()))
+        });
+        self.listed.insert(dir.to_vec(), names.collect());
+        Ok(())
+    }
+
+    fn read_now(&mut self, file: &[u8], node: NodeId) -> Result<(), AskError> {
+        let meta = fs::metadata(path(file)).map_err(|_| AskError::Changed)?;
+        if version(&meta) != node.version {
+            return Err(AskError::Changed);
+        }
+        let octets = fs::read(path(file))
+            .map_err(|error| AskError::Failed(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        self.contents.insert(node, Arc::new(octets));
+        Ok(())
+    }
+}
+
+impl Source for Local {
+    fn look_up(&self, dir: &[u8], name: &[u8]) -> Found {
+        let dir_path = path(dir);
+        if self.roots.iter().any(|root| dir_path.starts_with(root)) {
+            if name.starts_with(b".") {
+                return Found::Withheld;
+            }
+            let state = self.state.lock().unwrap();
+            let Some(names) = state.listed.get(dir) else {
+                return Found::Unknown;
+            };
+            return names.get(name).cloned().unwrap_or(Found::Absent);
+        }
+        let whole = dir_path.join(OsStr::from_bytes(name));
+        match self.roots.iter().any(|root| root.starts_with(&whole)) {
+            true => found(&whole),
+            false => Found::Outside,
+        }
+    }
+
+    fn list(&self, dir: &[u8]) -> Listing {
+        if !self.roots.iter().any(|root| path(dir).starts_with(root)) {
+            return Listing::Outside;
+        }
+        let state = self.state.lock().unwrap();
+        let Some(names) = state.listed.get(dir) else {
+            return Listing::Unknown;
+        };
+        let kind = |found: &Found| match found {
+            Found::File { .. } => Some(Kind::File),
+            Found::Directory { .. } => Some(Kind::Directory),
+            Found::Symlink { .. } => Some(Kind::Symlink),
+            _ => None,
+        };
+        let names = names.iter();
+        Listing::Entries(
+            names.filter_map(|(name, found)| Some((name.clone(), kind(found)?))).collect(),
+        )
+    }
+
+    fn ask(&self, ask: Ask, done: Done) {
+        if self.silent.load(Ordering::Relaxed) {
+            self.unanswered.lock().unwrap().push(done);
+        } else if self.slow.load(Ordering::Relaxed) {
+            let state = Arc::clone(&self.state);
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(2));
+                let answer = state.lock().unwrap().answer(&ask);
+                done(answer);
+            });
+        } else {
+            let answer = self.state.lock().unwrap().answer(&ask);
+            done(answer);
+        }
+    }
+
+    fn contents(&self, node: &NodeId) -> Option<Contents> {
+        let octets = self.state.lock().unwrap().contents.get(node).cloned()?;
+        Some(octets)
+    }
+}
+
+/// A test by name.
+pub(crate) fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+/// How this program is started as an anchor.
+pub(crate) fn launch() -> Launch {
+    let root = rustix::process::geteuid().is_root();
+    Launch {
+        program: std::env::current_exe().unwrap(),
+        arguments: vec!["anchor".into()],
+        identity: root.then_some((NOBODY, NOBODY)),
+    }
+}
+
+fn identity() -> (u32, u32) {
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    launch().identity.unwrap_or(own)
+}
+
+/// Slots of a server for one client.
+pub(crate) struct Server {
+    pub(crate) source: Arc<Local>,
+    pub(crate) view: Arc<View>,
+    pub(crate) cells: Vec<Mutex<Cell>>,
+    pub(crate) anchor: Anchor,
+}
+
+impl Server {
+    pub(crate) fn start(slots: usize, roots: &[&Path], binds: Vec<Bind>) -> Self {
+        let spec = CellSpec {
+            slot: 0,
+            binds,
+            links: machine_links(),
+            tmp: b"/dev/shm".to_vec(),
+            tmp_size: 256 << 20,
+        };
+        let source = Arc::new(Local::new(roots));
+        let (anchor, fuse) = Anchor::start(&launch()).unwrap();
+        let (uid, gid) = identity();
+        let limits = view::Limits { slots, quota: 1 << 30, uid, gid };
+        let shared: Arc<dyn Source> = Arc::<Local>::clone(&source);
+        let absent = view::KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).collect();
+        let view = Arc::new(View::start(fuse, shared, spec.pins(), absent, limits).unwrap());
+        let cell = |slot| Mutex::new(anchor.cell(&CellSpec { slot, ..spec.clone() }).unwrap());
+        let cells = (0..slots).map(cell).collect();
+        Self { source, view, cells, anchor }
+    }
+
+    /// The client says that this name is something else now.
+    pub(crate) fn changed(&self, file: &Path) {
+        let (dir, name) = (file.parent().unwrap(), file.file_name().unwrap());
+        self.source.forget(dir);
+        self.view.invalidate(dir.as_os_str().as_bytes(), name.as_bytes());
+    }
+
+    pub(crate) fn run(&self, slot: usize, job: &Job) -> (Ended, Outcome) {
+        self.view.begin(slot).unwrap();
+        let ended = self.cells[slot].lock().unwrap().run(job).unwrap();
+        (ended, self.view.finish(slot).unwrap())
+    }
+}
+
+/// A job with the usual limits.
+pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> Job {
+    let program = arguments[0].as_bytes().to_vec();
+    let environment = [&b"PATH=/usr/bin:/bin"[..], b"TMPDIR=/dev/shm", b"LC_ALL=C"];
+    Job {
+        program,
+        arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
+        environment: environment.iter().map(|variable| variable.to_vec()).collect(),
+        directory: directory.as_os_str().as_bytes().to_vec(),
+        umask: 0o022,
+        limits: Limits::default(),
+    }
+}
+
+/// What gcc and g++ of this machine consist of.
+pub(crate) fn toolchain(programs: &[&str]) -> Vec<Bind> {
+    let mut paths: Vec<PathBuf> = programs.iter().map(PathBuf::from).collect();
+    for program in ["cc1", "cc1plus", "as", "collect2"] {
+        let asked =
+            Command::new("gcc").arg(format!("-print-prog-name={program}")).output().unwrap();
+        let name = String::from_utf8(asked.stdout).unwrap();
+        let name = PathBuf::from(name.trim());
+        paths.push(if name.is_absolute() { name } else { Path::new("/usr/bin").join(name) });
+    }
+    let libraries: Vec<_> = paths.iter().flat_map(|program| libraries(program)).collect();
+    paths.extend(libraries);
+    let gcc = Command::new("gcc").arg("-print-libgcc-file-name").output().unwrap();
+    let gcc = PathBuf::from(String::from_utf8(gcc.stdout).unwrap().trim());
+    let lib = gcc.parent().unwrap().to_path_buf();
+    paths.retain(|path| path.exists() && !path.starts_with(&lib));
+    paths.push(lib);
+    paths.sort();
+    paths.dedup();
+    paths.iter().map(|path| Bind::at_home(path).unwrap()).collect()
+}
+
+/// The shared libraries of a program, its loader included.
+pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let words = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    words.map(PathBuf::from).collect()
+}

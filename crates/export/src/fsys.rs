@@ -1,0 +1,179 @@
+//! The system calls on files: always beneath a directory that is open, never through a symbolic
+//! link, never through `..`.
+//!
+//! Opens for reading only, and nothing but regular files and directories.
+
+use crate::path::Name;
+use crate::record::{Attr, Node};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::io::{Errno, Result};
+use std::fs::File;
+use std::io::Read;
+use std::mem::MaybeUninit;
+
+/// Room for one call of getdents.
+const LISTING_LEN: usize = 32 << 10;
+
+/// What tells one state of a file from another, besides its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
+}
+
+/// What a name stands for, with what only this side needs to know of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Absent,
+    /// The attributes have no version yet.
+    File {
+        attr: Attr,
+        identity: Identity,
+        links: u64,
+    },
+    Other(Node),
+}
+
+fn nanoseconds(seconds: i64, rest: u64) -> i64 {
+    let rest = i64::try_from(rest).unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+impl Identity {
+    #[allow(clippy::cast_sign_loss)] // st_size of a file is never negative
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            size: stat.st_size as u64,
+            mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+/// Attributes without a version.
+pub(crate) fn attr_of(stat: &Stat) -> Attr {
+    let identity = Identity::of(stat);
+    let attr = Attr { dev: stat.st_dev, ino: stat.st_ino, mode: stat.st_mode, ..Attr::default() };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => attr,
+        _ => Attr { size: identity.size, mtime_ns: identity.mtime_ns, ..attr },
+    }
+}
+
+pub(crate) fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Opens what lies behind `rel` of `dir`; an empty `rel` is `dir` itself.
+pub(crate) fn open_beneath(dir: BorrowedFd, rel: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    let rel: &[u8] = if rel.is_empty() { b"." } else { rel };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // A mount or rename elsewhere at the same moment may make the kernel unsure.
+    for _ in 0..8 {
+        match fs::openat2(dir, rel, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Opens a directory by its own path, if no part of that is a symbolic link.
+pub(crate) fn open_path(path: &[u8]) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve)
+}
+
+/// Looks at one name.
+pub(crate) fn look(dir: BorrowedFd, name: &[u8]) -> Seen {
+    match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => classify(dir, name, &stat),
+        Err(Errno::NOENT | Errno::NOTDIR) => Seen::Absent,
+        Err(_) => Seen::Other(Node::Withheld),
+    }
+}
+
+#[allow(clippy::useless_conversion)] // the type of st_nlink depends on the machine
+fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
+    let attr = attr_of(stat);
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            Seen::File { attr, identity: Identity::of(stat), links: u64::from(stat.st_nlink) }
+        }
+        FileType::Directory => Seen::Other(Node::Directory(attr)),
+        FileType::Symlink => match fs::readlinkat(dir, name, Vec::new()) {
+            Ok(target) => Seen::Other(Node::Symlink { target: target.to_bytes().into(), attr }),
+            Err(Errno::NOENT) => Seen::Absent,
+            Err(_) => Seen::Other(Node::Withheld),
+        },
+        _ => Seen::Other(Node::Withheld),
+    }
+}
+
+/// The names of an open directory that may be shown.
+pub(crate) fn names(dir: BorrowedFd) -> Result<Vec<Name>> {
+    let mut room = vec![MaybeUninit::uninit(); LISTING_LEN];
+    let mut entries = RawDir::new(dir, &mut room);
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !crate::path::is_hidden(name) && crate::path::is_name(name) {
+            names.push(name.into());
+        }
+    }
+    Ok(names)
+}
+
+/// Reads a file of `len` bytes into `into`; a byte more if it has more by now.
+pub(crate) fn read_whole(file: OwnedFd, len: u64, into: &mut Vec<u8>) -> std::io::Result<OwnedFd> {
+    into.clear();
+    into.reserve(usize::try_from(len + 1).unwrap_or_default());
+    let mut limited = File::from(file).take(len + 1);
+    limited.read_to_end(into)?;
+    Ok(limited.into_inner().into())
+}
+
+/// How a file system treats those who watch it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Every change to its files goes through this kernel.
+    Local,
+    /// Others may change its files, or nobody knows.
+    Elsewhere,
+    /// It shows the kernel itself.
+    Pseudo,
+}
+
+/// File systems (statfs(2)) on which a watch sees everything.
+const LOCAL: &[u64] = &[
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683E, // btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58F6, // ramfs
+    0x794C_7630, // overlayfs
+    0xF2F5_2010, // f2fs
+    0x2FC1_2FC1, // zfs
+    0xCA45_1A4E, // bcachefs
+    0x3153_464A, // jfs
+    0x5265_4973, // reiserfs
+    0x73717368,  // squashfs
+    0xE0F5_E1E2, // erofs
+    0x9660,      // iso9660
+];
+const PSEUDO: &[u64] = &[0x9FA0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x6367_7270, 0x2727_6772];
+
+/// Which kind the file system of an open file is.
+pub(crate) fn kind(file: impl AsFd) -> Kind {
+    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // its type depends on the machine
+    let magic = fs::fstatfs(file).map_or(0, |found| found.f_type as u64 & 0xFFFF_FFFF);
+    if PSEUDO.contains(&magic) {
+        return Kind::Pseudo;
+    }
+    if LOCAL.contains(&magic) { Kind::Local } else { Kind::Elsewhere }
+}

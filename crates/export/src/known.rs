@@ -1,0 +1,158 @@
+//! What the client has published of its files, to compare the next look with.
+//!
+//! A value: it reads no file. Versions are given here; each belongs to one state of one inode.
+
+use crate::arena::FileId;
+use crate::fsys::Identity;
+use crate::path::{Name, Path, range_beneath};
+use crate::record::{Attr, Contents, Node};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A directory that was listed.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    pub(crate) id: FileId,
+    /// Nothing if it cannot be watched and must be looked at every time.
+    pub(crate) wd: Option<i32>,
+    pub(crate) names: BTreeMap<Name, Node>,
+}
+
+/// A regular file that some listed directory holds.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) identity: Identity,
+    pub(crate) version: u64,
+    pub(crate) names: BTreeSet<(Path, Name)>,
+    pub(crate) snapshot: Option<Contents>,
+    pub(crate) wd: Option<i32>,
+}
+
+/// What a file's version is, and whether that is news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    New(u64),
+    Kept(u64),
+}
+
+/// Watches that nobody needs any more.
+#[derive(Debug, Default)]
+pub(crate) struct Idle {
+    pub(crate) dirs: Vec<(i32, Path)>,
+    pub(crate) files: Vec<(i32, FileId)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) dirs: BTreeMap<Path, Dir>,
+    pub(crate) inodes: HashMap<FileId, Inode>,
+    last_version: u64,
+    idle: Idle,
+}
+
+/// Which file attributes are of.
+pub(crate) fn id_of(attr: &Attr) -> FileId {
+    (attr.dev, attr.ino)
+}
+
+impl Known {
+    /// The version of a file that looks like this. `touched` says that it may be another one in
+    /// spite of its looks.
+    pub(crate) fn version(&mut self, id: FileId, identity: Identity, touched: bool) -> Version {
+        let next = self.last_version + 1;
+        let inode = self.inodes.entry(id).or_insert_with(|| Inode {
+            identity,
+            version: 0,
+            names: BTreeSet::new(),
+            snapshot: None,
+            wd: None,
+        });
+        if inode.version != 0 && inode.identity == identity && !touched {
+            return Version::Kept(inode.version);
+        }
+        inode.identity = identity;
+        inode.version = next;
+        inode.snapshot = None;
+        self.last_version = next;
+        Version::New(next)
+    }
+
+    /// What a name of a listed directory stands for from now on.
+    pub(crate) fn set(&mut self, dir: &Path, name: &[u8], node: Option<Node>) {
+        let file = node.as_ref().and_then(file_id);
+        let Some(known) = self.dirs.get_mut(dir) else { return };
+        let old = match node {
+            Some(node) => known.names.insert(name.into(), node),
+            None => known.names.remove(name),
+        };
+        let old = old.as_ref().and_then(file_id);
+        if old != file {
+            old.into_iter().for_each(|id| self.unlink(id, dir, name));
+        }
+        if let Some(inode) = file.and_then(|id| self.inodes.get_mut(&id)) {
+            inode.names.insert((Path::clone(dir), name.into()));
+        }
+    }
+
+    /// Adds a listed directory without names.
+    pub(crate) fn add(&mut self, path: &Path, id: FileId, wd: Option<i32>) {
+        self.dirs.insert(Path::clone(path), Dir { id, wd, names: BTreeMap::new() });
+    }
+
+    fn unlink(&mut self, id: FileId, dir: &Path, name: &[u8]) {
+        let Some(inode) = self.inodes.get_mut(&id) else { return };
+        inode.names.remove(&(Path::clone(dir), Name::from(name)));
+        if inode.names.is_empty() {
+            self.idle.files.extend(inode.wd.map(|wd| (wd, id)));
+            self.inodes.remove(&id);
+        }
+    }
+
+    /// Forgets what a directory and everything beneath it holds. False if nothing was known.
+    pub(crate) fn forget(&mut self, path: &[u8]) -> bool {
+        let (start, end) = range_beneath(path);
+        let mut paths: Vec<Path> =
+            self.dirs.range(start..end).map(|(dir, _)| dir.clone()).collect();
+        paths.extend(self.dirs.get_key_value(path).map(|(dir, _)| dir.clone()));
+        for path in &paths {
+            self.forget_one(path);
+        }
+        !paths.is_empty()
+    }
+
+    fn forget_one(&mut self, path: &Path) {
+        let Some(dir) = self.dirs.remove(path) else { return };
+        self.idle.dirs.extend(dir.wd.map(|wd| (wd, Path::clone(path))));
+        for (name, node) in &dir.names {
+            if let Some(id) = file_id(node) {
+                self.unlink(id, path, name);
+            }
+        }
+    }
+
+    /// Forgets everything but which versions were given.
+    pub(crate) fn clear(&mut self) {
+        self.dirs.clear();
+        self.inodes.clear();
+        self.idle = Idle::default();
+    }
+
+    /// The watches that have lost their use since the last time, and have not found another.
+    pub(crate) fn take_idle(&mut self) -> Idle {
+        let mut idle = std::mem::take(&mut self.idle);
+        idle.dirs.retain(|(wd, path)| self.dirs.get(path).is_none_or(|dir| dir.wd != Some(*wd)));
+        idle.files.retain(|(wd, id)| self.inodes.get(id).is_none_or(|file| file.wd != Some(*wd)));
+        idle
+    }
+
+    /// What a path stands for, if its directory is listed.
+    pub(crate) fn node(&self, dir: &[u8], name: &[u8]) -> Option<&Node> {
+        self.dirs.get(dir)?.names.get(name)
+    }
+}
+
+fn file_id(node: &Node) -> Option<FileId> {
+    match node {
+        Node::File(attr) => Some(id_of(attr)),
+        _ => None,
+    }
+}

@@ -1,0 +1,123 @@
+//! Absolute paths as octets, in the one form that both halves use: `/a/b`, no empty, `.` or `..`
+//! component, no NUL, no slash at the end (but `/` itself).
+//!
+//! Never touches the file system, and knows nothing of encodings: a name is what the kernel says.
+
+use std::sync::Arc;
+
+/// A path that many places share.
+pub(crate) type Path = Arc<[u8]>;
+/// One name in a directory.
+pub(crate) type Name = Box<[u8]>;
+
+/// Octets in a path, at most (PATH_MAX without its NUL).
+pub const PATH_LEN_MAX: usize = 4095;
+/// Octets in a name, at most (NAME_MAX).
+pub const NAME_LEN_MAX: usize = 255;
+
+/// A path to keep.
+pub(crate) fn shared(path: &[u8]) -> Path {
+    path.into()
+}
+
+/// Whether octets are a path as described above.
+pub(crate) fn is_path(path: &[u8]) -> bool {
+    if path == b"/" {
+        return true;
+    }
+    let Some(rest) = path.strip_prefix(b"/") else { return false };
+    path.len() <= PATH_LEN_MAX && rest.split(|&octet| octet == b'/').all(is_name)
+}
+
+/// Whether octets are a name that a directory may hold.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    let fits = (1..=NAME_LEN_MAX).contains(&name.len());
+    fits && name != b"." && name != b".." && !name.iter().any(|&octet| octet == b'/' || octet == 0)
+}
+
+/// Names that begin with a dot are never shown.
+pub(crate) fn is_hidden(name: &[u8]) -> bool {
+    name.first() == Some(&b'.')
+}
+
+/// `dir/name`.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Path {
+    let slash: &[u8] = if dir == b"/" { b"" } else { b"/" };
+    [dir, slash, name].concat().into()
+}
+
+/// The directory of a path and its name there; nothing for `/`.
+pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|&octet| octet == b'/')?;
+    let (dir, name) = (&path[..slash], &path[slash + 1..]);
+    let dir = if dir.is_empty() { b"/" } else { dir };
+    (!name.is_empty()).then_some((dir, name))
+}
+
+/// What of `path` lies behind `dir`, without a slash in front: nothing for `dir` itself.
+pub(crate) fn behind<'a>(dir: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    if dir == b"/" {
+        return path.strip_prefix(b"/");
+    }
+    match path.strip_prefix(dir)? {
+        [] => Some(b""),
+        [b'/', rest @ ..] => Some(rest),
+        _ => None,
+    }
+}
+
+/// The path itself and the directories above it, the nearest first, `/` last.
+pub(crate) fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(path), |path| split(path).map(|(dir, _)| dir))
+}
+
+/// Everything that sorts at or behind `start` and before `end` lies beneath `dir`, `dir` excluded.
+pub(crate) fn range_beneath(dir: &[u8]) -> (Path, Path) {
+    let stem = if dir == b"/" { b"" } else { dir };
+    ([stem, b"/"].concat().into(), [stem, b"0"].concat().into())
+}
+
+/// The components of a path, or of what lies behind a root.
+pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&octet| octet == b'/').filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_form_is_a_path() {
+        for path in [&b"/"[..], b"/a", b"/a/b", b"/a b\n\xff/..c", b"/.x"] {
+            assert!(is_path(path), "{path:?}");
+        }
+        for path in [&b""[..], b"a", b"//", b"/a/", b"/a//b", b"/a/./b", b"/a/..", b"/a\0"] {
+            assert!(!is_path(path), "{path:?}");
+        }
+        assert!(!is_path(&[b"/", &[b'a'; 256][..]].concat()));
+        assert!(!is_path(&b"/a".repeat(2048)));
+    }
+
+    #[test]
+    fn a_path_is_its_directory_and_name() {
+        assert_eq!(split(b"/"), None);
+        assert_eq!(split(b"/a"), Some((&b"/"[..], &b"a"[..])));
+        assert_eq!(split(b"/a/b"), Some((&b"/a"[..], &b"b"[..])));
+        assert_eq!(&*join(b"/", b"a"), b"/a");
+        assert_eq!(&*join(b"/a", b"b"), b"/a/b");
+        let up: Vec<_> = upwards(b"/a/b").collect();
+        assert_eq!(up, [&b"/a/b"[..], b"/a", b"/"]);
+    }
+
+    #[test]
+    fn beneath_is_by_component() {
+        assert_eq!(behind(b"/a", b"/a"), Some(&b""[..]));
+        assert_eq!(behind(b"/a", b"/a/b/c"), Some(&b"b/c"[..]));
+        assert_eq!(behind(b"/a", b"/ab"), None);
+        assert_eq!(behind(b"/", b"/ab"), Some(&b"ab"[..]));
+        let (start, end) = range_beneath(b"/a");
+        for (path, inside) in [("/a", false), ("/a!", false), ("/a/\u{7f}", true), ("/a0", false)] {
+            assert_eq!((&*start..&*end).contains(&path.as_bytes()), inside, "{path}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Contents into the arena: read once, hashed, and offered as one state of one file.
+//!
+//! Copies with read(2): a mapped file that shrinks would kill us. A file that changes meanwhile is
+//! not offered; one that may have, because the clock is coarse, is hashed again later.
+
+use crate::arena::FileId;
+use crate::export::{Export, with_position};
+use crate::fsys::{self, Identity};
+use crate::known::id_of;
+use crate::path::{Path, shared, split};
+use crate::record::{Answer, Contents, Node, Position, Record};
+use crate::roots::LOOK_DIRECTORY;
+use crate::watch::{Hint, Notices};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{OFlags, fstat};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+/// How much older than the clock a change must be for the next one to show in the time stamp.
+const GRAIN_NS: i64 = 10_000_000;
+/// Room that is kept from one snapshot to the next.
+const SCRATCH_KEPT: usize = 8 << 20;
+/// How a file is opened; should it be a pipe by now, without waiting for its writer.
+const READ_FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// The clock that file systems take their time stamps from.
+fn coarse_now_ns() -> i64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+/// Whether a file may change after `read_ns` and look the same.
+fn is_racy(identity: Identity, read_ns: i64) -> bool {
+    identity.ctime_ns > read_ns.saturating_sub(GRAIN_NS)
+}
+
+const CHANGED: Answer = Answer::Changed(Position { epoch: 0, length: 0 });
+
+impl Export {
+    /// Lays a file's contents ready, if its version is still the one that the asker knows.
+    pub fn offer(&mut self, path: &[u8], version: u64) -> Answer {
+        let place = split(path).filter(|_| self.may_show(path));
+        let Some((dir, name)) = place else { return Answer::Withheld };
+        self.refresh();
+        let answer = self.offer_fresh(&shared(dir), name, version);
+        let position = self.settle();
+        match answer {
+            Ok(()) => Answer::Published(position),
+            Err(answer) => with_position(answer, position),
+        }
+    }
+
+    fn offer_fresh(&mut self, dir: &Path, name: &[u8], version: u64) -> Result<(), Answer> {
+        self.list_down_to(dir)?;
+        let id = self.expect_file(dir, name, version)?;
+        let inode = self.known.inodes.get(&id);
+        if inode.is_none_or(|inode| inode.version != version) {
+            // It was noticed under another of its names.
+            return Err(self.look_once(dir, name, Hint::default()));
+        }
+        if inode.is_some_and(|inode| inode.snapshot.is_some()) {
+            self.hits += 1;
+            return Ok(());
+        }
+        self.misses += 1;
+        let mut bytes = std::mem::take(&mut self.scratch);
+        let taken = self.take(dir, name, id, &mut bytes);
+        let kept = taken.and_then(|read_ns| {
+            self.refresh();
+            self.expect_file(dir, name, version)?;
+            self.keep(id, &bytes, read_ns);
+            Ok(())
+        });
+        bytes.clear();
+        bytes.shrink_to(SCRATCH_KEPT);
+        self.scratch = bytes;
+        kept
+    }
+
+    fn expect_file(&self, dir: &Path, name: &[u8], version: u64) -> Result<FileId, Answer> {
+        match self.known.node(dir, name) {
+            Some(Node::File(attr)) if attr.version == version => Ok(id_of(attr)),
+            Some(Node::Withheld) => Err(Answer::Withheld),
+            _ => Err(CHANGED),
+        }
+    }
+
+    /// Reads a file into `bytes`, and says when (by the file system's clock) it began to.
+    fn take(
+        &mut self,
+        dir: &Path,
+        name: &[u8],
+        id: FileId,
+        bytes: &mut Vec<u8>,
+    ) -> Result<i64, Answer> {
+        let file = match self.open_file(dir, name) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP | Errno::STALE | Errno::NOTDIR | Errno::XDEV) => {
+                return Err(self.look_once(dir, name, Hint::default()));
+            }
+            Err(errno) => return Err(Answer::Failed(errno.raw_os_error())),
+        };
+        let Some(before) = self.identity_of(&file, id) else {
+            return Err(self.look_once(dir, name, Hint::default()));
+        };
+        let len_max = self.arena.len_max() as u64;
+        if before.size > len_max {
+            return Err(Answer::TooLarge { len: before.size, len_max });
+        }
+        self.watch_file(file.as_fd(), id);
+        let read_ns = coarse_now_ns();
+        let read = fsys::read_whole(file, before.size, bytes);
+        let file = read.map_err(|error| Answer::Failed(error.raw_os_error().unwrap_or(EIO)))?;
+        if self.identity_of(&file, id) != Some(before) {
+            return Err(self.look_once(dir, name, Hint { touched: true, moved: false }));
+        }
+        let whole = bytes.len() as u64 == before.size;
+        if whole { Ok(read_ns) } else { Err(Answer::Failed(EIO)) }
+    }
+
+    fn open_file(&self, dir: &Path, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let dir = self.open_known(dir, LOOK_DIRECTORY)?;
+        fsys::open_beneath(dir.as_fd(), name, READ_FILE)
+    }
+
+    /// The state that an open file is in, if it is the file and the state that we know.
+    fn identity_of(&self, file: &OwnedFd, id: FileId) -> Option<Identity> {
+        let stat = fstat(file).ok()?;
+        let identity = Identity::of(&stat);
+        let same = fsys::is_regular(&stat) && (stat.st_dev, stat.st_ino) == id;
+        let known = self.known.inodes.get(&id)?.identity;
+        (same && known == identity).then_some(identity)
+    }
+
+    pub(crate) fn look_once(&mut self, dir: &Path, name: &[u8], hint: Hint) -> Answer {
+        let mut notices = Notices::default();
+        notices.add(dir, name, hint);
+        self.apply(notices);
+        CHANGED
+    }
+
+    fn keep(&mut self, id: FileId, bytes: &[u8], read_ns: i64) {
+        let hash = *blake3::hash(bytes).as_bytes();
+        let (at, lost) = self.arena.place(bytes.len(), id);
+        for id in lost {
+            if let Some(inode) = self.known.inodes.get_mut(&id) {
+                inode.snapshot = None;
+            }
+        }
+        let at = self.arena_at + at;
+        let copied = self.memory().copy_in(at, bytes);
+        debug_assert!(copied.is_ok(), "the arena lies inside the region: {copied:?}");
+        let Some(inode) = self.known.inodes.get_mut(&id) else { return };
+        let (version, len) = (inode.version, bytes.len() as u64);
+        let contents = Contents { dev: id.0, ino: id.1, version, hash, at: at as u64, len };
+        inode.snapshot = Some(contents);
+        if is_racy(inode.identity, read_ns) {
+            self.racy.push(id);
+        }
+        self.publish(&Record::Contents(contents));
+    }
+
+    /// Hashes again what may have changed without a trace.
+    pub(crate) fn add_racy(&mut self, notices: &mut Notices) {
+        for id in std::mem::take(&mut self.racy) {
+            let Some(inode) = self.known.inodes.get(&id) else { continue };
+            let (Some(contents), Some(place)) = (inode.snapshot, inode.names.first()) else {
+                continue;
+            };
+            let (dir, name) = place.clone();
+            match self.rehash(&dir, &name, id) {
+                Some((hash, read_ns, identity)) if hash == contents.hash => {
+                    self.racy.extend(is_racy(identity, read_ns).then_some(id));
+                }
+                _ => notices.add(&dir, &name, Hint { touched: true, moved: false }),
+            }
+        }
+    }
+
+    fn rehash(&mut self, dir: &Path, name: &[u8], id: FileId) -> Option<([u8; 32], i64, Identity)> {
+        let file = self.open_file(dir, name).ok()?;
+        let identity = self.identity_of(&file, id)?;
+        let read_ns = coarse_now_ns();
+        let mut bytes = std::mem::take(&mut self.scratch);
+        let read = fsys::read_whole(file, identity.size, &mut bytes);
+        let hash = *blake3::hash(&bytes).as_bytes();
+        bytes.shrink_to(SCRATCH_KEPT);
+        self.scratch = bytes;
+        read.ok().map(|_| (hash, read_ns, identity))
+    }
+}
+
+const EIO: i32 = Errno::IO.raw_os_error();

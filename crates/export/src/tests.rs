@@ -1,0 +1,7 @@
+//! Both ends on real files: a client exports a directory, a server reads its region.
+
+mod doubt;
+mod files;
+mod limits;
+mod model;
+mod rig;

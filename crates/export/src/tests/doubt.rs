@@ -1,0 +1,101 @@
+//! Files that changed and look as they did. Kernels whose time stamps are fine enough never show
+//! that, so these tests set what is known of a file to what they need.
+
+use super::rig::{Rig, octets};
+use crate::fsys::Identity;
+use crate::path::Path;
+use crate::record::Node;
+use crate::watch::{Hint, Notices};
+use std::fs;
+
+impl Rig {
+    fn root(&self) -> Path {
+        octets(&self.path("")).into()
+    }
+
+    /// The version of a file in the root, as the client knows it.
+    fn known(&self, name: &str) -> u64 {
+        let node = self.export.known.node(&self.root(), name.as_bytes());
+        let Some(Node::File(attr)) = node else { panic!("{node:?}") };
+        attr.version
+    }
+
+    /// A file looks as it is known to look.
+    fn disguise(&mut self, name: &str) {
+        let file = fs::File::open(self.path(name)).unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let inode = self.export.known.inodes.get_mut(&(stat.st_dev, stat.st_ino)).unwrap();
+        inode.identity = Identity::of(&stat);
+        let node =
+            Node::File(crate::Attr { version: inode.version, ..crate::fsys::attr_of(&stat) });
+        let root = self.root();
+        self.export.known.set(&root, name.as_bytes(), Some(node));
+    }
+}
+
+#[test]
+fn a_notice_is_enough_for_a_new_version() {
+    let mut rig = Rig::new();
+    rig.write("x", "1");
+    let before = rig.version("", "x");
+    rig.submit();
+    assert_eq!(rig.version("", "x"), before);
+    drop(fs::OpenOptions::new().write(true).open(rig.path("x")).unwrap());
+    rig.submit();
+    assert_ne!(rig.version("", "x"), before, "it may have been written");
+}
+
+#[test]
+fn what_is_young_is_hashed_again() {
+    let mut rig = Rig::unwatched();
+    rig.write("x", "1");
+    assert_eq!(rig.read("", "x"), b"1");
+    rig.write("x", "2");
+    rig.disguise("x");
+    rig.submit();
+    assert_eq!(rig.read("", "x"), b"2");
+    assert!(rig.export.racy.len() == 1, "it was read at once");
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    rig.submit();
+    assert!(rig.export.racy.is_empty(), "it is old enough");
+}
+
+#[test]
+fn an_inode_that_another_file_gets_is_another_file() {
+    let mut rig = Rig::new();
+    rig.write("z", "1");
+    let before = rig.version("", "z");
+    fs::rename(rig.path("z"), rig.path("a")).unwrap();
+    rig.disguise("a");
+    let root = rig.root();
+    rig.export.known.set(&root, b"a", None);
+    rig.submit();
+    assert_ne!(rig.known("a"), before);
+}
+
+#[test]
+fn all_names_of_a_file_have_its_version() {
+    let mut rig = Rig::unwatched();
+    rig.write("x", "1");
+    fs::hard_link(rig.path("x"), rig.path("y")).unwrap();
+    let before = rig.version("", "x");
+    assert_eq!(rig.version("", "y"), before);
+    let root = rig.root();
+    rig.export.look_once(&root, b"x", Hint { touched: true, moved: false });
+    assert_ne!(rig.known("x"), before);
+    assert_eq!(rig.known("x"), rig.known("y"));
+}
+
+#[test]
+fn what_the_kernel_lost_is_forgotten() {
+    let mut rig = Rig::new();
+    rig.write("x", "1");
+    assert_eq!(rig.read("", "x"), b"1");
+    let before = rig.export.submit();
+    rig.export.apply(Notices { overflow: true, ..Notices::default() });
+    let (after, changes) = rig.submit();
+    assert!(after.epoch > before.epoch && rig.replica.has_reached(before));
+    assert_eq!(changes[0], crate::Change::Everything);
+    assert!(matches!(rig.look_up("", "x"), crate::LookUp::Unknown(_)));
+    assert_eq!(rig.read("", "x"), b"1");
+}

@@ -1,0 +1,228 @@
+//! Memory that runs out, and files that change while they are read.
+
+use super::rig::{Rig, directory, octets};
+use crate::{Answer, CatalogueError, Change, HEADER_LEN, Header, LookUp};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn a_full_log_begins_anew_and_says_everything_again() {
+    let mut rig = Rig::new();
+    rig.write("kept.h", "kept");
+    assert_eq!(rig.read("", "kept.h"), b"kept");
+    let first = rig.export.submit();
+    let mut epochs = 0;
+    let name = "x".repeat(200);
+    rig.write(&name, "");
+    for _ in 0..10_000 {
+        drop(fs::OpenOptions::new().append(true).open(rig.path(&name)).unwrap());
+        let position = rig.export.submit();
+        if position.epoch != first.epoch {
+            epochs += 1;
+            break;
+        }
+    }
+    assert_eq!(epochs, 1, "a MiB is full by now");
+    let misses = rig.export.usage().misses;
+    let changes = rig.read_log();
+    assert_eq!(changes[0], Change::Everything);
+    assert!(rig.replica.has_reached(first));
+    assert!(matches!(rig.look_up("", &name), LookUp::File(_)), "listings are said again");
+    assert_eq!(rig.read("", "kept.h"), b"kept");
+    assert_eq!(rig.export.usage().misses, misses, "contents too");
+}
+
+#[test]
+fn a_directory_that_no_log_can_hold_is_refused() {
+    let mut rig = Rig::new();
+    fs::create_dir(rig.path("big")).unwrap();
+    for number in 0..2_500 {
+        rig.write(&format!("big/{number:0100}"), "");
+    }
+    let dir = rig.path("big");
+    for _ in 0..2 {
+        assert!(matches!(rig.export.list(octets(&dir)), Answer::TooLarge { .. }));
+    }
+    let epoch = rig.export.submit().epoch;
+    assert_eq!(rig.find("", "x"), LookUp::Absent);
+    assert_eq!(rig.export.submit().epoch, epoch, "nothing else was lost by that");
+}
+
+#[test]
+fn more_than_a_log_can_hold_is_forgotten_and_found_again() {
+    let mut rig = Rig::new();
+    for dir in 0..16 {
+        fs::create_dir(rig.path(&format!("d{dir}"))).unwrap();
+        for file in 0..600 {
+            rig.write(&format!("d{dir}/{file:0100}"), "");
+        }
+    }
+    let first = rig.export.submit();
+    for dir in 0..16 {
+        assert_eq!(rig.find(&format!("d{dir}"), "x"), LookUp::Absent);
+    }
+    assert!(rig.export.submit().epoch > first.epoch);
+    for dir in 0..16 {
+        assert_eq!(rig.find(&format!("d{dir}"), "x"), LookUp::Absent);
+    }
+}
+
+#[test]
+fn a_place_that_was_used_again_is_noticed() {
+    let mut rig = Rig::new();
+    rig.write("x", "old");
+    let LookUp::File(attr) = rig.find("", "x") else { panic!() };
+    assert_eq!(rig.read("", "x"), b"old");
+    let contents = rig.replica.contents(attr.dev, attr.ino, attr.version).unwrap();
+    for round in 0..8_u8 {
+        rig.write("y", vec![round; 200_000]);
+        rig.submit();
+        assert_eq!(rig.read("", "y"), vec![round; 200_000]);
+    }
+    let known = rig.replica.contents(attr.dev, attr.ino, attr.version);
+    assert_eq!(known, Some(contents), "nobody said otherwise");
+    assert_eq!(rig.fetch(&contents), None, "the hash does");
+    assert_eq!(rig.read("", "x"), b"old");
+    let again = rig.replica.contents(attr.dev, attr.ino, attr.version).unwrap();
+    assert!(again.at != contents.at && again.hash == contents.hash);
+}
+
+#[test]
+fn a_reader_of_an_old_epoch_finds_out() {
+    let mut rig = Rig::new();
+    rig.write("x", "1");
+    let memory = rig.export.memory().clone();
+    let header = Header::parse(&memory.snapshot(0..HEADER_LEN).unwrap()).unwrap();
+    let want = rig.replica.want(&header).unwrap();
+    rig.export.forget_everything();
+    rig.export.submit();
+    let version = rig.version("", "x");
+    let start = usize::try_from(header.log_at).unwrap();
+    let log = memory.snapshot(start..start + usize::try_from(want.len).unwrap()).unwrap();
+    let mut late = crate::Replica::new();
+    let torn = CatalogueError::Torn { epoch: want.epoch, place: 0 };
+    assert_eq!(late.handle(&want, &log), Err(torn));
+    assert_eq!(rig.version("", "x"), version);
+}
+
+#[test]
+fn a_file_that_is_truncated_is_never_half_a_file() {
+    let mut rig = Rig::new();
+    rig.write("x", vec![7; 100_000]);
+    assert_eq!(rig.read("", "x").len(), 100_000);
+    let version = rig.version("", "x");
+    let file = fs::OpenOptions::new().write(true).open(rig.path("x")).unwrap();
+    file.set_len(10).unwrap();
+    let path = rig.path("x");
+    let answer = rig.export.offer(octets(&path), version);
+    assert!(matches!(answer, Answer::Changed(_)), "{answer:?}");
+    rig.read_log();
+    assert_eq!(rig.read("", "x"), vec![7; 10]);
+    fs::remove_file(rig.path("x")).unwrap();
+    let version = rig.version("", "x");
+    let answer = rig.export.offer(octets(&path), version);
+    assert!(matches!(answer, Answer::Changed(_)), "{answer:?}");
+    assert_eq!(rig.find("", "x"), LookUp::Absent);
+}
+
+/// Writes whole states of a file, each of one octet repeated, until told to stop.
+fn write_states(path: &std::path::Path, stop: &AtomicBool) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    for state in (0..=u8::MAX).cycle() {
+        file.write_all_at(&vec![state; 100_000], 0).unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(u64::from(state) * 10));
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_written_meanwhile_is_offered_as_one_state() {
+    let mut rig = Rig::new();
+    rig.write("x", vec![0; 100_000]);
+    let (path, stop) = (rig.path("x"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| write_states(&path, &stop));
+        let mut published = 0;
+        let begin = std::time::Instant::now();
+        while published < 50 && begin.elapsed().as_secs() < 20 {
+            rig.submit();
+            let LookUp::File(attr) = rig.find("", "x") else { panic!() };
+            let answer = rig.export.offer(octets(&path), attr.version);
+            rig.read_log();
+            let found = rig.replica.contents(attr.dev, attr.ino, attr.version);
+            if let (Answer::Published(_), Some(contents)) = (answer, found) {
+                let bytes = rig.fetch(&contents).unwrap();
+                let states = bytes.chunk_by(|a, b| a == b).count();
+                assert_eq!(states, 1, "a mixture of states");
+                published += 1;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(published > 0);
+    });
+    rig.submit();
+    assert_eq!(rig.read("", "x"), fs::read(&path).unwrap());
+}
+
+#[test]
+fn roots_may_come_later() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.find("", "x"), LookUp::Absent);
+    let later = directory();
+    let base = later.path().canonicalize().unwrap();
+    fs::create_dir_all(base.join("a/b")).unwrap();
+    fs::write(base.join("a/b/x"), "x").unwrap();
+    assert_eq!(rig.find_at(&base, b"a"), LookUp::Outside);
+    rig.export.allow(&base.join("a/b")).unwrap();
+    let (_, changes) = rig.submit();
+    let shown = Change::Name { dir: octets(&base).into(), name: b"a"[..].into() };
+    assert!(changes.contains(&shown), "{changes:?}");
+    assert_eq!(rig.read_at(&base.join("a/b/x")), b"x");
+    assert_eq!(rig.find_at(&base.join("a"), b"c"), LookUp::Outside);
+    rig.export.allow(&base).unwrap();
+    rig.submit();
+    assert_eq!(rig.find_at(&base.join("a"), b"c"), LookUp::Absent);
+    assert_eq!(rig.read_at(&base.join("a/b/x")), b"x");
+    fs::rename(base.join("a"), base.join("z")).unwrap();
+    rig.submit();
+    assert_eq!(rig.find_at(&base.join("a/b"), b"x"), LookUp::Absent);
+    assert_eq!(rig.read_at(&base.join("z/b/x")), b"x");
+}
+
+#[test]
+fn outputs_of_our_own_are_published_once() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.find("", "x.o"), LookUp::Absent);
+    rig.write(".x.o.tmp", "object");
+    fs::rename(rig.path(".x.o.tmp"), rig.path("x.o")).unwrap();
+    let path = rig.path("x.o");
+    rig.export.note_written(&path);
+    let length = rig.export.usage().log;
+    assert_eq!(rig.version("", "x.o"), 1);
+    assert_eq!(rig.export.submit().length, length, "the notice is no news");
+}
+
+#[test]
+fn more_than_the_kernel_keeps_is_noticed() {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    let mut rig = Rig::new();
+    rig.write("x", "1");
+    rig.write("y", "1");
+    assert_eq!(rig.read("", "x"), b"1");
+    let before = rig.export.submit();
+    // Two names in turn, or else one notice tells of all.
+    let open = |name: &str| fs::OpenOptions::new().append(true).open(rig.path(name)).unwrap();
+    for _ in 0..limit.min(100_000) {
+        drop((open("x"), open("y")));
+    }
+    rig.write("x", "2");
+    fs::remove_file(rig.path("y")).unwrap();
+    let (after, _) = rig.submit();
+    assert!(limit > 100_000 || after.epoch > before.epoch);
+    assert_eq!(rig.read("", "x"), b"2");
+    assert_eq!(rig.find("", "y"), LookUp::Absent);
+}

@@ -1,0 +1,143 @@
+//! A client and a server of it on one machine: the server reads the client's region.
+
+use crate::{
+    Answer, Change, Contents, Export, HEADER_LEN, Header, LookUp, Position, Replica, Sizes,
+};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Both ends, and a directory that is exported.
+pub(crate) struct Rig {
+    pub(crate) dir: TempDir,
+    pub(crate) export: Export,
+    pub(crate) replica: Replica,
+}
+
+/// Small memory, so that it runs out.
+pub(crate) const SMALL: Sizes = Sizes { arena: 1 << 20, log: 1 << 20 };
+
+/// A directory whose name does not begin with a dot.
+pub(crate) fn directory() -> TempDir {
+    tempfile::Builder::new().prefix("outboard-export-").tempdir().unwrap()
+}
+
+pub(crate) fn octets(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let dir = directory();
+        let export = Export::new(SMALL).unwrap();
+        let mut rig = Self { dir, export, replica: Replica::new() };
+        assert!(rig.export.allow(&rig.path("")).unwrap());
+        rig
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        let root = self.dir.path().canonicalize().unwrap();
+        if name.is_empty() { root } else { root.join(name) }
+    }
+
+    pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), contents).unwrap();
+    }
+
+    /// The server reads all of the log.
+    pub(crate) fn read_log(&mut self) -> Vec<Change> {
+        let memory = self.export.memory();
+        let mut changes = Vec::new();
+        loop {
+            let header = Header::parse(&memory.snapshot(0..HEADER_LEN).unwrap()).unwrap();
+            let Some(want) = self.replica.want(&header) else { return changes };
+            let start = usize::try_from(header.log_at + want.offset).unwrap();
+            let end = start + usize::try_from(want.len).unwrap();
+            let log = memory.snapshot(start..end).unwrap();
+            changes.extend(self.replica.handle(&want, &log).unwrap());
+        }
+    }
+
+    /// A job is submitted, and its server reads what it must.
+    pub(crate) fn submit(&mut self) -> (Position, Vec<Change>) {
+        let position = self.export.submit();
+        let changes = self.read_log();
+        assert!(self.replica.has_reached(position));
+        (position, changes)
+    }
+
+    pub(crate) fn look_up(&self, dir: &str, name: &str) -> LookUp {
+        self.replica.look_up(octets(&self.path(dir)), name.as_bytes())
+    }
+
+    /// One that has to do without the kernel's notices.
+    pub(crate) fn unwatched() -> Self {
+        let dir = directory();
+        let mut export = Export::new(SMALL).unwrap();
+        export.watch.refuse();
+        let mut rig = Self { dir, export, replica: Replica::new() };
+        assert!(rig.export.allow(&rig.path("")).unwrap());
+        rig
+    }
+
+    /// Looks up, and asks for what is not known.
+    pub(crate) fn find(&mut self, dir: &str, name: &str) -> LookUp {
+        let dir = self.path(dir);
+        self.find_at(&dir, name.as_bytes())
+    }
+
+    pub(crate) fn find_at(&mut self, dir: &Path, name: &[u8]) -> LookUp {
+        self.read_log();
+        for _ in 0..8 {
+            match self.replica.look_up(octets(dir), name) {
+                LookUp::Unknown(ask) => {
+                    let answer = self.export.answer(&ask);
+                    self.read_log();
+                    match answer {
+                        Answer::Published(_) | Answer::Changed(_) => {}
+                        Answer::Withheld => return LookUp::Withheld,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                known => return known,
+            }
+        }
+        panic!("never known: {}", dir.display());
+    }
+
+    pub(crate) fn version(&mut self, dir: &str, name: &str) -> u64 {
+        match self.find(dir, name) {
+            LookUp::File(attr) => attr.version,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a compiler would read: bytes that hash to what was promised.
+    pub(crate) fn read(&mut self, dir: &str, name: &str) -> Vec<u8> {
+        let path = self.path(dir).join(name);
+        self.read_at(&path)
+    }
+
+    pub(crate) fn read_at(&mut self, path: &Path) -> Vec<u8> {
+        let (dir, name) = (path.parent().unwrap(), octets(path.file_name().unwrap().as_ref()));
+        for _ in 0..100 {
+            let LookUp::File(attr) = self.find_at(dir, name) else { panic!("no file") };
+            let found = self.replica.contents(attr.dev, attr.ino, attr.version);
+            if let Some(bytes) = found.and_then(|contents| self.fetch(&contents)) {
+                return bytes;
+            }
+            let answer = self.export.offer(octets(path), attr.version);
+            assert!(matches!(answer, Answer::Published(_) | Answer::Changed(_)), "{answer:?}");
+            self.read_log();
+        }
+        panic!("never had its contents: {}", path.display());
+    }
+
+    /// Reads contents from the region, if they are what was promised.
+    pub(crate) fn fetch(&self, contents: &Contents) -> Option<Vec<u8>> {
+        let start = usize::try_from(contents.at).unwrap();
+        let end = start + usize::try_from(contents.len).unwrap();
+        let bytes = self.export.memory().snapshot(start..end).unwrap();
+        (*blake3::hash(&bytes).as_bytes() == contents.hash).then_some(bytes)
+    }
+}

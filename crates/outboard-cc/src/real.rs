@@ -1,0 +1,186 @@
+//! Which compiler is meant: the next of its name in `PATH` that is neither this program nor one
+//! that would come back to it.
+//!
+//! Resolves names and runs nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Programs that look like compilers by links to them, and look for the real one in `PATH`
+/// themselves. What they find could be this program again.
+const STAND_INS: &[&str] =
+    &["outboard-cc", "ccache", "sccache", "distcc", "icecc", "icecream", "fastbuild"];
+/// Links that are followed to learn what a compiler's name stands for.
+const LINKS_MAX: usize = 16;
+
+/// A call of the wrapper, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The compiler's name or path, as called.
+    pub name: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl Call {
+    /// `argv` with the wrapper's own name in front: that name tells the compiler, unless it is the
+    /// wrapper's; then the compiler follows. `None` when there is none.
+    #[must_use]
+    pub fn of(argv: impl IntoIterator<Item = OsString>) -> Option<Self> {
+        let mut words = argv.into_iter();
+        let own = words.next()?;
+        let base = Path::new(&own).file_name().unwrap_or(&own);
+        let name = if base == "outboard-cc" { words.next()? } else { base.to_owned() };
+        Some(Self { name, arguments: words.collect() })
+    }
+}
+
+/// What one search needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'a> {
+    /// The variable `PATH`.
+    pub path: &'a OsStr,
+    /// This program's file, by any of its names.
+    pub own: &'a Path,
+    /// What has called us, as a real compiler: it is passed over, too.
+    pub caller: Option<&'a OsStr>,
+}
+
+impl Search<'_> {
+    /// The real compiler behind `name`. A path stays as it is unless it leads to this program.
+    #[must_use]
+    pub fn find(&self, name: &OsStr) -> Option<PathBuf> {
+        let given = Path::new(name);
+        if name.as_bytes().contains(&b'/') && !self.leads_here(given) {
+            return Some(given.to_owned());
+        }
+        let base = given.file_name()?;
+        let directories = self.path.as_bytes().split(|octet| *octet == b':');
+        // An empty entry is the current directory.
+        directories
+            .map(|dir| Path::new(OsStr::from_bytes(if dir.is_empty() { b"." } else { dir })))
+            .map(|dir| dir.join(base))
+            .find(|file| is_program(file) && !self.leads_here(file) && !leads_to_stand_in(file))
+    }
+
+    fn leads_here(&self, file: &Path) -> bool {
+        if self.caller == Some(file.as_os_str()) {
+            return true;
+        }
+        match (fs::metadata(file), fs::metadata(self.own)) {
+            (Ok(file), Ok(own)) => (file.dev(), file.ino()) == (own.dev(), own.ino()),
+            _ => false,
+        }
+    }
+}
+
+fn is_program(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+}
+
+fn leads_to_stand_in(file: &Path) -> bool {
+    let mut file = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&file) else { break };
+        file = file.parent().unwrap_or(&file).join(target);
+    }
+    file.file_name().is_some_and(|name| STAND_INS.iter().any(|stand_in| name == *stand_in))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_compiler_is_the_first_word_or_the_name_of_the_link() {
+        let call =
+            |name: &str, rest: &str| Some(Call { name: name.into(), arguments: words(rest) });
+        assert_eq!(Call::of(words("outboard-cc gcc -c x.c")), call("gcc", "-c x.c"));
+        assert_eq!(Call::of(words("/a/outboard-cc /b/gcc -c")), call("/b/gcc", "-c"));
+        assert_eq!(Call::of(words("/links/g++ -c x.cc")), call("g++", "-c x.cc"));
+        assert_eq!(Call::of(words("outboard-cc")), None);
+        assert_eq!(Call::of([]), None);
+    }
+
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir();
+            let dir = dir.join(format!("outboard-real-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn program(&self, name: &str) -> PathBuf {
+            let file = self.0.join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, name).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            file
+        }
+
+        fn link(&self, name: &str, target: &str) -> PathBuf {
+            let file = self.0.join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            symlink(target, &file).unwrap();
+            file
+        }
+
+        fn find(&self, name: &OsStr, caller: Option<&OsStr>) -> Option<PathBuf> {
+            let dirs = ["links", "cache", "plain", "last"].map(|dir| self.0.join(dir));
+            let path = std::env::join_paths(dirs).unwrap();
+            Search { path: &path, own: &self.0.join("bin/outboard-cc"), caller }.find(name)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_next_of_the_name_that_leads_elsewhere_is_found() {
+        let tree = Tree::new("next");
+        tree.program("bin/outboard-cc");
+        tree.program("bin/ccache");
+        let link = tree.link("links/gcc", "../bin/outboard-cc");
+        tree.link("cache/gcc", "../bin/ccache");
+        let real = tree.program("last/gcc");
+        assert_eq!(tree.find(OsStr::new("gcc"), None), Some(real.clone()));
+        assert_eq!(tree.find(link.as_os_str(), None), Some(real.clone()));
+        assert_eq!(tree.find(real.as_os_str(), None), Some(real.clone()));
+        let script = tree.program("plain/gcc");
+        assert_eq!(tree.find(OsStr::new("gcc"), None), Some(script.clone()));
+        assert_eq!(tree.find(OsStr::new("gcc"), Some(script.as_os_str())), Some(real));
+        assert_eq!(tree.find(OsStr::new("g++"), None), None);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_no_compiler() {
+        let tree = Tree::new("run");
+        tree.program("bin/outboard-cc");
+        let file = tree.program("plain/gcc");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::create_dir_all(tree.0.join("cache/gcc")).unwrap();
+        assert_eq!(tree.find(OsStr::new("gcc"), None), None);
+    }
+
+    #[test]
+    fn links_in_a_circle_end() {
+        let tree = Tree::new("circle");
+        tree.link("a", "b");
+        tree.link("b", "a");
+        assert!(!leads_to_stand_in(&tree.0.join("a")));
+    }
+}

@@ -1,0 +1,178 @@
+//! `outboard cc`: one compilation, and what goes with it: links by compilers' names, statistics,
+//! the timeline, and the manager that wrappers start.
+
+use crate::Outcome;
+use clap::Args;
+use outboard_cc::place::Place;
+use outboard_cc::real::Call;
+use outboard_cc::wrapper;
+use outboard_cluster::dial::Dialer;
+use outboard_cluster::hosts::HostList;
+use outboard_compile::args::is_compiler;
+use outboard_compile::client::{Cluster, Dial};
+use outboard_compile::front::{self, Front, Nobody, Settings};
+use outboard_compile::stats::{self, Journal, Record, Saved, state_directory};
+use outboard_compile::toolchain::Toolchains;
+use outboard_secure::ServiceName;
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Compile somewhere else: run one compiler, or see how that went.
+///
+/// Put `outboard-cc` (or `outboard cc`) before a compiler's name, as in CC="outboard-cc gcc",
+/// CMake's CMAKE_C_COMPILER_LAUNCHER or CCACHE_PREFIX, or put a directory of links before others in
+/// PATH. What cannot run elsewhere runs here.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard cc gcc -O2 -c x.c
+  outboard cc --install-links ~/.local/lib/outboard && \
+PATH=~/.local/lib/outboard:$PATH make -j32
+  outboard cc --timeline build.html")]
+#[group(required = true, multiple = true)]
+pub(crate) struct CcArgs {
+    /// Print what ran where, and why at home.
+    #[arg(long, conflicts_with_all = ["words", "manager", "install_links"])]
+    stats: bool,
+    /// Print the statistics as JSON.
+    #[arg(long, requires = "stats")]
+    json: bool,
+    /// Set the statistics to zero, after printing them.
+    #[arg(long, requires = "stats")]
+    zero: bool,
+    /// Draw the last jobs, a lane for each slot, as a page or a picture.
+    #[arg(long, value_name = "FILE.html|.svg", conflicts_with = "words")]
+    timeline: Option<PathBuf>,
+    /// Make links in this directory, by the names of the compilers that are in PATH.
+    #[arg(long, value_name = "DIR", conflicts_with = "words")]
+    install_links: Option<PathBuf>,
+    /// Serve wrappers until none comes any more; they start this.
+    #[arg(long, hide = true, conflicts_with = "words")]
+    manager: bool,
+    /// The compiler and its arguments, as they are.
+    #[arg(trailing_var_arg = true, value_name = "COMPILER")]
+    words: Vec<OsString>,
+}
+
+/// The exit code is the compiler's, if one was named.
+pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    if args.manager {
+        manage()?;
+    } else if let Some(directory) = &args.install_links {
+        install_links(directory)?;
+    } else if args.stats || args.timeline.is_some() {
+        report(&args)?;
+    } else {
+        let mut words = args.words.into_iter();
+        // There is one: the command line's definition wants it.
+        let name = words.next().unwrap_or_default();
+        return Ok(wrapper::compile(&Call { name, arguments: words.collect() }));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn manage() -> Outcome {
+    let (listener, place) = front::listen()?;
+    let journal = Journal::new(state_directory().as_deref());
+    let settings = Settings::default();
+    match servers()? {
+        Some(farm) => Ok(Front::new(listener, Some(place), farm, settings, journal)?.run()?),
+        None => Ok(Front::new(listener, Some(place), Nobody::new()?, settings, journal)?.run()?),
+    }
+}
+
+/// The servers of OUTBOARD_HOSTS, with the key of OUTBOARD_KEY.
+fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
+    let Some(hosts) = env::var_os("OUTBOARD_HOSTS").filter(|hosts| !hosts.is_empty()) else {
+        return Ok(None);
+    };
+    let hosts: HostList = hosts.to_str().ok_or("OUTBOARD_HOSTS is not UTF-8")?.parse()?;
+    let hosts: Vec<_> = hosts.iter().cloned().collect();
+    let service: ServiceName = "compile".parse()?;
+    let services = std::slice::from_ref(&service);
+    let dialer = Dialer::from_environment(|name| env::var_os(name), services)?;
+    let count = hosts.len();
+    let dial: Dial = Arc::new(move |line, limit| {
+        let dialled = dialer.dial(&hosts[line], &service, Instant::now() + limit);
+        dialled.map_err(|error| error.to_string())
+    });
+    let toolchains = Toolchains::new(state_directory().as_deref());
+    Ok(Some(Cluster::new(count, dial, client_name(), toolchains)?))
+}
+
+/// For the servers' people: user and host.
+fn client_name() -> String {
+    let user = env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}
+
+fn report(args: &CcArgs) -> Outcome {
+    if let Ok(place) = Place::of_user() {
+        front::settle(&place);
+    }
+    let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME: statistics lie there")?;
+    let saved = Saved::load(&directory)?;
+    if let Some(file) = &args.timeline {
+        draw(file, saved.records.into())?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&saved.counters)?);
+    } else if args.stats {
+        print!("{}", saved.counters);
+    }
+    if args.zero {
+        Saved::clear(&directory)?;
+    }
+    Ok(())
+}
+
+fn draw(file: &Path, records: Vec<Record>) -> Outcome {
+    let picture = match file.extension().and_then(OsStr::to_str) {
+        Some("svg") => stats::svg(&records),
+        Some("html") => stats::html(&records),
+        _ => return Err(format!("{}: name it .html or .svg", file.display()).into()),
+    };
+    fs::write(file, picture).map_err(|error| format!("{}: {error}", file.display()))?;
+    println!("{} jobs in {}", records.len(), file.display());
+    Ok(())
+}
+
+fn install_links(directory: &Path) -> Outcome {
+    let wrapper = env::current_exe()?.with_file_name("outboard-cc");
+    if !wrapper.exists() {
+        return Err(format!("{} is not there: install it beside this", wrapper.display()).into());
+    }
+    fs::create_dir_all(directory)?;
+    let names = compilers(&env::var_os("PATH").unwrap_or_default());
+    for name in &names {
+        link(&wrapper, &directory.join(name))?;
+        println!("{}", directory.join(name).display());
+    }
+    println!("{} links; put {} before others in PATH", names.len(), directory.display());
+    Ok(())
+}
+
+/// The names of all compilers in `path`, and those that build files name without looking.
+fn compilers(path: &OsStr) -> BTreeSet<OsString> {
+    let entries = env::split_paths(path).filter_map(|dir| fs::read_dir(dir).ok()).flatten();
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names.filter(|name| is_compiler(Path::new(name))).collect()
+}
+
+/// Replaces a link, and nothing else.
+fn link(wrapper: &Path, at: &Path) -> Outcome {
+    match fs::symlink_metadata(at) {
+        Ok(found) if found.is_symlink() => fs::remove_file(at)?,
+        Ok(_) => return Err(format!("{} is there and is no link", at.display()).into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        Err(_) => {}
+    }
+    Ok(symlink(wrapper, at)?)
+}

@@ -1,0 +1,134 @@
+//! `outboard node`: the daemon. Its configuration comes from a file and from flags.
+
+use crate::Outcome;
+use crate::services::SERVICES;
+use clap::Args;
+use outboard_cluster::keys::{KeysError, Places};
+use outboard_cluster::node::{Config, Supervisor};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The hidden command that makes this program a service.
+const SERVICE: &str = "node-service";
+
+/// Serve: let others with the cluster's key use this machine.
+///
+/// Listens, and starts a process for each service. As root, services run as an ordinary user. The
+/// first start makes the key; copy it to every machine of the cluster. SIGTERM ends it in order.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  outboard node --listen 0.0.0.0:7410 --slots 8
+
+The configuration file, whose settings the options override (all may be left out):
+  listen = [\"127.0.0.1:7410\"]
+  serve = []                          # default: every service
+  slots = 4                           # default: as many as processors
+  key = \"/etc/outboard/key\"           # default: OUTBOARD_KEY, or else ~/.config/outboard/key
+  identity = \"/etc/outboard/identity\"
+  revoked = \"/etc/outboard/revoked\"   # nodes that are shut out; read again when it changes
+  allowed = \"/etc/outboard/allowed\"   # if given, nobody else gets in
+  trusted_fabric = false
+  user = \"nobody\"                     # whom services are, where the node is root")]
+pub(crate) struct NodeArgs {
+    /// The configuration [default: ~/.config/outboard/node.toml, if it exists].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen, with commas between [default: 127.0.0.1:7410].
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    listen: Option<Vec<SocketAddr>>,
+    /// Services to offer, with commas between [default: all].
+    #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
+    serve: Option<Vec<String>>,
+    /// Jobs at a time [default: as many as processors].
+    #[arg(long, value_name = "N")]
+    slots: Option<u32>,
+    /// The cluster's key, or the key of the one service to offer.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The service compile uses this program, `DIR/bin/PROGRAM`, as the compiler of that name, and
+    /// shows jobs the directory.
+    #[arg(long = "toolchain", value_name = "NAME=PROGRAM", value_parser = toolchain)]
+    toolchains: Vec<(String, PathBuf)>,
+    /// Nobody else reads or alters what the network carries: clients that say so too may talk in
+    /// clear.
+    #[arg(long)]
+    trusted_fabric: bool,
+}
+
+pub(crate) fn run(args: NodeArgs) -> Outcome {
+    let places = Places::from_environment(|name| std::env::var_os(name));
+    let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
+    let config = with_toolchains(config.overridden_by(flags(args)), toolchains);
+    let places = match (places, &config.key) {
+        // Without a home, as daemons are: everything is beside the key.
+        (Err(KeysError::NoHome), Some(key)) => {
+            Places::beneath(key.parent().unwrap_or_else(|| Path::new("/")))
+        }
+        (places, _) => places?,
+    };
+    let known: Vec<&str> = SERVICES.iter().map(|(name, _)| *name).collect();
+    let serves = config.serve.clone().unwrap_or_else(|| known.iter().map(|&s| s.into()).collect());
+    let supervisor = Supervisor::new(config, places, &known, vec![SERVICE.into()])?;
+    let addresses: Vec<String> = supervisor.addresses().iter().map(ToString::to_string).collect();
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "node {} listens on {} and serves {}",
+        supervisor.node(),
+        addresses.join(", "),
+        if serves.is_empty() { "status only".into() } else { serves.join(", ") },
+    )?;
+    out.flush()?;
+    Ok(supervisor.run()?)
+}
+
+fn file(args: &NodeArgs, places: Option<&Places>) -> Result<Config, Box<dyn std::error::Error>> {
+    if let Some(path) = &args.config {
+        return Ok(Config::read(path)?);
+    }
+    let own = places.map(|places| places.identity.with_file_name("node.toml"));
+    match own.filter(|path| path.exists()) {
+        Some(path) => Ok(Config::read(&path)?),
+        None => Ok(Config::default()),
+    }
+}
+
+/// A compiler's name and the absolute path of a program.
+fn toolchain(word: &str) -> Result<(String, PathBuf), String> {
+    let (name, program) = word.split_once('=').ok_or("write NAME=DIR/bin/PROGRAM")?;
+    let program = std::fs::canonicalize(program).map_err(|error| format!("{program}: {error}"))?;
+    match program.parent().and_then(Path::parent) {
+        Some(directory) if directory.parent().is_some() => Ok((name.to_owned(), program)),
+        _ => Err(format!("{} is not in a directory of its own", program.display())),
+    }
+}
+
+/// What the file says of the service compile, with the compilers that the flags name.
+fn with_toolchains(mut config: Config, toolchains: Vec<(String, PathBuf)>) -> Config {
+    if toolchains.is_empty() {
+        return config;
+    }
+    let table = config.tables.entry("compile".into()).or_insert_with(|| toml::Table::new().into());
+    if let Some(table) = table.as_table_mut() {
+        let named = table.entry("toolchains").or_insert_with(|| toml::Table::new().into());
+        if let Some(named) = named.as_table_mut() {
+            let programs = toolchains
+                .into_iter()
+                .map(|(name, program)| (name, program.to_string_lossy().into_owned().into()));
+            named.extend(programs);
+        }
+    }
+    config
+}
+
+fn flags(args: NodeArgs) -> Config {
+    Config {
+        listen: args.listen,
+        serve: args.serve,
+        slots: args.slots,
+        key: args.key,
+        trusted_fabric: args.trusted_fabric.then_some(true),
+        ..Config::default()
+    }
+}

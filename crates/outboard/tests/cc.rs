@@ -1,0 +1,108 @@
+//! `outboard cc`: compilers with their words as they are, links, statistics, the timeline.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A user with an empty state and a directory to work in.
+struct User(PathBuf);
+
+impl User {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("outboard-user-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        for part in ["run", "state", "src"] {
+            fs::create_dir_all(dir.join(part)).unwrap();
+        }
+        Self(dir)
+    }
+
+    fn cc(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outboard"));
+        command.arg("cc").args(words).current_dir(self.0.join("src"));
+        command.env("XDG_RUNTIME_DIR", self.0.join("run"));
+        command.env("XDG_STATE_HOME", self.0.join("state")).env_remove("OUTBOARD_CC_NESTED");
+        command.output().unwrap()
+    }
+
+    /// Standard output of what must work.
+    fn said(&self, words: &[&str]) -> String {
+        let output = self.cc(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // The manager goes by itself in a minute: its place has gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_compilers_words_are_its_own() {
+    let user = User::new("words");
+    assert!(user.said(&["gcc", "--version"]).starts_with("gcc"));
+    assert!(user.said(&["gcc", "--help"]).contains("Usage: "));
+    fs::write(user.0.join("src/a.c"), "int x;").unwrap();
+    assert_eq!(user.said(&["gcc", "-c", "a.c"]), "");
+    assert!(user.0.join("src/a.o").exists());
+    let failure = user.cc(&["gcc", "-c", "absent.c"]);
+    assert_eq!(failure.status.code(), Some(1));
+}
+
+#[test]
+fn statistics_are_shown_counted_and_cleared() {
+    let user = User::new("stats");
+    user.said(&["gcc", "--version"]);
+    let json: serde_json::Value = serde_json::from_str(&user.said(&["--stats", "--json"])).unwrap();
+    assert_eq!(json["home"], 1);
+    assert_eq!(json["causes"]["asks the compiler something"], 1);
+    assert!(user.said(&["--stats", "--zero"]).contains("  at home                   1"));
+    assert!(user.said(&["--stats"]).contains("  at home                   0"));
+    for (file, start) in [("a.svg", "<svg"), ("a.html", "<!DOCTYPE html>")] {
+        user.said(&["--timeline", file]);
+        assert!(fs::read_to_string(user.0.join("src").join(file)).unwrap().starts_with(start));
+    }
+    assert!(!user.cc(&["--timeline", "a.png"]).status.success());
+}
+
+#[test]
+fn what_makes_no_sense_together_is_refused() {
+    let user = User::new("refused");
+    for words in [&[][..], &["--json"], &["--stats", "gcc"], &["--zero"], &["--manager", "gcc"]] {
+        assert_eq!(user.cc(words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+#[test]
+fn links_replace_links_and_nothing_else() {
+    let user = User::new("links");
+    let output = user.cc(&["--install-links", "links"]);
+    let wrapper = PathBuf::from(env!("CARGO_BIN_EXE_outboard")).with_file_name("outboard-cc");
+    if !wrapper.exists() {
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.contains("outboard-cc is not there"), "{errors}");
+        println!("skipped: outboard-cc has not been built");
+        return;
+    }
+    let links = user.0.join("src/links");
+    assert_eq!(fs::read_link(links.join("gcc")).unwrap(), wrapper);
+    assert_eq!(user.said(&["--install-links", "links"]).lines().count(), links_in(&links) + 1);
+    fs::remove_file(links.join("gcc")).unwrap();
+    symlink("elsewhere", links.join("gcc")).unwrap();
+    user.said(&["--install-links", "links"]);
+    assert_eq!(fs::read_link(links.join("gcc")).unwrap(), wrapper);
+    fs::remove_file(links.join("gcc")).unwrap();
+    fs::write(links.join("gcc"), "mine").unwrap();
+    assert!(!user.cc(&["--install-links", "links"]).status.success());
+    assert_eq!(fs::read(links.join("gcc")).unwrap(), b"mine");
+}
+
+fn links_in(directory: &std::path::Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}

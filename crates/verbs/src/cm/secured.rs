@@ -1,0 +1,165 @@
+//! A connected socket with the session that a handshake made for it: what passes between a dialer
+//! or a node's supervisor and [`Qp::adopt`](crate::Qp::adopt).
+//!
+//! It also carries plain octets by itself, with a limit of time, for start-ups and small talk. It
+//! does no handshake and knows no message.
+
+use crate::error::ConnectError;
+use outboard_secure::{NodeId, Session, SessionError};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Octets of one read.
+const READ_LEN: usize = 16 * 1024;
+
+/// A socket, its session, and what came for the session with the handshake.
+#[derive(Debug)]
+pub struct Secured {
+    socket: TcpStream,
+    session: Session,
+    early: Vec<u8>,
+}
+
+/// Why octets did not pass.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// It took too long.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// The peer ended its stream.
+    #[error("the peer closed the connection")]
+    Ended,
+    /// The connection was lost.
+    #[error("the connection was lost: {0}")]
+    Lost(io::Error),
+    /// The session failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl Secured {
+    /// Puts together what a handshake left: `early` are octets that came behind its last message.
+    pub fn new(socket: TcpStream, session: Session, early: Vec<u8>) -> Self {
+        Self { socket, session, early }
+    }
+
+    /// The parts, for handing them to another process.
+    pub fn into_parts(self) -> (TcpStream, Session, Vec<u8>) {
+        (self.socket, self.session, self.early)
+    }
+
+    /// Who the peer is.
+    pub fn peer(&self) -> NodeId {
+        self.session.peer()
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Where the peer is.
+    ///
+    /// # Errors
+    /// The system's, when the peer has gone.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
+    /// Sends all of these octets.
+    ///
+    /// # Errors
+    /// See [`StreamError`]; what was sent of them is not known then.
+    pub fn send(&mut self, plain: &[u8], deadline: Instant) -> Result<(), StreamError> {
+        let mut octets = Vec::with_capacity(self.session.sealed_len(plain.len()));
+        self.session.seal(plain, &mut octets)?;
+        self.write(&octets, deadline)
+    }
+
+    /// Appends octets of the peer's as they come, at least one.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn receive(&mut self, plain: &mut Vec<u8>, deadline: Instant) -> Result<(), StreamError> {
+        let before = plain.len();
+        let early = std::mem::take(&mut self.early);
+        self.session.open(&early, plain)?;
+        let mut octets = [0; READ_LEN];
+        while plain.len() == before {
+            let count = self.read(&mut octets, deadline)?;
+            if count == 0 {
+                self.session.handle_end()?;
+                return Err(StreamError::Ended);
+            }
+            self.session.open(&octets[..count], plain)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that nothing follows; its octets may still come.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn finish(&mut self, deadline: Instant) -> Result<(), StreamError> {
+        let mut octets = Vec::new();
+        self.session.finish(&mut octets)?;
+        self.write(&octets, deadline)?;
+        self.socket.shutdown(Shutdown::Write).map_err(StreamError::Lost)
+    }
+
+    fn write(&mut self, mut octets: &[u8], deadline: Instant) -> Result<(), StreamError> {
+        self.socket.set_nonblocking(false).map_err(StreamError::Lost)?;
+        while !octets.is_empty() {
+            let limit = Some(left(deadline)?);
+            self.socket.set_write_timeout(limit).map_err(StreamError::Lost)?;
+            let count = retried(self.socket.write(octets))?;
+            octets = &octets[count.unwrap_or(0)..];
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, octets: &mut [u8], deadline: Instant) -> Result<usize, StreamError> {
+        self.socket.set_nonblocking(false).map_err(StreamError::Lost)?;
+        loop {
+            let limit = Some(left(deadline)?);
+            self.socket.set_read_timeout(limit).map_err(StreamError::Lost)?;
+            if let Some(count) = retried(self.socket.read(octets))? {
+                return Ok(count);
+            }
+        }
+    }
+}
+
+/// `None` when it was in vain and time may be left.
+fn retried(result: io::Result<usize>) -> Result<Option<usize>, StreamError> {
+    match result {
+        Ok(count) => Ok(Some(count)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Ok(None)
+            }
+            _ => Err(StreamError::Lost(error)),
+        },
+    }
+}
+
+fn left(deadline: Instant) -> Result<Duration, StreamError> {
+    // The kernel counts in ticks, and takes none for for ever.
+    let left = deadline.checked_duration_since(Instant::now()).ok_or(StreamError::TimedOut)?;
+    Ok(left.max(Duration::from_millis(1)))
+}
+
+/// As the connection manager says it.
+pub(super) fn failed(error: StreamError, peer: SocketAddr, limit: Duration) -> ConnectError {
+    match error {
+        StreamError::TimedOut => ConnectError::TimedOut { peer, limit },
+        StreamError::Ended | StreamError::Lost(_) => ConnectError::Closed { peer },
+        StreamError::Session(source) => ConnectError::Session { peer, source },
+    }
+}

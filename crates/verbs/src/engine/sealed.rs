@@ -1,0 +1,182 @@
+//! A session between a socket and a connection (a sans-I/O byte transform): octets are sealed once
+//! and wait here until TCP takes them; what comes in is opened into staging.
+//!
+//! For the connection, sealed is sent: at most one batch waits, and what completes was copied. It
+//! knows no opcode, and never seals an octet twice.
+
+use crate::engine::sockio::{Received, Sent};
+use crate::engine::staging::{STAGING_LEN, Staging};
+use crate::tap::StreamTap;
+use outboard_iwarp::{Connection, Env};
+use outboard_secure::{RECORD_PLAIN_MAX, Session, SessionError};
+use std::cell::Cell;
+use std::io::{self, Read, Write};
+use std::mem;
+use std::net::TcpStream;
+use std::thread::LocalKey;
+use std::time::Instant;
+
+/// Octets of one read, at most.
+const READ_LEN: usize = 64 * 1024;
+/// What a session may have kept of a record that was not whole, at most.
+const PARTIAL_MAX: usize = RECORD_PLAIN_MAX + 64;
+
+type Scratch = LocalKey<Cell<Vec<u8>>>;
+
+thread_local! {
+    /// Empty between calls; so an idle connection has no buffer.
+    static PLAIN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SEALED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// Full-sized between calls: what it holds means nothing.
+    static READ: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The thread's buffer; new when the thread is ending, as in functions of atexit(3).
+fn borrow(scratch: &'static Scratch) -> Vec<u8> {
+    scratch.try_with(Cell::take).unwrap_or_default()
+}
+
+fn give_back(scratch: &'static Scratch, octets: Vec<u8>) {
+    let _kept = scratch.try_with(|kept| kept.set(octets));
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    session: Session,
+    /// Sealed octets that TCP has not taken, from `sent` on.
+    pending: Vec<u8>,
+    sent: usize,
+    finished: bool,
+    fault: Option<SessionError>,
+}
+
+impl Sealed {
+    pub(crate) fn new(session: Session) -> Self {
+        Self { session, pending: Vec::new(), sent: 0, finished: false, fault: None }
+    }
+
+    /// Sealed octets wait for room in TCP.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Why the session is of no use any more, once.
+    pub(crate) fn take_fault(&mut self) -> Option<SessionError> {
+        self.fault.take()
+    }
+
+    /// Tells the peer that nothing follows; true when TCP has that and all before it.
+    pub(crate) fn finish(&mut self, socket: &TcpStream) -> io::Result<bool> {
+        if !mem::replace(&mut self.finished, true) {
+            let Self { session, pending, .. } = self;
+            let result = session.finish(pending);
+            self.check(result)?;
+        }
+        self.flush(socket)
+    }
+
+    fn seal(&mut self, plain: &[u8]) -> io::Result<()> {
+        self.pending = borrow(&SEALED);
+        let Self { session, pending, .. } = self;
+        pending.reserve(session.sealed_len(plain.len()));
+        let result = session.seal(plain, pending);
+        self.check(result)
+    }
+
+    /// Hands what is sealed to TCP; true when TCP took all of it.
+    fn flush(&mut self, mut socket: &TcpStream) -> io::Result<bool> {
+        while self.sent < self.pending.len() {
+            match socket.write(&self.pending[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        if self.is_pending() {
+            self.sent = 0;
+            let mut sent = mem::take(&mut self.pending);
+            sent.clear();
+            give_back(&SEALED, sent);
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, octets: &[u8], staging: &mut Staging, tap: Tapped<'_>) -> io::Result<()> {
+        let mut plain = borrow(&PLAIN);
+        let result = if octets.is_empty() {
+            self.session.handle_end()
+        } else {
+            self.session.open(octets, &mut plain)
+        };
+        if let Some(tap) = tap {
+            tap.received(&plain);
+        }
+        staging.room(plain.len()).copy_from_slice(&plain);
+        staging.added(plain.len());
+        plain.clear();
+        give_back(&PLAIN, plain);
+        self.check(result)
+    }
+
+    fn check(&mut self, result: Result<(), SessionError>) -> io::Result<()> {
+        result.map_err(|error| {
+            self.fault = Some(error.clone());
+            io::Error::other(error)
+        })
+    }
+}
+
+type Tapped<'a> = Option<&'a StreamTap>;
+
+/// As [`crate::engine::sockio::transmit`]; a tap sees plain octets.
+pub(crate) fn transmit(
+    socket: &TcpStream,
+    conn: &mut Connection,
+    sealed: &mut Sealed,
+    budget: usize,
+    tap: Tapped<'_>,
+    env: &mut Env<'_>,
+) -> io::Result<Sent> {
+    if !sealed.flush(socket)? {
+        return Ok(Sent::Blocked);
+    }
+    let mut plain = borrow(&PLAIN);
+    let offered = conn.poll_transmit_copy(Instant::now(), budget, env, &mut plain);
+    let sealing = if offered == 0 { Ok(()) } else { sealed.seal(&plain) };
+    if let Some(tap) = tap {
+        tap.sent(&plain);
+    }
+    plain.clear();
+    give_back(&PLAIN, plain);
+    sealing?;
+    if offered == 0 {
+        return Ok(Sent::Everything);
+    }
+    conn.handle_transmitted(offered, env.completions);
+    Ok(if sealed.flush(socket)? { Sent::Some } else { Sent::Blocked })
+}
+
+/// As [`crate::engine::sockio::receive`], with everything into staging.
+pub(crate) fn receive(
+    mut socket: &TcpStream,
+    sealed: &mut Sealed,
+    staging: &mut Staging,
+    tap: Tapped<'_>,
+) -> io::Result<Received> {
+    let room = staging.room(STAGING_LEN).len();
+    // An FPDU that is not whole takes half of staging at most.
+    let want = room.saturating_sub(PARTIAL_MAX).min(READ_LEN);
+    if want == 0 {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let mut octets = borrow(&READ);
+    octets.resize(READ_LEN, 0);
+    let result = socket.read(&mut octets[..want]).and_then(|total| {
+        sealed.open(&octets[..total], staging, tap)?;
+        Ok(Received { total, short: total < want })
+    });
+    give_back(&READ, octets);
+    result
+}
