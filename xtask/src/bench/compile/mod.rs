@@ -7,7 +7,7 @@
 //!
 //! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
 //! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
-//! `contender`, `distcc`, `icecc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
+//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
 //! `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3), `figure` (its
 //! Figure 10).
 
@@ -16,6 +16,7 @@ mod contender;
 mod distcc;
 mod figure;
 mod icecc;
+mod nocc;
 mod ours;
 mod place;
 mod recorder;
@@ -103,6 +104,9 @@ fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
     }
     all.push(Box::new(distcc::Distcc));
     all.push(Box::new(icecc::Icecc(kit.programs.nothing.clone())));
+    if nocc::is_installed() {
+        all.push(Box::new(nocc::Nocc));
+    }
     all.retain(|contender| wanted(contender.name()));
     // What everybody's processor time is less of.
     all.push(Box::new(nothing(kit)));
