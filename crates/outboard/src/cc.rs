@@ -35,7 +35,8 @@ use std::time::Instant;
   outboard cc gcc -O2 -c x.c
   outboard cc --install-links ~/.local/lib/outboard && \
 PATH=~/.local/lib/outboard:$PATH make -j32
-  outboard cc --timeline build.html")]
+  outboard cc --timeline build.html
+With OUTBOARD_CC_VERBOSE set, a wrapper that finds no manager says why.")]
 #[group(required = true, multiple = true)]
 pub(crate) struct CcArgs {
     /// Print what ran where, and why at home.
@@ -98,13 +99,13 @@ fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
     let service: ServiceName = "compile".parse()?;
     let services = std::slice::from_ref(&service);
     let dialer = Dialer::from_environment(|name| env::var_os(name), services)?;
-    let count = hosts.len();
+    let names = hosts.iter().map(ToString::to_string).collect();
     let dial: Dial = Arc::new(move |line, limit| {
         let dialled = dialer.dial(&hosts[line], &service, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
     });
     let toolchains = Toolchains::new(state_directory().as_deref());
-    Ok(Some(Cluster::new(count, dial, client_name(), toolchains)?))
+    Ok(Some(Cluster::new(names, dial, client_name(), toolchains)?))
 }
 
 /// For the servers' people: user and host.
