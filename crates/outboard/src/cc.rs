@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,10 +123,15 @@ fn report(args: &CcArgs) -> Outcome {
     if let Some(file) = &args.timeline {
         draw(file, saved.records.into())?;
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&saved.counters)?);
-    } else if args.stats {
-        print!("{}", saved.counters);
+    let text = match (args.json, args.stats) {
+        (true, _) => serde_json::to_string_pretty(&saved.counters)? + "\n",
+        (false, true) => saved.counters.to_string(),
+        (false, false) => String::new(),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Who reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
     }
     if args.zero {
         Saved::clear(&directory)?;
