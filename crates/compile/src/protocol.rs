@@ -80,8 +80,6 @@ pub(crate) enum ToServer {
 pub(crate) enum ToClient {
     /// It serves.
     Ready {
-        /// For people: its host.
-        name: String,
         /// Jobs that it runs at a time.
         slots: u32,
     },
@@ -138,6 +136,8 @@ pub(crate) struct JobSpec {
     pub(crate) env: Vec<(Octets, Octets)>,
     /// The file mode creation mask.
     pub(crate) umask: u32,
+    /// Directories in which it makes files although they are not shown, such as `.deps`.
+    pub(crate) places: Vec<Octets>,
 }
 
 /// How a job ended.

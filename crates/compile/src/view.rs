@@ -124,14 +124,16 @@ impl View {
         Ok(Self { server, notifier, _session: session.spawn()? })
     }
 
-    /// A job begins in this slot. Names that have changed are looked up again.
+    /// A job begins in this slot. Names that have changed are looked up again. `places` are
+    /// directories in which it makes files although the client does not show them: to the job they
+    /// are there and empty.
     ///
     /// # Errors
     /// When the kernel does not take a notification: the file system is gone.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn begin(&self, slot: usize) -> io::Result<()> {
+    pub fn begin(&self, slot: usize, places: Vec<Vec<u8>>) -> io::Result<()> {
         let outdated = self.state().slots[slot].outdated.take();
         match outdated {
             None => self.drop_below(slot, b"/")?,
@@ -145,7 +147,8 @@ impl View {
         let slot = &mut state.slots[slot];
         (slot.refused, slot.stale, slot.used) = (None, false, 0);
         slot.touched.clear();
-        slot.running = true;
+        slot.places = places;
+        (slot.running, slot.cancelled) = (true, false);
         Ok(())
     }
 
@@ -167,7 +170,8 @@ impl View {
         Ok(outcome)
     }
 
-    /// Whatever processes in this slot still wait for fails at once, so that they can be killed.
+    /// Whatever processes in this slot wait for, now or until the job's end, fails at once, so that
+    /// they can be killed.
     pub fn cancel(&self, slot: usize) {
         self.server.cancel(slot);
     }
@@ -262,7 +266,7 @@ impl State {
     /// Ends a slot's job and takes what it did out of its slot.
     fn collect(&mut self, slot: SlotId) -> (Outcome, Vec<Changed>) {
         let of = &mut self.slots[slot];
-        of.running = false;
+        (of.running, of.cancelled) = (false, false);
         of.used = 0;
         let mut outcome = Outcome {
             refused: of.refused.take(),

@@ -182,6 +182,7 @@ impl Site {
     }
 
     /// What a node wrote so far.
+    #[allow(dead_code)]
     pub(super) fn said(&self, index: usize) -> String {
         fs::read_to_string(self.log(index)).unwrap_or_default()
     }

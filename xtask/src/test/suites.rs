@@ -93,6 +93,20 @@ pub const SUITES: &[Suite] = &[
         run: |settings| integration(settings, "bad_peers"),
     },
     Suite {
+        name: "sandbox",
+        about: "real compilers and a hostile job in sandboxes over a client's files",
+        needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
+        minutes: 8,
+        run: |settings| integration(settings, "sandbox"),
+    },
+    Suite {
+        name: "network",
+        about: "a farm and servers that compile for it, over loopback",
+        needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
+        minutes: 8,
+        run: |settings| integration(settings, "network"),
+    },
+    Suite {
         name: "connections",
         about: "10,000 connections at once, in release",
         needs: &[],

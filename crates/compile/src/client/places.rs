@@ -6,7 +6,7 @@
 use super::roots::plain;
 use crate::args::Job;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// Whether `path`, which is absolute, may be an output of `job`.
@@ -21,6 +21,18 @@ pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
     let beside = places().any(|place| place.parent() == path.parent());
     let here = path.parent() == Some(&plain(&job.cwd));
     (beside || here) && path.file_name().is_some_and(|name| is_named_after(job, name))
+}
+
+/// Directories of outputs that are not shown to servers because a name in their paths begins with a
+/// dot: automake's `.deps`, libtool's `.libs`.
+pub(crate) fn hidden(job: &Job) -> Vec<Vec<u8>> {
+    let is_hidden = |path: &Path| path.iter().any(|name| name.as_bytes().starts_with(b"."));
+    let places = job.outputs.iter().map(|output| plain(&job.absolute(output.path())));
+    let directories = places.filter_map(|place| Some(place.parent()?.to_path_buf()));
+    let mut hidden: Vec<_> = directories.filter(|at| is_hidden(at)).collect();
+    hidden.sort_unstable();
+    hidden.dedup();
+    hidden.into_iter().map(|at| at.into_os_string().into_vec()).collect()
 }
 
 /// Whether a file's name begins as the source's or an output's does, up to its first dot.
@@ -72,12 +84,17 @@ mod tests {
     }
 
     #[test]
+    fn hidden_directories_of_outputs_are_named_once() {
+        assert_eq!(hidden(&job()), [b"/p/.deps".to_vec()]);
+    }
+
+    #[test]
     fn nothing_else() {
         for path in [
             "/p/build/obj/other.o",
             "/p/build/Makefile",
             "/p/src/net.c",
-            "/home/u/.ssh/authorized_keys",
+            "/u/.ssh/authorized_keys",
             "/p/build/obj/../obj/net.o",
             "/p/build/network",
             "/p/build/obj/sub/net.o",

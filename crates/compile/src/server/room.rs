@@ -98,7 +98,7 @@ impl Room {
         spec: &JobSpec,
         program: &Program,
     ) -> Result<(), RoomError> {
-        self.view.begin(slot as usize)?;
+        self.view.begin(slot as usize, spec.places.clone())?;
         let job = Job {
             program: program.path().to_vec(),
             arguments: spec.argv.clone(),

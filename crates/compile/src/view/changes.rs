@@ -50,6 +50,7 @@ impl Core {
         let own = state.nodes.own_mut(number).ok_or(Errno::ESTALE)?;
         let start = usize::try_from(offset).map_err(|_| Errno::EFBIG)?;
         own.data[start..start + data.len()].copy_from_slice(data);
+        own.attr.mtime_ns = now();
         Ok(())
     }
 
@@ -110,10 +111,14 @@ impl Core {
 
     /// The regular file that a slot has at `path`.
     fn file_at(&self, slot: SlotId, parent: u64, name: &[u8], path: &[u8]) -> Option<u64> {
-        let (_, dir, made) = self.lock().place_of(parent)?;
-        match self.lock().slots[slot].changes.get(path) {
+        let (dir, change, made) = {
+            let state = self.lock();
+            let (_, dir, made) = state.place_of(parent)?;
+            (dir, state.slots[slot].changes.get(path).copied(), made)
+        };
+        match change {
             Some(Change::Gone) => return None,
-            Some(&Change::Is(number)) => return self.lock().regular(number),
+            Some(Change::Is(number)) => return self.lock().regular(number),
             None if made => return None,
             None => {}
         }
@@ -192,8 +197,12 @@ impl State {
     }
 }
 
-/// Attributes of something made now. The kernel keeps the times of what jobs make.
+/// Attributes of something made now.
 fn fresh() -> Attr {
+    Attr { mtime_ns: now(), ..SYNTHETIC }
+}
+
+fn now() -> i64 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    Attr { mtime_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX), ..SYNTHETIC }
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -28,6 +28,8 @@ use super::state::{Core, SYNTHETIC, Shape, Step};
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Octets of one write of the kernel's.
 const WRITE_MAX: u32 = 1 << 20;
+/// What programs are told to write at once.
+const BLOCK: u32 = 64 << 10;
 /// So often a request is asked for anew before it fails.
 const TRIES_MAX: u32 = 16;
 
@@ -97,7 +99,8 @@ impl Server {
     }
 
     fn wait(self: &Arc<Self>, slot: Option<SlotId>, ask: Ask, tries: u32, question: Question) {
-        if tries >= TRIES_MAX {
+        let cancelled = slot.is_some_and(|slot| self.core.lock().slots[slot].cancelled);
+        if cancelled || tries >= TRIES_MAX {
             self.fail(slot, &ask, AskError::Gone, question);
             return;
         }
@@ -150,6 +153,9 @@ impl Server {
 
     /// Whatever a slot's processes still wait for fails at once.
     pub(super) fn cancel(&self, slot: SlotId) {
+        if let Some(slot) = self.core.lock().slots.get_mut(slot) {
+            slot.cancelled = slot.running;
+        }
         let (_, waiting) = &mut *self.waiting();
         let gone: Vec<_> =
             waiting.extract_if(|_, waiting| waiting.slot.is_none_or(|of| of == slot)).collect();
@@ -174,14 +180,10 @@ pub(super) struct Front(pub(super) Arc<Server>);
 
 impl Filesystem for Front {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for wanted in [
-            InitFlags::FUSE_WRITEBACK_CACHE,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-        ] {
-            // A kernel that lacks one asks more often.
-            let _ = config.add_capabilities(wanted);
-        }
+        // A kernel that lacks them asks more often. No write-back cache: with it, every close makes
+        // the kernel ask for a file's attributes anew, and headers outnumber written pages.
+        let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
+        let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(WRITE_MAX);
         Ok(())
     }
@@ -475,7 +477,7 @@ fn file_attr(core: &Core, number: u64, Shape { kind, attr }: Shape) -> FileAttr 
         uid: core.limits.uid,
         gid: core.limits.gid,
         rdev: 0,
-        blksize: 4096,
+        blksize: BLOCK,
         flags: 0,
     }
 }

@@ -91,6 +91,8 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) running: bool,
+    /// Nothing that its job asks for is waited for any more.
+    pub(super) cancelled: bool,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
     /// Names that the job has changed at any time.
     pub(super) changed: BTreeSet<Vec<u8>>,
@@ -100,12 +102,22 @@ pub(super) struct Slot {
     pub(super) stale: bool,
     pub(super) touched: Vec<(Vec<u8>, u64)>,
     pub(super) outdated: Outdated,
+    /// Directories for its files that the client does not show.
+    pub(super) places: Vec<Vec<u8>>,
 }
 
 /// At most so many touched files are noted for a job.
 pub const TOUCHED_MAX: usize = 16_384;
 
 impl Slot {
+    /// Whether a path that the client does not show leads to a place for the job's files.
+    pub(super) fn is_place(&self, path: &[u8]) -> bool {
+        let leads = |place: &Vec<u8>| {
+            place.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.places.iter().any(leads)
+    }
+
     pub(super) fn refuse(&mut self, path: &[u8], why: Why) {
         if self.running && self.refused.is_none() {
             self.refused = Some(Refusal { path: path.to_vec(), why });

@@ -150,12 +150,24 @@ impl Core {
             Found::Symlink { attr, target } => done(self.lock().link(attr, target)),
             Found::Absent => Step::Done(Ok(None)),
             Found::Unknown => Step::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
-            Found::Withheld => Step::Done(self.refuse(slot, path, Why::Withheld)),
+            Found::Withheld => Step::Done(self.withheld(slot, dir, path)),
             Found::Outside if self.pins.leads_nowhere(path) => {
                 done(self.lock().directory(slot, path, SYNTHETIC, false))
             }
             Found::Outside => Step::Done(self.refuse(slot, path, Why::Outside)),
         }
+    }
+
+    /// What the client has and does not show, but for places where the job makes files.
+    fn withheld(&self, slot: SlotId, dir: &[u8], path: &[u8]) -> Result<Entry, Errno> {
+        let mut state = self.lock();
+        if state.slots[slot].is_place(path) {
+            let attr = Attr { mode: 0o755, ..SYNTHETIC };
+            return Ok(Some(state.directory(slot, path, attr, false)));
+        }
+        let empty = state.slots[slot].places.iter().any(|place| place == dir);
+        drop(state);
+        if empty { Ok(None) } else { self.refuse(slot, path, Why::Withheld) }
     }
 
     /// A path that the job may not have: the job runs at home, unless everybody looks there.

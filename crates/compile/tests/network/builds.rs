@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("one_file_compiles_elsewhere", one_file),
         trial("a_second_job_sees_what_changed", changes),
+        trial("outputs_in_hidden_directories_come_back", hidden),
         trial("many_jobs_on_three_servers", many),
     ]
 }
@@ -75,6 +76,19 @@ fn changes() {
     compare(&mut lab, at, &words, &["a.o"]);
     fs::remove_file(at.join("b.h")).expect("removed");
     compare(&mut lab, at, &words, &["a.o"]);
+}
+
+fn hidden() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("a.c"), "int a;\n");
+    fs::create_dir_all(at.join("sub/.deps")).expect("a directory");
+    fs::create_dir_all(at.join(".libs")).expect("a directory");
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-MD", "-MF", "sub/.deps/a.Tpo", "-c", "a.c", "-o", ".libs/a.o"];
+    for _ in 0..2 {
+        compare(&mut lab, at, &words, &[".libs/a.o", "sub/.deps/a.Tpo"]);
+    }
 }
 
 fn many() {

@@ -3,8 +3,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{End, Ended};
@@ -17,6 +20,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("gcc_makes_what_it_makes_at_home", gcc_makes_what_it_makes_at_home),
         trial("what_a_job_removes_of_its_own_is_not_missed", what_a_job_removes_of_its_own),
         trial("a_warm_job_asks_for_what_it_makes_only", a_warm_job_asks_for_what_it_makes_only),
+        trial("gpp_makes_what_it_makes_at_home", gpp_makes_what_it_makes_at_home),
+        trial("outputs_that_exist_are_replaced", outputs_that_exist_are_replaced),
+        trial("slots_do_not_see_each_other", slots_do_not_see_each_other),
+        trial("names_are_octets", names_are_octets),
+        trial("a_generated_header_is_found", a_generated_header_is_found),
+        trial("a_job_waits_for_a_slow_client", a_job_waits_for_a_slow_client),
+        trial("a_file_that_changes_unread_is_stale", a_file_that_changes_unread_is_stale),
+        trial("everything_can_be_forgotten", everything_can_be_forgotten),
         trial("a_changed_header_is_seen_by_the_next_job", a_changed_header_is_seen_by_the_next_job),
     ]
 }
@@ -31,7 +42,8 @@ fn project(dir: &Path) {
     fs::create_dir_all(dir.join("src")).unwrap();
     fs::write(dir.join("include/a.h"), "#include \"deep/b.h\"\nint a(int);\n").unwrap();
     fs::write(dir.join("include/deep/b.h"), "#define B 7\n").unwrap();
-    let main = "#include <stdio.h>\n#include <a.h>\nint a(int x) { return x * B; }\n\
+    let main = "#include <stdio.h>\n#include <a.h>\n#ifdef NUMBER\n\
+        int number(void) { return NUMBER; }\n#endif\nint a(int x) { return x * B; }\n\
         int main(void) { printf(\"%d %s\\n\", a(6), __FILE__); return 0; }\n";
     fs::write(dir.join("src/main.c"), main).unwrap();
 }
@@ -44,14 +56,22 @@ fn arguments(line: &str) -> Vec<&OsStr> {
     line.split_whitespace().map(OsStr::new).collect()
 }
 
+/// Octets of the number that ties an object to its `.dwo`: gcc 12 draws it anew every time, also
+/// with `-frandom-seed`.
+const DWO_ID: usize = 8;
+
 /// Runs the same at home and compares what came out.
 fn same_at_home(arguments: &[&OsStr], dir: &Path, outcome: &Outcome) {
+    let random = if arguments.contains(&OsStr::new("-gsplit-dwarf")) { DWO_ID } else { 0 };
     let mut local = Command::new(arguments[0]);
     local.args(&arguments[1..]).current_dir(dir).env("LC_ALL", "C");
     assert!(local.status().unwrap().success());
     for created in &outcome.created {
         let path = Path::new(OsStr::from_bytes(&created.path));
-        assert!(fs::read(path).unwrap() == created.contents, "{} differs", path.display());
+        let (here, there) = (fs::read(path).unwrap(), &created.contents);
+        assert_eq!(here.len(), there.len(), "{} differs", path.display());
+        let differing = here.iter().zip(there).filter(|(here, there)| here != there).count();
+        assert!(differing <= random, "{} differs", path.display());
     }
 }
 
@@ -63,7 +83,7 @@ fn succeeded(ended: &Ended, outcome: &Outcome) {
 }
 
 fn gcc_makes_what_it_makes_at_home() {
-    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let home = home();
     project(home.path());
     let (src, gcc) = (home.path().join("src"), arguments(GCC));
     let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
@@ -93,25 +113,31 @@ fn what_a_job_removes_of_its_own() {
 }
 
 fn a_warm_job_asks_for_what_it_makes_only() {
-    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let home = home();
     project(home.path());
     let (src, gcc) = (home.path().join("src"), arguments(GCC));
     let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
-    let (ended, outcome) = server.run(0, &job(&src, &gcc));
-    succeeded(&ended, &outcome);
+    // After the first job the kernel asks once more for the attributes of what was read.
+    for _ in 0..2 {
+        let (ended, outcome) = server.run(0, &job(&src, &gcc));
+        succeeded(&ended, &outcome);
+    }
     let cold = server.view.upcalls();
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
     succeeded(&ended, &outcome);
     let warm = server.view.upcalls();
-    eprintln!("cold {cold:?}, with warm {warm:?}");
-    assert_eq!(warm.reads, cold.reads);
     assert_eq!(warm.waits, cold.waits);
+    // It looks for each file that it makes, and reads some of them again.
     let made = outcome.created.len() as u64;
     assert!(warm.look_ups - cold.look_ups <= made, "{cold:?} {warm:?}");
+    assert!(warm.reads - cold.reads < made, "{cold:?} {warm:?}");
+    let changes = warm.changes - cold.changes;
+    assert!(warm.others - cold.others <= changes, "{cold:?} {warm:?}");
+    assert!(outcome.touched.is_empty(), "{:?}", outcome.touched);
 }
 
 fn a_changed_header_is_seen_by_the_next_job() {
-    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let home = home();
     project(home.path());
     let (src, gcc) = (home.path().join("src"), arguments(GCC));
     let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
@@ -124,4 +150,188 @@ fn a_changed_header_is_seen_by_the_next_job() {
     succeeded(&ended, &second);
     assert_ne!(first.created, second.created);
     same_at_home(&gcc, &src, &second);
+}
+
+fn home() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("home").tempdir().unwrap()
+}
+
+fn gpp_makes_what_it_makes_at_home() {
+    let home = home();
+    let text = "#include <map>\n#include <string>\n#include \"t.h\"\n\
+        int f() { return m.size(); }\n";
+    fs::write(home.path().join("t.cpp"), text).unwrap();
+    fs::write(home.path().join("t.h"), "inline std::map<int, std::string> m;\n").unwrap();
+    let binds = toolchain(&["/usr/bin/g++", "/usr/bin/objcopy"]);
+    let server = Server::start(1, &roots(home.path()), binds);
+    for line in [
+        "/usr/bin/g++ -O2 -g -std=c++17 -gsplit-dwarf -MMD -MP -c t.cpp -o t.o",
+        "/usr/bin/g++ -O0 -std=c++17 -pipe -S t.cpp",
+        "/usr/bin/g++ -O1 -std=c++17 -MD -MF new.d -MT x -c t.cpp",
+    ] {
+        let gpp = arguments(line);
+        let (ended, outcome) = server.run(0, &job(home.path(), &gpp));
+        succeeded(&ended, &outcome);
+        assert!(!outcome.created.is_empty());
+        same_at_home(&gpp, home.path(), &outcome);
+    }
+    // What is wrong at home is wrong here, in the same words.
+    fs::write(home.path().join("t.h"), "oops\n").unwrap();
+    server.changed(&home.path().join("t.h"));
+    let gpp = arguments("/usr/bin/g++ -fdiagnostics-color=always -c t.cpp");
+    let (ended, outcome) = server.run(0, &job(home.path(), &gpp));
+    let mut local = Command::new(gpp[0]);
+    let local = local.args(&gpp[1..]).current_dir(home.path()).env("LC_ALL", "C").output().unwrap();
+    assert_eq!((ended.end, outcome.refused), (End::Exited(1), None));
+    assert_eq!(ended.stderr, local.stderr);
+}
+
+/// As a second build does: the outputs of the first are there, for the client and in the view.
+fn outputs_that_exist_are_replaced() {
+    let home = home();
+    project(home.path());
+    let (src, gcc) = (home.path().join("src"), arguments(GCC));
+    for name in ["main.o", "main.d", "main.su", "main.gcno"] {
+        fs::write(src.join(name), "old and much longer than what comes\n".repeat(1000)).unwrap();
+    }
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    for _ in 0..2 {
+        let (ended, outcome) = server.run(0, &job(&src, &gcc));
+        succeeded(&ended, &outcome);
+        assert_eq!(outcome.created.len(), 4);
+        assert!(outcome.created.iter().all(|made| !made.contents.starts_with(b"old")));
+        for made in &outcome.created {
+            let old = fs::read(OsStr::from_bytes(&made.path)).unwrap();
+            assert!(old.starts_with(b"old"), "the client's own file was changed");
+        }
+    }
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    succeeded(&ended, &outcome);
+    same_at_home(&gcc, &src, &outcome);
+    // A file that nobody may write is not written here either.
+    let locked = src.join("main.d");
+    fs::set_permissions(&locked, PermissionsExt::from_mode(0o444)).unwrap();
+    server.changed(&locked);
+    let (ended, _) = server.run(0, &job(&src, &gcc));
+    assert_eq!(ended.end, End::Exited(1));
+}
+
+fn slots_do_not_see_each_other() {
+    let home = home();
+    project(home.path());
+    let src = home.path().join("src");
+    let server = Server::start(8, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    std::thread::scope(|scope| {
+        for slot in 0..8 {
+            let (server, src) = (&server, &src);
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let number = format!("-DNUMBER=1{slot}{round}");
+                    let line = format!("/usr/bin/gcc -O1 {number} -I../include -S main.c -o out.s");
+                    let (ended, outcome) = server.run(slot, &job(src, &arguments(&line)));
+                    succeeded(&ended, &outcome);
+                    assert_eq!(outcome.created.len(), 1);
+                    let text = String::from_utf8_lossy(&outcome.created[0].contents).into_owned();
+                    assert!(text.contains(&format!("$1{slot}{round}, %eax")), "{text}");
+                }
+            });
+        }
+    });
+}
+
+fn names_are_octets() {
+    let home = home();
+    let dir = home.path().join(OsStr::from_bytes(b"a b'c\"d\ne\xff\xfe"));
+    fs::create_dir(&dir).unwrap();
+    let source = OsStr::from_bytes(b"x \n\xe9.c");
+    fs::write(dir.join("h '\u{e9}.h"), "#define X 3\n").unwrap();
+    fs::write(dir.join(source), "#include \"h '\u{e9}.h\"\nint x = X;\n").unwrap();
+    let gcc = [&b"/usr/bin/gcc"[..], b"-g", b"-MD", b"-c", source.as_bytes(), b"-o", b"o\xff\n.o"];
+    let gcc: Vec<_> = gcc.into_iter().map(OsStr::from_bytes).collect();
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    let (ended, outcome) = server.run(0, &job(&dir, &gcc));
+    succeeded(&ended, &outcome);
+    assert_eq!(outcome.created.len(), 2);
+    same_at_home(&gcc, &dir, &outcome);
+}
+
+fn a_generated_header_is_found() {
+    let home = home();
+    project(home.path());
+    let src = home.path().join("src");
+    fs::write(src.join("uses.c"), "#include <generated.h>\nint g = G;\n").unwrap();
+    let gcc = arguments("/usr/bin/gcc -I../include -I../include/deep -c uses.c");
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    assert_eq!((ended.end, outcome.refused), (End::Exited(1), None));
+    for (dir, value) in [("include/deep", "1"), ("include", "2")] {
+        let header = home.path().join(dir).join("generated.h");
+        fs::write(&header, format!("#define G {value}\n")).unwrap();
+        server.changed(&header);
+        let (ended, outcome) = server.run(0, &job(&src, &gcc));
+        succeeded(&ended, &outcome);
+        same_at_home(&gcc, &src, &outcome);
+    }
+    fs::remove_file(home.path().join("include/generated.h")).unwrap();
+    server.changed(&home.path().join("include/generated.h"));
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    succeeded(&ended, &outcome);
+    same_at_home(&gcc, &src, &outcome);
+}
+
+fn a_job_waits_for_a_slow_client() {
+    let home = home();
+    project(home.path());
+    let (src, gcc) = (home.path().join("src"), arguments(GCC));
+    let server = Server::start(2, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    server.source.slow.store(true, Ordering::Relaxed);
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    succeeded(&ended, &outcome);
+    same_at_home(&gcc, &src, &outcome);
+    // A job that waits for ever can be stopped all the same.
+    server.source.silent.store(true, Ordering::Relaxed);
+    server.view.begin(1, Vec::new()).unwrap();
+    let mut cell = server.cells[1].lock().unwrap();
+    fs::write(home.path().join("include/new.h"), "").unwrap();
+    server.source.forget(&home.path().join("include"));
+    server.source.forget(&src);
+    cell.start(&job(&src, &arguments("/usr/bin/gcc -I../include -c new.c"))).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    cell.stop().unwrap();
+    server.view.cancel(1);
+    assert_eq!(cell.wait().unwrap().end, End::Stopped);
+    server.view.finish(1).unwrap();
+}
+
+fn a_file_that_changes_unread_is_stale() {
+    let home = home();
+    project(home.path());
+    let (src, gcc) = (home.path().join("src"), arguments(GCC));
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    server.run(0, &job(&src, &arguments("/usr/bin/gcc -I../include -E nothing.c")));
+    server.source.list_all(&[&src]);
+    // Known by name, not read, and changed without a word.
+    fs::write(src.join("main.c"), "int changed;\n").unwrap();
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    assert_eq!(ended.end, End::Exited(1));
+    assert!(outcome.stale);
+    server.changed(&src.join("main.c"));
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    succeeded(&ended, &outcome);
+    same_at_home(&gcc, &src, &outcome);
+}
+
+fn everything_can_be_forgotten() {
+    let home = home();
+    project(home.path());
+    let (src, gcc) = (home.path().join("src"), arguments(GCC));
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    for round in 0..3 {
+        fs::write(home.path().join("include/deep/b.h"), format!("#define B {round}\n")).unwrap();
+        server.source.forget(&home.path().join("include/deep"));
+        server.view.forget_all();
+        let (ended, outcome) = server.run(0, &job(&src, &gcc));
+        succeeded(&ended, &outcome);
+        same_at_home(&gcc, &src, &outcome);
+    }
 }

@@ -7,7 +7,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{
@@ -18,13 +21,18 @@ use outboard_compile::view::{
 };
 
 /// The user that sandboxes run as when tests run as root.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// Files of this machine beneath some roots, asked for as if they were far away.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Local {
     roots: Vec<PathBuf>,
-    state: Mutex<LocalState>,
+    state: Arc<Mutex<LocalState>>,
+    /// Answers come late, and from another thread.
+    pub(crate) slow: AtomicBool,
+    /// Answers never come.
+    pub(crate) silent: AtomicBool,
+    unanswered: Mutex<Vec<Done>>,
 }
 
 #[derive(Debug, Default)]
@@ -84,25 +92,40 @@ impl Local {
         self.state.lock().unwrap().listed.remove(dir.as_os_str().as_bytes());
     }
 
-    fn list_now(&self, dir: &[u8]) -> Result<(), AskError> {
+    /// Makes the names of directories known before anybody asks.
+    pub(crate) fn list_all(&self, dirs: &[&Path]) {
+        for dir in dirs {
+            self.state.lock().unwrap().list_now(dir.as_os_str().as_bytes()).unwrap();
+        }
+    }
+}
+
+impl LocalState {
+    fn answer(&mut self, ask: &Ask) -> Result<(), AskError> {
+        match ask {
+            Ask::List { dir } => self.list_now(dir),
+            Ask::Contents { path, node } => self.read_now(path, *node),
+        }
+    }
+
+    fn list_now(&mut self, dir: &[u8]) -> Result<(), AskError> {
         let entries = fs::read_dir(path(dir)).map_err(|_| AskError::Changed)?;
         let names = entries.map(|entry| {
             let entry = entry.unwrap();
             (entry.file_name().into_vec(), found(&entry.path()))
         });
-        let names = names.collect();
-        self.state.lock().unwrap().listed.insert(dir.to_vec(), names);
+        self.listed.insert(dir.to_vec(), names.collect());
         Ok(())
     }
 
-    fn read_now(&self, file: &[u8], node: NodeId) -> Result<(), AskError> {
+    fn read_now(&mut self, file: &[u8], node: NodeId) -> Result<(), AskError> {
         let meta = fs::metadata(path(file)).map_err(|_| AskError::Changed)?;
         if version(&meta) != node.version {
             return Err(AskError::Changed);
         }
         let octets = fs::read(path(file))
             .map_err(|error| AskError::Failed(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        self.state.lock().unwrap().contents.insert(node, Arc::new(octets));
+        self.contents.insert(node, Arc::new(octets));
         Ok(())
     }
 }
@@ -148,10 +171,19 @@ impl Source for Local {
     }
 
     fn ask(&self, ask: Ask, done: Done) {
-        done(match ask {
-            Ask::List { dir } => self.list_now(&dir),
-            Ask::Contents { path, node } => self.read_now(&path, node),
-        });
+        if self.silent.load(Ordering::Relaxed) {
+            self.unanswered.lock().unwrap().push(done);
+        } else if self.slow.load(Ordering::Relaxed) {
+            let state = Arc::clone(&self.state);
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(2));
+                let answer = state.lock().unwrap().answer(&ask);
+                done(answer);
+            });
+        } else {
+            let answer = self.state.lock().unwrap().answer(&ask);
+            done(answer);
+        }
     }
 
     fn contents(&self, node: &NodeId) -> Option<Contents> {
@@ -172,7 +204,7 @@ pub(crate) fn trial(name: &str, test: fn()) -> Trial {
 pub(crate) fn launch() -> Launch {
     let root = rustix::process::geteuid().is_root();
     Launch {
-        program: std::env::current_exe().unwrap(),
+        program: "/proc/self/exe".into(),
         arguments: vec!["anchor".into()],
         identity: root.then_some((NOBODY, NOBODY)),
     }
@@ -188,7 +220,8 @@ pub(crate) struct Server {
     pub(crate) source: Arc<Local>,
     pub(crate) view: Arc<View>,
     pub(crate) cells: Vec<Mutex<Cell>>,
-    _anchor: Anchor,
+    pub(crate) anchor: Anchor,
+    pub(crate) spec: CellSpec,
 }
 
 impl Server {
@@ -198,18 +231,18 @@ impl Server {
             binds,
             links: machine_links(),
             tmp: b"/dev/shm".to_vec(),
-            tmp_size: 256 << 20,
+            tmp_size: 64 << 20,
         };
         let source = Arc::new(Local::new(roots));
         let (anchor, fuse) = Anchor::start(&launch()).unwrap();
         let (uid, gid) = identity();
-        let limits = view::Limits { slots, quota: 1 << 30, uid, gid };
+        let limits = view::Limits { slots, quota: 64 << 20, uid, gid };
         let shared: Arc<dyn Source> = Arc::<Local>::clone(&source);
         let absent = view::KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).collect();
         let view = Arc::new(View::start(fuse, shared, spec.pins(), absent, limits).unwrap());
         let cell = |slot| Mutex::new(anchor.cell(&CellSpec { slot, ..spec.clone() }).unwrap());
         let cells = (0..slots).map(cell).collect();
-        Self { source, view, cells, _anchor: anchor }
+        Self { source, view, cells, anchor, spec }
     }
 
     /// The client says that this name is something else now.
@@ -220,7 +253,7 @@ impl Server {
     }
 
     pub(crate) fn run(&self, slot: usize, job: &Job) -> (Ended, Outcome) {
-        self.view.begin(slot).unwrap();
+        self.view.begin(slot, Vec::new()).unwrap();
         let ended = self.cells[slot].lock().unwrap().run(job).unwrap();
         (ended, self.view.finish(slot).unwrap())
     }

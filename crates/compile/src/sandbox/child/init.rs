@@ -23,13 +23,16 @@ use super::super::channel::{Channel, Report, SetUp, ToCell};
 use super::super::job::{End, Job, Limits, Usage};
 use super::super::service::CellSpec;
 use super::raw::{self, Program, Wait};
-use super::watch::Watch;
+use super::watch::{Sample, Watch};
 use super::{At, Step, filter, root};
 
-/// How often a job's memory is looked at.
+/// How often a job's time and output are looked at.
 const TICK: Duration = Duration::from_millis(40);
-/// The same when it has used half of what it may.
-const TICK_NEAR: Duration = Duration::from_millis(5);
+/// Its memory is looked at again when it could have taken what is left: octets in a millisecond
+/// that a machine can hand out, in the limits below.
+const MEMORY_SPEED: u64 = 8 << 20;
+const SAMPLE_MIN: Duration = Duration::from_millis(5);
+const SAMPLE_MAX: Duration = Duration::from_millis(400);
 
 /// The system counts processes of all of a client's cells together, so its limit is so many times
 /// a job's; the cell itself counts its own.
@@ -77,6 +80,7 @@ fn give_up_rights() -> Step<()> {
     set_capabilities(None, sets).at("give up capabilities")?;
     set_no_new_privs(true).at("give up new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).at("become untraceable")?;
+    raw::settle_addresses().at("settle the addresses of programs")?;
     filter::apply().at("filter system calls")
 }
 
@@ -94,6 +98,8 @@ struct Running {
     /// The main process's end, as the system puts it.
     status: Option<i32>,
     largest: u64,
+    /// When to look at its memory again.
+    sample_at: Instant,
     /// Why it was stopped.
     stopped: Option<End>,
 }
@@ -134,8 +140,9 @@ impl Cell {
         let main = raw::start(&program(&job, standard, failed_there.as_raw_fd())?)?;
         drop(failed_there);
         let limits = job.limits;
+        let sample_at = started + sample_after(&limits, &Sample::default());
         let mut running =
-            Running { main, limits, started, status: None, largest: 0, stopped: None };
+            Running { main, limits, started, status: None, largest: 0, sample_at, stopped: None };
         self.supervise(&mut running, [stdout.as_fd(), stderr.as_fd()], channel);
         running.kill_rest();
         self.empty_tmp()?;
@@ -153,9 +160,8 @@ impl Cell {
     fn supervise(&self, job: &mut Running, output: [BorrowedFd<'_>; 2], channel: &Channel) {
         let pidfd =
             Pid::from_raw(job.main).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let mut tick = TICK;
         while job.status.is_none() && job.stopped.is_none() {
-            let ready = wait_for(pidfd.as_ref(), channel, tick);
+            let ready = wait_for(pidfd.as_ref(), channel, job.tick());
             job.reap(false);
             if job.status.is_some() {
                 return;
@@ -165,30 +171,33 @@ impl Cell {
                 let _ = channel.receive::<ToCell>();
                 job.stopped = Some(End::Stopped);
             } else if !ready.process {
-                tick = self.look(job, output);
+                job.stopped = self.look(job, output);
             }
         }
     }
 
-    /// Looks at what a job uses; says when to look next.
-    fn look(&self, job: &mut Running, output: [BorrowedFd<'_>; 2]) -> Duration {
-        let sample = self.watch.sample().unwrap_or_default();
+    /// Looks at what a job uses; says why it must be stopped, if it must.
+    fn look(&self, job: &mut Running, output: [BorrowedFd<'_>; 2]) -> Option<End> {
         let written = |fd: BorrowedFd<'_>| fstat(fd).map_or(0, |stat| stat.st_size);
         let written = output.map(written).into_iter().max().unwrap_or_default();
-        job.stopped = if job.started.elapsed() > job.limits.wall {
-            Some(End::OutOfTime)
-        } else if sample.resident > job.limits.memory {
+        if job.started.elapsed() >= job.limits.wall {
+            return Some(End::OutOfTime);
+        }
+        if u64::try_from(written).unwrap_or_default() > job.limits.output {
+            return Some(End::OutOfOutput);
+        }
+        if Instant::now() < job.sample_at {
+            return None;
+        }
+        let sample = self.watch.sample().unwrap_or_default();
+        job.sample_at = Instant::now() + sample_after(&job.limits, &sample);
+        if sample.resident > job.limits.memory {
             Some(End::OutOfMemory)
         } else if sample.processes > job.limits.processes {
             Some(End::OutOfProcesses)
-        } else if u64::try_from(written).unwrap_or_default() > job.limits.output {
-            Some(End::OutOfOutput)
         } else {
             None
-        };
-        let near =
-            sample.resident > job.limits.memory / 2 || sample.processes > job.limits.processes / 2;
-        if near { TICK_NEAR } else { TICK.min(job.limits.wall) }
+        }
     }
 
     fn empty_tmp(&self) -> io::Result<()> {
@@ -196,7 +205,21 @@ impl Cell {
     }
 }
 
+/// How long a job cannot use more than it may.
+fn sample_after(limits: &Limits, sample: &Sample) -> Duration {
+    let left = limits.memory.saturating_sub(sample.resident);
+    Duration::from_millis(left / MEMORY_SPEED).clamp(SAMPLE_MIN, SAMPLE_MAX)
+}
+
 impl Running {
+    /// How long nothing needs to be looked at.
+    fn tick(&self) -> Duration {
+        let now = Instant::now();
+        let end = (self.started + self.limits.wall).saturating_duration_since(now);
+        let sample = self.sample_at.saturating_duration_since(now);
+        TICK.min(end).min(sample.max(Duration::from_millis(1)))
+    }
+
     /// Reaps who has ended; whether anybody is left.
     fn reap(&mut self, block: bool) -> bool {
         loop {

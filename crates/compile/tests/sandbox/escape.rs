@@ -1,0 +1,220 @@
+//! What jobs must not do, tried by a job: a hostile program, compiled here and run in a cell.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use outboard_compile::sandbox::{Bind, End, Ended, Job};
+use outboard_compile::view::{Outcome, Why};
+
+use crate::support::{Server, job, libraries, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("a_job_can_do_nothing_but_compile", a_job_can_do_nothing_but_compile),
+        trial("what_is_not_shown_sends_a_job_home", what_is_not_shown_sends_a_job_home),
+        trial("a_job_that_takes_too_much_is_stopped", a_job_that_takes_too_much_is_stopped),
+        trial("changes_come_out_and_go_away", changes_come_out_and_go_away),
+        trial("nothing_is_left_of_a_job", nothing_is_left_of_a_job),
+    ]
+}
+
+/// Each of its commands returns 0 when what it tried has worked.
+const HOSTILE: &str = include_str!("hostile.c");
+
+struct Prison {
+    home: tempfile::TempDir,
+    server: Server,
+}
+
+impl Prison {
+    fn new() -> Self {
+        let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+        let source = home.path().join("hostile.c");
+        fs::write(&source, HOSTILE).unwrap();
+        let program = home.path().join("hostile");
+        let mut gcc = Command::new("gcc");
+        gcc.arg("-O1").arg("-o").arg(&program).arg(&source);
+        assert!(gcc.status().unwrap().success());
+        fs::write(home.path().join(".secret"), "secret").unwrap();
+        let binds = libraries(&program).into_iter().chain([PathBuf::from("/usr/bin/true")]);
+        let binds = binds.map(|path| Bind::at_home(&path).unwrap()).collect();
+        let server = Server::start(1, &[home.path()], binds);
+        Self { home, server }
+    }
+
+    fn job(&self, arguments: &[&str]) -> Job {
+        let program = self.home.path().join("hostile");
+        let mut all = vec![program.as_os_str()];
+        all.extend(arguments.iter().map(OsStr::new));
+        job(self.home.path(), &all)
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Ended, Outcome) {
+        self.server.run(0, &self.job(arguments))
+    }
+}
+
+/// What it tries, one after the other.
+const ATTEMPTS: &[&str] = &[
+    "socket-inet",
+    "socket-unix",
+    "socket-netlink",
+    "socketpair",
+    "mount",
+    "umount",
+    "unshare-user",
+    "unshare-mount",
+    "clone-user",
+    "clone-pid",
+    "clone3",
+    "setns",
+    "chroot",
+    "pivot",
+    "ptrace-init",
+    "ptrace-child",
+    "kill-init",
+    "stop-init",
+    "read-init-memory",
+    "init-root",
+    "init-cwd",
+    "init-fds",
+    "bpf",
+    "io-uring",
+    "keyctl",
+    "add-key",
+    "perf",
+    "userfaultfd",
+    "personality",
+    "memfd",
+    "shm",
+    "mknod",
+    "setuid",
+    "raise-limit",
+    "sethostname",
+    "x32",
+    "capset",
+    "write-root",
+    "write-usr",
+    "write-toolchain",
+    "write-dev",
+    "chmod-toolchain",
+    "sysrq",
+    "host-processes",
+    "open-tree",
+    "dumpable-init",
+    "tiocsti",
+];
+
+fn a_job_can_do_nothing_but_compile() {
+    let prison = Prison::new();
+    assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+    for &attempt in ATTEMPTS {
+        let (ended, _) = prison.run(&[attempt]);
+        let harmless = match ended.end {
+            End::Exited(status) => status == 1,
+            // A call of another kind of system.
+            End::Signalled(libc::SIGSYS) => attempt == "x32",
+            _ => false,
+        };
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(harmless, "{attempt}: {:?} {said}", ended.end);
+    }
+    // And the cell still works.
+    assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+}
+
+fn what_is_not_shown_sends_a_job_home() {
+    let prison = Prison::new();
+    let secret = prison.home.path().join(".secret");
+    let [key, other_key] = ["root", "home/somebody"].map(|home| format!("/{home}/.ssh/id_rsa"));
+    let other = std::env::temp_dir().join("other");
+    for (path, why) in [
+        (secret.to_str().unwrap(), Some(Why::Withheld)),
+        (&key, Some(Why::Outside)),
+        (&other_key, Some(Why::Outside)),
+        (other.to_str().unwrap(), Some(Why::Outside)),
+        // Everybody looks there; it is not there.
+        ("/etc/shadow", None),
+        ("/etc/passwd", None),
+        ("/proc/kcore", None),
+    ] {
+        let (ended, outcome) = prison.run(&["read", path]);
+        assert_eq!(ended.end, End::Exited(1), "{path}");
+        assert_eq!(outcome.refused.map(|refused| refused.why), why, "{path}");
+    }
+}
+
+fn a_job_that_takes_too_much_is_stopped() {
+    let prison = Prison::new();
+    let with = |arguments: &[&str], change: &dyn Fn(&mut Job)| {
+        let mut job = prison.job(arguments);
+        job.limits.memory = 300 << 20;
+        job.limits.wall = Duration::from_secs(20);
+        change(&mut job);
+        prison.server.run(0, &job)
+    };
+    let much = |job: &mut Job| job.limits.memory = 4 << 30;
+    assert_eq!(with(&["fork-bomb"], &much).0.end, End::OutOfProcesses);
+    assert_eq!(with(&["allocate-in-many"], &|_| {}).0.end, End::OutOfMemory);
+    let small = |job: &mut Job| job.limits.address_space = 100 << 20;
+    assert_eq!(with(&["allocate"], &small).0.end, End::Exited(1));
+    let short = |job: &mut Job| job.limits.wall = Duration::from_millis(300);
+    assert_eq!(with(&["sleep"], &short).0.end, End::OutOfTime);
+    assert_eq!(with(&["spin"], &short).0.end, End::OutOfTime);
+    let cpu = |job: &mut Job| job.limits.cpu_seconds = 1;
+    assert_eq!(with(&["spin"], &cpu).0.end, End::Signalled(libc::SIGKILL));
+    let (ended, _) = with(&["talk"], &|job| job.limits.output = 1 << 20);
+    assert_eq!((ended.end, ended.stdout.len()), (End::OutOfOutput, 1 << 20));
+    let file = |job: &mut Job| job.limits.file = 1 << 20;
+    assert_eq!(with(&["fill", "big"], &file).0.end, End::Signalled(libc::SIGXFSZ));
+    // More than the view lets a job write, and more than its temporary directory has.
+    assert_eq!(with(&["fill", "big"], &|_| {}).0.end, End::Exited(1));
+    assert_eq!(with(&["fill", "/dev/shm/big"], &|_| {}).0.end, End::Exited(1));
+    assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+}
+
+fn nothing_is_left_of_a_job() {
+    let prison = Prison::new();
+    let (ended, outcome) = prison.run(&["leave"]);
+    assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    let left: Vec<_> =
+        outcome.created.iter().map(|made| Path::new(OsStr::from_bytes(&made.path))).collect();
+    assert_eq!(left, [prison.home.path().join("left")]);
+    let (ended, outcome) = prison.run(&["anything-left"]);
+    assert_eq!(ended.end, End::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(outcome.created, []);
+}
+
+fn changes_come_out_and_go_away() {
+    let prison = Prison::new();
+    let home = prison.home.path();
+    for name in ["client", "gone"] {
+        fs::write(home.join(name), name).unwrap();
+    }
+    fs::create_dir(home.join("dir")).unwrap();
+    let octets = |name: &str| home.join(name).as_os_str().as_bytes().to_vec();
+    for _ in 0..2 {
+        let (ended, outcome) = prison.run(&["change"]);
+        assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+        let made: Vec<_> = outcome.created.iter().map(|made| (&made.path, made.mode)).collect();
+        assert_eq!(made, [(&octets("renamed"), 0o640)]);
+        assert_eq!(outcome.directories, [octets("made"), octets("made/deep")]);
+        let moved: Vec<_> = outcome.renamed.iter().map(|(path, _)| path.clone()).collect();
+        assert_eq!(moved, [octets("made/moved")]);
+        let removed = [octets("client"), octets("gone"), octets("made/deep/file")];
+        assert_eq!(outcome.deleted, removed);
+        assert_eq!(outcome.refused, None);
+    }
+    assert_eq!(fs::read(home.join("client")).unwrap(), b"client");
+    // What a view cannot do is done at home.
+    for attempt in ["append", "link", "symlink", "rename-dir"] {
+        let (ended, outcome) = prison.run(&[attempt]);
+        assert_eq!(ended.end, End::Exited(1), "{attempt}");
+        assert_eq!(outcome.refused.map(|refused| refused.why), Some(Why::Unsupported), "{attempt}");
+    }
+}
