@@ -7,7 +7,7 @@
 //!
 //! Reading order: `site` (hosts, nodes, the client), `tree` (what a build made), `statistics`,
 //! `project` (Redis, ZeroMQ), then the checks: `builds`, `layouts`, `failures`,
-//! `edits`, `storm`.
+//! `edits`, `strangers`, `storm`.
 
 mod builds;
 mod edits;
@@ -17,6 +17,7 @@ mod project;
 mod site;
 mod statistics;
 mod storm;
+mod strangers;
 mod tree;
 
 use std::env;
@@ -66,6 +67,7 @@ pub fn run(full: bool) -> Result<Count> {
     checks.extend(layouts::checks());
     checks.extend(failures::checks(full));
     checks.extend(edits::checks(full));
+    checks.extend(strangers::checks());
     checks.extend(storm::checks(full));
     checks.retain(|check| wanted(&check.name));
     let mut site = Site::new()?;
