@@ -1,15 +1,17 @@
 //! Servers in threads, a farm to ask, projects in directories of their own.
 
-use outboard_compile::args::{Call, Plan, classify};
+use outboard_compile::args::{Call, Halves, Job, Plan, classify};
 use outboard_compile::client::{Cluster, Dial};
-use outboard_compile::front::{Farm, Finished, Ticket, Verdict};
+use outboard_compile::front::{Farm, Finished, Preprocessed, Ticket, Verdict};
 use outboard_compile::sandbox::{Launch, Limits};
 use outboard_compile::server::{Options, Programs, Service};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
-use outboard_verbs::Secured;
+use outboard_verbs::{Secured, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -139,21 +141,28 @@ impl Lab {
 
     /// Submits a command.
     pub(crate) fn submit(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
-        let call = Call {
-            compiler: PathBuf::from("/usr/bin").join(words[0]),
-            argv: words.iter().map(Into::into).collect(),
-            cwd: cwd.into(),
-            env: Vec::new(),
-            path: "/usr/bin:/bin".into(),
-            umask: 0o022,
-            terminal: false,
-        };
-        let job = match classify(call) {
-            Plan::Remote(job) => job,
-            Plan::Home(reason) => panic!("{words:?} stays at home: it {reason}"),
-        };
+        let job = job(cwd, words);
         self.next += 1;
-        self.farm.submit(Ticket(self.next), *job);
+        self.farm.submit(Ticket(self.next), job);
+        Ticket(self.next)
+    }
+
+    /// Submits a command whose source was preprocessed here.
+    pub(crate) fn submit_preprocessed(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
+        let job = job(cwd, words);
+        let Halves { home, away } = job.halves().expect("it has halves");
+        let file = File::from(memfd_create("source", MemfdFlags::ALLOW_SEALING).expect("memory"));
+        let output = file.try_clone().expect("a descriptor");
+        let mut command = Command::new(&job.compiler);
+        let status = command.args(home).current_dir(cwd).stdout(output).status();
+        assert!(status.expect("it runs").success(), "{words:?}");
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        fcntl_add_seals(&file, seals).expect("sealed");
+        let source = SharedRegion::of_file(&file).expect("it is sealed");
+        let argv = [words[0].into()].into_iter().chain(away).collect();
+        self.next += 1;
+        let source = Preprocessed { argv, source };
+        self.farm.submit_preprocessed(Ticket(self.next), job, source);
         Ticket(self.next)
     }
 
@@ -175,6 +184,16 @@ impl Lab {
     /// Runs one command.
     pub(crate) fn run(&mut self, cwd: &Path, words: &[&str]) -> Finished {
         let ticket = self.submit(cwd, words);
+        self.finished(ticket, words)
+    }
+
+    /// Runs one command whose source is preprocessed here.
+    pub(crate) fn run_preprocessed(&mut self, cwd: &Path, words: &[&str]) -> Finished {
+        let ticket = self.submit_preprocessed(cwd, words);
+        self.finished(ticket, words)
+    }
+
+    fn finished(&mut self, ticket: Ticket, words: &[&str]) -> Finished {
         match self.verdicts(1).remove(&ticket) {
             Some(Verdict::Done(finished)) => finished,
             other => panic!("{words:?}: {other:?}"),
@@ -182,9 +201,28 @@ impl Lab {
     }
 }
 
-/// Runs a command here.
-pub(crate) fn at_home(cwd: &Path, words: &[&str]) {
+fn job(cwd: &Path, words: &[&str]) -> Job {
+    let call = Call {
+        compiler: PathBuf::from("/usr/bin").join(words[0]),
+        argv: words.iter().map(Into::into).collect(),
+        cwd: cwd.into(),
+        env: Vec::new(),
+        path: "/usr/bin:/bin".into(),
+        umask: 0o022,
+        terminal: false,
+    };
+    match classify(call) {
+        Plan::Remote(job) => *job,
+        Plan::Home(reason) => panic!("{words:?} stays at home: it {reason}"),
+    }
+}
+
+/// Runs a command here, in plain letters as on servers; what it writes to standard error.
+pub(crate) fn at_home(cwd: &Path, words: &[&str]) -> String {
     let mut command = Command::new(words[0]);
-    let status = command.args(&words[1..]).current_dir(cwd).env("PATH", "/usr/bin:/bin").status();
-    assert!(status.expect("it runs").success(), "{words:?}");
+    command.args(&words[1..]).current_dir(cwd).env_clear().env("PATH", "/usr/bin:/bin");
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?}: {said}");
+    said
 }
