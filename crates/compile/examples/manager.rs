@@ -1,8 +1,8 @@
 //! A manager as a helper of this crate's tests: its farm is on this machine, or nowhere.
 //!
-//! `OUTBOARD_TEST_FARM` says which: `local` runs compilers in processes of its own, `instant` hands
-//! out one octet for each object at once, `failing` fails every job, `absent` never answers, nor
-//! does `stuck`, which is small.
+//! `OUTBOARD_TEST_FARM` says which: `local` runs compilers in processes of its own, `instant` has
+//! one octet for each object at once, `failing` fails every job, `absent` never answers, nor does
+//! `stuck`, which is small.
 
 #![forbid(unsafe_code)]
 

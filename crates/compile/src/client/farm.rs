@@ -59,6 +59,7 @@ pub struct Cluster {
     roots: Roots,
     toolchains: Toolchains,
     name: String,
+    hosts: Vec<String>,
     next_server: u32,
     ticked: Instant,
     ready: OwnedFd,
@@ -68,7 +69,6 @@ pub struct Cluster {
 struct Server {
     id: ServerId,
     line: usize,
-    name: String,
     landing: Option<Landing>,
     heard: Instant,
     /// Sources that it may read (the paper's SRC TX regions).
@@ -84,19 +84,19 @@ struct Pending {
 }
 
 impl Cluster {
-    /// A farm of `count` servers, which `dial` knows how to reach. `name` is for their people;
-    /// `toolchains` identifies compilers.
+    /// A farm of these servers, which `dial` knows how to reach by their places in the list. `name`
+    /// is for their people; `toolchains` identifies compilers.
     ///
     /// # Errors
     /// This machine's: memory, descriptors, inotify.
     pub fn new(
-        count: usize,
+        hosts: Vec<String>,
         dial: Dial,
         name: String,
         toolchains: Toolchains,
     ) -> Result<Self, FarmError> {
         let now = Instant::now();
-        let (hub, lines) = (Hub::new()?, Lines::new(count, dial, now)?);
+        let (hub, lines) = (Hub::new()?, Lines::new(hosts.len(), dial, now)?);
         let export = Export::new(Sizes::default())?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, fd) in [hub.as_fd(), lines.as_fd(), export.watch_fd()].into_iter().enumerate() {
@@ -114,6 +114,7 @@ impl Cluster {
             roots: Roots::default(),
             toolchains,
             name,
+            hosts,
             next_server: 0,
             ticked: now,
             ready,
@@ -138,7 +139,7 @@ impl Cluster {
         server.heard = now;
         let id = server.id;
         match message {
-            ToClient::Ready { name, slots } => self.welcome(peer, name, slots, now),
+            ToClient::Ready { slots } => self.welcome(peer, slots, now),
             ToClient::Want => self.board.want(id, now),
             ToClient::Return { ticket } => {
                 self.take_back(peer, ticket);
@@ -155,7 +156,7 @@ impl Cluster {
     }
 
     /// A server says what it has.
-    fn welcome(&mut self, peer: PeerId, name: String, slots: u32, now: Instant) {
+    fn welcome(&mut self, peer: PeerId, slots: u32, now: Instant) {
         let landed = Landing::new(slots).ok().and_then(|landing| {
             let memory = landing.memory().ok()?;
             let exposed = self.hub.expose(peer, memory, Access::REMOTE_WRITE).ok()?;
@@ -168,7 +169,7 @@ impl Cluster {
         if server.landing.is_some() {
             return self.give_up(peer, "it says twice that it is ready", now);
         }
-        (server.name, server.landing) = (name, Some(landing));
+        server.landing = Some(landing);
         self.board.add_server(server.id, slots);
         self.tell(peer, &ToServer::Landing(exposed), now);
     }
@@ -257,7 +258,10 @@ impl Cluster {
         let ago = |us: u64| now.checked_sub(Duration::from_micros(us));
         let files: u64 = ran.files.iter().map(|made| made.len).sum();
         Trace {
-            server: self.servers.get(&peer).map_or_else(String::new, |server| server.name.clone()),
+            server: self
+                .servers
+                .get(&peer)
+                .map_or_else(String::new, |at| self.hosts[at.line].clone()),
             slot: ran.slot,
             claimed: pending.given,
             started: ago(ran.took.run_us),
@@ -318,14 +322,8 @@ impl Cluster {
         self.next_server += 1;
         let id = ServerId(self.next_server);
         let line = dialled.line;
-        let server = Server {
-            id,
-            line,
-            name: String::new(),
-            landing: None,
-            heard: now,
-            sources: HashMap::new(),
-        };
+        let sources = HashMap::new();
+        let server = Server { id, line, landing: None, heard: now, sources };
         self.servers.insert(peer, server);
         self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }

@@ -29,8 +29,6 @@ const BELL: u64 = u64::MAX - 1;
 /// What a server is.
 #[derive(Debug)]
 pub struct Options {
-    /// For its clients' people.
-    pub name: String,
     /// Jobs at a time.
     pub slots: u32,
     /// What compilers it has.
@@ -78,7 +76,6 @@ pub struct Service {
     programs: Programs,
     store: Option<Arc<Store>>,
     plan: Plan,
-    name: String,
     nodes: HashMap<ClientId, NodeId>,
     arrivals: mpsc::Receiver<Arrival>,
     arrive: mpsc::Sender<Arrival>,
@@ -102,7 +99,7 @@ impl Service {
             epoll::add(&ready, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
         }
         let (arrive, arrivals) = mpsc::channel();
-        let Options { name, slots, programs, store, launch, limits } = options;
+        let Options { slots, programs, store, launch, limits } = options;
         Ok(Self {
             hub,
             sessions: BTreeMap::new(),
@@ -112,7 +109,6 @@ impl Service {
             programs,
             store: store.map(Arc::new),
             plan: Plan { launch, limits, slots },
-            name,
             nodes: HashMap::new(),
             arrivals,
             arrive,
@@ -265,7 +261,7 @@ impl Service {
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
         match message {
             ToServer::Hello { name, export } => {
-                let ready = ToClient::Ready { name: self.name.clone(), slots: self.plan.slots };
+                let ready = ToClient::Ready { slots: self.plan.slots };
                 session.hello(name, export, ready)?;
             }
             ToServer::Landing(landing) => {
@@ -349,7 +345,7 @@ impl Service {
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Service").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 

@@ -91,6 +91,8 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) running: bool,
+    /// Nothing that its job asks for is waited for any more.
+    pub(super) cancelled: bool,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
     /// Names that the job has changed at any time.
     pub(super) changed: BTreeSet<Vec<u8>>,
@@ -117,7 +119,7 @@ impl Slot {
         (self.refused, self.stale, self.used) = (None, false, 0);
         self.touched.clear();
         self.places = places;
-        self.running = true;
+        (self.running, self.cancelled) = (true, false);
     }
 
     /// Whether a path that the client does not show leads to a place for the job's files.

@@ -91,7 +91,6 @@ impl Drop for Server {
 fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
     let root = rustix::process::geteuid().is_root();
     let options = Options {
-        name: "server".into(),
         slots,
         programs: Programs::new(None, BTreeMap::new()),
         store: None,
@@ -134,8 +133,9 @@ impl Lab {
             let handshake = handshake.map_err(|error| error.to_string())?;
             shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
         });
+        let names = servers.iter().map(|server| server.address.to_string()).collect();
         let toolchains = Toolchains::new(None);
-        let farm = Cluster::new(servers.len(), dial, "test".into(), toolchains).expect("a farm");
+        let farm = Cluster::new(names, dial, "test".into(), toolchains).expect("a farm");
         Self { farm, _servers: servers, next: 0 }
     }
 
