@@ -195,7 +195,9 @@ impl View {
     /// # Panics
     /// When there is no such slot.
     pub fn finish(&self, slot: usize) -> io::Result<Outcome> {
-        let (outcome, changed) = self.state().collect(slot);
+        let (mut outcome, changed) = self.state().collect(slot);
+        // What a job makes and removes again, as objcopy does, is nobody's loss.
+        outcome.deleted.retain(|path| self.server.core.is_at_client(path));
         for (path, child) in changed {
             self.drop_change(slot, &path, child)?;
         }

@@ -10,7 +10,7 @@ use fuser::Errno;
 
 use super::Limits;
 use super::nodes::{Nodes, Own, SlotId, TOP, What};
-use super::pins::{Pin, Pinned, Pins, join};
+use super::pins::{Pin, Pinned, Pins, join, split};
 use super::slot::{Change, Slot, Upcalls, Why};
 use super::source::{Ask, Attr, Contents, Found, Kind, Listing, NodeId, Source};
 
@@ -78,6 +78,12 @@ pub(super) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, 
 const PLACE: Attr = Attr { mode: 0o755, ..SYNTHETIC };
 
 impl Core {
+    /// Whether the client has something at `path`.
+    pub(super) fn is_at_client(&self, path: &[u8]) -> bool {
+        let found = split(path).map(|(dir, name)| self.source.look_up(dir, name));
+        !matches!(found, None | Some(Found::Absent | Found::Unknown | Found::Outside))
+    }
+
     pub(super) fn new(source: Arc<dyn Source>, pins: Pins, limits: Limits) -> Self {
         let slots = (0..limits.slots).map(|_| Slot::default()).collect();
         let (upcalls, copying) = (Upcalls::default(), HashMap::new());
