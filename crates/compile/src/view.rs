@@ -197,7 +197,8 @@ impl View {
     pub fn finish(&self, slot: usize) -> io::Result<Outcome> {
         let (mut outcome, changed) = self.state().collect(slot);
         // What a job makes and removes again, as objcopy does, is nobody's loss.
-        outcome.deleted.retain(|path| self.server.core.is_at_client(path));
+        let alone = self.state().slots[slot].alone;
+        outcome.deleted.retain(|path| !alone && self.server.core.is_at_client(path));
         for (path, child) in changed {
             self.drop_change(slot, &path, child)?;
         }
