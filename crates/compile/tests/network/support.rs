@@ -23,6 +23,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65_534;
+/// What is known of compilers.
+const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// Both ends' keys.
 pub(crate) fn credentials(key: &ClusterKey) -> Arc<Credentials> {
@@ -74,7 +76,11 @@ impl Server {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = Some(thread::spawn(move || serve(slots, &arrivals, &stopped)));
+        let (ready, is_ready) = mpsc::channel();
+        let thread = thread::spawn(move || serve(slots, &arrivals, &stopped, &ready));
+        // Clients would not wait for as long as it takes to look at all compilers.
+        is_ready.recv().expect("it starts");
+        let thread = Some(thread);
         Self { address, stop, thread }
     }
 }
@@ -88,11 +94,16 @@ impl Drop for Server {
     }
 }
 
-fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
+fn serve(
+    slots: u32,
+    arrivals: &mpsc::Receiver<Secured>,
+    stop: &AtomicBool,
+    ready: &mpsc::Sender<()>,
+) {
     let root = rustix::process::geteuid().is_root();
     let options = Options {
         slots,
-        programs: Programs::new(None, BTreeMap::new()),
+        programs: Programs::new(Some(Path::new(CACHE)), BTreeMap::new()),
         store: None,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
@@ -102,6 +113,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
         limits: Limits::default(),
     };
     let mut service = Service::new(options).expect("a service");
+    ready.send(()).expect("somebody waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
             service.admit(stream).expect("admitted");
@@ -115,7 +127,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
 /// A farm and its servers.
 pub(crate) struct Lab {
     pub(crate) farm: Cluster,
-    _servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     next: u64,
 }
 
@@ -134,9 +146,9 @@ impl Lab {
             shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
         });
         let names = servers.iter().map(|server| server.address.to_string()).collect();
-        let toolchains = Toolchains::new(None);
+        let toolchains = Toolchains::new(Some(Path::new(CACHE)));
         let farm = Cluster::new(names, dial, "test".into(), toolchains).expect("a farm");
-        Self { farm, _servers: servers, next: 0 }
+        Self { farm, servers, next: 0 }
     }
 
     /// Submits a command.
