@@ -5,12 +5,15 @@
 
 #![forbid(unsafe_code)]
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::iter::successors;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,30 +22,40 @@ const SOURCES: u64 = 97;
 /// How long what ends may take to be gone.
 const GONE_MAX: Duration = Duration::from_secs(20);
 
-/// A directory for the tours of a test, by whose name its processes are found.
-struct Tours(PathBuf);
+/// One test at a time: what is left behind is looked for among all that this process started.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A directory for the tours of a test.
+struct Tours {
+    directory: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Tours {
     fn new(name: &str) -> Self {
-        let dir =
-            std::env::temp_dir().join(format!("outboard-tours-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Orphans become children of this process.
+        set_child_subreaper(Some(getpid())).unwrap();
+        let name = format!("outboard-tours-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        Self { directory, _alone: alone }
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outboard"));
-        command.arg("tour").env("TMPDIR", &self.0);
+        command.arg("tour").env("TMPDIR", &self.directory);
         command
     }
 
-    /// Until all processes of the tour and its files are gone.
+    /// Processes and files of the tour that do not go.
     fn left_behind(&self) -> Vec<String> {
         let limit = Instant::now() + GONE_MAX;
         loop {
-            let mut left: Vec<String> = of_environment(&self.0);
-            left.extend(fs::read_dir(&self.0).unwrap().map(|file| format!("{:?}", file.unwrap())));
+            let files = fs::read_dir(&self.directory).unwrap();
+            let mut left: Vec<String> = files.map(|file| format!("{:?}", file.unwrap())).collect();
+            left.extend(descendants(getpid()));
             if left.is_empty() || Instant::now() > limit {
                 return left;
             }
@@ -53,26 +66,30 @@ impl Tours {
 
 impl Drop for Tours {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// The command lines of processes that have `directory` in their environment.
-fn of_environment(directory: &Path) -> Vec<String> {
-    let name = directory.to_str().unwrap();
-    let own = std::process::id().to_string();
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let processes = processes.filter(|entry| entry.file_name().to_str() != Some(&own));
-    let named = processes.filter(|entry| {
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        String::from_utf8_lossy(&environment).contains(name)
-    });
-    named
-        .map(|entry| {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).replace('\0', " ")
-        })
-        .collect()
+/// The command lines of all processes that one has started, and those in turn, and that still run.
+fn descendants(of: Pid) -> Vec<String> {
+    let mut parents = HashMap::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name before it may have anything in it.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let mut fields = fields.split_whitespace();
+        let (state, parent) = (fields.next(), fields.next().and_then(|pid| pid.parse().ok()));
+        if let (Some("R" | "S" | "D" | "T"), Some(parent)) = (state, parent) {
+            parents.insert(entry.file_name().into_string().unwrap(), parent);
+        }
+    }
+    let descends = |pid: &String| {
+        let up = |pid: &i32| parents.get(&pid.to_string()).copied();
+        successors(parents.get(pid).copied(), up).any(|parent| parent == of.as_raw_pid())
+    };
+    let line = |pid: &String| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let lines = parents.keys().filter(|pid| descends(pid)).map(line);
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).collect()
 }
 
 #[test]
@@ -127,7 +144,7 @@ fn a_signal_ends_everything() {
         assert!(!status.success());
         if signal == Signal::KILL {
             // Nobody is there to tidy up: what it started ends by itself.
-            for entry in fs::read_dir(&tours.0).unwrap() {
+            for entry in fs::read_dir(&tours.directory).unwrap() {
                 fs::remove_dir_all(entry.unwrap().path()).unwrap();
             }
         }
@@ -144,7 +161,7 @@ fn what_is_missing_is_left_out_and_said() {
     let why = figures["stops"]["compile"]["left_out"].as_str().unwrap();
     assert!(why.contains("no C compiler in PATH: apt-get install gcc"), "{why}");
     assert!(figures["stops"]["rdma"]["write-lat"].is_object());
-    let hidden = tours.0.join(".hidden");
+    let hidden = tours.directory.join(".hidden");
     fs::create_dir(&hidden).unwrap();
     let output = tours.command().env("TMPDIR", hidden).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
