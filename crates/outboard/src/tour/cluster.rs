@@ -127,7 +127,10 @@ impl Cluster {
             Some(address) => Ok(Node { child, log, _out: out, address }),
             None => {
                 end(&mut child);
-                Err(Trouble::Failed(format!("a node does not start: {}", last_line(&log))))
+                Err(Trouble::Failed(format!(
+                    "a node does not start: {}",
+                    last_line(&log).unwrap_or_default()
+                )))
             }
         }
     }
@@ -138,17 +141,14 @@ impl Cluster {
         loop {
             guide.goes_on()?;
             let services = self.ask()?;
-            let serves = |service: &&Value| service["report"]["slots"].is_u64();
-            if services.iter().filter(serves).count() == SERVERS {
+            let serves = |service: &Value| service["report"]["slots"].is_u64();
+            let Some(absent) = services.iter().position(|service| !serves(service)) else {
                 return Ok(());
-            }
-            let fallen = services.iter().position(|service| {
-                service["restarts"].as_u64() > Some(0) && !service["report"]["slots"].is_u64()
-            });
-            let why = fallen.map(|at| last_line(&self.nodes[at].log));
+            };
+            let why = last_line(&self.nodes[absent].log);
             if why.is_some() || Instant::now() > limit {
-                let why = why.unwrap_or_else(|| "they take too long".into());
-                return Err(Trouble::left_out("compile servers do not start here", why));
+                let why = why.unwrap_or_else(|| "it takes too long".into());
+                return Err(Trouble::left_out("no compile server starts here", why));
             }
             thread::sleep(LOOK);
         }
@@ -198,6 +198,7 @@ impl Cluster {
             guide.goes_on()?;
             if Instant::now() > limit {
                 let why = last_line(&guide.place.path().join("manager.log"));
+                let why = why.unwrap_or_else(|| "it takes too long".into());
                 return Err(Trouble::failed("the servers and the manager do not meet", why));
             }
             thread::sleep(LOOK);
@@ -238,9 +239,10 @@ fn end(child: &mut Child) {
     let _waited = child.wait();
 }
 
-fn last_line(log: &Path) -> String {
+/// A service's word on what keeps it from serving, or whatever there is.
+fn last_line(log: &Path) -> Option<String> {
     let said = fs::read_to_string(log).unwrap_or_default();
     let line = said.lines().rev().find(|line| line.contains("service compile: "));
-    let line = line.or_else(|| said.lines().last()).unwrap_or("it says nothing");
-    line.trim_start_matches("outboard: ").to_owned()
+    let line = line.or_else(|| said.lines().last())?;
+    Some(line.trim_start_matches("outboard: ").to_owned())
 }

@@ -27,6 +27,12 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
         project.sources.len(),
         mega(project.octets),
     ));
+    let cluster = Cluster::start(guide)?;
+    guide.say(&format!(
+        "   servers   {SERVERS} on loopback with {} slots each: own processes, sandboxes, encrypted \
+         sessions",
+        cluster.slots / SERVERS,
+    ));
     let processors = available_parallelism().map_or(1, usize::from);
     let local = build(guide, &project, processors, "here", || Ok(Command::new(&compiler)))?;
     guide.say(&format!(
@@ -34,12 +40,6 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
         compiler.display(),
         OPTIONS.join(" "),
         local.time.as_secs_f64(),
-    ));
-    let cluster = Cluster::start(guide)?;
-    guide.say(&format!(
-        "   servers   {SERVERS} on loopback with {} slots each: own processes, sandboxes, encrypted \
-         sessions",
-        cluster.slots / SERVERS,
     ));
     let remote = build(guide, &project, cluster.slots, "on servers", || {
         let mut command = cluster.command()?;
