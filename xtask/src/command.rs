@@ -3,6 +3,7 @@
 //! Never runs a shell: a program and its arguments are always separate.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,15 @@ pub fn target_dir() -> PathBuf {
 pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
+    // What `cargo run` says of this program is not true of what it starts; build scripts look at
+    // it, and everything above theirs would be compiled again.
+    let of_ours = |name: &&OsString| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
+    };
+    env::vars_os().map(|(name, _)| name).filter(|name| of_ours(&name)).for_each(|name| {
+        command.env_remove(name);
+    });
     command
 }
 

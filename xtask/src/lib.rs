@@ -9,6 +9,7 @@
 //! - `bindings`: reading C layouts from headers anew;
 //! - `sources`: other people's projects, for tests and benchmarks that compile something real;
 //! - `lab`: several hosts on this machine, in network namespaces;
+//! - `compile`: `outboard cc` in network namespaces, for another suite;
 //! - `bench`: running ours and its rivals in turn, and drawing the result;
 //! - `process`: a program that is started, waited for, and never left behind;
 //! - `command`: the few ways in which all of these start other programs.
@@ -17,6 +18,7 @@
 pub mod bench;
 pub mod bindings;
 pub mod command;
+pub mod compile;
 pub mod ibverbs;
 pub mod lab;
 pub mod libs;

@@ -43,6 +43,9 @@ enum Task {
     Bench {
         /// Which benchmark
         name: String,
+        /// Install what it needs first
+        #[arg(long)]
+        install: bool,
     },
 }
 
@@ -64,7 +67,7 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Libs { release } => libs(release),
         Task::Bindings => xtask::bindings::run(),
-        Task::Bench { name } => xtask::bench::run(&name),
+        Task::Bench { name, install } => xtask::bench::run(&name, install),
     }
 }
 

@@ -13,7 +13,8 @@ pub const VERSION: u8 = 1;
 pub enum CodecError {
     /// The peer speaks another version.
     #[error(
-        "the peer speaks version {found} of the protocol, this side {VERSION}: install the same release on both"
+        "the peer speaks version {found} of the protocol, this side {VERSION}: install the same \
+         release on both"
     )]
     Version {
         /// What it speaks.

@@ -1,7 +1,7 @@
 //! A manager as a helper of this crate's tests: its farm is on this machine, or nowhere.
 //!
-//! `OUTBOARD_TEST_FARM` says which: `local` runs compilers in processes of its own, `instant` hands
-//! out one octet for each object at once, `failing` fails every job, `absent` never answers, nor does
+//! `OUTBOARD_TEST_FARM` says which: `local` runs compilers in processes of its own, `instant` has
+//! one octet for each object at once, `failing` fails every job, `absent` never answers, nor does
 //! `stuck`, which is small.
 
 #![forbid(unsafe_code)]

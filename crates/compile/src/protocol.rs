@@ -80,8 +80,6 @@ pub(crate) enum ToServer {
 pub(crate) enum ToClient {
     /// It serves.
     Ready {
-        /// For people: its host.
-        name: String,
         /// Jobs that it runs at a time.
         slots: u32,
     },

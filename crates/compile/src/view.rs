@@ -148,7 +148,7 @@ impl View {
         (slot.refused, slot.stale, slot.used) = (None, false, 0);
         slot.touched.clear();
         slot.places = places;
-        slot.running = true;
+        (slot.running, slot.cancelled) = (true, false);
         Ok(())
     }
 
@@ -168,7 +168,8 @@ impl View {
         Ok(outcome)
     }
 
-    /// Whatever processes in this slot still wait for fails at once, so that they can be killed.
+    /// Whatever processes in this slot wait for, now or until the job's end, fails at once, so that
+    /// they can be killed.
     pub fn cancel(&self, slot: usize) {
         self.server.cancel(slot);
     }
@@ -263,7 +264,7 @@ impl State {
     /// Ends a slot's job and takes what it did out of its slot.
     fn collect(&mut self, slot: SlotId) -> (Outcome, Vec<Changed>) {
         let of = &mut self.slots[slot];
-        of.running = false;
+        (of.running, of.cancelled) = (false, false);
         of.used = 0;
         let mut outcome = Outcome {
             refused: of.refused.take(),

@@ -5,8 +5,9 @@
 use outboard_cc::place::Place;
 use outboard_compile::front::settle;
 use outboard_compile::stats::{How, Saved};
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -133,7 +134,8 @@ fn programs() -> &'static Path {
         let own = std::env::current_exe().unwrap();
         let examples = own.parent().unwrap().parent().unwrap().join("examples");
         for (name, example) in [("outboard-cc", "wrapper"), ("outboard", "manager")] {
-            fs::hard_link(examples.join(example), dir.join(name)).unwrap();
+            let linked = fs::hard_link(examples.join(example), dir.join(name));
+            linked.expect("examples are built by cargo test without --test");
         }
         dir
     })
@@ -273,6 +275,31 @@ fn a_large_farm_is_waited_for_and_a_killed_manager_is_not() {
     world.wait_until("another manager", |world| world.manager().is_some());
     kill("-KILL", &world.manager().unwrap());
     assert!(next.wait().unwrap().success() && world.has("b.o"));
+}
+
+#[test]
+fn other_users_are_sent_away() {
+    // Connects, says nothing, and tells whether it is sent away within a second.
+    const VISIT: &str = "use IO::Socket::UNIX; alarm 1; my $s = IO::Socket::UNIX->new(Peer => \
+                         shift) or exit 2; sysread $s, my $x, 1; exit 0";
+    let world = World::new("others", "nobody");
+    assert!(world.gcc("--version").status.success());
+    fs::set_permissions(world.dir.join("run/outboard"), Permissions::from_mode(0o711)).unwrap();
+    fs::set_permissions(world.socket(), Permissions::from_mode(0o777)).unwrap();
+    let visit = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(["-e", VISIT]).arg(world.socket()).status()
+    };
+    if let Ok(status) = visit(&["perl"]) {
+        assert_eq!(status.signal(), Some(14), "the user's own may stay");
+    }
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "perl"];
+    match visit(&nobody).map(|status| status.code()) {
+        Ok(Some(0)) => {}
+        // Who is not root cannot be somebody else.
+        Ok(Some(127)) | Err(_) => println!("skipped: needs root, setpriv and perl"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub(crate) enum Manager {
     Started,
 }
 
+/// A log longer than this is begun anew.
+const LOG_OCTETS_MAX: u64 = 64 << 10;
+
 /// Connects to the manager, which is started when it is not there.
 ///
 /// # Errors
@@ -65,6 +68,15 @@ fn open_lock(place: &Place) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(place.lock())
 }
 
+/// What earlier managers said stays until it is too much.
+fn open_log(place: &Place) -> io::Result<File> {
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(place.log())?;
+    if log.metadata()?.len() > LOG_OCTETS_MAX {
+        log.set_len(0)?;
+    }
+    Ok(log)
+}
+
 fn failed_lately(place: &Place) -> bool {
     let age = fs::metadata(place.failure()).and_then(|mark| mark.modified());
     age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < RETRY_AFTER))
@@ -77,7 +89,7 @@ fn start(place: &Place) -> io::Result<UnixStream> {
         _ => {}
     }
     let listener = UnixListener::bind(&socket)?;
-    match spawn(listener, File::create(place.log())?) {
+    match spawn(listener, open_log(place)?) {
         Ok(()) => UnixStream::connect(&socket),
         Err(error) => fs::remove_file(&socket).and(Err(error)),
     }

@@ -68,11 +68,15 @@ impl World {
         let listener = UnixListener::bind(self.0.join("run/outboard/cc.sock")).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            listener.set_nonblocking(true).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let mut head = [0; HEAD_OCTETS];
             stream.read_exact(&mut head).unwrap();
             let mut body = vec![0; Request::body_octets(&head).unwrap()];
             stream.read_exact(&mut body).unwrap();
-            serve(stream, Request::parse(&body).unwrap())
+            let served = serve(stream, Request::parse(&body).unwrap());
+            assert!(listener.accept().is_err(), "nobody else has come");
+            served
         })
     }
 }
@@ -215,7 +219,10 @@ fn what_a_compiler_at_home_calls_stays_at_home() {
     world.script("real", "echo \"real $*\"");
     fs::rename(world.0.join("bin/real"), world.0.join("last/gcc")).unwrap();
     let path = format!("{0}/links:{0}/bin:{0}/last:/usr/bin:/bin", world.0.display());
-    let manager = world.manager(|stream, _| answer(&stream, &Reply::Home));
+    let manager = world.manager(|mut stream, _| {
+        answer(&stream, &Reply::Home);
+        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+    });
     let output = world.command().env("PATH", path).output().unwrap();
     assert_eq!(texts(&output), ("outer\nreal inner\n".into(), String::new()));
     manager.join().unwrap();

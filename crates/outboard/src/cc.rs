@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,7 +35,8 @@ use std::time::Instant;
   outboard cc gcc -O2 -c x.c
   outboard cc --install-links ~/.local/lib/outboard && \
 PATH=~/.local/lib/outboard:$PATH make -j32
-  outboard cc --timeline build.html")]
+  outboard cc --timeline build.html
+With OUTBOARD_CC_VERBOSE set, a wrapper that finds no manager says why.")]
 #[group(required = true, multiple = true)]
 pub(crate) struct CcArgs {
     /// Print what ran where, and why at home.
@@ -104,13 +105,13 @@ fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
     let service: ServiceName = "compile".parse()?;
     let services = std::slice::from_ref(&service);
     let dialer = Dialer::from_environment(|name| env::var_os(name), services)?;
-    let count = hosts.len();
+    let names = hosts.iter().map(ToString::to_string).collect();
     let dial: Dial = Arc::new(move |line, limit| {
         let dialled = dialer.dial(&hosts[line], &service, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
     });
     let toolchains = Toolchains::new(state_directory().as_deref());
-    Ok(Some(Cluster::new(count, dial, client_name(), toolchains)?))
+    Ok(Some(Cluster::new(names, dial, client_name(), toolchains)?))
 }
 
 /// For the servers' people: user and host.
@@ -128,10 +129,15 @@ fn report(args: &CcArgs) -> Outcome {
     if let Some(file) = &args.timeline {
         draw(file, saved.records.into())?;
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&saved.counters)?);
-    } else if args.stats {
-        print!("{}", saved.counters);
+    let text = match (args.json, args.stats) {
+        (true, _) => serde_json::to_string_pretty(&saved.counters)? + "\n",
+        (false, true) => saved.counters.to_string(),
+        (false, false) => String::new(),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Who reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
     }
     if args.zero {
         Saved::clear(&directory)?;

@@ -16,36 +16,47 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use report::Report;
 
 use crate::command;
+use crate::test::needs::{self, Need};
 
 /// A benchmark that can be asked for by name.
 #[derive(Debug)]
 pub struct Bench {
     /// What `cargo xtask bench NAME` calls it.
     pub name: &'static str,
+    /// What it cannot run without.
+    pub needs: &'static [Need],
     /// Measures everything; may take minutes.
     pub run: fn() -> Result<Report>,
 }
 
 /// Every benchmark.
 pub const BENCHES: &[Bench] = &[
-    Bench { name: "stack", run: stack::run },
-    Bench { name: "ibverbs", run: ibverbs::run },
-    Bench { name: "compile", run: compile::run },
+    Bench { name: "stack", needs: &[], run: stack::run },
+    Bench { name: "ibverbs", needs: &[], run: ibverbs::run },
+    Bench { name: "compile", needs: compile::NEEDS, run: compile::run },
 ];
 
-/// Runs one benchmark, prints its table and writes its files.
+/// Runs one benchmark, prints its table and writes its files. With `install`, what it needs is
+/// installed first.
 ///
 /// # Errors
-/// When the name is unknown, a contender fails, or a file cannot be written.
-pub fn run(name: &str) -> Result<()> {
+/// When the name is unknown, something is missing, a contender fails, or a file cannot be written.
+pub fn run(name: &str, install: bool) -> Result<()> {
     let names = BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>();
     let known = || format!("no benchmark {name}; there are: {}", names.join(", "));
     let bench = BENCHES.iter().find(|bench| bench.name == name).with_context(known)?;
+    if install {
+        needs::install(bench.needs)?;
+    }
+    let missing = needs::missing(bench.needs);
+    if !missing.is_empty() {
+        bail!("{name} needs: {}", needs::remedy(&missing));
+    }
     let report = (bench.run)()?;
     println!("{}", report.markdown(name));
     report.write(name, command::root(), &command::target_dir())

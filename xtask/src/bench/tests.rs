@@ -139,6 +139,6 @@ fn a_report_is_written_whole() {
 
 #[test]
 fn an_unknown_benchmark_is_an_error() {
-    let error = run("nope").expect_err("there is none");
+    let error = run("nope", false).expect_err("there is none");
     assert!(error.to_string().starts_with("no benchmark nope"), "{error}");
 }

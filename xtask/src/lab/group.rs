@@ -54,6 +54,15 @@ impl Group {
         usage_in(&text).with_context(|| format!("{} has no usage_usec", path.display()))
     }
 
+    /// Everything that runs inside now.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        let text = fs::read_to_string(self.0.join("cgroup.procs"))?;
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
     /// Kills everything inside and waits until it is gone.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 pub use group::Group;
-pub use network::Link;
+pub use network::{Cable, Link};
 
 use janitor::Janitor;
 
@@ -35,6 +35,7 @@ const ENTER: &str = "echo 0 > \"$0\" && exec \"$@\"";
 pub struct Lab {
     hosts: Vec<Host>,
     group: Group,
+    bridge: String,
     // Last: it removes what the others stand for.
     _janitor: Janitor,
 }
@@ -78,13 +79,21 @@ impl Lab {
             Ok(Host { address, group, namespace, processors: (*processors).to_owned() })
         });
         let hosts = hosts.collect::<Result<_>>()?;
-        Ok(Self { hosts, group, _janitor: janitor })
+        Ok(Self { hosts, group, bridge, _janitor: janitor })
     }
 
     /// All hosts, in the order in which they were asked for.
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
+    }
+
+    /// Cuts or joins the link of a host, given by its place in [`Lab::hosts`].
+    ///
+    /// # Errors
+    /// When there is no such host.
+    pub fn cable(&self, host: usize, cable: Cable) -> Result<()> {
+        network::cable(&self.bridge, host, cable)
     }
 
     /// The group of all hosts.

@@ -25,6 +25,15 @@ pub enum Link {
     BitsPerSecond(u64),
 }
 
+/// Whether a host's link carries anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cable {
+    /// Nothing, without anybody being told.
+    Cut,
+    /// What is sent.
+    Joined,
+}
+
 /// Octets.
 const BURST: u32 = 70_000;
 /// Octets that wait in front of a link: those of 8 ms at 1 Gbit/s.
@@ -91,6 +100,15 @@ fn limits(interfaces: impl Iterator<Item = String>, link: Link) -> String {
         format!("qdisc add dev {interface} root tbf rate {rate}bit burst {BURST} limit {QUEUE}\n")
     };
     interfaces.map(limit).collect()
+}
+
+/// Cuts or joins a link at the bridge.
+pub(super) fn cable(bridge: &str, index: usize, cable: Cable) -> Result<()> {
+    let state = match cable {
+        Cable::Cut => "down",
+        Cable::Joined => "up",
+    };
+    batch("ip", Some(bridge), &format!("link set p{index} {state}\n"))
 }
 
 /// What a host's interface has sent.

@@ -6,7 +6,7 @@
 
 mod count;
 mod limit;
-mod needs;
+pub(crate) mod needs;
 mod suites;
 
 #[cfg(test)]

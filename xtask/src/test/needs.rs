@@ -1,4 +1,5 @@
-//! What a suite needs beyond Rust: finding out what is missing, saying how to get it, getting it.
+//! What a suite or a benchmark needs beyond Rust: finding out what is missing, saying how to get
+//! it, getting it.
 //!
 //! Never installs anything unless told to by `--install`.
 
@@ -10,7 +11,7 @@ use anyhow::Result;
 
 use crate::command;
 
-/// Something a suite cannot run without.
+/// Something a suite or a benchmark cannot run without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Debian packages.
@@ -23,14 +24,14 @@ pub enum Need {
 
 /// A single missing thing, by the command that brings it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     Package(&'static str),
     CargoTool(&'static str),
     Nightly,
 }
 
 /// Which of `needs` this machine lacks.
-pub(super) fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<Missing> {
+pub(crate) fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<Missing> {
     let mut missing: Vec<Missing> = needs.into_iter().flat_map(lacking).collect();
     missing.sort();
     missing.dedup();
@@ -63,7 +64,7 @@ fn is_installed(package: &str) -> bool {
 }
 
 /// The commands that bring what is missing, as one types them.
-pub(super) fn remedy(missing: &[Missing]) -> String {
+pub(crate) fn remedy(missing: &[Missing]) -> String {
     let commands = commands(missing);
     commands.iter().map(|words| words.join(" ")).collect::<Vec<_>>().join(" && ")
 }
@@ -72,7 +73,7 @@ pub(super) fn remedy(missing: &[Missing]) -> String {
 ///
 /// # Errors
 /// When one of the installations fails.
-pub(super) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
+pub(crate) fn install<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
     let missing = missing(needs);
     if missing.iter().any(|thing| matches!(thing, Missing::Package(_))) {
         run(&as_root(&["apt-get", "update"]))?;

@@ -15,7 +15,7 @@ use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
-use crate::{ibverbs, libs, siw, tidy};
+use crate::{compile, ibverbs, libs, siw, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -86,11 +86,32 @@ pub const SUITES: &[Suite] = &[
         run: |settings| ibverbs::run(settings.full),
     },
     Suite {
+        name: "compile",
+        about: "outboard cc on three servers: what is built, failures, strangers",
+        needs: &[Need::Packages(compile::PACKAGES)],
+        minutes: 12,
+        run: |settings| compile::run(settings.full),
+    },
+    Suite {
         name: "bad-peers",
         about: "peers that lie, stall and vanish",
         needs: &[],
         minutes: 5,
         run: |settings| integration(settings, "bad_peers"),
+    },
+    Suite {
+        name: "sandbox",
+        about: "real compilers and a hostile job in sandboxes over a client's files",
+        needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
+        minutes: 8,
+        run: |settings| integration(settings, "sandbox"),
+    },
+    Suite {
+        name: "network",
+        about: "a farm and servers that compile for it, over loopback",
+        needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
+        minutes: 8,
+        run: |settings| integration(settings, "network"),
     },
     Suite {
         name: "connections",

@@ -45,7 +45,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("outboard-store", &[]),
     ("outboard-stand-in", &[]),
-    ("xtask", &[]),
+    ("xtask", &["outboard-stand-in"]),
 ];
 
 /// Crates for development: anyone's tests may name them, nothing that ships may.
@@ -112,7 +112,7 @@ pub(super) const GENERATED: &[&str] = &["crates/ibverbs/src/abi/bindings.rs"];
 
 /// How often the word `unsafe` stands in each file: a change needs a look at this table.
 pub(super) const UNSAFE_COUNTS: &[(&str, usize)] = &[
-    ("crates/compile/src/sandbox/child/raw.rs", 15),
+    ("crates/compile/src/sandbox/child/raw.rs", 16),
     ("crates/mem/benches/mem.rs", 1),
     ("crates/mem/src/racy.rs", 10),
     ("crates/mem/src/racy/aarch64.rs", 12),

@@ -54,7 +54,8 @@ pub enum Plan {
     Home(Reason),
 }
 
-/// Decides where a call may run. Reads the response files that it names and nothing else.
+/// Decides where a call may run. Reads the response files that it names, looks
+/// whether `PWD` names its directory, and nothing else.
 #[must_use]
 pub fn classify(call: Call) -> Plan {
     match plan(call) {
@@ -70,7 +71,7 @@ fn plan(call: Call) -> Result<Job, Reason> {
     let mut noted = Noted { files, ..Noted::default() };
     purpose(&words)?;
     noted.read(&words, driver)?;
-    let (env, headers) = environment::choose(&call.env)?;
+    let (env, headers) = environment::choose(&call.env, &call.cwd)?;
     noted.directories.extend(headers);
     let (source, language) = noted.decide()?;
     let argv = noted.coloured(&call, &env);

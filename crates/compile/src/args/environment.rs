@@ -2,7 +2,9 @@
 
 use super::{Cause, Directory, Reason, Role};
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// They name other parts of the compiler, further outputs, or rewrite the command line.
@@ -44,8 +46,9 @@ const TEXTS: &[&str] = &[
 
 type Variables = Vec<(OsString, OsString)>;
 
-/// The variables that go along and the directories that they name.
-pub(super) fn choose(env: &Variables) -> Result<(Variables, Vec<Directory>), Reason> {
+/// The variables that go along and the directories that they name, for a compiler that runs in
+/// `cwd`. Looks at the directory that `PWD` names.
+pub(super) fn choose(env: &Variables, cwd: &Path) -> Result<(Variables, Vec<Directory>), Reason> {
     let mut along = Vec::with_capacity(env.len());
     let mut directories = Vec::new();
     for (name, value) in env {
@@ -54,12 +57,19 @@ pub(super) fn choose(env: &Variables) -> Result<(Variables, Vec<Directory>), Rea
         }
         if HEADERS.iter().any(|header| name == header) {
             directories.extend(headers(value));
-        } else if !starts(name, TEXTS) {
+        } else if !starts(name, TEXTS) || name == "PWD" && !is_same(value.as_ref(), cwd) {
             continue;
         }
         along.push((name.clone(), value.clone()));
     }
     Ok((along, directories))
+}
+
+/// Whether both are one directory. Compilers look at the one that `PWD` names, which is shown to
+/// servers only if it is, and take no notice of another: what `make -C` starts has its caller's.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    one == other || one.is_absolute() && identity(one).is_some_and(|id| identity(other) == Some(id))
 }
 
 fn starts(name: &OsStr, table: &[&str]) -> bool {

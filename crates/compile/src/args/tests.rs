@@ -121,7 +121,7 @@ fn variables_go_along_stay_or_keep_the_job() {
     let with = |name: &str, value: &str| {
         classify(Call { env: vec![(name.into(), value.into())], ..call("gcc -c a.c") })
     };
-    for name in ["LANG", "LC_ALL", "PWD", "SOURCE_DATE_EPOCH", "GCC_COLORS"] {
+    for name in ["LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "GCC_COLORS"] {
         let Plan::Remote(job) = with(name, "x") else { panic!("{name}") };
         assert_eq!(job.env.len(), 1, "{name}");
     }
@@ -187,6 +187,24 @@ fn flags_are_known_with_and_without_no_and_value() {
     let unknown =
         ["-f", "-fno-", "-fnot-a-flag", "-fPIC=x", "-fplugin=x", "-fdump-x", "-f#", "fPIC"];
     assert!(!unknown.into_iter().any(table::is_flag));
+}
+
+#[test]
+fn pwd_goes_along_where_it_is_true() {
+    let dir = std::env::temp_dir().join(format!("outboard-pwd-{}", std::process::id()));
+    let (cwd, link) = (dir.join("cwd"), dir.join("link"));
+    std::fs::create_dir_all(&cwd).unwrap();
+    std::os::unix::fs::symlink("cwd", &link).unwrap();
+    let goes = |pwd: &Path| {
+        let env = vec![("PWD".into(), pwd.into())];
+        let call = Call { cwd: cwd.clone(), env, ..call("gcc -c a.c") };
+        let Plan::Remote(job) = classify(call) else { panic!("{}", pwd.display()) };
+        job.env.len() == 1
+    };
+    assert!(goes(&cwd) && goes(&link));
+    // As make -C leaves it, and as nobody should.
+    assert!(!goes(&dir) && !goes(Path::new(".")) && !goes(Path::new("/no/such")));
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 fn word() -> impl Strategy<Value = OsString> {

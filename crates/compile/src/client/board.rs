@@ -1,9 +1,9 @@
 //! Which job goes to which server: a plain value without clock or network.
 //!
-//! Servers ask for work when they have a slot for it, so nothing here guesses their load. Jobs go in
-//! the order they came. A job whose server is gone is given again, to another if there is one; when
-//! nothing waits any more, a server that asks gets a second copy of a job that takes too long, and
-//! the first result counts.
+//! Servers ask for work when they have a slot for it, so nothing here guesses their load. Jobs go
+//! in the order they came. A job whose server is gone is given again, to another if there is one;
+//! when nothing waits any more, a server that asks gets a second copy of a job that takes too long,
+//! and the first result counts.
 
 use crate::protocol::{Digest, TicketNumber};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

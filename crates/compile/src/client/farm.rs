@@ -1,7 +1,8 @@
 //! Servers as a farm: what the manager's loop submits goes out over verbs and comes back placed.
 //!
-//! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources out
-//! of the export and write results into their landing places; this side answers, and places outputs.
+//! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources
+//! out of the export and write results into their landing places; this side answers, and places
+//! outputs.
 
 use super::board::{Board, HomeCause, Order, ServerId};
 use super::lines::{Dial, Dialled, Lines};
@@ -19,6 +20,7 @@ use outboard_verbs::Access;
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -55,6 +57,7 @@ pub struct Cluster {
     roots: Roots,
     toolchains: Toolchains,
     name: String,
+    hosts: Vec<String>,
     next_server: u32,
     ticked: Instant,
     ready: OwnedFd,
@@ -64,7 +67,6 @@ pub struct Cluster {
 struct Server {
     id: ServerId,
     line: usize,
-    name: String,
     landing: Option<Landing>,
     heard: Instant,
 }
@@ -76,19 +78,19 @@ struct Pending {
 }
 
 impl Cluster {
-    /// A farm of `count` servers, which `dial` knows how to reach. `name` is for their people;
-    /// `toolchains` identifies compilers.
+    /// A farm of these servers, which `dial` knows how to reach by their places in the list. `name`
+    /// is for their people; `toolchains` identifies compilers.
     ///
     /// # Errors
     /// This machine's: memory, descriptors, inotify.
     pub fn new(
-        count: usize,
+        hosts: Vec<String>,
         dial: Dial,
         name: String,
         toolchains: Toolchains,
     ) -> Result<Self, FarmError> {
         let now = Instant::now();
-        let (hub, lines) = (Hub::new()?, Lines::new(count, dial, now)?);
+        let (hub, lines) = (Hub::new()?, Lines::new(hosts.len(), dial, now)?);
         let export = Export::new(Sizes::default())?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, fd) in [hub.as_fd(), lines.as_fd(), export.watch_fd()].into_iter().enumerate() {
@@ -106,6 +108,7 @@ impl Cluster {
             roots: Roots::default(),
             toolchains,
             name,
+            hosts,
             next_server: 0,
             ticked: now,
             ready,
@@ -158,7 +161,7 @@ impl Cluster {
         server.heard = now;
         let id = server.id;
         match message {
-            ToClient::Ready { name, slots } => self.welcome(peer, name, slots, now),
+            ToClient::Ready { slots } => self.welcome(peer, slots, now),
             ToClient::Want => self.board.want(id, now),
             ToClient::Return { ticket } => self.board.returned(id, ticket),
             ToClient::Ask { ask, what } => {
@@ -172,7 +175,7 @@ impl Cluster {
     }
 
     /// A server says what it has.
-    fn welcome(&mut self, peer: PeerId, name: String, slots: u32, now: Instant) {
+    fn welcome(&mut self, peer: PeerId, slots: u32, now: Instant) {
         let landed = Landing::new(slots).ok().and_then(|landing| {
             let memory = landing.memory().ok()?;
             let exposed = self.hub.expose(peer, memory, Access::REMOTE_WRITE).ok()?;
@@ -185,7 +188,7 @@ impl Cluster {
         if server.landing.is_some() {
             return self.give_up(peer, "it says twice that it is ready", now);
         }
-        (server.name, server.landing) = (name, Some(landing));
+        server.landing = Some(landing);
         self.board.add_server(server.id, slots);
         self.tell(peer, &ToServer::Landing(exposed), now);
     }
@@ -209,7 +212,7 @@ impl Cluster {
                 let results = landing.map(|landing| landing.take_results(ticket, &ran));
                 self.tell(peer, &ToServer::Taken { ticket }, now);
                 match results {
-                    Some(Ok(results)) => self.finish(id, ticket, &ran, results, peer, now),
+                    Some(Ok(results)) => self.finish(peer, id, &ran, results, ticket),
                     Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
                     None => self.give_up(peer, "it has results and no place for them", now),
                 }
@@ -238,13 +241,13 @@ impl Cluster {
     /// A compiler ran: the first that did counts.
     fn finish(
         &mut self,
+        peer: PeerId,
         id: ServerId,
-        ticket: TicketNumber,
         ran: &Ran,
         results: Results,
-        peer: PeerId,
-        now: Instant,
+        ticket: TicketNumber,
     ) {
+        let now = Instant::now();
         if !self.board.done(id, ticket, now) {
             return;
         }
@@ -273,7 +276,10 @@ impl Cluster {
         let ago = |us: u64| now.checked_sub(Duration::from_micros(us));
         let files: u64 = ran.files.iter().map(|made| made.len).sum();
         Trace {
-            server: self.servers.get(&peer).map_or_else(String::new, |server| server.name.clone()),
+            server: self
+                .servers
+                .get(&peer)
+                .map_or_else(String::new, |at| self.hosts[at.line].clone()),
             slot: ran.slot,
             claimed: pending.given,
             started: ago(ran.took.run_us),
@@ -340,7 +346,7 @@ impl Cluster {
         self.next_server += 1;
         let id = ServerId(self.next_server);
         let line = dialled.line;
-        let server = Server { id, line, name: String::new(), landing: None, heard: now };
+        let server = Server { id, line, landing: None, heard: now };
         self.servers.insert(peer, server);
         self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
@@ -403,6 +409,12 @@ fn reason(cause: HomeCause) -> Reason {
         HomeCause::NoToolchain => Cause::NoToolchain.into(),
         HomeCause::Failures => Cause::ServersFailed.into(),
         HomeCause::Waited => Cause::Unclaimed.into(),
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which directories a job needs to be shown: its project, and the directories that its command line
-//! names.
+//! Which directories a job needs to be shown: its project, and the directories that its command
+//! line names.
 //!
 //! A project is the directory of the version control system above, or without one the highest
 //! directory, going up without a gap, that has a build file in it. Everything else that a compiler

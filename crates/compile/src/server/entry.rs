@@ -92,7 +92,6 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
     }
     let instead = config.toolchains.into_iter().map(|(name, at)| (name.into(), at)).collect();
     Ok(Options {
-        name: host_name(),
         slots: link.slots(),
         programs: Programs::new(config.cache.as_deref(), instead),
         store: store(config.cache, config.cache_mib)?,
@@ -110,8 +109,4 @@ fn store(directory: Option<PathBuf>, mib: Option<u64>) -> Result<Option<Store>, 
         (None, Ok(directory)) => Ok(Store::open(&directory, quota).ok()),
         (None, Err(_)) => Ok(None),
     }
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -363,3 +363,6 @@ impl Fetch {
         self.next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What a server knows of one client's files: the source of its view.
 //!
-//! Look-ups are answered from the replica of the client's catalogue and from contents that are here.
-//! Everything else is left for the service's thread, which alone talks to the client.
+//! Look-ups are answered from the replica of the client's catalogue and from contents that are
+//! here. Everything else is left for the service's thread, which alone talks to the client.
 
 use crate::view::{self, Ask, Attr, Done, Found, Kind, NodeId, Source};
 use outboard_export::{self as export, Listing, LookUp, Node, Replica};

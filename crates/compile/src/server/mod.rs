@@ -1,8 +1,9 @@
 //! The server's side of the network: who runs compilers for whom.
 //!
-//! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known of
-//! a client's files), `toolchains` (which compilers there are), `room` (where jobs run), `package`
-//! (what goes back), `session` (one client), `service` (all of them), `entry` (its process).
+//! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known
+//! of a client's files), `toolchains` (which compilers there are), `room` (where jobs run),
+//! `package` (what goes back), `session` (one client), `service` (all of them), `entry` (its
+//! process).
 
 mod entry;
 mod fetch;

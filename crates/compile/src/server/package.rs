@@ -1,7 +1,7 @@
-//! What a compiler left behind, as it goes to the client: octets one behind the other, and what they
-//! are.
+//! What a compiler left behind, as it goes to the client: octets one behind the other, and what
+//! they are.
 
-use crate::protocol::{LANDING, Made, Outcome, Ran, Refusal, Took};
+use crate::protocol::{LANDING, Made, Ran, Refusal, Took};
 use crate::sandbox::{End, Ended};
 use crate::view;
 use std::path::Path;

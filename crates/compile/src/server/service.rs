@@ -14,6 +14,7 @@ use outboard_verbs::{Role, Secured};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -28,8 +29,6 @@ const BELL: u64 = u64::MAX - 1;
 /// What a server is.
 #[derive(Debug)]
 pub struct Options {
-    /// For its clients' people.
-    pub name: String,
     /// Jobs at a time.
     pub slots: u32,
     /// What compilers it has.
@@ -64,6 +63,9 @@ pub struct ClientStatus {
     pub jobs: Vec<(u32, String)>,
 }
 
+/// A client whose connection is up, and its node.
+type Arrival = (NodeId, Admitted);
+
 /// See the [module](self).
 pub struct Service {
     hub: Hub,
@@ -74,9 +76,9 @@ pub struct Service {
     programs: Programs,
     store: Option<Arc<Store>>,
     plan: Plan,
-    name: String,
     nodes: HashMap<ClientId, NodeId>,
-    arrived: (mpsc::Sender<(NodeId, Admitted)>, mpsc::Receiver<(NodeId, Admitted)>),
+    arrivals: mpsc::Receiver<Arrival>,
+    arrive: mpsc::Sender<Arrival>,
     bell: Arc<OwnedFd>,
     ready: OwnedFd,
     next: u32,
@@ -96,7 +98,8 @@ impl Service {
         for (name, fd) in [(HUB, hub.as_fd()), (BELL, bell.as_fd())] {
             epoll::add(&ready, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
         }
-        let Options { name, slots, programs, store, launch, limits } = options;
+        let (arrive, arrivals) = mpsc::channel();
+        let Options { slots, programs, store, launch, limits } = options;
         Ok(Self {
             hub,
             sessions: BTreeMap::new(),
@@ -106,9 +109,9 @@ impl Service {
             programs,
             store: store.map(Arc::new),
             plan: Plan { launch, limits, slots },
-            name,
             nodes: HashMap::new(),
-            arrived: mpsc::channel(),
+            arrivals,
+            arrive,
             bell,
             ready,
             next: 0,
@@ -123,7 +126,7 @@ impl Service {
     /// This machine's.
     pub fn admit(&mut self, stream: Secured) -> Result<(), HubError> {
         let admission = self.hub.prepare()?;
-        let (sender, bell) = (self.arrived.0.clone(), Arc::clone(&self.bell));
+        let (sender, bell) = (self.arrive.clone(), Arc::clone(&self.bell));
         let node = stream.peer();
         thread::spawn(move || {
             let connected = admission
@@ -182,7 +185,7 @@ impl Service {
         for slot in self.ended_cells()? {
             self.cell_ended(slot, now);
         }
-        while let Ok((node, admitted)) = self.arrived.1.try_recv() {
+        while let Ok((node, admitted)) = self.arrivals.try_recv() {
             self.arrive(node, admitted)?;
         }
         let mut events = Vec::new();
@@ -224,7 +227,7 @@ impl Service {
         let peer = self.hub.enroll(admitted)?;
         self.next += 1;
         let id = ClientId(self.next);
-        let session = Session::new(id, Arc::clone(&self.bell), self.store.clone());
+        let session = Session::new(Arc::clone(&self.bell), self.store.clone());
         self.sessions.insert(id, session);
         self.peers.insert(peer, id);
         self.connections.insert(id, peer);
@@ -258,7 +261,7 @@ impl Service {
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
         match message {
             ToServer::Hello { name, export } => {
-                let ready = ToClient::Ready { name: self.name.clone(), slots: self.plan.slots };
+                let ready = ToClient::Ready { slots: self.plan.slots };
                 session.hello(name, export, ready)?;
             }
             ToServer::Landing(landing) => {
@@ -337,6 +340,12 @@ impl Service {
             drop(session);
             slots.into_iter().for_each(|slot| self.roster.release(slot));
         }
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 

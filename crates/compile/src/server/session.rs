@@ -6,7 +6,6 @@ use super::fetch::{Fault, Fetch, Need};
 use super::files::Files;
 use super::package::{Package, Piece};
 use super::room::{Plan, Room, RoomError};
-use super::roster::ClientId;
 use super::toolchains::{Program, Programs};
 use crate::protocol::{
     JobSpec, LANDING, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer, Took,
@@ -41,7 +40,6 @@ pub(crate) enum SessionEnd {
 
 /// See the [module](self).
 pub(crate) struct Session {
-    pub(crate) id: ClientId,
     name: String,
     export: Option<Exposed>,
     landing: Option<Exposed>,
@@ -81,10 +79,9 @@ impl Running {
 }
 
 impl Session {
-    pub(crate) fn new(id: ClientId, bell: Arc<OwnedFd>, store: Option<Arc<Store>>) -> Self {
+    pub(crate) fn new(bell: Arc<OwnedFd>, store: Option<Arc<Store>>) -> Self {
         let files = Arc::new(Files::new(bell));
         Self {
-            id,
             name: String::new(),
             export: None,
             landing: None,

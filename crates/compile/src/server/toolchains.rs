@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Where administrators install compilers.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The C library's locales: without them, quotes in diagnostics are other ones than at home.
+const LOCALES: &str = "/usr/lib/locale";
 /// How compilers' names end, but for a version.
 const NAMES: &[&str] = &["gcc", "g++", "cc", "c++", "clang", "clang++"];
 /// A compiler that is not here is looked for again after this.
@@ -140,7 +142,7 @@ impl Programs {
         let parts = self.installed.iter().flat_map(|toolchain| &toolchain.parts);
         let parts = parts.map(|part| part.path.as_path());
         let directories = self.instead.values().filter_map(|program| program.parent()?.parent());
-        let mut paths: Vec<_> = parts.chain(directories).collect();
+        let mut paths: Vec<_> = parts.chain(directories).chain([Path::new(LOCALES)]).collect();
         paths.sort_unstable();
         paths.dedup();
         // A part that is gone meanwhile is missed by who runs it.

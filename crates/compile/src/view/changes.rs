@@ -111,10 +111,14 @@ impl Core {
 
     /// The regular file that a slot has at `path`.
     fn file_at(&self, slot: SlotId, parent: u64, name: &[u8], path: &[u8]) -> Option<u64> {
-        let (_, dir, made) = self.lock().place_of(parent)?;
-        match self.lock().slots[slot].changes.get(path) {
+        let (dir, change, made) = {
+            let state = self.lock();
+            let (_, dir, made) = state.place_of(parent)?;
+            (dir, state.slots[slot].changes.get(path).copied(), made)
+        };
+        match change {
             Some(Change::Gone) => return None,
-            Some(&Change::Is(number)) => return self.lock().regular(number),
+            Some(Change::Is(number)) => return self.lock().regular(number),
             None if made => return None,
             None => {}
         }

@@ -1,9 +1,10 @@
 //! Where compilers look although nothing of theirs need be there. That a view has nothing at
 //! these paths is no reason to send a job home.
 //!
-//! Found by tracing gcc, g++ and clang (`-O2 -g -MD -gsplit-dwarf --coverage`). Directories in
-//! which a compiler looks for headers are here only as far as no distribution puts headers there:
-//! the others are roots of the client, or named by it as not there.
+//! Found by what gcc and g++ were refused (`-O2 -g -MD -gsplit-dwarf --coverage`), and what is
+//! known of clang and older loaders. Directories in which a compiler looks for headers are here
+//! only as far as no distribution puts headers there: the others are roots of the client, or named
+//! by it as not there.
 
 /// A path with all beneath it (a star stands for any octets of one name), and who looks there for
 /// what.
@@ -34,6 +35,8 @@ pub const KNOWN_ABSENT: &[(&str, &str)] = &[
     ("/usr/bin", "the same"),
     ("/usr/local/bin", "the same"),
     ("/usr/lib/gcc/*/as", "gcc looks for an assembler of its own"),
+    ("/usr/lib/gcc/*/objcopy", "the same for -gsplit-dwarf"),
+    ("/usr/lib/gcc/*/*-objcopy", "the same under the target's name"),
     ("/usr/lib/gcc/*/*-as", "the same under the target's name"),
     ("/usr/lib/gcc/*/objcopy", "the same of objcopy, for -gsplit-dwarf"),
     ("/usr/lib/gcc/*/*-objcopy", "the same under the target's name"),

@@ -99,7 +99,8 @@ impl Server {
     }
 
     fn wait(self: &Arc<Self>, slot: Option<SlotId>, ask: Ask, tries: u32, question: Question) {
-        if tries >= TRIES_MAX {
+        let cancelled = slot.is_some_and(|slot| self.core.lock().slots[slot].cancelled);
+        if cancelled || tries >= TRIES_MAX {
             self.fail(slot, &ask, AskError::Gone, question);
             return;
         }
@@ -152,6 +153,9 @@ impl Server {
 
     /// Whatever a slot's processes still wait for fails at once.
     pub(super) fn cancel(&self, slot: SlotId) {
+        if let Some(slot) = self.core.lock().slots.get_mut(slot) {
+            slot.cancelled = slot.running;
+        }
         let (_, waiting) = &mut *self.waiting();
         let gone: Vec<_> =
             waiting.extract_if(|_, waiting| waiting.slot.is_none_or(|of| of == slot)).collect();

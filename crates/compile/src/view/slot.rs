@@ -91,6 +91,8 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) running: bool,
+    /// Nothing that its job asks for is waited for any more.
+    pub(super) cancelled: bool,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
     /// Names that the job has changed at any time.
     pub(super) changed: BTreeSet<Vec<u8>>,

@@ -50,7 +50,7 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
 
 /// A server with a thread of its own.
 pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -89,7 +89,6 @@ impl Drop for Server {
 fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
     let root = rustix::process::geteuid().is_root();
     let options = Options {
-        name: "server".into(),
         slots,
         programs: Programs::new(None, BTreeMap::new()),
         store: None,
@@ -114,7 +113,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
 /// A farm and its servers.
 pub(crate) struct Lab {
     pub(crate) farm: Cluster,
-    pub(crate) servers: Vec<Server>,
+    _servers: Vec<Server>,
     next: u64,
 }
 
@@ -132,9 +131,10 @@ impl Lab {
             let handshake = handshake.map_err(|error| error.to_string())?;
             shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
         });
+        let names = servers.iter().map(|server| server.address.to_string()).collect();
         let toolchains = Toolchains::new(None);
-        let farm = Cluster::new(servers.len(), dial, "test".into(), toolchains).expect("a farm");
-        Self { farm, servers, next: 0 }
+        let farm = Cluster::new(names, dial, "test".into(), toolchains).expect("a farm");
+        Self { farm, _servers: servers, next: 0 }
     }
 
     /// Submits a command.

@@ -27,7 +27,7 @@ fn cpu_of(process: &str) -> Duration {
 }
 
 /// The first processes of an anchor's cells.
-fn cells_of(anchor: u32) -> Vec<String> {
+pub(crate) fn cells_of(anchor: u32) -> Vec<String> {
     let children = fs::read_to_string(format!("/proc/{anchor}/task/{anchor}/children"));
     children.unwrap().split_whitespace().map(str::to_owned).collect()
 }

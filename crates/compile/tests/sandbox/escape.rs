@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_job_can_do_nothing_but_compile", a_job_can_do_nothing_but_compile),
         trial("what_is_not_shown_sends_a_job_home", what_is_not_shown_sends_a_job_home),
         trial("a_job_that_takes_too_much_is_stopped", a_job_that_takes_too_much_is_stopped),
+        trial("changes_come_out_and_go_away", changes_come_out_and_go_away),
         trial("nothing_is_left_of_a_job", nothing_is_left_of_a_job),
     ]
 }
@@ -187,4 +188,33 @@ fn nothing_is_left_of_a_job() {
     let (ended, outcome) = prison.run(&["anything-left"]);
     assert_eq!(ended.end, End::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_eq!(outcome.created, []);
+}
+
+fn changes_come_out_and_go_away() {
+    let prison = Prison::new();
+    let home = prison.home.path();
+    for name in ["client", "gone"] {
+        fs::write(home.join(name), name).unwrap();
+    }
+    fs::create_dir(home.join("dir")).unwrap();
+    let octets = |name: &str| home.join(name).as_os_str().as_bytes().to_vec();
+    for _ in 0..2 {
+        let (ended, outcome) = prison.run(&["change"]);
+        assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+        let made: Vec<_> = outcome.created.iter().map(|made| (&made.path, made.mode)).collect();
+        assert_eq!(made, [(&octets("renamed"), 0o640)]);
+        assert_eq!(outcome.directories, [octets("made"), octets("made/deep")]);
+        let moved: Vec<_> = outcome.renamed.iter().map(|(path, _)| path.clone()).collect();
+        assert_eq!(moved, [octets("made/moved")]);
+        let removed = [octets("client"), octets("gone"), octets("made/deep/file")];
+        assert_eq!(outcome.deleted, removed);
+        assert_eq!(outcome.refused, None);
+    }
+    assert_eq!(fs::read(home.join("client")).unwrap(), b"client");
+    // What a view cannot do is done at home.
+    for attempt in ["append", "link", "symlink", "rename-dir"] {
+        let (ended, outcome) = prison.run(&[attempt]);
+        assert_eq!(ended.end, End::Exited(1), "{attempt}");
+        assert_eq!(outcome.refused.map(|refused| refused.why), Some(Why::Unsupported), "{attempt}");
+    }
 }

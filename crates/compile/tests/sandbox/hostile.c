@@ -138,11 +138,11 @@ static int calls(void)
 
 static int files(const char *argument)
 {
-	char link[256];
+	char target[256];
 	TRY("read") return can_open(argument, O_RDONLY);
 	TRY("read-init-memory") return can_open("/proc/1/mem", O_RDWR);
-	TRY("init-root") return worked(readlink("/proc/1/root", link, sizeof link));
-	TRY("init-cwd") return worked(readlink("/proc/1/cwd", link, sizeof link));
+	TRY("init-root") return worked(readlink("/proc/1/root", target, sizeof target));
+	TRY("init-cwd") return worked(readlink("/proc/1/cwd", target, sizeof target));
 	TRY("init-fds") return opendir("/proc/1/fd") ? 0 : 1;
 	TRY("dumpable-init") return can_open("/proc/1/environ", O_RDONLY);
 	TRY("write-root") return can_open("/new", O_WRONLY | O_CREAT);
@@ -152,6 +152,20 @@ static int files(const char *argument)
 	TRY("write-dev") return can_open("/dev/new", O_WRONLY | O_CREAT);
 	TRY("sysrq") return can_open("/proc/sysrq-trigger", O_WRONLY);
 	TRY("host-processes") return others() != 0 ? 0 : 1;
+	TRY("append") { int fd = open("client", O_WRONLY | O_APPEND);
+		return worked(write(fd, "more", 4)); }
+	TRY("link") return worked(link("client", "new"));
+	TRY("symlink") return worked(symlink("client", "new"));
+	TRY("rename-dir") return worked(rename("dir", "other"));
+	TRY("change") {
+		mkdir("made", 0755);
+		mkdir("made/deep", 0755);
+		close(open("made/deep/file", O_WRONLY | O_CREAT, 0640));
+		rename("client", "made/moved");
+		rename("made/deep/file", "renamed");
+		unlink("gone");
+		return access("client", F_OK) || access("gone", F_OK) ? access("made/moved", R_OK) : 1;
+	}
 	TRY("fill") return fill(argument);
 	TRY("leave") {
 		if (fork() == 0) { setsid(); if (fork() == 0) for (;;) pause(); _exit(0); }

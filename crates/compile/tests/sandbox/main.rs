@@ -2,7 +2,7 @@
 //! not do they cannot.
 //!
 //! Started with `anchor` as its argument this program is a sandbox's anchor, with `cost` it
-//! measures what a job costs.
+//! measures what a job costs, with `service` it is a service that somebody kills.
 
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ mod support;
 mod compile;
 mod cost;
 mod escape;
+mod life;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
@@ -21,9 +22,12 @@ fn main() -> ExitCode {
             cost::measure();
             return ExitCode::SUCCESS;
         }
+        Some("service") => life::be_a_service(),
         _ => {}
     }
-    let trials: Vec<Trial> =
-        [compile::trials(), cost::trials(), escape::trials()].into_iter().flatten().collect();
+    let trials: Vec<Trial> = [compile::trials(), cost::trials(), escape::trials(), life::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -21,7 +21,7 @@ use outboard_compile::view::{
 };
 
 /// The user that sandboxes run as when tests run as root.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// Files of this machine beneath some roots, asked for as if they were far away.
 #[derive(Default)]
@@ -204,7 +204,7 @@ pub(crate) fn trial(name: &str, test: fn()) -> Trial {
 pub(crate) fn launch() -> Launch {
     let root = rustix::process::geteuid().is_root();
     Launch {
-        program: std::env::current_exe().unwrap(),
+        program: "/proc/self/exe".into(),
         arguments: vec!["anchor".into()],
         identity: root.then_some((NOBODY, NOBODY)),
     }
@@ -221,6 +221,7 @@ pub(crate) struct Server {
     pub(crate) view: Arc<View>,
     pub(crate) cells: Vec<Mutex<Cell>>,
     pub(crate) anchor: Anchor,
+    pub(crate) spec: CellSpec,
 }
 
 impl Server {
@@ -230,18 +231,18 @@ impl Server {
             binds,
             links: machine_links(),
             tmp: b"/dev/shm".to_vec(),
-            tmp_size: 256 << 20,
+            tmp_size: 64 << 20,
         };
         let source = Arc::new(Local::new(roots));
         let (anchor, fuse) = Anchor::start(&launch()).unwrap();
         let (uid, gid) = identity();
-        let limits = view::Limits { slots, quota: 1 << 30, uid, gid };
+        let limits = view::Limits { slots, quota: 64 << 20, uid, gid };
         let shared: Arc<dyn Source> = Arc::<Local>::clone(&source);
         let absent = view::KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).collect();
         let view = Arc::new(View::start(fuse, shared, spec.pins(), absent, limits).unwrap());
         let cell = |slot| Mutex::new(anchor.cell(&CellSpec { slot, ..spec.clone() }).unwrap());
         let cells = (0..slots).map(cell).collect();
-        Self { source, view, cells, anchor }
+        Self { source, view, cells, anchor, spec }
     }
 
     /// The client says that this name is something else now.

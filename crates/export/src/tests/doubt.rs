@@ -34,6 +34,24 @@ impl Rig {
 }
 
 #[test]
+fn nothing_is_opened_through_a_link() {
+    use rustix::fd::AsFd;
+    let rig = Rig::new();
+    fs::create_dir(rig.path("real")).unwrap();
+    rig.write("real/x", "1");
+    std::os::unix::fs::symlink("real", rig.path("link")).unwrap();
+    std::os::unix::fs::symlink("real/x", rig.path("x")).unwrap();
+    let dir = crate::fsys::open_path(&rig.root()).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY;
+    let open = |path: &str| crate::fsys::open_beneath(dir.as_fd(), path.as_bytes(), flags).is_ok();
+    assert!(open("real/x") && open(""));
+    for path in ["link/x", "x", "../x", "/", "real/../real/x/.."] {
+        assert!(!open(path), "{path}");
+    }
+    assert!(crate::fsys::open_path(octets(&rig.path("link/."))).is_err());
+}
+
+#[test]
 fn a_notice_is_enough_for_a_new_version() {
     let mut rig = Rig::new();
     rig.write("x", "1");

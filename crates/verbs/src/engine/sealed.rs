@@ -140,6 +140,8 @@ pub(crate) fn transmit(
     env: &mut Env<'_>,
 ) -> io::Result<Sent> {
     if !sealed.flush(socket)? {
+        // Whoever leaves does so, and its time runs, whether or not the peer reads.
+        conn.settle(Instant::now(), env);
         return Ok(Sent::Blocked);
     }
     let mut plain = borrow(&PLAIN);

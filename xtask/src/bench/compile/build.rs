@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -77,17 +78,7 @@ impl Counters {
 
 /// Builds all of `jobs` with up to `at_once` of them under way.
 pub(super) fn run(stage: &Stage, wrapper: &Wrapper, jobs: &[Job], at_once: usize) -> Result<Cost> {
-    let project = stage.project();
-    let outputs = project.join(OUTPUTS);
-    if outputs.is_dir() {
-        fs::remove_dir_all(&outputs)?;
-    }
-    fs::create_dir(&outputs)?;
-    fs::write(project.join(MAKEFILE), makefile(wrapper, jobs))?;
-    let mut make = stage.client_command("make");
-    make.args(["--silent", "--no-builtin-rules", "--file", MAKEFILE, "--jobs"]);
-    make.arg(at_once.to_string()).current_dir(&project);
-    make.envs(wrapper.environment.iter().map(|(name, value)| (name, value)));
+    let mut make = command(stage, wrapper, jobs, at_once)?;
     let before = Counters::read(stage)?;
     let log = stage.temporary(stage.client()).join("make.log");
     Process::start(&mut make, &log)?.finish(before.at + BUILD_MAX)?;
@@ -99,6 +90,27 @@ pub(super) fn run(stage: &Stage, wrapper: &Wrapper, jobs: &[Job], at_once: usize
         servers: after.servers - before.servers,
         sent: after.sent - before.sent,
     })
+}
+
+/// The command that builds, with everything prepared for it.
+pub(super) fn command(
+    stage: &Stage,
+    wrapper: &Wrapper,
+    jobs: &[Job],
+    at_once: usize,
+) -> Result<Command> {
+    let project = stage.project();
+    let outputs = project.join(OUTPUTS);
+    if outputs.is_dir() {
+        fs::remove_dir_all(&outputs)?;
+    }
+    fs::create_dir(&outputs)?;
+    fs::write(project.join(MAKEFILE), makefile(wrapper, jobs))?;
+    let mut make = stage.client_command("make");
+    make.args(["--silent", "--no-builtin-rules", "--file", MAKEFILE, "--jobs"]);
+    make.arg(at_once.to_string()).current_dir(&project);
+    make.envs(wrapper.environment.iter().map(|(name, value)| (name, value)));
+    Ok(make)
 }
 
 /// A rule for each job. No word of any of them needs a shell, so `make` starts the wrapper itself.

@@ -43,7 +43,7 @@ pub(super) fn servers(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> R
     Ok(Section { notes: vec![PAPER.to_owned()], panels: vec![panel], ..Section::default() })
 }
 
-const PAPER: &str = "The paper's Figure 10 is the same picture of Linux 2.6.22 on 1.8 GHz Pentium 4 \
+const PAPER: &str = "The paper's Figure 10 is the same picture of Linux 2.6.22 on Pentium 4 \
                      machines: distcc gains nothing beyond 7 servers, rdistcc in software little, \
                      and with an engine on a core of its own it halves distcc's time at 14.";
 

@@ -2,25 +2,30 @@
 //!
 //! The servers' compiler is a stand-in that was shown once what the real one does; it waits
 //! instead of computing, so that 14 servers fit on one processor. Needs root, for hosts that are
-//! network namespaces. `OUTBOARD_ONLY=pull,distcc` runs those contenders only.
+//! network namespaces. `OUTBOARD_ONLY=pull,distcc` runs those contenders only,
+//! `OUTBOARD_PARTS=redis,where` those parts (see [`PARTS`]).
 //!
 //! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
 //! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
-//! `contender`, `distcc`, `icecc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
-//! `figure` (the paper's Figure 10).
+//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
+//! `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3), `figure` (its
+//! Figure 10).
 
 mod build;
 mod contender;
 mod distcc;
 mod figure;
 mod icecc;
+mod nocc;
 mod ours;
 mod place;
 mod recorder;
 mod rows;
+mod setup;
 mod stage;
 mod trial;
 mod watch;
+mod whereabouts;
 mod work;
 
 use std::env;
@@ -28,13 +33,39 @@ use std::env;
 use anyhow::Result;
 
 use super::report::Report;
-use super::stack::section;
+use super::stack::section::{self, Section};
 use crate::command;
+use crate::test::needs::Need;
+use crate::{lab, sources};
 use contender::{Contender, Nothing};
 use ours::{Ours, Way};
+use rows::Contenders;
 use stage::Kit;
+use trial::Trial;
+use work::Job;
 
-/// Measures everything.
+/// What it cannot run without.
+pub(super) const NEEDS: &[Need] = &[
+    Need::Packages(sources::PACKAGES),
+    Need::Packages(lab::PACKAGES),
+    Need::Packages(&["distcc", "icecc", "strace", "gcc", "g++", "libc6-dev", "make"]),
+    Need::Packages(&["libibverbs-dev"]),
+];
+
+/// A part of the page, by the name that `OUTBOARD_PARTS` has for it.
+type Part = (&'static str, fn(&Kit, &[Job], &Contenders<'_>) -> Result<Section>);
+
+const PARTS: &[Part] = &[
+    ("redis", rows::redis),
+    ("wide", rows::wide),
+    ("feed", rows::feed),
+    ("real", rows::real),
+    ("setup", setup::figures),
+    ("where", whereabouts::tables),
+    ("servers", figure::servers),
+];
+
+/// Measures everything; takes about half an hour.
 ///
 /// # Errors
 /// When not root, a package is missing, or a contender fails.
@@ -43,13 +74,9 @@ pub(super) fn run() -> Result<Report> {
     let jobs = work::redis(&kit.project())?;
     let everybody = contenders(&kit)?;
     let everybody: Vec<&dyn Contender> = everybody.iter().map(AsRef::as_ref).collect();
-    let sections = [
-        rows::redis(&kit, &jobs, &everybody)?,
-        rows::wide(&kit, &everybody)?,
-        rows::feed(&kit, &jobs, &everybody)?,
-        rows::real(&kit, &jobs, &everybody)?,
-        figure::servers(&kit, &jobs, &everybody)?,
-    ];
+    let parts = PARTS.iter().filter(|(name, _)| asked("OUTBOARD_PARTS", name));
+    let sections = parts.map(|(_, part)| part(&kit, &jobs, &everybody));
+    let sections = sections.collect::<Result<Vec<_>>>()?;
     Ok(section::report("Distributed compilation", CONDITIONS, sections))
 }
 
@@ -68,6 +95,7 @@ fn prepare() -> Result<Kit> {
 
 /// Ours first, as ratios are ours to each rival.
 fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
+    let wanted = |name: &str| asked("OUTBOARD_ONLY", name);
     let mut all: Vec<Box<dyn Contender>> = Vec::new();
     if wanted("pull") || wanted("preprocess") {
         let programs = ours::build()?;
@@ -76,6 +104,9 @@ fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
     }
     all.push(Box::new(distcc::Distcc));
     all.push(Box::new(icecc::Icecc(kit.programs.nothing.clone())));
+    if nocc::is_installed() {
+        all.push(Box::new(nocc::Nocc));
+    }
     all.retain(|contender| wanted(contender.name()));
     // What everybody's processor time is less of.
     all.push(Box::new(nothing(kit)));
@@ -86,9 +117,9 @@ fn nothing(kit: &Kit) -> Nothing {
     Nothing(kit.programs.nothing.display().to_string())
 }
 
-/// Whether a contender is among those that `OUTBOARD_ONLY` asks for.
-fn wanted(name: &str) -> bool {
-    env::var("OUTBOARD_ONLY").map_or(true, |only| only.split(',').any(|part| part == name))
+/// Whether a variable, if there is one, has this name among those that it lists.
+fn asked(variable: &str, name: &str) -> bool {
+    env::var(variable).map_or(true, |names| names.split(',').any(|part| part == name))
 }
 
 const CONDITIONS: &[&str] = &[

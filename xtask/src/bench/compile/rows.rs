@@ -72,7 +72,7 @@ pub(super) fn redis(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Res
 }
 
 /// A file that includes 200 others.
-pub(super) fn wide(kit: &Kit, contenders: &Contenders<'_>) -> Result<Section> {
+pub(super) fn wide(kit: &Kit, _: &[Job], contenders: &Contenders<'_>) -> Result<Section> {
     let jobs = vec![work::wide(); WIDE_JOBS];
     let runs = runs(&trial(kit, 0.0, &jobs, &jobs[..SERVERS * 2]), &["200 headers"], contenders)?;
     let client = less_nothing(client_cpu(&runs)?)?;
@@ -121,7 +121,13 @@ pub(super) fn real(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Resu
     Ok(Section { targets: vec![target], panels: vec![wall], ..Section::default() })
 }
 
-fn trial<'a>(kit: &'a Kit, factor: f64, jobs: &'a [Job], warm_up: &'a [Job]) -> Trial<'a> {
+/// Stand-ins that wait `factor` times as long as the real compiler computed.
+pub(super) fn trial<'a>(
+    kit: &'a Kit,
+    factor: f64,
+    jobs: &'a [Job],
+    warm_up: &'a [Job],
+) -> Trial<'a> {
     let servers = Servers::StandIns { count: SERVERS, factor };
     Trial { kit, servers, medium: Medium::Tmpfs, jobs, warm_up }
 }

@@ -52,13 +52,25 @@ impl Trial<'_> {
 
     /// How long it takes stand-ins when nothing but compiling takes time.
     pub(super) fn bound(&self) -> Result<Duration> {
-        let Servers::StandIns { count, factor } = self.servers else {
+        Ok(list_schedule(self.waits()?.into_iter(), self.count()))
+    }
+
+    /// How long each job's stand-in waits.
+    pub(super) fn waits(&self) -> Result<Vec<Duration>> {
+        let Servers::StandIns { factor, .. } = self.servers else {
             bail!("real compilers take the time they take");
         };
         let times = Times::of(self.kit, self.jobs)?;
-        let times = self.jobs.iter().map(|job| times.cpu(job));
-        let times: Vec<Duration> = times.collect::<Result<_>>()?;
-        Ok(list_schedule(times.iter().map(|time| time.mul_f64(factor)), count))
+        let times = self.jobs.iter().map(|job| Ok(times.cpu(job)?.mul_f64(factor)));
+        times.collect()
+    }
+
+    /// How many servers there are.
+    pub(super) fn count(&self) -> usize {
+        match self.servers {
+            Servers::StandIns { count, .. } => count,
+            Servers::Real => 1,
+        }
     }
 }
 
@@ -79,10 +91,10 @@ fn sample(first: &Cost, cost: &Cost) -> Value {
 }
 
 /// What each job took the real compiler.
-pub(super) struct Times(HashMap<OsString, Duration>);
+struct Times(HashMap<OsString, Duration>);
 
 impl Times {
-    pub(super) fn of(kit: &Kit, jobs: &[Job]) -> Result<Self> {
+    fn of(kit: &Kit, jobs: &[Job]) -> Result<Self> {
         let mut times = HashMap::new();
         for job in jobs {
             if let Entry::Vacant(entry) = times.entry(job.key()?) {
@@ -95,7 +107,7 @@ impl Times {
         Ok(Self(times))
     }
 
-    pub(super) fn cpu(&self, job: &Job) -> Result<Duration> {
+    fn cpu(&self, job: &Job) -> Result<Duration> {
         let found = self.0.get(&job.key()?).copied();
         found.with_context(|| format!("no record of {}", job.source))
     }

@@ -16,7 +16,7 @@ pub(super) mod ours;
 mod paper;
 mod rivals;
 pub(super) mod section;
-mod service;
+pub(super) mod service;
 mod stream;
 
 #[cfg(test)]

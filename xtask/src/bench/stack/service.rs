@@ -11,7 +11,7 @@ use crate::bench::report::Series;
 use crate::command::{self, cargo};
 
 /// Connections made and ended, with all objects of both sides.
-pub(super) fn connect(ours: &Outboard) -> Result<Section> {
+pub(in crate::bench) fn connect(ours: &Outboard) -> Result<Section> {
     let points = &["1 B"];
     let (rdma, tcp) = ("Outboard, all objects", "TCP connect and a round trip");
     let options = ["--seconds", "0.6", "--wait", "block"];

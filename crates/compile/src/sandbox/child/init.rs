@@ -80,6 +80,7 @@ fn give_up_rights() -> Step<()> {
     set_capabilities(None, sets).at("give up capabilities")?;
     set_no_new_privs(true).at("give up new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).at("become untraceable")?;
+    raw::settle_addresses().at("settle the addresses of programs")?;
     filter::apply().at("filter system calls")
 }
 

@@ -67,6 +67,14 @@ pub(super) fn ignore_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
+/// Jobs' programs get their memory at the same addresses each time: some compilers' results depend
+/// on them, and one source shall make one object on every server.
+pub(super) fn settle_addresses() -> io::Result<()> {
+    // SAFETY: the call has no arguments in memory.
+    let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+    if before < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Children that end are waited for again, and signals do what they do by default.
 pub(super) fn default_signals() {
     for signal in [libc::SIGCHLD, libc::SIGPIPE] {

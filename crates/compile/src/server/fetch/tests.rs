@@ -1,0 +1,262 @@
+//! Fetching from a real export, without a network in between.
+
+use super::*;
+use crate::view::{Found, Source};
+use outboard_export::{Export, Sizes};
+use rustix::event::{EventfdFlags, eventfd};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+struct Lab {
+    directory: TempDir,
+    export: Export,
+    files: Arc<Files>,
+    fetch: Fetch,
+    /// Questions that reached the client.
+    said: usize,
+}
+
+type Answered = Arc<Mutex<Vec<Result<(), AskError>>>>;
+
+impl Lab {
+    fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("fetch-").tempdir().expect("a directory");
+        let mut export = Export::new(Sizes::default()).expect("an export");
+        export.allow(directory.path()).expect("a root");
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("a bell"));
+        let files = Arc::new(Files::new(bell));
+        let fetch = Fetch::new(Arc::clone(&files), None);
+        Self { directory, export, files, fetch, said: 0 }
+    }
+
+    fn path(&self) -> &[u8] {
+        self.directory.path().as_os_str().as_bytes()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.directory.path().join(name), text).expect("a file");
+    }
+
+    fn ask(&mut self, ask: Ask) -> Answered {
+        let answered = Answered::default();
+        let tell = Arc::clone(&answered);
+        let done = Box::new(move |result| tell.lock().expect("alone").push(result));
+        self.fetch.ask(ask, done, Instant::now());
+        answered
+    }
+
+    fn list(&mut self) -> Answered {
+        let dir = self.path().to_vec();
+        self.ask(Ask::List { dir })
+    }
+
+    /// What the client's memory says at a place.
+    fn memory(&self, at: u64, len: u64) -> Vec<u8> {
+        let range = usize::try_from(at).expect("small")..usize::try_from(at + len).expect("small");
+        self.export.memory().snapshot(range).expect("inside")
+    }
+
+    /// Plays the client and the network until nothing is left to do.
+    fn settle(&mut self) -> Result<(), Fault> {
+        while let Some(need) = self.fetch.poll() {
+            match need {
+                Need::Say { ask, what } => {
+                    self.said += 1;
+                    let answer = self.export.answer(&what);
+                    self.fetch.handle_answer(ask, answer)?;
+                }
+                Need::Read { at, len, tag } => {
+                    let octets = self.memory(at, len);
+                    self.fetch.handle_read(tag, octets)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self, name: &str) -> Option<NodeId> {
+        match self.files.look_up(self.path(), name.as_bytes()) {
+            Found::File { attr, version } => Some(NodeId { dev: attr.dev, ino: attr.ino, version }),
+            _ => None,
+        }
+    }
+
+    fn contents_of(&mut self, name: &str) -> Answered {
+        let node = self.node(name).expect("it is listed");
+        let path = self.directory.path().join(name).as_os_str().as_bytes().to_vec();
+        self.ask(Ask::Contents { path, node })
+    }
+}
+
+fn results(answered: &Answered) -> Vec<Result<(), AskError>> {
+    answered.lock().expect("alone").clone()
+}
+
+#[test]
+fn a_listing_and_contents_come_from_the_clients_memory() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "int a;");
+    let listed = lab.list();
+    lab.settle().expect("no fault");
+    assert_eq!(results(&listed), [Ok(())]);
+    assert_eq!(lab.files.look_up(lab.path(), b"b.h"), Found::Absent);
+    let here = lab.contents_of("a.h");
+    lab.settle().expect("no fault");
+    assert_eq!(results(&here), [Ok(())]);
+    let node = lab.node("a.h").expect("it is listed");
+    let contents = lab.files.contents(&node).expect("it is here");
+    assert_eq!((*contents).as_ref(), b"int a;");
+}
+
+#[test]
+fn equal_questions_reach_the_client_once() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "");
+    let answers: Vec<_> = (0..5).map(|_| lab.list()).collect();
+    lab.settle().expect("no fault");
+    assert!(answers.iter().all(|answered| results(answered) == [Ok(())]));
+    assert_eq!(lab.said, 1);
+}
+
+#[test]
+fn what_another_server_asked_for_is_not_asked_again() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "int a;");
+    lab.list();
+    lab.settle().expect("no fault");
+    let node = lab.node("a.h").expect("it is listed");
+    let path = lab.directory.path().join("a.h");
+    lab.export.offer(path.as_os_str().as_bytes(), node.version);
+    let position = lab.export.submit();
+    lab.fetch.reach(position, 1);
+    lab.settle().expect("no fault");
+    lab.said = 0;
+    let here = lab.contents_of("a.h");
+    lab.settle().expect("no fault");
+    assert_eq!((results(&here), lab.said), (vec![Ok(())], 0));
+}
+
+#[test]
+fn a_job_is_ready_when_its_position_is_known_and_at_once_if_it_is() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "");
+    lab.list();
+    lab.settle().expect("no fault");
+    lab.write("b.h", "");
+    let position = lab.export.submit();
+    lab.fetch.reach(position, 7);
+    assert_eq!(lab.fetch.poll_ready(), None);
+    lab.settle().expect("no fault");
+    assert_eq!(lab.fetch.poll_ready(), Some(7));
+    assert!(lab.node("b.h").is_some());
+    lab.fetch.reach(position, 8);
+    assert_eq!(lab.fetch.poll_ready(), Some(8));
+}
+
+#[test]
+fn a_file_that_changed_meanwhile_is_not_handed_out() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "old");
+    lab.list();
+    lab.settle().expect("no fault");
+    lab.write("a.h", "newer");
+    let answered = lab.contents_of("a.h");
+    lab.settle().expect("no fault");
+    assert_eq!(results(&answered), [Err(AskError::Changed)]);
+}
+
+#[test]
+fn a_snapshot_that_was_overwritten_is_asked_for_again() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "int a;");
+    lab.list();
+    lab.settle().expect("no fault");
+    let answered = lab.contents_of("a.h");
+    let mut spoilt = 0;
+    while let Some(need) = lab.fetch.poll() {
+        match need {
+            Need::Say { ask, what } => {
+                let answer = lab.export.answer(&what);
+                lab.fetch.handle_answer(ask, answer).expect("no fault");
+            }
+            Need::Read { at, len, tag } => {
+                let mut octets = lab.memory(at, len);
+                if len == 6 && spoilt < 2 {
+                    spoilt += 1;
+                    octets[0] ^= 1;
+                }
+                lab.fetch.handle_read(tag, octets).expect("no fault");
+            }
+        }
+    }
+    assert_eq!((results(&answered), spoilt), (vec![Ok(())], 2));
+}
+
+#[test]
+fn a_client_that_never_proves_its_contents_is_given_up() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "int a;");
+    lab.list();
+    lab.settle().expect("no fault");
+    let answered = lab.contents_of("a.h");
+    while let Some(need) = lab.fetch.poll() {
+        match need {
+            Need::Say { ask, what } => {
+                let answer = lab.export.answer(&what);
+                lab.fetch.handle_answer(ask, answer).expect("no fault");
+            }
+            Need::Read { at, len, tag } => {
+                let octets = if len == 6 { b"wrong!".to_vec() } else { lab.memory(at, len) };
+                lab.fetch.handle_read(tag, octets).expect("no fault");
+            }
+        }
+    }
+    assert_eq!(results(&answered), [Err(AskError::Changed)]);
+}
+
+#[test]
+fn nobody_waits_for_a_client_that_is_silent_or_gone() {
+    let mut lab = Lab::new();
+    let late = lab.list();
+    lab.fetch.expire(Instant::now() + ANSWER_MAX + Duration::from_secs(1));
+    assert_eq!(results(&late), [Err(AskError::Gone)]);
+    let lost = lab.list();
+    lab.fetch.abort();
+    assert_eq!(results(&lost), [Err(AskError::Gone)]);
+}
+
+#[test]
+fn a_catalogue_that_lies_is_a_fault() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "");
+    lab.list();
+    let mut result = Ok(());
+    while let Some(need) = lab.fetch.poll() {
+        match need {
+            Need::Say { ask, what } => {
+                let answer = lab.export.answer(&what);
+                lab.fetch.handle_answer(ask, answer).expect("no fault");
+            }
+            Need::Read { at: 0, len, tag } => {
+                let octets = lab.memory(0, len);
+                lab.fetch.handle_read(tag, octets).expect("no fault");
+            }
+            Need::Read { len, tag, .. } => {
+                let octets = vec![0x55; usize::try_from(len).expect("small")];
+                result = lab.fetch.handle_read(tag, octets).map(drop);
+                break;
+            }
+        }
+    }
+    assert!(result.is_err());
+}
+
+#[test]
+fn an_answer_to_nothing_is_a_fault() {
+    let mut lab = Lab::new();
+    assert!(matches!(lab.fetch.handle_answer(99, Answer::Withheld), Err(Fault::Answer)));
+    let _path: &Path = lab.directory.path();
+}

@@ -1,0 +1,150 @@
+//! Who ends when somebody else ends, and who may start a sandbox at all.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use outboard_compile::sandbox::{Anchor, End, Launch, SandboxError, check};
+
+use crate::cost::cells_of;
+use crate::support::{NOBODY, Server, job, launch, toolchain, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("a_machine_is_checked", a_machine_is_checked),
+        trial("nobody_runs_jobs_as_root", nobody_runs_jobs_as_root),
+        trial("all_ends_with_the_service", all_ends_with_the_service),
+        trial("a_cell_that_died_is_replaced", a_cell_that_died_is_replaced),
+        trial("an_ordinary_user_can_do_all_of_it", an_ordinary_user_can_do_all_of_it),
+        trial("an_anchor_leaves_nothing", an_anchor_leaves_nothing),
+    ]
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn a_machine_is_checked() {
+    check(&launch()).unwrap();
+    let other = Launch { program: "/usr/bin/false".into(), ..launch() };
+    assert!(check(&other).unwrap_err().to_string().contains("anchor is gone"));
+    let none = Launch { program: "/nowhere/outboard".into(), ..launch() };
+    assert!(check(&none).unwrap_err().to_string().contains("/nowhere/outboard"));
+}
+
+fn nobody_runs_jobs_as_root() {
+    if !is_root() {
+        return;
+    }
+    let error = Anchor::start(&Launch { identity: None, ..launch() }).unwrap_err();
+    assert!(matches!(error, SandboxError::SetUp { .. }), "{error}");
+    assert!(error.to_string().contains("root"), "{error}");
+}
+
+/// A process that has a job which never ends, and says who works for it.
+pub(crate) fn be_a_service() -> ! {
+    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let server = Server::start(2, &[home.path()], toolchain(&["/usr/bin/sleep"]));
+    server.view.begin(0, Vec::new()).unwrap();
+    let sleep = ["/usr/bin/sleep", "1000"].map(OsStr::new);
+    server.cells[0].lock().unwrap().start(&job(Path::new("/"), &sleep)).unwrap();
+    // Nobody will be there to do it later.
+    home.close().unwrap();
+    let anchor = server.anchor.id();
+    let cells = cells_of(anchor);
+    let jobs =
+        || -> Vec<_> { cells.iter().flat_map(|cell| cells_of(cell.parse().unwrap())).collect() };
+    while jobs().is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    println!("{anchor} {} {}", cells.join(" "), jobs().join(" "));
+    loop {
+        thread::park();
+    }
+}
+
+/// Whether processes are gone before long.
+fn are_gone(processes: &[String]) -> bool {
+    let start = Instant::now();
+    let is_there = |process: &String| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        !status.is_empty() && !status.contains("State:\tZ")
+    };
+    while processes.iter().any(is_there) {
+        if start.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+fn all_ends_with_the_service() {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("service").stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut service = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(service.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // Before anything can fail, or it would be there for ever.
+    service.kill().unwrap();
+    service.wait().unwrap();
+    let processes: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    assert_eq!(processes.len(), 4, "{line}");
+    assert!(are_gone(&processes), "{processes:?}");
+}
+
+fn an_anchor_leaves_nothing() {
+    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let Server { anchor, cells, view, .. } =
+        Server::start(3, &[home.path()], toolchain(&["/usr/bin/true"]));
+    let processes = cells_of(anchor.id());
+    assert_eq!(processes.len(), 3);
+    drop(anchor);
+    assert!(are_gone(&processes));
+    let truth = [OsStr::new("/usr/bin/true")];
+    assert!(cells[0].lock().unwrap().run(&job(Path::new("/"), &truth)).is_err());
+    drop(view);
+    // Nothing of it was ever seen out here.
+    assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), mounts);
+}
+
+fn a_cell_that_died_is_replaced() {
+    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let server = Server::start(1, &[home.path()], toolchain(&["/usr/bin/true", "/usr/bin/sleep"]));
+    let sleep = job(Path::new("/"), &["/usr/bin/sleep", "1000"].map(OsStr::new));
+    let mut cell = server.cells[0].lock().unwrap();
+    server.view.begin(0, Vec::new()).unwrap();
+    cell.start(&sleep).unwrap();
+    let process = cells_of(server.anchor.id()).pop().unwrap();
+    let pid = rustix::process::Pid::from_raw(process.parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    assert!(matches!(cell.wait(), Err(SandboxError::Gone { who: "cell", .. })));
+    server.view.finish(0).unwrap();
+    *cell = server.anchor.cell(&server.spec).unwrap();
+    drop(cell);
+    let (ended, _) = server.run(0, &job(Path::new("/"), &[OsStr::new("/usr/bin/true")]));
+    assert_eq!(ended.end, End::Exited(0));
+}
+
+/// What root does here is what everybody else can do: these tests again, without root.
+fn an_ordinary_user_can_do_all_of_it() {
+    if !is_root() {
+        return;
+    }
+    for name in ["gcc_makes_what_it_makes_at_home", "a_job_can_do_nothing_but_compile"] {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", name]).uid(NOBODY).gid(NOBODY).current_dir("/");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut tests = command.spawn().unwrap();
+        let mut said = String::new();
+        tests.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(tests.wait().unwrap().success() && said.contains("1 passed"), "{name}: {said}");
+    }
+}

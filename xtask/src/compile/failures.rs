@@ -1,0 +1,169 @@
+//! Servers that die, hang, lose their link, their disk or what is on it while a build is under way:
+//! it succeeds all the same, with the same outputs.
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Check;
+use super::project::{Amount, BUILD_MAX, Kind, Place, Project};
+use super::site::{SERVERS, Setup, Site};
+use super::statistics::{ORDINARY, Statistics};
+use super::tree::Tree;
+use crate::command;
+use crate::lab::Cable;
+
+/// So many objects are there when it happens.
+const MIDWAY: usize = 8;
+const PAUSE: Duration = Duration::from_millis(5);
+/// Why jobs may run at home when servers fail.
+const FAILED: &[&str] =
+    &["was lost by servers", "was taken home from the queue", "found no server"];
+
+/// What is built again and again, and what comes of it at home.
+type Reference = Rc<RefCell<Option<Tree>>>;
+
+/// What happens in the middle of a build.
+type Fault = fn(&mut Site) -> Result<()>;
+
+/// A check for each way to fail.
+pub(super) fn checks(full: bool) -> Vec<Check> {
+    let reference = Reference::default();
+    let faults: [(&str, Fault); 4] = [
+        ("a server killed", |site| site.kill(0)),
+        ("a server stopped", |site| site.signal(0, "STOP")),
+        ("a link cut", |site| site.cable(0, Cable::Cut)),
+        ("all servers gone", |site| (0..SERVERS).try_for_each(|index| site.kill(index))),
+    ];
+    let build = if full { (Amount::Whole, "-O2 -g") } else { (Amount::Sample, "-O0") };
+    let mut checks = Vec::new();
+    let mut add = |name: &str, run: fn(&mut Site, &Bench) -> Result<()>, fault: Fault| {
+        let bench = Bench { build, reference: Rc::clone(&reference), fault };
+        checks.push(Check::new(format!("failure: {name}"), move |site| run(site, &bench)));
+    };
+    for (name, fault) in faults {
+        add(name, struck, fault);
+    }
+    add("disks full", full_disks, |_| Ok(()));
+    add("stores altered", altered_stores, alter_stores);
+    checks
+}
+
+/// What a failing build is compared with.
+struct Bench {
+    build: (Amount, &'static str),
+    reference: Reference,
+    fault: Fault,
+}
+
+impl Bench {
+    fn project(&self, site: &Site) -> Result<(Project, Tree)> {
+        let project = Project::prepare(site, Kind::Redis, self.build.0, self.build.1)?;
+        let mut kept = self.reference.borrow_mut();
+        let home = match kept.take() {
+            Some(home) => home,
+            None => project.make(site, Place::Home)?,
+        };
+        *kept = Some(home.clone());
+        Ok((project, home))
+    }
+
+    /// A build in the middle of which it happens.
+    fn strike(&self, site: &mut Site) -> Result<Statistics> {
+        let (project, home) = self.project(site)?;
+        let mut build = project.start(site, Place::Elsewhere)?;
+        let deadline = Instant::now() + BUILD_MAX;
+        while project.progress() < MIDWAY {
+            if build.succeeded(deadline)? {
+                bail!("the build was over before anything could happen");
+            }
+            sleep(PAUSE);
+        }
+        (self.fault)(site)?;
+        if build.succeeded(deadline)? {
+            bail!("the build was over when it happened");
+        }
+        build.finish(deadline)?;
+        home.expect(&project.made()?)?;
+        let statistics = site.statistics()?;
+        statistics.at_home_only_for(&[ORDINARY, FAILED].concat())?;
+        Ok(statistics)
+    }
+}
+
+fn struck(site: &mut Site, bench: &Bench) -> Result<()> {
+    site.warm(SERVERS)?;
+    let statistics = bench.strike(site)?;
+    println!("  {} on servers, {} at home", statistics.remote, statistics.home);
+    Ok(())
+}
+
+/// Every server's cache is a file system with room for next to nothing.
+fn full_disks(site: &mut Site, bench: &Bench) -> Result<()> {
+    for index in 0..SERVERS {
+        site.replace(index, &Setup { disk: Some("64k"), ..Setup::default() })?;
+    }
+    site.warm(SERVERS)?;
+    let statistics = bench.strike(site)?;
+    statistics.at_home_only_for(ORDINARY)?;
+    for index in 0..SERVERS {
+        let process = site.server(index).group.processes()?.first().copied();
+        let root = PathBuf::from(format!("/proc/{}/root", process.context("a node is gone")?));
+        let cache = root.join(site.cache(index).strip_prefix("/")?);
+        let left = command::output(Command::new("df").args(["--output=avail"]).arg(cache))?;
+        let left: u32 = left.lines().last().unwrap_or_default().trim().parse()?;
+        if left > 16 {
+            bail!("the disk of server {index} was not full: {left} KiB left");
+        }
+    }
+    Ok(())
+}
+
+/// What servers keep is altered between two builds, and again during the second.
+fn altered_stores(site: &mut Site, bench: &Bench) -> Result<()> {
+    site.warm(SERVERS)?;
+    let (project, home) = bench.project(site)?;
+    home.expect(&project.make(site, Place::Elsewhere)?)?;
+    for index in 0..SERVERS {
+        site.kill(index)?;
+    }
+    alter_stores(site)?;
+    for index in 0..SERVERS {
+        site.replace(index, &Setup::default())?;
+    }
+    site.warm(SERVERS)?;
+    bench.strike(site)?.at_home_only_for(ORDINARY)
+}
+
+/// Alters every file of every server's store, without changing its size.
+fn alter_stores(site: &mut Site) -> Result<()> {
+    for index in 0..SERVERS {
+        let mut altered = 0;
+        for first in fs::read_dir(site.cache(index).join("store"))? {
+            for file in fs::read_dir(first?.path())? {
+                altered += usize::from(alter(&file?.path())?);
+            }
+        }
+        if altered < 20 {
+            bail!("server {index} keeps only {altered} files");
+        }
+    }
+    Ok(())
+}
+
+/// False: the file is empty, or has gone meanwhile.
+fn alter(path: &Path) -> Result<bool> {
+    let Ok(mut octets) = fs::read(path) else { return Ok(false) };
+    let Some(octet) = octets.last_mut() else { return Ok(false) };
+    *octet = octet.wrapping_add(1);
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    fs::write(path, octets)?;
+    Ok(true)
+}

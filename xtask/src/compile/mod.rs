@@ -1,0 +1,92 @@
+//! Proof that `outboard cc` builds what compilers build at home, whatever happens meanwhile.
+//!
+//! A client and three servers are network namespaces of this machine, and programs are started as
+//! users start them. Every check begins with new nodes and an empty client, and has a time limit
+//! for each program that it starts. `OUTBOARD_ONLY=redis cargo xtask test compile` runs what has
+//! that in its name.
+//!
+//! Reading order: `site` (hosts, nodes, the client), `tree` (what a build made), `statistics`,
+//! `project` (Redis, ZeroMQ), then the checks: `builds`, `failures`, `layouts`.
+
+mod builds;
+mod failures;
+mod layouts;
+mod project;
+mod site;
+mod statistics;
+mod tree;
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::test::Count;
+use site::Site;
+
+/// The Debian packages that the checks need beside those of [`crate::lab`] and
+/// [`crate::sources`].
+pub const PACKAGES: &[&str] = &[
+    "apt",
+    "cmake",
+    "dpkg-dev",
+    "g++",
+    "gcc",
+    "iproute2",
+    "libc6-dev",
+    "make",
+    "ninja-build",
+    "util-linux",
+    "xz-utils",
+];
+
+type Run = dyn Fn(&mut Site) -> Result<()>;
+
+/// One thing that is shown.
+struct Check {
+    name: String,
+    run: Box<Run>,
+}
+
+impl Check {
+    fn new(name: impl Into<String>, run: impl Fn(&mut Site) -> Result<()> + 'static) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Builds the programs and runs every check.
+///
+/// # Errors
+/// When there can be no hosts here or something does not build; a check that fails is counted.
+pub fn run(full: bool) -> Result<Count> {
+    let mut checks = builds::checks(full);
+    checks.extend(layouts::checks());
+    checks.extend(failures::checks(full));
+    checks.retain(|check| wanted(&check.name));
+    let mut site = Site::new()?;
+    let mut total = Count::default();
+    for check in checks {
+        let began = Instant::now();
+        let result = site.begin().and_then(|()| (check.run)(&mut site));
+        let result = result.and_then(|()| site.end());
+        tell(&check.name, began.elapsed(), &result);
+        if result.is_err() {
+            site.tell_logs();
+        }
+        total += Count::one(result.is_ok());
+    }
+    Ok(total)
+}
+
+fn tell(name: &str, took: Duration, result: &Result<()>) {
+    let seconds = took.as_secs_f64();
+    match result {
+        Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
+        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
+    }
+}
+
+/// Whether this is among what `OUTBOARD_ONLY` asks for, a part of a name.
+fn wanted(name: &str) -> bool {
+    env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
+}

@@ -1,0 +1,231 @@
+//! Redis and ZeroMQ, built by their own build files, at home and elsewhere, at one path.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::site::{SERVERS, Site, remove, slots};
+use super::tree::Tree;
+use crate::command;
+use crate::process::Process;
+use crate::sources::{REDIS, ZEROMQ};
+
+/// How long a build may take.
+pub(super) const BUILD_MAX: Duration = Duration::from_secs(600);
+
+/// Asks compilers for every side output that they have. The seed stands for what would be drawn at
+/// random: names, and the stamp of notes for coverage.
+const EXTRAS: &str = "-MD -fstack-usage --coverage -frandom-seed=outboard";
+/// Objects of Redis that stand for all of them.
+const REDIS_SAMPLE: &[&str] = &[
+    "adlist.o",
+    "ae.o",
+    "anet.o",
+    "config.o",
+    "dict.o",
+    "listpack.o",
+    "networking.o",
+    "object.o",
+    "quicklist.o",
+    "rax.o",
+    "sds.o",
+    "server.o",
+    "t_list.o",
+    "t_string.o",
+    "util.o",
+    "zmalloc.o",
+];
+/// Of ZeroMQ's objects one of so many stands for the others.
+const ZEROMQ_SAMPLE: usize = 9;
+/// What keeps CMake from looking for other libraries, and from making things twice.
+const ZEROMQ_OPTIONS: &[&str] = &[
+    "-DBUILD_TESTS=OFF",
+    "-DWITH_DOCS=OFF",
+    "-DBUILD_SHARED=OFF",
+    "-DWITH_PERF_TOOL=OFF",
+    "-DENABLE_CURVE=OFF",
+    "-DCMAKE_BUILD_TYPE=None",
+];
+
+/// What is built, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Redis by make.
+    Redis,
+    /// ZeroMQ by CMake and ninja.
+    ZeromqNinja,
+    /// ZeroMQ by CMake and make.
+    ZeromqMake,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amount {
+    /// Some objects.
+    Sample,
+    /// Everything, linked.
+    Whole,
+}
+
+/// Where compilers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Home,
+    Elsewhere,
+}
+
+/// A project, ready to be built as often as one likes.
+#[derive(Debug)]
+pub(super) struct Project {
+    kind: Kind,
+    amount: Amount,
+    level: String,
+    /// Where it is built.
+    at: PathBuf,
+    /// What is there before a build.
+    before: Tree,
+    kept: PathBuf,
+}
+
+impl Project {
+    /// Fetches and configures it. `level` is what compilers are told of optimisation.
+    pub(super) fn prepare(site: &Site, kind: Kind, amount: Amount, level: &str) -> Result<Self> {
+        let name = format!("{kind:?}").to_lowercase();
+        let (at, kept) =
+            (site.directory("projects")?.join(&name), site.directory("kept")?.join(&name));
+        let level = level.to_owned();
+        let mut project = Self { kind, amount, level, at, before: Tree::default(), kept };
+        if !project.kept.is_dir() {
+            remove(&project.at)?;
+            project.fetch(site)?;
+            copy(&project.at, &project.kept)?;
+        }
+        project.renew(site)?;
+        project.before = Tree::read(&project.at)?;
+        Ok(project)
+    }
+
+    fn fetch(&self, site: &Site) -> Result<()> {
+        let generator = match self.kind {
+            Kind::Redis => return REDIS.copy_to(&self.at),
+            Kind::ZeromqNinja => "Ninja",
+            Kind::ZeromqMake => "Unix Makefiles",
+        };
+        ZEROMQ.copy_to(&self.at)?;
+        let mut configure = site.here("cmake");
+        configure.args(["-G", generator, "-S"]).arg(&self.at).arg("-B").arg(self.build());
+        let launcher = site.launcher();
+        for language in ["C", "CXX"] {
+            configure.arg(format!("-DCMAKE_{language}_COMPILER_LAUNCHER={}", launcher.display()));
+        }
+        site.finish(configure.args(ZEROMQ_OPTIONS), BUILD_MAX).map(drop)
+    }
+
+    fn build(&self) -> PathBuf {
+        self.at.join("build")
+    }
+
+    /// Puts everything back to what it was before any build.
+    fn renew(&self, site: &Site) -> Result<()> {
+        remove(&self.at)?;
+        copy(&self.kept, &self.at)?;
+        if self.kind != Kind::Redis {
+            let mut configure = site.here("cmake");
+            configure.arg(format!("-DCMAKE_C_FLAGS={}", self.flags()));
+            configure.arg(format!("-DCMAKE_CXX_FLAGS={}", self.flags()));
+            site.finish(configure.arg(self.build()), BUILD_MAX)?;
+        }
+        Ok(())
+    }
+
+    fn flags(&self) -> String {
+        format!("{} {EXTRAS}", self.level)
+    }
+
+    /// Builds it; returns what was made.
+    pub(super) fn make(&self, site: &Site, place: Place) -> Result<Tree> {
+        self.start(site, place)?.finish(std::time::Instant::now() + BUILD_MAX)?;
+        self.made()
+    }
+
+    /// Starts a build from the beginning.
+    pub(super) fn start(&self, site: &Site, place: Place) -> Result<Process> {
+        self.renew(site)?;
+        let program = if self.kind == Kind::ZeromqNinja { "ninja" } else { "make" };
+        let mut build = match place {
+            Place::Home => site.here(program),
+            Place::Elsewhere => site.away(program),
+        };
+        build.arg(format!("-j{}", SERVERS * slots() + 4));
+        match self.kind {
+            Kind::Redis => self.redis(&mut build),
+            Kind::ZeromqNinja => {
+                build.args(["-d", "keepdepfile", "-C"]).arg(self.build()).args(self.objects(site)?)
+            }
+            Kind::ZeromqMake => build.arg("-C").arg(self.build()).args(self.objects(site)?),
+        };
+        site.start(&mut build)
+    }
+
+    fn redis<'a>(&self, make: &'a mut Command) -> &'a mut Command {
+        make.arg("-C").arg(self.at.join("src"));
+        make.args(["V=1", "MALLOC=libc", "USE_SYSTEMD=no", "DEBUG=", "LDFLAGS=--coverage"]);
+        make.arg(format!("OPTIMIZATION={}", self.level)).arg(format!("CFLAGS={}", self.flags()));
+        if self.amount == Amount::Sample {
+            make.arg("DEPENDENCY_TARGETS=hiredis").args(REDIS_SAMPLE);
+        }
+        make
+    }
+
+    /// The objects to ask the build tool for; none means everything.
+    fn objects(&self, site: &Site) -> Result<Vec<String>> {
+        if self.amount == Amount::Whole {
+            return Ok(Vec::new());
+        }
+        let mut list = match self.kind {
+            Kind::ZeromqMake => site.here("make"),
+            _ => site.here("ninja"),
+        };
+        list.arg("-C").arg(self.build());
+        list.args(if self.kind == Kind::ZeromqMake {
+            &["help"][..]
+        } else {
+            &["-t", "targets", "all"]
+        });
+        let said = site.finish(&mut list, BUILD_MAX)?;
+        let words = said.lines().filter_map(|line| {
+            let line = line.trim_start_matches("... ");
+            let word = line.split(':').next().unwrap_or(line);
+            word.ends_with(".o").then(|| word.to_owned())
+        });
+        let objects: Vec<String> = words.step_by(ZEROMQ_SAMPLE).collect();
+        if objects.len() < 8 {
+            bail!("ZeroMQ has no more objects than {objects:?}:\n{said}");
+        }
+        Ok(objects)
+    }
+
+    /// What builds have made so far.
+    pub(super) fn made(&self) -> Result<Tree> {
+        Ok(Tree::read(&self.at)?.since(&self.before))
+    }
+
+    /// How many objects there are now.
+    pub(super) fn progress(&self) -> usize {
+        let mut find = Command::new("find");
+        find.arg(&self.at).args(["-name", "*.o", "-size", "+0"]);
+        find.output()
+            .map_or(0, |found| found.stdout.iter().filter(|octet| **octet == b'\n').count())
+    }
+}
+
+/// Copies a directory with everybody's times.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("it has a place")?)?;
+    let mut copy = Command::new("cp");
+    copy.args(["--archive", "--no-target-directory"]).arg(from).arg(to);
+    command::run(&mut copy)
+}

@@ -1,0 +1,433 @@
+//! A client and its servers, as users have them: programs, keys, nodes, and directories of their
+//! own for everybody.
+//!
+//! Servers together have more slots than a small farm, so that a job waits for one of them however
+//! long that takes: whatever runs at home does so for another reason.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::statistics::Statistics;
+use crate::command::{self, cargo};
+use crate::lab::{Cable, Host, Lab, Link};
+use crate::process::Process;
+
+/// How many servers there are.
+pub(super) const SERVERS: usize = 3;
+/// The user that services are: nobody.
+pub(super) const SERVICE_USER: u32 = 65534;
+
+const PORT: u16 = 7410;
+const LINK: Link = Link::BitsPerSecond(1_000_000_000);
+/// How long a node may take to listen, and all of them to get their first jobs.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// How long a program may take that only asks something.
+const ASK_MAX: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How all directories begin, also those that a killed run left behind.
+const SCRATCH: &str = "outboard-test-compile-";
+/// Where the client's programs look for others.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// Gives a host a name of its own and, if asked, a small file system; becomes the rest.
+const FURNISH: &str = r#"
+echo "$1" > /proc/sys/kernel/hostname
+test -z "$2" || mount -t tmpfs -o "size=$2,mode=700,uid=$4" tmpfs "$3"
+shift 4
+exec "$@"
+"#;
+
+/// What build files name that are made once for both ways of building.
+const LAUNCHER: &str = "#!/bin/sh\nexec $LAUNCHER \"$@\"\n";
+
+/// How a node is started, where that is not as usual.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Setup {
+    /// More of its command line.
+    pub(super) arguments: Vec<String>,
+    /// More of its configuration.
+    pub(super) configuration: String,
+    /// The size of the file system that holds its cache, as mount(8) takes it.
+    pub(super) disk: Option<&'static str>,
+    /// Another key than the cluster's.
+    pub(super) key: Option<PathBuf>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Site {
+    lab: Lab,
+    nodes: Vec<Option<Child>>,
+    scratch: Scratch,
+}
+
+impl Site {
+    /// Hosts on which nothing runs yet.
+    pub(super) fn new() -> Result<Self> {
+        command::run(&mut cargo(["build", "--package=outboard", "--package=outboard-cc"]))?;
+        let scratch = Scratch::new()?;
+        for program in ["outboard", "outboard-cc"] {
+            let built = command::target_dir().join("debug").join(program);
+            // Services are an ordinary user, who may not be let into the workspace.
+            fs::copy(&built, scratch.directory("bin")?.join(program))?;
+        }
+        let launcher = scratch.0.join("bin/launcher");
+        fs::write(&launcher, LAUNCHER)?;
+        fs::set_permissions(launcher, Permissions::from_mode(0o755))?;
+        let processors = thread::available_parallelism()?.get();
+        let all = format!("0-{}", processors - 1);
+        let lab = Lab::new(&[&*all; 1 + SERVERS], LINK)?;
+        let site = Self { lab, nodes: (0..SERVERS).map(|_| None).collect(), scratch };
+        site.make_key()?;
+        site.ask("outboard", &["cc", "--install-links", &site.links().to_string_lossy()])?;
+        Ok(site)
+    }
+
+    /// New nodes, and a client that nobody knows yet.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.silence()?;
+        for index in 0..SERVERS {
+            self.cable(index, Cable::Joined)?;
+            self.scratch.clear(&host_name(index))?;
+        }
+        self.scratch.clear("client")?;
+        for index in 0..SERVERS {
+            self.launch(index, &Setup::default())?;
+        }
+        (0..SERVERS).try_for_each(|index| self.wait_listening(index))
+    }
+
+    /// Looks whether anything went wrong that no check asked about, and ends everything.
+    pub(super) fn end(&mut self) -> Result<()> {
+        let logs = self.logs();
+        self.silence()?;
+        let panicked = |(_, text): &&(PathBuf, String)| text.contains("panicked");
+        match logs.iter().find(panicked) {
+            Some((path, text)) => bail!("{}: {text}", path.display()),
+            None => Ok(()),
+        }
+    }
+
+    /// Prints what everybody wrote.
+    pub(super) fn tell_logs(&self) {
+        for (path, text) in self.logs() {
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines[lines.len().saturating_sub(12)..].join("\n    ");
+            println!("  {}:\n    {last}", path.display());
+        }
+    }
+
+    fn logs(&self) -> Vec<(PathBuf, String)> {
+        let nodes = (0..SERVERS).map(|index| self.log(index));
+        let manager = self.scratch.0.join("client/run/outboard/cc.log");
+        let read = |path: PathBuf| Some((path.clone(), fs::read_to_string(path).ok()?));
+        nodes.chain([manager]).filter_map(read).collect()
+    }
+
+    fn silence(&mut self) -> Result<()> {
+        self.lab.hosts().iter().try_for_each(|host| host.group.kill())?;
+        for node in self.nodes.iter_mut().filter_map(Option::take) {
+            reap(node)?;
+        }
+        Ok(())
+    }
+
+    /// Where anything may lie that a check needs.
+    pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
+        self.scratch.directory(name)
+    }
+
+    fn make_key(&self) -> Result<()> {
+        self.ask("outboard", &["key", "new"]).map(drop)
+    }
+
+    /// The cluster's key.
+    pub(super) fn key(&self) -> PathBuf {
+        self.scratch.0.join("key")
+    }
+
+    fn links(&self) -> PathBuf {
+        self.scratch.0.join("links")
+    }
+
+    /// What stands before a compiler's name in build files: the wrapper in [`Site::away`], and
+    /// nothing in [`Site::here`].
+    pub(super) fn launcher(&self) -> PathBuf {
+        self.scratch.0.join("bin/launcher")
+    }
+}
+
+/// Servers.
+impl Site {
+    /// A server's host.
+    pub(super) fn server(&self, index: usize) -> &Host {
+        &self.lab.hosts()[1 + index]
+    }
+
+    /// Where a server's contents stay.
+    pub(super) fn cache(&self, index: usize) -> PathBuf {
+        self.scratch.0.join(host_name(index)).join("cache")
+    }
+
+    fn log(&self, index: usize) -> PathBuf {
+        self.scratch.0.join(host_name(index)).join("log")
+    }
+
+    /// What a node wrote so far.
+    #[allow(dead_code)]
+    pub(super) fn said(&self, index: usize) -> String {
+        fs::read_to_string(self.log(index)).unwrap_or_default()
+    }
+
+    /// Kills everything on a server's host at once.
+    pub(super) fn kill(&mut self, index: usize) -> Result<()> {
+        self.server(index).group.kill()?;
+        self.nodes[index].take().map_or(Ok(()), reap)
+    }
+
+    /// Sends everything on a server's host a signal, such as `STOP`.
+    pub(super) fn signal(&self, index: usize, signal: &str) -> Result<()> {
+        let processes = self.server(index).group.processes()?;
+        if processes.is_empty() {
+            bail!("nothing runs on {}", host_name(index));
+        }
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{signal}")).args(processes.iter().map(ToString::to_string));
+        command::run(&mut kill)
+    }
+
+    /// Cuts or joins a server's link.
+    pub(super) fn cable(&self, index: usize, cable: Cable) -> Result<()> {
+        self.lab.cable(1 + index, cable)
+    }
+
+    /// Ends a node and starts another in its place.
+    pub(super) fn replace(&mut self, index: usize, setup: &Setup) -> Result<()> {
+        self.kill(index)?;
+        self.launch(index, setup)?;
+        self.wait_listening(index)
+    }
+
+    fn launch(&mut self, index: usize, setup: &Setup) -> Result<()> {
+        let home = self.scratch.directory(&host_name(index))?;
+        let cache = self.cache(index);
+        fs::create_dir_all(&cache)?;
+        chown(&cache, Some(SERVICE_USER), Some(SERVICE_USER))?;
+        let configuration = home.join("node.toml");
+        let text = format!(
+            "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n{}\n[compile]\ncache = {cache:?}\n",
+            setup.configuration
+        );
+        fs::write(&configuration, text)?;
+        let mut node = self.server(index).command("unshare");
+        node.args(["--uts", "--mount", "--propagation", "private", "sh", "-c", FURNISH, "sh"]);
+        node.args([&*host_name(index), setup.disk.unwrap_or_default()]).arg(&cache);
+        node.arg(SERVICE_USER.to_string()).arg(self.scratch.0.join("bin/outboard"));
+        node.arg("node").arg("--config").arg(configuration);
+        node.args(["--serve", "compile", "--slots", &slots().to_string(), "--listen"]);
+        node.arg(format!("{}:{PORT}", self.server(index).address)).arg("--key");
+        node.arg(setup.key.clone().unwrap_or_else(|| self.key())).args(&setup.arguments);
+        node.env_clear().env("PATH", PATH).env("HOME", &home);
+        let log = fs::File::options().create(true).append(true).open(self.log(index))?;
+        node.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        self.nodes[index] = Some(node.spawn().context("cannot start a node")?);
+        Ok(())
+    }
+
+    fn wait_listening(&mut self, index: usize) -> Result<()> {
+        let deadline = Instant::now() + READY_MAX;
+        let said = self.log(index);
+        let Some(node) = &mut self.nodes[index] else { bail!("{} has no node", host_name(index)) };
+        while !command::listens_beside(&node.id().to_string(), PORT).unwrap_or(false) {
+            if node.try_wait()?.is_some() || Instant::now() > deadline {
+                bail!("a node does not listen:\n{}", fs::read_to_string(said)?);
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+/// The client.
+impl Site {
+    /// The client's host.
+    pub(super) fn client(&self) -> &Host {
+        &self.lab.hosts()[0]
+    }
+
+    /// A program on the client's host. Compilers are those of the system.
+    pub(super) fn here(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.client().command(program);
+        let home = self.scratch.0.join("client");
+        command.env_clear().env("HOME", &home).env("OUTBOARD_KEY", self.key());
+        command.env("PATH", format!("{}:{PATH}", self.scratch.0.join("bin").display()));
+        for (variable, directory) in [
+            ("XDG_CONFIG_HOME", "config"),
+            ("XDG_STATE_HOME", "state"),
+            ("XDG_CACHE_HOME", "cache"),
+            ("XDG_RUNTIME_DIR", "run"),
+        ] {
+            command.env(variable, home.join(directory));
+        }
+        let hosts = self.lab.hosts().iter().skip(1);
+        let hosts: Vec<_> = hosts.map(|host| format!("{}:{PORT}", host.address)).collect();
+        command.env("OUTBOARD_HOSTS", hosts.join(","));
+        // What compilers put into objects beside what they are given.
+        command.env("SOURCE_DATE_EPOCH", "1000000000").env("LC_ALL", "C").env("TERM", "dumb");
+        command
+    }
+
+    /// The same with links to the wrapper in the places of compilers.
+    pub(super) fn away(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.here(program);
+        let (links, bin) = (self.links(), self.scratch.0.join("bin"));
+        command.env("PATH", format!("{}:{}:{PATH}", links.display(), bin.display()));
+        command.env("LAUNCHER", self.scratch.0.join("bin/outboard-cc"));
+        command
+    }
+
+    /// Runs a program to its end, which must be a success.
+    pub(super) fn finish(&self, command: &mut Command, limit: Duration) -> Result<String> {
+        Process::start(command, &self.scratch.unique())?.finish(Instant::now() + limit)
+    }
+
+    /// Starts a program.
+    pub(super) fn start(&self, command: &mut Command) -> Result<Process> {
+        Process::start(command, &self.scratch.unique())
+    }
+
+    fn ask(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        fs::create_dir_all(self.scratch.0.join("client/run"))?;
+        self.finish(self.here(program).args(arguments), ASK_MAX)
+    }
+
+    /// Where jobs ran since the last time this was asked.
+    pub(super) fn statistics(&self) -> Result<Statistics> {
+        Statistics::parse(&self.ask("outboard", &["cc", "--stats", "--json", "--zero"])?)
+    }
+
+    /// Compiles a trifle until every one of `servers` has had a job, so that all are connected.
+    pub(super) fn warm(&self, servers: usize) -> Result<()> {
+        let at = self.directory("warm")?;
+        fs::write(at.join("trifle.c"), "int trifle;\n")?;
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let trifle = |number: usize| {
+                let mut command = self.here("outboard-cc");
+                command.args(["gcc", "-c", "trifle.c", "-o", &format!("{number}.o")]);
+                self.start(command.current_dir(&at))
+            };
+            let trifles = (0..SERVERS * slots()).map(trifle).collect::<Result<Vec<_>>>()?;
+            for mut trifle in trifles {
+                trifle.finish(deadline)?;
+            }
+            let statistics = self.statistics()?;
+            if statistics.servers.len() == servers {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("only these servers took jobs: {statistics:?}");
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// Slots of each server: together more than a small farm's, which has up to four for each
+/// processor of the client.
+pub(super) fn slots() -> usize {
+    4 * thread::available_parallelism().map_or(1, usize::from) / SERVERS + 1
+}
+
+/// What a server calls itself.
+pub(super) fn host_name(index: usize) -> String {
+    format!("server{index}")
+}
+
+fn reap(mut node: Child) -> Result<()> {
+    node.kill()?;
+    node.wait()?;
+    Ok(())
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // Who holds on to the directory ends first; the lab ends whoever is left.
+        let _ = self.silence();
+    }
+}
+
+/// A directory for all of it, removed at the end.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let parent = std::env::temp_dir();
+        clear(&parent)?;
+        let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
+        scratch.directory("logs")?;
+        Ok(scratch)
+    }
+
+    fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::set_permissions(&self.0, Permissions::from_mode(0o755))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+
+    fn clear(&self, name: &str) -> Result<()> {
+        remove(&self.0.join(name))?;
+        let path = self.directory(name)?;
+        if name == "client" {
+            fs::create_dir(path.join("run"))?;
+        }
+        Ok(())
+    }
+
+    /// A file's name that nobody else uses.
+    fn unique(&self) -> PathBuf {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        self.0.join("logs").join(COUNT.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays behind is removed by the next.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes a directory, if it is there.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes what runs have left behind whose process is no more.
+fn clear(parent: &Path) -> Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
