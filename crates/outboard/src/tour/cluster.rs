@@ -1,5 +1,5 @@
-//! Three compile servers on loopback and a manager: processes of this program, with a key, state and
-//! sockets of their own. They end with the tour, or with the thread that started them.
+//! Three compile servers on loopback and a manager: processes of this program, with a key, state
+//! and sockets of their own. They end with the tour, or with the thread that started them.
 
 use super::{Guide, Trouble};
 use outboard_cluster::dial::Dialer;

@@ -29,8 +29,7 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
     ));
     let cluster = Cluster::start(guide)?;
     guide.say(&format!(
-        "   servers   {SERVERS} on loopback with {} slots each: own processes, sandboxes, encrypted \
-         sessions",
+        "   servers   {SERVERS} on loopback, {} slots each: own processes, sandboxes, encryption",
         cluster.slots / SERVERS,
     ));
     let processors = available_parallelism().map_or(1, usize::from);
@@ -100,8 +99,7 @@ fn tell(guide: &Guide, cluster: &Cluster, built: &Built, servers: &[Told], count
         guide.say(&format!("               {word}"));
     }
     guide.say(&format!(
-        "             they read {:.1} MB of sources and headers one-sided out of the client's memory, \
-         and wrote {:.1} MB of outputs into it",
+        "             they read {:.1} MB out of the client's memory, one-sided, and wrote {:.1} MB",
         mega(counters.octets_out),
         mega(counters.octets_in),
     ));
