@@ -7,6 +7,7 @@ use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
 use crate::status::StatusArgs;
+use crate::tour::TourArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Tour(TourArgs),
     Run(RunArgs),
     Cc(CcArgs),
     #[command(subcommand)]

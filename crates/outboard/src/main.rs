@@ -3,8 +3,8 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `node` with `services`,
-//! `key`, `status`, `generate`.
+//! Modules in reading order: `cli` (the commands), `tour`, `cc`, `run`, `perf`, `node` with
+//! `services`, `key`, `status`, `parent` (who ends with whom), `generate`.
 
 #![forbid(unsafe_code)]
 
@@ -13,10 +13,12 @@ mod cli;
 mod generate;
 mod key;
 mod node;
+mod parent;
 mod perf;
 mod run;
 mod services;
 mod status;
+mod tour;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -29,6 +31,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
+        Command::Tour(args) => tour::run(&args).map(success),
         Command::Cc(args) => cc::run(args),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
