@@ -81,6 +81,8 @@ struct Pending {
     given: Option<Instant>,
     /// Its source, if that is preprocessed.
     source: Option<SharedRegion>,
+    /// Why a server did not run it, in that server's words.
+    why: String,
 }
 
 impl Cluster {
@@ -214,10 +216,18 @@ impl Cluster {
                 let path = OsString::from_vec(path);
                 self.go_home(ticket, Reason::with(Cause::Refused, path));
             }
-            Refusal::Stale { .. } | Refusal::Limit { .. } | Refusal::Trouble { .. } => {
-                self.board.failed(id, ticket, now);
+            Refusal::Stale { .. } => {
+                self.failed(id, ticket, "a file changed meanwhile".into(), now)
+            }
+            Refusal::Limit { what } | Refusal::Trouble { what } => {
+                self.failed(id, ticket, what, now);
             }
         }
+    }
+
+    fn failed(&mut self, id: ServerId, ticket: TicketNumber, why: String, now: Instant) {
+        self.jobs.entry(ticket).and_modify(|pending| pending.why = why);
+        self.board.failed(id, ticket, now);
     }
 
     /// A compiler ran: the first that did counts.
@@ -287,7 +297,11 @@ impl Cluster {
                 Order::Cancel(server, ticket) => {
                     self.tell_server(server, &ToServer::Cancel { ticket }, now);
                 }
-                Order::Home(ticket, cause) => self.go_home(ticket, reason(cause)),
+                Order::Home(ticket, cause) => {
+                    let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
+                    let reason = Reason::with(cause_of(cause), why);
+                    self.go_home(ticket, reason);
+                }
             }
         }
     }
@@ -380,12 +394,12 @@ fn place_all(job: &Job, ran: &Ran, results: &Results) -> Result<(), Reason> {
     placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
 }
 
-fn reason(cause: HomeCause) -> Reason {
+fn cause_of(cause: HomeCause) -> Cause {
     match cause {
-        HomeCause::NoServer => Cause::NoServers.into(),
-        HomeCause::NoToolchain => Cause::NoToolchain.into(),
-        HomeCause::Failures => Cause::ServersFailed.into(),
-        HomeCause::Waited => Cause::Unclaimed.into(),
+        HomeCause::NoServer => Cause::NoServers,
+        HomeCause::NoToolchain => Cause::NoToolchain,
+        HomeCause::Failures => Cause::ServersFailed,
+        HomeCause::Waited => Cause::Unclaimed,
     }
 }
 

@@ -60,7 +60,10 @@ impl Cluster {
             Ok(spec) => {
                 let toolchain = spec.toolchain;
                 let source = source.map(|at| at.source);
-                self.jobs.insert(ticket.0, Pending { job, spec, given: None, source });
+                self.jobs.insert(
+                    ticket.0,
+                    Pending { job, spec, given: None, source, why: String::new() },
+                );
                 self.board.submit(ticket.0, toolchain, now, self.hopeful() > 0);
                 self.obey(now);
             }
