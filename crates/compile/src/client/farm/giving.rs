@@ -46,6 +46,8 @@ impl Cluster {
     fn show(&mut self, job: &Job, toolchain: &Toolchain) -> Result<(), Reason> {
         let includes = self.toolchains.includes(toolchain, job).map_err(unknown)?;
         let own = toolchain.install_dirs.iter().chain(&includes.found).cloned();
+        // A project may have been removed and made anew since.
+        self.export.refresh();
         for root in self.roots.of(job).into_iter().chain(own) {
             // What may not be shown sends the job home when its compiler asks for it, not before:
             // a search path often names directories that hold nothing.
