@@ -18,6 +18,9 @@
 //!   Taken                     ->                       the landing place is free again
 //! ```
 //!
+//! Of a job whose source was preprocessed a server reads the source instead, at once, and asks for
+//! nothing.
+//!
 //! A server that has no slot left says Return to a job, and one that works says Alive each second.
 //! Values only.
 
@@ -27,6 +30,9 @@ use serde::{Deserialize, Serialize};
 
 /// Octets of a slot's landing place. Results that are longer come in parts.
 pub(crate) const LANDING: usize = 1 << 20;
+
+/// Octets of a preprocessed source, at most.
+pub(crate) const SOURCE_MAX: usize = 256 << 20;
 
 /// Slots of one server, at most.
 pub(crate) const SLOTS_MAX: u32 = 1024;
@@ -53,7 +59,12 @@ pub(crate) enum ToServer {
     /// Where results go: [`LANDING`] octets a slot.
     Landing(Exposed),
     /// A job, in answer to Want or later.
-    Job(Box<JobSpec>),
+    Job {
+        /// What is to be done.
+        spec: Box<JobSpec>,
+        /// What its compiler reads.
+        input: Input,
+    },
     /// No job now: one may come later, unasked.
     Idle,
     /// What came of an Ask.
@@ -85,7 +96,8 @@ pub(crate) enum ToClient {
     },
     /// A slot is free.
     Want,
-    /// It has no slot for that job: another server may.
+    /// It has no slot for that job: another server may. Or it has forgotten a job with a source
+    /// that was cancelled.
     Return {
         /// Which.
         ticket: TicketNumber,
@@ -117,13 +129,29 @@ pub(crate) enum ToClient {
     Alive,
 }
 
+/// What a job's compiler reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Input {
+    /// The client's files, as the catalogue says.
+    Pull {
+        /// The catalogue when the job was submitted: nothing older may be used.
+        position: Position,
+    },
+    /// One source that is preprocessed, and no other file. Once it is read, the job's outcome or
+    /// its Return, also when it was cancelled, tells the client to take its memory back.
+    Source {
+        /// The source's path.
+        path: Octets,
+        /// The source.
+        exposed: Exposed,
+    },
+}
+
 /// A job, complete but for its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobSpec {
     /// Its name.
     pub(crate) ticket: TicketNumber,
-    /// The catalogue when it was submitted: nothing older may be used.
-    pub(crate) position: Position,
     /// The compiler's path at home.
     pub(crate) compiler: Octets,
     /// The hash of the compiler's parts.

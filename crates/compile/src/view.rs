@@ -81,6 +81,8 @@ pub struct Outcome {
     pub directories: Vec<Vec<u8>>,
     /// Client's files that now (also) stand at this path.
     pub renamed: Vec<(Vec<u8>, NodeId)>,
+    /// What [`View::begin_alone`] was given, for the next one.
+    pub source: Option<Vec<u8>>,
     /// Paths that it removed, or renamed away.
     pub deleted: Vec<Vec<u8>>,
     /// Why its result counts for nothing and it has to run at the client.
@@ -134,7 +136,11 @@ impl View {
     /// # Panics
     /// When there is no such slot.
     pub fn begin(&self, slot: usize, places: Vec<Vec<u8>>) -> io::Result<()> {
-        let outdated = self.state().slots[slot].outdated.take();
+        let outdated = {
+            let slot = &mut self.state().slots[slot];
+            let outdated = slot.outdated.take();
+            if std::mem::take(&mut slot.alone) { None } else { outdated }
+        };
         match outdated {
             None => self.drop_below(slot, b"/")?,
             Some(names) => {
@@ -143,12 +149,40 @@ impl View {
                 }
             }
         }
+        self.state().slots[slot].start(places);
+        Ok(())
+    }
+
+    /// A job begins in this slot that needs nothing of the client's but its source: these octets
+    /// at this path. It sees what is pinned, and `places`, which are empty.
+    ///
+    /// # Errors
+    /// When the kernel does not take a notification: the file system is gone.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn begin_alone(
+        &self,
+        slot: usize,
+        places: Vec<Vec<u8>>,
+        (path, octets): (Vec<u8>, Vec<u8>),
+    ) -> io::Result<()> {
+        let is_as_before = {
+            let slot = &mut self.state().slots[slot];
+            std::mem::replace(&mut slot.alone, true) && slot.places == places
+        };
+        if !is_as_before {
+            self.drop_below(slot, b"/")?;
+        }
+        // Another job may have looked in vain for this one's source.
+        if let Some((dir, name)) = split(&path) {
+            self.drop_name(slot, dir, name)?;
+        }
         let mut state = self.state();
-        let slot = &mut state.slots[slot];
-        (slot.refused, slot.stale, slot.used) = (None, false, 0);
-        slot.touched.clear();
-        slot.places = places;
-        (slot.running, slot.cancelled) = (true, false);
+        state.slots[slot].start(places);
+        let attr = Attr { mode: 0o644, ..changes::fresh() };
+        state.bring(slot, &path, octets, attr);
+        state.slots[slot].brought = Some(path);
         Ok(())
     }
 
@@ -161,7 +195,10 @@ impl View {
     /// # Panics
     /// When there is no such slot.
     pub fn finish(&self, slot: usize) -> io::Result<Outcome> {
-        let (outcome, changed) = self.state().collect(slot);
+        let (mut outcome, changed) = self.state().collect(slot);
+        // What a job makes and removes again, as objcopy does, is nobody's loss.
+        let alone = self.state().slots[slot].alone;
+        outcome.deleted.retain(|path| !alone && self.server.core.is_at_client(path));
         for (path, child) in changed {
             self.drop_change(slot, &path, child)?;
         }
@@ -273,6 +310,7 @@ impl State {
             ..Outcome::default()
         };
         let changes = std::mem::take(&mut of.changes);
+        let brought = of.brought.take();
         let mut changed: std::collections::BTreeMap<_, _> =
             std::mem::take(&mut of.changed).into_iter().map(|path| (path, None)).collect();
         for (path, change) in changes {
@@ -283,6 +321,8 @@ impl State {
             changed.insert(path.clone(), self.collect_node(number, path, &mut outcome));
             self.nodes.release(number);
         }
+        let is_source = |file: &mut Created| brought.as_ref() == Some(&file.path);
+        outcome.source = outcome.created.extract_if(.., is_source).next().map(|file| file.contents);
         // What is inside a directory goes before the directory.
         (outcome, changed.into_iter().rev().collect())
     }

@@ -60,6 +60,9 @@ pub enum MemError {
         /// The operating system's error number.
         errno: i32,
     },
+    /// Caller: the file can still change, so that it must not be mapped.
+    #[error("the caller's file can still change; seal it, or give it neither name nor writers")]
+    Unsteady,
     /// This machine: no random numbers for STag keys.
     #[error("cannot draw an STag key: {}", std::io::Error::from_raw_os_error(*errno))]
     Random {

@@ -5,11 +5,13 @@
 //! before completion), but never undefined behaviour: all accesses go through `racy`.
 
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::MemError;
+use crate::file::steady_len;
 use crate::racy;
 use crate::slice::{SharedSlice, check, range_len};
 
@@ -50,10 +52,19 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn anonymous(len: usize) -> Result<Self, MemError> {
+        Self::new(len, libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// `file` has `len` bytes and keeps them: see [`steady_len`].
+    fn of_file(file: BorrowedFd<'_>, len: usize) -> Result<Self, MemError> {
+        Self::new(len, libc::MAP_NORESERVE, file.as_raw_fd())
+    }
+
+    fn new(len: usize, flags: libc::c_int, file: libc::c_int) -> Result<Self, MemError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = flags | libc::MAP_PRIVATE;
         // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
         match NonNull::new(start.cast()) {
             Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self { start, len }),
             _ => {
@@ -85,9 +96,27 @@ impl SharedRegion {
         if isize::try_from(len).is_err() {
             return Err(MemError::Map { len, errno: libc::ENOMEM });
         }
-        let mapping = Mapping::anonymous(len)?;
-        let start = mapping.start;
-        Ok(Self { start, len, id: next_id(), _mapping: Some(Arc::new(mapping)) })
+        Ok(Self::of_mapping(Mapping::anonymous(len)?))
+    }
+
+    /// The bytes of a file that can no longer change: one in memory with the seals against
+    /// shrinking, growing and writing, or one on a disk without a name that nobody has open for
+    /// writing. Its pages are shared until they are written; what is written stays here. The
+    /// descriptor may be closed.
+    ///
+    /// # Errors
+    /// [`MemError::Unsteady`] for any other file; [`MemError::Map`] if this machine refuses.
+    pub fn of_file(file: impl AsFd) -> Result<Self, MemError> {
+        let len = steady_len(file.as_fd())?;
+        if len == 0 {
+            return Self::zeroed(0);
+        }
+        Ok(Self::of_mapping(Mapping::of_file(file.as_fd(), len)?))
+    }
+
+    fn of_mapping(mapping: Mapping) -> Self {
+        let (start, len) = (mapping.start, mapping.len);
+        Self { start, len, id: next_id(), _mapping: Some(Arc::new(mapping)) }
     }
 
     /// Adopts memory that somebody else allocated, such as a mapped file or a C program's buffer.

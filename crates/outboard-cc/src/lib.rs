@@ -6,11 +6,12 @@
 //! goes wrong between it and the manager, the compiler runs at home.
 //!
 //! Modules in reading order: [`wire`] (what the two say to each other), [`place`] (where they
-//! meet), [`real`] (which compiler is meant), `start` (a manager when there is none), [`wrapper`]
-//! (the program).
+//! meet), [`real`] (which compiler is meant), `start` (a manager when there is none), `source` (a
+//! preprocessed source for it), [`wrapper`] (the program).
 
 pub mod place;
 pub mod real;
+mod source;
 mod start;
 pub mod wire;
 pub mod wrapper;

@@ -19,6 +19,10 @@ pub const REQUEST_OCTETS_MAX: usize = 8 << 20;
 const TERMINAL: u32 = 1;
 const HOME: u32 = 0;
 const DONE: u32 = 1;
+const PREPROCESS: u32 = 2;
+
+/// The variable that says how a job is handed over: `pull`, `preprocess` or `preprocess-disk`.
+pub const MODE: &str = "OUTBOARD_CC_MODE";
 
 /// Variables that compilers look at, by name, or by how the name starts where a `*` ends it. Others
 /// stay where they are.
@@ -40,6 +44,7 @@ pub const VARIABLES: &[&str] = &[
     "NO_COLOR",
     "OBJCPLUS_INCLUDE_PATH",
     "OBJC_INCLUDE_PATH",
+    MODE,
     "PATH",
     "PWD",
     "SDKROOT",
@@ -132,6 +137,15 @@ pub enum Reply {
     /// Become the compiler; the connection is the token of a local slot and stays open until the
     /// compiler has ended.
     Home,
+    /// Run the compiler with these words, which preprocess to standard output, and hand the file
+    /// over with one octet; another reply follows. The connection is a slot's token meanwhile.
+    /// When that fails, become the compiler: the slot is its own.
+    Preprocess {
+        /// The words after the compiler's own, each with a zero octet behind it.
+        words: Vec<u8>,
+        /// The directory for a file on its disk; empty for a file in memory.
+        beside: Vec<u8>,
+    },
     /// The compiler ran elsewhere; its outputs are in place.
     Done {
         /// As wait(2) encodes it.
@@ -148,6 +162,7 @@ impl Reply {
     pub fn emit(&self, out: &mut Vec<u8>) {
         let (kind, status, texts): (u32, i32, [&[u8]; 2]) = match self {
             Self::Home => (HOME, 0, [&[], &[]]),
+            Self::Preprocess { words, beside } => (PREPROCESS, 0, [words, beside]),
             Self::Done { status, stdout, stderr } => (DONE, *status, [stdout, stderr]),
         };
         put(out, kind);
@@ -166,6 +181,7 @@ impl Reply {
         let mut text = || Ok(vec![0; fields.word()? as usize]);
         match kind {
             HOME => Ok(Self::Home),
+            PREPROCESS => Ok(Self::Preprocess { words: text()?, beside: text()? }),
             DONE => Ok(Self::Done { status, stdout: text()?, stderr: text()? }),
             _ => Err(Malformed),
         }
@@ -279,6 +295,10 @@ mod tests {
         let empty = Reply::Done { status: 256, stdout: vec![0; 3], stderr: vec![0; 5] };
         assert_eq!(Reply::parse_head(head), Ok(empty));
         assert_eq!(texts, b"outerror");
+        out.clear();
+        Reply::Preprocess { words: b"-E\0".to_vec(), beside: Vec::new() }.emit(&mut out);
+        let empty = Reply::Preprocess { words: vec![0; 3], beside: Vec::new() };
+        assert_eq!(Reply::parse_head(out[..REPLY_OCTETS].try_into().unwrap()), Ok(empty));
         out.clear();
         Reply::Home.emit(&mut out);
         assert_eq!(Reply::parse_head(out[..].try_into().unwrap()), Ok(Reply::Home));

@@ -5,6 +5,7 @@
 
 use crate::place::Place;
 use crate::real::{Call, Search};
+use crate::source;
 use crate::start::{self, Manager};
 use crate::wire::{self, REPLY_OCTETS, Reply, Request};
 use std::env;
@@ -49,14 +50,46 @@ pub fn compile(call: &Call) -> ExitCode {
     if caller.is_some() {
         return become_compiler(&compiler, arguments, None);
     }
-    match ask(&compiler, arguments) {
-        Ok((Reply::Done { status, stdout, stderr }, _)) => finish(status, &stdout, &stderr),
-        Ok((Reply::Home, slot)) => become_compiler(&compiler, arguments, Some(&slot)),
+    match ask(&compiler, arguments).and_then(|(reply, stream)| heed(reply, stream, &compiler)) {
+        Ok(Verdict::Done { status, stdout, stderr }) => finish(status, &stdout, &stderr),
+        Ok(Verdict::Home(slot)) => become_compiler(&compiler, arguments, Some(&slot)),
         Err(error) => {
             if env::var_os(VERBOSE).is_some() {
                 eprintln!("outboard-cc: compiling at home: {error}");
             }
             become_compiler(&compiler, arguments, None)
+        }
+    }
+}
+
+/// What is left to be done.
+enum Verdict {
+    /// To become the compiler, with this token.
+    Home(UnixStream),
+    /// To show what it said.
+    Done { status: i32, stdout: Vec<u8>, stderr: Vec<u8> },
+}
+
+/// Does what the manager says, until that is the end.
+fn heed(reply: Reply, mut stream: UnixStream, compiler: &Path) -> io::Result<Verdict> {
+    let mut warnings = Vec::new();
+    let mut reply = reply;
+    loop {
+        match reply {
+            Reply::Home => return Ok(Verdict::Home(stream)),
+            Reply::Done { status, stdout, stderr } => {
+                let stderr = [warnings, stderr].concat();
+                return Ok(Verdict::Done { status, stdout, stderr });
+            }
+            Reply::Preprocess { words, beside } => {
+                let made = source::preprocess(compiler, &words, &beside, NESTED);
+                // Whatever is wrong the compiler itself can say best.
+                let Ok((file, said)) = made else { return Ok(Verdict::Home(stream)) };
+                source::hand_over(&stream, &file)?;
+                warnings = said;
+                drop(file);
+                reply = read_reply(&mut stream)?;
+            }
         }
     }
 }
@@ -104,9 +137,11 @@ fn read_reply(stream: &mut UnixStream) -> io::Result<Reply> {
     stream.read_exact(&mut head)?;
     let unknown = |_| io::Error::other("the manager is another version");
     let mut reply = Reply::parse_head(&head).map_err(unknown)?;
-    if let Reply::Done { stdout, stderr, .. } = &mut reply {
-        stream.read_exact(stdout)?;
-        stream.read_exact(stderr)?;
+    if let Reply::Done { stdout: first, stderr: second, .. }
+    | Reply::Preprocess { words: first, beside: second } = &mut reply
+    {
+        stream.read_exact(first)?;
+        stream.read_exact(second)?;
     }
     Ok(reply)
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use super::Check;
 use super::project::{Amount, BUILD_MAX, Kind, Place, Project};
 use super::site::{SERVERS, Setup, Site};
-use super::statistics::{ORDINARY, Statistics};
+use super::statistics::{FAILED, ORDINARY, Statistics};
 use super::tree::Tree;
 use crate::command;
 use crate::lab::Cable;
@@ -23,9 +23,6 @@ use crate::lab::Cable;
 /// So many objects are there when it happens.
 const MIDWAY: usize = 8;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Why jobs may run at home when servers fail.
-const FAILED: &[&str] =
-    &["was lost by servers", "was taken home from the queue", "found no server"];
 
 /// What is built again and again, and what comes of it at home.
 type Reference = Rc<RefCell<Option<Tree>>>;

@@ -163,8 +163,22 @@ impl Hub {
         len: usize,
         tag: u64,
     ) -> Result<(), HubError> {
+        self.read_into(peer, from, vec![0; len], tag)
+    }
+
+    /// As [`Hub::read`], as many octets as `into` has, which comes back with the event.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn read_into(
+        &mut self,
+        peer: PeerId,
+        from: Remote,
+        into: Vec<u8>,
+        tag: u64,
+    ) -> Result<(), HubError> {
         let op = SendOp::Read { from };
-        self.peer(peer)?.post(SendRequest::new(tag, op, OwnedBuf::zeroed(len).into()))
+        self.peer(peer)?.post(SendRequest::new(tag, op, OwnedBuf::from(into).into()))
     }
 
     /// Writes into a peer's memory. A message sent afterwards arrives after it.

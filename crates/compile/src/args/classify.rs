@@ -227,7 +227,7 @@ impl Noted {
     }
 }
 
-fn option(word: &OsStr) -> Result<Opt, Reason> {
+pub(super) fn option(word: &OsStr) -> Result<Opt, Reason> {
     let unknown = || Reason::with(Cause::UnknownOption, word);
     if let Some(opt) = table::find(word.as_bytes()) {
         return Ok(opt);
@@ -239,7 +239,7 @@ fn option(word: &OsStr) -> Result<Opt, Reason> {
 }
 
 /// The option's argument: the rest of its word, or the next word.
-fn value<'a>(
+pub(super) fn value<'a>(
     opt: &Opt,
     word: &'a OsStr,
     words: &mut std::slice::Iter<'a, OsString>,

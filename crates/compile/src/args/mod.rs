@@ -5,10 +5,11 @@
 //!
 //! Modules in reading order: `job` (what comes out), `reason` (why not), `table` (every known
 //! option), `classify` (from words to a plan), `words` (response files), `language`, `outputs`
-//! (names of what is made), `environment`.
+//! (names of what is made), `environment`, `halves` (preprocessing apart from the rest).
 
 mod classify;
 mod environment;
+mod halves;
 mod job;
 mod language;
 mod outputs;
@@ -19,6 +20,7 @@ mod tests;
 mod words;
 
 pub use classify::{Call, Plan, classify};
+pub use halves::Halves;
 pub use job::{Directory, Job, Language, Output, Role};
 pub use language::is_compiler;
 pub use reason::{Cause, Reason};

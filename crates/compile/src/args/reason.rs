@@ -104,6 +104,8 @@ causes! {
     TooLarge = "is too large a request",
     /// No server is there.
     NoServers = "found no server",
+    /// Preprocessing failed, or what came of it cannot be handed over.
+    Unpreprocessed = "could not be preprocessed apart",
     /// No server had claimed the job while a local slot was free.
     Unclaimed = "was taken home from the queue",
     /// The compiler reported an error there, and was asked again here.

@@ -2,7 +2,9 @@
 //!
 //! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources
 //! out of the export and write results into their landing places; this side answers, and places
-//! outputs.
+//! outputs. `giving` is how a job goes out.
+
+mod giving;
 
 use super::board::{Board, HomeCause, Order, ServerId};
 use super::lines::{Dial, Dialled, Lines};
@@ -10,13 +12,13 @@ use super::places;
 use super::results::{Landing, Results};
 use super::roots::Roots;
 use crate::args::{Cause, Job, Reason};
-use crate::front::{Capacity, Farm, Finished, Placement, Ticket, Trace, Verdict};
+use crate::front::{Capacity, Farm, Finished, Placement, Preprocessed, Ticket, Trace, Verdict};
 use crate::protocol::{JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
-use crate::toolchain::{ToolchainError, Toolchains};
+use crate::toolchain::Toolchains;
 use outboard_cluster::codec;
-use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
+use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_export::{Export, ExportError, Sizes};
-use outboard_verbs::Access;
+use outboard_verbs::{Access, SharedRegion};
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -69,12 +71,16 @@ struct Server {
     line: usize,
     landing: Option<Landing>,
     heard: Instant,
+    /// Sources that it may read (the paper's SRC TX regions).
+    sources: HashMap<TicketNumber, Exposed>,
 }
 
 struct Pending {
     job: Job,
     spec: JobSpec,
     given: Option<Instant>,
+    /// Its source, if that is preprocessed.
+    source: Option<SharedRegion>,
 }
 
 impl Cluster {
@@ -117,34 +123,6 @@ impl Cluster {
         Ok(farm)
     }
 
-    /// What a server needs to know of a job, with its directories shown.
-    fn prepare(&mut self, ticket: Ticket, job: &Job) -> Result<JobSpec, Reason> {
-        let compiler = job.absolute(&job.compiler);
-        let unknown = |error: ToolchainError| Reason::with(Cause::NoToolchain, error.to_string());
-        let identified = self.toolchains.identify(&compiler, &job.path, Instant::now());
-        let toolchain = identified.map_err(unknown)?;
-        let includes = self.toolchains.includes(&toolchain, job).map_err(unknown)?;
-        let own = toolchain.install_dirs.iter().chain(&includes.found).cloned();
-        for root in self.roots.of(job).into_iter().chain(own) {
-            // What may not be shown sends the job home when its compiler asks for it, not before:
-            // a search path often names directories that hold nothing.
-            let _refused = self.export.allow(&root);
-        }
-        let octets = |word: &OsStr| word.as_bytes().to_vec();
-        let pair = |(name, value): &(OsString, OsString)| (octets(name), octets(value));
-        Ok(JobSpec {
-            ticket: ticket.0,
-            position: self.export.submit(),
-            compiler: octets(compiler.as_os_str()),
-            toolchain: toolchain.hash.0,
-            argv: job.argv.iter().map(|word| octets(word)).collect(),
-            cwd: octets(job.cwd.as_os_str()),
-            env: job.env.iter().map(pair).collect(),
-            umask: job.umask,
-            places: places::hidden(job),
-        })
-    }
-
     fn handle(&mut self, event: HubEvent, now: Instant) {
         match event {
             HubEvent::Message { peer, octets } => match codec::decode(&octets) {
@@ -163,7 +141,10 @@ impl Cluster {
         match message {
             ToClient::Ready { slots } => self.welcome(peer, slots, now),
             ToClient::Want => self.board.want(id, now),
-            ToClient::Return { ticket } => self.board.returned(id, ticket),
+            ToClient::Return { ticket } => {
+                self.take_back(peer, ticket);
+                self.board.returned(id, ticket);
+            }
             ToClient::Ask { ask, what } => {
                 let answer = self.export.answer(&what);
                 self.tell(peer, &ToServer::Answer { ask, answer }, now);
@@ -204,6 +185,7 @@ impl Cluster {
 
     /// A server is done with a job.
     fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: Outcome, now: Instant) {
+        self.take_back(peer, ticket);
         let Some(server) = self.servers.get_mut(&peer) else { return };
         let id = server.id;
         match outcome {
@@ -310,18 +292,12 @@ impl Cluster {
         }
     }
 
-    fn give(&mut self, server: ServerId, ticket: TicketNumber, now: Instant) {
-        let Some(pending) = self.jobs.get_mut(&ticket) else { return };
-        // What has changed since the job was submitted is no reason to run an old state of it.
-        pending.spec.position = self.export.submit();
-        pending.given = Some(now);
-        let job = ToServer::Job(Box::new(pending.spec.clone()));
-        self.tell_server(server, &job, now);
+    fn peer(&self, id: ServerId) -> Option<PeerId> {
+        self.servers.iter().find(|(_, server)| server.id == id).map(|(peer, _)| *peer)
     }
 
     fn tell_server(&mut self, id: ServerId, message: &ToServer, now: Instant) {
-        let peer = self.servers.iter().find(|(_, server)| server.id == id).map(|(peer, _)| *peer);
-        if let Some(peer) = peer {
+        if let Some(peer) = self.peer(id) {
             self.tell(peer, message, now);
         }
     }
@@ -346,7 +322,8 @@ impl Cluster {
         self.next_server += 1;
         let id = ServerId(self.next_server);
         let line = dialled.line;
-        let server = Server { id, line, landing: None, heard: now };
+        let sources = HashMap::new();
+        let server = Server { id, line, landing: None, heard: now, sources };
         self.servers.insert(peer, server);
         self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
@@ -424,16 +401,11 @@ impl Farm for Cluster {
     }
 
     fn submit(&mut self, ticket: Ticket, job: Job) {
-        let now = Instant::now();
-        match self.prepare(ticket, &job) {
-            Ok(spec) => {
-                let toolchain = spec.toolchain;
-                self.jobs.insert(ticket.0, Pending { job, spec, given: None });
-                self.board.submit(ticket.0, toolchain, now, self.hopeful() > 0);
-                self.obey(now);
-            }
-            Err(reason) => self.verdicts.push((ticket, Verdict::Home(reason))),
-        }
+        self.accept(ticket, job, None);
+    }
+
+    fn submit_preprocessed(&mut self, ticket: Ticket, job: Job, source: Preprocessed) {
+        self.accept(ticket, job, Some(source));
     }
 
     fn cancel(&mut self, ticket: Ticket) {

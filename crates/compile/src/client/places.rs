@@ -4,10 +4,10 @@
 //! directory where they run, and name them after the source or the object.
 
 use super::roots::plain;
-use crate::args::Job;
+use crate::args::{Job, Output};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// Whether `path`, which is absolute, may be an output of `job`.
 pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
@@ -35,6 +35,33 @@ pub(crate) fn hidden(job: &Job) -> Vec<Vec<u8>> {
     hidden.into_iter().map(|at| at.into_os_string().into_vec()).collect()
 }
 
+/// The directories that a job needs whose source is brought to it: where it runs, and the way to its
+/// source and to every output, letter by letter.
+pub(crate) fn needed(job: &Job) -> Vec<Vec<u8>> {
+    let files = job.outputs.iter().map(Output::path).chain([&*job.source]);
+    let mut needed = vec![plain(&job.cwd)];
+    for file in files {
+        let file = job.absolute(file);
+        let mut at = PathBuf::new();
+        for part in file.parent().into_iter().flat_map(Path::components) {
+            match part {
+                Component::CurDir => {}
+                // The kernel goes into a directory before it goes up again.
+                Component::ParentDir => {
+                    needed.push(at.clone());
+                    at.pop();
+                }
+                other => at.push(other),
+            }
+        }
+        needed.push(at);
+    }
+    needed.retain(|at| at.parent().is_some());
+    needed.sort_unstable();
+    needed.dedup();
+    needed.into_iter().map(|at| at.into_os_string().into_vec()).collect()
+}
+
 /// Whether a file's name begins as the source's or an output's does, up to its first dot.
 fn is_named_after(job: &Job, name: &OsStr) -> bool {
     let outputs = job.outputs.iter().map(|output| output.path());
@@ -48,7 +75,7 @@ fn is_named_after(job: &Job, name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Language, Output};
+    use crate::args::Language;
 
     fn job() -> Job {
         Job {
@@ -86,6 +113,15 @@ mod tests {
     #[test]
     fn hidden_directories_of_outputs_are_named_once() {
         assert_eq!(hidden(&job()), [b"/p/.deps".to_vec()]);
+    }
+
+    #[test]
+    fn every_directory_on_the_way_is_needed_once() {
+        let needed: Vec<_> = needed(&Job { source: "../x/../src/net.c".into(), ..job() })
+            .into_iter()
+            .map(|at| String::from_utf8(at).expect("a text"))
+            .collect();
+        assert_eq!(needed, ["/p/.deps", "/p/build", "/p/build/obj", "/p/src", "/p/x"]);
     }
 
     #[test]

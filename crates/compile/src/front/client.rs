@@ -1,5 +1,6 @@
 //! One wrapper: what it has said so far, and what it waits for.
 
+use super::source::{self, Preprocessing};
 use crate::args::{Call, Reason};
 use outboard_cc::wire::{HEAD_OCTETS, Malformed, Reply, Request};
 use rustix::io::Errno;
@@ -26,6 +27,10 @@ pub(super) enum State {
     Remote,
     /// A local slot, because of this.
     Queued(Reason),
+    /// A local slot, to preprocess its source.
+    QueuedToPreprocess(Box<Preprocessing>),
+    /// Its preprocessor, which runs in this slot; its compiler when that has failed.
+    Preprocessing { slot: usize, granted: Instant, what: Box<Preprocessing> },
     /// Its compiler, which runs at home, in this slot.
     AtHome { slot: usize, granted: Instant, reason: Reason },
     /// The rest of its answer.
@@ -37,6 +42,8 @@ pub(super) enum State {
 pub(super) enum Heard {
     /// Its whole request.
     Call(Call),
+    /// Its preprocessed source.
+    Source(OwnedFd),
     /// Not enough yet.
     Part,
     /// It has gone, or talks nonsense.
@@ -54,9 +61,16 @@ impl Client {
         std::mem::replace(&mut self.state, State::Asking(Vec::new()))
     }
 
-    /// Reads what there is. A wrapper that has asked says nothing more, so that anything is its
-    /// end.
+    /// Reads what there is. A wrapper that has asked says nothing more but that its source
+    /// is preprocessed, so that anything else is its end.
     pub(super) fn hear(&mut self, scratch: &mut [u8]) -> Heard {
+        if let State::Preprocessing { .. } = self.state {
+            return match source::receive(&self.stream) {
+                Ok(Some(file)) => Heard::Source(file),
+                Err(Errno::AGAIN | Errno::INTR) => Heard::Part,
+                _ => Heard::Gone,
+            };
+        }
         let read = match rustix::io::read(&self.stream, &mut *scratch) {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Part,
             Ok(read) if read > 0 => read,

@@ -3,6 +3,7 @@
 //! The loop is single-threaded and never waits in here. A farm that has news makes its descriptor
 //! readable; a farm that wants to be called at a time says so.
 
+use super::source::Preprocessed;
 use crate::args::{Job, Reason};
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -21,6 +22,11 @@ pub trait Farm {
     /// Takes a job. One that it cannot take gets its verdict in the next [`Farm::turn`], which the
     /// loop calls right after it has read its wrappers.
     fn submit(&mut self, ticket: Ticket, job: Job);
+
+    /// Takes a job with its preprocessed source. Who reads the files themselves needs none.
+    fn submit_preprocessed(&mut self, ticket: Ticket, job: Job, _source: Preprocessed) {
+        self.submit(ticket, job);
+    }
 
     /// Nobody wants this job any more: its wrapper has gone, or it runs at home. From here on none
     /// of its outputs is placed, and it gets no verdict. An unknown ticket is none of the farm's

@@ -1,7 +1,9 @@
 //! The manager's front: wrappers on one side, a farm of servers on the other, local slots between.
 //!
 //! One thread, one epoll. It moves no sources and runs no compilers: a wrapper that is sent home
-//! runs its compiler itself, and its open connection is the slot's token.
+//! runs its compiler itself, and its open connection is the slot's token. With
+//! `OUTBOARD_CC_MODE=preprocess` a wrapper preprocesses first, in such a slot, and hands over what
+//! came of it.
 //!
 //! Who runs what:
 //! - A job that may run elsewhere goes to the farm, unless the farm has no server.
@@ -13,7 +15,7 @@
 //!   part of all slots. With a large farm the machine's cores are better spent on feeding it.
 //!
 //! Modules in reading order: `farm` (whoever takes jobs), `run` (the loop), `door` (who may come
-//! in), `client` (one wrapper), `slots` (bounded work at home), `placing` (outputs into their
+//! in), `client` (one wrapper), `source` (preprocessed ones), `slots` (bounded work at home), `placing` (outputs into their
 //! places), `nobody` (a farm without servers).
 
 mod client;
@@ -23,12 +25,14 @@ mod nobody;
 mod placing;
 mod run;
 mod slots;
+mod source;
 
 pub use door::{listen, settle};
 pub use farm::{Capacity, Farm, Finished, Ticket, Trace, Verdict};
 pub use nobody::Nobody;
 pub use placing::{PlaceError, Placement, Staged};
 pub use run::{Front, Settings};
+pub use source::Preprocessed;
 
 use std::io;
 

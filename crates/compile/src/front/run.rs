@@ -8,6 +8,7 @@ use super::client::{Client, Heard, State};
 use super::door::{DOOR, Door};
 use super::farm::{Farm, Finished, Ticket, Verdict};
 use super::slots::{Id, Slots};
+use super::source::Mode;
 use crate::args::{Call, Cause, Plan, Reason, classify};
 use crate::stats::{HomeJob, Journal};
 use outboard_cc::place::Place;
@@ -200,22 +201,45 @@ impl<F: Farm> Front<F> {
             Heard::Part => {}
             Heard::Gone => self.leave(id, now),
             Heard::Call(call) => self.decide(id, call, now),
+            Heard::Source(file) => self.take_source(id, &file, now),
         }
     }
 
     fn decide(&mut self, id: Id, call: Call, now: Instant) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.name = call.name();
+        let mode = Mode::of(&call.env);
         match classify(call) {
             Plan::Home(reason) => self.queue(id, reason),
             Plan::Remote(_) if self.farm.capacity().servers == 0 => {
                 self.queue(id, Cause::NoServers.into());
             }
-            Plan::Remote(job) => {
+            Plan::Remote(job) => match mode.take_apart(*job) {
+                Ok(what) => {
+                    client.state = State::QueuedToPreprocess(Box::new(what));
+                    self.slots.wait(id);
+                }
+                Err(job) => {
+                    client.state = State::Remote;
+                    self.submitted.push_back((id, now));
+                    self.farm.submit(Ticket(id), job);
+                }
+            },
+        }
+    }
+
+    /// A wrapper has preprocessed its source and waits again, without its slot.
+    fn take_source(&mut self, id: Id, file: &OwnedFd, now: Instant) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let State::Preprocessing { what, .. } = client.take_state() else { return };
+        self.slots.leave(id);
+        match what.with(file) {
+            Ok((job, source)) => {
                 client.state = State::Remote;
                 self.submitted.push_back((id, now));
-                self.farm.submit(Ticket(id), *job);
+                self.farm.submit_preprocessed(Ticket(id), job, source);
             }
+            Err(why) => self.queue(id, Reason::with(Cause::Unpreprocessed, why)),
         }
     }
 
@@ -226,15 +250,16 @@ impl<F: Farm> Front<F> {
                 self.farm.cancel(Ticket(id));
                 self.journal.note_abandoned(now);
             }
-            State::Queued(_) => {
+            State::Queued(_) | State::QueuedToPreprocess(_) => {
                 self.slots.leave(id);
                 self.journal.note_abandoned(now);
             }
             State::AtHome { slot, granted, reason } => {
-                self.slots.leave(id);
-                let (name, began) = (client.name.clone(), client.began);
-                let (slot, granted) = (*slot, *granted);
-                self.journal.note_home(HomeJob { name, began, granted, slot, reason }, now);
+                self.note_home(id, &client, (*slot, *granted), reason, now);
+            }
+            State::Preprocessing { slot, granted, .. } => {
+                let reason = Cause::Unpreprocessed.into();
+                self.note_home(id, &client, (*slot, *granted), &reason, now);
             }
             // Whoever comes and says nothing wants to know how things are.
             State::Asking(said) if said.is_empty() => self.journal.save(),
@@ -246,6 +271,20 @@ impl<F: Farm> Front<F> {
             self.idle_since = now;
             self.farm.idle();
         }
+    }
+
+    /// A compiler at home has ended.
+    fn note_home(
+        &mut self,
+        id: Id,
+        client: &Client,
+        (slot, granted): (usize, Instant),
+        reason: &Reason,
+        now: Instant,
+    ) {
+        self.slots.leave(id);
+        let (name, began) = (client.name.clone(), client.began);
+        self.journal.note_home(HomeJob { name, began, granted, slot, reason }, now);
     }
 
     fn answer_more(&mut self, id: Id) {
@@ -306,10 +345,23 @@ impl<F: Farm> Front<F> {
                 self.slots.leave(id);
                 continue;
             };
-            if let State::Queued(reason) = client.take_state() {
-                client.state = State::AtHome { slot, granted: now, reason };
-            }
-            if client.answer(&Reply::Home).is_err() {
+            let reply = match client.take_state() {
+                State::QueuedToPreprocess(what) => {
+                    let reply = what.reply();
+                    client.state = State::Preprocessing { slot, granted: now, what };
+                    reply
+                }
+                State::Queued(reason) => {
+                    client.state = State::AtHome { slot, granted: now, reason };
+                    Reply::Home
+                }
+                other => {
+                    client.state = other;
+                    Reply::Home
+                }
+            };
+            // A new socket takes more than any of these has.
+            if client.answer(&reply).is_err() {
                 self.leave(id, now);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::files::Files;
 use super::toolchains::{Program, Programs};
-use crate::protocol::JobSpec;
+use crate::protocol::{JobSpec, Octets};
 use crate::sandbox::{Anchor, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
 use crate::view::{self, View};
 use std::collections::HashMap;
@@ -91,14 +91,20 @@ impl Room {
         Ok((cell.as_fd(), is_new))
     }
 
-    /// Starts a job in a slot that has a cell and runs nothing.
+    /// Starts a job in a slot that has a cell and runs nothing: over the client's files, or over a
+    /// source of its own, which has a path and octets.
     pub(crate) fn start(
         &mut self,
         slot: u32,
         spec: &JobSpec,
         program: &Program,
+        source: Option<(Octets, Vec<u8>)>,
     ) -> Result<(), RoomError> {
-        self.view.begin(slot as usize, spec.places.clone())?;
+        let (at, places) = (slot as usize, spec.places.clone());
+        match source {
+            Some(source) => self.view.begin_alone(at, places, source)?,
+            None => self.view.begin(at, places)?,
+        }
         let job = Job {
             program: program.path().to_vec(),
             arguments: spec.argv.clone(),

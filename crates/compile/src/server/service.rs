@@ -269,11 +269,11 @@ impl Service {
                 self.roster.add(id);
             }
             ToServer::Idle => self.roster.idle(id),
-            ToServer::Job(spec) if session.is_ready() => match self.roster.take(id) {
-                Some(slot) => session.begin(*spec, slot, now),
+            ToServer::Job { spec, input } if session.is_ready() => match self.roster.take(id) {
+                Some(slot) => session.begin(*spec, input, slot, now)?,
                 None => session.say(ToClient::Return { ticket: spec.ticket }),
             },
-            ToServer::Job(_) => return Err(SessionEnd::OutOfTurn("a job")),
+            ToServer::Job { .. } => return Err(SessionEnd::OutOfTurn("a job")),
             other => session.hear(other)?,
         }
         Ok(())
@@ -320,7 +320,7 @@ impl Service {
         while let Some(out) = session.poll() {
             match out {
                 Out::Say(message) => self.hub.send(peer, &codec::encode(&message))?,
-                Out::Read { from, len, tag } => self.hub.read(peer, from, len, tag)?,
+                Out::Read { from, into, tag } => self.hub.read_into(peer, from, into, tag)?,
                 Out::Write { to, octets } => self.hub.write(peer, to, octets)?,
             }
         }

@@ -6,9 +6,10 @@ use super::fetch::{Fault, Fetch, Need};
 use super::files::Files;
 use super::package::{Package, Piece};
 use super::room::{Plan, Room, RoomError};
+use super::sources::Sources;
 use super::toolchains::{Program, Programs};
 use crate::protocol::{
-    JobSpec, LANDING, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer, Took,
+    Input, JobSpec, LANDING, Octets, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer, Took,
 };
 use outboard_cluster::hub::Exposed;
 use outboard_export::Change;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) enum Out {
     Say(ToClient),
-    Read { from: Remote, len: usize, tag: u64 },
+    Read { from: Remote, into: Vec<u8>, tag: u64 },
     Write { to: Remote, octets: Vec<u8> },
 }
 
@@ -50,6 +51,7 @@ pub(crate) struct Session {
     out: VecDeque<Out>,
     /// Slots that are free again.
     released: Vec<u32>,
+    sources: Sources,
 }
 
 struct Running {
@@ -59,11 +61,22 @@ struct Running {
     started: Instant,
     fetched: u64,
     stage: Stage,
+    source: Option<Source>,
+}
+
+/// A job's preprocessed source.
+struct Source {
+    path: Octets,
+    len: u64,
+    /// Empty before it is read, and once the job has it.
+    octets: Vec<u8>,
 }
 
 enum Stage {
     /// For the catalogue.
     Waiting,
+    /// For its source. False: nobody wants it any more.
+    Reading(bool),
     /// In its cell. False: nobody wants it any more.
     InCell(bool),
     /// Results go out, piece by piece.
@@ -91,6 +104,7 @@ impl Session {
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
             released: Vec::new(),
+            sources: Sources::default(),
         }
     }
 
@@ -152,15 +166,33 @@ impl Session {
     }
 
     /// A job of its has a slot.
-    pub(crate) fn begin(&mut self, spec: JobSpec, slot: u32, now: Instant) {
-        let (ticket, position) = (spec.ticket, spec.position);
-        let (fetched, stage) = (self.fetch.fetched(), Stage::Waiting);
-        let running = Running { spec, slot, arrived: now, started: now, fetched, stage };
+    pub(crate) fn begin(
+        &mut self,
+        spec: JobSpec,
+        input: Input,
+        slot: u32,
+        now: Instant,
+    ) -> Result<(), SessionEnd> {
+        let ticket = spec.ticket;
+        let (stage, source) = match input {
+            Input::Pull { position } => {
+                self.fetch.reach(position, ticket);
+                (Stage::Waiting, None)
+            }
+            Input::Source { path, exposed } => {
+                let (from, into, tag) = self.sources.begin(exposed, ticket, slot)?;
+                self.out.push_back(Out::Read { from, into, tag });
+                let (len, octets) = (exposed.len(), Vec::new());
+                (Stage::Reading(true), Some(Source { path, len, octets }))
+            }
+        };
+        let fetched = self.fetch.fetched();
+        let running = Running { spec, slot, arrived: now, started: now, fetched, stage, source };
         if self.jobs.insert(ticket, running).is_some() {
             // Its own confusion: the first copy's slot is lost to nobody but itself.
             self.released.push(slot);
         }
-        self.fetch.reach(position, ticket);
+        Ok(())
     }
 
     /// Anything else that it says.
@@ -169,18 +201,37 @@ impl Session {
             ToServer::Answer { ask, answer } => self.fetch.handle_answer(ask, answer)?,
             ToServer::Taken { ticket } => self.taken(ticket)?,
             ToServer::Cancel { ticket } => self.cancel(ticket),
-            ToServer::Hello { .. } | ToServer::Landing(_) | ToServer::Job(_) | ToServer::Idle => {}
+            ToServer::Hello { .. }
+            | ToServer::Landing(_)
+            | ToServer::Job { .. }
+            | ToServer::Idle => {}
         }
         Ok(())
     }
 
     /// Octets of its memory are here.
     pub(crate) fn read(&mut self, tag: u64, octets: Vec<u8>) -> Result<(), SessionEnd> {
+        if let Some(ticket) = self.sources.take(tag) {
+            self.has_source(ticket, octets);
+            return Ok(());
+        }
         let changes = self.fetch.handle_read(tag, octets)?;
         if let Some(room) = &self.room {
             changes.iter().for_each(|change| apply(room, change));
         }
         Ok(())
+    }
+
+    fn has_source(&mut self, ticket: TicketNumber, octets: Vec<u8>) {
+        let Some(job) = self.jobs.get_mut(&ticket) else { return };
+        let (Stage::Reading(wanted), Some(source)) = (&job.stage, &mut job.source) else { return };
+        if *wanted {
+            source.octets = octets;
+            self.sources.ready.push_back(ticket);
+        } else {
+            self.sources.keep(job.slot, octets);
+            self.forget(ticket);
+        }
     }
 
     /// Does what can be done now. New cells are handed to `watch`, with their slots.
@@ -194,7 +245,8 @@ impl Session {
         for (ask, done) in self.files.take_asks() {
             self.fetch.ask(ask, done, now);
         }
-        while let Some(ticket) = self.fetch.poll_ready() {
+        while let Some(ticket) = self.fetch.poll_ready().or_else(|| self.sources.ready.pop_front())
+        {
             self.start(ticket, plan, programs, now, watch);
         }
         while let Some(need) = self.fetch.poll() {
@@ -209,7 +261,7 @@ impl Session {
             Need::Read { at, len, tag } => {
                 let range = self.export.and_then(|export| export.range(at, len));
                 let len = usize::try_from(len).map_err(|_| SessionEnd::Memory)?;
-                Out::Read { from: range.ok_or(SessionEnd::Memory)?, len, tag }
+                Out::Read { from: range.ok_or(SessionEnd::Memory)?, into: vec![0; len], tag }
             }
         };
         self.out.push_back(out);
@@ -225,7 +277,7 @@ impl Session {
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        if !matches!(job.stage, Stage::Waiting) {
+        if !matches!(job.stage, Stage::Waiting | Stage::Reading(true)) {
             return;
         }
         let Some(program) = programs.find(&job.spec.compiler, &job.spec.toolchain) else {
@@ -246,7 +298,6 @@ impl Session {
         program: &Program,
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), RoomError> {
-        let job = &self.jobs[&ticket];
         let shown = self.room.as_ref().map(Room::generation);
         let alone = !self.jobs.values().any(|job| job.spec.ticket != ticket && job.is_in_cell());
         // New compilers are shown in a new room, as soon as nobody is in the old one.
@@ -255,11 +306,14 @@ impl Session {
             self.room = Some(Room::open(plan, Arc::clone(&self.files), programs)?);
         }
         let room = self.room.as_mut().ok_or(RoomError::NoCell)?;
+        let job = self.jobs.get_mut(&ticket).ok_or(RoomError::NoCell)?;
         let (cell, is_new) = room.cell(job.slot)?;
         if is_new {
             watch(job.slot, cell);
         }
-        room.start(job.slot, &job.spec, program)
+        let source = job.source.as_mut();
+        let source = source.map(|at| (at.path.clone(), std::mem::take(&mut at.octets)));
+        room.start(job.slot, &job.spec, program, source)
     }
 
     /// A slot's cell says that its job has ended.
@@ -269,10 +323,12 @@ impl Session {
         let Some(room) = self.room.as_mut() else { return };
         let Some(job) = self.jobs.values_mut().find(in_cell) else { return room.drop_cell(slot) };
         let ticket = job.spec.ticket;
-        let result = room.finish(slot);
+        let mut result = room.finish(slot);
+        if let Some(octets) = result.as_mut().ok().and_then(|(_, made)| made.source.take()) {
+            self.sources.keep(slot, octets);
+        }
         if matches!(job.stage, Stage::InCell(false)) {
-            self.jobs.remove(&ticket);
-            return self.released.push(slot);
+            return self.forget(ticket);
         }
         let package = match result {
             Ok((ended, made)) => {
@@ -280,7 +336,8 @@ impl Session {
                     prepare_us: micros(job.started - job.arrived),
                     run_us: micros(now - job.started),
                     cpu_us: micros(ended.usage.user + ended.usage.system),
-                    fetched: self.fetch.fetched() - job.fetched,
+                    fetched: self.fetch.fetched() - job.fetched
+                        + job.source.as_ref().map_or(0, |source| source.len),
                 };
                 Package::new(slot, ended, made, took)
             }
@@ -340,11 +397,18 @@ impl Session {
                 let slot = job.slot;
                 self.room.iter().for_each(|room| room.stop(slot));
             }
-            Stage::Waiting | Stage::Sending(_) | Stage::Sent => {
-                let slot = job.slot;
-                self.jobs.remove(&ticket);
-                self.released.push(slot);
-            }
+            // What is being read must not be taken back yet.
+            Stage::Reading(wanted) => *wanted = false,
+            Stage::Waiting | Stage::Sending(_) | Stage::Sent => self.forget(ticket),
+        }
+    }
+
+    /// A job that was cancelled is over.
+    fn forget(&mut self, ticket: TicketNumber) {
+        let Some(job) = self.jobs.remove(&ticket) else { return };
+        self.released.push(job.slot);
+        if job.source.is_some() {
+            self.say(ToClient::Return { ticket });
         }
     }
 

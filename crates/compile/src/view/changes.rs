@@ -122,6 +122,9 @@ impl Core {
             None if made => return None,
             None => {}
         }
+        if self.lock().slots[slot].alone {
+            return None;
+        }
         let Found::File { attr, version } = self.source.look_up(&dir, name) else {
             return None;
         };
@@ -198,7 +201,7 @@ impl State {
 }
 
 /// Attributes of something made now.
-fn fresh() -> Attr {
+pub(super) fn fresh() -> Attr {
     Attr { mtime_ns: now(), ..SYNTHETIC }
 }
 

@@ -38,8 +38,6 @@ pub const KNOWN_ABSENT: &[(&str, &str)] = &[
     ("/usr/lib/gcc/*/objcopy", "the same for -gsplit-dwarf"),
     ("/usr/lib/gcc/*/*-objcopy", "the same under the target's name"),
     ("/usr/lib/gcc/*/*-as", "the same under the target's name"),
-    ("/usr/lib/gcc/*/objcopy", "the same of objcopy, for -gsplit-dwarf"),
-    ("/usr/lib/gcc/*/*-objcopy", "the same under the target's name"),
     ("/usr/lib/gcc/*/specs", "gcc's specs for all versions; nobody has them"),
     ("/usr/lib/*-linux-*/1*", "gcc looks for start files of its own version, here 10 and later"),
     ("/usr/lib/*-linux-*/9", "the same of gcc 9"),

@@ -104,12 +104,24 @@ pub(super) struct Slot {
     pub(super) outdated: Outdated,
     /// Directories for its files that the client does not show.
     pub(super) places: Vec<Vec<u8>>,
+    /// Nothing of the client's is shown: what is not pinned, a place or the job's is absent.
+    pub(super) alone: bool,
+    /// Where the job's source is that was brought to it.
+    pub(super) brought: Option<Vec<u8>>,
 }
 
 /// At most so many touched files are noted for a job.
 pub const TOUCHED_MAX: usize = 16_384;
 
 impl Slot {
+    /// A job begins.
+    pub(super) fn start(&mut self, places: Vec<Vec<u8>>) {
+        (self.refused, self.stale, self.used) = (None, false, 0);
+        self.touched.clear();
+        self.places = places;
+        (self.running, self.cancelled) = (true, false);
+    }
+
     /// Whether a path that the client does not show leads to a place for the job's files.
     pub(super) fn is_place(&self, path: &[u8]) -> bool {
         let leads = |place: &Vec<u8>| {

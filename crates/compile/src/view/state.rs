@@ -10,7 +10,7 @@ use fuser::Errno;
 
 use super::Limits;
 use super::nodes::{Nodes, Own, SlotId, TOP, What};
-use super::pins::{Pin, Pinned, Pins, join};
+use super::pins::{Pin, Pinned, Pins, join, split};
 use super::slot::{Change, Slot, Upcalls, Why};
 use super::source::{Ask, Attr, Contents, Found, Kind, Listing, NodeId, Source};
 
@@ -74,7 +74,16 @@ const COPYING_MAX: usize = 1024;
 /// A directory that exists only to lead somewhere.
 pub(super) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0 };
 
+/// A directory in which a job makes files and that has none.
+const PLACE: Attr = Attr { mode: 0o755, ..SYNTHETIC };
+
 impl Core {
+    /// Whether the client has something at `path`.
+    pub(super) fn is_at_client(&self, path: &[u8]) -> bool {
+        let found = split(path).map(|(dir, name)| self.source.look_up(dir, name));
+        !matches!(found, None | Some(Found::Absent | Found::Unknown | Found::Outside))
+    }
+
     pub(super) fn new(source: Arc<dyn Source>, pins: Pins, limits: Limits) -> Self {
         let slots = (0..limits.slots).map(|_| Slot::default()).collect();
         let (upcalls, copying) = (Upcalls::default(), HashMap::new());
@@ -106,6 +115,11 @@ impl Core {
         }
         if let Pinned::Here(pin) = self.pins.of(&path) {
             return Step::Done(Ok(Some(state.pinned(slot, &path, pin))));
+        }
+        if state.slots[slot].alone {
+            let attr = if state.slots[slot].is_place(&path) { PLACE } else { SYNTHETIC };
+            let is_there = attr == PLACE || self.pins.leads(&path);
+            return Step::Done(Ok(is_there.then(|| state.directory(slot, &path, attr, false))));
         }
         drop(state);
         let found = self.source.look_up(&dir, name);
@@ -156,8 +170,7 @@ impl Core {
     fn withheld(&self, slot: SlotId, dir: &[u8], path: &[u8]) -> Result<Entry, Errno> {
         let mut state = self.lock();
         if state.slots[slot].is_place(path) {
-            let attr = Attr { mode: 0o755, ..SYNTHETIC };
-            return Ok(Some(state.directory(slot, path, attr, false)));
+            return Ok(Some(state.directory(slot, path, PLACE, false)));
         }
         let empty = state.slots[slot].places.iter().any(|place| place == dir);
         drop(state);
@@ -227,7 +240,7 @@ impl Core {
             return Step::Done(Err(Errno::ENOTDIR));
         };
         let mut names = BTreeMap::new();
-        if !made {
+        if !made && !self.lock().slots[slot].alone {
             match self.source.list(&dir) {
                 Listing::Entries(entries) => names.extend(entries),
                 Listing::Unknown => return Step::Wait(Some(slot), Ask::List { dir }),
@@ -352,6 +365,13 @@ impl State {
         let number = self.nodes.add(What::Own(Own { slot, data, attr }));
         self.change(slot, path, Change::Is(number));
         Ok(self.tell(number, Kind::File, attr))
+    }
+
+    /// Puts a file of the job's own at `path` before the kernel has asked for it.
+    pub(super) fn bring(&mut self, slot: SlotId, path: &[u8], data: Vec<u8>, attr: Attr) {
+        let attr = Attr { size: data.len() as u64, ..attr };
+        let number = self.nodes.add(What::Own(Own { slot, data, attr }));
+        self.change(slot, path, Change::Is(number));
     }
 
     /// Notes that a name is something else now.

@@ -22,11 +22,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Names that begin with a dot are not shown to servers.
-fn directory() -> TempDir {
+pub(crate) fn directory() -> TempDir {
     tempfile::Builder::new().prefix("project-").tempdir().expect("a directory")
 }
 
-fn write(at: &Path, text: &str) {
+pub(crate) fn write(at: &Path, text: &str) {
     fs::create_dir_all(at.parent().expect("it has one")).expect("a directory");
     fs::write(at, text).expect("a file");
 }

@@ -1,7 +1,8 @@
 //! A farm and a server that talk over loopback: real compilers on the one side, a project on the
 //! other, encrypted sessions between them.
 //!
-//! Started with `anchor` as its argument this program is a sandbox's anchor.
+//! Started with `anchor` as its argument this program is a sandbox's anchor, with `wrapper` in front
+//! of a compiler's words a wrapper.
 
 use std::process::ExitCode;
 
@@ -10,11 +11,21 @@ use libtest_mimic::{Arguments, Trial};
 mod support;
 
 mod builds;
+mod preprocess;
+mod wrapper;
+
+/// Servers at once: more than a busy machine starts in good time.
+const THREADS: usize = 2;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("anchor") {
-        return outboard_compile::sandbox::anchor_main();
+    match std::env::args().nth(1).as_deref() {
+        Some("anchor") => return outboard_compile::sandbox::anchor_main(),
+        Some("wrapper") => return wrapper::main(),
+        _ => {}
     }
-    let trials: Vec<Trial> = builds::trials();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let trials = [builds::trials(), preprocess::trials(), wrapper::trials()];
+    let trials: Vec<Trial> = trials.into_iter().flatten().collect();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,15 +1,17 @@
 //! Servers in threads, a farm to ask, projects in directories of their own.
 
-use outboard_compile::args::{Call, Plan, classify};
+use outboard_compile::args::{Call, Halves, Job, Plan, classify};
 use outboard_compile::client::{Cluster, Dial};
-use outboard_compile::front::{Farm, Finished, Ticket, Verdict};
+use outboard_compile::front::{Farm, Finished, Preprocessed, Ticket, Verdict};
 use outboard_compile::sandbox::{Launch, Limits};
 use outboard_compile::server::{Options, Programs, Service};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
-use outboard_verbs::Secured;
+use outboard_verbs::{Secured, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -21,6 +23,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65_534;
+/// What is known of compilers.
+const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// Both ends' keys.
 pub(crate) fn credentials(key: &ClusterKey) -> Arc<Credentials> {
@@ -72,7 +76,11 @@ impl Server {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = Some(thread::spawn(move || serve(slots, &arrivals, &stopped)));
+        let (ready, is_ready) = mpsc::channel();
+        let thread = thread::spawn(move || serve(slots, &arrivals, &stopped, &ready));
+        // Clients would not wait for as long as it takes to look at all compilers.
+        is_ready.recv().expect("it starts");
+        let thread = Some(thread);
         Self { address, stop, thread }
     }
 }
@@ -86,11 +94,16 @@ impl Drop for Server {
     }
 }
 
-fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
+fn serve(
+    slots: u32,
+    arrivals: &mpsc::Receiver<Secured>,
+    stop: &AtomicBool,
+    ready: &mpsc::Sender<()>,
+) {
     let root = rustix::process::geteuid().is_root();
     let options = Options {
         slots,
-        programs: Programs::new(None, BTreeMap::new()),
+        programs: Programs::new(Some(Path::new(CACHE)), BTreeMap::new()),
         store: None,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
@@ -100,6 +113,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
         limits: Limits::default(),
     };
     let mut service = Service::new(options).expect("a service");
+    ready.send(()).expect("somebody waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
             service.admit(stream).expect("admitted");
@@ -113,7 +127,7 @@ fn serve(slots: u32, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
 /// A farm and its servers.
 pub(crate) struct Lab {
     pub(crate) farm: Cluster,
-    _servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     next: u64,
 }
 
@@ -132,28 +146,35 @@ impl Lab {
             shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
         });
         let names = servers.iter().map(|server| server.address.to_string()).collect();
-        let toolchains = Toolchains::new(None);
+        let toolchains = Toolchains::new(Some(Path::new(CACHE)));
         let farm = Cluster::new(names, dial, "test".into(), toolchains).expect("a farm");
-        Self { farm, _servers: servers, next: 0 }
+        Self { farm, servers, next: 0 }
     }
 
     /// Submits a command.
     pub(crate) fn submit(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
-        let call = Call {
-            compiler: PathBuf::from("/usr/bin").join(words[0]),
-            argv: words.iter().map(Into::into).collect(),
-            cwd: cwd.into(),
-            env: Vec::new(),
-            path: "/usr/bin:/bin".into(),
-            umask: 0o022,
-            terminal: false,
-        };
-        let job = match classify(call) {
-            Plan::Remote(job) => job,
-            Plan::Home(reason) => panic!("{words:?} stays at home: it {reason}"),
-        };
+        let job = job(cwd, words);
         self.next += 1;
-        self.farm.submit(Ticket(self.next), *job);
+        self.farm.submit(Ticket(self.next), job);
+        Ticket(self.next)
+    }
+
+    /// Submits a command whose source was preprocessed here.
+    pub(crate) fn submit_preprocessed(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
+        let job = job(cwd, words);
+        let Halves { home, away } = job.halves().expect("it has halves");
+        let file = File::from(memfd_create("source", MemfdFlags::ALLOW_SEALING).expect("memory"));
+        let output = file.try_clone().expect("a descriptor");
+        let mut command = Command::new(&job.compiler);
+        let status = command.args(home).current_dir(cwd).stdout(output).status();
+        assert!(status.expect("it runs").success(), "{words:?}");
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        fcntl_add_seals(&file, seals).expect("sealed");
+        let source = SharedRegion::of_file(&file).expect("it is sealed");
+        let argv = [words[0].into()].into_iter().chain(away).collect();
+        self.next += 1;
+        let source = Preprocessed { argv, source };
+        self.farm.submit_preprocessed(Ticket(self.next), job, source);
         Ticket(self.next)
     }
 
@@ -175,6 +196,16 @@ impl Lab {
     /// Runs one command.
     pub(crate) fn run(&mut self, cwd: &Path, words: &[&str]) -> Finished {
         let ticket = self.submit(cwd, words);
+        self.finished(ticket, words)
+    }
+
+    /// Runs one command whose source is preprocessed here.
+    pub(crate) fn run_preprocessed(&mut self, cwd: &Path, words: &[&str]) -> Finished {
+        let ticket = self.submit_preprocessed(cwd, words);
+        self.finished(ticket, words)
+    }
+
+    fn finished(&mut self, ticket: Ticket, words: &[&str]) -> Finished {
         match self.verdicts(1).remove(&ticket) {
             Some(Verdict::Done(finished)) => finished,
             other => panic!("{words:?}: {other:?}"),
@@ -182,9 +213,28 @@ impl Lab {
     }
 }
 
-/// Runs a command here.
-pub(crate) fn at_home(cwd: &Path, words: &[&str]) {
+fn job(cwd: &Path, words: &[&str]) -> Job {
+    let call = Call {
+        compiler: PathBuf::from("/usr/bin").join(words[0]),
+        argv: words.iter().map(Into::into).collect(),
+        cwd: cwd.into(),
+        env: Vec::new(),
+        path: "/usr/bin:/bin".into(),
+        umask: 0o022,
+        terminal: false,
+    };
+    match classify(call) {
+        Plan::Remote(job) => *job,
+        Plan::Home(reason) => panic!("{words:?} stays at home: it {reason}"),
+    }
+}
+
+/// Runs a command here, in plain letters as on servers; what it writes to standard error.
+pub(crate) fn at_home(cwd: &Path, words: &[&str]) -> String {
     let mut command = Command::new(words[0]);
-    let status = command.args(&words[1..]).current_dir(cwd).env("PATH", "/usr/bin:/bin").status();
-    assert!(status.expect("it runs").success(), "{words:?}");
+    command.args(&words[1..]).current_dir(cwd).env_clear().env("PATH", "/usr/bin:/bin");
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?}: {said}");
+    said
 }

@@ -18,6 +18,7 @@ use crate::support::{Server, job, toolchain, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("gcc_makes_what_it_makes_at_home", gcc_makes_what_it_makes_at_home),
+        trial("what_a_job_removes_of_its_own_is_not_missed", what_a_job_removes_of_its_own),
         trial("a_warm_job_asks_for_what_it_makes_only", a_warm_job_asks_for_what_it_makes_only),
         trial("gpp_makes_what_it_makes_at_home", gpp_makes_what_it_makes_at_home),
         trial("outputs_that_exist_are_replaced", outputs_that_exist_are_replaced),
@@ -90,6 +91,23 @@ fn gcc_makes_what_it_makes_at_home() {
         let (ended, outcome) = server.run(0, &job(&src, &gcc));
         succeeded(&ended, &outcome);
         assert_eq!(outcome.created.len(), 4, "{:?}", outcome.created);
+        same_at_home(&gcc, &src, &outcome);
+    }
+}
+
+/// objcopy makes a file beside the object and removes it.
+fn what_a_job_removes_of_its_own() {
+    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    project(home.path());
+    let src = home.path().join("src");
+    let gcc = arguments("/usr/bin/gcc -g -gsplit-dwarf -I../include -c main.c -o main.o");
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    for _ in 0..2 {
+        let (ended, outcome) = server.run(0, &job(&src, &gcc));
+        succeeded(&ended, &outcome);
+        assert_eq!(outcome.created.len(), 2, "{:?}", outcome.created);
+        let deleted = outcome.deleted.iter().map(|path| String::from_utf8_lossy(path));
+        assert_eq!(deleted.filter(|path| path.contains("/st")).count(), 0);
         same_at_home(&gcc, &src, &outcome);
     }
 }

@@ -276,7 +276,7 @@ pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> Job {
 /// What gcc and g++ of this machine consist of.
 pub(crate) fn toolchain(programs: &[&str]) -> Vec<Bind> {
     let mut paths: Vec<PathBuf> = programs.iter().map(PathBuf::from).collect();
-    for program in ["cc1", "cc1plus", "as", "collect2"] {
+    for program in ["cc1", "cc1plus", "as", "objcopy", "collect2"] {
         let asked =
             Command::new("gcc").arg(format!("-print-prog-name={program}")).output().unwrap();
         let name = String::from_utf8(asked.stdout).unwrap();

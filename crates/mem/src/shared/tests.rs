@@ -192,3 +192,52 @@ fn mapping_lives_as_long_as_its_last_owner() {
     drop(region);
     assert_eq!(slice.snapshot(0..10).as_deref(), Ok(&bytes[10..20]));
 }
+
+/// A file in memory that says `text`, with these seals.
+fn in_memory(text: &[u8], seals: libc::c_int) -> std::fs::File {
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a string with its end, and the descriptor is nobody else's.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(c"text".as_ptr(), flags);
+        assert!(fd >= 0, "a file in memory");
+        std::fs::File::from_raw_fd(fd)
+    };
+    file.write_all(text).expect("written");
+    // SAFETY: the call takes no pointer.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    file
+}
+
+#[test]
+fn a_sealed_file_is_memory_and_stays_as_it_is() {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    let file = in_memory(b"preprocessed", seals);
+    let region = SharedRegion::of_file(&file).expect("sealed");
+    region.copy_in(0, b"P").expect("in range");
+    assert_eq!(region.snapshot(0..12).as_deref(), Ok(&b"Preprocessed"[..]));
+    let again = SharedRegion::of_file(&file).expect("sealed");
+    drop(file);
+    assert_eq!(again.snapshot(0..12).as_deref(), Ok(&b"preprocessed"[..]));
+    let nothing = SharedRegion::of_file(in_memory(b"", seals)).expect("sealed");
+    assert!(nothing.is_empty());
+}
+
+#[test]
+fn a_file_that_can_still_change_is_not_mapped() {
+    let refused =
+        |file: &std::fs::File| matches!(SharedRegion::of_file(file), Err(MemError::Unsteady));
+    assert!(refused(&in_memory(b"text", 0)));
+    assert!(refused(&in_memory(b"text", libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)));
+    let path = std::env::temp_dir().join(format!("outboard-mem-{}", std::process::id()));
+    std::fs::write(&path, "text").expect("written");
+    let writer = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
+    let file = std::fs::File::open(&path).expect("opened");
+    assert!(refused(&file), "it has a name");
+    std::fs::remove_file(&path).expect("removed");
+    assert!(refused(&file), "it has a writer");
+    drop(writer);
+    let region = SharedRegion::of_file(&file).expect("neither name nor writer");
+    assert_eq!(region.snapshot(0..4).as_deref(), Ok(&b"text"[..]));
+}

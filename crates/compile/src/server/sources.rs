@@ -1,0 +1,59 @@
+//! Preprocessed sources that a client's jobs are brought: read into buffers that stay with their
+//! slots (the paper's SRC RX regions).
+
+use super::session::SessionEnd;
+use crate::protocol::{SOURCE_MAX, TicketNumber};
+use outboard_cluster::hub::Exposed;
+use outboard_verbs::Remote;
+use std::collections::{HashMap, VecDeque};
+
+/// Tags of reads of sources begin here; all others are smaller.
+const FIRST_TAG: u64 = 1 << 63;
+/// Octets of a buffer that is kept.
+const KEPT_MAX: usize = 16 << 20;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    reads: HashMap<u64, TicketNumber>,
+    buffers: HashMap<u32, Vec<u8>>,
+    next: u64,
+    /// Jobs whose sources are here.
+    pub(crate) ready: VecDeque<TicketNumber>,
+}
+
+impl Sources {
+    /// What is to be read for a job in a slot: from where, into what, by which name.
+    ///
+    /// # Errors
+    /// A client does not have sources of that length.
+    pub(crate) fn begin(
+        &mut self,
+        exposed: Exposed,
+        ticket: TicketNumber,
+        slot: u32,
+    ) -> Result<(Remote, Vec<u8>, u64), SessionEnd> {
+        let len = usize::try_from(exposed.len()).ok().filter(|len| (1..=SOURCE_MAX).contains(len));
+        let (Some(len), Some(from)) = (len, exposed.range(0, exposed.len())) else {
+            return Err(SessionEnd::Memory);
+        };
+        let mut into = self.buffers.remove(&slot).unwrap_or_default();
+        into.resize(len, 0);
+        let tag = FIRST_TAG + self.next;
+        self.next += 1;
+        self.reads.insert(tag, ticket);
+        Ok((from, into, tag))
+    }
+
+    /// The job whose source was read, if it was one.
+    pub(crate) fn take(&mut self, tag: u64) -> Option<TicketNumber> {
+        self.reads.remove(&tag)
+    }
+
+    /// A slot's buffer is free again.
+    pub(crate) fn keep(&mut self, slot: u32, octets: Vec<u8>) {
+        if octets.capacity() <= KEPT_MAX {
+            self.buffers.insert(slot, octets);
+        }
+    }
+}

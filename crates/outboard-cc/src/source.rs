@@ -1,0 +1,85 @@
+//! A preprocessed source as a file that no longer changes, handed to the manager.
+//!
+//! The file is in memory and sealed, or on a project's disk without a name; then it is open for
+//! writing nowhere once it is handed over.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// Runs the compiler with `words`, each of which ends with a zero octet. Returns the file and what
+/// it wrote to standard error. `nested` is set for it to its own path.
+///
+/// # Errors
+/// It fails, or this machine has no such file.
+pub(crate) fn preprocess(
+    compiler: &Path,
+    words: &[u8],
+    beside: &[u8],
+    nested: &str,
+) -> io::Result<(File, Vec<u8>)> {
+    let (file, in_memory) = match on_disk(beside) {
+        Some(file) => (file, false),
+        None => (memory()?, true),
+    };
+    let words = words.strip_suffix(&[0]).unwrap_or(words).split(|octet| *octet == 0);
+    let mut child = Command::new(compiler)
+        .args(words.map(OsStr::from_bytes))
+        .env(nested, compiler)
+        .stdout(file.try_clone()?)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut said = Vec::new();
+    let heard = child.stderr.take().map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said));
+    if !child.wait()?.success() || heard.is_err() {
+        return Err(io::Error::other("preprocessing fails"));
+    }
+    if in_memory {
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+        return Ok((file, said));
+    }
+    // Open for reading only: the one that could write goes with this function.
+    let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    Ok((File::open(own)?, said))
+}
+
+fn memory() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(memfd_create("source", flags)?.into())
+}
+
+/// A file without a name in a directory that is on a disk.
+fn on_disk(beside: &[u8]) -> Option<File> {
+    let directory = Path::new(OsStr::from_bytes(beside));
+    if beside.is_empty() {
+        return None;
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_EXCL);
+    let file = options.open(directory).ok()?;
+    // On a file system in memory it is as well sealed.
+    fcntl_get_seals(&file).is_err().then_some(file)
+}
+
+/// Gives the manager the file: one octet, with the descriptor.
+///
+/// # Errors
+/// The manager has gone.
+pub(crate) fn hand_over(stream: &UnixStream, file: &File) -> io::Result<()> {
+    let fds = [file.as_fd()];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut room);
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
