@@ -52,8 +52,8 @@ fn builds(frame: &Frame) -> [String; 2] {
     let (out, back) = frame.octets_rate.unzip();
     [
         format!(
-            "your builds: {} compilers called now, on servers, at home or waiting; so far {} on \
-             servers, {} at home",
+            "your builds: {} jobs now, on servers, at home or waiting; so far {} on servers, {} at \
+             home",
             frame.calls, counters.remote, counters.home,
         ),
         format!(
@@ -103,8 +103,8 @@ mod tests {
              n1:7411                    4     2      812     2.2  me@n1: x.c y.c\n\
              n2                     no answer\n\
              \n\
-             your builds: 5 compilers called now, on servers, at home or waiting; so far 80 on \
-             servers, 3 at home\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
+             your builds: 5 jobs now, on servers, at home or waiting; so far 80 on servers, 3 at \
+             home\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
         );
     }
 }
