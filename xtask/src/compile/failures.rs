@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::Check;
 use super::project::{Amount, BUILD_MAX, Kind, Place, Project};
@@ -111,8 +111,7 @@ fn full_disks(site: &mut Site, bench: &Bench) -> Result<()> {
     let statistics = bench.strike(site)?;
     statistics.at_home_only_for(ORDINARY)?;
     for index in 0..SERVERS {
-        let process = site.server(index).group.processes()?.first().copied();
-        let root = PathBuf::from(format!("/proc/{}/root", process.context("a node is gone")?));
+        let root = PathBuf::from(format!("/proc/{}/root", site.node(index)?));
         let cache = root.join(site.cache(index).strip_prefix("/")?);
         let left = command::output(Command::new("df").args(["--output=avail"]).arg(cache))?;
         let left: u32 = left.lines().last().unwrap_or_default().trim().parse()?;

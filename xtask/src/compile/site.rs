@@ -177,9 +177,15 @@ impl Site {
         self.scratch.0.join(host_name(index)).join("cache")
     }
 
+    /// A node's process.
+    pub(super) fn node(&self, index: usize) -> Result<u32> {
+        let node = self.nodes[index].as_ref().map(Child::id);
+        node.with_context(|| format!("{} has no node", host_name(index)))
+    }
+
     /// A server's list of those who are shut out.
     pub(super) fn revoked(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(host_name(index)).join("revoked")
+        self.scratch.0.join(host_name(index)).join(".config/outboard/revoked")
     }
 
     fn log(&self, index: usize) -> PathBuf {
@@ -228,9 +234,8 @@ impl Site {
         chown(&cache, Some(SERVICE_USER), Some(SERVICE_USER))?;
         let configuration = home.join("node.toml");
         let text = format!(
-            "user = \"{SERVICE_USER}:{SERVICE_USER}\"\nrevoked = {:?}\n\
+            "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n\
              [compile]\ncache = {cache:?}\n{}",
-            self.revoked(index),
             setup.compile
         );
         fs::write(&configuration, text)?;

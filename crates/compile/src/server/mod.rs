@@ -2,8 +2,8 @@
 //!
 //! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known
 //! of a client's files), `toolchains` (which compilers there are), `room` (where jobs run),
-//! `package` (what goes back), `sources` (preprocessed ones), `session` (one client), `service` (all
-//! of them), `entry` (its process).
+//! `package` (what goes back), `sources` (preprocessed ones), `session` (one client), `service`
+//! (all of them), `entry` (its process).
 
 mod entry;
 mod fetch;
