@@ -49,7 +49,7 @@ pub enum FarmError {
     System(#[from] rustix::io::Errno),
 }
 
-/// See the [module](self).
+/// A farm of servers that are reached over the network.
 pub struct Cluster {
     hub: Hub,
     lines: Lines,
