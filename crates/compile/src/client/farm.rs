@@ -2,9 +2,10 @@
 //!
 //! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources
 //! out of the export and write results into their landing places; this side answers, and places
-//! outputs. `giving` is how a job goes out.
+//! outputs. `giving` is how a job goes out, `offering` how a compiler does.
 
 mod giving;
+mod offering;
 
 use super::board::{Board, HomeCause, Order, ServerId};
 use super::lines::{Dial, Dialled, Lines};
@@ -13,8 +14,8 @@ use super::results::{Landing, Results};
 use super::roots::Roots;
 use crate::args::{Cause, Job, Reason};
 use crate::front::{Capacity, Farm, Finished, Placement, Preprocessed, Ticket, Trace, Verdict};
-use crate::protocol::{JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
-use crate::toolchain::Toolchains;
+use crate::protocol::{Digest, JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
+use crate::toolchain::{Toolchain, Toolchains};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_export::{Export, ExportError, Sizes};
@@ -26,6 +27,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A server that has jobs and says nothing for this long is given up.
@@ -58,6 +60,8 @@ pub struct Cluster {
     export: Export,
     roots: Roots,
     toolchains: Toolchains,
+    /// Compilers that servers may have.
+    identified: HashMap<Digest, Arc<Toolchain>>,
     name: String,
     hosts: Vec<String>,
     next_server: u32,
@@ -73,6 +77,8 @@ struct Server {
     heard: Instant,
     /// Sources that it may read (the paper's SRC TX regions).
     sources: HashMap<TicketNumber, Exposed>,
+    /// The part of a compiler that it may read.
+    part: Option<Exposed>,
 }
 
 struct Pending {
@@ -81,8 +87,8 @@ struct Pending {
     given: Option<Instant>,
     /// Its source, if that is preprocessed.
     source: Option<SharedRegion>,
-    /// Why the last server that had it failed it.
-    trouble: String,
+    /// Why a server did not run it, in that server's words.
+    why: String,
 }
 
 impl Cluster {
@@ -115,6 +121,7 @@ impl Cluster {
             export,
             roots: Roots::default(),
             toolchains,
+            identified: HashMap::new(),
             name,
             hosts,
             next_server: 0,
@@ -151,6 +158,9 @@ impl Cluster {
                 let answer = self.export.answer(&what);
                 self.tell(peer, &ToServer::Answer { ask, answer }, now);
             }
+            ToClient::Describe { toolchain } => self.describe(peer, toolchain, now),
+            ToClient::NeedPart { toolchain, part } => self.offer_part(peer, toolchain, part, now),
+            ToClient::Equipped { .. } => self.withdraw_part(peer),
             ToClient::Part { ticket, slot, len } => self.take_part(peer, ticket, slot, len, now),
             ToClient::Outcome { ticket, outcome } => self.conclude(peer, ticket, *outcome, now),
             ToClient::Alive => {}
@@ -216,18 +226,17 @@ impl Cluster {
                 let path = OsString::from_vec(path);
                 self.go_home(ticket, Reason::with(Cause::Refused, path));
             }
-            Refusal::Stale { .. } => self.fail(id, ticket, "a file changed meanwhile", now),
+            Refusal::Stale { .. } => {
+                self.failed(id, ticket, "a file changed meanwhile".into(), now)
+            }
             Refusal::Limit { what } | Refusal::Trouble { what } => {
-                self.fail(id, ticket, &what, now);
+                self.failed(id, ticket, what, now);
             }
         }
     }
 
-    /// A server failed a job.
-    fn fail(&mut self, id: ServerId, ticket: TicketNumber, why: &str, now: Instant) {
-        if let Some(pending) = self.jobs.get_mut(&ticket) {
-            pending.trouble = why.to_owned();
-        }
+    fn failed(&mut self, id: ServerId, ticket: TicketNumber, why: String, now: Instant) {
+        self.jobs.entry(ticket).and_modify(|pending| pending.why = why);
         self.board.failed(id, ticket, now);
     }
 
@@ -298,7 +307,11 @@ impl Cluster {
                 Order::Cancel(server, ticket) => {
                     self.tell_server(server, &ToServer::Cancel { ticket }, now);
                 }
-                Order::Home(ticket, cause) => self.go_home(ticket, self.reason(ticket, cause)),
+                Order::Home(ticket, cause) => {
+                    let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
+                    let reason = Reason::with(cause_of(cause), why);
+                    self.go_home(ticket, reason);
+                }
             }
         }
     }
@@ -333,8 +346,8 @@ impl Cluster {
         self.next_server += 1;
         let id = ServerId(self.next_server);
         let line = dialled.line;
-        let sources = HashMap::new();
-        let server = Server { id, line, landing: None, heard: now, sources };
+        let (landing, part, sources) = (None, None, HashMap::new());
+        let server = Server { id, line, landing, heard: now, sources, part };
         self.servers.insert(peer, server);
         self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
@@ -349,16 +362,6 @@ impl Cluster {
         if let Some(server) = self.servers.remove(&peer) {
             self.lines.lost(server.line, now);
             self.board.remove_server(server.id, now);
-        }
-    }
-
-    fn reason(&self, ticket: TicketNumber, cause: HomeCause) -> Reason {
-        let trouble = || self.jobs.get(&ticket).map_or("", |pending| &pending.trouble);
-        match cause {
-            HomeCause::NoServer => Cause::NoServers.into(),
-            HomeCause::NoToolchain => Cause::NoToolchain.into(),
-            HomeCause::Failures => Reason::with(Cause::ServersFailed, trouble()),
-            HomeCause::Waited => Cause::Unclaimed.into(),
         }
     }
 
@@ -399,6 +402,15 @@ fn place_all(job: &Job, ran: &Ran, results: &Results) -> Result<(), Reason> {
         added.map_err(|error| Reason::with(Cause::Placement, error.to_string()))?;
     }
     placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
+}
+
+fn cause_of(cause: HomeCause) -> Cause {
+    match cause {
+        HomeCause::NoServer => Cause::NoServers,
+        HomeCause::NoToolchain => Cause::NoToolchain,
+        HomeCause::Failures => Cause::ServersFailed,
+        HomeCause::Waited => Cause::Unclaimed,
+    }
 }
 
 impl fmt::Debug for Cluster {

@@ -10,6 +10,7 @@ use libtest_mimic::{Arguments, Trial};
 
 mod support;
 
+mod adopt;
 mod builds;
 mod preprocess;
 mod wrapper;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Some("wrapper") => return wrapper::main(),
         _ => {}
     }
-    let trials = [builds::trials(), preprocess::trials(), wrapper::trials()];
+    let trials = [adopt::trials(), builds::trials(), preprocess::trials(), wrapper::trials()];
     let trials: Vec<Trial> = trials.into_iter().flatten().collect();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
