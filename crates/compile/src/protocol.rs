@@ -74,6 +74,18 @@ pub(crate) enum ToServer {
         /// What came of it.
         answer: Answer,
     },
+    /// What a compiler is made of, in answer to Describe.
+    Described {
+        /// Its hash.
+        toolchain: Digest,
+        /// A [`crate::toolchain::Toolchain`]; nothing if it is none of this client's.
+        octets: Octets,
+    },
+    /// A part of a compiler, in answer to NeedPart.
+    Part {
+        /// Where it can be read; nothing if it is not handed out.
+        exposed: Option<Exposed>,
+    },
     /// What was in a slot's landing place has been taken.
     Taken {
         /// Whose results.
@@ -108,6 +120,23 @@ pub(crate) enum ToClient {
         ask: u32,
         /// What.
         what: Ask,
+    },
+    /// It does not have that compiler and takes the client's, if it is told what it is made of.
+    Describe {
+        /// Its hash.
+        toolchain: Digest,
+    },
+    /// It wants to read a part of a compiler; of others it has read what it wanted.
+    NeedPart {
+        /// Its hash.
+        toolchain: Digest,
+        /// Which of its parts.
+        part: u32,
+    },
+    /// It reads nothing more of a compiler.
+    Equipped {
+        /// Its hash.
+        toolchain: Digest,
     },
     /// Results fill a landing place, and more follow.
     Part {

@@ -8,7 +8,8 @@
 //! deregistration wait for ever, but never lets memory be used after it is gone.
 //!
 //! Modules in reading order: [`owned`], `racy` (the only racy accesses, one file per processor),
-//! `file` (which files may be mapped), [`shared`], [`mod@slice`], [`sg`], [`access`], `slot` (pin and close), [`stag`], [`error`].
+//! `file` (which files may be mapped), [`shared`], [`mod@slice`], [`sg`], [`access`], `slot` (pin
+//! and close), [`stag`], [`error`].
 
 // `loom` and `outboard_bytewise` are set through RUSTFLAGS: the first for the model checker, the
 // second to replace assembly by plain atomics that AddressSanitizer can see.

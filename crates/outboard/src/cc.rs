@@ -38,8 +38,8 @@ PATH=~/.local/lib/outboard:$PATH make -j32
   outboard cc --timeline build.html
 With OUTBOARD_CC_VERBOSE set, a wrapper that finds no manager says why.
 OUTBOARD_CC_MODE says how jobs are handed over: pull (the default; servers read the files that \
-compilers ask for), preprocess (sources are preprocessed here, into memory) or preprocess-disk (into \
-nameless files beside the outputs).")]
+compilers ask for), preprocess (sources are preprocessed here, into memory) or preprocess-disk \
+(into nameless files beside the outputs).")]
 #[group(required = true, multiple = true)]
 pub(crate) struct CcArgs {
     /// Print what ran where, and why at home.

@@ -7,6 +7,7 @@ use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
 use crate::status::StatusArgs;
+use crate::top::TopArgs;
 use crate::tour::TourArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Key(Key),
     Status(StatusArgs),
+    Top(TopArgs),
     /// What a node starts: one of its services.
     #[command(hide = true)]
     NodeService {

@@ -4,7 +4,7 @@
 //! error and a non-zero exit code.
 //!
 //! Modules in reading order: `cli` (the commands), `tour`, `cc`, `run`, `perf`, `node` with
-//! `services`, `key`, `status`, `parent` (who ends with whom), `generate`.
+//! `services`, `key`, `status`, `top`, `parent` (who ends with whom), `generate`.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod perf;
 mod run;
 mod services;
 mod status;
+mod top;
 mod tour;
 
 use clap::Parser;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Node(args) => node::run(args).map(success),
         Command::Key(key) => key::run(key).map(success),
         Command::Status(args) => status::run(args).map(success),
+        Command::Top(args) => top::run(args).map(success),
         Command::NodeService { name } => Ok(cluster_node::serve(&name, services::SERVICES)),
         Command::Anchor => Ok(outboard_compile::sandbox::anchor_main()),
         Command::Generate { what, dir } => generate::run(what, &dir).map(success),

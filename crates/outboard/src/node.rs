@@ -50,6 +50,10 @@ pub(crate) struct NodeArgs {
     /// shows jobs the directory.
     #[arg(long = "toolchain", value_name = "NAME=PROGRAM", value_parser = toolchain)]
     toolchains: Vec<(String, PathBuf)>,
+    /// The service compile fetches compilers that it lacks from its clients and runs them: the
+    /// sandbox is then the only boundary.
+    #[arg(long)]
+    accept_toolchains: bool,
     /// Nobody else reads or alters what the network carries: clients that say so too may talk in
     /// clear.
     #[arg(long)]
@@ -65,7 +69,8 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     }
     let places = Places::from_environment(|name| std::env::var_os(name));
     let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
-    let config = with_toolchains(config.overridden_by(flags(args)), toolchains);
+    let accepts = args.accept_toolchains;
+    let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
     let places = match (places, &config.key) {
         // Without a home, as daemons are: everything is beside the key.
         (Err(KeysError::NoHome), Some(key)) => {
@@ -110,13 +115,20 @@ fn toolchain(word: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// What the file says of the service compile, with the compilers that the flags name.
-fn with_toolchains(mut config: Config, toolchains: Vec<(String, PathBuf)>) -> Config {
-    if toolchains.is_empty() {
+/// What the file says of the service compile, with what the flags say of compilers.
+fn with_toolchains(
+    mut config: Config,
+    toolchains: Vec<(String, PathBuf)>,
+    accepts: bool,
+) -> Config {
+    if toolchains.is_empty() && !accepts {
         return config;
     }
     let table = config.tables.entry("compile".into()).or_insert_with(|| toml::Table::new().into());
     if let Some(table) = table.as_table_mut() {
+        if accepts {
+            table.insert("accept_toolchains".into(), true.into());
+        }
         let named = table.entry("toolchains").or_insert_with(|| toml::Table::new().into());
         if let Some(named) = named.as_table_mut() {
             let programs = toolchains

@@ -2,9 +2,10 @@
 //!
 //! One thread, and nothing here waits for a peer. Servers drive: they ask for jobs, read sources
 //! out of the export and write results into their landing places; this side answers, and places
-//! outputs. `giving` is how a job goes out.
+//! outputs. `giving` is how a job goes out, `offering` how a compiler does.
 
 mod giving;
+mod offering;
 
 use super::board::{Board, HomeCause, Order, ServerId};
 use super::lines::{Dial, Dialled, Lines};
@@ -13,8 +14,8 @@ use super::results::{Landing, Results};
 use super::roots::Roots;
 use crate::args::{Cause, Job, Reason};
 use crate::front::{Capacity, Farm, Finished, Placement, Preprocessed, Ticket, Trace, Verdict};
-use crate::protocol::{JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
-use crate::toolchain::Toolchains;
+use crate::protocol::{Digest, JobSpec, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
+use crate::toolchain::{Toolchain, Toolchains};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_export::{Export, ExportError, Sizes};
@@ -26,6 +27,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A server that has jobs and says nothing for this long is given up.
@@ -47,7 +49,7 @@ pub enum FarmError {
     System(#[from] rustix::io::Errno),
 }
 
-/// See the [module](self).
+/// A farm of servers that are reached over the network.
 pub struct Cluster {
     hub: Hub,
     lines: Lines,
@@ -58,6 +60,8 @@ pub struct Cluster {
     export: Export,
     roots: Roots,
     toolchains: Toolchains,
+    /// Compilers that servers may have.
+    identified: HashMap<Digest, Arc<Toolchain>>,
     name: String,
     hosts: Vec<String>,
     next_server: u32,
@@ -73,6 +77,8 @@ struct Server {
     heard: Instant,
     /// Sources that it may read (the paper's SRC TX regions).
     sources: HashMap<TicketNumber, Exposed>,
+    /// The part of a compiler that it may read.
+    part: Option<Exposed>,
 }
 
 struct Pending {
@@ -115,6 +121,7 @@ impl Cluster {
             export,
             roots: Roots::default(),
             toolchains,
+            identified: HashMap::new(),
             name,
             hosts,
             next_server: 0,
@@ -151,6 +158,9 @@ impl Cluster {
                 let answer = self.export.answer(&what);
                 self.tell(peer, &ToServer::Answer { ask, answer }, now);
             }
+            ToClient::Describe { toolchain } => self.describe(peer, toolchain, now),
+            ToClient::NeedPart { toolchain, part } => self.offer_part(peer, toolchain, part, now),
+            ToClient::Equipped { .. } => self.withdraw_part(peer),
             ToClient::Part { ticket, slot, len } => self.take_part(peer, ticket, slot, len, now),
             ToClient::Outcome { ticket, outcome } => self.conclude(peer, ticket, *outcome, now),
             ToClient::Alive => {}
@@ -336,8 +346,8 @@ impl Cluster {
         self.next_server += 1;
         let id = ServerId(self.next_server);
         let line = dialled.line;
-        let sources = HashMap::new();
-        let server = Server { id, line, landing: None, heard: now, sources };
+        let (landing, part, sources) = (None, None, HashMap::new());
+        let server = Server { id, line, landing, heard: now, sources, part };
         self.servers.insert(peer, server);
         self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }

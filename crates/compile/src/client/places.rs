@@ -35,8 +35,8 @@ pub(crate) fn hidden(job: &Job) -> Vec<Vec<u8>> {
     hidden.into_iter().map(|at| at.into_os_string().into_vec()).collect()
 }
 
-/// The directories that a job needs whose source is brought to it: where it runs, and the way to its
-/// source and to every output, letter by letter.
+/// The directories that a job needs whose source is brought to it: where it runs, and the way to
+/// its source and to every output, letter by letter.
 pub(crate) fn needed(job: &Job) -> Vec<Vec<u8>> {
     let files = job.outputs.iter().map(Output::path).chain([&*job.source]);
     let mut needed = vec![plain(&job.cwd)];

@@ -15,8 +15,8 @@
 //!   part of all slots. With a large farm the machine's cores are better spent on feeding it.
 //!
 //! Modules in reading order: `farm` (whoever takes jobs), `run` (the loop), `door` (who may come
-//! in), `client` (one wrapper), `source` (preprocessed ones), `slots` (bounded work at home), `placing` (outputs into their
-//! places), `nobody` (a farm without servers).
+//! in), `client` (one wrapper), `source` (preprocessed ones), `slots` (bounded work at home),
+//! `placing` (outputs into their places), `nobody` (a farm without servers).
 
 mod client;
 mod door;

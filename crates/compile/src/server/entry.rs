@@ -28,6 +28,9 @@ struct Config {
     cache: Option<PathBuf>,
     /// Octets that contents may have there, in MiB.
     cache_mib: Option<u64>,
+    /// Take compilers that are not installed here from clients: the sandbox is then the only
+    /// boundary.
+    accept_toolchains: bool,
     /// Octets that one job may have in memory, in MiB.
     memory_mib: Option<u64>,
 }
@@ -91,10 +94,16 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
         limits.memory = mib << 20;
     }
     let instead = config.toolchains.into_iter().map(|(name, at)| (name.into(), at)).collect();
+    let programs = Programs::new(config.cache.as_deref(), instead);
+    let store = store(config.cache, config.cache_mib)?;
+    if config.accept_toolchains && store.is_none() {
+        return Err("accept_toolchains needs a place for them: set cache".into());
+    }
     Ok(Options {
         slots: link.slots(),
-        programs: Programs::new(config.cache.as_deref(), instead),
-        store: store(config.cache, config.cache_mib)?,
+        programs,
+        store,
+        accept_toolchains: config.accept_toolchains,
         launch,
         limits,
     })

@@ -1,10 +1,11 @@
 //! The server's side of the network: who runs compilers for whom.
 //!
 //! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known
-//! of a client's files), `toolchains` (which compilers there are), `room` (where jobs run),
-//! `package` (what goes back), `sources` (preprocessed ones), `session` (one client), `service` (all
-//! of them), `entry` (its process).
+//! of a client's files), `toolchains` (which compilers there are), `adopt` (those that a client
+//! brings along), `room` (where jobs run), `package` (what goes back), `sources` (preprocessed
+//! ones), `session` (one client), `service` (all of them), `entry` (its process).
 
+mod adopt;
 mod entry;
 mod fetch;
 mod files;

@@ -1,9 +1,9 @@
 //! Where one client's jobs run: its sandbox's anchor, its view, and a cell for each slot in use.
 
 use super::files::Files;
-use super::toolchains::{Program, Programs};
+use super::toolchains::Program;
 use crate::protocol::{JobSpec, Octets};
-use crate::sandbox::{Anchor, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
+use crate::sandbox::{Anchor, Bind, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
 use crate::view::{self, View};
 use std::collections::HashMap;
 use std::io;
@@ -28,6 +28,26 @@ pub(crate) struct Plan {
     pub(crate) slots: u32,
 }
 
+/// What jobs see besides the client's files.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Files of this machine.
+    pub(crate) binds: Vec<Bind>,
+    /// Symbolic links: where they are, and what they say.
+    pub(crate) links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where compilers look although nothing need be there.
+    pub(crate) absent: Vec<Vec<u8>>,
+}
+
+/// Whose compilers a room shows, in which state of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Equipment {
+    /// This server's.
+    Installed(u64),
+    /// The client's own.
+    Adopted(u64),
+}
+
 /// Why a job does not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoomError {
@@ -48,14 +68,15 @@ pub(crate) struct Room {
     view: View,
     spec: CellSpec,
     limits: Limits,
-    generation: u64,
+    equipment: Equipment,
 }
 
 impl Room {
     pub(crate) fn open(
         plan: &Plan,
         files: Arc<Files>,
-        programs: &Programs,
+        shown: Shown,
+        equipment: Equipment,
     ) -> Result<Self, RoomError> {
         let (anchor, fuse) = Anchor::start(&plan.launch)?;
         let (uid, gid) = plan.launch.identity.unwrap_or_else(|| {
@@ -64,16 +85,15 @@ impl Room {
         let slots = plan.slots as usize;
         let limits = view::Limits { slots, quota: QUOTA, uid, gid };
         let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
-        let (binds, links) = (programs.binds(), programs.links());
+        let Shown { binds, links, absent } = shown;
         let spec = CellSpec { slot: 0, binds, links, tmp, tmp_size };
-        let view = View::start(fuse, files, spec.pins(), programs.absent(), limits)?;
-        let generation = programs.generation();
-        Ok(Self { cells: HashMap::new(), anchor, view, spec, limits: plan.limits, generation })
+        let view = View::start(fuse, files, spec.pins(), absent, limits)?;
+        Ok(Self { cells: HashMap::new(), anchor, view, spec, limits: plan.limits, equipment })
     }
 
-    /// The compilers that it shows, as [`Programs::generation`] counts them.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
+    /// The compilers that it shows.
+    pub(crate) fn equipment(&self) -> Equipment {
+        self.equipment
     }
 
     pub(crate) fn view(&self) -> &View {

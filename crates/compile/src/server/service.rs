@@ -35,6 +35,8 @@ pub struct Options {
     pub programs: Programs,
     /// Where contents stay that it has seen; without it they stay as long as their client does.
     pub store: Option<Store>,
+    /// Whether it takes compilers that it lacks from its clients, if it has a store.
+    pub accept_toolchains: bool,
     /// How sandboxes start.
     pub launch: Launch,
     /// What one job may use.
@@ -66,7 +68,7 @@ pub struct ClientStatus {
 /// A client whose connection is up, and its node.
 type Arrival = (NodeId, Admitted);
 
-/// See the [module](self).
+/// A server for any number of clients: what its process does with its slots.
 pub struct Service {
     hub: Hub,
     sessions: BTreeMap<ClientId, Session>,
@@ -75,6 +77,7 @@ pub struct Service {
     roster: Roster,
     programs: Programs,
     store: Option<Arc<Store>>,
+    accepts: bool,
     plan: Plan,
     nodes: HashMap<ClientId, NodeId>,
     arrivals: mpsc::Receiver<Arrival>,
@@ -99,7 +102,7 @@ impl Service {
             epoll::add(&ready, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
         }
         let (arrive, arrivals) = mpsc::channel();
-        let Options { slots, programs, store, launch, limits } = options;
+        let Options { slots, programs, store, accept_toolchains, launch, limits } = options;
         Ok(Self {
             hub,
             sessions: BTreeMap::new(),
@@ -108,6 +111,7 @@ impl Service {
             roster: Roster::new(slots),
             programs,
             store: store.map(Arc::new),
+            accepts: accept_toolchains,
             plan: Plan { launch, limits, slots },
             nodes: HashMap::new(),
             arrivals,
@@ -227,7 +231,7 @@ impl Service {
         let peer = self.hub.enroll(admitted)?;
         self.next += 1;
         let id = ClientId(self.next);
-        let session = Session::new(Arc::clone(&self.bell), self.store.clone());
+        let session = Session::new(Arc::clone(&self.bell), self.store.clone(), self.accepts);
         self.sessions.insert(id, session);
         self.peers.insert(peer, id);
         self.connections.insert(id, peer);
@@ -247,7 +251,7 @@ impl Service {
                 Err(error) => return self.end(peer, &error.to_string()),
             },
             HubEvent::Read { tag, octets, .. } => match self.sessions.get_mut(&id) {
-                Some(session) => session.read(tag, octets),
+                Some(session) => session.read(tag, octets, &self.programs),
                 None => Ok(()),
             },
             HubEvent::Gone { .. } => Ok(()),
@@ -274,7 +278,7 @@ impl Service {
                 None => session.say(ToClient::Return { ticket: spec.ticket }),
             },
             ToServer::Job { .. } => return Err(SessionEnd::OutOfTurn("a job")),
-            other => session.hear(other)?,
+            other => session.hear(other, &self.programs)?,
         }
         Ok(())
     }

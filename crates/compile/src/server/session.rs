@@ -1,13 +1,17 @@
 //! One client, from Hello to the end of its connection: its jobs, its files, what is said to it.
 //!
-//! Knows no connection: what is to be said, read and written is left in [`Session::poll`].
+//! Knows no connection: what is to be said, read and written is left in [`Session::poll`]. `start`
+//! is how its jobs begin.
 
+mod start;
+
+use super::adopt::{Adoptions, Piece as PartPiece};
 use super::fetch::{Fault, Fetch, Need};
 use super::files::Files;
 use super::package::{Package, Piece};
-use super::room::{Plan, Room, RoomError};
+use super::room::{Plan, Room};
 use super::sources::Sources;
-use super::toolchains::{Program, Programs};
+use super::toolchains::Programs;
 use crate::protocol::{
     Input, JobSpec, LANDING, Octets, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer, Took,
 };
@@ -52,7 +56,11 @@ pub(crate) struct Session {
     /// Slots that are free again.
     released: Vec<u32>,
     sources: Sources,
+    adoptions: Adoptions,
 }
+
+/// The tag of reads of compilers' parts, of which there is one at a time.
+const PART_TAG: u64 = 1 << 62;
 
 struct Running {
     spec: JobSpec,
@@ -77,12 +85,22 @@ enum Stage {
     Waiting,
     /// For its source. False: nobody wants it any more.
     Reading(bool),
+    /// For its compiler, which is being fetched.
+    Equipping,
+    /// Until those jobs have ended whose room shows other compilers.
+    Held,
     /// In its cell. False: nobody wants it any more.
     InCell(bool),
     /// Results go out, piece by piece.
     Sending(Package),
     /// The client has all of them, and has not taken them yet.
     Sent,
+}
+
+impl Stage {
+    fn may_start(&self) -> bool {
+        matches!(self, Self::Waiting | Self::Reading(true) | Self::Equipping | Self::Held)
+    }
 }
 
 impl Running {
@@ -92,7 +110,9 @@ impl Running {
 }
 
 impl Session {
-    pub(crate) fn new(bell: Arc<OwnedFd>, store: Option<Arc<Store>>) -> Self {
+    /// With `accepts` it takes a client's compilers, if there is a store for them.
+    pub(crate) fn new(bell: Arc<OwnedFd>, store: Option<Arc<Store>>, accepts: bool) -> Self {
+        let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
         let files = Arc::new(Files::new(bell));
         Self {
             name: String::new(),
@@ -105,6 +125,7 @@ impl Session {
             out: VecDeque::new(),
             released: Vec::new(),
             sources: Sources::default(),
+            adoptions,
         }
     }
 
@@ -196,8 +217,19 @@ impl Session {
     }
 
     /// Anything else that it says.
-    pub(crate) fn hear(&mut self, message: ToServer) -> Result<(), SessionEnd> {
+    pub(crate) fn hear(
+        &mut self,
+        message: ToServer,
+        programs: &Programs,
+    ) -> Result<(), SessionEnd> {
         match message {
+            ToServer::Described { toolchain, octets } => {
+                self.adoptions.described(toolchain, &octets, programs);
+            }
+            ToServer::Part { exposed } => {
+                let piece = self.adoptions.offered(exposed);
+                self.read_part(piece)?;
+            }
             ToServer::Answer { ask, answer } => self.fetch.handle_answer(ask, answer)?,
             ToServer::Taken { ticket } => self.taken(ticket)?,
             ToServer::Cancel { ticket } => self.cancel(ticket),
@@ -210,7 +242,16 @@ impl Session {
     }
 
     /// Octets of its memory are here.
-    pub(crate) fn read(&mut self, tag: u64, octets: Vec<u8>) -> Result<(), SessionEnd> {
+    pub(crate) fn read(
+        &mut self,
+        tag: u64,
+        octets: Vec<u8>,
+        programs: &Programs,
+    ) -> Result<(), SessionEnd> {
+        if tag == PART_TAG {
+            let piece = self.adoptions.read(&octets, programs);
+            return self.read_part(piece);
+        }
         if let Some(ticket) = self.sources.take(tag) {
             self.has_source(ticket, octets);
             return Ok(());
@@ -219,6 +260,14 @@ impl Session {
         if let Some(room) = &self.room {
             changes.iter().for_each(|change| apply(room, change));
         }
+        Ok(())
+    }
+
+    fn read_part(&mut self, piece: Option<PartPiece>) -> Result<(), SessionEnd> {
+        let Some((exposed, at, len)) = piece else { return Ok(()) };
+        let from = exposed.range(at, len).ok_or(SessionEnd::Memory)?;
+        let into = vec![0; usize::try_from(len).map_err(|_| SessionEnd::Memory)?];
+        self.out.push_back(Out::Read { from, into, tag: PART_TAG });
         Ok(())
     }
 
@@ -245,12 +294,16 @@ impl Session {
         for (ask, done) in self.files.take_asks() {
             self.fetch.ask(ask, done, now);
         }
+        self.wake();
         while let Some(ticket) = self.fetch.poll_ready().or_else(|| self.sources.ready.pop_front())
         {
             self.start(ticket, plan, programs, now, watch);
         }
         while let Some(need) = self.fetch.poll() {
             self.meet(need)?;
+        }
+        while let Some(message) = self.adoptions.poll() {
+            self.say(message);
         }
         Ok(())
     }
@@ -266,54 +319,6 @@ impl Session {
         };
         self.out.push_back(out);
         Ok(())
-    }
-
-    fn start(
-        &mut self,
-        ticket: TicketNumber,
-        plan: &Plan,
-        programs: &mut Programs,
-        now: Instant,
-        watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
-    ) {
-        let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        if !matches!(job.stage, Stage::Waiting | Stage::Reading(true)) {
-            return;
-        }
-        let Some(program) = programs.find(&job.spec.compiler, &job.spec.toolchain) else {
-            return self.refuse(ticket, Refusal::Toolchain);
-        };
-        job.started = now;
-        job.stage = Stage::InCell(true);
-        if let Err(error) = self.run(ticket, plan, programs, &program, watch) {
-            self.refuse(ticket, Refusal::Trouble { what: error.to_string() });
-        }
-    }
-
-    fn run(
-        &mut self,
-        ticket: TicketNumber,
-        plan: &Plan,
-        programs: &Programs,
-        program: &Program,
-        watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
-    ) -> Result<(), RoomError> {
-        let shown = self.room.as_ref().map(Room::generation);
-        let alone = !self.jobs.values().any(|job| job.spec.ticket != ticket && job.is_in_cell());
-        // New compilers are shown in a new room, as soon as nobody is in the old one.
-        if shown.is_none() || alone && shown != Some(programs.generation()) {
-            self.room = None;
-            self.room = Some(Room::open(plan, Arc::clone(&self.files), programs)?);
-        }
-        let room = self.room.as_mut().ok_or(RoomError::NoCell)?;
-        let job = self.jobs.get_mut(&ticket).ok_or(RoomError::NoCell)?;
-        let (cell, is_new) = room.cell(job.slot)?;
-        if is_new {
-            watch(job.slot, cell);
-        }
-        let source = job.source.as_mut();
-        let source = source.map(|at| (at.path.clone(), std::mem::take(&mut at.octets)));
-        room.start(job.slot, &job.spec, program, source)
     }
 
     /// A slot's cell says that its job has ended.
@@ -399,7 +404,9 @@ impl Session {
             }
             // What is being read must not be taken back yet.
             Stage::Reading(wanted) => *wanted = false,
-            Stage::Waiting | Stage::Sending(_) | Stage::Sent => self.forget(ticket),
+            Stage::Waiting | Stage::Equipping | Stage::Held | Stage::Sending(_) | Stage::Sent => {
+                self.forget(ticket)
+            }
         }
     }
 
@@ -423,6 +430,7 @@ impl Session {
     /// Looks after what takes too long, and says that this server works.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.fetch.expire(now);
+        self.adoptions.tick();
         if self.jobs.is_empty() {
             return;
         }

@@ -1,12 +1,14 @@
 //! Which compilers a server has: those that its administrator installed, and those that its options
 //! put in their places.
 
+use super::room::Shown;
 use crate::sandbox::Bind;
 use crate::toolchain::{Role, Toolchain, Toolchains};
 use crate::view::KNOWN_ABSENT;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ const FORGET: Duration = Duration::from_secs(60);
 /// Compilers that are known not to be here, at most.
 const MISSING_MAX: usize = 4096;
 
-/// A server's compilers. See the [module](self).
+/// A server's compilers: those that were installed, and those put in their places.
 #[derive(Debug)]
 pub struct Programs {
     toolchains: Toolchains,
@@ -53,7 +55,7 @@ impl Program {
         &self.search
     }
 
-    fn of(toolchain: &Toolchain) -> Self {
+    pub(crate) fn of(toolchain: &Toolchain) -> Self {
         let called = |role: &Role| matches!(role, Role::Driver | Role::Assembler | Role::Objcopy);
         let parts = toolchain.parts.iter().filter(|part| called(&part.role));
         let names = parts.map(|part| &part.path).chain([&toolchain.name]);
@@ -83,6 +85,18 @@ impl Programs {
             programs.add(&compiler);
         }
         programs
+    }
+
+    /// No compilers, and no look at this machine's.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self {
+            toolchains: Toolchains::new(None),
+            instead: BTreeMap::new(),
+            installed: Vec::new(),
+            missing: HashMap::new(),
+            generation: 0,
+        }
     }
 
     /// The compilers' paths, for people.
@@ -115,8 +129,11 @@ impl Programs {
         if self.missing.get(hash).is_some_and(|since| now - *since < FORGET) {
             return None;
         }
-        // It may have been installed, or replaced, since.
-        self.add(compiler);
+        // It may have been installed, or replaced, since. Identifying runs it, so that whose it is
+        // matters.
+        if is_administrators(compiler) {
+            self.add(compiler);
+        }
         let found = self.installed(hash);
         if found.is_none() {
             if self.missing.len() >= MISSING_MAX {
@@ -137,8 +154,19 @@ impl Programs {
         self.generation
     }
 
+    /// A file of these contents that is part of an installed compiler.
+    pub(crate) fn part(&self, hash: &[u8; 32]) -> Option<&Path> {
+        let mut parts = self.installed.iter().flat_map(|toolchain| &toolchain.parts);
+        parts.find(|part| part.hash.0 == *hash).map(|part| &*part.path)
+    }
+
+    /// What has to be shown to jobs.
+    pub(crate) fn shown(&self) -> Shown {
+        Shown { binds: self.binds(), links: self.links(), absent: self.absent() }
+    }
+
     /// What of this machine has to be shown to jobs.
-    pub(crate) fn binds(&self) -> Vec<Bind> {
+    fn binds(&self) -> Vec<Bind> {
         let parts = self.installed.iter().flat_map(|toolchain| &toolchain.parts);
         let parts = parts.map(|part| part.path.as_path());
         let directories = self.instead.values().filter_map(|program| program.parent()?.parent());
@@ -150,7 +178,7 @@ impl Programs {
     }
 
     /// Symbolic links on the ways to it: where they are, and what they say.
-    pub(crate) fn links(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn links(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let octets = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let links = self.installed.iter().flat_map(|toolchain| &toolchain.links);
         let mut links: Vec<_> =
@@ -161,11 +189,52 @@ impl Programs {
     }
 
     /// Where compilers look although nothing need be there.
-    pub(crate) fn absent(&self) -> Vec<Vec<u8>> {
+    fn absent(&self) -> Vec<Vec<u8>> {
         let asked = self.installed.iter().flat_map(|toolchain| &toolchain.probes_absent);
         let asked = asked.map(|path| path.as_os_str().as_bytes().to_vec());
+        let asked = asked.chain(self.installed.iter().flat_map(|at| absent_beneath(at)));
         KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).chain(asked).collect()
     }
+}
+
+/// Whether nobody but the administrator, or this service's own user, can have put a program there.
+fn is_administrators(program: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let safe = |at: &Path| {
+        std::fs::metadata(at).is_ok_and(|found| {
+            (found.uid() == 0 || found.uid() == own) && found.mode() & 0o022 == 0
+        })
+    };
+    let real = program.canonicalize();
+    program.is_absolute()
+        && real.is_ok_and(|real| program.ancestors().chain(real.ancestors()).all(safe))
+}
+
+/// Where compilers of another prefix look as those in `/usr` do, although nothing need be there.
+pub(super) fn absent_beneath(toolchain: &Toolchain) -> Vec<Vec<u8>> {
+    let prefix = toolchain.driver.parent().and_then(Path::parent);
+    let Some(prefix) = prefix.filter(|prefix| **prefix != *"/usr") else { return Vec::new() };
+    let prefix = prefix.as_os_str().as_bytes();
+    let targets = toolchain.parts.iter().filter(|part| part.role == Role::Compiler);
+    let targets = targets.filter_map(|part| part.path.parent()?.parent()?.file_name());
+    let targets = targets.map(OsStrExt::as_bytes);
+    let mut absent: Vec<_> = targets
+        .flat_map(|target| {
+            [
+                // It was built for /usr, which it asks for specs of its target.
+                [&b"/usr/lib/gcc/"[..], target, b"/specs"].concat(),
+                [prefix, b"/lib/", target].concat(),
+                [prefix, b"/", target].concat(),
+            ]
+        })
+        .collect();
+    // Its own directory in lib/gcc is shown; beside it is nothing of its.
+    let usual = KNOWN_ABSENT.iter().filter_map(|(path, _)| path.strip_prefix("/usr"));
+    let usual = usual.chain(["/lib/gcc/*"]);
+    absent.extend(usual.map(|path| [prefix, path.as_bytes()].concat()));
+    absent.sort_unstable();
+    absent.dedup();
+    absent
 }
 
 /// What is called like a compiler in the system's directories.
@@ -216,6 +285,18 @@ mod tests {
         assert!(found.search().starts_with(b"/"));
         assert_eq!(programs.find(&driver, &[0; 32]), None);
         assert!(!programs.binds().is_empty());
+    }
+
+    #[test]
+    fn only_the_administrators_compilers_are_looked_at() {
+        let own = std::env::temp_dir().join(format!("outboard-programs-{}", std::process::id()));
+        std::fs::write(&own, "").expect("a file");
+        assert!(is_administrators("/usr/bin/env".as_ref()));
+        // Everybody may have made it.
+        assert!(!is_administrators(&own));
+        assert!(!is_administrators("usr/bin/env".as_ref()));
+        assert!(!is_administrators("/usr/bin/absent".as_ref()));
+        std::fs::remove_file(own).expect("removed");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod probe;
 mod tests;
 
 pub use cache::Toolchains;
+pub(crate) use part::hash_of;
 pub use part::{Link, Part, Role};
 
 use serde::{Deserialize, Serialize};

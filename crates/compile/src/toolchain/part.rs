@@ -136,7 +136,7 @@ impl Part {
 }
 
 /// The hash of all parts, which are sorted.
-pub(super) fn hash_of(parts: &[Part]) -> Hash {
+pub(crate) fn hash_of(parts: &[Part]) -> Hash {
     use std::os::unix::ffi::OsStrExt;
     let mut hasher = blake3::Hasher::new();
     for part in parts {

@@ -1,8 +1,8 @@
 //! A farm and a server that talk over loopback: real compilers on the one side, a project on the
 //! other, encrypted sessions between them.
 //!
-//! Started with `anchor` as its argument this program is a sandbox's anchor, with `wrapper` in front
-//! of a compiler's words a wrapper.
+//! Started with `anchor` as its argument this program is a sandbox's anchor, with `wrapper` in
+//! front of a compiler's words a wrapper.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use libtest_mimic::{Arguments, Trial};
 
 mod support;
 
+mod adopt;
 mod builds;
 mod preprocess;
 mod wrapper;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Some("wrapper") => return wrapper::main(),
         _ => {}
     }
-    let trials = [builds::trials(), preprocess::trials(), wrapper::trials()];
+    let trials = [adopt::trials(), builds::trials(), preprocess::trials(), wrapper::trials()];
     let trials: Vec<Trial> = trials.into_iter().flatten().collect();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);

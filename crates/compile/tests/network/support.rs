@@ -7,6 +7,7 @@ use outboard_compile::sandbox::{Launch, Limits};
 use outboard_compile::server::{Options, Programs, Service};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
+use outboard_store::Store;
 use outboard_verbs::{Secured, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -22,7 +23,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 /// What is known of compilers.
 const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
 
@@ -60,7 +61,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(key: &ClusterKey, slots: u32) -> Self {
+    pub(crate) fn start(key: &ClusterKey, slots: u32, accepts: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, arrivals) = mpsc::channel();
@@ -77,7 +78,7 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || serve(slots, &arrivals, &stopped, &ready));
+        let thread = thread::spawn(move || serve((slots, accepts), &arrivals, &stopped, &ready));
         // Clients would not wait for as long as it takes to look at all compilers.
         is_ready.recv().expect("it starts");
         let thread = Some(thread);
@@ -95,16 +96,19 @@ impl Drop for Server {
 }
 
 fn serve(
-    slots: u32,
+    (slots, accepts): (u32, bool),
     arrivals: &mpsc::Receiver<Secured>,
     stop: &AtomicBool,
     ready: &mpsc::Sender<()>,
 ) {
     let root = rustix::process::geteuid().is_root();
+    let contents = tempfile::tempdir().expect("a directory");
+    let store = accepts.then(|| Store::open(contents.path(), 1 << 30).expect("a store"));
     let options = Options {
         slots,
         programs: Programs::new(Some(Path::new(CACHE)), BTreeMap::new()),
-        store: None,
+        store,
+        accept_toolchains: accepts,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
             arguments: vec!["anchor".into()],
@@ -133,8 +137,17 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new(servers: usize, slots: u32) -> Self {
+        Self::with(servers, slots, false)
+    }
+
+    /// Its servers take compilers from their client.
+    pub(crate) fn accepting(servers: usize, slots: u32) -> Self {
+        Self::with(servers, slots, true)
+    }
+
+    fn with(servers: usize, slots: u32, accepts: bool) -> Self {
         let key = ClusterKey::generate().expect("a key");
-        let servers: Vec<_> = (0..servers).map(|_| Server::start(&key, slots)).collect();
+        let servers: Vec<_> = (0..servers).map(|_| Server::start(&key, slots, accepts)).collect();
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
         let client = credentials(&key);
         let dial: Dial = Arc::new(move |line, limit| {

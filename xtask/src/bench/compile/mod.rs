@@ -7,9 +7,9 @@
 //!
 //! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
 //! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
-//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
-//! `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3), `figure` (its
-//! Figure 10).
+//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was
+//! aimed at), `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3),
+//! `figure` (its Figure 10).
 
 mod build;
 mod contender;
@@ -129,7 +129,8 @@ const CONDITIONS: &[&str] = &[
     "The servers' compiler is a stand-in: it reads every file that the real one read and repeats \
      its failed look-ups, or reads the preprocessed text; then it waits for the real one's \
      processor time, without using any, while it holds its server's one emulated core; then it \
-     writes the recorded object. A server accepts two jobs at a time.",
+     writes the recorded object. A server accepts two jobs at a time (of one or two servers, each \
+     accepts more).",
     "CPU is everything in the client's control group, `make` too, less the same build with a \
      wrapper that does nothing. Project, objects and temporary files are on tmpfs for all unless \
      said. Every contender has built everything once before it is measured, and every object is \

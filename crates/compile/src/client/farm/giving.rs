@@ -25,6 +25,7 @@ impl Cluster {
         let compiler = job.absolute(&job.compiler);
         let identified = self.toolchains.identify(&compiler, &job.path, Instant::now());
         let toolchain = identified.map_err(unknown)?;
+        self.remember(&toolchain);
         if source.is_none() {
             self.show(job, &toolchain)?;
         }

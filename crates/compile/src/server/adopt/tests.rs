@@ -1,0 +1,154 @@
+//! Compilers of clients that tell the truth, and of others; no network in between.
+
+use super::*;
+use crate::toolchain::{Hash, Kind as Family, Link, Role};
+use outboard_cluster::hub::Exposed;
+use tempfile::TempDir;
+
+/// Files of a compiler, as a client has them.
+fn toolchain(files: &[(&str, &[u8])], links: &[(&str, &str)]) -> Toolchain {
+    let part = |(path, octets): &(&str, &[u8])| Part {
+        path: path.into(),
+        mode: 0o755,
+        size: octets.len() as u64,
+        hash: Hash(*blake3::hash(octets).as_bytes()),
+        role: Role::Driver,
+    };
+    let link = |(path, target): &(&str, &str)| Link { path: path.into(), target: target.into() };
+    let parts: Vec<_> = files.iter().map(part).collect();
+    Toolchain {
+        name: files[0].0.into(),
+        driver: files[0].0.into(),
+        kind: Family::Gcc,
+        hash: hash_of(&parts),
+        parts,
+        links: links.iter().map(link).collect(),
+        install_dirs: Vec::new(),
+        probes_absent: Vec::new(),
+    }
+}
+
+struct Lab {
+    adoptions: Adoptions,
+    programs: Programs,
+    _contents: TempDir,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let contents = tempfile::tempdir().expect("a directory");
+        let store = Store::open(contents.path(), 1 << 20).expect("a store");
+        let programs = Programs::none();
+        let adoptions = Adoptions::new(Some(Arc::new(store)));
+        Self { adoptions, programs, _contents: contents }
+    }
+
+    /// Plays a client that has this compiler and these files; counts what it hands out.
+    fn serve(&mut self, wanted: Digest, told: &Toolchain, files: &[&[u8]]) -> usize {
+        let mut handed_out = 0;
+        self.adoptions.want(wanted);
+        while let Some(message) = self.adoptions.poll() {
+            match message {
+                ToClient::Describe { toolchain } => {
+                    let octets = postcard::to_stdvec(told).expect("a description");
+                    self.adoptions.described(toolchain, &octets, &self.programs);
+                }
+                ToClient::NeedPart { part, .. } => {
+                    handed_out += 1;
+                    let octets = files[part as usize];
+                    let mut piece = self.adoptions.offered(Some(exposed(octets.len() as u64)));
+                    while let Some((_, at, len)) = piece {
+                        let range = usize::try_from(at).expect("small")
+                            ..usize::try_from(at + len).expect("small");
+                        piece = self.adoptions.read(&octets[range], &self.programs);
+                    }
+                }
+                _ => {}
+            }
+        }
+        handed_out
+    }
+}
+
+/// Memory as a client would expose it.
+fn exposed(len: u64) -> Exposed {
+    postcard::from_bytes(&postcard::to_stdvec(&(1_u32, 0_u64, len)).expect("plain")).expect("plain")
+}
+
+#[test]
+fn a_compiler_comes_part_by_part_and_each_part_once() {
+    let mut lab = Lab::new();
+    let large = vec![7; 100_000];
+    let files: [(&str, &[u8]); 3] =
+        [("/c/gcc", b"driver"), ("/c/cc1", &large), ("/c/x", b"driver")];
+    let client = toolchain(&files, &[("/c/cc", "gcc")]);
+    let octets = files.map(|(_, octets)| octets);
+    let hash = client.hash.0;
+    assert_eq!(lab.serve(hash, &client, &octets), 2, "two parts are the same");
+    assert_eq!(lab.adoptions.take_settled(), [hash]);
+    assert_eq!(lab.adoptions.find(&hash).expect("it is here").path(), b"/c/gcc");
+    let shown = lab.adoptions.shown();
+    assert_eq!((shown.binds.len(), shown.links.len()), (3, 1));
+    // Another one of mostly the same parts.
+    let files: [(&str, &[u8]); 2] = [("/d/g++", b"other"), ("/c/cc1", &large)];
+    let other = toolchain(&files, &[]);
+    assert_eq!(lab.serve(other.hash.0, &other, &files.map(|(_, octets)| octets)), 1);
+    assert_eq!(lab.adoptions.shown().binds.len(), 4, "both at once");
+}
+
+#[test]
+fn compilers_that_cannot_be_shown_at_once_take_turns() {
+    let mut lab = Lab::new();
+    let one = toolchain(&[("/c/gcc", b"one")], &[]);
+    let two = toolchain(&[("/c/gcc", b"two")], &[]);
+    lab.serve(one.hash.0, &one, &[b"one"]);
+    lab.serve(two.hash.0, &two, &[b"two"]);
+    assert!(lab.adoptions.find(&one.hash.0).is_none());
+    assert_eq!(lab.serve(one.hash.0, &one, &[b"one"]), 0, "it is in the store");
+    assert!(lab.adoptions.find(&one.hash.0).is_some() && lab.adoptions.find(&two.hash.0).is_none());
+}
+
+#[test]
+fn who_lies_is_refused_and_not_asked_again() {
+    let truth = toolchain(&[("/c/gcc", b"driver")], &[]);
+    let lies = [
+        toolchain(&[("/c/gcc", b"another")], &[]),
+        Toolchain { hash: truth.hash, ..toolchain(&[("/c/gcc", b"another")], &[]) },
+        Toolchain { driver: "/c/cc1".into(), ..truth.clone() },
+        Toolchain { links: vec![Link { path: "/c".into(), target: "/d".into() }], ..truth.clone() },
+        Toolchain {
+            links: vec![Link { path: "/x/..".into(), target: "y".into() }],
+            ..truth.clone()
+        },
+    ];
+    for lie in &lies {
+        let mut lab = Lab::new();
+        assert_eq!(lab.serve(truth.hash.0, lie, &[b"driver"]), 0, "{lie:?}");
+        assert_eq!(lab.adoptions.take_settled(), [truth.hash.0]);
+        assert!(lab.adoptions.find(&truth.hash.0).is_none());
+        assert!(!lab.adoptions.want(truth.hash.0));
+    }
+    for reserved in ["/proc/self/exe", "/dev/null", "/dev/shm/x", "c/gcc", "/"] {
+        let lie = toolchain(&[(reserved, b"driver")], &[]);
+        assert_eq!(Lab::new().serve(lie.hash.0, &lie, &[b"driver"]), 0, "{reserved}");
+    }
+}
+
+#[test]
+fn contents_that_do_not_hash_are_not_kept() {
+    let mut lab = Lab::new();
+    let client = toolchain(&[("/c/gcc", b"driver")], &[]);
+    lab.serve(client.hash.0, &client, &[b"drivel"]);
+    assert!(lab.adoptions.find(&client.hash.0).is_none());
+    assert_eq!(lab.adoptions.take_settled(), [client.hash.0]);
+}
+
+#[test]
+fn who_says_nothing_hands_nothing_out() {
+    let mut lab = Lab::new();
+    assert!(lab.adoptions.want([1; 32]));
+    (0..=SILENT_MAX).for_each(|_| lab.adoptions.tick());
+    assert_eq!(lab.adoptions.take_settled(), [[1; 32]]);
+    let mut without = Adoptions::new(None);
+    assert!(!without.want([1; 32]));
+}
