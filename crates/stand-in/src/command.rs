@@ -20,13 +20,13 @@ const WITH_VALUE: &[&str] = &[
     "-iquote",
     "-isystem",
     "-o",
-    "-x",
     "--param",
 ];
 /// Options that tell compilations of one source apart, however much a distributor takes away.
 const TELLING: &[&str] = &["-O", "-g", "-std="];
-/// How preprocessed sources are called.
+/// How preprocessed sources are called, and what `-x` says of those that are called otherwise.
 const PREPROCESSED: &[&str] = &["i", "ii"];
+const PREPROCESSED_LANGUAGES: &[&str] = &["cpp-output", "c++-cpp-output"];
 
 /// A compilation of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,16 +57,18 @@ impl Command {
     pub fn parse(words: &[OsString]) -> Option<Self> {
         let mut words = words.iter();
         let (mut compiles, mut source, mut object) = (false, None, None);
-        let mut options = Vec::new();
+        let (mut options, mut preprocessed) = (Vec::new(), false);
         while let Some(word) = words.next() {
             match word.as_bytes() {
                 b"-c" => compiles = true,
                 b"-E" | b"-S" => return None,
+                b"-x" => preprocessed = words.next().is_some_and(|word| is_preprocessed(word)),
                 b"-o" => object = words.next().map(PathBuf::from),
                 b"-" => source = Some(Source::Input),
                 _ if WITH_VALUE.iter().any(|option| word == option) => drop(words.next()),
                 _ if is_telling(word) => options.push(word.clone()),
                 [b'-', ..] => {}
+                _ if preprocessed => source = Some(Source::Preprocessed(word.into())),
                 _ => source = Some(Source::of(Path::new(word))),
             }
         }
@@ -92,6 +94,10 @@ impl Command {
 fn flat(text: &OsStr) -> OsString {
     let bytes = text.as_bytes().iter().map(|byte| if *byte == b'/' { b'%' } else { *byte });
     OsString::from_vec(bytes.collect())
+}
+
+fn is_preprocessed(language: &OsStr) -> bool {
+    PREPROCESSED_LANGUAGES.iter().any(|preprocessed| language == *preprocessed)
 }
 
 fn is_telling(word: &OsStr) -> bool {
@@ -140,6 +146,8 @@ mod tests {
         assert_eq!(sent.source, Source::Preprocessed("/tmp/1.i".into()));
         assert_eq!(given.key(Path::new("src/a.c")), "src%a.c -O2 -g");
         assert_eq!(given.key(Path::new("src/a.c")), sent.key(Path::new("src/a.c")));
+        let named = parse("-O2 -g -c -x cpp-output src/a.c -o a.o").unwrap();
+        assert_eq!(named.source, Source::Preprocessed("src/a.c".into()));
         assert_ne!(given.key(Path::new("src/a.c")), parse("-O3 -c a.c").unwrap().key("".as_ref()));
     }
 

@@ -71,13 +71,14 @@ impl Report {
         save(&page.with_extension("svg"), &chart::draw(self)?)
     }
 
-    /// Every sample, with the machine they come from.
+    /// Every sample and every table, with the machine they come from.
     #[must_use]
     pub fn json(&self) -> Value {
         json!({
             "title": self.title,
             "machine": machine(),
             "conditions": self.conditions,
+            "tables": self.tables.iter().map(Table::json).collect::<Vec<_>>(),
             "panels": self.panels.iter().map(Panel::json).collect::<Vec<_>>(),
         })
     }
@@ -102,6 +103,10 @@ impl Report {
 }
 
 impl Table {
+    fn json(&self) -> Value {
+        json!({ "title": self.title, "head": self.head, "rows": self.rows })
+    }
+
     /// The table with its title.
     #[must_use]
     pub fn markdown(&self) -> String {
