@@ -1,7 +1,7 @@
 //! `outboard cc`: one compilation, and what goes with it: links by compilers' names, statistics,
 //! the timeline, and the manager that wrappers start.
 
-use crate::Outcome;
+use crate::{Outcome, parent};
 use clap::Args;
 use outboard_cc::place::Place;
 use outboard_cc::real::Call;
@@ -60,6 +60,9 @@ pub(crate) struct CcArgs {
     /// Serve wrappers until none comes any more; they start this.
     #[arg(long, hide = true, conflicts_with = "words")]
     manager: bool,
+    /// End with the process that started this one.
+    #[arg(long, hide = true, requires = "manager")]
+    with_parent: bool,
     /// The compiler and its arguments, as they are.
     #[arg(trailing_var_arg = true, value_name = "COMPILER")]
     words: Vec<OsString>,
@@ -68,6 +71,9 @@ pub(crate) struct CcArgs {
 /// The exit code is the compiler's, if one was named.
 pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     if args.manager {
+        if args.with_parent {
+            parent::end_with_it()?;
+        }
         manage()?;
     } else if let Some(directory) = &args.install_links {
         install_links(directory)?;

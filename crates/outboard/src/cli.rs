@@ -7,6 +7,8 @@ use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
 use crate::status::StatusArgs;
+use crate::top::TopArgs;
+use crate::tour::TourArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -20,6 +22,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Tour(TourArgs),
     Run(RunArgs),
     Cc(CcArgs),
     #[command(subcommand)]
@@ -28,6 +31,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Key(Key),
     Status(StatusArgs),
+    Top(TopArgs),
     /// What a node starts: one of its services.
     #[command(hide = true)]
     NodeService {

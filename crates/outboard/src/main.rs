@@ -3,8 +3,8 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `cc`, `run`, `perf`, `node` with `services`,
-//! `key`, `status`, `generate`.
+//! Modules in reading order: `cli` (the commands), `tour`, `cc`, `run`, `perf`, `node` with
+//! `services`, `key`, `status`, `top`, `parent` (who ends with whom), `generate`.
 
 #![forbid(unsafe_code)]
 
@@ -13,10 +13,13 @@ mod cli;
 mod generate;
 mod key;
 mod node;
+mod parent;
 mod perf;
 mod run;
 mod services;
 mod status;
+mod top;
+mod tour;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -29,12 +32,14 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
+        Command::Tour(args) => tour::run(&args).map(success),
         Command::Cc(args) => cc::run(args),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),
         Command::Key(key) => key::run(key).map(success),
         Command::Status(args) => status::run(args).map(success),
+        Command::Top(args) => top::run(args).map(success),
         Command::NodeService { name } => Ok(cluster_node::serve(&name, services::SERVICES)),
         Command::Anchor => Ok(outboard_compile::sandbox::anchor_main()),
         Command::Generate { what, dir } => generate::run(what, &dir).map(success),

@@ -1,7 +1,7 @@
 //! `outboard node`: the daemon. Its configuration comes from a file and from flags.
 
-use crate::Outcome;
 use crate::services::SERVICES;
+use crate::{Outcome, parent};
 use clap::Args;
 use outboard_cluster::keys::{KeysError, Places};
 use outboard_cluster::node::{Config, Supervisor};
@@ -58,9 +58,15 @@ pub(crate) struct NodeArgs {
     /// clear.
     #[arg(long)]
     trusted_fabric: bool,
+    /// End with the process that started this one.
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 pub(crate) fn run(args: NodeArgs) -> Outcome {
+    if args.with_parent {
+        parent::end_with_it()?;
+    }
     let places = Places::from_environment(|name| std::env::var_os(name));
     let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
     let accepts = args.accept_toolchains;

@@ -1,10 +1,10 @@
 //! `outboard perf`: the server, and one command for each test.
 
 mod host;
-mod local;
+pub(crate) mod local;
 mod progress;
 
-use crate::Outcome;
+use crate::{Outcome, parent};
 use clap::{Args, Subcommand, ValueEnum};
 use outboard_perf::{Goal, Kind, Plan, Progress, Server, Test, Wait, compute, pin, run as measure};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -221,7 +221,7 @@ fn serve(args: &ServeArgs) -> Outcome {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
     }
     if args.with_parent {
-        local::end_with_parent()?;
+        parent::end_with_it()?;
     }
     if let Some(cpu) = args.pin {
         pin(cpu)?;

@@ -3,7 +3,7 @@
 use crate::Outcome;
 use clap::Args;
 use outboard_cluster::dial::Dialer;
-use outboard_cluster::hosts::{Host, HostList};
+use outboard_cluster::hosts::{Host, HostList, HostsError};
 use outboard_cluster::status;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -29,19 +29,12 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-type Answer = Result<Value, String>;
+pub(crate) type Answer = Result<Value, String>;
 
 pub(crate) fn run(args: StatusArgs) -> Outcome {
-    let variable = |name: &str| std::env::var_os(name);
-    let hosts = match args.hosts {
-        Some(hosts) => hosts,
-        None => match HostList::from_environment(variable)? {
-            Some(hosts) => hosts,
-            None => "127.0.0.1".parse()?,
-        },
-    };
-    let dialer = Dialer::from_environment(variable, &[status::service()])?;
-    let answers = ask_all(&dialer, hosts.hosts());
+    let hosts = hosts_or_own(args.hosts)?;
+    let dialer = Dialer::from_environment(|name| std::env::var_os(name), &[status::service()])?;
+    let answers = ask_all(&dialer, hosts.hosts(), LIMIT);
     let mut out = std::io::stdout().lock();
     if args.json {
         let list = hosts.iter().zip(&answers).map(|(host, answer)| match answer {
@@ -63,7 +56,19 @@ pub(crate) fn run(args: StatusArgs) -> Outcome {
     }
 }
 
-fn ask_all(dialer: &Dialer, hosts: &[Host]) -> Vec<Answer> {
+/// The hosts that are named, or else the environment's, or else this machine.
+pub(crate) fn hosts_or_own(named: Option<HostList>) -> Result<HostList, HostsError> {
+    if let Some(hosts) = named {
+        return Ok(hosts);
+    }
+    match HostList::from_environment(|name| std::env::var_os(name))? {
+        Some(hosts) => Ok(hosts),
+        None => "127.0.0.1".parse(),
+    }
+}
+
+/// Asks all at once; each may take `limit`.
+pub(crate) fn ask_all(dialer: &Dialer, hosts: &[Host], limit: Duration) -> Vec<Answer> {
     let answers: Vec<Mutex<Answer>> =
         hosts.iter().map(|_| Mutex::new(Err(String::new()))).collect();
     let next = AtomicUsize::new(0);
@@ -75,7 +80,7 @@ fn ask_all(dialer: &Dialer, hosts: &[Host]) -> Vec<Answer> {
                     let (Some(host), Some(slot)) = (hosts.get(index), answers.get(index)) else {
                         return;
                     };
-                    let answer = status::ask(dialer, host, Instant::now() + LIMIT);
+                    let answer = status::ask(dialer, host, Instant::now() + limit);
                     let answer = answer.map_err(|error| error.to_string());
                     *slot.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = answer;
                 }
@@ -116,7 +121,7 @@ fn describe(host: &Host, status: &Value) -> String {
 }
 
 /// A node may say what it likes, but not to the terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().take(80).filter(|one| !one.is_control()).collect()
 }
 

@@ -24,10 +24,11 @@ fn commands(help: &str) -> Vec<String> {
 
 #[test]
 fn every_command_has_an_example_that_names_it() {
-    assert_eq!(commands(&help(&[])), ["run", "cc", "perf", "node", "key", "status"]);
+    assert_eq!(commands(&help(&[])), ["tour", "run", "cc", "perf", "node", "key", "status", "top"]);
     assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
+    assert!(help(&["tour"]).contains("Example:\n  outboard tour"));
     assert!(help(&["run"]).contains("Example:\n  outboard run -- "));
-    for command in ["node", "status", "key new", "key export", "key revoke", "key show"] {
+    for command in ["node", "status", "top", "key new", "key export", "key revoke", "key show"] {
         let words: Vec<&str> = command.split(' ').collect();
         assert!(help(&words).contains(&format!("Example:\n  outboard {command}")), "{command}");
     }

@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::Check;
 use super::project::{Amount, BUILD_MAX, Kind, Place, Project};
 use super::site::{SERVERS, Setup, Site};
-use super::statistics::{ORDINARY, Statistics};
+use super::statistics::{FAILED, ORDINARY, Statistics};
 use super::tree::Tree;
 use crate::command;
 use crate::lab::Cable;
@@ -23,9 +23,6 @@ use crate::lab::Cable;
 /// So many objects are there when it happens.
 const MIDWAY: usize = 8;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Why jobs may run at home when servers fail.
-const FAILED: &[&str] =
-    &["was lost by servers", "was taken home from the queue", "found no server"];
 
 /// What is built again and again, and what comes of it at home.
 type Reference = Rc<RefCell<Option<Tree>>>;
@@ -114,8 +111,7 @@ fn full_disks(site: &mut Site, bench: &Bench) -> Result<()> {
     let statistics = bench.strike(site)?;
     statistics.at_home_only_for(ORDINARY)?;
     for index in 0..SERVERS {
-        let process = site.server(index).group.processes()?.first().copied();
-        let root = PathBuf::from(format!("/proc/{}/root", process.context("a node is gone")?));
+        let root = PathBuf::from(format!("/proc/{}/root", site.node(index)?));
         let cache = root.join(site.cache(index).strip_prefix("/")?);
         let left = command::output(Command::new("df").args(["--output=avail"]).arg(cache))?;
         let left: u32 = left.lines().last().unwrap_or_default().trim().parse()?;

@@ -6,14 +6,18 @@
 //! that in its name.
 //!
 //! Reading order: `site` (hosts, nodes, the client), `tree` (what a build made), `statistics`,
-//! `project` (Redis, ZeroMQ), then the checks: `builds`, `failures`, `layouts`.
+//! `project` (Redis, ZeroMQ), then the checks: `builds`, `layouts`, `failures`,
+//! `edits`, `strangers`, `storm`.
 
 mod builds;
+mod edits;
 mod failures;
 mod layouts;
 mod project;
 mod site;
 mod statistics;
+mod storm;
+mod strangers;
 mod tree;
 
 use std::env;
@@ -62,6 +66,9 @@ pub fn run(full: bool) -> Result<Count> {
     let mut checks = builds::checks(full);
     checks.extend(layouts::checks());
     checks.extend(failures::checks(full));
+    checks.extend(edits::checks(full));
+    checks.extend(strangers::checks());
+    checks.extend(storm::checks(full));
     checks.retain(|check| wanted(&check.name));
     let mut site = Site::new()?;
     let mut total = Count::default();

@@ -180,32 +180,44 @@ impl Project {
         make
     }
 
-    /// The objects to ask the build tool for; none means everything.
+    /// The objects to ask the build tool for; none means everything. CMake's own Makefile makes
+    /// one target after the other, so that of the objects' is named then.
     fn objects(&self, site: &Site) -> Result<Vec<String>> {
         if self.amount == Amount::Whole {
             return Ok(Vec::new());
         }
-        let mut list = match self.kind {
-            Kind::ZeromqMake => site.here("make"),
-            _ => site.here("ninja"),
-        };
-        list.arg("-C").arg(self.build());
-        list.args(if self.kind == Kind::ZeromqMake {
-            &["help"][..]
+        let mut words = Vec::new();
+        let said = if self.kind == Kind::ZeromqMake {
+            let (makefile, text) = self.makefile()?;
+            words.extend(["-f".to_owned(), makefile]);
+            text
         } else {
-            &["-t", "targets", "all"]
-        });
-        let said = site.finish(&mut list, BUILD_MAX)?;
-        let words = said.lines().filter_map(|line| {
-            let line = line.trim_start_matches("... ");
-            let word = line.split(':').next().unwrap_or(line);
-            word.ends_with(".o").then(|| word.to_owned())
-        });
-        let objects: Vec<String> = words.step_by(ZEROMQ_SAMPLE).collect();
-        if objects.len() < 8 {
-            bail!("ZeroMQ has no more objects than {objects:?}:\n{said}");
+            let mut list = site.here("ninja");
+            list.arg("-C").arg(self.build()).args(["-t", "targets", "all"]);
+            site.finish(&mut list, BUILD_MAX)?
+        };
+        let objects = said.lines().filter_map(|line| line.split(':').next());
+        let mut objects: Vec<_> = objects.filter(|word| word.ends_with(".o")).collect();
+        objects.dedup();
+        words.extend(objects.into_iter().step_by(ZEROMQ_SAMPLE).map(ToOwned::to_owned));
+        if words.len() < 8 {
+            bail!("ZeroMQ has no more objects than {words:?}:\n{said}");
         }
-        Ok(objects)
+        Ok(words)
+    }
+
+    /// The largest of the makefiles that CMake made for its targets.
+    fn makefile(&self) -> Result<(String, String)> {
+        let mut found = Vec::new();
+        for target in fs::read_dir(self.build().join("CMakeFiles"))? {
+            let path = target?.path().join("build.make");
+            if let Ok(text) = fs::read_to_string(&path) {
+                let relative = path.strip_prefix(self.build())?;
+                found.push((relative.to_string_lossy().into_owned(), text));
+            }
+        }
+        let largest = found.into_iter().max_by_key(|(_, text)| text.len());
+        largest.context("CMake made no makefiles")
     }
 
     /// What builds have made so far.

@@ -53,8 +53,8 @@ const LAUNCHER: &str = "#!/bin/sh\nexec $LAUNCHER \"$@\"\n";
 pub(super) struct Setup {
     /// More of its command line.
     pub(super) arguments: Vec<String>,
-    /// More of its configuration.
-    pub(super) configuration: String,
+    /// More of the service's configuration.
+    pub(super) compile: String,
     /// The size of the file system that holds its cache, as mount(8) takes it.
     pub(super) disk: Option<&'static str>,
     /// Another key than the cluster's.
@@ -177,6 +177,17 @@ impl Site {
         self.scratch.0.join(host_name(index)).join("cache")
     }
 
+    /// A node's process.
+    pub(super) fn node(&self, index: usize) -> Result<u32> {
+        let node = self.nodes[index].as_ref().map(Child::id);
+        node.with_context(|| format!("{} has no node", host_name(index)))
+    }
+
+    /// A server's list of those who are shut out.
+    pub(super) fn revoked(&self, index: usize) -> PathBuf {
+        self.scratch.0.join(host_name(index)).join(".config/outboard/revoked")
+    }
+
     fn log(&self, index: usize) -> PathBuf {
         self.scratch.0.join(host_name(index)).join("log")
     }
@@ -223,8 +234,9 @@ impl Site {
         chown(&cache, Some(SERVICE_USER), Some(SERVICE_USER))?;
         let configuration = home.join("node.toml");
         let text = format!(
-            "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n{}\n[compile]\ncache = {cache:?}\n",
-            setup.configuration
+            "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n\
+             [compile]\ncache = {cache:?}\n{}",
+            setup.compile
         );
         fs::write(&configuration, text)?;
         let mut node = self.server(index).command("unshare");
@@ -317,12 +329,12 @@ impl Site {
     /// Compiles a trifle until every one of `servers` has had a job, so that all are connected.
     pub(super) fn warm(&self, servers: usize) -> Result<()> {
         let at = self.directory("warm")?;
-        fs::write(at.join("trifle.c"), "int trifle;\n")?;
+        fs::write(at.join("nothing.c"), "int nothing;\n")?;
         let deadline = Instant::now() + READY_MAX;
         loop {
             let trifle = |number: usize| {
                 let mut command = self.here("outboard-cc");
-                command.args(["gcc", "-c", "trifle.c", "-o", &format!("{number}.o")]);
+                command.args(["gcc", "-c", "nothing.c", "-o", &format!("{number}.o")]);
                 self.start(command.current_dir(&at))
             };
             let trifles = (0..SERVERS * slots()).map(trifle).collect::<Result<Vec<_>>>()?;

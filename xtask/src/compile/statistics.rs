@@ -16,6 +16,10 @@ pub(super) const ORDINARY: &[&str] = &[
     "writes to no ordinary file",
 ];
 
+/// Why they may when servers fail, or files change under them.
+pub(super) const FAILED: &[&str] =
+    &["was lost by servers", "was taken home from the queue", "found no server"];
+
 /// Where jobs ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {

@@ -65,6 +65,13 @@ pub const SUITES: &[Suite] = &[
         run: libraries,
     },
     Suite {
+        name: "tour",
+        about: "`outboard tour`, as a newcomer runs it, and interrupted",
+        needs: &[Need::Packages(&["gcc", "libc6-dev"])],
+        minutes: 5,
+        run: |settings| integration(settings, "tour"),
+    },
+    Suite {
         name: "siw",
         about: "ours and Linux's siw in a virtual machine talk to each other",
         needs: &[Need::Packages(siw::PACKAGES)],

@@ -87,6 +87,8 @@ struct Pending {
     given: Option<Instant>,
     /// Its source, if that is preprocessed.
     source: Option<SharedRegion>,
+    /// Why the last server that had it failed it.
+    trouble: String,
 }
 
 impl Cluster {
@@ -224,10 +226,19 @@ impl Cluster {
                 let path = OsString::from_vec(path);
                 self.go_home(ticket, Reason::with(Cause::Refused, path));
             }
-            Refusal::Stale { .. } | Refusal::Limit { .. } | Refusal::Trouble { .. } => {
-                self.board.failed(id, ticket, now);
+            Refusal::Stale { .. } => self.fail(id, ticket, "a file changed meanwhile", now),
+            Refusal::Limit { what } | Refusal::Trouble { what } => {
+                self.fail(id, ticket, &what, now);
             }
         }
+    }
+
+    /// A server failed a job.
+    fn fail(&mut self, id: ServerId, ticket: TicketNumber, why: &str, now: Instant) {
+        if let Some(pending) = self.jobs.get_mut(&ticket) {
+            pending.trouble = why.to_owned();
+        }
+        self.board.failed(id, ticket, now);
     }
 
     /// A compiler ran: the first that did counts.
@@ -297,7 +308,7 @@ impl Cluster {
                 Order::Cancel(server, ticket) => {
                     self.tell_server(server, &ToServer::Cancel { ticket }, now);
                 }
-                Order::Home(ticket, cause) => self.go_home(ticket, reason(cause)),
+                Order::Home(ticket, cause) => self.go_home(ticket, self.reason(ticket, cause)),
             }
         }
     }
@@ -351,6 +362,16 @@ impl Cluster {
         }
     }
 
+    fn reason(&self, ticket: TicketNumber, cause: HomeCause) -> Reason {
+        let trouble = || self.jobs.get(&ticket).map_or("", |pending| &pending.trouble);
+        match cause {
+            HomeCause::NoServer => Cause::NoServers.into(),
+            HomeCause::NoToolchain => Cause::NoToolchain.into(),
+            HomeCause::Failures => Reason::with(Cause::ServersFailed, trouble()),
+            HomeCause::Waited => Cause::Unclaimed.into(),
+        }
+    }
+
     /// Servers that may be ready soon.
     fn hopeful(&self) -> usize {
         let unready = self.servers.values().filter(|server| server.landing.is_none()).count();
@@ -388,15 +409,6 @@ fn place_all(job: &Job, ran: &Ran, results: &Results) -> Result<(), Reason> {
         added.map_err(|error| Reason::with(Cause::Placement, error.to_string()))?;
     }
     placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
-}
-
-fn reason(cause: HomeCause) -> Reason {
-    match cause {
-        HomeCause::NoServer => Cause::NoServers.into(),
-        HomeCause::NoToolchain => Cause::NoToolchain.into(),
-        HomeCause::Failures => Cause::ServersFailed.into(),
-        HomeCause::Waited => Cause::Unclaimed.into(),
-    }
 }
 
 impl fmt::Debug for Cluster {

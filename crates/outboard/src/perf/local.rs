@@ -1,7 +1,6 @@
 //! A server of the program's own for tests without a host: a second process on loopback that ends
 //! with this one.
 
-use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -9,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 
 /// A running server; it is ended on drop.
 #[derive(Debug)]
-pub(super) struct LocalServer {
+pub(crate) struct LocalServer {
     child: Child,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl LocalServer {
-    pub(super) fn start() -> Result<Self, String> {
+    pub(crate) fn start() -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| {
             format!(
                 "cannot start a server of its own: {why}; start `outboard perf serve` and name it"
@@ -44,11 +43,6 @@ impl Drop for LocalServer {
     fn drop(&mut self) {
         end(&mut self.child);
     }
-}
-
-/// In the server: die when the process that started it does.
-pub(super) fn end_with_parent() -> io::Result<()> {
-    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
 fn read_address(child: &mut Child) -> io::Result<SocketAddr> {

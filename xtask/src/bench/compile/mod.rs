@@ -7,9 +7,9 @@
 //!
 //! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
 //! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
-//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was aimed at),
-//! `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3), `figure` (its
-//! Figure 10).
+//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was
+//! aimed at), `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3),
+//! `figure` (its Figure 10).
 
 mod build;
 mod contender;

@@ -1,7 +1,8 @@
 //! Ours, as users start it: nodes that serve `compile`, and `outboard-cc` before the compiler.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
@@ -11,7 +12,7 @@ use super::stage::Stage;
 use crate::command::{self, cargo};
 use crate::lab::Host;
 
-const PORT: u16 = 7474;
+const PORT: u16 = 7410;
 /// Compilers by the names that clients know them by.
 const COMPILERS: [&str; 2] = ["gcc", "g++"];
 
@@ -59,14 +60,19 @@ impl Contender for Ours {
     }
 
     fn start(&self, stage: &Stage) -> Result<Wrapper> {
-        let key = stage.temporary(stage.client()).join("key");
-        self.make_key(stage, &key)?;
+        let programs = self.programs.copied_to(&stage.shared("bin")?)?;
+        let key = stage.shared("key")?.join("key");
+        let mut make_key = at_home(stage, stage.client(), Command::new(&programs.outboard));
+        command::output(make_key.args(["key", "new"]).env("OUTBOARD_KEY", &key))?;
         let mut hosts = Vec::new();
         for (host, place) in stage.servers() {
             let listen = format!("{}:{PORT}", host.address);
-            let mut node = at_home(stage, host, host.command(&self.programs.outboard));
-            node.args(["node", "--serve", "compile", "--slots", &SLOTS.to_string()]);
-            node.args(["--listen", &listen, "--key"]).arg(&key);
+            let own = stage.temporary(host);
+            let configuration = own.join("node.toml");
+            fs::write(&configuration, format!("[compile]\ncache = {:?}\n", own.join("cache")))?;
+            let mut node = at_home(stage, host, host.command(&programs.outboard));
+            node.args(["node", "--config"]).arg(configuration).args(["--serve", "compile"]);
+            node.args(["--slots", &SLOTS.to_string(), "--listen", &listen, "--key"]).arg(&key);
             let stand_ins = place.into_iter().flat_map(|place| {
                 COMPILERS.map(|name| format!("{name}={}", place.join("bin").join(name).display()))
             });
@@ -74,36 +80,42 @@ impl Contender for Ours {
             stage.serve(host, &mut node, PORT)?;
             hosts.push(format!("{listen}/{SLOTS}"));
         }
-        let mut environment =
-            vec![("OUTBOARD_HOSTS", hosts.join(",")), ("OUTBOARD_KEY", key.display().to_string())];
-        environment.extend(home(stage, stage.client()));
+        let mut environment = home(stage, stage.client());
+        environment.extend([
+            ("OUTBOARD_HOSTS", hosts.join(",")),
+            ("OUTBOARD_KEY", key.display().to_string()),
+        ]);
         if self.way != Way::Pull {
             environment.push(("OUTBOARD_CC_WAY", "preprocess".to_owned()));
         }
-        let wrapper = self.programs.wrapper.display().to_string();
+        let wrapper = programs.wrapper.display().to_string();
         let wrapper = Wrapper { program: Some(wrapper), environment };
         if self.way == Way::PreprocessElsewhere {
-            self.start_manager(stage, &wrapper)?;
+            start_manager(stage, &programs, &wrapper)?;
         }
         Ok(wrapper)
     }
 }
 
-impl Ours {
-    fn make_key(&self, stage: &Stage, key: &Path) -> Result<()> {
-        let mut make = at_home(stage, stage.client(), Command::new(&self.programs.outboard));
-        make.args(["key", "new"]).env("OUTBOARD_KEY", key);
-        command::output(&mut make).map(drop)
+impl Programs {
+    /// Services are an ordinary user, who may not be let into the workspace.
+    fn copied_to(&self, directory: &Path) -> Result<Self> {
+        let copy = |program: &Path| -> Result<PathBuf> {
+            let copy = directory.join(program.file_name().unwrap_or_default());
+            fs::copy(program, &copy)?;
+            Ok(copy)
+        };
+        Ok(Self { outboard: copy(&self.outboard)?, wrapper: copy(&self.wrapper)? })
     }
+}
 
-    /// The manager before its first job, elsewhere; it goes with the stage.
-    fn start_manager(&self, stage: &Stage, wrapper: &Wrapper) -> Result<()> {
-        let mut manager = stage.client().command("taskset");
-        manager.args(["--cpu-list", super::stage::SERVERS]).arg(&self.programs.outboard);
-        manager.args(["cc", "--manager"]).envs(wrapper.environment.iter().cloned());
-        manager.stdin(std::process::Stdio::null()).spawn()?;
-        Ok(())
-    }
+/// The manager before its first job, elsewhere; it goes with the stage.
+fn start_manager(stage: &Stage, programs: &Programs, wrapper: &Wrapper) -> Result<()> {
+    let mut manager = stage.client().command("taskset");
+    manager.args(["--cpu-list", super::stage::SERVERS]).arg(&programs.outboard);
+    manager.args(["cc", "--manager"]).envs(wrapper.environment.iter().cloned());
+    manager.stdin(Stdio::null()).spawn()?;
+    Ok(())
 }
 
 /// The same command with directories of its own instead of the user's.

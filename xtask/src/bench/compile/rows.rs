@@ -74,7 +74,7 @@ pub(super) fn redis(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Res
 /// A file that includes 200 others.
 pub(super) fn wide(kit: &Kit, _: &[Job], contenders: &Contenders<'_>) -> Result<Section> {
     let jobs = vec![work::wide(); WIDE_JOBS];
-    let runs = runs(&trial(kit, 0.0, &jobs, &jobs[..SERVERS * 2]), &["200 headers"], contenders)?;
+    let runs = runs(&trial(kit, 0.0, &jobs, &jobs), &["200 headers"], contenders)?;
     let client = less_nothing(client_cpu(&runs)?)?;
     let what = "client CPU a job, pull, C++ with 200 headers, ms";
     let targets = vec![Target::new(what, Limit::AtMost(4.0), summary(&client, "pull"))];

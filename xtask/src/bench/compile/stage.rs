@@ -24,7 +24,7 @@ const BOTH: &str = "0-1";
 const LISTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 /// How all scratch directories begin, also those that a killed run left behind.
-const SCRATCH: &str = "outboard-bench-compile-";
+const SCRATCH: &str = "scratch-";
 
 /// What lies in `target/bench/compile` and is made once.
 #[derive(Clone, Debug)]
@@ -119,6 +119,13 @@ impl Stage {
         self.scratch.0.join(format!("host{}", index.unwrap_or(0)))
     }
 
+    /// A directory that everybody can read.
+    pub(super) fn shared(&self, name: &str) -> Result<PathBuf> {
+        let path = self.scratch.0.join(name);
+        fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+
     /// The client's copy of the project.
     pub(super) fn project(&self) -> PathBuf {
         self.scratch.0.join("project")
@@ -187,15 +194,17 @@ impl Drop for Stage {
 struct Scratch(PathBuf);
 
 impl Scratch {
+    /// A file system of its own where it is to be in memory: below /dev, sandboxes show nothing.
     fn new(kit: &Kit, medium: Medium) -> Result<Self> {
-        let parent = match medium {
-            Medium::Tmpfs => Path::new("/dev/shm"),
-            Medium::Disk => &kit.base,
-        };
-        clear(parent)?;
-        let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
-        fs::create_dir_all(&scratch.0)
+        clear(&kit.base)?;
+        let scratch = Self(kit.base.join(format!("{SCRATCH}{}", std::process::id())));
+        fs::create_dir(&scratch.0)
             .with_context(|| format!("cannot make {}", scratch.0.display()))?;
+        if medium == Medium::Tmpfs {
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", "mode=755", "tmpfs"]).arg(&scratch.0);
+            command::run(&mut mount)?;
+        }
         Ok(scratch)
     }
 
@@ -210,7 +219,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What stays behind is removed by the next.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = remove(&self.0);
     }
 }
 
@@ -221,10 +230,20 @@ fn clear(parent: &Path) -> Result<()> {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            fs::remove_dir_all(entry.path())?;
+            remove(&entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Removes a scratch directory, whatever is mounted there first.
+fn remove(scratch: &Path) -> Result<()> {
+    let path = scratch.to_string_lossy();
+    if command::succeeds("mountpoint", &["--quiet", &path]) {
+        // Also while somebody who is about to end still looks into it.
+        command::run(Command::new("umount").args(["--lazy", &path]))?;
+    }
+    fs::remove_dir_all(scratch).with_context(|| format!("cannot remove {path}"))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

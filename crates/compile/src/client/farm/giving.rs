@@ -61,7 +61,9 @@ impl Cluster {
             Ok(spec) => {
                 let toolchain = spec.toolchain;
                 let source = source.map(|at| at.source);
-                self.jobs.insert(ticket.0, Pending { job, spec, given: None, source });
+                let trouble = String::new();
+                let pending = Pending { job, spec, given: None, source, trouble };
+                self.jobs.insert(ticket.0, pending);
                 self.board.submit(ticket.0, toolchain, now, self.hopeful() > 0);
                 self.obey(now);
             }

@@ -1,0 +1,264 @@
+//! One look at everything: what servers say of themselves, and this user's manager's statistics.
+//!
+//! Rates are against the look before. Nodes are not believed but in numbers; their words are shown
+//! without control characters.
+
+use crate::status::{ask_all, printable};
+use outboard_cc::place::Place;
+use outboard_cluster::dial::Dialer;
+use outboard_cluster::hosts::HostList;
+use outboard_cluster::keys::KeysError;
+use outboard_cluster::status;
+use outboard_compile::front;
+use outboard_compile::stats::{Counters, Saved, state_directory};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a node may take.
+const LIMIT: Duration = Duration::from_millis(900);
+/// What `/proc/net/unix` calls a socket that is connected.
+const CONNECTED: &str = "03";
+
+/// Where frames come from.
+#[derive(Debug)]
+pub(super) struct Source {
+    hosts: HostList,
+    dialer: Dialer,
+}
+
+/// What there was to know at one time.
+#[derive(Debug)]
+pub(super) struct Frame {
+    at: Instant,
+    pub(super) servers: Vec<Server>,
+    /// Compilers' calls that the manager has now: on servers, at home and waiting.
+    pub(super) calls: u64,
+    pub(super) counters: Counters,
+    /// In octets a second, to servers and back.
+    pub(super) octets_rate: Option<(f64, f64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) host: String,
+    /// Why it does not compile, if it does not.
+    pub(super) compiles: Result<Compiles, String>,
+}
+
+/// A server's service.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Compiles {
+    pub(super) slots: u64,
+    pub(super) free: u64,
+    pub(super) done: u64,
+    /// Jobs done in a second.
+    pub(super) rate: Option<f64>,
+    /// Clients' names and their jobs' sources.
+    pub(super) clients: Vec<(String, Vec<String>)>,
+}
+
+impl Source {
+    pub(super) fn new(hosts: HostList) -> Result<Self, KeysError> {
+        let dialer = Dialer::from_environment(|name| std::env::var_os(name), &[status::service()])?;
+        Ok(Self { hosts, dialer })
+    }
+
+    pub(super) fn look(&self, before: Option<&Frame>) -> Frame {
+        let answers = ask_all(&self.dialer, self.hosts.hosts(), LIMIT);
+        let server = |(host, answer): (&_, Result<Value, String>)| Server {
+            host: ToString::to_string(host),
+            compiles: answer.and_then(|said| Compiles::read(&said)),
+        };
+        let calls = Place::of_user().map_or(0, |place| calls(&place));
+        let saved = state_directory().and_then(|directory| Saved::load(&directory).ok());
+        let mut frame = Frame {
+            at: Instant::now(),
+            servers: self.hosts.iter().zip(answers).map(server).collect(),
+            calls,
+            counters: saved.unwrap_or_default().counters,
+            octets_rate: None,
+        };
+        if let Some(before) = before {
+            frame.compare(before);
+        }
+        frame
+    }
+}
+
+/// The manager's callers; it also writes its statistics if there are any. It is left alone if there
+/// are none: it writes them by itself then, and would never end otherwise.
+fn calls(place: &Place) -> u64 {
+    let table = fs::read("/proc/net/unix").unwrap_or_default();
+    let calls = callers(&table, &place.socket());
+    if calls > 0 {
+        front::settle(place);
+    }
+    calls
+}
+
+/// Connections to the socket at `path`, in a table like `/proc/net/unix`.
+fn callers(table: &[u8], path: &Path) -> u64 {
+    let path = path.as_os_str().as_bytes();
+    let lines = table.split(|octet| *octet == b'\n');
+    let ours =
+        lines.filter(|line| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(b" ")));
+    let is_connected = |line: &&[u8]| {
+        let state = line.split(|octet| *octet == b' ').filter(|word| !word.is_empty()).nth(5);
+        state == Some(CONNECTED.as_bytes())
+    };
+    ours.filter(is_connected).count() as u64
+}
+
+impl Compiles {
+    fn read(said: &Value) -> Result<Self, String> {
+        let services = said["services"].as_array().into_iter().flatten();
+        let mut compile = services.filter(|service| service["name"] == "compile");
+        let Some(service) = compile.next() else { return Err("does not compile".into()) };
+        let report = &service["report"];
+        let number = |name: &str| report[name].as_u64();
+        let (Some(slots), Some(free)) = (number("slots"), number("free")) else {
+            let state = service["state"].as_str().unwrap_or("down");
+            return Err(format!("service compile is {}; see the node's log", printable(state)));
+        };
+        let client = |client: &Value| {
+            let jobs = client["jobs"].as_array().into_iter().flatten();
+            let sources = jobs.filter_map(|job| job[1].as_str()).map(source).collect();
+            (printable(client["name"].as_str().unwrap_or("?")), sources)
+        };
+        let clients = report["clients"].as_array().into_iter().flatten().map(client).collect();
+        let done = number("done").unwrap_or(0);
+        Ok(Self { slots, free, done, rate: None, clients })
+    }
+
+    pub(super) fn busy(&self) -> u64 {
+        self.slots.saturating_sub(self.free)
+    }
+}
+
+/// A source's name, without its directories.
+fn source(path: &str) -> String {
+    printable(path.rsplit('/').next().unwrap_or(path))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn per_second(after: u64, before: u64, seconds: f64) -> f64 {
+    after.saturating_sub(before) as f64 / seconds
+}
+
+impl Frame {
+    fn compare(&mut self, before: &Self) {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(0.001);
+        for (now, then) in self.servers.iter_mut().zip(&before.servers) {
+            if let (Ok(now), Ok(then)) = (&mut now.compiles, &then.compiles) {
+                now.rate = Some(per_second(now.done, then.done, seconds));
+            }
+        }
+        let (now, then) = (&self.counters, &before.counters);
+        self.octets_rate = Some((
+            per_second(now.octets_out, then.octets_out, seconds),
+            per_second(now.octets_in, then.octets_in, seconds),
+        ));
+    }
+
+    pub(super) fn working(&self) -> impl Iterator<Item = &Compiles> {
+        self.servers.iter().filter_map(|server| server.compiles.as_ref().ok())
+    }
+
+    /// Jobs done in a second by all servers.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.working().map(|compiles| compiles.rate).sum()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let server = |server: &Server| match &server.compiles {
+            Err(error) => json!({ "host": server.host, "error": error }),
+            Ok(compiles) => json!({
+                "host": server.host,
+                "slots": compiles.slots,
+                "busy": compiles.busy(),
+                "done": compiles.done,
+                "jobs_per_s": compiles.rate,
+                "clients": compiles.clients.iter().map(|(name, jobs)| {
+                    json!({ "name": name, "jobs": jobs })
+                }).collect::<Vec<_>>(),
+            }),
+        };
+        json!({
+            "servers": self.servers.iter().map(server).collect::<Vec<_>>(),
+            "slots": self.working().map(|compiles| compiles.slots).sum::<u64>(),
+            "busy": self.working().map(Compiles::busy).sum::<u64>(),
+            "jobs_per_s": self.rate(),
+            "calls": self.calls,
+            "counters": self.counters,
+        })
+    }
+}
+
+#[cfg(test)]
+impl Frame {
+    pub(super) fn of(servers: Vec<Server>, calls: u64, counters: Counters) -> Self {
+        Self { at: Instant::now(), servers, calls, counters, octets_rate: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(done: u64) -> Value {
+        json!({ "services": [{ "name": "other" }, {
+            "name": "compile", "state": "running",
+            "report": {
+                "slots": 4, "free": 1, "done": done,
+                "clients": [{ "name": "a\u{1b}b@n1", "jobs": [[0, "src/x.c"], [2, "y.cc"]] }],
+            },
+        }] })
+    }
+
+    #[test]
+    fn a_servers_word_is_read_and_nothing_of_it_reaches_the_terminal_raw() {
+        let compiles = Compiles::read(&said(9)).expect("it compiles");
+        let clients = vec![("ab@n1".to_owned(), vec!["x.c".to_owned(), "y.cc".to_owned()])];
+        assert_eq!(compiles, Compiles { slots: 4, free: 1, done: 9, rate: None, clients });
+        assert_eq!(compiles.busy(), 3);
+        for strange in [json!(null), json!({ "services": 3 }), json!({ "services": [{}] })] {
+            assert_eq!(Compiles::read(&strange).expect_err("none"), "does not compile");
+        }
+        let down = json!({ "services": [{ "name": "compile", "state": "down", "report": null }] });
+        assert!(Compiles::read(&down).expect_err("down").starts_with("service compile is down"));
+    }
+
+    #[test]
+    fn rates_are_against_the_look_before() {
+        let frame = |done, octets_out| {
+            let compiles = Compiles::read(&said(done));
+            let counters = Counters { octets_out, ..Counters::default() };
+            Frame::of(vec![Server { host: "n1".into(), compiles }], 0, counters)
+        };
+        let (before, mut after) = (frame(10, 1000), frame(30, 5000));
+        assert_eq!(after.rate(), None);
+        after.at = before.at + Duration::from_secs(4);
+        after.compare(&before);
+        assert_eq!((after.rate(), after.octets_rate), (Some(5.0), Some((1000.0, 0.0))));
+        // Started anew, it counts from zero.
+        let mut anew = frame(0, 0);
+        anew.at = after.at + Duration::from_secs(1);
+        anew.compare(&after);
+        assert_eq!((anew.rate(), anew.octets_rate), (Some(0.0), Some((0.0, 0.0))));
+    }
+
+    #[test]
+    fn the_managers_callers_are_counted() {
+        let table = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0: 00000002 00000000 00010000 0001 01 77 /run/o/cc.sock\n\
+            0: 00000003 00000000 00000000 0001 03 78 /run/o/cc.sock\n\
+            0: 00000003 00000000 00000000 0001 03 79\n\
+            0: 00000003 00000000 00000000 0001 03 80 /other/run/o/cc.sock\n\
+            0: 00000003 00000000 00000000 0001 03 81 /run/o/cc.sock";
+        assert_eq!(callers(table, Path::new("/run/o/cc.sock")), 2);
+        assert_eq!(callers(b"", Path::new("/run/o/cc.sock")), 0);
+    }
+}

@@ -1,0 +1,110 @@
+//! A frame as lines of text: the sums first, then a line for each server, then this user's builds.
+
+use super::frame::{Compiles, Frame, Server};
+
+pub(super) fn lines(frame: &Frame) -> Vec<String> {
+    let sum = |number: fn(&Compiles) -> u64| frame.working().map(number).sum::<u64>();
+    let (slots, busy) = (sum(|compiles| compiles.slots), sum(Compiles::busy));
+    let mut lines = vec![
+        format!(
+            "servers {} of {}   slots {slots}   jobs now {busy}   jobs/s {}",
+            frame.working().count(),
+            frame.servers.len(),
+            rate(frame.rate()),
+        ),
+        String::new(),
+        format!(
+            "{:<22} {:>5} {:>5} {:>8} {:>7}  {}",
+            "server", "slots", "now", "done", "jobs/s", "clients: what they compile"
+        ),
+    ];
+    lines.extend(frame.servers.iter().map(row));
+    lines.push(String::new());
+    lines.extend(builds(frame));
+    lines
+}
+
+fn row(server: &Server) -> String {
+    match &server.compiles {
+        Err(why) => format!("{:<22} {why}", server.host),
+        Ok(compiles) => {
+            let jobs = |(name, jobs): &(String, Vec<String>)| match jobs.len() {
+                0 => name.clone(),
+                _ => format!("{name}: {}", jobs.join(" ")),
+            };
+            let clients: Vec<String> = compiles.clients.iter().map(jobs).collect();
+            let line = format!(
+                "{:<22} {:>5} {:>5} {:>8} {:>7}  {}",
+                server.host,
+                compiles.slots,
+                compiles.busy(),
+                compiles.done,
+                rate(compiles.rate),
+                clients.join("; "),
+            );
+            line.trim_end().to_owned()
+        }
+    }
+}
+
+fn builds(frame: &Frame) -> [String; 2] {
+    let counters = &frame.counters;
+    let (out, back) = frame.octets_rate.unzip();
+    [
+        format!(
+            "your builds: {} jobs now, on servers, at home or waiting; so far {} on servers, {} at \
+             home",
+            frame.calls, counters.remote, counters.home,
+        ),
+        format!(
+            "             {} to servers ({}/s), {} back ({}/s)",
+            mega(counters.octets_out),
+            out.map_or_else(dash, |rate| format!("{:.1} MB", rate / 1e6)),
+            mega(counters.octets_in),
+            back.map_or_else(dash, |rate| format!("{:.1} MB", rate / 1e6)),
+        ),
+    ]
+}
+
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or_else(dash, |rate| format!("{rate:.1}"))
+}
+
+fn dash() -> String {
+    "-".into()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn mega(octets: u64) -> String {
+    format!("{:.1} MB", octets as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_compile::stats::Counters;
+
+    #[test]
+    fn a_frame_as_people_see_it() {
+        let clients = vec![("me@n1".to_owned(), vec!["x.c".to_owned(), "y.c".to_owned()])];
+        let compiles = Compiles { slots: 4, free: 2, done: 812, rate: Some(2.25), clients };
+        let servers = vec![
+            Server { host: "n1:7411".into(), compiles: Ok(compiles) },
+            Server { host: "n2".into(), compiles: Err("no answer".into()) },
+        ];
+        let counters =
+            Counters { remote: 80, home: 3, octets_out: 1_500_000, ..Counters::default() };
+        let text = lines(&Frame::of(servers, 5, counters)).join("\n");
+        assert_eq!(
+            text,
+            "servers 1 of 2   slots 4   jobs now 2   jobs/s 2.2\n\
+             \n\
+             server                 slots   now     done  jobs/s  clients: what they compile\n\
+             n1:7411                    4     2      812     2.2  me@n1: x.c y.c\n\
+             n2                     no answer\n\
+             \n\
+             your builds: 5 jobs now, on servers, at home or waiting; so far 80 on servers, 3 at \
+             home\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
+        );
+    }
+}

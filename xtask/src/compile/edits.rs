@@ -1,0 +1,194 @@
+//! Files that change while a build runs: edited, generated, removed, truncated. What is compiled
+//! is what was there when the compiler was started, or later; never anything older, never half.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Check;
+use super::site::{SERVERS, Site};
+use super::statistics::FAILED;
+use crate::process::Process;
+
+const COMPILE_MAX: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(2);
+/// Compilations that are under way together.
+const AT_ONCE: usize = 6;
+/// Octets of a source that is not read in one go.
+const LARGE: usize = 6 << 20;
+
+pub(super) fn checks(full: bool) -> Vec<Check> {
+    let rounds = if full { 200 } else { 12 };
+    vec![
+        Check::new("edit: a header, and compiled at once", move |site| edited(site, rounds)),
+        Check::new("edit: a header while it is compiled", move |site| during(site, rounds)),
+        Check::new("edit: a header that comes and goes", move |site| generated(site, rounds)),
+        Check::new("edit: a source truncated", move |site| truncated(site, rounds)),
+    ]
+}
+
+/// A project of a few sources that include one header.
+struct Bench<'a> {
+    site: &'a Site,
+    at: PathBuf,
+}
+
+impl<'a> Bench<'a> {
+    fn new(site: &'a Site) -> Result<Self> {
+        let at = site.directory("edits")?;
+        fs::write(at.join("Makefile"), "")?;
+        for number in 0..AT_ONCE {
+            let text = "#include <stdio.h>\n#if __has_include(\"value.h\")\n#include \"value.h\"\n\
+                        #else\n#define VALUE 0\n#endif\nlong value = VALUE;\n";
+            fs::write(at.join(format!("{number}.c")), text)?;
+        }
+        let bench = Self { site, at };
+        site.warm(SERVERS)?;
+        Ok(bench)
+    }
+
+    /// Writes the header in place, as long as the last one.
+    fn write(&self, value: usize) -> Result<()> {
+        Ok(fs::write(self.at.join("value.h"), format!("#define VALUE {value:9}L\n"))?)
+    }
+
+    fn compiler(&self, what: &str, source: &str, object: &str) -> Command {
+        let mut compile = self.site.here("outboard-cc");
+        compile.args(["gcc", what, source, "-o", object]).current_dir(&self.at);
+        compile
+    }
+
+    fn start(&self) -> Result<Vec<Process>> {
+        let start = |number: usize| {
+            self.site.start(&mut self.compiler(
+                "-S",
+                &format!("{number}.c"),
+                &format!("{number}.s"),
+            ))
+        };
+        (0..AT_ONCE).map(start).collect()
+    }
+
+    /// What the compiled sources say that the header said.
+    fn values(&self) -> Result<Vec<usize>> {
+        let value = |number: usize| {
+            let text = fs::read_to_string(self.at.join(format!("{number}.s")))?;
+            let line = text.lines().find_map(|line| {
+                let line = line.trim();
+                if line.starts_with(".zero") { Some("0") } else { line.strip_prefix(".quad\t") }
+            });
+            Ok(line.with_context(|| format!("no value in {text}"))?.parse()?)
+        };
+        (0..AT_ONCE).map(value).collect()
+    }
+
+    fn compile(&self) -> Result<Vec<usize>> {
+        finish(self.start()?)?;
+        self.values()
+    }
+}
+
+fn finish(compilations: Vec<Process>) -> Result<()> {
+    let deadline = Instant::now() + COMPILE_MAX;
+    compilations.into_iter().try_for_each(|mut one| one.finish(deadline).map(drop))
+}
+
+/// Most of it has to run elsewhere, or nothing is shown.
+fn expect_remote(site: &Site, jobs: usize) -> Result<()> {
+    let statistics = site.statistics()?;
+    statistics.at_home_only_for(FAILED)?;
+    if statistics.remote < (jobs / 2) as u64 {
+        bail!("{jobs} jobs: {statistics:?}");
+    }
+    Ok(())
+}
+
+fn edited(site: &mut Site, rounds: usize) -> Result<()> {
+    let bench = Bench::new(site)?;
+    for round in 1..=rounds {
+        bench.write(round)?;
+        let values = bench.compile()?;
+        if values != [round; AT_ONCE] {
+            bail!("the header said {round}, compilers that were started then: {values:?}");
+        }
+    }
+    expect_remote(site, rounds * AT_ONCE)
+}
+
+fn during(site: &mut Site, rounds: usize) -> Result<()> {
+    let bench = Bench::new(site)?;
+    for round in 1..=rounds {
+        bench.write(round)?;
+        let compilations = bench.start()?;
+        sleep(PAUSE * u32::try_from(round * 7 % 40)?);
+        bench.write(round + 1)?;
+        finish(compilations)?;
+        let values = bench.values()?;
+        if values.iter().any(|value| ![round, round + 1].contains(value)) {
+            bail!("the header said {round} and then {}: {values:?}", round + 1);
+        }
+    }
+    expect_remote(site, rounds * AT_ONCE)
+}
+
+fn generated(site: &mut Site, rounds: usize) -> Result<()> {
+    let bench = Bench::new(site)?;
+    for round in 1..=rounds {
+        let absent = bench.compile()?;
+        bench.write(round)?;
+        let present = bench.compile()?;
+        // As generators do it that care.
+        fs::write(bench.at.join("value.new"), format!("#define VALUE {:9}L\n", round + 1))?;
+        fs::rename(bench.at.join("value.new"), bench.at.join("value.h"))?;
+        let replaced = bench.compile()?;
+        fs::remove_file(bench.at.join("value.h"))?;
+        let expected = [[0; AT_ONCE], [round; AT_ONCE], [round + 1; AT_ONCE]];
+        if [&*absent, &*present, &*replaced] != expected {
+            bail!("round {round}: {absent:?}, {present:?}, {replaced:?}");
+        }
+    }
+    expect_remote(site, 3 * rounds * AT_ONCE)
+}
+
+fn truncated(site: &mut Site, rounds: usize) -> Result<()> {
+    let bench = Bench::new(site)?;
+    let (first, last) = ("int first;\n", "int last;\n");
+    let whole = [first, &"// filler\n".repeat(LARGE / 10), last].concat();
+    let at_home = |name: &str, text: &str| -> Result<Vec<u8>> {
+        fs::write(bench.at.join("large.c"), text)?;
+        let mut compile = site.here("gcc");
+        compile.args(["-c", "large.c", "-o", name]).current_dir(&bench.at);
+        site.finish(&mut compile, COMPILE_MAX)?;
+        Ok(fs::read(bench.at.join(name))?)
+    };
+    let (short, long) = (at_home("short.o", first)?, at_home("long.o", &whole)?);
+    let object = bench.at.join("large.o");
+    let mut seen = [0; 2];
+    for round in 0..rounds {
+        fs::write(bench.at.join("large.c"), &whole)?;
+        let mut compile = site.start(&mut bench.compiler("-c", "large.c", "large.o"))?;
+        sleep(PAUSE * u32::try_from(round * 13 % 60)?);
+        truncate(&bench.at.join("large.c"), first.len())?;
+        compile.finish(Instant::now() + COMPILE_MAX)?;
+        let made = fs::read(&object)?;
+        let which = [&short, &long].iter().position(|whole| **whole == made);
+        seen[which.context("an object of something that never was")?] += 1;
+        fs::remove_file(&object)?;
+    }
+    println!("  {} compiled as truncated, {} as they had been", seen[0], seen[1]);
+    // Whoever kept what was mapped would be gone.
+    let statistics = site.statistics()?;
+    bench.write(1)?;
+    if bench.compile()? != [1; AT_ONCE] || site.statistics()?.remote == 0 {
+        bail!("nothing runs elsewhere any more: {statistics:?}");
+    }
+    Ok(())
+}
+
+fn truncate(path: &Path, len: usize) -> Result<()> {
+    Ok(fs::File::options().write(true).open(path)?.set_len(len as u64)?)
+}

@@ -1,0 +1,155 @@
+//! Thousands of small compilations at once, some of whose wrappers are killed: nothing is left of
+//! them, no object is half an object, and nobody grows.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Check;
+use super::site::{SERVERS, Site};
+use super::statistics::FAILED;
+use super::tree::Tree;
+
+/// Wrappers at once.
+const AT_ONCE: usize = 64;
+/// Sources, of which every one is compiled many times.
+const SOURCES: usize = 50;
+const STORM_MAX: Duration = Duration::from_secs(900);
+/// How long what is left over may take to go.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
+/// Memory by which everything together may grow, in KiB: caches fill.
+const GROWTH_MAX: u64 = 64 << 10;
+/// Descriptors by which everything together may grow: one for a cell here and there.
+const DESCRIPTORS_MAX: usize = 16;
+
+/// One compilation; of every five wrappers one is killed, at the latest after three tenths of a
+/// second.
+const ONE: &str = r#"
+n=$1
+set -- gcc -c "$((n % SOURCES)).c" -o "out/$n.o"
+case $((n % 5)) in
+0) timeout -s KILL "0.$(printf %03d $((n * 7 % 300 + 1)))" outboard-cc "$@" 2>/dev/null || : ;;
+*) outboard-cc "$@" || echo "$n" >> failed ;;
+esac
+"#;
+
+pub(super) fn checks(full: bool) -> Vec<Check> {
+    let count = if full { 10_000 } else { 1_000 };
+    let name = format!("storm: {count} compilations, wrappers killed");
+    vec![Check::new(name, move |site| storm(site, count))]
+}
+
+fn storm(site: &mut Site, count: usize) -> Result<()> {
+    let at = site.directory("storm")?;
+    for number in 0..SOURCES {
+        let text = format!("#include <stddef.h>\nsize_t f{number}(void) {{ return {number}; }}\n");
+        fs::write(at.join(format!("{number}.c")), text)?;
+        let (source, object) = (format!("{number}.c"), format!("{number}.o"));
+        let mut compile = site.here("gcc");
+        let compile = compile.args(["-c", &source, "-o", &object]).current_dir(&at);
+        site.finish(compile, STORM_MAX)?;
+    }
+    site.warm(SERVERS)?;
+    // The first gust makes what is made once.
+    blow(site, &at, count / 5)?;
+    let before = Census::take(site)?;
+    site.statistics()?;
+    blow(site, &at, count)?;
+    let statistics = site.statistics()?;
+    println!(
+        "  {} on servers, {} at home, {} abandoned",
+        statistics.remote, statistics.home, statistics.abandoned
+    );
+    statistics.at_home_only_for(FAILED)?;
+    let jobs = statistics.remote + statistics.home + statistics.abandoned;
+    if statistics.abandoned == 0 || statistics.remote < jobs / 2 {
+        bail!("no storm: {statistics:?}");
+    }
+    before.expect_no_more(site)
+}
+
+/// Compiles `count` times and looks at what was made.
+fn blow(site: &Site, at: &Path, count: usize) -> Result<()> {
+    let out = at.join("out");
+    super::site::remove(&out)?;
+    fs::create_dir(&out)?;
+    let numbers: String = (0..count).map(|number| format!("{number}\n")).collect();
+    fs::write(at.join("numbers"), numbers)?;
+    let mut xargs = site.here("xargs");
+    xargs.args(["--arg-file=numbers", "-n1", &format!("-P{AT_ONCE}"), "sh", "-c", ONE, "sh"]);
+    site.finish(xargs.env("SOURCES", SOURCES.to_string()).current_dir(at), STORM_MAX)?;
+    if let Ok(failed) = fs::read_to_string(at.join("failed")) {
+        bail!("these failed: {failed}");
+    }
+    sleep(Duration::from_millis(500));
+    let mut killed = 0;
+    for number in 0..count {
+        let object = out.join(format!("{number}.o"));
+        match fs::read(&object) {
+            Ok(made) if made == fs::read(at.join(format!("{}.o", number % SOURCES)))? => {}
+            Ok(_) => bail!("{} is not what it should be", object.display()),
+            Err(_) if number % 5 == 0 => killed += 1,
+            Err(error) => return Err(error).context(format!("{}", object.display())),
+        }
+    }
+    let left = Tree::read(&out)?.count("");
+    if left + killed != count || killed == 0 {
+        bail!("{count} compilations, {killed} without an object, {left} files");
+    }
+    Ok(())
+}
+
+/// Everything that runs, and what it holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Census {
+    processes: usize,
+    descriptors: usize,
+    memory: u64,
+}
+
+impl Census {
+    fn take(site: &Site) -> Result<Self> {
+        let mut all = Self::default();
+        for host in [site.client()].into_iter().chain((0..SERVERS).map(|index| site.server(index)))
+        {
+            for process in host.group.processes()? {
+                all.add(process);
+            }
+        }
+        Ok(all)
+    }
+
+    /// A process that ends meanwhile holds nothing.
+    fn add(&mut self, process: u32) {
+        let place = Path::new("/proc").join(process.to_string());
+        let Ok(status) = fs::read_to_string(place.join("status")) else { return };
+        let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let resident =
+            resident.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        self.processes += 1;
+        self.memory += resident.unwrap_or(0);
+        self.descriptors += fs::read_dir(place.join("fd")).map_or(0, Iterator::count);
+    }
+
+    /// Waits until no more is there than now, with some allowance.
+    fn expect_no_more(self, site: &Site) -> Result<()> {
+        let deadline = Instant::now() + SETTLE_MAX;
+        loop {
+            let after = Self::take(site)?;
+            let fits = after.processes <= self.processes
+                && after.descriptors <= self.descriptors + DESCRIPTORS_MAX
+                && after.memory <= self.memory + GROWTH_MAX;
+            if fits {
+                println!("  before {self:?}, after {after:?}");
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("before {self:?}, after {after:?}");
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Those who may not use servers, and jobs that want more than compile: nothing of it works, and
+//! who only wanted to compile has an object.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::Check;
+use super::site::{SERVERS, Setup, Site};
+use super::statistics::Statistics;
+use crate::command;
+
+const COMPILE_MAX: Duration = Duration::from_secs(120);
+/// How long nodes may take to notice that somebody is revoked.
+const NOTICE_MAX: Duration = Duration::from_secs(20);
+/// Memory of a job, in MiB, where one takes all there is.
+const MEMORY_MIB: u32 = 256;
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        Check::new("stranger: without the key", without_the_key),
+        Check::new("stranger: with a service's key", with_a_services_key),
+        Check::new("stranger: revoked", revoked),
+        Check::new("job: what is not shown is not read", unshown),
+        Check::new("job: a compiler that does more", attacks),
+    ]
+}
+
+/// Compiles a file in a directory of its own and says where that was.
+fn compile(site: &Site, key: &Path) -> Result<Statistics> {
+    let at = site.directory("stranger")?;
+    fs::write(at.join("a.c"), "int a;\n")?;
+    let _ = fs::remove_file(at.join("a.o"));
+    let mut compile = site.here("outboard-cc");
+    compile.args(["gcc", "-c", "a.c", "-o", "a.o"]).current_dir(&at).env("OUTBOARD_KEY", key);
+    site.finish(&mut compile, COMPILE_MAX)?;
+    if fs::metadata(at.join("a.o"))?.len() == 0 {
+        bail!("the object is empty");
+    }
+    site.statistics()
+}
+
+fn expect_at_home(statistics: &Statistics, jobs: u64) -> Result<()> {
+    statistics.at_home_only_for(&["found no server"])?;
+    if (statistics.remote, statistics.home) != (0, jobs) {
+        bail!("servers took jobs of a stranger: {statistics:?}");
+    }
+    Ok(())
+}
+
+fn key(site: &Site, name: &str, words: &[&str]) -> Result<PathBuf> {
+    let path = site.directory("keys")?.join(name);
+    let _ = fs::remove_file(&path);
+    let mut make = site.here("outboard");
+    make.arg("key").args(words);
+    match words {
+        ["new"] => make.env("OUTBOARD_KEY", &path),
+        _ => make.arg("--to").arg(&path),
+    };
+    site.finish(&mut make, COMPILE_MAX)?;
+    Ok(path)
+}
+
+fn without_the_key(site: &mut Site) -> Result<()> {
+    let stranger = key(site, "stranger", &["new"])?;
+    expect_at_home(&compile(site, &stranger)?, 1)?;
+    restart_client(site)?;
+    // The same with the right one works.
+    site.warm(SERVERS)
+}
+
+fn with_a_services_key(site: &mut Site) -> Result<()> {
+    let other = key(site, "other", &["export", "archive"])?;
+    // There the manager does not even start: nothing is counted, and the object is there.
+    let statistics = compile(site, &other)?;
+    if statistics.remote != 0 {
+        bail!("another service's key is good for compile: {statistics:?}");
+    }
+    restart_client(site)?;
+    let own = key(site, "own", &["export", "compile"])?;
+    let mut last = compile(site, &own)?;
+    let deadline = Instant::now() + NOTICE_MAX;
+    while last.remote == 0 && Instant::now() < deadline {
+        last = compile(site, &own)?;
+    }
+    if last.remote == 0 {
+        bail!("the service's own key is not good for it: {last:?}");
+    }
+    let mut status = site.here("outboard");
+    status.arg("status").env("OUTBOARD_KEY", &own);
+    match site.finish(&mut status, COMPILE_MAX) {
+        Ok(said) => bail!("the key of compile is good for status: {said}"),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Ends the client's manager: the next wrapper starts another.
+fn restart_client(site: &Site) -> Result<()> {
+    site.client().group.kill()
+}
+
+fn revoked(site: &mut Site) -> Result<()> {
+    site.warm(SERVERS)?;
+    let mut show = site.here("outboard");
+    let said = site.finish(show.args(["key", "show", "--json"]), COMPILE_MAX)?;
+    let value: serde_json::Value = serde_json::from_str(&said)?;
+    let node = value["node"].as_str().unwrap_or_default().to_owned();
+    for index in 0..SERVERS {
+        let mut revoke = site.here("outboard");
+        revoke.args(["key", "revoke", &node, "--list"]).arg(site.revoked(index));
+        site.finish(&mut revoke, COMPILE_MAX)?;
+    }
+    let deadline = Instant::now() + NOTICE_MAX;
+    loop {
+        let statistics = compile(site, &site.key())?;
+        if statistics.remote == 0 && statistics.causes.contains_key("found no server") {
+            break;
+        }
+        if Instant::now() > deadline {
+            bail!("servers go on working for who is revoked: {statistics:?}");
+        }
+        sleep(Duration::from_millis(200));
+    }
+    // Nor does anybody let a new manager in.
+    restart_client(site)?;
+    expect_at_home(&compile(site, &site.key())?, 1)
+}
+
+/// Files that are there, on both sides, and none of which is shown.
+fn unshown(site: &mut Site) -> Result<()> {
+    let at = site.directory("unshown")?;
+    fs::create_dir_all(at.join(".ssh"))?;
+    let home = site.directory("client/.ssh")?;
+    for secret in [at.join(".ssh/id"), at.join(".secret.h"), home.join("id")] {
+        fs::write(secret, "#define SECRET 1\n")?;
+    }
+    let near = [".ssh/id", ".secret.h", "./.ssh/../.secret.h", "../key"].map(PathBuf::from);
+    let far = ["/etc/shadow", "/etc/passwd", "/proc/self/environ"].map(PathBuf::from);
+    let all = near.into_iter().chain(far).chain([home.join("id"), site.key()]);
+    fs::write(at.join("Makefile"), "")?;
+    let mut compilations = Vec::new();
+    for (number, secret) in all.enumerate() {
+        let secret = secret.display();
+        let incbin = format!("__asm__(\".section s\\n.incbin \\\"{secret}\\\"\\n.previous\");\n");
+        let asks =
+            format!("#if __has_include(\"{secret}\")\nint there;\n#else\nint gone;\n#endif\n");
+        for (what, text) in [("incbin", incbin), ("asks", asks)] {
+            let name = format!("{what}{number}");
+            fs::write(at.join(format!("{name}.c")), text)?;
+            // What /proc says of a process is never the same twice.
+            if !(what == "incbin" && secret.to_string().starts_with("/proc")) {
+                compilations.push(name);
+            }
+        }
+    }
+    site.warm(SERVERS)?;
+    for name in &compilations {
+        let words = ["gcc", "-c", &format!("{name}.c"), "-o", "x.o"];
+        site.finish(site.here("gcc").args(&words[1..]).current_dir(&at), COMPILE_MAX)?;
+        let home = fs::read(at.join("x.o"))?;
+        fs::remove_file(at.join("x.o"))?;
+        site.finish(site.here("outboard-cc").args(words).current_dir(&at), COMPILE_MAX)?;
+        if fs::read(at.join("x.o"))? != home {
+            bail!(
+                "{} is compiled to something else",
+                fs::read_to_string(at.join(format!("{name}.c")))?
+            );
+        }
+    }
+    let statistics = site.statistics()?;
+    if statistics.remote != 0 {
+        bail!("servers have read what is not shown: {statistics:?}");
+    }
+    Ok(())
+}
+
+/// What the stand-in for a compiler tries, each as `WHAT.c`.
+const ATTACKS: &[&str] = &[
+    "socket-inet",
+    "socket-unix",
+    "socketpair",
+    "mount",
+    "unshare-user",
+    "ptrace-init",
+    "bpf",
+    "io-uring",
+    "keyctl",
+    "write-root",
+    "write-usr",
+    "chmod-toolchain",
+    "secrets",
+    "plant",
+    "fork-bomb",
+    "allocate",
+];
+
+fn attacks(site: &mut Site) -> Result<()> {
+    let program = attacker(site)?;
+    for index in 0..SERVERS {
+        let arguments = vec!["--toolchain".to_owned(), format!("gcc={}", program.display())];
+        let compile = format!("memory_mib = {MEMORY_MIB}\n");
+        site.replace(index, &Setup { arguments, compile, ..Setup::default() })?;
+    }
+    site.warm(SERVERS)?;
+    let at = site.directory("attacks")?;
+    fs::write(at.join("Makefile"), "all:\n")?;
+    fs::write(at.join(".secret"), "secret")?;
+    let home = |name: &str| -> Result<Vec<u8>> {
+        fs::write(at.join(format!("{name}.c")), "int attacked;\n")?;
+        let mut compile = site.here("gcc");
+        compile.args(["-c", &format!("{name}.c"), "-o", "home.o"]).current_dir(&at);
+        site.finish(&mut compile, COMPILE_MAX)?;
+        Ok(fs::read(at.join("home.o"))?)
+    };
+    let elsewhere = |name: &str| -> Result<Vec<u8>> {
+        let (source, object) = (format!("{name}.c"), format!("{name}.o"));
+        let mut compile = site.here("outboard-cc");
+        compile.args(["gcc", "-c", &source, "-o", &object]).current_dir(&at);
+        site.finish(&mut compile, COMPILE_MAX)?;
+        Ok(fs::read(at.join(object))?)
+    };
+    let worked = ATTACKS.iter().filter_map(|name| {
+        let both = home(name).and_then(|home| Ok(home == elsewhere(name)?));
+        both.map(|same| (!same).then_some(*name)).transpose()
+    });
+    let worked = worked.collect::<Result<Vec<_>>>()?;
+    if !worked.is_empty() {
+        bail!("these worked: {worked:?}");
+    }
+    let planted = ["planted.h", "../planted", "/tmp/planted"];
+    let planted: Vec<_> = planted.iter().filter(|path| at.join(path).exists()).collect();
+    if !planted.is_empty() || fs::read_to_string(at.join("Makefile"))? != "all:\n" {
+        bail!("a server put this on the client: {planted:?}, or the Makefile");
+    }
+    let statistics = site.statistics()?;
+    if statistics.remote != 0 {
+        bail!("some attacks came to an object: {statistics:?}");
+    }
+    // What does nothing it must not is let through, so that all of this shows something.
+    home("nothing")?;
+    if elsewhere("nothing")? != b"worked\n" {
+        bail!("the stand-in was not used: {:?}", site.statistics()?);
+    }
+    Ok(())
+}
+
+/// Compiles the stand-in, with nothing that it would have to be shown beside it.
+fn attacker(site: &Site) -> Result<PathBuf> {
+    let bin = site.directory("attacker/bin")?;
+    let program = bin.join("gcc");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-static", "-O1", "-w", "-o"]).arg(&program);
+    gcc.arg("-I").arg(command::root().join("crates/compile/tests/sandbox"));
+    command::run(gcc.arg(command::root().join("xtask/src/compile/attacker.c")))?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    Ok(program)
+}
