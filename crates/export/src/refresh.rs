@@ -62,6 +62,7 @@ impl Export {
         if self.watch.drain(&mut notices).is_err() {
             notices.overflow = true;
         }
+        notices.places |= self.roots.is_any_removed();
         notices
     }
 

@@ -110,6 +110,11 @@ impl Roots {
         covered
     }
 
+    /// Whether a root has been removed. The kernel tells nobody of that while it is open.
+    pub(crate) fn is_any_removed(&self) -> bool {
+        self.held.values().any(|root| fstat(&root.fd).is_ok_and(|stat| stat.st_nlink == 0))
+    }
+
     /// Gives up what is not where it was. False if everything is.
     pub(crate) fn drop_lost(&mut self) -> bool {
         let before = self.held.len() + self.ways.len();

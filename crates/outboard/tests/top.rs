@@ -2,9 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
+use rustix::termios::tcgetattr;
 use serde_json::Value;
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -18,8 +22,8 @@ struct User {
 }
 
 impl User {
-    fn new() -> Self {
-        let name = format!("outboard-top-{}", std::process::id());
+    fn new(name: &str) -> Self {
+        let name = format!("outboard-top-{name}-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(directory.join("run")).unwrap();
@@ -57,7 +61,7 @@ impl Drop for User {
 
 #[test]
 fn a_frame_has_every_host_and_goes_on_without_those_that_are_silent() {
-    let user = User::new();
+    let user = User::new("hosts");
     // Nobody listens on port 1.
     let hosts = format!("{},127.0.0.1:1", user.address);
     let output = user.top(&[&hosts, "--once", "--json"]);
@@ -80,7 +84,7 @@ fn a_frame_has_every_host_and_goes_on_without_those_that_are_silent() {
 
 #[test]
 fn without_a_terminal_it_prints_a_frame_each_second() {
-    let user = User::new();
+    let user = User::new("frames");
     let mut top = command(&user.directory)
         .args(["top", &user.address, "--json"])
         .stdout(Stdio::piped())
@@ -93,4 +97,34 @@ fn without_a_terminal_it_prints_a_frame_each_second() {
     assert_eq!(frames[1]["servers"][0]["host"], user.address.as_str());
     // Its reader is gone: it ends by itself.
     assert!(top.wait().unwrap().success());
+}
+
+#[test]
+fn q_ends_it_and_the_terminal_is_as_it_was() {
+    let user = User::new("keys");
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let slave = File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes()));
+    let slave = slave.unwrap();
+    let modes = || tcgetattr(&slave).unwrap().local_modes;
+    let before = modes();
+    let mut top = command(&user.directory)
+        .args(["top", &user.address])
+        .stdin(slave.try_clone().unwrap())
+        .stdout(slave.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let mut terminal = File::from(master);
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("your builds: ") {
+        let mut octets = [0; 4096];
+        let count = terminal.read(&mut octets).unwrap();
+        shown.extend_from_slice(&octets[..count]);
+    }
+    assert!(shown.starts_with(b"\x1b[?1049h"));
+    assert_ne!(modes(), before);
+    terminal.write_all(b"xq").unwrap();
+    assert!(top.wait().unwrap().success());
+    assert_eq!(modes(), before);
 }

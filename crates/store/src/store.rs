@@ -222,9 +222,7 @@ impl Store {
         let mut file = self.opened(&path, hash)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
-        if self.state().verified.contains(hash) {
-            return Some(bytes);
-        }
+        // Looked at before or not: disks forget, and this costs less than reading did.
         let right = blake3::hash(&bytes).as_bytes() == hash;
         self.judge(hash, &path, right).then_some(bytes)
     }

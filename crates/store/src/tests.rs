@@ -100,6 +100,19 @@ fn what_is_corrupt_was_never_there() {
 }
 
 #[test]
+fn what_is_altered_later_is_not_given_out() {
+    let rig = rig();
+    let store = Store::open(&rig.dir.path().join("store"), 1 << 30).unwrap();
+    // Too large for memory, so that it is read each time.
+    let hash = put(&store, 1, MEMORY_LEN_MAX / 16 + 1);
+    let mut altered = store.get(&hash).unwrap().to_vec();
+    altered[100] ^= 1;
+    fs::remove_file(rig.path(&hash)).unwrap();
+    fs::write(rig.path(&hash), altered).unwrap();
+    assert_eq!(store.get(&hash), None);
+}
+
+#[test]
 fn a_link_is_not_followed() {
     let rig = rig();
     let (hash, bytes) = content(1, 100);

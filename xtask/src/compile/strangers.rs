@@ -140,7 +140,7 @@ fn unshown(site: &mut Site) -> Result<()> {
         fs::write(secret, "#define SECRET 1\n")?;
     }
     let near = [".ssh/id", ".secret.h", "./.ssh/../.secret.h", "../key"].map(PathBuf::from);
-    let far = ["/etc/shadow", "/etc/passwd", "/proc/self/environ"].map(PathBuf::from);
+    let far = ["/etc/shadow", "/etc/passwd"].map(PathBuf::from);
     let all = near.into_iter().chain(far).chain([home.join("id"), site.key()]);
     fs::write(at.join("Makefile"), "")?;
     let mut compilations = Vec::new();
@@ -152,10 +152,7 @@ fn unshown(site: &mut Site) -> Result<()> {
         for (what, text) in [("incbin", incbin), ("asks", asks)] {
             let name = format!("{what}{number}");
             fs::write(at.join(format!("{name}.c")), text)?;
-            // What /proc says of a process is never the same twice.
-            if !(what == "incbin" && secret.to_string().starts_with("/proc")) {
-                compilations.push(name);
-            }
+            compilations.push(name);
         }
     }
     site.warm(SERVERS)?;

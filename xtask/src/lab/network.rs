@@ -19,7 +19,7 @@ use crate::command;
 pub enum Link {
     /// As fast as the machine makes it.
     Unlimited,
-    /// So many bits a second. Up to [`BURST`] octets pass an idle link at once, so the time that a
+    /// So many bits a second. Up to `BURST` octets pass an idle link at once, so the time that a
     /// short message spends on a wire is not emulated: with less, whole segments would not fit
     /// and the machine would be busy cutting them.
     BitsPerSecond(u64),

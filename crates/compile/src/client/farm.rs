@@ -49,7 +49,7 @@ pub enum FarmError {
     System(#[from] rustix::io::Errno),
 }
 
-/// See the [module](self).
+/// A farm of servers that are reached over the network.
 pub struct Cluster {
     hub: Hub,
     lines: Lines,
@@ -87,8 +87,8 @@ struct Pending {
     given: Option<Instant>,
     /// Its source, if that is preprocessed.
     source: Option<SharedRegion>,
-    /// Why the last server that had it failed it.
-    trouble: String,
+    /// Why a server did not run it, in that server's words.
+    why: String,
 }
 
 impl Cluster {
@@ -226,18 +226,17 @@ impl Cluster {
                 let path = OsString::from_vec(path);
                 self.go_home(ticket, Reason::with(Cause::Refused, path));
             }
-            Refusal::Stale { .. } => self.fail(id, ticket, "a file changed meanwhile", now),
+            Refusal::Stale { .. } => {
+                self.failed(id, ticket, "a file changed meanwhile".into(), now)
+            }
             Refusal::Limit { what } | Refusal::Trouble { what } => {
-                self.fail(id, ticket, &what, now);
+                self.failed(id, ticket, what, now);
             }
         }
     }
 
-    /// A server failed a job.
-    fn fail(&mut self, id: ServerId, ticket: TicketNumber, why: &str, now: Instant) {
-        if let Some(pending) = self.jobs.get_mut(&ticket) {
-            pending.trouble = why.to_owned();
-        }
+    fn failed(&mut self, id: ServerId, ticket: TicketNumber, why: String, now: Instant) {
+        self.jobs.entry(ticket).and_modify(|pending| pending.why = why);
         self.board.failed(id, ticket, now);
     }
 
@@ -308,7 +307,11 @@ impl Cluster {
                 Order::Cancel(server, ticket) => {
                     self.tell_server(server, &ToServer::Cancel { ticket }, now);
                 }
-                Order::Home(ticket, cause) => self.go_home(ticket, self.reason(ticket, cause)),
+                Order::Home(ticket, cause) => {
+                    let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
+                    let reason = Reason::with(cause_of(cause), why);
+                    self.go_home(ticket, reason);
+                }
             }
         }
     }
@@ -362,16 +365,6 @@ impl Cluster {
         }
     }
 
-    fn reason(&self, ticket: TicketNumber, cause: HomeCause) -> Reason {
-        let trouble = || self.jobs.get(&ticket).map_or("", |pending| &pending.trouble);
-        match cause {
-            HomeCause::NoServer => Cause::NoServers.into(),
-            HomeCause::NoToolchain => Cause::NoToolchain.into(),
-            HomeCause::Failures => Reason::with(Cause::ServersFailed, trouble()),
-            HomeCause::Waited => Cause::Unclaimed.into(),
-        }
-    }
-
     /// Servers that may be ready soon.
     fn hopeful(&self) -> usize {
         let unready = self.servers.values().filter(|server| server.landing.is_none()).count();
@@ -409,6 +402,15 @@ fn place_all(job: &Job, ran: &Ran, results: &Results) -> Result<(), Reason> {
         added.map_err(|error| Reason::with(Cause::Placement, error.to_string()))?;
     }
     placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
+}
+
+fn cause_of(cause: HomeCause) -> Cause {
+    match cause {
+        HomeCause::NoServer => Cause::NoServers,
+        HomeCause::NoToolchain => Cause::NoToolchain,
+        HomeCause::Failures => Cause::ServersFailed,
+        HomeCause::Waited => Cause::Unclaimed,
+    }
 }
 
 impl fmt::Debug for Cluster {

@@ -68,7 +68,7 @@ pub struct ClientStatus {
 /// A client whose connection is up, and its node.
 type Arrival = (NodeId, Admitted);
 
-/// See the [module](self).
+/// A server for any number of clients: what its process does with its slots.
 pub struct Service {
     hub: Hub,
     sessions: BTreeMap<ClientId, Session>,

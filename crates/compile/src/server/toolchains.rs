@@ -24,7 +24,7 @@ const FORGET: Duration = Duration::from_secs(60);
 /// Compilers that are known not to be here, at most.
 const MISSING_MAX: usize = 4096;
 
-/// A server's compilers. See the [module](self).
+/// A server's compilers: those that were installed, and those put in their places.
 #[derive(Debug)]
 pub struct Programs {
     toolchains: Toolchains,

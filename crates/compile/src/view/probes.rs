@@ -9,7 +9,12 @@
 /// A path with all beneath it (a star stands for any octets of one name), and who looks there for
 /// what.
 pub const KNOWN_ABSENT: &[(&str, &str)] = &[
-    ("/etc", "the loader's cache and list of preloads, locale aliases, the time zone"),
+    ("/etc/ld.so.*", "the loader's cache and list of preloads"),
+    ("/etc/localtime", "the C library's time zone"),
+    ("/etc/locale.alias", "other names of locales"),
+    ("/etc/*-release", "clang's driver, which distribution this is"),
+    ("/etc/debian_version", "the same"),
+    ("/etc/env.d", "the same on Gentoo, where its installations of gcc are noted"),
     ("/sys", "the C library counts processors and asks for huge pages"),
     ("/proc", "the C library and LLVM ask for memory and processors; jobs see processes only"),
     ("/usr/share/locale", "translated messages"),

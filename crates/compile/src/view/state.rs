@@ -78,10 +78,10 @@ pub(super) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, 
 const PLACE: Attr = Attr { mode: 0o755, ..SYNTHETIC };
 
 impl Core {
-    /// Whether the client has something at `path`.
+    /// Whether the client shows something at `path`.
     pub(super) fn is_at_client(&self, path: &[u8]) -> bool {
         let found = split(path).map(|(dir, name)| self.source.look_up(dir, name));
-        !matches!(found, None | Some(Found::Absent | Found::Unknown | Found::Outside))
+        matches!(found, Some(Found::File { .. } | Found::Directory { .. } | Found::Symlink { .. }))
     }
 
     pub(super) fn new(source: Arc<dyn Source>, pins: Pins, limits: Limits) -> Self {

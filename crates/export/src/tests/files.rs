@@ -218,6 +218,24 @@ fn a_root_that_goes_is_given_up() {
 }
 
 #[test]
+fn a_root_that_is_made_anew_is_another() {
+    let mut rig = Rig::new();
+    let outside = directory();
+    let root = outside.path().canonicalize().unwrap().join("project");
+    for round in 0..8 {
+        // File systems give the number of what was removed to what comes next.
+        let text = format!("round {round}");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("x"), &text).unwrap();
+        rig.export.refresh();
+        assert!(rig.export.allow(&root).unwrap(), "{text}");
+        rig.submit();
+        assert_eq!(rig.read_at(&root.join("x")), text.as_bytes());
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
+
+#[test]
 fn special_and_unreadable_files() {
     let mut rig = Rig::new();
     let _socket = std::os::unix::net::UnixListener::bind(rig.path("socket")).unwrap();

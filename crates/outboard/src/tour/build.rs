@@ -2,8 +2,10 @@
 
 use super::project::Project;
 use super::{Guide, Trouble};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 pub(super) const OBJECTS: &str = "objects";
 /// How each source is compiled, between the compiler's name and the files.
 pub(super) const OPTIONS: &[&str] = &["-O2", "-g", "-MD", "-DLUA_USE_POSIX", "-DLUA_COMPAT_5_3"];
+/// How long a compiler may take to end in order.
+const END_MAX: Duration = Duration::from_secs(2);
 /// How often jobs are looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -50,6 +54,7 @@ pub(super) fn build(
             command.arg(Path::new(OBJECTS).join(source).with_extension("o"));
             // As a shell leaves it: compilers look there.
             command.current_dir(&project.directory).env("PWD", &project.directory);
+            command.env("TMPDIR", guide.place.directory("tmp")?);
             jobs.start(&mut command)?;
         }
         let ended = jobs.reap()?;
@@ -84,7 +89,8 @@ impl Jobs {
     fn start(&mut self, command: &mut Command) -> io::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        self.running.push(command.spawn()?);
+        // A group of its own: a compiler has children, too.
+        self.running.push(command.process_group(0).spawn()?);
         Ok(())
     }
 
@@ -117,10 +123,16 @@ impl Jobs {
 
 impl Drop for Jobs {
     fn drop(&mut self) {
-        for child in &mut self.running {
-            // Both fail only when it has ended already.
-            let _killed = child.kill();
-            let _waited = child.wait();
+        for signal in [Signal::TERM, Signal::KILL] {
+            // The first lets compilers take their temporary files away.
+            for child in &self.running {
+                let _asked = kill_process_group(Pid::from_child(child), signal);
+            }
+            let limit = Instant::now() + END_MAX;
+            while !self.running.is_empty() && Instant::now() < limit {
+                self.running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+                thread::sleep(LOOK);
+            }
         }
     }
 }

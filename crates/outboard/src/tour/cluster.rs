@@ -50,14 +50,6 @@ struct Node {
     address: String,
 }
 
-/// What a server says of itself.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub(super) address: String,
-    pub(super) done: u64,
-    clients: usize,
-}
-
 impl Cluster {
     pub(super) fn start(guide: &Guide) -> Result<Self, Trouble> {
         let place = &guide.place;
@@ -84,8 +76,7 @@ impl Cluster {
         for at in 1..=SERVERS {
             cluster.nodes.push(cluster.node(guide, at, slots)?);
         }
-        let addresses: Vec<_> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
-        cluster.hosts = addresses.join(",");
+        cluster.hosts = cluster.addresses().collect::<Vec<_>>().join(",");
         cluster.wait_for_servers(guide)?;
         cluster.manager = Some(cluster.manager(guide)?);
         cluster.wait_for_manager(guide)?;
@@ -174,14 +165,9 @@ impl Cluster {
         said.map_err(|error| of_tour(error.to_string()))
     }
 
-    /// How many jobs each server has done.
-    pub(super) fn tell(&self) -> Result<Vec<Told>, Trouble> {
-        let told = self.ask()?.into_iter().zip(&self.nodes).map(|(service, node)| Told {
-            address: node.address.clone(),
-            done: service["report"]["done"].as_u64().unwrap_or(0),
-            clients: service["report"]["clients"].as_array().map_or(0, Vec::len),
-        });
-        Ok(told.collect())
+    /// Where the servers are, as the manager's statistics name them.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|node| node.address.as_str())
     }
 
     fn manager(&self, guide: &Guide) -> Result<Child, Trouble> {
@@ -194,7 +180,8 @@ impl Cluster {
     /// Until it has met all servers: a build that starts earlier takes its first jobs home.
     fn wait_for_manager(&self, guide: &Guide) -> Result<(), Trouble> {
         let limit = Instant::now() + START_MAX;
-        while self.tell()?.iter().any(|server| server.clients == 0) {
+        let is_met = |service: &Value| service["report"]["clients"].get(0).is_some();
+        while !self.ask()?.iter().all(is_met) {
             guide.goes_on()?;
             if Instant::now() > limit {
                 let why = last_line(&guide.place.path().join("manager.log"));

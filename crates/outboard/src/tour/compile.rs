@@ -1,7 +1,7 @@
 //! The stop `compile`: a C project, built here and then by servers, and the outputs compared.
 
 use super::build::{Built, OPTIONS, build};
-use super::cluster::{Cluster, SERVERS, Told};
+use super::cluster::{Cluster, SERVERS};
 use super::project::Project;
 use super::{Guide, Trouble};
 use outboard_compile::stats::Counters;
@@ -45,9 +45,8 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
         command.arg("cc").arg(&compiler);
         Ok(command)
     })?;
-    let servers = cluster.tell()?;
     let counters = cluster.statistics(guide)?.counters;
-    tell(guide, &cluster, &remote, &servers, &counters);
+    tell(guide, &cluster, &remote, &counters);
     let compared = Compared::new(&local.directory, &remote.directory)?;
     guide.say(&format!("   compared  {compared}"));
     let said = link(&cluster, &project, &compiler, &remote)?;
@@ -56,7 +55,7 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
         return Err(Trouble::Failed(format!("not as here: {}", compared.different.join(", "))));
     }
     guide.say(CLOSE);
-    Ok(figures(&[&local, &remote], &servers, &counters, &compared))
+    Ok(figures(&[&local, &remote], &cluster, &counters, &compared))
 }
 
 const CLOSE: &str =
@@ -81,7 +80,7 @@ fn version(compiler: &Path) -> Result<String, Trouble> {
     Ok(said.lines().next().unwrap_or_default().to_owned())
 }
 
-fn tell(guide: &Guide, cluster: &Cluster, built: &Built, servers: &[Told], counters: &Counters) {
+fn tell(guide: &Guide, cluster: &Cluster, built: &Built, counters: &Counters) {
     guide.say(&format!(
         "   by them   the same, {} at a time: {:.1} s; {} jobs on servers, {} at home",
         cluster.slots,
@@ -89,8 +88,8 @@ fn tell(guide: &Guide, cluster: &Cluster, built: &Built, servers: &[Told], count
         counters.remote,
         counters.home,
     ));
-    for server in servers {
-        guide.say(&format!("             {:<18} {:>4} jobs", server.address, server.done));
+    for address in cluster.addresses() {
+        guide.say(&format!("             {address:<18} {:>4} jobs", jobs_of(counters, address)));
     }
     for (cause, count) in &counters.causes {
         guide.say(&format!("             {:<18} {count:>4} jobs: {cause}", "home"));
@@ -103,6 +102,11 @@ fn tell(guide: &Guide, cluster: &Cluster, built: &Built, servers: &[Told], count
         mega(counters.octets_out),
         mega(counters.octets_in),
     ));
+}
+
+/// Jobs whose results came from that server.
+fn jobs_of(counters: &Counters, address: &str) -> u64 {
+    counters.servers.get(address).map_or(0, |server| server.jobs)
 }
 
 /// Two builds' outputs.
@@ -161,15 +165,15 @@ fn link(
 
 fn figures(
     builds: &[&Built; 2],
-    servers: &[Told],
+    cluster: &Cluster,
     counters: &Counters,
     compared: &Compared,
 ) -> Value {
-    let jobs = |server: &Told| json!({ "server": server.address, "jobs": server.done });
+    let jobs = |address| json!({ "server": address, "jobs": jobs_of(counters, address) });
     json!({
         "seconds_here": builds[0].time.as_secs_f64(),
         "seconds_on_servers": builds[1].time.as_secs_f64(),
-        "servers": servers.iter().map(jobs).collect::<Vec<_>>(),
+        "servers": cluster.addresses().map(jobs).collect::<Vec<_>>(),
         "jobs_on_servers": counters.remote,
         "jobs_at_home": counters.home,
         "causes_at_home": counters.causes,

@@ -9,10 +9,6 @@ use anyhow::{Context, Result};
 use super::build::Wrapper;
 use super::stage::Stage;
 
-/// Jobs that a server accepts at a time, the second so that it need not wait for it; it computes
-/// one.
-pub(super) const SLOTS: usize = 2;
-
 /// A way to hand over compilations.
 pub(super) trait Contender: Debug {
     /// As the page calls it.

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::Result;
 
 use super::build::Wrapper;
-use super::contender::{Contender, SLOTS, path_with};
+use super::contender::{Contender, path_with};
 use super::stage::Stage;
 
 const PORT: u16 = 3632;
@@ -24,7 +24,7 @@ impl Contender for Distcc {
     fn start(&self, stage: &Stage) -> Result<Wrapper> {
         let mut hosts = Vec::new();
         for (host, place) in stage.servers() {
-            let (address, slots) = (host.address.to_string(), SLOTS.to_string());
+            let (address, slots) = (host.address.to_string(), stage.slots().to_string());
             let mut daemon = host.command("distccd");
             daemon.args(["--no-detach", "--daemon", "--allow", LABS, "--listen", &address]);
             daemon.args(["--port", &PORT.to_string(), "--jobs", &slots]);

@@ -17,6 +17,8 @@ const POINTS: &[&str] = &["1", "2", "4", "7", "10", "14"];
 const ROUNDS: usize = 2;
 /// Of a build, the first of all.
 const JOBS: usize = 150;
+/// Of them, what is built before, so that all servers are connected.
+const WARM_UP: usize = 28;
 
 /// What is drawn as a line: a contender somewhere.
 struct Line {
@@ -76,5 +78,5 @@ impl Line {
 fn trial<'a>(kit: &'a Kit, jobs: &'a [Job], point: &str, medium: Medium) -> Result<Trial<'a>> {
     let count: usize = point.parse().context("a number of servers")?;
     let servers = Servers::StandIns { count, factor: FACTOR };
-    Ok(Trial { kit, servers, medium, jobs, warm_up: &jobs[..count] })
+    Ok(Trial { kit, servers, medium, jobs, warm_up: &jobs[..WARM_UP] })
 }

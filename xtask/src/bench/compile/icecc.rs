@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::build::Wrapper;
-use super::contender::{Contender, SLOTS};
+use super::contender::Contender;
 use super::stage::Stage;
 use crate::command;
 
@@ -41,7 +41,7 @@ impl Contender for Icecc {
         for (host, _) in stage.servers() {
             let own = stage.temporary(host);
             let mut daemon = host.command("iceccd");
-            daemon.args(["-vv", "-m", &SLOTS.to_string(), "-N", &host.address.to_string()]);
+            daemon.args(["-vv", "-m", &stage.slots().to_string(), "-N", &host.address.to_string()]);
             daemon.args(["-s", &scheduler, "-b"]).arg(own.join("environments"));
             stage.serve(host, daemon.env(SOCKET, own.join("socket")), PORT)?;
         }

@@ -129,7 +129,8 @@ const CONDITIONS: &[&str] = &[
     "The servers' compiler is a stand-in: it reads every file that the real one read and repeats \
      its failed look-ups, or reads the preprocessed text; then it waits for the real one's \
      processor time, without using any, while it holds its server's one emulated core; then it \
-     writes the recorded object. A server accepts two jobs at a time.",
+     writes the recorded object. A server accepts two jobs at a time (of one or two servers, each \
+     accepts more).",
     "CPU is everything in the client's control group, `make` too, less the same build with a \
      wrapper that does nothing. Project, objects and temporary files are on tmpfs for all unless \
      said. Every contender has built everything once before it is measured, and every object is \

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::build::Wrapper;
-use super::contender::{Contender, SLOTS, path_with};
+use super::contender::{Contender, path_with};
 use super::stage::Stage;
 use crate::command;
 
@@ -38,7 +38,7 @@ impl Contender for Nocc {
             let own = stage.temporary(host);
             let mut server = host.command("nocc-server");
             server.args(["-host", &host.address.to_string(), "-port", &PORT.to_string()]);
-            server.args(["-max-parallel-cxx", &SLOTS.to_string()]);
+            server.args(["-max-parallel-cxx", &stage.slots().to_string()]);
             server.arg("-cpp-dir").arg(own.join("cpp")).arg("-obj-dir").arg(own.join("obj"));
             stage.serve(host, server.envs(place.map(|place| ("PATH", path_with(place)))), PORT)?;
             servers.push(format!("{}:{PORT}", host.address));

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Result;
 
 use super::build::Wrapper;
-use super::contender::{Contender, SLOTS};
+use super::contender::Contender;
 use super::stage::Stage;
 use crate::command::{self, cargo};
 use crate::lab::Host;
@@ -64,7 +64,7 @@ impl Contender for Ours {
         let key = stage.shared("key")?.join("key");
         let mut make_key = at_home(stage, stage.client(), Command::new(&programs.outboard));
         command::output(make_key.args(["key", "new"]).env("OUTBOARD_KEY", &key))?;
-        let mut hosts = Vec::new();
+        let (mut hosts, slots) = (Vec::new(), stage.slots().to_string());
         for (host, place) in stage.servers() {
             let listen = format!("{}:{PORT}", host.address);
             let own = stage.temporary(host);
@@ -72,13 +72,13 @@ impl Contender for Ours {
             fs::write(&configuration, format!("[compile]\ncache = {:?}\n", own.join("cache")))?;
             let mut node = at_home(stage, host, host.command(&programs.outboard));
             node.args(["node", "--config"]).arg(configuration).args(["--serve", "compile"]);
-            node.args(["--slots", &SLOTS.to_string(), "--listen", &listen, "--key"]).arg(&key);
+            node.args(["--slots", &slots, "--listen", &listen, "--key"]).arg(&key);
             let stand_ins = place.into_iter().flat_map(|place| {
                 COMPILERS.map(|name| format!("{name}={}", place.join("bin").join(name).display()))
             });
             node.args(stand_ins.flat_map(|stand_in| ["--toolchain".to_owned(), stand_in]));
             stage.serve(host, &mut node, PORT)?;
-            hosts.push(format!("{listen}/{SLOTS}"));
+            hosts.push(format!("{listen}/{slots}"));
         }
         let mut environment = home(stage, stage.client());
         environment.extend([
@@ -86,7 +86,7 @@ impl Contender for Ours {
             ("OUTBOARD_KEY", key.display().to_string()),
         ]);
         if self.way != Way::Pull {
-            environment.push(("OUTBOARD_CC_WAY", "preprocess".to_owned()));
+            environment.push(("OUTBOARD_CC_MODE", "preprocess".to_owned()));
         }
         let wrapper = programs.wrapper.display().to_string();
         let wrapper = Wrapper { program: Some(wrapper), environment };

@@ -20,6 +20,8 @@ const LINK: Link = Link::BitsPerSecond(1_000_000_000);
 const CLIENT: &str = "0";
 pub(super) const SERVERS: &str = "1";
 const BOTH: &str = "0-1";
+/// With more slots than four, a client of one processor leaves all jobs to its servers.
+const SMALL_FARM_SLOTS: usize = 5;
 /// How long a server may take to listen.
 const LISTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -111,6 +113,16 @@ impl Stage {
         let first = hosts.len().min(2) - 1;
         let places = self.places.iter().map(|place| Some(place.as_path()));
         hosts[first..].iter().zip(places.chain(iter::repeat(None)))
+    }
+
+    /// Jobs that a server accepts at a time, of which it computes one. Two, so that it need not
+    /// wait for the next; more where all of them together would be so few that our client took
+    /// jobs home, for the same to be compared.
+    pub(super) fn slots(&self) -> usize {
+        match self.places.len() {
+            0 => self.lab.hosts().len() * 2,
+            servers => SMALL_FARM_SLOTS.div_ceil(servers).max(2),
+        }
     }
 
     /// A directory that only this host uses, writable for all, for its temporary files.

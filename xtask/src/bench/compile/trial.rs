@@ -11,7 +11,7 @@ use outboard_stand_in::record::Record;
 use serde_json::{Value, json};
 
 use super::build::{self, Cost};
-use super::contender::{Contender, SLOTS};
+use super::contender::Contender;
 use super::stage::{Kit, Medium, Servers, Stage};
 use super::work::Job;
 use crate::bench::measure;
@@ -32,7 +32,7 @@ impl Trial<'_> {
     pub(super) fn run(&self, contender: &dyn Contender) -> Result<Value> {
         let stage = Stage::new(self.kit, self.servers, self.medium)?;
         let wrapper = contender.start(&stage)?;
-        let at_once = stage.servers().count() * SLOTS;
+        let at_once = stage.servers().count() * stage.slots();
         let first = build::run(&stage, &wrapper, self.warm_up, at_once)?;
         let cost = build::run(&stage, &wrapper, self.jobs, at_once)?;
         if contender.compiles() && self.servers != Servers::Real {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::build;
-use super::contender::{Contender, SLOTS};
+use super::contender::Contender;
 use super::rows::{Contenders, FACTOR, trial};
 use super::stage::Stage;
 use super::work::Job;
@@ -91,7 +91,7 @@ impl Seen {
     fn of(trial: &Trial<'_>, contender: &dyn Contender) -> Result<Self> {
         let stage = Stage::new(trial.kit, trial.servers, trial.medium)?;
         let wrapper = contender.start(&stage)?;
-        let (servers, at_once) = (trial.count(), trial.count() * SLOTS);
+        let (servers, at_once) = (trial.count(), trial.count() * stage.slots());
         build::run(&stage, &wrapper, trial.warm_up, at_once)?;
         let make = build::command(&stage, &wrapper, trial.jobs, at_once)?;
         let began = std::time::Instant::now();

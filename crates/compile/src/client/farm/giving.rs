@@ -47,6 +47,8 @@ impl Cluster {
     fn show(&mut self, job: &Job, toolchain: &Toolchain) -> Result<(), Reason> {
         let includes = self.toolchains.includes(toolchain, job).map_err(unknown)?;
         let own = toolchain.install_dirs.iter().chain(&includes.found).cloned();
+        // A project may have been removed and made anew since.
+        self.export.refresh();
         for root in self.roots.of(job).into_iter().chain(own) {
             // What may not be shown sends the job home when its compiler asks for it, not before:
             // a search path often names directories that hold nothing.
@@ -61,9 +63,10 @@ impl Cluster {
             Ok(spec) => {
                 let toolchain = spec.toolchain;
                 let source = source.map(|at| at.source);
-                let trouble = String::new();
-                let pending = Pending { job, spec, given: None, source, trouble };
-                self.jobs.insert(ticket.0, pending);
+                self.jobs.insert(
+                    ticket.0,
+                    Pending { job, spec, given: None, source, why: String::new() },
+                );
                 self.board.submit(ticket.0, toolchain, now, self.hopeful() > 0);
                 self.obey(now);
             }
