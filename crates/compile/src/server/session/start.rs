@@ -51,7 +51,7 @@ impl Session {
         } else {
             return self.refuse(ticket, Refusal::Toolchain);
         };
-        if !self.has_room(equipment) {
+        if !self.has_room(ticket, equipment) {
             self.jobs.entry(ticket).and_modify(|job| job.stage = Stage::Held);
             return;
         }
@@ -62,11 +62,12 @@ impl Session {
 
     /// Whether a job may run at once: in the room that there is, or in a new one because nobody is
     /// in the old one. Who came first is let in first.
-    fn has_room(&self, equipment: Equipment) -> bool {
+    fn has_room(&self, ticket: TicketNumber, equipment: Equipment) -> bool {
         if !self.jobs.values().any(Running::is_in_cell) {
             return true;
         }
-        let is_held = self.jobs.values().any(|job| matches!(job.stage, Stage::Held));
+        let mut older = self.jobs.range(..ticket);
+        let is_held = older.any(|(_, job)| matches!(job.stage, Stage::Held));
         let fits = match (self.room.as_ref().map(Room::equipment), equipment) {
             // What was installed meanwhile is shown later.
             (Some(Equipment::Installed(_)), Equipment::Installed(_)) => true,
