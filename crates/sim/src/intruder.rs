@@ -15,6 +15,9 @@ use std::sync::{Arc, OnceLock};
 /// What the peer sends in a session: pieces of these lengths, repeated.
 const PIECES: [usize; 4] = [1, 40, 300, 17_000];
 
+/// Each repetition may double a message: one that is longer than this is not repeated again.
+const LONGEST_REPEATED: usize = 128 * 1024;
+
 /// One change to what crosses.
 #[derive(Clone, Copy, Debug)]
 struct Edit {
@@ -53,7 +56,8 @@ impl Edit {
             }
             Kind::Insert => octets.insert(at, self.value),
             Kind::Cut => octets.truncate(at),
-            Kind::Repeat => octets.extend_from_within(at..),
+            Kind::Repeat if octets.len() < LONGEST_REPEATED => octets.extend_from_within(at..),
+            Kind::Repeat => {}
         }
     }
 }
