@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use outboard_cc::place::Place;
 use outboard_compile::front::settle;
 use outboard_compile::stats::{How, Saved};
 use std::fs::{self, Permissions};
@@ -103,7 +102,7 @@ impl World {
     }
 
     fn saved(&self) -> Saved {
-        settle(&Place::at(&self.dir.join("run/outboard")).unwrap());
+        settle(&self.socket());
         Saved::load(&self.dir.join("run/outboard")).unwrap()
     }
 

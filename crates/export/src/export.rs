@@ -11,7 +11,7 @@ use crate::known::Known;
 use crate::log::{Log, NoRoom};
 use crate::path::{self, Path, components, is_hidden, shared, split, upwards};
 use crate::record::{Answer, Ask, Entry, Node, Position, Record, What};
-use crate::roots::{self, READ_DIRECTORY, Roots};
+use crate::roots::{self, GAPS_MAX, READ_DIRECTORY, Roots};
 use crate::watch::{Hint, Notices, Watch};
 use outboard_mem::SharedRegion;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -168,7 +168,7 @@ impl Export {
 
     /// Lets servers ask for a directory and everything beneath it (but names that begin with a
     /// dot). Symbolic links on the way there are shown, so that the path as given leads there too.
-    /// True if that is news; asking again costs next to nothing.
+    /// If nothing is there, that is shown. True if it is news; asking again costs next to nothing.
     ///
     /// # Errors
     /// [`ExportError`] if it is no directory, cannot be opened, or shows too much.
@@ -180,12 +180,17 @@ impl Export {
         let resolved = roots::resolve(given)?;
         let mut news = false;
         if self.roots.above(&resolved.path).is_none() {
-            let root = self.roots.open(&resolved.path)?;
-            self.add_root(&resolved.path, root);
             news = true;
+            if resolved.is_gap {
+                news = self.add_gap(&resolved.path)?;
+            } else {
+                let root = self.roots.open(&resolved.path)?;
+                self.add_root(&resolved.path, root);
+            }
         }
         // A link within a root may lead elsewhere tomorrow, and nobody watches for us.
-        if !resolved.ways.iter().any(|(path, _)| self.roots.above(path).is_some()) {
+        let is_within = |(path, _): &(Path, Node)| self.roots.above(path).is_some();
+        if !resolved.is_gap && !resolved.ways.iter().any(is_within) {
             self.roots.note_given(given);
         }
         for (path, node) in resolved.ways {
@@ -195,8 +200,30 @@ impl Export {
         Ok(news)
     }
 
+    fn add_gap(&mut self, path: &Path) -> Result<bool, ExportError> {
+        if self.roots.gaps.contains(path) {
+            return Ok(false);
+        }
+        if self.roots.gaps.len() >= GAPS_MAX {
+            return Err(ExportError::TooManyRoots { count: GAPS_MAX });
+        }
+        // What was a gap above this one is none any more.
+        self.look_at_gaps();
+        self.roots.gaps.insert(Path::clone(path));
+        self.publish(&Record::Gap { path, is_filled: false });
+        Ok(true)
+    }
+
+    /// Publishes where there is something now.
+    pub(crate) fn look_at_gaps(&mut self) {
+        for path in self.roots.take_filled() {
+            self.publish(&Record::Gap { path: &path, is_filled: true });
+        }
+    }
+
     fn add_root(&mut self, path: &Path, root: roots::Root) {
         let attr = root.attr;
+        self.look_at_gaps();
         for covered in self.roots.add(path, root) {
             // Its parents must be listed from now on, or else nobody notices that they move.
             self.forget(&covered);
@@ -417,6 +444,9 @@ impl Export {
         }
         for (path, node) in self.roots.ways.clone() {
             self.publish_way(&path, &node);
+        }
+        for path in self.roots.gaps.clone() {
+            self.publish(&Record::Gap { path: &path, is_filled: false });
         }
     }
 }

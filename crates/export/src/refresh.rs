@@ -22,6 +22,7 @@ impl Export {
     /// Publishes every change up to now. A job that is submitted with the position that this
     /// returns sees nothing older, if its server has read the log that far.
     pub fn submit(&mut self) -> Position {
+        self.look_at_gaps();
         let mut notices = self.drained();
         if self.places_polled {
             notices.places = true;

@@ -13,14 +13,14 @@ use crate::path::{
 use crate::record::{
     self, Ask, Attr, Contents, Entry, FrameError, Node, Position, RECORD_LEN_MAX, Record, What,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Names that a replica remembers, at most.
 pub const ENTRIES_MAX: usize = 1 << 20;
 /// Contents that it knows the place of, at most.
 pub const CONTENTS_MAX: usize = 1 << 18;
-/// Roots and symbolic links on the way to roots, at most.
+/// Roots, symbolic links on the way to roots and gaps, at most.
 pub const PLACES_MAX: usize = 4096;
 /// Octets of the log to read at once, at most; always enough for a record.
 pub const READ_LEN_MAX: u64 = RECORD_LEN_MAX as u64 + (1 << 20);
@@ -98,6 +98,7 @@ pub struct Replica {
     position: Position,
     roots: BTreeMap<Path, Attr>,
     ways: BTreeMap<Path, Node>,
+    gaps: BTreeSet<Path>,
     dirs: BTreeMap<Path, HashMap<Name, Node>>,
     contents: HashMap<FileId, Contents>,
     /// Names in all directories.
@@ -197,6 +198,7 @@ impl Replica {
         match record {
             Record::Root { path, attr } => self.add_root(path, attr, changes),
             Record::Way { path, target, attr } => self.add_way(path, target, attr, changes),
+            Record::Gap { path, is_filled } => self.set_gap(path, is_filled, changes),
             Record::Directory { path, entries } => self.add_directory(path, entries, changes),
             Record::Entry { dir, entry } => self.set_entry(dir, entry, changes),
             Record::Contents(contents) => self.add_contents(contents, arena),
@@ -228,7 +230,7 @@ impl Replica {
     }
 
     fn check_places(&self) -> Result<(), CatalogueError> {
-        let many = self.roots.len() + self.ways.len() > PLACES_MAX;
+        let many = self.roots.len() + self.ways.len() + self.gaps.len() > PLACES_MAX;
         if many { Err(CatalogueError::TooMuch) } else { Ok(()) }
     }
 
@@ -262,6 +264,22 @@ impl Replica {
             return Err(CatalogueError::Path { place: self.position.length });
         }
         self.ways.insert(shared(path), Node::Symlink { target: target.into(), attr });
+        add_places(path, changes);
+        self.check_places()
+    }
+
+    fn set_gap(
+        &mut self,
+        path: &[u8],
+        is_filled: bool,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), CatalogueError> {
+        self.check_path(path)?;
+        if is_filled {
+            self.gaps.remove(path);
+        } else {
+            self.gaps.insert(shared(path));
+        }
         add_places(path, changes);
         self.check_places()
     }
@@ -357,6 +375,9 @@ impl Replica {
     #[must_use]
     pub fn look_up(&self, dir: &[u8], name: &[u8]) -> LookUp {
         if !self.is_beneath_roots(dir) {
+            if self.gaps.contains(&*join(dir, name)) {
+                return LookUp::Absent;
+            }
             return self.look_up_place(dir, name).map_or(LookUp::Outside, LookUp::of);
         }
         if is_hidden(name) {
@@ -396,11 +417,12 @@ impl Replica {
         root.or_else(|| self.ways.get(&path).cloned()).or_else(|| self.above(&path))
     }
 
-    /// A directory above roots. The client says nothing of it but its name.
+    /// A directory above roots or gaps. The client says nothing of it but its name.
     fn above(&self, path: &[u8]) -> Option<Node> {
         let (start, end) = range_beneath(path);
-        let mut roots = self.roots.range(start.clone()..end.clone());
-        let leads = roots.next().is_some() || self.ways.range(start..end).next().is_some();
+        let leads = self.roots.range(start.clone()..end.clone()).next().is_some()
+            || self.ways.range(start.clone()..end.clone()).next().is_some()
+            || self.gaps.range(start..end).next().is_some();
         let ino =
             blake3::hash(path).as_bytes().first_chunk().map_or(1, |ino| u64::from_le_bytes(*ino));
         let attr = Attr { ino, mode: 0o040_755, ..Attr::default() };
@@ -421,7 +443,7 @@ impl Replica {
             };
         }
         let mut names: Vec<(Name, Node)> = Vec::new();
-        for path in self.roots.keys().chain(self.ways.keys()) {
+        for path in self.roots.keys().chain(self.ways.keys()).chain(&self.gaps) {
             let rest = behind(dir, path).unwrap_or_default();
             let name = rest.split(|&octet| octet == b'/').next().unwrap_or_default();
             let node = self.look_up_place(dir, name);

@@ -13,13 +13,15 @@ use crate::record::{Attr, Node};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, fstat, readlinkat, statat};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// Roots at once, at most; each costs a descriptor.
 pub const ROOTS_MAX: usize = 256;
+/// Gaps at once, at most; each is looked at on every submission.
+pub(crate) const GAPS_MAX: usize = 64;
 /// Symbolic links on one way, at most (as the kernel has it).
 const LINKS_MAX: usize = 40;
 
@@ -35,12 +37,16 @@ pub(crate) struct Resolved {
     pub(crate) path: Path,
     /// The symbolic links that were followed.
     pub(crate) ways: Vec<(Path, Node)>,
+    /// There is nothing at `path`, and the given path leads through it.
+    pub(crate) is_gap: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     pub(crate) held: BTreeMap<Path, Root>,
     pub(crate) ways: BTreeMap<Path, Node>,
+    /// Where there is nothing.
+    pub(crate) gaps: BTreeSet<Path>,
     /// What was allowed before, as it was given.
     given: HashSet<Vec<u8>>,
     home: Option<Path>,
@@ -100,6 +106,15 @@ impl Roots {
         }
     }
 
+    /// Gives up the gaps where there is something by now, and says which.
+    pub(crate) fn take_filled(&mut self) -> Vec<Path> {
+        let is_filled = |path: &Path| {
+            let stat = statat(CWD, &**path, AtFlags::SYMLINK_NOFOLLOW);
+            stat.err() != Some(Errno::NOENT)
+        };
+        self.gaps.extract_if(.., is_filled).collect()
+    }
+
     /// Takes a root, and gives up those that lie beneath it.
     pub(crate) fn add(&mut self, path: &Path, root: Root) -> Vec<Path> {
         let (start, end) = range_beneath(path);
@@ -149,8 +164,10 @@ pub(crate) fn resolve(given: &[u8]) -> Result<Resolved, ExportError> {
         return Err(ExportError::Relative { path: to_path_buf(given) });
     }
     let mut ahead: VecDeque<Vec<u8>> = components(given).map(<[u8]>::to_vec).collect();
-    let mut found = Resolved { path: b"/"[..].into(), ways: Vec::new() };
-    while let Some(name) = ahead.pop_front() {
+    let mut found = Resolved { path: b"/"[..].into(), ways: Vec::new(), is_gap: false };
+    while !found.is_gap
+        && let Some(name) = ahead.pop_front()
+    {
         match &name[..] {
             b"." => {}
             b".." => {
@@ -177,7 +194,13 @@ fn step(
     if !is_path(&next) {
         return Err(refused(Errno::NAMETOOLONG));
     }
-    let stat = statat(CWD, &*next, AtFlags::SYMLINK_NOFOLLOW).map_err(refused)?;
+    let stat = match statat(CWD, &*next, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => {
+            (found.path, found.is_gap) = (next, true);
+            return Ok(());
+        }
+        stat => stat.map_err(refused)?,
+    };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => found.path = next,
         FileType::Symlink => {

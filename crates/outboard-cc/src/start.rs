@@ -4,7 +4,7 @@
 //! connects meanwhile waits in the socket's queue and nobody asks twice. The manager inherits
 //! nothing else: a build tool waits until the last holder of its pipes has closed them.
 
-use crate::place::Place;
+use crate::place::{self, Place};
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -103,6 +103,8 @@ fn spawn(listener: UnixListener, log: File) -> io::Result<()> {
         .stdin(OwnedFd::from(listener))
         .stdout(Stdio::null())
         .stderr(log);
+    // It has a directory of its own.
+    command.envs(place::key().map(|key| ("OUTBOARD_KEY", key)));
     leave_the_caller(&mut command);
     // Nobody waits for it: it outlives this process, and becomes the child of what reaps.
     command.spawn().map(drop)

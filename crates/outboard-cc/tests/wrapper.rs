@@ -56,7 +56,10 @@ impl World {
         let mut command = Command::new(self.0.join("links/gcc"));
         let path = format!("{0}/links:{0}/bin:/usr/bin:/bin", self.0.display());
         command.env("XDG_RUNTIME_DIR", self.0.join("run")).env("PATH", path).current_dir(&self.0);
-        command.env_remove("OUTBOARD_CC_NESTED").stdin(Stdio::null());
+        for name in ["OUTBOARD_CC_NESTED", "OUTBOARD_HOSTS", "OUTBOARD_KEY", "OUTBOARD_FABRIC"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null());
         command
     }
 

@@ -125,7 +125,7 @@ fn client_name() -> String {
 
 fn report(args: &CcArgs) -> Outcome {
     if let Ok(place) = Place::of_user() {
-        front::settle(&place);
+        place.sockets().iter().for_each(|socket| front::settle(socket));
     }
     let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME: statistics lie there")?;
     let saved = Saved::load(&directory)?;

@@ -34,6 +34,7 @@ use site::Site;
 /// [`crate::sources`].
 pub const PACKAGES: &[&str] = &[
     "apt",
+    "clang",
     "cmake",
     "dpkg-dev",
     "g++",

@@ -59,6 +59,28 @@ pub(super) enum Kind {
     ZeromqNinja,
     /// ZeroMQ by CMake and make.
     ZeromqMake,
+    /// Redis by make and clang.
+    RedisClang,
+    /// ZeroMQ by CMake, ninja and clang.
+    ZeromqClang,
+}
+
+impl Kind {
+    fn is_redis(self) -> bool {
+        matches!(self, Self::Redis | Self::RedisClang)
+    }
+
+    fn generator(self) -> &'static str {
+        if self == Self::ZeromqMake { "Unix Makefiles" } else { "Ninja" }
+    }
+
+    /// Compilers for C and C++, as build files name them.
+    fn compilers(self) -> [&'static str; 2] {
+        match self {
+            Self::RedisClang | Self::ZeromqClang => ["clang", "clang++"],
+            _ => ["cc", "c++"],
+        }
+    }
 }
 
 /// How much of it.
@@ -109,16 +131,19 @@ impl Project {
     }
 
     fn fetch(&self, site: &Site) -> Result<()> {
-        let generator = match self.kind {
-            Kind::Redis => return REDIS.copy_to(&self.at),
-            Kind::ZeromqNinja => "Ninja",
-            Kind::ZeromqMake => "Unix Makefiles",
-        };
+        if self.kind.is_redis() {
+            return REDIS.copy_to(&self.at);
+        }
         ZEROMQ.copy_to(&self.at)?;
         let mut configure = site.here("cmake");
-        configure.args(["-G", generator, "-S"]).arg(&self.at).arg("-B").arg(self.build());
+        configure
+            .args(["-G", self.kind.generator(), "-S"])
+            .arg(&self.at)
+            .arg("-B")
+            .arg(self.build());
         let launcher = site.launcher();
-        for language in ["C", "CXX"] {
+        for (language, compiler) in ["C", "CXX"].into_iter().zip(self.kind.compilers()) {
+            configure.arg(format!("-DCMAKE_{language}_COMPILER={compiler}"));
             configure.arg(format!("-DCMAKE_{language}_COMPILER_LAUNCHER={}", launcher.display()));
         }
         site.finish(configure.args(ZEROMQ_OPTIONS), BUILD_MAX).map(drop)
@@ -132,7 +157,7 @@ impl Project {
     fn renew(&self, site: &Site) -> Result<()> {
         remove(&self.at)?;
         copy(&self.kept, &self.at)?;
-        if self.kind != Kind::Redis {
+        if !self.kind.is_redis() {
             let mut configure = site.here("cmake");
             configure.arg(format!("-DCMAKE_C_FLAGS={}", self.flags()));
             configure.arg(format!("-DCMAKE_CXX_FLAGS={}", self.flags()));
@@ -154,15 +179,16 @@ impl Project {
     /// Starts a build from the beginning.
     pub(super) fn start(&self, site: &Site, place: Place) -> Result<Process> {
         self.renew(site)?;
-        let program = if self.kind == Kind::ZeromqNinja { "ninja" } else { "make" };
+        let is_ninjas = !self.kind.is_redis() && self.kind.generator() == "Ninja";
+        let program = if is_ninjas { "ninja" } else { "make" };
         let mut build = match place {
             Place::Home => site.here(program),
             Place::Elsewhere => site.away(program),
         };
         build.arg(format!("-j{}", SERVERS * slots() + 4));
         match self.kind {
-            Kind::Redis => self.redis(&mut build),
-            Kind::ZeromqNinja => {
+            Kind::Redis | Kind::RedisClang => self.redis(&mut build),
+            Kind::ZeromqNinja | Kind::ZeromqClang => {
                 build.args(["-d", "keepdepfile", "-C"]).arg(self.build()).args(self.objects(site)?)
             }
             Kind::ZeromqMake => build.arg("-C").arg(self.build()).args(self.objects(site)?),
@@ -173,6 +199,7 @@ impl Project {
     fn redis<'a>(&self, make: &'a mut Command) -> &'a mut Command {
         make.arg("-C").arg(self.at.join("src"));
         make.args(["V=1", "MALLOC=libc", "USE_SYSTEMD=no", "DEBUG=", "LDFLAGS=--coverage"]);
+        make.arg(format!("CC={}", self.kind.compilers()[0]));
         make.arg(format!("OPTIMIZATION={}", self.level)).arg(format!("CFLAGS={}", self.flags()));
         if self.amount == Amount::Sample {
             make.arg("DEPENDENCY_TARGETS=hiredis").args(REDIS_SAMPLE);

@@ -16,9 +16,10 @@ use crate::command;
 use crate::process::{PAUSE, Process};
 
 /// perftest's servers listen a second time, a moment after they have told their client to connect.
-/// A client that is faster says this: it should connect again, but release 4.5 does that with an
-/// identifier that it has destroyed.
-const TOO_SOON: &str = "Unexpected CM event bl blka 8";
+/// A client that is faster is refused (by TCP: 111) and says one of these: it should connect again,
+/// but release 4.5 does that with an identifier that it has destroyed.
+const TOO_SOON: [&str; 2] =
+    ["Unexpected CM event bl blka 8", "RDMA_CM_EVENT_REJECTED; error: -111"];
 
 /// What every row needs: the program that starts others, and where logs go.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl Bench {
     /// Runs a row to its end; a second time, and says so, when perftest was faster than itself.
     pub(super) fn run(&self, row: &Row) -> Result<()> {
         match self.once(row) {
-            Err(error) if format!("{error:#}").contains(TOO_SOON) => {
+            Err(error) if TOO_SOON.iter().any(|text| format!("{error:#}").contains(text)) => {
                 println!("again   {}: its client came before its server listened", row.name);
                 self.once(row)
             }

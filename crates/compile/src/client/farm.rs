@@ -8,6 +8,7 @@ mod giving;
 mod offering;
 
 use super::board::{Board, HomeCause, Order, ServerId};
+use super::complaints::Complaints;
 use super::lines::{Dial, Dialled, Lines};
 use super::places;
 use super::results::{Landing, Results};
@@ -64,6 +65,7 @@ pub struct Cluster {
     identified: HashMap<Digest, Arc<Toolchain>>,
     name: String,
     hosts: Vec<String>,
+    complaints: Complaints,
     next_server: u32,
     ticked: Instant,
     ready: OwnedFd,
@@ -124,6 +126,7 @@ impl Cluster {
             identified: HashMap::new(),
             name,
             hosts,
+            complaints: Complaints::default(),
             next_server: 0,
             ticked: now,
             ready,
@@ -335,17 +338,26 @@ impl Cluster {
 
     /// An attempt to reach a server is over.
     fn dialled(&mut self, dialled: Dialled, now: Instant) {
-        let Ok(admitted) = dialled.result else { return };
+        let line = dialled.line;
+        let admitted = match dialled.result {
+            Ok(admitted) => admitted,
+            Err(why) => return self.complaints.of(&self.hosts[line], &why),
+        };
         let greeted = self.hub.enroll(admitted).and_then(|peer| {
             let region = self.export.memory();
             let memory = region.slice(0..region.len()).map_err(outboard_verbs::VerbsError::from)?;
             let export = self.hub.expose(peer, memory, Access::REMOTE_READ)?;
             Ok((peer, export))
         });
-        let Ok((peer, export)) = greeted else { return self.lines.lost(dialled.line, now) };
+        let (peer, export) = match greeted {
+            Ok(greeted) => greeted,
+            Err(error) => {
+                self.complaints.of(&self.hosts[line], &error.to_string());
+                return self.lines.lost(line, now);
+            }
+        };
         self.next_server += 1;
         let id = ServerId(self.next_server);
-        let line = dialled.line;
         let (landing, part, sources) = (None, None, HashMap::new());
         let server = Server { id, line, landing, heard: now, sources, part };
         self.servers.insert(peer, server);
@@ -358,8 +370,9 @@ impl Cluster {
         self.lose(peer, why, now);
     }
 
-    fn lose(&mut self, peer: PeerId, _why: &str, now: Instant) {
+    fn lose(&mut self, peer: PeerId, why: &str, now: Instant) {
         if let Some(server) = self.servers.remove(&peer) {
+            self.complaints.of(&self.hosts[server.line], &format!("lost: {why}"));
             self.lines.lost(server.line, now);
             self.board.remove_server(server.id, now);
         }
@@ -400,6 +413,9 @@ fn place_all(job: &Job, ran: &Ran, results: &Results) -> Result<(), Reason> {
         }
         let added = placement.add(path, made.mode, octets);
         added.map_err(|error| Reason::with(Cause::Placement, error.to_string()))?;
+    }
+    if let Some(missing) = places::missing(job, ran) {
+        return Err(Reason::with(Cause::Placement, missing));
     }
     placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
 }

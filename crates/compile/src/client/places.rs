@@ -5,6 +5,7 @@
 
 use super::roots::plain;
 use crate::args::{Job, Output};
+use crate::protocol::{Made, Ran};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -21,6 +22,13 @@ pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
     let beside = places().any(|place| place.parent() == path.parent());
     let here = path.parent() == Some(&plain(&job.cwd));
     (beside || here) && path.file_name().is_some_and(|name| is_named_after(job, name))
+}
+
+/// The object, if a server says that it compiled and does not bring it.
+pub(crate) fn missing(job: &Job, ran: &Ran) -> Option<PathBuf> {
+    let object = plain(&job.absolute(job.outputs.first()?.path()));
+    let is_object = |made: &Made| *made.path == *object.as_os_str().as_bytes();
+    (!ran.files.iter().any(is_object)).then_some(object)
 }
 
 /// Directories of outputs that are not shown to servers because a name in their paths begins with a

@@ -14,6 +14,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 
 /// What epoll calls the door.
 pub(super) const DOOR: u64 = 0;
@@ -41,10 +42,10 @@ pub fn listen() -> io::Result<(UnixListener, Place)> {
     }
 }
 
-/// Has the manager write its statistics, if there is one, and waits until it has.
-pub fn settle(place: &Place) {
+/// Has the manager at `socket` write its statistics, if there is one, and waits until it has.
+pub fn settle(socket: &Path) {
     // Without a manager everything is written already.
-    let Ok(mut stream) = UnixStream::connect(place.socket()) else { return };
+    let Ok(mut stream) = UnixStream::connect(socket) else { return };
     // It takes a wrapper that says nothing for that.
     let _ = stream.shutdown(Shutdown::Write).and_then(|()| stream.read(&mut [0]));
 }

@@ -109,8 +109,17 @@ impl Programs {
         // What cannot be identified is no compiler, or none that can be vouched for.
         let identified = self.toolchains.identify(compiler, OsStr::new(PATH), Instant::now());
         let Ok(toolchain) = identified else { return };
-        if !self.installed.iter().any(|other| other.hash == toolchain.hash) {
+        let known = self.installed.iter_mut().find(|other| other.hash == toolchain.hash);
+        let Some(known) = known else {
             self.installed.push(toolchain);
+            self.generation += 1;
+            return;
+        };
+        // Some look in PATH for the name that they were called by.
+        let new = toolchain.links.iter().filter(|link| !known.links.contains(link));
+        let new: Vec<_> = new.cloned().collect();
+        if !new.is_empty() {
+            Arc::make_mut(known).links.extend(new);
             self.generation += 1;
         }
     }

@@ -2,14 +2,14 @@
 //! them.
 
 use object::FileKind;
-use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::elf::{DT_RPATH, DT_RUNPATH, FileHeader32, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// How a file is run.
@@ -76,6 +76,56 @@ pub(super) fn libraries(loader: &Path, program: &Path) -> io::Result<Vec<PathBuf
     Ok(output.stdout.split(|octet| *octet == b'\n').filter_map(library).collect())
 }
 
+/// Directories that a program or library names for others' libraries, `$ORIGIN` replaced: the
+/// loader looks there first, whether or not there is anything.
+pub(super) fn run_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let data = ReadCache::new(File::open(path)?);
+    let lists = match FileKind::parse(&data) {
+        Ok(FileKind::Elf64) => run_path_lists::<FileHeader64<Endianness>, _>(&data),
+        Ok(FileKind::Elf32) => run_path_lists::<FileHeader32<Endianness>, _>(&data),
+        _ => Ok(Vec::new()),
+    };
+    let lists = lists.unwrap_or_default();
+    let directories = lists.iter().flat_map(|list| list.split(|octet| *octet == b':'));
+    let own = path.parent().unwrap_or(Path::new("/"));
+    Ok(directories.filter_map(|directory| expand(directory, own)).collect())
+}
+
+fn run_path_lists<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(
+    data: R,
+) -> object::read::Result<Vec<Vec<u8>>> {
+    let header = H::parse(data)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, data)?;
+    let Some((entries, link)) = sections.dynamic(endian, data)? else { return Ok(Vec::new()) };
+    let strings = sections.strings(endian, data, link)?;
+    let entries =
+        entries.iter().filter(|entry| matches!(entry.tag32(endian), Some(DT_RPATH | DT_RUNPATH)));
+    let string = |entry: &H::Dyn| {
+        let at = entry.val32(endian)?;
+        strings.get(at).ok().map(<[u8]>::to_vec)
+    };
+    Ok(entries.filter_map(string).collect())
+}
+
+/// Without `.` and `..`, and without links as far as the directory is there.
+fn expand(directory: &[u8], own: &Path) -> Option<PathBuf> {
+    let behind =
+        [&b"$ORIGIN"[..], b"${ORIGIN}"].iter().find_map(|word| directory.strip_prefix(*word));
+    let path = match behind {
+        Some(rest) => own.join(OsStr::from_bytes(rest.strip_prefix(b"/").unwrap_or(rest))),
+        None => PathBuf::from(OsStr::from_bytes(directory)),
+    };
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain.is_absolute().then(|| plain.canonicalize().unwrap_or(plain))
+}
+
 /// `libm.so.6 => /lib/libm.so.6 (0x…)` names a file, `/lib64/ld-linux.so.2 (0x…)` too, and
 /// `linux-vdso.so.1 (0x…)` none.
 fn library(line: &[u8]) -> Option<PathBuf> {
@@ -102,6 +152,16 @@ mod tests {
         assert_eq!(of("\tliba b.so => /a (0x b/liba b.so (0x1)"), path("/a (0x b/liba b.so"));
         assert_eq!(of("\tlinux-vdso.so.1 (0x00007f)"), None);
         assert_eq!(of("\tlibx.so => not found"), None);
+    }
+
+    #[test]
+    fn directories_for_libraries_are_expanded() {
+        let of = |directory: &str| expand(directory.as_bytes(), Path::new("/no/lib/deep"));
+        assert_eq!(of("$ORIGIN/../lib"), Some("/no/lib/lib".into()));
+        assert_eq!(of("${ORIGIN}"), Some("/no/lib/deep".into()));
+        assert_eq!(of("/no/where/."), Some("/no/where".into()));
+        assert_eq!(of("where/ever"), None);
+        assert_eq!(of(""), None);
     }
 
     #[test]

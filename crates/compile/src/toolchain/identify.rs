@@ -4,7 +4,7 @@ use super::elf::{self, Image};
 use super::part::{self, Link, Part, Role};
 use super::probe::Probe;
 use super::{Kind, Toolchain, ToolchainError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,9 @@ const GCC: &[(&str, Role)] = &[
     ("lto-wrapper", Role::Linker),
 ];
 const CLANG: &[(&str, Role)] = &[("as", Role::Assembler), ("objcopy", Role::Objcopy)];
+
+/// What the loader looks for in a directory, as patterns of names.
+const LOADER_PROBES: &[&str] = &["lib*.so*", "glibc-hwcaps", "tls", "x86_64", "haswell"];
 
 /// Finds everything behind `compiler`, an absolute path, for a caller with this `PATH`.
 pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Toolchain, ToolchainError> {
@@ -45,9 +48,13 @@ pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Toolchain, Toolc
         found.add(&file, Role::Specs)?;
     }
     found.add_libraries()?;
-    let (mut install_dirs, probes_absent) = probe.directories()?;
+    let (mut install_dirs, mut probes_absent) = probe.directories()?;
+    probes_absent.extend(found.library_probes()?);
     if kind == Kind::Clang {
-        install_dirs = vec![probe.resource_directory()?];
+        install_dirs = probe.clang_directories()?;
+        // It looks around where it is installed; a directory of everybody's is not for showing.
+        let prefix = driver.parent().and_then(Path::parent).filter(|at| at.iter().count() > 3);
+        install_dirs.extend(prefix.map(Path::to_owned));
     }
     let (parts, links) = found.read()?;
     let hash = part::hash_of(&parts);
@@ -95,6 +102,21 @@ impl Found {
             }
         }
         Ok(())
+    }
+
+    /// Where the loader looks for libraries, as far as it need not find any.
+    fn library_probes(&self) -> Result<BTreeSet<PathBuf>, ToolchainError> {
+        let mut probes = BTreeSet::new();
+        for part in self.parts.keys() {
+            for directory in elf::run_paths(part).map_err(ToolchainError::system(part))? {
+                if !directory.exists() {
+                    probes.insert(directory);
+                    continue;
+                }
+                probes.extend(LOADER_PROBES.iter().map(|name| directory.join(name)));
+            }
+        }
+        Ok(probes)
     }
 
     fn read(mut self) -> Result<(Vec<Part>, Vec<Link>), ToolchainError> {

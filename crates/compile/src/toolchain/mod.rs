@@ -42,7 +42,7 @@ pub struct Toolchain {
     pub links: Vec<Link>,
     /// Directories of its own: headers, specs and programs that come with it.
     pub install_dirs: Vec<PathBuf>,
-    /// Directories that it asks for and that are not there.
+    /// What it and its loader ask for and need not find. A star in a name stands for any octets.
     pub probes_absent: Vec<PathBuf>,
 }
 

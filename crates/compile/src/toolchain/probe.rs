@@ -88,9 +88,20 @@ impl Probe<'_> {
         Ok((install, absent))
     }
 
-    /// clang's own headers and libraries.
-    pub(super) fn resource_directory(&self) -> Result<PathBuf, ToolchainError> {
-        Ok(as_path(self.answer("-print-resource-dir")?.trim_ascii()))
+    /// What clang's driver wants to see: its own headers and libraries, and the installations of
+    /// GCC, of which it takes one for its C++ headers.
+    pub(super) fn clang_directories(&self) -> Result<Vec<PathBuf>, ToolchainError> {
+        let resources = as_path(self.answer("-print-resource-dir")?.trim_ascii());
+        let said = self.ask(&["-v"], Path::new("/"))?.stderr;
+        let selected = said
+            .split(|octet| *octet == b'\n')
+            .find_map(|line| line.strip_prefix(b"Selected GCC installation: "))
+            .and_then(|path| as_path(path).canonicalize().ok());
+        let all = |selected: PathBuf| {
+            let of_all = selected.ancestors().find(|at| at.ends_with("gcc")).map(Path::to_owned);
+            of_all.unwrap_or(selected)
+        };
+        Ok([resources].into_iter().chain(selected.map(all)).collect())
     }
 
     /// The directories that are searched for headers by themselves, with these words.

@@ -47,5 +47,13 @@ pub const KNOWN_ABSENT: &[(&str, &str)] = &[
     ("/usr/lib/*-linux-*/1*", "gcc looks for start files of its own version, here 10 and later"),
     ("/usr/lib/*-linux-*/9", "the same of gcc 9"),
     ("/usr/lib/*-linux-*/8", "the same of gcc 8"),
+    ("/usr/lib/os-release", "clang's driver, which distribution this is"),
     ("/usr/lib/gcc-cross", "clang looks for installations of gcc"),
+    ("/usr/lib64", "the same; those that it found are shown"),
+    ("/usr/lib32", "the same"),
+    ("/usr/libx32", "the same"),
+    ("/opt/rh", "the same, those of Red Hat's toolsets"),
+    ("/usr/local/cuda*", "clang looks for installations of CUDA"),
+    ("/usr/lib/cuda", "the same"),
+    ("/opt/rocm*", "clang looks for installations of ROCm"),
 ];

@@ -194,8 +194,41 @@ fn roots_that_show_too_much_are_refused() {
     assert!(matches!(refusal("sub/shown/x"), ExportError::Hidden { .. }));
     assert!(matches!(refusal("file"), ExportError::NotADirectory { .. }));
     assert!(matches!(refusal("loop"), ExportError::Refused { .. }));
-    assert!(matches!(refusal("nowhere"), ExportError::Refused { .. }));
+    assert!(!rig.export.allow(&root.join("nowhere")).unwrap(), "its parent's listing tells");
     assert!(!rig.export.allow(&root.join("sub/../sub")).unwrap(), "it is beneath a root");
+}
+
+#[test]
+fn where_nothing_is_nothing_is_shown_to_be_until_there_is_something() {
+    let mut rig = Rig::new();
+    let outside = directory();
+    let base = outside.path().canonicalize().unwrap();
+    let deep = base.join("a/b/include");
+    assert!(rig.export.allow(&deep).unwrap());
+    assert!(!rig.export.allow(&deep).unwrap(), "it is known");
+    rig.submit();
+    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Absent);
+    assert_eq!(rig.replica.look_up(octets(&base), b"z"), LookUp::Outside);
+    // Somebody else's job, which does not name it.
+    fs::create_dir(base.join("a")).unwrap();
+    let (_, changes) = rig.submit();
+    let dir: std::sync::Arc<[u8]> = octets(&base).into();
+    assert!(changes.contains(&Change::Name { dir, name: b"a"[..].into() }));
+    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Outside);
+    assert!(rig.export.allow(&deep).unwrap());
+    rig.submit();
+    assert!(matches!(rig.replica.look_up(octets(&base), b"a"), LookUp::Directory(_)));
+    assert_eq!(rig.replica.look_up(octets(&base.join("a")), b"b"), LookUp::Absent);
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("x.h"), "1").unwrap();
+    assert!(rig.export.allow(&deep).unwrap());
+    assert_eq!(rig.read_at(&deep.join("x.h")), b"1");
+    // What takes no place in a directory cannot be a gap for ever.
+    fs::remove_dir_all(base.join("a")).unwrap();
+    rig.submit();
+    assert!(rig.export.allow(&deep).unwrap());
+    rig.submit();
+    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Absent);
 }
 
 #[test]

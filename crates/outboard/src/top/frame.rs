@@ -14,7 +14,7 @@ use outboard_compile::stats::{Counters, Saved, state_directory};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a node may take.
@@ -88,15 +88,18 @@ impl Source {
     }
 }
 
-/// The manager's callers; it also writes its statistics if there are any. It is left alone if there
-/// are none: it writes them by itself then, and would never end otherwise.
+/// The managers' callers. A manager that has any also writes its statistics. It is left alone if it
+/// has none: it writes them by itself then, and would never end otherwise.
 fn calls(place: &Place) -> u64 {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
-    let calls = callers(&table, &place.socket());
-    if calls > 0 {
-        front::settle(place);
-    }
-    calls
+    let of_one = |socket: PathBuf| {
+        let calls = callers(&table, &socket);
+        if calls > 0 {
+            front::settle(&socket);
+        }
+        calls
+    };
+    place.sockets().into_iter().map(of_one).sum()
 }
 
 /// Connections to the socket at `path`, in a table like `/proc/net/unix`.

@@ -196,7 +196,8 @@ impl Cluster {
     /// The manager's statistics, up to now.
     pub(super) fn statistics(&self, guide: &Guide) -> Result<Saved, Trouble> {
         let path = |name: &str| guide.place.path().join(name).join("outboard");
-        front::settle(&outboard_cc::place::Place::at(&path("run"))?);
+        let managers = outboard_cc::place::Place::at(&path("run"))?;
+        managers.sockets().iter().for_each(|socket| front::settle(socket));
         Ok(Saved::load(&path("state"))?)
     }
 }

@@ -49,7 +49,8 @@ impl Cluster {
         let own = toolchain.install_dirs.iter().chain(&includes.found).cloned();
         // A project may have been removed and made anew since.
         self.export.refresh();
-        for root in self.roots.of(job).into_iter().chain(own) {
+        let absent = includes.absent.iter().cloned();
+        for root in self.roots.of(job).into_iter().chain(own).chain(absent) {
             // What may not be shown sends the job home when its compiler asks for it, not before:
             // a search path often names directories that hold nothing.
             let _refused = self.export.allow(&root);
