@@ -35,6 +35,7 @@ const INIT: &str = include_str!("init.sh");
 
 /// Waits until something in the guest listens on the TCP port given.
 const WAIT_LISTEN: &str = include_str!("wait-listen.sh");
+const RPING_ONCE: &str = include_str!("rping-once.sh");
 
 /// The archive with everything but the script.
 pub(super) fn build(kernel: &Kernel) -> Result<Vec<u8>, String> {
@@ -44,6 +45,7 @@ pub(super) fn build(kernel: &Kernel) -> Result<Vec<u8>, String> {
     }
     archive.file("/init", 0o755, INIT.as_bytes());
     archive.file("/bin/wait-listen", 0o755, WAIT_LISTEN.as_bytes());
+    archive.file("/bin/rping-once", 0o755, RPING_ONCE.as_bytes());
     archive.file("/etc/libibverbs.d/siw.driver", 0o644, b"driver siw\n");
     add_modules(&mut archive, kernel)?;
     add_programs(&mut archive)?;

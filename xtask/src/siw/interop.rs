@@ -131,8 +131,8 @@ impl Run {
     fn guest(&self, ports: Ports) -> String {
         let options = format!("-C {} -S {} -V", self.iterations, self.size);
         match self.ours {
-            Side::Server => format!("rping -c -a {HOST_ADDRESS} -p {} {options}", ports.host),
-            Side::Client => format!("rping -s -a 0.0.0.0 -p {} {options}", ports.guest),
+            Side::Server => format!("rping-once -c -a {HOST_ADDRESS} -p {} {options}", ports.host),
+            Side::Client => format!("rping-once -s -a 0.0.0.0 -p {} {options}", ports.guest),
         }
     }
 }
