@@ -3,8 +3,8 @@
 //! It is `$XDG_RUNTIME_DIR/outboard`, or else `/tmp/outboard-UID`. Anybody may have made the
 //! latter, so it is used only when it belongs to the user and nobody else may enter.
 //!
-//! Each choice of servers has a manager and a socket of its own: who changes `OUTBOARD_HOSTS` is not
-//! served by a manager that knows others.
+//! Each choice of servers has a manager and a socket of its own: who changes `OUTBOARD_HOSTS` is
+//! not served by a manager that knows others.
 
 use std::env;
 use std::ffi::OsString;
