@@ -87,7 +87,7 @@ pub(super) fn run_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     };
     let lists = lists.unwrap_or_default();
     let directories = lists.iter().flat_map(|list| list.split(|octet| *octet == b':'));
-    let own = path.parent().unwrap_or(Path::new("/"));
+    let own = path.parent().unwrap_or_else(|| Path::new("/"));
     Ok(directories.filter_map(|directory| expand(directory, own)).collect())
 }
 
