@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "failing" => serve(farms::Failing::new()?),
         "stuck" => serve(farms::Stuck::new()?),
         "absent" => serve(farms::Absent::new()?),
-        _ => serve(Nobody::new()?),
+        _ => serve(Nobody::new("")?),
     }
 }
 

@@ -23,7 +23,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A manager that cannot have servers goes so soon, so that what was mended counts at once.
+const MENDING: Duration = Duration::from_secs(1);
 
 /// Compile somewhere else: run one compiler, or see how that went.
 ///
@@ -92,10 +95,19 @@ fn manage() -> Outcome {
     let (listener, place) = front::listen()?;
     let journal = Journal::new(state_directory().as_deref());
     let settings = Settings::default();
-    match servers()? {
-        Some(farm) => Ok(Front::new(listener, Some(place), farm, settings, journal)?.run()?),
-        None => Ok(Front::new(listener, Some(place), Nobody::new()?, settings, journal)?.run()?),
-    }
+    // Without servers it still counts, and bounds what runs at home.
+    let (why, idle) = match servers() {
+        Ok(Some(farm)) => {
+            return Ok(Front::new(listener, Some(place), farm, settings, journal)?.run()?);
+        }
+        Ok(None) => ("OUTBOARD_HOSTS is not set".to_owned(), settings.idle),
+        Err(error) => {
+            eprintln!("outboard: {error}");
+            (error.to_string(), MENDING)
+        }
+    };
+    let settings = Settings { idle, ..settings };
+    Ok(Front::new(listener, Some(place), Nobody::new(why)?, settings, journal)?.run()?)
 }
 
 /// The servers of OUTBOARD_HOSTS, with the key of OUTBOARD_KEY.
@@ -103,7 +115,8 @@ fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
     let Some(hosts) = env::var_os("OUTBOARD_HOSTS").filter(|hosts| !hosts.is_empty()) else {
         return Ok(None);
     };
-    let hosts: HostList = hosts.to_str().ok_or("OUTBOARD_HOSTS is not UTF-8")?.parse()?;
+    let hosts = hosts.to_str().ok_or("OUTBOARD_HOSTS is not UTF-8")?;
+    let hosts: HostList = hosts.parse().map_err(|error| format!("OUTBOARD_HOSTS: {error}"))?;
     let hosts: Vec<_> = hosts.iter().cloned().collect();
     let service: ServiceName = "compile".parse()?;
     let services = std::slice::from_ref(&service);

@@ -17,7 +17,7 @@ use std::path::PathBuf;
   outboard key new
   outboard key export compile --to alice.key")]
 pub(crate) enum Key {
-    /// Make a key for a new cluster; a key that is there stays.
+    /// Make a key for a new cluster; fails if there is one.
     #[command(after_help = "Example:
   outboard key new")]
     New,

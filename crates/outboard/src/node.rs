@@ -29,7 +29,13 @@ The configuration file, whose settings the options override (all may be left out
   revoked = \"/etc/outboard/revoked\"   # nodes that are shut out; read again when it changes
   allowed = \"/etc/outboard/allowed\"   # if given, nobody else gets in
   trusted_fabric = false
-  user = \"nobody\"                     # whom services are, where the node is root")]
+  user = \"nobody\"                     # whom services are, where the node is root
+  [compile]
+  accept_toolchains = false
+  toolchains = { gcc = \"/opt/x/bin/gcc\" }
+  cache = \"/var/cache/compile\"        # default: in ~/.cache/outboard, or /var/cache/outboard
+  cache_mib = 4096
+  memory_mib = 4096                   # of one job")]
 pub(crate) struct NodeArgs {
     /// The configuration [default: ~/.config/outboard/node.toml, if it exists].
     #[arg(long, value_name = "FILE")]

@@ -19,6 +19,7 @@ impl Home {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outboard"));
         command.args(words).current_dir(&self.0).env("HOME", &self.0);
+        command.env("XDG_CACHE_HOME", self.0.join("cache"));
         for word in ["XDG_CONFIG_HOME", "OUTBOARD_KEY", "OUTBOARD_HOSTS", "SLURM_JOB_NODELIST"] {
             command.env_remove(word);
         }

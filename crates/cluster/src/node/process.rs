@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,6 +36,21 @@ const ENVIRONMENT: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "RUST_B
 /// The same where it is the same user as the supervisor.
 const OWN_ENVIRONMENT: &[&str] =
     &["HOME", "USER", "LOGNAME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
+
+/// A directory of a service's own, as another user than this one: below this user's
+/// `XDG_CACHE_HOME`, or else the system's.
+fn cache(service: &ServiceName, user: User) -> io::Result<PathBuf> {
+    let own = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let all = own.unwrap_or_else(|| "/var/cache".into()).join("outboard");
+    fs::create_dir_all(&all)?;
+    let cache = all.join(service.as_str());
+    match DirBuilder::new().mode(0o700).create(&cache) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        // Whoever made it before may have been another user.
+        _ => std::os::unix::fs::lchown(&cache, Some(user.uid), Some(user.gid))?,
+    }
+    Ok(cache)
+}
 
 /// How services are started.
 #[derive(Debug)]
@@ -276,6 +294,8 @@ impl Starter {
         if let Some(user) = self.user {
             // Root's other groups go with this.
             command.gid(user.gid).uid(user.uid);
+            // A service that must have one says so.
+            command.envs(cache(name, user).ok().map(|cache| ("XDG_CACHE_HOME", cache)));
         }
         Ok((command.spawn()?, ours))
     }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fmt;
 
 /// Octets of a word at fault that are kept.
-const WORD_OCTETS_MAX: usize = 60;
+const WORD_OCTETS_MAX: usize = 200;
 
 /// Why a job runs at home: a cause and, where there is one, the word at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub struct Reason {
     /// The cause.
     pub cause: Cause,
     /// The option, file or name at fault; empty when the cause says it all. At most
-    /// 60 octets, cut where it is longer.
+    /// 200 octets, cut where it is longer.
     pub word: String,
 }
 

@@ -18,6 +18,9 @@ const ATTEMPTS: usize = 3;
 /// How long a job that no server takes waits before it runs at home.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
+/// How long a server is not asked again for a compiler that it lacks.
+const LACK_MAX: Duration = Duration::from_secs(60);
+
 /// Names a server of this client; one that comes back is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ServerId(pub(crate) u32);
@@ -72,8 +75,8 @@ struct Desk {
     running: HashSet<TicketNumber>,
     /// It was told that there is nothing, and takes what comes.
     armed: bool,
-    /// Compilers that it does not have.
-    lacks: HashSet<Digest>,
+    /// Compilers that it does not have, and since when that is known.
+    lacks: HashMap<Digest, Instant>,
 }
 
 /// Mean time from giving a job to its result.
@@ -144,6 +147,9 @@ impl Board {
         now: Instant,
         hope: bool,
     ) {
+        // Somebody may have installed it meanwhile.
+        let is_new = |since: &Instant| now.saturating_duration_since(*since) < LACK_MAX;
+        self.servers.values_mut().for_each(|desk| desk.lacks.retain(|_, since| is_new(since)));
         let entry = Entry { toolchain, since: now, copies: Vec::new(), failures: 0 };
         self.jobs.insert(ticket, entry);
         match self.armed_for(&toolchain) {
@@ -163,7 +169,7 @@ impl Board {
         let Some(desk) = self.servers.get_mut(&server) else { return };
         desk.armed = false;
         let desk = &self.servers[&server];
-        let fits = |ticket: &TicketNumber| !desk.lacks.contains(&self.jobs[ticket].toolchain);
+        let fits = |ticket: &TicketNumber| !desk.lacks.contains_key(&self.jobs[ticket].toolchain);
         if let Some(at) = self.waiting.iter().position(fits) {
             let ticket = self.waiting.remove(at).expect("it was found there");
             self.give(server, ticket, now);
@@ -189,7 +195,7 @@ impl Board {
         }
         let toolchain = self.jobs[&ticket].toolchain;
         if let Some(desk) = self.servers.get_mut(&server) {
-            desk.lacks.insert(toolchain);
+            desk.lacks.insert(toolchain, now);
         }
         self.again(ticket, now);
     }
@@ -229,14 +235,14 @@ impl Board {
 
     /// The least busy server that waits for a job and has this compiler.
     fn armed_for(&self, toolchain: &Digest) -> Option<ServerId> {
-        let able = |desk: &Desk| desk.armed && !desk.lacks.contains(toolchain);
+        let able = |desk: &Desk| desk.armed && !desk.lacks.contains_key(toolchain);
         let load = |desk: &Desk| desk.running.len() * 1000 / desk.slots.max(1) as usize;
         let able = self.servers.iter().filter(|(_, desk)| able(desk));
         able.min_by_key(|(id, desk)| (load(desk), **id)).map(|(id, _)| *id)
     }
 
     fn has_takers(&self, toolchain: &Digest) -> bool {
-        self.servers.values().any(|desk| !desk.lacks.contains(toolchain))
+        self.servers.values().any(|desk| !desk.lacks.contains_key(toolchain))
     }
 
     fn why_nobody(&self) -> HomeCause {
@@ -249,7 +255,7 @@ impl Board {
         let lacks = &self.servers[&server].lacks;
         let slow = |entry: &Entry| match entry.copies[..] {
             [(at, since)] => {
-                at != server && now - since > limit && !lacks.contains(&entry.toolchain)
+                at != server && now - since > limit && !lacks.contains_key(&entry.toolchain)
             }
             _ => false,
         };

@@ -11,6 +11,7 @@ const WORDS_MAX: usize = 400;
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
     last: HashMap<String, String>,
+    latest: String,
 }
 
 impl Complaints {
@@ -18,7 +19,13 @@ impl Complaints {
     pub(crate) fn of(&mut self, host: &str, why: &str) {
         if let Some(line) = self.worth_saying(host, why) {
             eprintln!("outboard: {line}");
+            self.latest = line;
         }
+    }
+
+    /// What was said last; nothing if nothing was.
+    pub(crate) fn latest(&self) -> &str {
+        &self.latest
     }
 
     fn worth_saying(&mut self, host: &str, why: &str) -> Option<String> {

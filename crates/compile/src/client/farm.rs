@@ -312,6 +312,8 @@ impl Cluster {
                 }
                 Order::Home(ticket, cause) => {
                     let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
+                    let is_lost = why.is_empty() && cause == HomeCause::NoServer;
+                    let why = if is_lost { self.complaints.latest() } else { why };
                     let reason = Reason::with(cause_of(cause), why);
                     self.go_home(ticket, reason);
                 }
@@ -490,5 +492,9 @@ impl Farm for Cluster {
 
     fn is_claimed(&self, ticket: Ticket) -> bool {
         self.board.is_given(ticket.0)
+    }
+
+    fn trouble(&self) -> &str {
+        self.complaints.latest()
     }
 }

@@ -45,6 +45,11 @@ pub trait Farm {
     /// Whether a server has claimed the job already, so that taking it home would waste work.
     fn is_claimed(&self, ticket: Ticket) -> bool;
 
+    /// What is wrong with its servers, in words for people; nothing if nothing is known to be.
+    fn trouble(&self) -> &str {
+        ""
+    }
+
     /// No wrapper is there any more, and the manager will end soon if none comes: what need not be
     /// kept may go.
     fn idle(&mut self) {}

@@ -1,7 +1,7 @@
 //! A farm without servers: everything runs at home.
 
 use super::farm::{Capacity, Farm, Ticket, Verdict};
-use crate::args::{Cause, Job};
+use crate::args::{Cause, Job, Reason};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -12,16 +12,17 @@ pub struct Nobody {
     quiet: PipeReader,
     _open: PipeWriter,
     refused: Vec<Ticket>,
+    why: String,
 }
 
 impl Nobody {
-    /// A farm of nobody.
+    /// A farm of nobody, and why, in words for people.
     ///
     /// # Errors
     /// This machine has no descriptors left.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(why: impl Into<String>) -> io::Result<Self> {
         let (quiet, open) = io::pipe()?;
-        Ok(Self { quiet, _open: open, refused: Vec::new() })
+        Ok(Self { quiet, _open: open, refused: Vec::new(), why: why.into() })
     }
 }
 
@@ -39,8 +40,8 @@ impl Farm for Nobody {
     }
 
     fn turn(&mut self, _now: Instant, verdicts: &mut Vec<(Ticket, Verdict)>) {
-        let home = |ticket| (ticket, Verdict::Home(Cause::NoServers.into()));
-        verdicts.extend(self.refused.drain(..).map(home));
+        let why = Reason::with(Cause::NoServers, &self.why);
+        verdicts.extend(self.refused.drain(..).map(|job| (job, Verdict::Home(why.clone()))));
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -53,5 +54,9 @@ impl Farm for Nobody {
 
     fn is_claimed(&self, _ticket: Ticket) -> bool {
         false
+    }
+
+    fn trouble(&self) -> &str {
+        &self.why
     }
 }

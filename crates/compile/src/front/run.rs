@@ -212,7 +212,7 @@ impl<F: Farm> Front<F> {
         match classify(call) {
             Plan::Home(reason) => self.queue(id, reason),
             Plan::Remote(_) if self.farm.capacity().servers == 0 => {
-                self.queue(id, Cause::NoServers.into());
+                self.queue(id, Reason::with(Cause::NoServers, self.farm.trouble()));
             }
             Plan::Remote(job) => match mode.take_apart(*job) {
                 Ok(what) => {

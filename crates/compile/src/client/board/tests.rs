@@ -117,6 +117,10 @@ fn a_compiler_that_one_server_lacks_runs_at_another_and_at_home_if_all_do() {
     assert_eq!(lab.orders(), [Order::Home(1, HomeCause::NoToolchain)]);
     lab.submit(2);
     assert_eq!(lab.orders(), [Order::Give(ONE, 2)], "other compilers it has");
+    lab.later(61_000);
+    lab.want(TWO);
+    lab.board.submit(3, CXX, lab.now, false);
+    assert_eq!(lab.orders(), [Order::Idle(TWO), Order::Give(TWO, 3)], "it may have it by now");
 }
 
 #[test]
