@@ -97,12 +97,6 @@ pub(crate) enum Record<'a> {
         target: &'a [u8],
         attr: Attr,
     },
-    /// A path outside the roots at which there is nothing, or no longer nothing.
-    Gap {
-        #[serde(borrow, with = "serde_bytes")]
-        path: &'a [u8],
-        is_filled: bool,
-    },
     /// Everything that a directory holds (but names that begin with a dot).
     Directory {
         #[serde(borrow, with = "serde_bytes")]
@@ -123,6 +117,12 @@ pub(crate) enum Record<'a> {
     Forget {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
+    },
+    /// A path outside the roots at which there is nothing, or no longer nothing.
+    Gap {
+        #[serde(borrow, with = "serde_bytes")]
+        path: &'a [u8],
+        is_filled: bool,
     },
 }
 

@@ -375,10 +375,11 @@ impl Replica {
     #[must_use]
     pub fn look_up(&self, dir: &[u8], name: &[u8]) -> LookUp {
         if !self.is_beneath_roots(dir) {
-            if self.gaps.contains(&*join(dir, name)) {
-                return LookUp::Absent;
-            }
-            return self.look_up_place(dir, name).map_or(LookUp::Outside, LookUp::of);
+            return match self.look_up_place(dir, name) {
+                Some(node) => LookUp::of(node),
+                None if self.gaps.contains(&*join(dir, name)) => LookUp::Absent,
+                None => LookUp::Outside,
+            };
         }
         if is_hidden(name) {
             return LookUp::Withheld;

@@ -5,11 +5,11 @@ mod common;
 #[path = "adopt/session.rs"]
 mod session;
 
-use common::{LIMIT, Side, at, ends, octets, pattern};
+use common::{LIMIT, SEND, Side, at, ends, octets, pattern};
 use outboard_secure::{Fabric, SessionError};
 use outboard_verbs::{
     Access, AsyncEvent, CmEventKind, ConnectError, ConnectParams, Connected, OwnedBuf, QpState,
-    Role, Secured, SendOp, SgList, Status, StreamError,
+    Role, Secured, SendOp, SendRequest, SgList, Status, StreamError,
 };
 use session::{Meddler, between, secured_pair};
 use std::io::Write;
@@ -220,7 +220,9 @@ fn a_cut_shows() {
     adopt_both(&a, &b, ends_of_pair);
     b.receive(1, 100);
     meddler.set(Meddler::Cut);
-    a.send(2, b"the last word");
+    // Refused where another octet of this end's has met the cut already.
+    let last = SendRequest::new(2, SEND, SgList::copied(b"the last word"));
+    let _refused = a.qp.post_send(last);
     assert_eq!(ends(&b.take(1)), [(1, Status::Flushed)]);
     let event = async_event(&b);
     let cut =

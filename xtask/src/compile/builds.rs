@@ -18,14 +18,12 @@ const LEVELS: [&str; 3] = ["-O0", "-O2 -g", "-O3 -g -gsplit-dwarf -fno-var-track
 
 /// All combinations, or some that have everything in them once.
 pub(super) fn checks(full: bool) -> Vec<Check> {
-    let kinds =
-        [Kind::Redis, Kind::ZeromqNinja, Kind::ZeromqMake, Kind::RedisClang, Kind::ZeromqClang];
+    let kinds = [Kind::Redis, Kind::ZeromqNinja, Kind::ZeromqMake, Kind::ZeromqClang];
     let all = LEVELS.iter().flat_map(|level| kinds.map(|kind| (kind, *level)));
     let sampled = |(kind, level): &(Kind, &str)| match kind {
         Kind::Redis => true,
         Kind::ZeromqNinja => level.contains("split"),
         Kind::ZeromqMake => level.contains("-O0"),
-        Kind::RedisClang => level.contains("-O2"),
         Kind::ZeromqClang => level.contains("split"),
     };
     let amount = if full { Amount::Whole } else { Amount::Sample };
