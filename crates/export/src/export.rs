@@ -355,9 +355,11 @@ impl Export {
     /// There is no such directory any more: its parent's listing must say so.
     fn look_above(&mut self, path: &[u8]) -> Answer {
         match split(path) {
-            Some((dir, name)) if self.known.dirs.contains_key(dir) => {
-                self.look_once(&shared(dir), name, Hint { touched: true, moved: true })
-            }
+            Some((dir, name)) if self.known.dirs.contains_key(dir) => self.look_once(
+                &shared(dir),
+                name,
+                Hint { touched: true, moved: true, polled: false },
+            ),
             _ => Answer::Failed(Errno::NOENT.raw_os_error()),
         }
     }

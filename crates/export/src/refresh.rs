@@ -16,7 +16,8 @@ use rustix::io::{Errno, Result};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
-const MOVED: Hint = Hint { touched: true, moved: true };
+const MOVED: Hint = Hint { touched: true, moved: true, polled: false };
+const POLLED: Hint = Hint { touched: false, moved: false, polled: true };
 
 impl Export {
     /// Publishes every change up to now. A job that is submitted with the position that this
@@ -76,7 +77,7 @@ impl Export {
             match now {
                 Ok(now) => {
                     let all = names.into_iter().chain(now);
-                    all.for_each(|name| notices.add(&path, &name, Hint::default()));
+                    all.for_each(|name| notices.add(&path, &name, POLLED));
                 }
                 Err(_) => drop(notices.gone.insert(path)),
             }
@@ -117,7 +118,7 @@ impl Export {
         for (id, touched) in std::mem::take(&mut notices.files) {
             let Some(inode) = self.known.inodes.get(&id) else { continue };
             for (dir, name) in &inode.names {
-                notices.add(dir, name, Hint { touched, moved: false });
+                notices.add(dir, name, Hint { touched, ..Hint::default() });
             }
         }
     }
@@ -210,6 +211,12 @@ impl Export {
         notices: &mut Notices,
     ) -> Option<Node> {
         let mut seen = fsys::look(dir, name);
+        if let Seen::File { attr, .. } = &seen
+            && hint.polled
+            && self.known.inodes.get(&id_of(attr)).is_some_and(|inode| inode.snapshot.is_some())
+        {
+            seen = fsys::look_anew(dir, name);
+        }
         if let Seen::File { attr, links: 2.., .. } = &seen
             && self.watch_by_name(dir, name, id_of(attr))
         {

@@ -112,7 +112,7 @@ impl Export {
         let read = fsys::read_whole(file, before.size, bytes);
         let file = read.map_err(|error| Answer::Failed(error.raw_os_error().unwrap_or(EIO)))?;
         if self.identity_of(&file, id) != Some(before) {
-            return Err(self.look_once(dir, name, Hint { touched: true, moved: false }));
+            return Err(self.look_once(dir, name, Hint { touched: true, ..Hint::default() }));
         }
         let whole = bytes.len() as u64 == before.size;
         if whole { Ok(read_ns) } else { Err(Answer::Failed(EIO)) }
@@ -172,7 +172,7 @@ impl Export {
                 Some((hash, read_ns, identity)) if hash == contents.hash => {
                     self.racy.extend(is_racy(identity, read_ns).then_some(id));
                 }
-                _ => notices.add(&dir, &name, Hint { touched: true, moved: false }),
+                _ => notices.add(&dir, &name, Hint { touched: true, ..Hint::default() }),
             }
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct Hint {
     pub(crate) touched: bool,
     /// What had this name may be elsewhere.
     pub(crate) moved: bool,
+    /// Nobody tells of its changes, and the kernel may not know of others' either.
+    pub(crate) polled: bool,
 }
 
 /// What happened since the last time.
@@ -68,6 +70,7 @@ impl Notices {
         let known = names.entry(name.into()).or_default();
         known.touched |= hint.touched;
         known.moved |= hint.moved;
+        known.polled |= hint.polled;
     }
 }
 
@@ -247,5 +250,5 @@ fn gather_itself(target: &Target, events: ReadFlags, notices: &mut Notices) {
 fn hint(events: ReadFlags) -> Hint {
     let moved = events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
     let written = events.intersects(ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE);
-    Hint { touched: moved || written, moved }
+    Hint { touched: moved || written, moved, polled: false }
 }

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 const RACE_FACTOR: u32 = 3;
 /// ... but none that runs for less than this.
 const RACE_MIN: Duration = Duration::from_secs(2);
+/// ... and while no job has ended yet, one that runs for so long.
+const RACE_UNKNOWN: Duration = Duration::from_secs(30);
+/// A job that servers have for longer runs at home, whatever they say.
+const COPY_MAX: Duration = Duration::from_secs(600);
 /// Times that a job is given to servers that fail it, before it runs at home.
 const ATTEMPTS: usize = 3;
 /// How long a job that no server takes waits before it runs at home.
@@ -182,10 +186,15 @@ impl Board {
     }
 
     /// A server has no slot for a job after all.
-    pub(crate) fn returned(&mut self, server: ServerId, ticket: TicketNumber) {
+    pub(crate) fn returned(&mut self, server: ServerId, ticket: TicketNumber, now: Instant) {
         if self.take_copy(ticket, server).is_some() {
-            self.waiting.push_front(ticket);
+            self.again(ticket, now);
         }
+    }
+
+    /// Whether this server has that job.
+    pub(crate) fn has(&self, server: ServerId, ticket: TicketNumber) -> bool {
+        self.servers.get(&server).is_some_and(|desk| desk.running.contains(&ticket))
     }
 
     /// A server does not have a job's compiler.
@@ -223,6 +232,12 @@ impl Board {
         for ticket in late {
             self.go_home(ticket, HomeCause::Waited);
         }
+        let is_over = |(_, since): &(ServerId, Instant)| now - *since > COPY_MAX;
+        let stuck = self.jobs.iter().filter(|(_, entry)| entry.copies.iter().any(is_over));
+        let stuck: Vec<_> = stuck.map(|(ticket, _)| *ticket).collect();
+        for ticket in stuck {
+            self.go_home(ticket, HomeCause::Failures);
+        }
         let mut armed: Vec<_> =
             self.servers.iter().filter(|(_, desk)| desk.armed).map(|(id, _)| *id).collect();
         armed.sort_unstable();
@@ -251,7 +266,8 @@ impl Board {
 
     /// The oldest job of one copy that has run for too long, and not at this server.
     fn slow_for(&self, server: ServerId, now: Instant) -> Option<TicketNumber> {
-        let limit = (self.average.mean()? * RACE_FACTOR).max(RACE_MIN);
+        let limit =
+            self.average.mean().map_or(RACE_UNKNOWN, |mean| mean * RACE_FACTOR).max(RACE_MIN);
         let lacks = &self.servers[&server].lacks;
         let slow = |entry: &Entry| match entry.copies[..] {
             [(at, since)] => {

@@ -155,7 +155,7 @@ impl Cluster {
             ToClient::Want => self.board.want(id, now),
             ToClient::Return { ticket } => {
                 self.take_back(peer, ticket);
-                self.board.returned(id, ticket);
+                self.board.returned(id, ticket, now);
             }
             ToClient::Ask { ask, what } => {
                 let answer = self.export.answer(&what);
@@ -190,8 +190,12 @@ impl Cluster {
     }
 
     fn take_part(&mut self, peer: PeerId, ticket: TicketNumber, slot: u32, len: u32, now: Instant) {
-        let landing = self.servers.get_mut(&peer).and_then(|server| server.landing.as_mut());
-        match landing.map(|landing| landing.take_part(ticket, slot, len)) {
+        let Some(server) = self.servers.get_mut(&peer) else { return };
+        if !self.board.has(server.id, ticket) {
+            // Cancelled meanwhile; it knows by now.
+            return;
+        }
+        match server.landing.as_mut().map(|landing| landing.take_part(ticket, slot, len)) {
             Some(Ok(())) => self.tell(peer, &ToServer::Taken { ticket }, now),
             Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
             None => self.give_up(peer, "it has results and no place for them", now),
@@ -308,6 +312,7 @@ impl Cluster {
                 Order::Give(server, ticket) => self.give(server, ticket, now),
                 Order::Idle(server) => self.tell_server(server, &ToServer::Idle, now),
                 Order::Cancel(server, ticket) => {
+                    self.forget_results(server, ticket);
                     self.tell_server(server, &ToServer::Cancel { ticket }, now);
                 }
                 Order::Home(ticket, cause) => {
@@ -319,6 +324,12 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    fn forget_results(&mut self, id: ServerId, ticket: TicketNumber) {
+        let peer = self.peer(id);
+        let landing = peer.and_then(|peer| self.servers.get_mut(&peer)?.landing.as_mut());
+        landing.into_iter().for_each(|landing| landing.forget(ticket));
     }
 
     fn peer(&self, id: ServerId) -> Option<PeerId> {
@@ -391,8 +402,10 @@ impl Cluster {
             return;
         }
         self.ticked = now;
-        let silent =
-            |server: &Server| self.board.running(server.id) > 0 && now - server.heard > SILENCE_MAX;
+        let silent = |server: &Server| {
+            let owes = server.landing.is_none() || self.board.running(server.id) > 0;
+            owes && now - server.heard > SILENCE_MAX
+        };
         let silent: Vec<_> =
             self.servers.iter().filter(|(_, at)| silent(at)).map(|(peer, _)| *peer).collect();
         for peer in silent {

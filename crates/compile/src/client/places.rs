@@ -1,7 +1,8 @@
 //! Where a job's outputs may go: a server that lies shall not write wherever it likes.
 //!
 //! What the command line names may be made. Compilers make other files beside these, or in the
-//! directory where they run, and name them after the source or the object.
+//! directory where they run, and name them after the source or the object: those of known kinds, none
+//! of which anybody writes by hand.
 
 use super::roots::plain;
 use crate::args::{Job, Output};
@@ -9,6 +10,10 @@ use crate::protocol::{Made, Ran};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+
+/// How files end that compilers make beside the object: dependencies, split debug information, stack
+/// usage, notes for coverage, call graphs.
+const SIDE_ENDINGS: &[&str] = &["d", "dwo", "su", "gcno", "ci"];
 
 /// Whether `path`, which is absolute, may be an output of `job`.
 pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
@@ -21,7 +26,8 @@ pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
     }
     let beside = places().any(|place| place.parent() == path.parent());
     let here = path.parent() == Some(&plain(&job.cwd));
-    (beside || here) && path.file_name().is_some_and(|name| is_named_after(job, name))
+    let is_known = SIDE_ENDINGS.iter().any(|ending| path.extension() == Some(OsStr::new(ending)));
+    is_known && (beside || here) && path.file_name().is_some_and(|name| is_named_after(job, name))
 }
 
 /// The object, if a server says that it compiled and does not bring it.
@@ -141,6 +147,9 @@ mod tests {
             "/u/.ssh/authorized_keys",
             "/p/build/obj/../obj/net.o",
             "/p/build/network",
+            "/p/build/net.h",
+            "/p/build/obj/net.c",
+            "/p/build/obj/net.o.txt",
             "/p/build/obj/sub/net.o",
             "obj/net.o",
         ] {

@@ -5,7 +5,7 @@ use crate::protocol::{LANDING, Made, Ran, SLOTS_MAX, TicketNumber};
 use outboard_verbs::{MemError, SharedRegion, SharedSlice};
 use std::collections::HashMap;
 
-/// Octets of one job's results, at most.
+/// Octets of a server's results that are not whole yet, at most.
 const RESULTS_MAX: usize = 1 << 30;
 
 /// Why results are of no use. All are the server's fault.
@@ -59,10 +59,11 @@ impl Landing {
         len: u32,
     ) -> Result<(), ResultsError> {
         let part = self.take(slot, len)?;
-        let parts = self.parts.entry(ticket).or_default();
-        if parts.len() + part.len() > RESULTS_MAX {
+        let all: usize = self.parts.values().map(Vec::len).sum();
+        if all + part.len() > RESULTS_MAX {
             return Err(ResultsError::TooLong);
         }
+        let parts = self.parts.entry(ticket).or_default();
         parts.extend_from_slice(&part);
         Ok(())
     }
@@ -161,6 +162,16 @@ mod tests {
         ran.len = 6;
         let results = landing.take_results(7, &ran).expect("good");
         assert_eq!(results.files[0].1, b"firstsecond");
+    }
+
+    #[test]
+    fn parts_of_all_jobs_together_are_bounded() {
+        let mut landing = landing(b"");
+        landing.parts.insert(0, vec![0; RESULTS_MAX - 1]);
+        assert_eq!(landing.take_part(1, 0, 1), Ok(()));
+        assert_eq!(landing.take_part(2, 0, 1), Err(ResultsError::TooLong));
+        landing.forget(0);
+        assert_eq!(landing.take_part(2, 0, 1), Ok(()));
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn all_names_of_a_file_have_its_version() {
     let before = rig.version("", "x");
     assert_eq!(rig.version("", "y"), before);
     let root = rig.root();
-    rig.export.look_once(&root, b"x", Hint { touched: true, moved: false });
+    rig.export.look_once(&root, b"x", Hint { touched: true, ..Hint::default() });
     assert_ne!(rig.known("x"), before);
     assert_eq!(rig.known("x"), rig.known("y"));
 }

@@ -117,6 +117,7 @@ fn a_compiler_that_one_server_lacks_runs_at_another_and_at_home_if_all_do() {
     assert_eq!(lab.orders(), [Order::Home(1, HomeCause::NoToolchain)]);
     lab.submit(2);
     assert_eq!(lab.orders(), [Order::Give(ONE, 2)], "other compilers it has");
+    assert!(lab.board.done(ONE, 2, lab.now));
     lab.later(61_000);
     lab.want(TWO);
     lab.board.submit(3, CXX, lab.now, false);
@@ -142,8 +143,45 @@ fn a_returned_job_keeps_its_place() {
     lab.submit(1);
     lab.submit(2);
     lab.orders();
-    lab.board.returned(ONE, 1);
+    lab.board.returned(ONE, 1, lab.now);
     lab.want(TWO);
+    assert_eq!(lab.orders(), [Order::Give(TWO, 1)]);
+}
+
+#[test]
+fn a_returned_job_goes_to_who_waits_for_one() {
+    let mut lab = Lab::new(&[ONE, TWO]);
+    lab.want(ONE);
+    lab.want(TWO);
+    lab.submit(1);
+    lab.orders();
+    lab.board.returned(ONE, 1, lab.now);
+    assert_eq!(lab.orders(), [Order::Give(TWO, 1)]);
+}
+
+#[test]
+fn a_job_that_never_ends_ends_at_home() {
+    let mut lab = Lab::new(&[ONE]);
+    lab.want(ONE);
+    lab.submit(1);
+    lab.orders();
+    lab.later(600_000);
+    lab.board.tick(lab.now);
+    assert_eq!(lab.orders(), []);
+    lab.later(1);
+    lab.board.tick(lab.now);
+    assert_eq!(lab.orders(), [Order::Cancel(ONE, 1), Order::Home(1, HomeCause::Failures)]);
+}
+
+#[test]
+fn the_first_job_of_all_is_raced_too() {
+    let mut lab = Lab::new(&[ONE, TWO]);
+    lab.want(ONE);
+    lab.submit(1);
+    lab.want(TWO);
+    lab.orders();
+    lab.later(30_001);
+    lab.board.tick(lab.now);
     assert_eq!(lab.orders(), [Order::Give(TWO, 1)]);
 }
 

@@ -8,11 +8,15 @@ use crate::client::roots::plain;
 use crate::front::{Preprocessed, Ticket, Verdict};
 use crate::protocol::{Input, JobSpec, TicketNumber, ToServer};
 use crate::toolchain::{Toolchain, ToolchainError};
-use outboard_cluster::hub::{HubError, PeerId};
+use outboard_cluster::codec;
+use outboard_cluster::hub::{HubError, MESSAGE_MAX, PeerId};
 use outboard_verbs::{Access, SharedRegion, VerbsError};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Instant;
+
+/// Octets of a message about a job, besides what a server needs to know of it.
+const INPUT_MAX: usize = 8 << 10;
 
 impl Cluster {
     /// What a server needs to know of a job. Its directories are shown, unless it has a source.
@@ -31,7 +35,7 @@ impl Cluster {
         }
         let octets = |word: &OsStr| word.as_bytes().to_vec();
         let pair = |(name, value): &(OsString, OsString)| (octets(name), octets(value));
-        Ok(JobSpec {
+        let spec = JobSpec {
             ticket: ticket.0,
             compiler: octets(compiler.as_os_str()),
             toolchain: toolchain.hash.0,
@@ -40,7 +44,10 @@ impl Cluster {
             env: job.env.iter().map(pair).collect(),
             umask: job.umask,
             places: if source.is_some() { places::needed(job) } else { places::hidden(job) },
-        })
+        };
+        let len = codec::encode(&spec).len();
+        let too_long = || Reason::with(Cause::TooLarge, format!("{len} octets"));
+        if len < MESSAGE_MAX - INPUT_MAX { Ok(spec) } else { Err(too_long()) }
     }
 
     /// Shows servers the directories that a job may need.
@@ -79,6 +86,11 @@ impl Cluster {
         let Some(peer) = self.peer(server) else { return };
         let Some(pending) = self.jobs.get_mut(&ticket) else { return };
         pending.given = Some(now);
+        if let Some(desk) = self.servers.get_mut(&peer).filter(|_| self.board.running(server) == 1)
+        {
+            // Before, it had nothing to say.
+            desk.heard = now;
+        }
         let spec = Box::new(pending.spec.clone());
         let input = match pending.source.clone() {
             // What has changed since the job was submitted is no reason to run an old state of it.
