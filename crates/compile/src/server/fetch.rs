@@ -21,6 +21,8 @@ const TRIES: u32 = 4;
 /// How often a log is read that was overwritten meanwhile.
 const TORN_MAX: u32 = 8;
 
+/// The largest error number of Linux.
+const ERRNO_MAX: i32 = libc::EHWPOISON;
 /// Octets of contents that are read at once, at most, unless it is a single file.
 const READING_MAX: u64 = 256 << 20;
 
@@ -214,7 +216,7 @@ impl Fetch {
                 let why = format!("{len} octets, and at most {len_max} are handed out");
                 self.settle(ask, &Err(AskError::Refused(why)));
             }
-            Answer::Failed(errno) => self.settle(ask, &Err(AskError::Failed(errno))),
+            Answer::Failed(errno) => self.settle(ask, &Err(AskError::Failed(known_errno(errno)))),
         }
         self.advance();
         Ok(())
@@ -417,6 +419,11 @@ impl Fetch {
         self.next += 1;
         self.next
     }
+}
+
+/// The client's error number, if Linux has it: the kernel gets it, and would not take others.
+fn known_errno(errno: i32) -> i32 {
+    if (1..=ERRNO_MAX).contains(&errno) { errno } else { libc::EIO }
 }
 
 #[cfg(test)]

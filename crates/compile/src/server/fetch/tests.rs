@@ -316,6 +316,17 @@ fn a_catalogue_that_lies_is_a_fault() {
 }
 
 #[test]
+fn an_error_number_that_linux_does_not_have_is_eio() {
+    for (said, heard) in [(13, 13), (133, 133), (134, 5), (0, 5), (-2, 5), (i32::MIN, 5)] {
+        let mut lab = Lab::new();
+        let answered = lab.list();
+        let Some(Need::Say { ask, .. }) = lab.fetch.poll() else { panic!("a question") };
+        lab.fetch.handle_answer(ask, Answer::Failed(said)).expect("no fault");
+        assert_eq!(results(&answered), [Err(AskError::Failed(heard))], "{said}");
+    }
+}
+
+#[test]
 fn an_answer_to_nothing_is_a_fault() {
     let mut lab = Lab::new();
     assert!(matches!(lab.fetch.handle_answer(99, Answer::Withheld), Err(Fault::Answer)));
