@@ -3,6 +3,7 @@
 //! Knows places only; the bytes lie in the exported region. Readers that come too late find bytes
 //! that do not hash to what they expected, so nothing is leased and nothing waits.
 
+use crate::replica::CONTENTS_LEN_MAX;
 use std::collections::BTreeMap;
 
 /// What keeps two snapshots in different cache lines.
@@ -25,9 +26,10 @@ impl Arena {
         Self { len, next: 0, held: BTreeMap::new() }
     }
 
-    /// The largest snapshot that there is a place for.
+    /// The largest snapshot that there is a place for, and that servers take.
     pub(crate) fn len_max(&self) -> usize {
-        self.len / 4
+        let servers = usize::try_from(CONTENTS_LEN_MAX).unwrap_or(usize::MAX);
+        servers.min(self.len / 4)
     }
 
     /// A place for `len` bytes (at most `len_max`), and whose snapshots are lost by that.

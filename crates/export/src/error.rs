@@ -1,7 +1,7 @@
 //! What can go wrong: [`ExportError`] on the client, [`CatalogueError`] on a server that reads what
 //! a client published.
 
-use crate::replica::{CONTENTS_MAX, ENTRIES_MAX, PLACES_MAX};
+use crate::replica::{CONTENTS_LEN_MAX, CONTENTS_MAX, ENTRIES_MAX, PLACES_MAX};
 use outboard_mem::MemError;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -132,6 +132,17 @@ pub enum CatalogueError {
     /// Peer: contents that are not where contents are.
     #[error("the peer's log has contents at {place} that lie outside the memory for them")]
     Contents {
+        /// Where in the log.
+        place: u64,
+    },
+    /// Peer: contents that no client hands out.
+    #[error(
+        "the peer's log has contents of {len} octets at {place}, and files have at most \
+         {CONTENTS_LEN_MAX}"
+    )]
+    TooLarge {
+        /// Their length.
+        len: u64,
         /// Where in the log.
         place: u64,
     },

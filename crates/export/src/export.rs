@@ -29,7 +29,7 @@ const SIZE_MIN: usize = 1 << 20;
 /// How much memory an export has. Pages that are not used cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bytes for contents. No file may be larger than a quarter of it.
+    /// Bytes for contents. No file may be larger than a quarter of it, or than 1 GiB.
     pub arena: usize,
     /// Bytes for the catalogue.
     pub log: usize,

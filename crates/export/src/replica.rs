@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub const ENTRIES_MAX: usize = 1 << 20;
 /// Contents that it knows the place of, at most.
 pub const CONTENTS_MAX: usize = 1 << 18;
+/// Octets of one file's contents, at most.
+pub const CONTENTS_LEN_MAX: u64 = 1 << 30;
 /// Roots, symbolic links on the way to roots and gaps, at most.
 pub const PLACES_MAX: usize = 4096;
 /// Octets of the log to read at once, at most; always enough for a record.
@@ -348,6 +350,10 @@ impl Replica {
         let fits = contents.at.checked_add(contents.len).is_some_and(|last| last <= end);
         if contents.at < start || !fits {
             return Err(CatalogueError::Contents { place: self.position.length });
+        }
+        if contents.len > CONTENTS_LEN_MAX {
+            let (len, place) = (contents.len, self.position.length);
+            return Err(CatalogueError::TooLarge { len, place });
         }
         self.contents.insert((contents.dev, contents.ino), contents);
         if self.contents.len() > CONTENTS_MAX { Err(CatalogueError::TooMuch) } else { Ok(()) }

@@ -92,7 +92,7 @@ impl Adoptions {
     /// The program of a compiler that is here.
     pub(crate) fn find(&self, hash: &Digest) -> Option<Program> {
         let found = self.adopted.iter().find(|at| at.toolchain.hash.0 == *hash);
-        found.map(|at| Program::of(&at.toolchain))
+        found.map(|at| Program::of(&at.toolchain, 0))
     }
 
     /// Begins to fetch a compiler; false when that is of no use.

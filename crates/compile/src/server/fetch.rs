@@ -8,7 +8,7 @@ use super::files::Files;
 use crate::protocol::TicketNumber;
 use crate::view::{Ask, AskError, Done, NodeId};
 use outboard_export::{self as export, Answer, CatalogueError, Change, Contents, HEADER_LEN};
-use outboard_export::{Header, Position, Want};
+use outboard_export::{Header, LookUp, Position, Want};
 use outboard_store::{Kind, Store};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,6 +20,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const TRIES: u32 = 4;
 /// How often a log is read that was overwritten meanwhile.
 const TORN_MAX: u32 = 8;
+
+/// The largest error number of Linux.
+const ERRNO_MAX: i32 = libc::EHWPOISON;
+/// Octets of contents that are read at once, at most, unless it is a single file.
+const READING_MAX: u64 = 256 << 20;
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +56,13 @@ pub(crate) struct Fetch {
     torn: u32,
     questions: HashMap<u32, Question>,
     keys: HashMap<Key, u32>,
-    reads: HashMap<u64, u32>,
+    /// Contents that are read, or will be: whose they are, and how long.
+    reads: HashMap<u64, (u32, u64)>,
+    /// Reads of contents that wait for others to end.
+    held: VecDeque<u64>,
+    /// Octets of contents that are being read.
+    reading: u64,
+    reading_max: u64,
     jobs: Vec<(Position, TicketNumber)>,
     ready: VecDeque<TicketNumber>,
     needs: VecDeque<Need>,
@@ -101,6 +112,9 @@ impl Fetch {
             questions: HashMap::new(),
             keys: HashMap::new(),
             reads: HashMap::new(),
+            held: VecDeque::new(),
+            reading: 0,
+            reading_max: READING_MAX,
             jobs: Vec::new(),
             ready: VecDeque::new(),
             needs: VecDeque::new(),
@@ -111,7 +125,28 @@ impl Fetch {
 
     /// The next thing to be done.
     pub(crate) fn poll(&mut self) -> Option<Need> {
-        self.needs.pop_front()
+        self.needs.pop_front().or_else(|| self.poll_contents())
+    }
+
+    /// The next contents to be read, if there is room for them.
+    fn poll_contents(&mut self) -> Option<Need> {
+        while let Some(&tag) = self.held.front() {
+            let (ask, len) = self.reads.get(&tag).copied()?;
+            let Some(Stage::Reading(contents)) = self.questions.get(&ask).map(|at| &at.stage)
+            else {
+                // Given up meanwhile.
+                self.reads.remove(&tag);
+                self.held.pop_front();
+                continue;
+            };
+            if self.reading > 0 && self.reading.saturating_add(len) > self.reading_max {
+                return None;
+            }
+            self.reading += len;
+            self.held.pop_front();
+            return Some(Need::Read { at: contents.at, len, tag });
+        }
+        None
     }
 
     /// The next job for which enough is known.
@@ -181,7 +216,7 @@ impl Fetch {
                 let why = format!("{len} octets, and at most {len_max} are handed out");
                 self.settle(ask, &Err(AskError::Refused(why)));
             }
-            Answer::Failed(errno) => self.settle(ask, &Err(AskError::Failed(errno))),
+            Answer::Failed(errno) => self.settle(ask, &Err(AskError::Failed(known_errno(errno)))),
         }
         self.advance();
         Ok(())
@@ -197,7 +232,8 @@ impl Fetch {
         if self.log.as_ref().is_some_and(|(log, _)| *log == tag) {
             let read = self.log.take().expect("it was there").1;
             changes = self.handle_log(read, &octets)?;
-        } else if let Some(ask) = self.reads.remove(&tag) {
+        } else if let Some((ask, len)) = self.reads.remove(&tag) {
+            self.reading -= len;
             self.handle_contents(ask, octets);
         }
         self.advance();
@@ -335,12 +371,33 @@ impl Fetch {
             self.have(ask, octets);
             return true;
         }
+        if !self.is_as_long(ask, &contents) {
+            self.settle(ask, &Err(AskError::Changed));
+            return true;
+        }
         let tag = self.number();
-        self.reads.insert(tag, ask);
-        self.needs.push_back(Need::Read { at: contents.at, len: contents.len, tag });
+        self.reads.insert(tag, (ask, contents.len));
+        self.held.push_back(tag);
         let question = self.questions.get_mut(&ask).expect("it was there");
         question.stage = Stage::Reading(contents);
         true
+    }
+
+    /// Whether contents are as long as the log says that the file is, as far as it says so.
+    fn is_as_long(&self, ask: u32, contents: &Contents) -> bool {
+        let Some(Question {
+            key: Key::Contents(node), what: export::Ask::Offer { path, .. }, ..
+        }) = self.questions.get(&ask)
+        else {
+            return true;
+        };
+        let is_it = |attr: &export::Attr| {
+            (attr.dev, attr.ino, attr.version) == (node.dev, node.ino, node.version)
+        };
+        match self.files.known().replica.node(path) {
+            LookUp::File(attr) if is_it(&attr) => attr.size == contents.len,
+            _ => true,
+        }
     }
 
     fn have(&mut self, ask: u32, octets: Arc<[u8]>) {
@@ -362,6 +419,11 @@ impl Fetch {
         self.next += 1;
         self.next
     }
+}
+
+/// The client's error number, if Linux has it: the kernel gets it, and would not take others.
+fn known_errno(errno: i32) -> i32 {
+    if (1..=ERRNO_MAX).contains(&errno) { errno } else { libc::EIO }
 }
 
 #[cfg(test)]

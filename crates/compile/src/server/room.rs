@@ -48,6 +48,17 @@ pub(crate) enum Equipment {
     Adopted(u64),
 }
 
+impl Equipment {
+    /// Whether a room with these shows a program as it is now.
+    pub(crate) fn has(self, program: &Program, now: Self) -> bool {
+        match (self, now) {
+            // What was installed or replaced meanwhile is shown later.
+            (Self::Installed(shown), Self::Installed(_)) => program.since() <= shown,
+            (shown, now) => shown == now,
+        }
+    }
+}
+
 /// Why a job does not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoomError {

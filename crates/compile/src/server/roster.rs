@@ -80,6 +80,12 @@ impl Roster {
         }
     }
 
+    /// Nothing of a client runs any more.
+    pub(crate) fn release_all(&mut self, client: ClientId) {
+        let slots = self.slots.iter_mut().filter(|slot| **slot == Some(client));
+        slots.for_each(|slot| *slot = None);
+    }
+
     /// Slots that a client has.
     pub(crate) fn running(&self, client: ClientId) -> usize {
         self.slots.iter().filter(|slot| **slot == Some(client)).count()
@@ -154,11 +160,11 @@ mod tests {
 
     #[test]
     fn slots_of_a_client_that_is_gone_are_free_when_they_are_released() {
-        let mut roster = roster(1, &[ONE, TWO]);
-        assert_eq!(roster.take(ONE), Some(0));
+        let mut roster = roster(3, &[ONE, TWO]);
+        assert_eq!([roster.take(ONE), roster.take(TWO), roster.take(ONE)], [0, 1, 2].map(Some));
         roster.remove(ONE);
-        assert_eq!((roster.poll(), roster.slots()), (None, (1, 0)));
-        roster.release(0);
-        assert_eq!((roster.poll(), roster.slots()), (Some(TWO), (1, 1)));
+        assert_eq!((roster.poll(), roster.slots()), (None, (3, 0)));
+        roster.release_all(ONE);
+        assert_eq!((roster.poll(), roster.slots()), (Some(TWO), (3, 2)));
     }
 }

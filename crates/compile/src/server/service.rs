@@ -339,11 +339,8 @@ impl Service {
         self.nodes.remove(&id);
         self.roster.remove(id);
         // With the session its sandbox ends, and so do its jobs.
-        if let Some(session) = self.sessions.remove(&id) {
-            let slots: Vec<_> = session.jobs().map(|(slot, _)| slot).collect();
-            drop(session);
-            slots.into_iter().for_each(|slot| self.roster.release(slot));
-        }
+        drop(self.sessions.remove(&id));
+        self.roster.release_all(id);
     }
 }
 

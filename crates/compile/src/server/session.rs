@@ -195,6 +195,9 @@ impl Session {
         now: Instant,
     ) -> Result<(), SessionEnd> {
         let ticket = spec.ticket;
+        if self.jobs.contains_key(&ticket) {
+            return Err(SessionEnd::OutOfTurn("a job that it has here already"));
+        }
         let (stage, source) = match input {
             Input::Pull { position } => {
                 self.fetch.reach(position, ticket);
@@ -209,10 +212,7 @@ impl Session {
         };
         let fetched = self.fetch.fetched();
         let running = Running { spec, slot, arrived: now, started: now, fetched, stage, source };
-        if self.jobs.insert(ticket, running).is_some() {
-            // Its own confusion: the first copy's slot is lost to nobody but itself.
-            self.released.push(slot);
-        }
+        self.jobs.insert(ticket, running);
         Ok(())
     }
 
@@ -473,3 +473,6 @@ fn apply(room: &Room, change: &Change) {
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

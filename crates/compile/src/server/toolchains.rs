@@ -30,10 +30,18 @@ pub struct Programs {
     toolchains: Toolchains,
     /// By the name that jobs call them.
     instead: BTreeMap<OsString, PathBuf>,
-    installed: Vec<Arc<Toolchain>>,
+    installed: Vec<Installed>,
     missing: HashMap<[u8; 32], Instant>,
     /// Counts changes of what has to be shown in sandboxes.
     generation: u64,
+}
+
+/// A compiler that is here.
+#[derive(Debug)]
+struct Installed {
+    toolchain: Arc<Toolchain>,
+    /// The generation that first had it as it is.
+    since: u64,
 }
 
 /// A compiler's program.
@@ -41,6 +49,7 @@ pub struct Programs {
 pub(crate) struct Program {
     path: Vec<u8>,
     search: Vec<u8>,
+    since: u64,
 }
 
 impl Program {
@@ -55,7 +64,13 @@ impl Program {
         &self.search
     }
 
-    pub(crate) fn of(toolchain: &Toolchain) -> Self {
+    /// The first generation of what is shown that has it.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// The program of a compiler that is what it is since a generation.
+    pub(crate) fn of(toolchain: &Toolchain, since: u64) -> Self {
         let called = |role: &Role| matches!(role, Role::Driver | Role::Assembler | Role::Objcopy);
         let parts = toolchain.parts.iter().filter(|part| called(&part.role));
         let names = parts.map(|part| &part.path).chain([&toolchain.name]);
@@ -64,7 +79,7 @@ impl Program {
         directories.dedup();
         let directories = directories.into_iter().map(|at| at.as_os_str().as_bytes());
         let search = directories.collect::<Vec<_>>().join(&b':');
-        Self { path: toolchain.driver.clone().into_os_string().into_vec(), search }
+        Self { path: toolchain.driver.clone().into_os_string().into_vec(), search, since }
     }
 }
 
@@ -82,7 +97,7 @@ impl Programs {
             generation: 0,
         };
         for compiler in candidates() {
-            programs.add(&compiler);
+            programs.add(&compiler, Instant::now());
         }
         programs
     }
@@ -102,48 +117,73 @@ impl Programs {
     /// The compilers' paths, for people.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let instead = self.instead.values().map(PathBuf::as_path);
-        self.installed.iter().map(|toolchain| &*toolchain.driver).chain(instead)
+        self.toolchains().map(|toolchain| &*toolchain.driver).chain(instead)
     }
 
-    fn add(&mut self, compiler: &Path) {
+    fn toolchains(&self) -> impl Iterator<Item = &Toolchain> {
+        self.installed.iter().map(|at| &*at.toolchain)
+    }
+
+    fn add(&mut self, compiler: &Path, now: Instant) {
         // What cannot be identified is no compiler, or none that can be vouched for.
-        let identified = self.toolchains.identify(compiler, OsStr::new(PATH), Instant::now());
+        let identified = self.toolchains.identify(compiler, OsStr::new(PATH), now);
         let Ok(toolchain) = identified else { return };
-        let known = self.installed.iter_mut().find(|other| other.hash == toolchain.hash);
+        let since = self.generation + 1;
+        let known = self.installed.iter_mut().find(|at| at.toolchain.hash == toolchain.hash);
         let Some(known) = known else {
-            self.installed.push(toolchain);
-            self.generation += 1;
+            self.installed.push(Installed { toolchain, since });
+            self.generation = since;
             return;
         };
         // Some look in PATH for the name that they were called by.
-        let new = toolchain.links.iter().filter(|link| !known.links.contains(link));
+        let links = &known.toolchain.links;
+        let new = toolchain.links.iter().filter(|link| !links.contains(link));
         let new: Vec<_> = new.cloned().collect();
         if !new.is_empty() {
-            Arc::make_mut(known).links.extend(new);
+            Arc::make_mut(&mut known.toolchain).links.extend(new);
+            (known.since, self.generation) = (since, since);
+        }
+    }
+
+    /// Drops what was changed on disk, and finds out what it is now.
+    fn renew(&mut self, now: Instant) {
+        let toolchains = &mut self.toolchains;
+        let mut is_changed =
+            |at: &mut Installed| !toolchains.is_unchanged(&at.toolchain, OsStr::new(PATH), now);
+        let changed: Vec<_> = self.installed.extract_if(.., |at| is_changed(at)).collect();
+        for Installed { toolchain, .. } in changed {
             self.generation += 1;
+            let names = self.toolchains.forget(&toolchain);
+            for name in names.into_iter().filter(|name| is_candidate(name)) {
+                self.add(&name, now);
+            }
         }
     }
 
     /// The program for a job's compiler, if it is here with exactly these parts.
-    pub(crate) fn find(&mut self, compiler: &[u8], hash: &[u8; 32]) -> Option<Program> {
+    pub(crate) fn find(
+        &mut self,
+        compiler: &[u8],
+        hash: &[u8; 32],
+        now: Instant,
+    ) -> Option<Program> {
         let compiler = Path::new(OsStr::from_bytes(compiler));
         if let Some(instead) = compiler.file_name().and_then(|name| self.instead.get(name)) {
             let path = instead.clone().into_os_string().into_vec();
-            return Some(Program { path, search: PATH.into() });
+            return Some(Program { path, search: PATH.into(), since: 0 });
         }
-        if let Some(program) = self.installed(hash) {
+        if let Some(program) = self.installed(hash, now) {
             return Some(program);
         }
-        let now = Instant::now();
         if self.missing.get(hash).is_some_and(|since| now - *since < FORGET) {
             return None;
         }
         // It may have been installed, or replaced, since. Identifying runs it, so that whose it is
         // matters.
         if is_administrators(compiler) {
-            self.add(compiler);
+            self.add(compiler, now);
         }
-        let found = self.installed(hash);
+        let found = self.installed(hash, now);
         if found.is_none() {
             if self.missing.len() >= MISSING_MAX {
                 self.missing.clear();
@@ -153,9 +193,15 @@ impl Programs {
         found
     }
 
-    fn installed(&self, hash: &[u8; 32]) -> Option<Program> {
-        let toolchain = self.installed.iter().find(|toolchain| toolchain.hash.0 == *hash)?;
-        Some(Program::of(toolchain))
+    /// The program of an installed compiler that is still the same on disk.
+    fn installed(&mut self, hash: &[u8; 32], now: Instant) -> Option<Program> {
+        let is_it = |at: &&Installed| at.toolchain.hash.0 == *hash;
+        let known = self.installed.iter().find(is_it)?;
+        if !self.toolchains.is_unchanged(&known.toolchain, OsStr::new(PATH), now) {
+            self.renew(now);
+        }
+        let known = self.installed.iter().find(is_it)?;
+        Some(Program::of(&known.toolchain, known.since))
     }
 
     /// Changes whenever what has to be shown does.
@@ -165,7 +211,7 @@ impl Programs {
 
     /// A file of these contents that is part of an installed compiler.
     pub(crate) fn part(&self, hash: &[u8; 32]) -> Option<&Path> {
-        let mut parts = self.installed.iter().flat_map(|toolchain| &toolchain.parts);
+        let mut parts = self.toolchains().flat_map(|toolchain| &toolchain.parts);
         parts.find(|part| part.hash.0 == *hash).map(|part| &*part.path)
     }
 
@@ -176,7 +222,7 @@ impl Programs {
 
     /// What of this machine has to be shown to jobs.
     fn binds(&self) -> Vec<Bind> {
-        let parts = self.installed.iter().flat_map(|toolchain| &toolchain.parts);
+        let parts = self.toolchains().flat_map(|toolchain| &toolchain.parts);
         let parts = parts.map(|part| part.path.as_path());
         let directories = self.instead.values().filter_map(|program| program.parent()?.parent());
         let mut paths: Vec<_> = parts.chain(directories).chain([Path::new(LOCALES)]).collect();
@@ -189,7 +235,7 @@ impl Programs {
     /// Symbolic links on the ways to it: where they are, and what they say.
     fn links(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let octets = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let links = self.installed.iter().flat_map(|toolchain| &toolchain.links);
+        let links = self.toolchains().flat_map(|toolchain| &toolchain.links);
         let mut links: Vec<_> =
             links.map(|link| (octets(&link.path), octets(&link.target))).collect();
         links.sort_unstable();
@@ -199,9 +245,9 @@ impl Programs {
 
     /// Where compilers look although nothing need be there.
     fn absent(&self) -> Vec<Vec<u8>> {
-        let asked = self.installed.iter().flat_map(|toolchain| &toolchain.probes_absent);
+        let asked = self.toolchains().flat_map(|toolchain| &toolchain.probes_absent);
         let asked = asked.map(|path| path.as_os_str().as_bytes().to_vec());
-        let asked = asked.chain(self.installed.iter().flat_map(|at| absent_beneath(at)));
+        let asked = asked.chain(self.toolchains().flat_map(absent_beneath));
         KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).chain(asked).collect()
     }
 }
@@ -217,6 +263,12 @@ fn is_administrators(program: &Path) -> bool {
     let real = program.canonicalize();
     program.is_absolute()
         && real.is_ok_and(|real| program.ancestors().chain(real.ancestors()).all(safe))
+}
+
+/// Whether a name may be identified anew: it is the system's, or the administrator's.
+fn is_candidate(compiler: &Path) -> bool {
+    let is_systems = |at: &Path| PATH.split(':').any(|directory| at == Path::new(directory));
+    compiler.parent().is_some_and(is_systems) || is_administrators(compiler)
 }
 
 /// Where compilers of another prefix look as those in `/usr` do, although nothing need be there.
@@ -285,15 +337,39 @@ mod tests {
     #[test]
     fn this_machines_compiler_is_found_by_its_hash_only() {
         let mut programs = Programs::new(None, BTreeMap::new());
-        let Some(gcc) = programs.installed.iter().find(|at| at.driver.ends_with("cc")) else {
-            return;
-        };
+        let is_gcc = |at: &&Toolchain| at.driver.to_string_lossy().contains("gcc");
+        let Some(gcc) = programs.toolchains().find(is_gcc) else { return };
         let (driver, hash) = (gcc.driver.as_os_str().as_bytes().to_vec(), gcc.hash.0);
-        let found = programs.find(b"/anything", &hash).expect("it is installed");
+        let found = programs.find(b"/anything", &hash, Instant::now()).expect("it is installed");
         assert_eq!(found.path(), driver);
         assert!(found.search().starts_with(b"/"));
-        assert_eq!(programs.find(&driver, &[0; 32]), None);
+        assert_eq!(programs.find(&driver, &[0; 32], Instant::now()), None);
         assert!(!programs.binds().is_empty());
+    }
+
+    #[test]
+    fn a_compiler_that_is_replaced_is_not_found_by_its_old_hash() {
+        let own = std::env::temp_dir().join(format!("outboard-replaced-{}", std::process::id()));
+        std::fs::create_dir_all(&own).expect("a directory");
+        let (compiler, now) = (own.join("gcc"), Instant::now());
+        std::fs::copy("/usr/bin/gcc", &compiler).expect("a compiler");
+        let mut programs = Programs::none();
+        programs.add(&compiler, now);
+        programs.add("/usr/bin/gcc".as_ref(), now);
+        let hashes: Vec<_> = programs.toolchains().map(|toolchain| toolchain.hash.0).collect();
+        let [hash, other] = hashes[..] else { panic!("{hashes:?}") };
+        let mut find = |hash: &[u8; 32], after: u64| {
+            let program = programs.find(b"/absent", hash, now + Duration::from_secs(after));
+            program.map(|program| (program.since(), programs.generation()))
+        };
+        assert_eq!(find(&hash, 1), Some((1, 2)));
+        let mut octets = std::fs::read(&compiler).expect("octets");
+        octets.push(0);
+        std::fs::write(own.join("new"), octets).expect("a compiler");
+        std::fs::rename(own.join("new"), &compiler).expect("replaced");
+        assert_eq!(find(&hash, 2), None);
+        assert_eq!(find(&other, 2), Some((2, 3)), "what is shown has changed");
+        std::fs::remove_dir_all(own).expect("removed");
     }
 
     #[test]
@@ -312,7 +388,7 @@ mod tests {
     fn a_program_in_a_compilers_place_needs_no_hash() {
         let instead = [("gcc".into(), "/opt/wait/bin/gcc".into())].into_iter().collect();
         let mut programs = Programs::new(None, instead);
-        let found = programs.find(b"/usr/bin/gcc", &[0; 32]);
+        let found = programs.find(b"/usr/bin/gcc", &[0; 32], Instant::now());
         assert_eq!(found.expect("it is named").path(), b"/opt/wait/bin/gcc");
     }
 }

@@ -6,7 +6,7 @@
 use super::identify::identify;
 use super::part::Stamp;
 use super::probe::{Probe, words_for_includes};
-use super::{Includes, Toolchain, ToolchainError};
+use super::{Includes, Link, Toolchain, ToolchainError};
 use crate::args::{Job, Language};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -90,6 +90,31 @@ impl Toolchains {
         outcome
     }
 
+    /// Whether a compiler that was identified for a caller with this `PATH` is still the same on
+    /// disk. What is not known any more counts as changed.
+    pub(crate) fn is_unchanged(
+        &mut self,
+        toolchain: &Toolchain,
+        path: &OsStr,
+        now: Instant,
+    ) -> bool {
+        let known = self.known.get_mut(&toolchain.name).and_then(|paths| paths.get_mut(path));
+        known.is_some_and(|known| known.is(toolchain) && known.holds(now))
+    }
+
+    /// Forgets a compiler; says by which names it was known.
+    pub(crate) fn forget(&mut self, toolchain: &Toolchain) -> Vec<PathBuf> {
+        let mut names = vec![toolchain.name.clone()];
+        for (name, paths) in &mut self.known {
+            let before = paths.len();
+            paths.retain(|_, known| !known.is(toolchain));
+            if paths.len() < before && *name != toolchain.name {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
     /// The directories that `toolchain` searches for this job's headers by itself.
     ///
     /// # Errors
@@ -166,16 +191,28 @@ fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {
 }
 
 impl Known {
+    fn is(&self, toolchain: &Toolchain) -> bool {
+        self.outcome.as_ref().is_ok_and(|known| known.hash == toolchain.hash)
+    }
+
     /// Whether its files are the same as when it was identified.
     fn holds(&mut self, now: Instant) -> bool {
         let is_due = now.saturating_duration_since(self.checked) >= TRUST;
         let looked_at = if is_due { self.stamps.len() } else { 1 };
         let is_same =
             |(path, stamp): &(PathBuf, Stamp)| Stamp::of(path).is_ok_and(|found| found == *stamp);
-        let holds = self.stamps.iter().take(looked_at).all(is_same);
+        let mut holds = self.stamps.iter().take(looked_at).all(is_same);
+        if is_due && let Ok(toolchain) = &self.outcome {
+            holds &= toolchain.links.iter().all(leads_there);
+        }
         if holds && is_due {
             self.checked = now;
         }
         holds
     }
+}
+
+/// Whether a link says what it said: others lead to other files, whose stamps nobody has.
+fn leads_there(link: &Link) -> bool {
+    fs::read_link(&link.path).is_ok_and(|target| target == link.target)
 }

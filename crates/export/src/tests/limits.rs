@@ -1,7 +1,8 @@
 //! Memory that runs out, and files that change while they are read.
 
 use super::rig::{Rig, directory, octets};
-use crate::{Answer, CatalogueError, Change, HEADER_LEN, Header, LookUp};
+use crate::record::{self, Record};
+use crate::{Answer, CatalogueError, Change, Contents, HEADER_LEN, Header, LookUp, Position};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -85,6 +86,28 @@ fn a_place_that_was_used_again_is_noticed() {
     assert_eq!(rig.read("", "x"), b"old");
     let again = rig.replica.contents(attr.dev, attr.ino, attr.version).unwrap();
     assert!(again.at != contents.at && again.hash == contents.hash);
+}
+
+#[test]
+fn contents_that_no_client_hands_out_are_a_fault() {
+    let handled = |len: u64| {
+        let contents = Contents { dev: 1, ino: 2, version: 3, hash: [0; 32], at: 1 << 20, len };
+        let start = Position { epoch: 1, length: 0 };
+        let log = record::emit(&Record::Contents(contents), start, Vec::new()).unwrap();
+        let header = Header {
+            position: Position { epoch: 1, length: log.len() as u64 },
+            log_at: 4096,
+            log_len: 1 << 20,
+            arena_at: 1 << 20,
+            arena_len: 1 << 40,
+        };
+        let mut replica = crate::Replica::new();
+        let want = replica.want(&header).unwrap();
+        replica.handle(&want, &log)
+    };
+    assert!(handled(1 << 30).is_ok());
+    let len = (1 << 30) + 1;
+    assert_eq!(handled(len), Err(CatalogueError::TooLarge { len, place: 0 }));
 }
 
 #[test]

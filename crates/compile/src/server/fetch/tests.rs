@@ -218,6 +218,67 @@ fn a_client_that_never_proves_its_contents_is_given_up() {
 }
 
 #[test]
+fn contents_are_as_long_as_the_file() {
+    let mut lab = Lab::new();
+    lab.write("a.h", "int a;");
+    lab.list();
+    lab.settle().expect("no fault");
+    let node = lab.node("a.h").expect("it is listed");
+    let path = lab.directory.path().join("a.h");
+    let place = lab.files.known().replica.position();
+    lab.export.offer(path.as_os_str().as_bytes(), node.version);
+    lab.fetch.reach(lab.export.submit(), 1);
+    let Some(Need::Read { at, len, tag }) = lab.fetch.poll() else { panic!("a read of the log") };
+    let mut log = lab.memory(at, len);
+    // The record ends with the length, and its frame begins with its own length and its check.
+    *log.last_mut().expect("a record") += 1;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&place.epoch.to_le_bytes()).update(&place.length.to_le_bytes());
+    let check = hasher.update(&log[8..]).finalize();
+    log[4..8].copy_from_slice(&check.as_bytes()[..4]);
+    lab.fetch.handle_read(tag, log).expect("no fault");
+    let answered = lab.contents_of("a.h");
+    assert_eq!(lab.fetch.poll(), None);
+    assert_eq!(results(&answered), [Err(AskError::Changed)]);
+}
+
+#[test]
+fn few_octets_are_read_at_once_but_a_single_file_may_be_long() {
+    let mut lab = Lab::new();
+    let names = ["a.h", "b.h", "c.h", "d.h"];
+    for (name, text) in names.iter().zip(["123456", "1", "123", "12345678"]) {
+        lab.write(name, text);
+    }
+    lab.list();
+    lab.settle().expect("no fault");
+    lab.fetch.reading_max = 7;
+    let answers = names.map(|name| lab.contents_of(name));
+    let mut most = 0;
+    loop {
+        let mut reads = Vec::new();
+        while let Some(need) = lab.fetch.poll() {
+            match need {
+                Need::Say { ask, what } => {
+                    let answer = lab.export.answer(&what);
+                    lab.fetch.handle_answer(ask, answer).expect("no fault");
+                }
+                Need::Read { at, len, tag } => reads.push((at, len, tag)),
+            }
+        }
+        most = most.max(reads.iter().map(|(_, len, _)| len).filter(|len| **len < 10).sum());
+        if reads.is_empty() {
+            break;
+        }
+        for (at, len, tag) in reads {
+            let octets = lab.memory(at, len);
+            lab.fetch.handle_read(tag, octets).expect("no fault");
+        }
+    }
+    assert!(answers.iter().all(|answered| results(answered) == [Ok(())]), "{answers:?}");
+    assert_eq!((most, lab.fetch.reading), (8, 0), "the long one alone");
+}
+
+#[test]
 fn nobody_waits_for_a_client_that_is_silent_or_gone() {
     let mut lab = Lab::new();
     let late = lab.list();
@@ -252,6 +313,17 @@ fn a_catalogue_that_lies_is_a_fault() {
         }
     }
     assert!(result.is_err());
+}
+
+#[test]
+fn an_error_number_that_linux_does_not_have_is_eio() {
+    for (said, heard) in [(13, 13), (133, 133), (134, 5), (0, 5), (-2, 5), (i32::MIN, 5)] {
+        let mut lab = Lab::new();
+        let answered = lab.list();
+        let Some(Need::Say { ask, .. }) = lab.fetch.poll() else { panic!("a question") };
+        lab.fetch.handle_answer(ask, Answer::Failed(said)).expect("no fault");
+        assert_eq!(results(&answered), [Err(AskError::Failed(heard))], "{said}");
+    }
 }
 
 #[test]

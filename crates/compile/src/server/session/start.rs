@@ -41,7 +41,7 @@ impl Session {
         }
         job.started = now;
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
-        let (program, equipment) = if let Some(program) = programs.find(compiler, &toolchain) {
+        let (program, equipment) = if let Some(program) = programs.find(compiler, &toolchain, now) {
             (program, Equipment::Installed(programs.generation()))
         } else if let Some(program) = self.adoptions.find(&toolchain) {
             (program, Equipment::Adopted(self.adoptions.generation()))
@@ -51,7 +51,7 @@ impl Session {
         } else {
             return self.refuse(ticket, Refusal::Toolchain);
         };
-        if !self.has_room(ticket, equipment) {
+        if !self.has_room(ticket, &program, equipment) {
             self.jobs.entry(ticket).and_modify(|job| job.stage = Stage::Held);
             return;
         }
@@ -62,18 +62,14 @@ impl Session {
 
     /// Whether a job may run at once: in the room that there is, or in a new one because nobody is
     /// in the old one. Who came first is let in first.
-    fn has_room(&self, ticket: TicketNumber, equipment: Equipment) -> bool {
+    fn has_room(&self, ticket: TicketNumber, program: &Program, equipment: Equipment) -> bool {
         if !self.jobs.values().any(Running::is_in_cell) {
             return true;
         }
         let mut older = self.jobs.range(..ticket);
         let is_held = older.any(|(_, job)| matches!(job.stage, Stage::Held));
-        let fits = match (self.room.as_ref().map(Room::equipment), equipment) {
-            // What was installed meanwhile is shown later.
-            (Some(Equipment::Installed(_)), Equipment::Installed(_)) => true,
-            (shown, wanted) => shown == Some(wanted),
-        };
-        fits && !is_held
+        let shown = self.room.as_ref().map(Room::equipment);
+        shown.is_some_and(|shown| shown.has(program, equipment)) && !is_held
     }
 
     fn run(
