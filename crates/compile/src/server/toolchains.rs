@@ -3,7 +3,7 @@
 
 use super::room::Shown;
 use crate::sandbox::Bind;
-use crate::toolchain::{Role, Toolchain, Toolchains};
+use crate::toolchain::{self, Link, Role, Toolchain, Toolchains};
 use crate::view::KNOWN_ABSENT;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -96,10 +96,31 @@ impl Programs {
             missing: HashMap::new(),
             generation: 0,
         };
-        for compiler in candidates() {
-            programs.add(&compiler, Instant::now());
-        }
+        programs.add_candidates(Instant::now());
         programs
+    }
+
+    /// Every program is identified under one of its names only: that takes seconds.
+    fn add_candidates(&mut self, now: Instant) {
+        for compiler in candidates() {
+            let Ok((driver, links)) = toolchain::behind(&compiler) else { continue };
+            match self.installed.iter().position(|at| at.toolchain.driver == driver) {
+                Some(known) => self.add_links(known, &links),
+                None => self.add(&compiler, now),
+            }
+        }
+    }
+
+    /// Some compilers look in PATH for the name that they were called by.
+    fn add_links(&mut self, installed: usize, links: &[Link]) {
+        let known = &mut self.installed[installed];
+        let new = links.iter().filter(|link| !known.toolchain.links.contains(link));
+        let new: Vec<_> = new.cloned().collect();
+        if !new.is_empty() {
+            Arc::make_mut(&mut known.toolchain).links.extend(new);
+            self.generation += 1;
+            known.since = self.generation;
+        }
     }
 
     /// No compilers, and no look at this machine's.
@@ -128,20 +149,12 @@ impl Programs {
         // What cannot be identified is no compiler, or none that can be vouched for.
         let identified = self.toolchains.identify(compiler, OsStr::new(PATH), now);
         let Ok(toolchain) = identified else { return };
-        let since = self.generation + 1;
-        let known = self.installed.iter_mut().find(|at| at.toolchain.hash == toolchain.hash);
-        let Some(known) = known else {
-            self.installed.push(Installed { toolchain, since });
-            self.generation = since;
-            return;
-        };
-        // Some look in PATH for the name that they were called by.
-        let links = &known.toolchain.links;
-        let new = toolchain.links.iter().filter(|link| !links.contains(link));
-        let new: Vec<_> = new.cloned().collect();
-        if !new.is_empty() {
-            Arc::make_mut(&mut known.toolchain).links.extend(new);
-            (known.since, self.generation) = (since, since);
+        match self.installed.iter().position(|at| at.toolchain.hash == toolchain.hash) {
+            Some(known) => self.add_links(known, &toolchain.links),
+            None => {
+                self.generation += 1;
+                self.installed.push(Installed { toolchain, since: self.generation });
+            }
         }
     }
 
@@ -153,11 +166,9 @@ impl Programs {
         let changed: Vec<_> = self.installed.extract_if(.., |at| is_changed(at)).collect();
         for Installed { toolchain, .. } in changed {
             self.generation += 1;
-            let names = self.toolchains.forget(&toolchain);
-            for name in names.into_iter().filter(|name| is_candidate(name)) {
-                self.add(&name, now);
-            }
+            self.toolchains.forget(&toolchain);
         }
+        self.add_candidates(now);
     }
 
     /// The program for a job's compiler, if it is here with exactly these parts.
@@ -263,12 +274,6 @@ fn is_administrators(program: &Path) -> bool {
     let real = program.canonicalize();
     program.is_absolute()
         && real.is_ok_and(|real| program.ancestors().chain(real.ancestors()).all(safe))
-}
-
-/// Whether a name may be identified anew: it is the system's, or the administrator's.
-fn is_candidate(compiler: &Path) -> bool {
-    let is_systems = |at: &Path| PATH.split(':').any(|directory| at == Path::new(directory));
-    compiler.parent().is_some_and(is_systems) || is_administrators(compiler)
 }
 
 /// Where compilers of another prefix look as those in `/usr` do, although nothing need be there.

@@ -102,17 +102,11 @@ impl Toolchains {
         known.is_some_and(|known| known.is(toolchain) && known.holds(now))
     }
 
-    /// Forgets a compiler; says by which names it was known.
-    pub(crate) fn forget(&mut self, toolchain: &Toolchain) -> Vec<PathBuf> {
-        let mut names = vec![toolchain.name.clone()];
-        for (name, paths) in &mut self.known {
-            let before = paths.len();
+    /// Forgets a compiler, by all its names.
+    pub(crate) fn forget(&mut self, toolchain: &Toolchain) {
+        for paths in self.known.values_mut() {
             paths.retain(|_, known| !known.is(toolchain));
-            if paths.len() < before && *name != toolchain.name {
-                names.push(name.clone());
-            }
         }
-        names
     }
 
     /// The directories that `toolchain` searches for this job's headers by itself.

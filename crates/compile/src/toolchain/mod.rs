@@ -17,8 +17,8 @@ mod probe;
 mod tests;
 
 pub use cache::Toolchains;
-pub(crate) use part::hash_of;
 pub use part::{Link, Part, Role};
+pub(crate) use part::{behind, hash_of};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

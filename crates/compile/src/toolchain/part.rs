@@ -111,6 +111,12 @@ pub(super) fn resolve(path: &Path, links: &mut Vec<Link>) -> io::Result<PathBuf>
     Ok(real)
 }
 
+/// The real program behind a compiler's name, and the links on the way to it.
+pub(crate) fn behind(compiler: &Path) -> io::Result<(PathBuf, Vec<Link>)> {
+    let mut links = Vec::new();
+    Ok((resolve(compiler, &mut links)?, links))
+}
+
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::build::Wrapper;
 use super::contender::Contender;
@@ -13,6 +15,9 @@ use crate::command::{self, cargo};
 use crate::lab::Host;
 
 const PORT: u16 = 7410;
+/// How long all nodes together may take to start on one processor.
+const READY_MAX: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(200);
 /// Compilers by the names that clients know them by.
 const COMPILERS: [&str; 2] = ["gcc", "g++"];
 
@@ -88,6 +93,7 @@ impl Contender for Ours {
         if self.way != Way::Pull {
             environment.push(("OUTBOARD_CC_MODE", "preprocess".to_owned()));
         }
+        wait_ready(stage, &programs, &environment)?;
         let wrapper = programs.wrapper.display().to_string();
         let wrapper = Wrapper { program: Some(wrapper), environment };
         if self.way == Way::PreprocessElsewhere {
@@ -106,6 +112,29 @@ impl Programs {
             Ok(copy)
         };
         Ok(Self { outboard: copy(&self.outboard)?, wrapper: copy(&self.wrapper)? })
+    }
+}
+
+/// Waits until all nodes have looked at this machine's compilers.
+fn wait_ready(
+    stage: &Stage,
+    programs: &Programs,
+    environment: &[(&'static str, String)],
+) -> Result<()> {
+    let deadline = Instant::now() + READY_MAX;
+    loop {
+        let mut status = at_home(stage, stage.client(), stage.client().command(&programs.outboard));
+        status.args(["status", "--json"]).envs(environment.iter().cloned());
+        // It fails as long as one does not answer.
+        let said = status.output()?;
+        let text = String::from_utf8_lossy(&said.stdout);
+        if text.matches("\"free\":").count() == stage.servers().count() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("not all nodes are ready: {text}");
+        }
+        thread::sleep(PAUSE);
     }
 }
 
