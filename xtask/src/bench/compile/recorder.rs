@@ -38,9 +38,12 @@ pub(super) fn record(project: &Path, jobs: &[Job], records: &Path) -> Result<()>
     Ok(())
 }
 
+/// Counts changes of what is watched.
+const WATCHED: u32 = 2;
+
 /// What the records are of; other content means to watch anew.
 fn stamp_of(project: &Path, jobs: &[Job]) -> Result<String> {
-    let mut stamp = format!("Redis {}\n", work::redis_version(project)?);
+    let mut stamp = format!("records {WATCHED}\nRedis {}\n", work::redis_version(project)?);
     for compiler in ["gcc", "g++"] {
         stamp += &command::output(Command::new(compiler).arg("--version"))?;
     }
