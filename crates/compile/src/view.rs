@@ -11,7 +11,7 @@
 //! the client.
 //!
 //! Modules in reading order: `source` (where everything comes from), `pins` (what exists anyway),
-//! `probes` (where compilers look for what need not be there), `nodes` (what the kernel holds),
+//! `places` (hidden directories in which jobs make files), `probes` (where compilers look for what need not be there), `nodes` (what the kernel holds),
 //! `slot` (a job's changes), `state` (answers), `changes` (writing), `serve` (the kernel's
 //! requests).
 
@@ -23,6 +23,7 @@ use std::sync::Arc;
 mod changes;
 mod nodes;
 mod pins;
+mod places;
 mod probes;
 mod serve;
 mod slot;
@@ -30,6 +31,7 @@ mod source;
 mod state;
 
 pub use pins::Pin;
+pub use places::Places;
 pub use probes::KNOWN_ABSENT;
 pub use slot::{Refusal, TOUCHED_MAX, Upcalls, Why};
 pub use source::{Ask, AskError, Attr, Contents, Done, Found, Kind, Listing, NodeId, Source};
@@ -128,14 +130,14 @@ impl View {
 
     /// A job begins in this slot. Names that have changed are looked up again. `places` are
     /// directories in which it makes files although the client does not show them: to the job they
-    /// are there and empty.
+    /// are there, and so is nothing that it makes itself. Any other name in them refuses the job.
     ///
     /// # Errors
     /// When the kernel does not take a notification: the file system is gone.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn begin(&self, slot: usize, places: Vec<Vec<u8>>) -> io::Result<()> {
+    pub fn begin(&self, slot: usize, places: Places) -> io::Result<()> {
         let outdated = {
             let slot = &mut self.state().slots[slot];
             let outdated = slot.outdated.take();
@@ -154,7 +156,7 @@ impl View {
     }
 
     /// A job begins in this slot that needs nothing of the client's but its source: these octets
-    /// at this path. It sees what is pinned, and `places`, which are empty.
+    /// at this path. It sees what is pinned, and the directories `places`, which are empty.
     ///
     /// # Errors
     /// When the kernel does not take a notification: the file system is gone.
@@ -169,7 +171,7 @@ impl View {
     ) -> io::Result<()> {
         let is_as_before = {
             let slot = &mut self.state().slots[slot];
-            std::mem::replace(&mut slot.alone, true) && slot.places == places
+            std::mem::replace(&mut slot.alone, true) && slot.places.directories == places
         };
         if !is_as_before {
             self.drop_below(slot, b"/")?;
@@ -179,7 +181,7 @@ impl View {
             self.drop_name(slot, dir, name)?;
         }
         let mut state = self.state();
-        state.slots[slot].start(places);
+        state.slots[slot].start(Places { directories: places, ..Places::default() });
         let attr = Attr { mode: 0o644, ..changes::fresh() };
         state.bring(slot, &path, octets, attr);
         state.slots[slot].brought = Some(path);

@@ -1,6 +1,7 @@
 //! A slot's own state: whether a job runs in it, what the job has changed, and which names the
 //! kernel must look up again before the next one.
 
+use super::places::Places;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A name that a job has changed.
@@ -103,7 +104,7 @@ pub(super) struct Slot {
     pub(super) touched: Vec<(Vec<u8>, u64)>,
     pub(super) outdated: Outdated,
     /// Directories for its files that the client does not show.
-    pub(super) places: Vec<Vec<u8>>,
+    pub(super) places: Places,
     /// Nothing of the client's is shown: what is not pinned, a place or the job's is absent.
     pub(super) alone: bool,
     /// Where the job's source is that was brought to it.
@@ -115,19 +116,11 @@ pub const TOUCHED_MAX: usize = 16_384;
 
 impl Slot {
     /// A job begins.
-    pub(super) fn start(&mut self, places: Vec<Vec<u8>>) {
+    pub(super) fn start(&mut self, places: Places) {
         (self.refused, self.stale, self.used) = (None, false, 0);
         self.touched.clear();
         self.places = places;
         (self.running, self.cancelled) = (true, false);
-    }
-
-    /// Whether a path that the client does not show leads to a place for the job's files.
-    pub(super) fn is_place(&self, path: &[u8]) -> bool {
-        let leads = |place: &Vec<u8>| {
-            place.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        };
-        self.places.iter().any(leads)
     }
 
     pub(super) fn refuse(&mut self, path: &[u8], why: Why) {

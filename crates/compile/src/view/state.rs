@@ -117,7 +117,7 @@ impl Core {
             return Step::Done(Ok(Some(state.pinned(slot, &path, pin))));
         }
         if state.slots[slot].alone {
-            let attr = if state.slots[slot].is_place(&path) { PLACE } else { SYNTHETIC };
+            let attr = if state.slots[slot].places.lead(&path) { PLACE } else { SYNTHETIC };
             let is_there = attr == PLACE || self.pins.leads(&path);
             return Step::Done(Ok(is_there.then(|| state.directory(slot, &path, attr, false))));
         }
@@ -158,7 +158,7 @@ impl Core {
             Found::Symlink { attr, target } => done(self.lock().link(attr, target)),
             Found::Absent => Step::Done(Ok(None)),
             Found::Unknown => Step::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
-            Found::Withheld => Step::Done(self.withheld(slot, dir, path)),
+            Found::Withheld => Step::Done(self.withheld(slot, path)),
             Found::Outside if self.pins.leads_nowhere(path) => {
                 done(self.lock().directory(slot, path, SYNTHETIC, false))
             }
@@ -167,14 +167,18 @@ impl Core {
     }
 
     /// What the client has and does not show, but for places where the job makes files.
-    fn withheld(&self, slot: SlotId, dir: &[u8], path: &[u8]) -> Result<Entry, Errno> {
+    fn withheld(&self, slot: SlotId, path: &[u8]) -> Result<Entry, Errno> {
         let mut state = self.lock();
-        if state.slots[slot].is_place(path) {
+        if state.slots[slot].places.lead(path) {
             return Ok(Some(state.directory(slot, path, PLACE, false)));
         }
-        let empty = state.slots[slot].places.iter().any(|place| place == dir);
+        if state.slots[slot].places.is_for_the_job(path) {
+            // To the next job something else may be there.
+            state.slots[slot].changed.insert(path.to_vec());
+            return Ok(None);
+        }
         drop(state);
-        if empty { Ok(None) } else { self.refuse(slot, path, Why::Withheld) }
+        self.refuse(slot, path, Why::Withheld)
     }
 
     /// A path that the job may not have: the job runs at home, unless everybody looks there.
@@ -241,6 +245,10 @@ impl Core {
         };
         let mut names = BTreeMap::new();
         if !made && !self.lock().slots[slot].alone {
+            if self.lock().slots[slot].places.has(&dir) {
+                // Nobody knows what else is there.
+                return Step::Done(self.refuse(slot, &dir, Why::Withheld).map(|_| Vec::new()));
+            }
             match self.source.list(&dir) {
                 Listing::Entries(entries) => names.extend(entries),
                 Listing::Unknown => return Step::Wait(Some(slot), Ask::List { dir }),

@@ -51,7 +51,7 @@ fn nobody_runs_jobs_as_root() {
 pub(crate) fn be_a_service() -> ! {
     let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
     let server = Server::start(2, &[home.path()], toolchain(&["/usr/bin/sleep"]));
-    server.view.begin(0, Vec::new()).unwrap();
+    server.view.begin(0, outboard_compile::view::Places::default()).unwrap();
     let sleep = ["/usr/bin/sleep", "1000"].map(OsStr::new);
     server.cells[0].lock().unwrap().start(&job(Path::new("/"), &sleep)).unwrap();
     // Nobody will be there to do it later.
@@ -120,7 +120,7 @@ fn a_cell_that_died_is_replaced() {
     let server = Server::start(1, &[home.path()], toolchain(&["/usr/bin/true", "/usr/bin/sleep"]));
     let sleep = job(Path::new("/"), &["/usr/bin/sleep", "1000"].map(OsStr::new));
     let mut cell = server.cells[0].lock().unwrap();
-    server.view.begin(0, Vec::new()).unwrap();
+    server.view.begin(0, outboard_compile::view::Places::default()).unwrap();
     cell.start(&sleep).unwrap();
     let process = cells_of(server.anchor.id()).pop().unwrap();
     let pid = rustix::process::Pid::from_raw(process.parse().unwrap()).unwrap();
