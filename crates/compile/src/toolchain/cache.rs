@@ -102,6 +102,12 @@ impl Toolchains {
         known.is_some_and(|known| known.is(toolchain) && known.holds(now))
     }
 
+    /// Whether anybody has asked for a compiler of this name.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, compiler: &Path) -> bool {
+        self.known.contains_key(compiler)
+    }
+
     /// Forgets a compiler; says by which names it was known.
     pub(crate) fn forget(&mut self, toolchain: &Toolchain) -> Vec<PathBuf> {
         let mut names = vec![toolchain.name.clone()];
