@@ -138,6 +138,7 @@ impl View {
     /// # Panics
     /// When there is no such slot.
     pub fn begin(&self, slot: usize, places: Places) -> io::Result<()> {
+        self.clear(slot)?;
         let outdated = {
             let slot = &mut self.state().slots[slot];
             let outdated = slot.outdated.take();
@@ -169,6 +170,7 @@ impl View {
         places: Vec<Vec<u8>>,
         (path, octets): (Vec<u8>, Vec<u8>),
     ) -> io::Result<()> {
+        self.clear(slot)?;
         let is_as_before = {
             let slot = &mut self.state().slots[slot];
             std::mem::replace(&mut slot.alone, true) && slot.places.directories == places
@@ -205,6 +207,15 @@ impl View {
             self.drop_change(slot, &path, child)?;
         }
         Ok(outcome)
+    }
+
+    /// Takes out of a slot what a job left there that was never finished.
+    fn clear(&self, slot: SlotId) -> io::Result<()> {
+        let is_left = {
+            let slot = &self.state().slots[slot];
+            slot.running || !slot.changed.is_empty() || slot.brought.is_some()
+        };
+        if is_left { self.finish(slot).map(drop) } else { Ok(()) }
     }
 
     /// Whatever processes in this slot wait for, now or until the job's end, fails at once, so that

@@ -145,9 +145,15 @@ impl Room {
             umask: spec.umask,
             limits: self.limits,
         };
-        let cell = self.cells.get_mut(&slot).ok_or(RoomError::NoCell)?;
-        cell.start(&job).inspect_err(|_| drop(self.cells.remove(&slot)))?;
-        Ok(())
+        let started = match self.cells.get_mut(&slot) {
+            Some(cell) => cell.start(&job).map_err(RoomError::from),
+            None => Err(RoomError::NoCell),
+        };
+        started.inspect_err(|_| {
+            self.cells.remove(&slot);
+            // What it was brought is nobody else's; why it did not start says more.
+            let _finished = self.view.finish(at);
+        })
     }
 
     /// Takes what came of a slot's job, which has ended.
