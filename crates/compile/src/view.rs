@@ -314,7 +314,7 @@ impl State {
     /// Ends a slot's job and takes what it did out of its slot.
     fn collect(&mut self, slot: SlotId) -> (Outcome, Vec<Changed>) {
         let of = &mut self.slots[slot];
-        (of.running, of.cancelled) = (false, false);
+        (of.running, of.cancelled, of.begun) = (false, false, None);
         of.used = 0;
         let mut outcome = Outcome {
             refused: of.refused.take(),

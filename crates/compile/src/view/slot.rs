@@ -3,6 +3,7 @@
 
 use super::places::Places;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// A name that a job has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) running: bool,
+    /// When its job began.
+    pub(super) begun: Option<Instant>,
     /// Nothing that its job asks for is waited for any more.
     pub(super) cancelled: bool,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
@@ -120,7 +123,7 @@ impl Slot {
         (self.refused, self.stale, self.used) = (None, false, 0);
         self.touched.clear();
         self.places = places;
-        (self.running, self.cancelled) = (true, false);
+        (self.running, self.cancelled, self.begun) = (true, false, Some(Instant::now()));
     }
 
     pub(super) fn refuse(&mut self, path: &[u8], why: Why) {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fuser::Errno;
 
@@ -55,9 +56,25 @@ pub(super) struct State {
     pub(super) nodes: Nodes,
     pub(super) slots: Vec<Slot>,
     pub(super) upcalls: Upcalls,
-    /// Threads that were told to look again, because what they want to change is shared: the
-    /// node, and whether they want it empty.
-    copying: HashMap<u32, (u64, bool)>,
+    /// Threads that were told to look again, because what they want to change is shared.
+    copying: HashMap<u32, Copying>,
+}
+
+/// What a thread that looks again wants to change.
+#[derive(Debug, Clone, Copy)]
+struct Copying {
+    number: u64,
+    /// It wants the file empty.
+    empty: bool,
+    at: Instant,
+}
+
+impl Copying {
+    /// Whether a thread of the job in this slot can have said so: numbers of threads are used
+    /// again, and the kernel looks again at once or never.
+    fn is_of(&self, slot: &Slot) -> bool {
+        slot.begun.is_some_and(|begun| begun <= self.at) && self.at.elapsed() < COPYING_TIME
+    }
 }
 
 /// A view without the kernel.
@@ -70,6 +87,8 @@ pub(super) struct Core {
 
 /// More threads than this do not wait for a copy at once.
 const COPYING_MAX: usize = 1024;
+/// How long it takes the kernel to look again, at most.
+const COPYING_TIME: Duration = Duration::from_secs(2);
 
 /// A directory that exists only to lead somewhere.
 pub(super) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0 };
@@ -196,7 +215,7 @@ impl Core {
         let mut state = self.lock();
         let number = state.nodes.intern_shared(path, id, attr);
         let empty = match state.copying.get(&pid) {
-            Some(&(wanted, empty)) if wanted == number => empty,
+            Some(at) if at.number == number && at.is_of(&state.slots[slot]) => at.empty,
             _ => {
                 state.slots[slot].touch(path, version);
                 return Step::Done(Ok(Some(state.tell(number, Kind::File, attr))));
@@ -270,9 +289,12 @@ impl Core {
             Some(What::Shared { attr, .. }) if attr.mode & 0o222 == 0 => Errno::EACCES,
             Some(What::Shared { .. }) => {
                 if state.copying.len() >= COPYING_MAX {
-                    state.copying.clear();
+                    state.copying.retain(|_, copying| copying.at.elapsed() < COPYING_TIME);
                 }
-                state.copying.insert(pid, (number, empty));
+                if state.copying.len() >= COPYING_MAX {
+                    return Errno::EAGAIN;
+                }
+                state.copying.insert(pid, Copying { number, empty, at: Instant::now() });
                 Errno::ESTALE
             }
             _ => Errno::EPERM,
@@ -420,3 +442,6 @@ fn kind_of(pin: &Pin) -> Kind {
         Pin::Symlink(_) => Kind::Symlink,
     }
 }
+
+#[cfg(test)]
+mod tests;
