@@ -142,10 +142,11 @@ impl View {
         let outdated = {
             let slot = &mut self.state().slots[slot];
             let outdated = slot.outdated.take();
-            if std::mem::take(&mut slot.alone) { None } else { outdated }
+            let all = std::mem::take(&mut slot.alone) || slot.is_told_much();
+            if all { None } else { outdated }
         };
         match outdated {
-            None => self.drop_below(slot, b"/")?,
+            None => self.drop_all(slot)?,
             Some(names) => {
                 for (dir, name) in names {
                     self.drop_name(slot, &dir, &name)?;
@@ -173,10 +174,11 @@ impl View {
         self.clear(slot)?;
         let is_as_before = {
             let slot = &mut self.state().slots[slot];
-            std::mem::replace(&mut slot.alone, true) && slot.places.directories == places
+            let is_alone = std::mem::replace(&mut slot.alone, true);
+            is_alone && slot.places.directories == places && !slot.is_told_much()
         };
         if !is_as_before {
-            self.drop_below(slot, b"/")?;
+            self.drop_all(slot)?;
         }
         // Another job may have looked in vain for this one's source.
         if let Some((dir, name)) = split(&path) {
@@ -277,6 +279,13 @@ impl View {
             dir.told.remove(name);
         }
         self.notifier.inval_entry(INodeNo(parent), os(name))
+    }
+
+    /// Makes the kernel look up all names of a slot again.
+    fn drop_all(&self, slot: SlotId) -> io::Result<()> {
+        self.drop_below(slot, b"/")?;
+        self.state().slots[slot].told = 0;
+        Ok(())
     }
 
     /// Makes the kernel look up all names again in a directory that leads to pins. Anything else

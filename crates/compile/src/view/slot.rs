@@ -2,6 +2,7 @@
 //! kernel must look up again before the next one.
 
 use super::places::Places;
+use fuser::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -36,6 +37,9 @@ pub enum Why {
     /// The client did not hand it out, or did not answer.
     #[error("the client did not hand it out")]
     Unanswered,
+    /// It asks for, or changes, more names than a server remembers.
+    #[error("it uses too many names")]
+    TooMuch,
     /// Something that a view cannot do (links, renamed directories, writing in place).
     #[error("a view cannot do what was asked of it")]
     Unsupported,
@@ -102,6 +106,8 @@ pub(super) struct Slot {
     pub(super) changed: BTreeSet<Vec<u8>>,
     /// Octets of the job's own files.
     pub(super) used: u64,
+    /// Names that the kernel was told of, since all were dropped, in directories that lead to pins.
+    pub(super) told: usize,
     pub(super) refused: Option<Refusal>,
     pub(super) stale: bool,
     pub(super) touched: Vec<(Vec<u8>, u64)>,
@@ -117,6 +123,11 @@ pub(super) struct Slot {
 /// At most so many touched files are noted for a job.
 pub const TOUCHED_MAX: usize = 16_384;
 
+/// At most so many names may a job change: its end takes each out of the kernel's caches.
+pub(super) const CHANGED_MAX: usize = 16_384;
+/// At most so many names is the kernel told of that have to be dropped one by one.
+pub(super) const TOLD_MAX: usize = 64 << 10;
+
 impl Slot {
     /// A job begins.
     pub(super) fn start(&mut self, places: Places) {
@@ -124,6 +135,24 @@ impl Slot {
         self.touched.clear();
         self.places = places;
         (self.running, self.cancelled, self.begun) = (true, false, Some(Instant::now()));
+    }
+
+    /// A name is to be changed.
+    pub(super) fn note_changed(&mut self, path: &[u8]) -> Result<(), Errno> {
+        if self.changed.contains(path) {
+            return Ok(());
+        }
+        if self.changed.len() >= CHANGED_MAX {
+            self.refuse(path, Why::TooMuch);
+            return Err(Errno::ENOSPC);
+        }
+        self.changed.insert(path.to_vec());
+        Ok(())
+    }
+
+    /// Whether the kernel should be told of all names anew, before a job has too few left.
+    pub(super) fn is_told_much(&self) -> bool {
+        self.told > TOLD_MAX / 2
     }
 
     pub(super) fn refuse(&mut self, path: &[u8], why: Why) {

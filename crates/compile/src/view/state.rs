@@ -12,7 +12,7 @@ use fuser::Errno;
 use super::Limits;
 use super::nodes::{Nodes, Own, SlotId, TOP, What};
 use super::pins::{Pin, Pinned, Pins, join, split};
-use super::slot::{Change, Slot, Upcalls, Why};
+use super::slot::{Change, Slot, TOLD_MAX, Upcalls, Why};
 use super::source::{Ask, Attr, Contents, Found, Kind, Listing, NodeId, Source};
 
 /// What comes of a request.
@@ -121,10 +121,9 @@ impl Core {
         };
         let path = join(&dir, name);
         let mut state = self.lock();
-        if self.pins.leads(&dir)
-            && let Some(dir) = state.nodes.dir_mut(parent)
-        {
-            dir.told.insert(name.to_vec());
+        if self.pins.leads(&dir) && !state.note_told(slot, parent, name) {
+            state.slots[slot].refuse(&path, Why::TooMuch);
+            return Step::Done(Err(Errno::EACCES));
         }
         if let Some(&change) = state.slots[slot].changes.get(&path) {
             return Step::Done(Ok(state.changed(change)));
@@ -193,8 +192,7 @@ impl Core {
         }
         if state.slots[slot].places.is_for_the_job(path) {
             // To the next job something else may be there.
-            state.slots[slot].changed.insert(path.to_vec());
-            return Ok(None);
+            return state.slots[slot].note_changed(path).map(|()| None);
         }
         drop(state);
         self.refuse(slot, path, Why::Withheld)
@@ -389,8 +387,7 @@ impl State {
         attr: Attr,
         limits: &Limits,
     ) -> Result<(u64, Shape), Errno> {
-        let cost = data.len() as u64 + NAME_COST;
-        self.pay(slot, cost, limits)?;
+        self.pay_for_name(slot, path, data.len() as u64, limits)?;
         let attr = Attr { size: data.len() as u64, ..attr };
         let number = self.nodes.add(What::Own(Own { slot, data, attr }));
         self.change(slot, path, Change::Is(number));
@@ -416,6 +413,33 @@ impl State {
         }
     }
 
+    /// Notes that the kernel is told of a name in a directory that leads to pins; false if there
+    /// are too many.
+    fn note_told(&mut self, slot: SlotId, parent: u64, name: &[u8]) -> bool {
+        let Some(dir) = self.nodes.dir_mut(parent) else { return true };
+        if dir.told.contains(name) {
+            return true;
+        }
+        let told = &mut self.slots[slot].told;
+        if *told >= TOLD_MAX {
+            return false;
+        }
+        *told += 1;
+        dir.told.insert(name.to_vec())
+    }
+
+    /// Takes a changed name and so many octets from the job's quota.
+    pub(super) fn pay_for_name(
+        &mut self,
+        slot: SlotId,
+        path: &[u8],
+        octets: u64,
+        limits: &Limits,
+    ) -> Result<(), Errno> {
+        self.pay(slot, octets.saturating_add(NAME_COST), limits)?;
+        self.slots[slot].note_changed(path)
+    }
+
     /// Takes octets from the job's quota.
     pub(super) fn pay(&mut self, slot: SlotId, cost: u64, limits: &Limits) -> Result<(), Errno> {
         let slot = &mut self.slots[slot];
@@ -428,7 +452,7 @@ impl State {
 }
 
 /// What a name costs of a job's quota, besides its octets.
-pub(super) const NAME_COST: u64 = 1024;
+const NAME_COST: u64 = 1024;
 
 fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(len);
