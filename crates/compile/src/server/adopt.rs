@@ -26,6 +26,12 @@ const PART_MAX: u64 = 512 << 20;
 const READ_MAX: u64 = 4 << 20;
 /// Ticks that a client has to answer.
 const SILENT_MAX: u32 = 60;
+/// Compilers of one client that are here at a time.
+const ADOPTED_MAX: usize = 64;
+/// Compilers that wait for others to be fetched.
+const WAITING_MAX: usize = 64;
+/// Compilers that are known to be of no use.
+const REFUSED_MAX: usize = 4096;
 /// Where nothing of a compiler's may be: there is something of the sandbox's.
 const RESERVED: &[&str] = &["/proc", "/dev", "/sys"];
 
@@ -102,6 +108,9 @@ impl Adoptions {
         }
         let is_next = self.fetching.as_ref().is_some_and(|at| at.hash == hash);
         if !is_next && !self.waiting.contains(&hash) {
+            if self.waiting.len() >= WAITING_MAX {
+                return false;
+            }
             self.waiting.push_back(hash);
             self.begin();
         }
@@ -197,6 +206,9 @@ impl Adoptions {
             return;
         };
         self.adopted.retain(|other| other.fits(&toolchain));
+        if self.adopted.len() >= ADOPTED_MAX {
+            self.adopted.remove(0);
+        }
         self.adopted.push(Adopted { toolchain, files });
         self.generation += 1;
         self.settle(hash);
@@ -205,6 +217,9 @@ impl Adoptions {
     /// What the client says of the compiler cannot be true, or it does not hand it out.
     fn refuse(&mut self) {
         if let Some(fetching) = self.fetching.take() {
+            if self.refused.len() >= REFUSED_MAX {
+                self.refused.clear();
+            }
             self.refused.insert(fetching.hash);
             self.settle(fetching.hash);
         }

@@ -152,3 +152,28 @@ fn who_says_nothing_hands_nothing_out() {
     let mut without = Adoptions::new(None);
     assert!(!without.want([1; 32]));
 }
+
+#[test]
+fn only_so_many_compilers_are_remembered() {
+    let mut lab = Lab::new();
+    let hash = |number: usize| *blake3::hash(&number.to_le_bytes()).as_bytes();
+    // The first is being fetched.
+    for number in 0..=WAITING_MAX {
+        assert!(lab.adoptions.want(hash(number)));
+    }
+    assert!(!lab.adoptions.want(hash(WAITING_MAX + 1)));
+    assert!(lab.adoptions.want(hash(WAITING_MAX)), "it waits already");
+    for number in 0..=2 * REFUSED_MAX {
+        lab.adoptions.want(hash(number));
+        lab.adoptions.refuse();
+        assert!(lab.adoptions.refused.len() <= REFUSED_MAX);
+    }
+    let mut lab = Lab::new();
+    for number in 0..=ADOPTED_MAX {
+        let (path, octets) = (format!("/opt/c{number}/bin/gcc"), number.to_le_bytes());
+        let compiler = toolchain(&[(&path, &octets)], &[]);
+        lab.serve(compiler.hash.0, &compiler, &[&octets]);
+        assert!(lab.adoptions.find(&compiler.hash.0).is_some());
+    }
+    assert_eq!(lab.adoptions.adopted.len(), ADOPTED_MAX);
+}
