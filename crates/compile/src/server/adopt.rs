@@ -190,9 +190,11 @@ impl Adoptions {
     fn go_on(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
         while let Some(part) = fetching.wanted() {
-            let here = programs.part(&part.hash.0).map(Path::to_path_buf);
-            let kept = || self.store.as_ref().and_then(|store| store.path_of(&part.hash.0));
-            match here.or_else(kept) {
+            let hash = &part.hash.0;
+            let kept = self.store.as_ref().and_then(|store| {
+                store.path_of(hash).or_else(|| copied(store, programs.part(hash)?, hash))
+            });
+            match kept {
                 Some(file) => fetching.files.push(file),
                 None => {
                     let part = u32::try_from(fetching.files.len()).unwrap_or(u32::MAX);
@@ -264,6 +266,13 @@ impl Adoptions {
         let known = KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec());
         Shown { binds: binds.collect(), links, absent: known.chain(asked).collect() }
     }
+}
+
+/// A file of this machine in the store, if it is what its hash says: its own may be replaced later.
+fn copied(store: &Store, file: &Path, hash: &Digest) -> Option<PathBuf> {
+    let octets = std::fs::read(file).ok()?;
+    store.put(hash, octets.into(), Kind::Program).ok()?;
+    store.path_of(hash)
 }
 
 impl Fetching {

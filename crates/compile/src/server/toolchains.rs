@@ -124,7 +124,7 @@ impl Programs {
         self.installed.iter().map(|at| &*at.toolchain)
     }
 
-    fn add(&mut self, compiler: &Path, now: Instant) {
+    pub(super) fn add(&mut self, compiler: &Path, now: Instant) {
         // What cannot be identified is no compiler, or none that can be vouched for.
         let identified = self.toolchains.identify(compiler, OsStr::new(PATH), now);
         let Ok(toolchain) = identified else { return };

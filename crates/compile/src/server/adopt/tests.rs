@@ -37,7 +37,7 @@ struct Lab {
 impl Lab {
     fn new() -> Self {
         let contents = tempfile::tempdir().expect("a directory");
-        let store = Store::open(contents.path(), 1 << 20).expect("a store");
+        let store = Store::open(contents.path(), 64 << 20).expect("a store");
         let programs = Programs::none();
         let adoptions = Adoptions::new(Some(Arc::new(store)));
         Self { adoptions, programs, _contents: contents }
@@ -176,4 +176,23 @@ fn only_so_many_compilers_are_remembered() {
         assert!(lab.adoptions.find(&compiler.hash.0).is_some());
     }
     assert_eq!(lab.adoptions.adopted.len(), ADOPTED_MAX);
+}
+
+#[test]
+fn a_part_that_is_installed_here_is_what_it_was() {
+    let own = tempfile::tempdir().expect("a directory");
+    let file = own.path().join("gcc");
+    std::fs::copy("/usr/bin/gcc", &file).expect("a compiler");
+    let octets = std::fs::read(&file).expect("octets");
+    let client = toolchain(&[("/c/gcc", &octets)], &[]);
+    let mut lab = Lab::new();
+    lab.programs.add(&file, std::time::Instant::now());
+    assert_eq!(lab.serve(client.hash.0, &client, &[&octets]), 0, "it is here");
+    let mut late = Lab::new();
+    late.programs.add(&file, std::time::Instant::now());
+    std::fs::write(&file, "another").expect("replaced");
+    let kept = |lab: &Lab| std::fs::read(&lab.adoptions.adopted[0].files[0]).expect("octets");
+    assert!(kept(&lab) == octets);
+    assert_eq!(late.serve(client.hash.0, &client, &[&octets]), 1, "it is here no longer");
+    assert!(kept(&late) == octets);
 }
