@@ -11,9 +11,9 @@
 //! the client.
 //!
 //! Modules in reading order: `source` (where everything comes from), `pins` (what exists anyway),
-//! `places` (hidden directories in which jobs make files), `probes` (where compilers look for what need not be there), `nodes` (what the kernel holds),
-//! `slot` (a job's changes), `state` (answers), `changes` (writing), `serve` (the kernel's
-//! requests).
+//! `places` (hidden directories in which jobs make files), `probes` (where compilers look for what
+//! need not be there), `nodes` (what the kernel holds), `slot` (a job's changes), `state`
+//! (answers), `changes` (writing), `serve` (the kernel's requests).
 
 use std::fmt;
 use std::io;
