@@ -11,9 +11,9 @@
 //! the client.
 //!
 //! Modules in reading order: `source` (where everything comes from), `pins` (what exists anyway),
-//! `probes` (where compilers look for what need not be there), `nodes` (what the kernel holds),
-//! `slot` (a job's changes), `state` (answers), `changes` (writing), `serve` (the kernel's
-//! requests).
+//! `places` (hidden directories in which jobs make files), `probes` (where compilers look for what
+//! need not be there), `nodes` (what the kernel holds), `slot` (a job's changes), `state`
+//! (answers), `changes` (writing), `serve` (the kernel's requests).
 
 use std::fmt;
 use std::io;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 mod changes;
 mod nodes;
 mod pins;
+mod places;
 mod probes;
 mod serve;
 mod slot;
@@ -30,6 +31,7 @@ mod source;
 mod state;
 
 pub use pins::Pin;
+pub use places::Places;
 pub use probes::KNOWN_ABSENT;
 pub use slot::{Refusal, TOUCHED_MAX, Upcalls, Why};
 pub use source::{Ask, AskError, Attr, Contents, Done, Found, Kind, Listing, NodeId, Source};
@@ -128,21 +130,23 @@ impl View {
 
     /// A job begins in this slot. Names that have changed are looked up again. `places` are
     /// directories in which it makes files although the client does not show them: to the job they
-    /// are there and empty.
+    /// are there, and so is nothing that it makes itself. Any other name in them refuses the job.
     ///
     /// # Errors
     /// When the kernel does not take a notification: the file system is gone.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn begin(&self, slot: usize, places: Vec<Vec<u8>>) -> io::Result<()> {
+    pub fn begin(&self, slot: usize, places: Places) -> io::Result<()> {
+        self.clear(slot)?;
         let outdated = {
             let slot = &mut self.state().slots[slot];
             let outdated = slot.outdated.take();
-            if std::mem::take(&mut slot.alone) { None } else { outdated }
+            let all = std::mem::take(&mut slot.alone) || slot.is_told_much();
+            if all { None } else { outdated }
         };
         match outdated {
-            None => self.drop_below(slot, b"/")?,
+            None => self.drop_all(slot)?,
             Some(names) => {
                 for (dir, name) in names {
                     self.drop_name(slot, &dir, &name)?;
@@ -154,7 +158,7 @@ impl View {
     }
 
     /// A job begins in this slot that needs nothing of the client's but its source: these octets
-    /// at this path. It sees what is pinned, and `places`, which are empty.
+    /// at this path. It sees what is pinned, and the directories `places`, which are empty.
     ///
     /// # Errors
     /// When the kernel does not take a notification: the file system is gone.
@@ -167,19 +171,21 @@ impl View {
         places: Vec<Vec<u8>>,
         (path, octets): (Vec<u8>, Vec<u8>),
     ) -> io::Result<()> {
+        self.clear(slot)?;
         let is_as_before = {
             let slot = &mut self.state().slots[slot];
-            std::mem::replace(&mut slot.alone, true) && slot.places == places
+            let is_alone = std::mem::replace(&mut slot.alone, true);
+            is_alone && slot.places.directories == places && !slot.is_told_much()
         };
         if !is_as_before {
-            self.drop_below(slot, b"/")?;
+            self.drop_all(slot)?;
         }
         // Another job may have looked in vain for this one's source.
         if let Some((dir, name)) = split(&path) {
             self.drop_name(slot, dir, name)?;
         }
         let mut state = self.state();
-        state.slots[slot].start(places);
+        state.slots[slot].start(Places { directories: places, ..Places::default() });
         let attr = Attr { mode: 0o644, ..changes::fresh() };
         state.bring(slot, &path, octets, attr);
         state.slots[slot].brought = Some(path);
@@ -203,6 +209,15 @@ impl View {
             self.drop_change(slot, &path, child)?;
         }
         Ok(outcome)
+    }
+
+    /// Takes out of a slot what a job left there that was never finished.
+    fn clear(&self, slot: SlotId) -> io::Result<()> {
+        let is_left = {
+            let slot = &self.state().slots[slot];
+            slot.running || !slot.changed.is_empty() || slot.brought.is_some()
+        };
+        if is_left { self.finish(slot).map(drop) } else { Ok(()) }
     }
 
     /// Whatever processes in this slot wait for, now or until the job's end, fails at once, so that
@@ -266,6 +281,13 @@ impl View {
         self.notifier.inval_entry(INodeNo(parent), os(name))
     }
 
+    /// Makes the kernel look up all names of a slot again.
+    fn drop_all(&self, slot: SlotId) -> io::Result<()> {
+        self.drop_below(slot, b"/")?;
+        self.state().slots[slot].told = 0;
+        Ok(())
+    }
+
     /// Makes the kernel look up all names again in a directory that leads to pins. Anything else
     /// is dropped with the name of its directory; these cannot be, because that unmounts what is
     /// mounted below.
@@ -301,7 +323,7 @@ impl State {
     /// Ends a slot's job and takes what it did out of its slot.
     fn collect(&mut self, slot: SlotId) -> (Outcome, Vec<Changed>) {
         let of = &mut self.slots[slot];
-        (of.running, of.cancelled) = (false, false);
+        (of.running, of.cancelled, of.begun) = (false, false, None);
         of.used = 0;
         let mut outcome = Outcome {
             refused: of.refused.take(),

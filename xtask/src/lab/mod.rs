@@ -136,6 +136,8 @@ impl Group {
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", ENTER]).arg(self.path().join("cgroup.procs")).arg(program);
+        // Cargo's, for programs of its own: everybody's loader would look there first.
+        command.env_remove("LD_LIBRARY_PATH");
         command
     }
 }

@@ -26,6 +26,12 @@ const PART_MAX: u64 = 512 << 20;
 const READ_MAX: u64 = 4 << 20;
 /// Ticks that a client has to answer.
 const SILENT_MAX: u32 = 60;
+/// Compilers of one client that are here at a time.
+const ADOPTED_MAX: usize = 64;
+/// Compilers that wait for others to be fetched.
+const WAITING_MAX: usize = 64;
+/// Compilers that are known to be of no use.
+const REFUSED_MAX: usize = 4096;
 /// Where nothing of a compiler's may be: there is something of the sandbox's.
 const RESERVED: &[&str] = &["/proc", "/dev", "/sys"];
 
@@ -102,6 +108,9 @@ impl Adoptions {
         }
         let is_next = self.fetching.as_ref().is_some_and(|at| at.hash == hash);
         if !is_next && !self.waiting.contains(&hash) {
+            if self.waiting.len() >= WAITING_MAX {
+                return false;
+            }
             self.waiting.push_back(hash);
             self.begin();
         }
@@ -181,9 +190,11 @@ impl Adoptions {
     fn go_on(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
         while let Some(part) = fetching.wanted() {
-            let here = programs.part(&part.hash.0).map(Path::to_path_buf);
-            let kept = || self.store.as_ref().and_then(|store| store.path_of(&part.hash.0));
-            match here.or_else(kept) {
+            let hash = &part.hash.0;
+            let kept = self.store.as_ref().and_then(|store| {
+                store.path_of(hash).or_else(|| copied(store, programs.part(hash)?, hash))
+            });
+            match kept {
                 Some(file) => fetching.files.push(file),
                 None => {
                     let part = u32::try_from(fetching.files.len()).unwrap_or(u32::MAX);
@@ -197,6 +208,9 @@ impl Adoptions {
             return;
         };
         self.adopted.retain(|other| other.fits(&toolchain));
+        if self.adopted.len() >= ADOPTED_MAX {
+            self.adopted.remove(0);
+        }
         self.adopted.push(Adopted { toolchain, files });
         self.generation += 1;
         self.settle(hash);
@@ -205,6 +219,9 @@ impl Adoptions {
     /// What the client says of the compiler cannot be true, or it does not hand it out.
     fn refuse(&mut self) {
         if let Some(fetching) = self.fetching.take() {
+            if self.refused.len() >= REFUSED_MAX {
+                self.refused.clear();
+            }
             self.refused.insert(fetching.hash);
             self.settle(fetching.hash);
         }
@@ -249,6 +266,13 @@ impl Adoptions {
         let known = KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec());
         Shown { binds: binds.collect(), links, absent: known.chain(asked).collect() }
     }
+}
+
+/// A file of this machine in the store, if it is what its hash says: its own may be replaced later.
+fn copied(store: &Store, file: &Path, hash: &Digest) -> Option<PathBuf> {
+    let octets = std::fs::read(file).ok()?;
+    store.put(hash, octets.into(), Kind::Program).ok()?;
+    store.path_of(hash)
 }
 
 impl Fetching {

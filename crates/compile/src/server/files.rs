@@ -33,8 +33,9 @@ impl Known {
     /// Keeps contents; the oldest go when there are too many.
     pub(crate) fn keep(&mut self, node: NodeId, octets: Arc<[u8]>) {
         self.octets += octets.len();
-        if self.contents.insert(node, octets).is_none() {
-            self.order.push_back(node);
+        match self.contents.insert(node, octets) {
+            Some(before) => self.octets -= before.len(),
+            None => self.order.push_back(node),
         }
         while self.octets > CONTENTS_MAX && self.order.len() > 1 {
             let oldest = self.order.pop_front().and_then(|oldest| self.contents.remove(&oldest));
@@ -113,5 +114,20 @@ fn kind(node: &Node) -> Option<Kind> {
         Node::Directory(_) => Some(Kind::Directory),
         Node::Symlink { .. } => Some(Kind::Symlink),
         Node::Withheld => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_that_come_again_count_once() {
+        let mut known = Known::default();
+        let node = NodeId { dev: 1, ino: 2, version: 3 };
+        for octets in [&b"1234"[..], b"1234", b"12"] {
+            known.keep(node, octets.into());
+            assert_eq!((known.octets, known.order.len()), (octets.len(), 1));
+        }
     }
 }

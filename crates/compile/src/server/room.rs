@@ -1,6 +1,7 @@
 //! Where one client's jobs run: its sandbox's anchor, its view, and a cell for each slot in use.
 
 use super::files::Files;
+use super::outputs;
 use super::toolchains::Program;
 use crate::protocol::{JobSpec, Octets};
 use crate::sandbox::{Anchor, Bind, Cell, CellSpec, Ended, Job, Launch, Limits, SandboxError};
@@ -131,10 +132,10 @@ impl Room {
         program: &Program,
         source: Option<(Octets, Vec<u8>)>,
     ) -> Result<(), RoomError> {
-        let (at, places) = (slot as usize, spec.places.clone());
+        let at = slot as usize;
         match source {
-            Some(source) => self.view.begin_alone(at, places, source)?,
-            None => self.view.begin(at, places)?,
+            Some(source) => self.view.begin_alone(at, spec.places.clone(), source)?,
+            None => self.view.begin(at, outputs::places(spec))?,
         }
         let job = Job {
             program: program.path().to_vec(),
@@ -144,9 +145,15 @@ impl Room {
             umask: spec.umask,
             limits: self.limits,
         };
-        let cell = self.cells.get_mut(&slot).ok_or(RoomError::NoCell)?;
-        cell.start(&job).inspect_err(|_| drop(self.cells.remove(&slot)))?;
-        Ok(())
+        let started = match self.cells.get_mut(&slot) {
+            Some(cell) => cell.start(&job).map_err(RoomError::from),
+            None => Err(RoomError::NoCell),
+        };
+        started.inspect_err(|_| {
+            self.cells.remove(&slot);
+            // What it was brought is nobody else's; why it did not start says more.
+            let _finished = self.view.finish(at);
+        })
     }
 
     /// Takes what came of a slot's job, which has ended.

@@ -199,10 +199,22 @@ impl Service {
         }
         if now - self.ticked >= TICK {
             self.ticked = now;
-            self.sessions.values_mut().for_each(|session| session.tick(now));
+            self.tick(now);
         }
         self.settle(now);
         Ok(())
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let mut broken = Vec::new();
+        for (id, session) in &mut self.sessions {
+            if let Err(error) = session.tick(now) {
+                broken.extend(self.connections.get(id).map(|peer| (*peer, error.to_string())));
+            }
+        }
+        for (peer, why) in broken {
+            self.end(peer, &why);
+        }
     }
 
     /// Slots whose cells have something to say, with their clients.
@@ -245,6 +257,9 @@ impl Service {
             HubEvent::Gone { peer, why } => return self.end(*peer, why),
         };
         let Some(id) = self.peers.get(&peer).copied() else { return };
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.heard(now);
+        }
         let result = match event {
             HubEvent::Message { octets, .. } => match codec::decode(&octets) {
                 Ok(message) => self.hear(id, message, now),

@@ -41,6 +41,8 @@ pub(crate) enum SessionEnd {
     OutOfTurn(&'static str),
     #[error("it says that its memory is smaller than it must be")]
     Memory,
+    #[error("it has said nothing for a minute, and a job of its waits for it in a slot")]
+    Silent,
 }
 
 /// See the [module](self).
@@ -57,7 +59,12 @@ pub(crate) struct Session {
     released: Vec<u32>,
     sources: Sources,
     adoptions: Adoptions,
+    /// When the client last said something, or let something be read.
+    heard: Option<Instant>,
 }
+
+/// How long a client may leave slots waiting for it.
+const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// The tag of reads of compilers' parts, of which there is one at a time.
 const PART_TAG: u64 = 1 << 62;
@@ -69,6 +76,8 @@ struct Running {
     started: Instant,
     fetched: u64,
     stage: Stage,
+    /// When its results began to go out, or else when it came.
+    since: Instant,
     source: Option<Source>,
 }
 
@@ -101,6 +110,11 @@ impl Stage {
     fn may_start(&self) -> bool {
         matches!(self, Self::Waiting | Self::Reading(true) | Self::Equipping | Self::Held)
     }
+
+    /// Whether nothing goes on before the client does something.
+    fn is_for_the_client(&self) -> bool {
+        matches!(self, Self::Waiting | Self::Reading(_) | Self::Sending(_) | Self::Sent)
+    }
 }
 
 impl Running {
@@ -126,7 +140,13 @@ impl Session {
             released: Vec::new(),
             sources: Sources::default(),
             adoptions,
+            heard: None,
         }
+    }
+
+    /// The client has said something, or something of its memory is here.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.heard = Some(now);
     }
 
     /// The next thing to be done with the connection.
@@ -211,7 +231,8 @@ impl Session {
             }
         };
         let fetched = self.fetch.fetched();
-        let running = Running { spec, slot, arrived: now, started: now, fetched, stage, source };
+        let (arrived, started, since) = (now, now, now);
+        let running = Running { spec, slot, arrived, started, fetched, stage, since, source };
         self.jobs.insert(ticket, running);
         Ok(())
     }
@@ -350,7 +371,7 @@ impl Session {
         };
         match package {
             Ok(package) => {
-                job.stage = Stage::Sending(package);
+                (job.stage, job.since) = (Stage::Sending(package), now);
                 self.send(ticket);
             }
             Err(refusal) => self.refuse(ticket, refusal),
@@ -428,20 +449,38 @@ impl Session {
     }
 
     /// Looks after what takes too long, and says that this server works.
-    pub(crate) fn tick(&mut self, now: Instant) {
+    ///
+    /// # Errors
+    /// A client that leaves slots waiting for too long, as one does that is stopped.
+    pub(crate) fn tick(&mut self, now: Instant) -> Result<(), SessionEnd> {
         self.fetch.expire(now);
         self.adoptions.tick();
         if self.jobs.is_empty() {
-            return;
+            return Ok(());
+        }
+        if self.is_silent(now) {
+            return Err(SessionEnd::Silent);
         }
         self.say(ToClient::Alive);
-        let Some(room) = &self.room else { return };
+        let Some(room) = &self.room else { return Ok(()) };
         for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InCell(_))) {
             // Nothing that it still does is of use.
             if room.view().is_refused(job.slot as usize) {
                 room.stop(job.slot);
             }
         }
+        Ok(())
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        let waits = |job: &&Running| job.stage.is_for_the_client();
+        let since = |job: &Running| self.heard.map_or(job.since, |heard| heard.max(job.since));
+        // A long source may come over a slow line, and is one read: a second for each MiB.
+        let patience = |job: &Running| {
+            SILENT_MAX + Duration::from_secs(job.source.as_ref().map_or(0, |at| at.len >> 20))
+        };
+        let mut waiting = self.jobs.values().filter(waits);
+        waiting.any(|job| now.saturating_duration_since(since(job)) > patience(job))
     }
 }
 

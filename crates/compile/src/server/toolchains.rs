@@ -145,7 +145,7 @@ impl Programs {
         self.installed.iter().map(|at| &*at.toolchain)
     }
 
-    fn add(&mut self, compiler: &Path, now: Instant) {
+    pub(super) fn add(&mut self, compiler: &Path, now: Instant) {
         // What cannot be identified is no compiler, or none that can be vouched for.
         let identified = self.toolchains.identify(compiler, OsStr::new(PATH), now);
         let Ok(toolchain) = identified else { return };
@@ -189,9 +189,9 @@ impl Programs {
         if self.missing.get(hash).is_some_and(|since| now - *since < FORGET) {
             return None;
         }
-        // It may have been installed, or replaced, since. Identifying runs it, so that whose it is
-        // matters.
-        if is_administrators(compiler) {
+        // It may have been installed, or replaced, since. Identifying runs it, so that what it is
+        // and whose matters.
+        if crate::args::is_compiler(compiler) && is_administrators(compiler) {
             self.add(compiler, now);
         }
         let found = self.installed(hash, now);
@@ -387,6 +387,19 @@ mod tests {
         assert!(!is_administrators("usr/bin/env".as_ref()));
         assert!(!is_administrators("/usr/bin/absent".as_ref()));
         std::fs::remove_file(own).expect("removed");
+    }
+
+    #[test]
+    fn programs_that_are_no_compilers_are_not_run() {
+        let mut programs = Programs::none();
+        let mut identified = |program: &[u8]| {
+            programs.missing.clear();
+            let found = programs.find(program, &[0; 32], Instant::now());
+            assert_eq!(found, None);
+            programs.toolchains.knows(Path::new(OsStr::from_bytes(program)))
+        };
+        assert!(identified(b"/usr/bin/gcc"));
+        assert!(!identified(b"/usr/bin/env"));
     }
 
     #[test]

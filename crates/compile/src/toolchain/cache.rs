@@ -102,6 +102,12 @@ impl Toolchains {
         known.is_some_and(|known| known.is(toolchain) && known.holds(now))
     }
 
+    /// Whether anybody has asked for a compiler of this name.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, compiler: &Path) -> bool {
+        self.known.contains_key(compiler)
+    }
+
     /// Forgets a compiler, by all its names.
     pub(crate) fn forget(&mut self, toolchain: &Toolchain) {
         for paths in self.known.values_mut() {

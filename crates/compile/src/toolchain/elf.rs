@@ -1,6 +1,7 @@
 //! What a program needs to be loaded: its loader and its libraries, as the loader itself finds
 //! them.
 
+use super::run;
 use object::FileKind;
 use object::elf::{DT_RPATH, DT_RUNPATH, FileHeader32, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// How a file is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +65,9 @@ fn loader<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(data: R) -> Im
 
 /// The libraries that `loader` would load for `program`, which it does not run.
 pub(super) fn libraries(loader: &Path, program: &Path) -> io::Result<Vec<PathBuf>> {
-    let output = Command::new(loader)
-        .arg("--list")
-        .arg(program)
-        .stdin(Stdio::null())
-        .env_remove("LD_PRELOAD")
-        .output()?;
+    let mut command = Command::new(loader);
+    command.arg("--list").arg(program).env_remove("LD_PRELOAD");
+    let output = run::output(&mut command)?;
     if !output.status.success() {
         return Err(io::Error::other("its loader finds not all of its libraries"));
     }

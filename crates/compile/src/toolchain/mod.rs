@@ -4,7 +4,8 @@
 //! Identifying runs the compiler a few times with questions that compile nothing; what it answered
 //! is kept, in memory and in a file, as long as its files are the same.
 //!
-//! Modules in reading order: `part` (one file, its links and its hash), `probe` (what a compiler
+//! Modules in reading order: `part` (one file, its links and its hash), `run`
+//! (programs that are asked), `probe` (what a compiler
 //! says about itself), `elf` (what a program needs to be loaded), `identify` (all of it), `cache`
 //! ([`Toolchains`]).
 
@@ -13,6 +14,7 @@ mod elf;
 mod identify;
 mod part;
 mod probe;
+mod run;
 #[cfg(test)]
 mod tests;
 

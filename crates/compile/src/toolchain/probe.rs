@@ -2,12 +2,12 @@
 //!
 //! It runs in the root directory with an environment that holds `PATH` and the C locale only.
 
-use super::{Includes, Kind, ToolchainError};
+use super::{Includes, Kind, ToolchainError, run};
 use crate::args::{Job, Language};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 /// A compiler that can be asked.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +20,10 @@ pub(super) struct Probe<'a> {
 
 impl Probe<'_> {
     fn ask<S: AsRef<OsStr>>(&self, words: &[S], cwd: &Path) -> Result<Output, ToolchainError> {
-        Command::new(self.compiler)
-            .args(words)
-            .current_dir(cwd)
-            .env_clear()
-            .env("PATH", self.path)
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(ToolchainError::system(self.compiler))
+        let mut command = Command::new(self.compiler);
+        command.args(words).current_dir(cwd);
+        command.env_clear().env("PATH", self.path).env("LC_ALL", "C");
+        run::output(&mut command).map_err(ToolchainError::system(self.compiler))
     }
 
     fn answer(&self, word: &str) -> Result<Vec<u8>, ToolchainError> {

@@ -8,7 +8,10 @@ use super::nodes::{SlotId, What};
 use super::pins::{Pinned, join};
 use super::slot::{Change, Why};
 use super::source::{Attr, Found, Kind};
-use super::state::{Core, NAME_COST, SYNTHETIC, Shape, State};
+use super::state::{Core, SYNTHETIC, Shape, State};
+
+/// Octets of a path that a job makes, at most: as many as the kernel takes at once.
+const PATH_MAX: usize = 4096;
 
 /// What is to be set of a file's attributes.
 #[derive(Debug, Default, Clone, Copy)]
@@ -31,7 +34,7 @@ impl Core {
     pub(super) fn make_dir(&self, parent: u64, name: &[u8], mode: u32) -> Result<Made, Errno> {
         let mut state = self.lock();
         let (slot, path) = state.writable(parent, name)?;
-        state.pay(slot, NAME_COST, &self.limits)?;
+        state.pay_for_name(slot, &path, 0, &self.limits)?;
         let attr = Attr { mode: mode & 0o7777, ..fresh() };
         let entry = state.directory(slot, &path, attr, true);
         state.change(slot, &path, Change::Is(entry.0));
@@ -85,7 +88,9 @@ impl Core {
             self.lock().slots[slot].refuse(&path, Why::Unsupported);
             return Err(Errno::EPERM);
         }
-        self.lock().change(slot, &path, Change::Gone);
+        let mut state = self.lock();
+        state.slots[slot].note_changed(&path)?;
+        state.change(slot, &path, Change::Gone);
         Ok(())
     }
 
@@ -104,6 +109,8 @@ impl Core {
             return Ok(());
         }
         let mut state = self.lock();
+        state.pay_for_name(slot, &new, 0, &self.limits)?;
+        state.slots[slot].note_changed(&old)?;
         state.change(slot, &new, Change::Is(number));
         state.change(slot, &old, Change::Gone);
         Ok(())
@@ -152,7 +159,8 @@ impl State {
         if dir.attr.mode & 0o222 == 0 || !self.slots[dir.slot].running {
             return Err(Errno::EACCES);
         }
-        Ok((dir.slot, join(&dir.path, name)))
+        let path = join(&dir.path, name);
+        if path.len() > PATH_MAX { Err(Errno::ENAMETOOLONG) } else { Ok((dir.slot, path)) }
     }
 
     fn regular(&self, number: u64) -> Option<u64> {

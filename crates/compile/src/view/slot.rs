@@ -1,7 +1,10 @@
 //! A slot's own state: whether a job runs in it, what the job has changed, and which names the
 //! kernel must look up again before the next one.
 
+use super::places::Places;
+use fuser::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// A name that a job has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,9 @@ pub enum Why {
     /// The client did not hand it out, or did not answer.
     #[error("the client did not hand it out")]
     Unanswered,
+    /// It asks for, or changes, more names than a server remembers.
+    #[error("it uses too many names")]
+    TooMuch,
     /// Something that a view cannot do (links, renamed directories, writing in place).
     #[error("a view cannot do what was asked of it")]
     Unsupported,
@@ -91,6 +97,8 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) running: bool,
+    /// When its job began.
+    pub(super) begun: Option<Instant>,
     /// Nothing that its job asks for is waited for any more.
     pub(super) cancelled: bool,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
@@ -98,12 +106,14 @@ pub(super) struct Slot {
     pub(super) changed: BTreeSet<Vec<u8>>,
     /// Octets of the job's own files.
     pub(super) used: u64,
+    /// Names that the kernel was told of, since all were dropped, in directories that lead to pins.
+    pub(super) told: usize,
     pub(super) refused: Option<Refusal>,
     pub(super) stale: bool,
     pub(super) touched: Vec<(Vec<u8>, u64)>,
     pub(super) outdated: Outdated,
     /// Directories for its files that the client does not show.
-    pub(super) places: Vec<Vec<u8>>,
+    pub(super) places: Places,
     /// Nothing of the client's is shown: what is not pinned, a place or the job's is absent.
     pub(super) alone: bool,
     /// Where the job's source is that was brought to it.
@@ -113,21 +123,36 @@ pub(super) struct Slot {
 /// At most so many touched files are noted for a job.
 pub const TOUCHED_MAX: usize = 16_384;
 
+/// At most so many names may a job change: its end takes each out of the kernel's caches.
+pub(super) const CHANGED_MAX: usize = 16_384;
+/// At most so many names is the kernel told of that have to be dropped one by one.
+pub(super) const TOLD_MAX: usize = 64 << 10;
+
 impl Slot {
     /// A job begins.
-    pub(super) fn start(&mut self, places: Vec<Vec<u8>>) {
+    pub(super) fn start(&mut self, places: Places) {
         (self.refused, self.stale, self.used) = (None, false, 0);
         self.touched.clear();
         self.places = places;
-        (self.running, self.cancelled) = (true, false);
+        (self.running, self.cancelled, self.begun) = (true, false, Some(Instant::now()));
     }
 
-    /// Whether a path that the client does not show leads to a place for the job's files.
-    pub(super) fn is_place(&self, path: &[u8]) -> bool {
-        let leads = |place: &Vec<u8>| {
-            place.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        };
-        self.places.iter().any(leads)
+    /// A name is to be changed.
+    pub(super) fn note_changed(&mut self, path: &[u8]) -> Result<(), Errno> {
+        if self.changed.contains(path) {
+            return Ok(());
+        }
+        if self.changed.len() >= CHANGED_MAX {
+            self.refuse(path, Why::TooMuch);
+            return Err(Errno::ENOSPC);
+        }
+        self.changed.insert(path.to_vec());
+        Ok(())
+    }
+
+    /// Whether the kernel should be told of all names anew, before a job has too few left.
+    pub(super) fn is_told_much(&self) -> bool {
+        self.told > TOLD_MAX / 2
     }
 
     pub(super) fn refuse(&mut self, path: &[u8], why: Why) {

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fuser::Errno;
 
 use super::Limits;
 use super::nodes::{Nodes, Own, SlotId, TOP, What};
 use super::pins::{Pin, Pinned, Pins, join, split};
-use super::slot::{Change, Slot, Upcalls, Why};
+use super::slot::{Change, Slot, TOLD_MAX, Upcalls, Why};
 use super::source::{Ask, Attr, Contents, Found, Kind, Listing, NodeId, Source};
 
 /// What comes of a request.
@@ -55,9 +56,25 @@ pub(super) struct State {
     pub(super) nodes: Nodes,
     pub(super) slots: Vec<Slot>,
     pub(super) upcalls: Upcalls,
-    /// Threads that were told to look again, because what they want to change is shared: the
-    /// node, and whether they want it empty.
-    copying: HashMap<u32, (u64, bool)>,
+    /// Threads that were told to look again, because what they want to change is shared.
+    copying: HashMap<u32, Copying>,
+}
+
+/// What a thread that looks again wants to change.
+#[derive(Debug, Clone, Copy)]
+struct Copying {
+    number: u64,
+    /// It wants the file empty.
+    empty: bool,
+    at: Instant,
+}
+
+impl Copying {
+    /// Whether a thread of the job in this slot can have said so: numbers of threads are used
+    /// again, and the kernel looks again at once or never.
+    fn is_of(&self, slot: &Slot) -> bool {
+        slot.begun.is_some_and(|begun| begun <= self.at) && self.at.elapsed() < COPYING_TIME
+    }
 }
 
 /// A view without the kernel.
@@ -70,6 +87,8 @@ pub(super) struct Core {
 
 /// More threads than this do not wait for a copy at once.
 const COPYING_MAX: usize = 1024;
+/// How long it takes the kernel to look again, at most.
+const COPYING_TIME: Duration = Duration::from_secs(2);
 
 /// A directory that exists only to lead somewhere.
 pub(super) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0 };
@@ -102,10 +121,9 @@ impl Core {
         };
         let path = join(&dir, name);
         let mut state = self.lock();
-        if self.pins.leads(&dir)
-            && let Some(dir) = state.nodes.dir_mut(parent)
-        {
-            dir.told.insert(name.to_vec());
+        if self.pins.leads(&dir) && !state.note_told(slot, parent, name) {
+            state.slots[slot].refuse(&path, Why::TooMuch);
+            return Step::Done(Err(Errno::EACCES));
         }
         if let Some(&change) = state.slots[slot].changes.get(&path) {
             return Step::Done(Ok(state.changed(change)));
@@ -117,7 +135,7 @@ impl Core {
             return Step::Done(Ok(Some(state.pinned(slot, &path, pin))));
         }
         if state.slots[slot].alone {
-            let attr = if state.slots[slot].is_place(&path) { PLACE } else { SYNTHETIC };
+            let attr = if state.slots[slot].places.lead(&path) { PLACE } else { SYNTHETIC };
             let is_there = attr == PLACE || self.pins.leads(&path);
             return Step::Done(Ok(is_there.then(|| state.directory(slot, &path, attr, false))));
         }
@@ -158,7 +176,7 @@ impl Core {
             Found::Symlink { attr, target } => done(self.lock().link(attr, target)),
             Found::Absent => Step::Done(Ok(None)),
             Found::Unknown => Step::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
-            Found::Withheld => Step::Done(self.withheld(slot, dir, path)),
+            Found::Withheld => Step::Done(self.withheld(slot, path)),
             Found::Outside if self.pins.leads_nowhere(path) => {
                 done(self.lock().directory(slot, path, SYNTHETIC, false))
             }
@@ -167,14 +185,17 @@ impl Core {
     }
 
     /// What the client has and does not show, but for places where the job makes files.
-    fn withheld(&self, slot: SlotId, dir: &[u8], path: &[u8]) -> Result<Entry, Errno> {
+    fn withheld(&self, slot: SlotId, path: &[u8]) -> Result<Entry, Errno> {
         let mut state = self.lock();
-        if state.slots[slot].is_place(path) {
+        if state.slots[slot].places.lead(path) {
             return Ok(Some(state.directory(slot, path, PLACE, false)));
         }
-        let empty = state.slots[slot].places.iter().any(|place| place == dir);
+        if state.slots[slot].places.is_for_the_job(path) {
+            // To the next job something else may be there.
+            return state.slots[slot].note_changed(path).map(|()| None);
+        }
         drop(state);
-        if empty { Ok(None) } else { self.refuse(slot, path, Why::Withheld) }
+        self.refuse(slot, path, Why::Withheld)
     }
 
     /// A path that the job may not have: the job runs at home, unless everybody looks there.
@@ -192,7 +213,7 @@ impl Core {
         let mut state = self.lock();
         let number = state.nodes.intern_shared(path, id, attr);
         let empty = match state.copying.get(&pid) {
-            Some(&(wanted, empty)) if wanted == number => empty,
+            Some(at) if at.number == number && at.is_of(&state.slots[slot]) => at.empty,
             _ => {
                 state.slots[slot].touch(path, version);
                 return Step::Done(Ok(Some(state.tell(number, Kind::File, attr))));
@@ -241,6 +262,10 @@ impl Core {
         };
         let mut names = BTreeMap::new();
         if !made && !self.lock().slots[slot].alone {
+            if self.lock().slots[slot].places.has(&dir) {
+                // Nobody knows what else is there.
+                return Step::Done(self.refuse(slot, &dir, Why::Withheld).map(|_| Vec::new()));
+            }
             match self.source.list(&dir) {
                 Listing::Entries(entries) => names.extend(entries),
                 Listing::Unknown => return Step::Wait(Some(slot), Ask::List { dir }),
@@ -262,9 +287,12 @@ impl Core {
             Some(What::Shared { attr, .. }) if attr.mode & 0o222 == 0 => Errno::EACCES,
             Some(What::Shared { .. }) => {
                 if state.copying.len() >= COPYING_MAX {
-                    state.copying.clear();
+                    state.copying.retain(|_, copying| copying.at.elapsed() < COPYING_TIME);
                 }
-                state.copying.insert(pid, (number, empty));
+                if state.copying.len() >= COPYING_MAX {
+                    return Errno::EAGAIN;
+                }
+                state.copying.insert(pid, Copying { number, empty, at: Instant::now() });
                 Errno::ESTALE
             }
             _ => Errno::EPERM,
@@ -359,8 +387,7 @@ impl State {
         attr: Attr,
         limits: &Limits,
     ) -> Result<(u64, Shape), Errno> {
-        let cost = data.len() as u64 + NAME_COST;
-        self.pay(slot, cost, limits)?;
+        self.pay_for_name(slot, path, data.len() as u64, limits)?;
         let attr = Attr { size: data.len() as u64, ..attr };
         let number = self.nodes.add(What::Own(Own { slot, data, attr }));
         self.change(slot, path, Change::Is(number));
@@ -386,6 +413,33 @@ impl State {
         }
     }
 
+    /// Notes that the kernel is told of a name in a directory that leads to pins; false if there
+    /// are too many.
+    fn note_told(&mut self, slot: SlotId, parent: u64, name: &[u8]) -> bool {
+        let Some(dir) = self.nodes.dir_mut(parent) else { return true };
+        if dir.told.contains(name) {
+            return true;
+        }
+        let told = &mut self.slots[slot].told;
+        if *told >= TOLD_MAX {
+            return false;
+        }
+        *told += 1;
+        dir.told.insert(name.to_vec())
+    }
+
+    /// Takes a changed name and so many octets from the job's quota.
+    pub(super) fn pay_for_name(
+        &mut self,
+        slot: SlotId,
+        path: &[u8],
+        octets: u64,
+        limits: &Limits,
+    ) -> Result<(), Errno> {
+        self.pay(slot, octets.saturating_add(NAME_COST), limits)?;
+        self.slots[slot].note_changed(path)
+    }
+
     /// Takes octets from the job's quota.
     pub(super) fn pay(&mut self, slot: SlotId, cost: u64, limits: &Limits) -> Result<(), Errno> {
         let slot = &mut self.slots[slot];
@@ -398,7 +452,7 @@ impl State {
 }
 
 /// What a name costs of a job's quota, besides its octets.
-pub(super) const NAME_COST: u64 = 1024;
+const NAME_COST: u64 = 1024;
 
 fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(len);
@@ -412,3 +466,6 @@ fn kind_of(pin: &Pin) -> Kind {
         Pin::Symlink(_) => Kind::Symlink,
     }
 }
+
+#[cfg(test)]
+mod tests;

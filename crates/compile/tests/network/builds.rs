@@ -2,6 +2,8 @@
 
 use crate::support::{Lab, at_home};
 use libtest_mimic::Trial;
+use outboard_compile::args::Cause;
+use outboard_compile::front::Verdict;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -17,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("one_file_compiles_elsewhere", one_file),
         trial("a_second_job_sees_what_changed", changes),
         trial("outputs_in_hidden_directories_come_back", hidden),
+        trial("headers_in_hidden_directories_keep_jobs_at_home", hidden_header),
         trial("many_jobs_on_three_servers", many),
     ]
 }
@@ -89,6 +92,24 @@ fn hidden() {
     for _ in 0..2 {
         compare(&mut lab, at, &words, &[".libs/a.o", "sub/.deps/a.Tpo"]);
     }
+    let words = ["gcc", "-g", "-gsplit-dwarf", "-c", "a.c", "-o", ".libs/a.o"];
+    compare(&mut lab, at, &words, &[".libs/a.o", ".libs/a.dwo"]);
+}
+
+/// What is in a hidden directory is not known to be absent: the header that is meant is there.
+fn hidden_header() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("include/config.h"), "#define A 1\n");
+    write(&at.join(".build/config.h"), "#define A 2\n");
+    write(&at.join("a.c"), "#include <config.h>\nint a = A;\n");
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-I.build", "-Iinclude", "-c", "a.c", "-o", ".build/a.o"];
+    let ticket = lab.submit(at, &words);
+    match lab.verdicts(1).remove(&ticket) {
+        Some(Verdict::Home(reason)) => assert_eq!(reason.cause, Cause::Refused, "{reason:?}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn many() {
@@ -106,8 +127,7 @@ fn many() {
         lab.submit(at, &["gcc", "-c", &format!("f{number}.c")]);
     }
     let verdicts = lab.verdicts(COUNT);
-    let servers =
-        verdicts.values().filter(|at| matches!(at, outboard_compile::front::Verdict::Done(_)));
+    let servers = verdicts.values().filter(|at| matches!(at, Verdict::Done(_)));
     assert_eq!(servers.count(), COUNT);
     assert!((0..COUNT).all(|number| at.join(format!("f{number}.o")).exists()));
 }

@@ -290,7 +290,7 @@ fn a_job_waits_for_a_slow_client() {
     same_at_home(&gcc, &src, &outcome);
     // A job that waits for ever can be stopped all the same.
     server.source.silent.store(true, Ordering::Relaxed);
-    server.view.begin(1, Vec::new()).unwrap();
+    server.view.begin(1, outboard_compile::view::Places::default()).unwrap();
     let mut cell = server.cells[1].lock().unwrap();
     fs::write(home.path().join("include/new.h"), "").unwrap();
     server.source.forget(&home.path().join("include"));

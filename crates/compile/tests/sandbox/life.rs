@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,6 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("nobody_runs_jobs_as_root", nobody_runs_jobs_as_root),
         trial("all_ends_with_the_service", all_ends_with_the_service),
         trial("a_cell_that_died_is_replaced", a_cell_that_died_is_replaced),
+        trial(
+            "what_a_job_left_that_never_ended_is_not_the_nexts",
+            what_a_job_left_that_never_ended_is_not_the_nexts,
+        ),
         trial("an_ordinary_user_can_do_all_of_it", an_ordinary_user_can_do_all_of_it),
         trial("an_anchor_leaves_nothing", an_anchor_leaves_nothing),
     ]
@@ -51,7 +56,7 @@ fn nobody_runs_jobs_as_root() {
 pub(crate) fn be_a_service() -> ! {
     let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
     let server = Server::start(2, &[home.path()], toolchain(&["/usr/bin/sleep"]));
-    server.view.begin(0, Vec::new()).unwrap();
+    server.view.begin(0, outboard_compile::view::Places::default()).unwrap();
     let sleep = ["/usr/bin/sleep", "1000"].map(OsStr::new);
     server.cells[0].lock().unwrap().start(&job(Path::new("/"), &sleep)).unwrap();
     // Nobody will be there to do it later.
@@ -120,7 +125,7 @@ fn a_cell_that_died_is_replaced() {
     let server = Server::start(1, &[home.path()], toolchain(&["/usr/bin/true", "/usr/bin/sleep"]));
     let sleep = job(Path::new("/"), &["/usr/bin/sleep", "1000"].map(OsStr::new));
     let mut cell = server.cells[0].lock().unwrap();
-    server.view.begin(0, Vec::new()).unwrap();
+    server.view.begin(0, outboard_compile::view::Places::default()).unwrap();
     cell.start(&sleep).unwrap();
     let process = cells_of(server.anchor.id()).pop().unwrap();
     let pid = rustix::process::Pid::from_raw(process.parse().unwrap()).unwrap();
@@ -131,6 +136,19 @@ fn a_cell_that_died_is_replaced() {
     drop(cell);
     let (ended, _) = server.run(0, &job(Path::new("/"), &[OsStr::new("/usr/bin/true")]));
     assert_eq!(ended.end, End::Exited(0));
+}
+
+fn what_a_job_left_that_never_ended_is_not_the_nexts() {
+    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let server = Server::start(1, &[home.path()], toolchain(&["/usr/bin/cat"]));
+    let source = home.path().join("secret.i");
+    let path = source.as_os_str().as_bytes().to_vec();
+    let places = vec![home.path().as_os_str().as_bytes().to_vec()];
+    server.view.begin_alone(0, places, (path, b"int secret;".to_vec())).unwrap();
+    let words = [OsStr::new("/usr/bin/cat"), source.as_os_str()];
+    let (ended, outcome) = server.run(0, &job(Path::new("/"), &words));
+    assert_eq!((ended.end, &*ended.stdout), (End::Exited(1), &b""[..]));
+    assert_eq!(outcome.source, None);
 }
 
 /// What root does here is what everybody else can do: these tests again, without root.

@@ -253,7 +253,7 @@ impl Server {
     }
 
     pub(crate) fn run(&self, slot: usize, job: &Job) -> (Ended, Outcome) {
-        self.view.begin(slot, Vec::new()).unwrap();
+        self.view.begin(slot, outboard_compile::view::Places::default()).unwrap();
         let ended = self.cells[slot].lock().unwrap().run(job).unwrap();
         (ended, self.view.finish(slot).unwrap())
     }

@@ -39,7 +39,7 @@ pub(super) fn record(project: &Path, jobs: &[Job], records: &Path) -> Result<()>
 }
 
 /// Counts changes of what is watched.
-const WATCHED: u32 = 2;
+const WATCHED: u32 = 3;
 
 /// What the records are of; other content means to watch anew.
 fn stamp_of(project: &Path, jobs: &[Job]) -> Result<String> {
@@ -135,7 +135,8 @@ impl<'a> Watcher<'a> {
         let mut strace = Command::new("strace");
         strace.args(["-ff", "--seccomp-bpf", "--trace=%file", "-qq", "--output"]).arg(&logs);
         strace.arg(job.compiler).args(job.words(object)).arg("-fsyntax-only");
-        command::run(strace.env("LC_ALL", "C").current_dir(self.project))?;
+        strace.env("LC_ALL", "C").env_remove("LD_LIBRARY_PATH").current_dir(self.project);
+        command::run(&mut strace)?;
         let size = |path: &Path| Some(fs::metadata(self.project.join(path)).ok()?.len());
         let mut found = None;
         for log in self.files()? {

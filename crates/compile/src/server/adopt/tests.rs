@@ -37,7 +37,7 @@ struct Lab {
 impl Lab {
     fn new() -> Self {
         let contents = tempfile::tempdir().expect("a directory");
-        let store = Store::open(contents.path(), 1 << 20).expect("a store");
+        let store = Store::open(contents.path(), 64 << 20).expect("a store");
         let programs = Programs::none();
         let adoptions = Adoptions::new(Some(Arc::new(store)));
         Self { adoptions, programs, _contents: contents }
@@ -151,4 +151,48 @@ fn who_says_nothing_hands_nothing_out() {
     assert_eq!(lab.adoptions.take_settled(), [[1; 32]]);
     let mut without = Adoptions::new(None);
     assert!(!without.want([1; 32]));
+}
+
+#[test]
+fn only_so_many_compilers_are_remembered() {
+    let mut lab = Lab::new();
+    let hash = |number: usize| *blake3::hash(&number.to_le_bytes()).as_bytes();
+    // The first is being fetched.
+    for number in 0..=WAITING_MAX {
+        assert!(lab.adoptions.want(hash(number)));
+    }
+    assert!(!lab.adoptions.want(hash(WAITING_MAX + 1)));
+    assert!(lab.adoptions.want(hash(WAITING_MAX)), "it waits already");
+    for number in 0..=2 * REFUSED_MAX {
+        lab.adoptions.want(hash(number));
+        lab.adoptions.refuse();
+        assert!(lab.adoptions.refused.len() <= REFUSED_MAX);
+    }
+    let mut lab = Lab::new();
+    for number in 0..=ADOPTED_MAX {
+        let (path, octets) = (format!("/opt/c{number}/bin/gcc"), number.to_le_bytes());
+        let compiler = toolchain(&[(&path, &octets)], &[]);
+        lab.serve(compiler.hash.0, &compiler, &[&octets]);
+        assert!(lab.adoptions.find(&compiler.hash.0).is_some());
+    }
+    assert_eq!(lab.adoptions.adopted.len(), ADOPTED_MAX);
+}
+
+#[test]
+fn a_part_that_is_installed_here_is_what_it_was() {
+    let own = tempfile::tempdir().expect("a directory");
+    let file = own.path().join("gcc");
+    std::fs::copy("/usr/bin/gcc", &file).expect("a compiler");
+    let octets = std::fs::read(&file).expect("octets");
+    let client = toolchain(&[("/c/gcc", &octets)], &[]);
+    let mut lab = Lab::new();
+    lab.programs.add(&file, std::time::Instant::now());
+    assert_eq!(lab.serve(client.hash.0, &client, &[&octets]), 0, "it is here");
+    let mut late = Lab::new();
+    late.programs.add(&file, std::time::Instant::now());
+    std::fs::write(&file, "another").expect("replaced");
+    let kept = |lab: &Lab| std::fs::read(&lab.adoptions.adopted[0].files[0]).expect("octets");
+    assert!(kept(&lab) == octets);
+    assert_eq!(late.serve(client.hash.0, &client, &[&octets]), 1, "it is here no longer");
+    assert!(kept(&late) == octets);
 }

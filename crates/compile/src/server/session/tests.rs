@@ -37,3 +37,43 @@ fn a_ticket_that_is_here_already_ends_the_session() {
     let slots: Vec<_> = session.jobs().map(|(slot, _)| slot).collect();
     assert_eq!(slots, [0, 1], "the first one's is not lost");
 }
+
+fn package() -> Stage {
+    let ended = crate::sandbox::Ended {
+        end: crate::sandbox::End::Exited(0),
+        usage: crate::sandbox::Usage::default(),
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+    };
+    let made = crate::view::Outcome::default();
+    Stage::Sending(Package::new(0, ended, made, Took::default()).expect("it ran"))
+}
+
+#[test]
+fn a_client_that_leaves_slots_waiting_is_not_served() {
+    let (begin, seconds) = (Instant::now(), Duration::from_secs);
+    for stage in [Stage::Waiting, Stage::Reading(true), Stage::Reading(false), Stage::Sent] {
+        let mut session = session();
+        session.begin(spec(1), waiting(), 0, begin).expect("a job");
+        session.jobs.get_mut(&1).expect("it is there").stage = stage;
+        session.heard(begin + seconds(30));
+        session.tick(begin + seconds(90)).expect("it has a minute");
+        let late = session.tick(begin + seconds(91));
+        assert!(matches!(late, Err(SessionEnd::Silent)), "{late:?}");
+    }
+}
+
+#[test]
+fn a_client_whose_jobs_compile_for_long_or_wait_for_others_is_served() {
+    let (begin, seconds) = (Instant::now(), Duration::from_secs);
+    for stage in [Stage::InCell(true), Stage::InCell(false), Stage::Held, Stage::Equipping] {
+        let mut session = session();
+        session.begin(spec(1), waiting(), 0, begin).expect("a job");
+        session.jobs.get_mut(&1).expect("it is there").stage = stage;
+        session.tick(begin + seconds(1000)).expect("nothing is asked of it");
+        let job = session.jobs.get_mut(&1).expect("it is there");
+        (job.stage, job.since) = (package(), begin + seconds(1000));
+        session.tick(begin + seconds(1060)).expect("it has a minute from then on");
+        assert!(session.tick(begin + seconds(1061)).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! What a job will make, by its words: what need not be there before it does.
+//!
+//! Opens no file: a job whose words are in files is not known.
+
+use crate::args::{Call, Job, Plan, classify};
+use crate::protocol::JobSpec;
+use crate::view::Places;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// The places that a job asked for, with what it makes.
+pub(super) fn places(spec: &JobSpec) -> Places {
+    let directories = spec.places.clone();
+    // Most have none.
+    let job = if directories.is_empty() { None } else { job_of(spec) };
+    let Some(job) = job else { return Places { directories, ..Places::default() } };
+    let octets = |path: &Path| plain(&job.absolute(path)).into_os_string().into_vec();
+    let outputs = || job.outputs.iter().map(|output| output.path());
+    let stems = outputs().chain([&*job.source]).filter_map(Path::file_stem);
+    Places {
+        directories,
+        files: outputs().map(octets).collect(),
+        stems: stems.map(|stem| stem.as_bytes().to_vec()).collect(),
+    }
+}
+
+fn job_of(spec: &JobSpec) -> Option<Job> {
+    let word = |word: &Vec<u8>| OsString::from_vec(word.clone());
+    if spec.argv.iter().any(|word| word.starts_with(b"@")) {
+        return None;
+    }
+    let call = Call {
+        compiler: word(&spec.compiler).into(),
+        argv: spec.argv.iter().map(word).collect(),
+        cwd: Path::new(OsStr::from_bytes(&spec.cwd)).into(),
+        umask: spec.umask,
+        ..Call::default()
+    };
+    match classify(call) {
+        Plan::Remote(job) => Some(*job),
+        Plan::Home(_) => None,
+    }
+}
+
+/// Without `.` and `..`, as words: the client names its places in the same way.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Places {
+        places(&JobSpec {
+            ticket: 1,
+            compiler: b"/usr/bin/gcc".to_vec(),
+            toolchain: [1; 32],
+            argv: line.split(' ').map(|word| word.as_bytes().to_vec()).collect(),
+            cwd: b"/p".to_vec(),
+            env: Vec::new(),
+            umask: 0o022,
+            places: vec![b"/p/.build".to_vec()],
+        })
+    }
+
+    #[test]
+    fn outputs_and_their_names_are_known_from_the_words() {
+        let places = of("gcc -MD -MF .deps/x.Tpo -c src/a.c -o ./.build/b.o");
+        assert_eq!(places.files, [&b"/p/.build/b.o"[..], b"/p/.deps/x.Tpo"]);
+        assert_eq!(places.stems, [&b"b"[..], b"x", b"a"]);
+    }
+
+    #[test]
+    fn words_in_files_are_not_looked_for() {
+        let places = of("gcc @/etc/passwd -c a.c -o .build/a.o");
+        assert_eq!((places.files.len(), places.directories.len()), (0, 1));
+    }
+}
