@@ -9,6 +9,7 @@ use crate::fsys::{self, Kind};
 use crate::header::{HEADER_LEN, Header, LOG_LEN_MAX};
 use crate::known::Known;
 use crate::log::{Log, NoRoom};
+use crate::pack::Packer;
 use crate::path::{self, Path, components, is_hidden, shared, split, upwards};
 use crate::record::{Answer, Ask, Entry, Node, Position, Record, What};
 use crate::roots::{self, GAPS_MAX, READ_DIRECTORY, Roots};
@@ -66,7 +67,7 @@ pub struct Usage {
 /// Files as memory that servers read. See the crate's text.
 #[derive(Debug)]
 pub struct Export {
-    memory: SharedRegion,
+    pub(crate) memory: SharedRegion,
     pub(crate) log: Log,
     pub(crate) arena: Arena,
     pub(crate) arena_at: usize,
@@ -84,6 +85,7 @@ pub struct Export {
     /// A record found no room.
     pub(crate) full: bool,
     pub(crate) scratch: Vec<u8>,
+    pub(crate) packer: Packer,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -132,6 +134,7 @@ impl Export {
             places_polled: false,
             full: false,
             scratch: Vec::new(),
+            packer: Packer::new(),
             hits: 0,
             misses: 0,
         })

@@ -14,7 +14,7 @@
 //!
 //! Modules in reading order: [`record`] (what the catalogue says), [`header`] and `log` (how it
 //! lies in memory), [`replica`]; `path`, [`roots`], `fsys` and `watch` (the file system), `known`
-//! and `arena` (what was published), [`export`] with `refresh` and `snapshot`; [`error`].
+//! `arena` and `pack` (what was published), [`export`] with `refresh` and `snapshot`; [`error`].
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ mod fsys;
 pub mod header;
 mod known;
 mod log;
+mod pack;
 pub mod path;
 pub mod record;
 mod refresh;

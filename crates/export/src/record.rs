@@ -63,7 +63,7 @@ pub enum Node {
     Withheld,
 }
 
-/// A snapshot of a file in the client's memory. Valid if what is read there hashes to `hash`.
+/// A snapshot of a file in the client's memory. Valid if what is read there [opens](Self::open).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
     /// The client's device number.
@@ -78,6 +78,8 @@ pub struct Contents {
     pub at: u64,
     /// How many octets they are.
     pub len: u64,
+    /// How many octets lie there: fewer if they are packed.
+    pub packed: u64,
 }
 
 /// One record of the log.

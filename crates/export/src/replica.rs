@@ -347,8 +347,8 @@ impl Replica {
         contents: Contents,
         (start, end): (u64, u64),
     ) -> Result<(), CatalogueError> {
-        let fits = contents.at.checked_add(contents.len).is_some_and(|last| last <= end);
-        if contents.at < start || !fits {
+        let fits = contents.at.checked_add(contents.packed).is_some_and(|last| last <= end);
+        if contents.at < start || !fits || contents.packed > contents.len {
             return Err(CatalogueError::Contents { place: self.position.length });
         }
         if contents.len > CONTENTS_LEN_MAX {

@@ -141,18 +141,20 @@ impl Export {
 
     fn keep(&mut self, id: FileId, bytes: &[u8], read_ns: i64) {
         let hash = *blake3::hash(bytes).as_bytes();
-        let (at, lost) = self.arena.place(bytes.len(), id);
+        let packed = self.packer.pack(bytes).unwrap_or(bytes);
+        let (at, lost) = self.arena.place(packed.len(), id);
         for id in lost {
             if let Some(inode) = self.known.inodes.get_mut(&id) {
                 inode.snapshot = None;
             }
         }
         let at = self.arena_at + at;
-        let copied = self.memory().copy_in(at, bytes);
+        let copied = self.memory.copy_in(at, packed);
         debug_assert!(copied.is_ok(), "the arena lies inside the region: {copied:?}");
         let Some(inode) = self.known.inodes.get_mut(&id) else { return };
         let (version, len) = (inode.version, bytes.len() as u64);
-        let contents = Contents { dev: id.0, ino: id.1, version, hash, at: at as u64, len };
+        let (at, packed) = (at as u64, packed.len() as u64);
+        let contents = Contents { dev: id.0, ino: id.1, version, hash, at, len, packed };
         inode.snapshot = Some(contents);
         if is_racy(inode.identity, read_ns) {
             self.racy.push(id);

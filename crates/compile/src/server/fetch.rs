@@ -144,7 +144,7 @@ impl Fetch {
             }
             self.reading += len;
             self.held.pop_front();
-            return Some(Need::Read { at: contents.at, len, tag });
+            return Some(Need::Read { at: contents.at, len: contents.packed, tag });
         }
         None
     }
@@ -270,7 +270,7 @@ impl Fetch {
     fn handle_contents(&mut self, ask: u32, octets: Vec<u8>) {
         let Some(question) = self.questions.get_mut(&ask) else { return };
         let Stage::Reading(contents) = question.stage else { return };
-        if blake3::hash(&octets) == contents.hash {
+        if let Some(octets) = contents.open(octets) {
             let octets: Arc<[u8]> = octets.into();
             if let Some(store) = &self.store {
                 // A full disk loses nothing: it is here.
