@@ -1,8 +1,8 @@
 //! Where a job's outputs may go: a server that lies shall not write wherever it likes.
 //!
 //! What the command line names may be made. Compilers make other files beside these, or in the
-//! directory where they run, and name them after the source or the object: those of known kinds, none
-//! of which anybody writes by hand.
+//! directory where they run, and name them after the source or the object: those of known kinds,
+//! none of which anybody writes by hand.
 
 use super::roots::plain;
 use crate::args::{Job, Output};
@@ -11,8 +11,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// How files end that compilers make beside the object: dependencies, split debug information, stack
-/// usage, notes for coverage, call graphs.
+/// How files end that compilers make beside the object: dependencies, split debug information,
+/// stack usage, notes for coverage, call graphs.
 const SIDE_ENDINGS: &[&str] = &["d", "dwo", "su", "gcno", "ci"];
 
 /// Whether `path`, which is absolute, may be an output of `job`.
