@@ -39,6 +39,7 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "stack", needs: &[], run: stack::run },
     Bench { name: "ibverbs", needs: &[], run: ibverbs::run },
     Bench { name: "compile", needs: compile::NEEDS, run: compile::run },
+    Bench { name: "compile-servers", needs: compile::NEEDS, run: compile::run_servers },
 ];
 
 /// Runs one benchmark, prints its table and writes its files. With `install`, what it needs is

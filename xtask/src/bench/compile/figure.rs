@@ -14,7 +14,8 @@ use crate::bench::measure::{self, alternate};
 use crate::bench::stack::section::{Runs, Section};
 
 const POINTS: &[&str] = &["1", "2", "4", "7", "10", "14"];
-const ROUNDS: usize = 2;
+/// A build at each point: what counts is the lines.
+const ROUNDS: usize = 1;
 /// Of a build, the first of all.
 const JOBS: usize = 150;
 /// Of them, what is built before, so that all servers are connected.

@@ -1,4 +1,5 @@
-//! `cargo xtask bench compile`: `outboard cc` beside distcc and icecream, on emulated servers.
+//! `cargo xtask bench compile`: `outboard cc` beside distcc and icecream, on emulated servers; and
+//! `compile-servers`, the same with 1 to 14 of them.
 //!
 //! The servers' compiler is a stand-in that was shown once what the real one does; it waits
 //! instead of computing, so that 14 servers fit on one processor. Needs root, for hosts that are
@@ -62,7 +63,6 @@ const PARTS: &[Part] = &[
     ("real", rows::real),
     ("setup", setup::figures),
     ("where", whereabouts::tables),
-    ("servers", figure::servers),
 ];
 
 /// Measures everything; takes about half an hour.
@@ -70,14 +70,26 @@ const PARTS: &[Part] = &[
 /// # Errors
 /// When not root, a package is missing, or a contender fails.
 pub(super) fn run() -> Result<Report> {
+    measure("Distributed compilation", PARTS)
+}
+
+/// Draws the paper's Figure 10; takes a quarter of an hour.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn run_servers() -> Result<Report> {
+    measure("Distributed compilation by 1 to 14 servers", &[("servers", figure::servers)])
+}
+
+fn measure(title: &str, parts: &[Part]) -> Result<Report> {
     let kit = prepare()?;
     let jobs = work::redis(&kit.project())?;
     let everybody = contenders(&kit)?;
     let everybody: Vec<&dyn Contender> = everybody.iter().map(AsRef::as_ref).collect();
-    let parts = PARTS.iter().filter(|(name, _)| asked("OUTBOARD_PARTS", name));
+    let parts = parts.iter().filter(|(name, _)| asked("OUTBOARD_PARTS", name));
     let sections = parts.map(|(_, part)| part(&kit, &jobs, &everybody));
     let sections = sections.collect::<Result<Vec<_>>>()?;
-    Ok(section::report("Distributed compilation", CONDITIONS, sections))
+    Ok(section::report(title, CONDITIONS, sections))
 }
 
 /// Everything that is made once.

@@ -84,7 +84,9 @@ pub(in crate::bench) fn report(
         report.panels.extend(section.panels);
         report.conditions.extend(section.notes);
     }
-    report.tables.insert(0, table("Targets", &Target::HEAD, targets));
+    if !targets.is_empty() {
+        report.tables.insert(0, table("Targets", &Target::HEAD, targets));
+    }
     report
 }
 
