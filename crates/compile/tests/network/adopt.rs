@@ -1,7 +1,7 @@
 //! Compilers that a server lacks and its client has.
 
 use crate::builds::{directory, write};
-use crate::support::{Lab, NOBODY, at_home};
+use crate::support::{Lab, NOBODY, at_home, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
 use outboard_compile::front::Verdict;
@@ -14,12 +14,6 @@ use std::process::{Command, Stdio};
 const TAKES: &str = "a_server_takes_its_clients_compiler_if_it_may";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name: &str, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
     vec![trial(TAKES, takes_ordinarily), trial("a_server_takes_no_compiler_unasked", refuses)]
 }
 

@@ -1,6 +1,6 @@
 //! What comes back is what the compiler makes at home.
 
-use crate::support::{Lab, at_home};
+use crate::support::{Lab, at_home, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
 use outboard_compile::front::Verdict;
@@ -9,12 +9,6 @@ use std::path::Path;
 use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name: &str, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
     vec![
         trial("one_file_compiles_elsewhere", one_file),
         trial("a_second_job_sees_what_changed", changes),

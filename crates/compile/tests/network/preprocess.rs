@@ -2,18 +2,12 @@
 //! compiler would have made.
 
 use crate::builds::{directory, write};
-use crate::support::{Lab, at_home};
+use crate::support::{Lab, at_home, trial};
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name: &str, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
     vec![
         trial("preprocessed_sources_make_the_same_files", same_files),
         trial("columns_and_quotations_are_lost_in_preprocessed_sources", differences),

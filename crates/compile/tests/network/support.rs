@@ -1,5 +1,6 @@
 //! Servers in threads, a farm to ask, projects in directories of their own.
 
+use libtest_mimic::Trial;
 use outboard_compile::args::{Call, Halves, Job, Plan, classify};
 use outboard_compile::client::{Cluster, Dial};
 use outboard_compile::front::{Farm, Finished, Preprocessed, Ticket, Verdict};
@@ -250,4 +251,12 @@ pub(crate) fn at_home(cwd: &Path, words: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words:?}: {said}");
     said
+}
+
+/// A trial that fails by a panic.
+pub(crate) fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
 }

@@ -1,7 +1,7 @@
 //! The whole way: wrappers, a manager's loop, a farm, a server.
 
 use crate::builds::{directory, write};
-use crate::support::{Lab, at_home};
+use crate::support::{Lab, at_home, trial};
 use libtest_mimic::Trial;
 use outboard_cc::real::Call;
 use outboard_compile::front::{Front, Settings};
@@ -16,12 +16,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name: &str, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
     vec![
         trial("wrappers_preprocess_into_memory", || preprocesses("preprocess")),
         trial("wrappers_preprocess_onto_the_projects_disk", || preprocesses("preprocess-disk")),
