@@ -1,17 +1,17 @@
-//! Links the wrapper statically where that can be done: it starts once for each file of a build,
-//! and the dynamic loader would take longer than all that it does itself.
+//! Links the wrapper statically where that is possible: it starts once for each file of a build,
+//! and the dynamic loader would take longer than the wrapper itself.
 //!
-//! The standard library asks for the dynamic C library. It is given linker scripts under those
-//! names that lead to the static one, and no option for the whole build is needed.
+//! The standard library links the dynamic C library. Linker scripts under the same names lead to
+//! the static one instead, so that no option for the whole build is needed.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The libraries that the standard library asks for.
+/// The libraries that the standard library links.
 const ASKED_FOR: &[&str] = &["c", "dl", "gcc_s", "m", "pthread", "rt", "util"];
-/// What answers them all; the archives refer to each other.
+/// The archives that replace all of them. They refer to each other.
 const ARCHIVES: &[&str] = &["libc.a", "libgcc_eh.a", "libgcc.a"];
 
 fn main() {
@@ -23,7 +23,7 @@ fn main() {
     if is_gnu && !is_static {
         println!("cargo::warning=there is no static C library here: outboard-cc starts slower");
     }
-    // For the test that looks whether it has worked.
+    // For the test that checks how the wrapper is linked.
     let link = if is_static { "static" } else { "dynamic" };
     println!("cargo::rustc-env=OUTBOARD_CC_LINK={link}");
 }
@@ -41,7 +41,7 @@ fn archives() -> Option<Vec<PathBuf>> {
     ARCHIVES.iter().map(|name| archive(name)).collect()
 }
 
-/// Where the linker's driver finds an archive; it repeats the bare name of what it does not find.
+/// Where the linker's driver finds an archive; if it finds none, it prints the bare name again.
 fn archive(name: &str) -> Option<PathBuf> {
     let output = Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());

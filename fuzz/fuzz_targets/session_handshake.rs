@@ -1,5 +1,5 @@
-//! Both roles of a handshake hear arbitrary octets, or each other through somebody in between.
-//! What the octets mean and what is promised: `outboard_sim::intruder::handshake`.
+//! Both roles of a handshake are given arbitrary bytes, or each other's as changed by an attacker
+//! in between. What the bytes mean and what is promised: `outboard_sim::intruder::handshake`.
 
 #![no_main]
 

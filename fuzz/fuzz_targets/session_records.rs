@@ -1,5 +1,5 @@
-//! A session hears arbitrary octets, or its peer's records through somebody in between.
-//! What the octets mean and what is promised: `outboard_sim::intruder::records`.
+//! A session is given arbitrary bytes, or its peer's records as changed by an attacker in between.
+//! What the bytes mean and what is promised: `outboard_sim::intruder::records`.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! `cargo xtask bindings`: writes the C layouts of crate `ibverbs` anew, from the headers of
-//! Debian 12's libibverbs-dev and librdmacm-dev.
+//! `cargo xtask bindings`: regenerates the C layouts of crate `ibverbs` from the headers of Debian
+//! 12's libibverbs-dev and librdmacm-dev.
 //!
-//! The program `bindgen` does it, so that no build of ours needs libclang.
+//! The program `bindgen` generates them once, so that no build of the project needs libclang.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,23 +12,23 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{self, root};
 
-/// Where the result goes, below the workspace's root.
+/// The generated file, relative to the workspace's root.
 const BINDINGS: &str = "crates/ibverbs/src/abi/bindings.rs";
 const HEADERS: &str = "crates/ibverbs/src/abi/headers.h";
-/// Other versions write other text.
+/// Other versions generate other text.
 const INSTALL: &str = "cargo install --locked bindgen-cli@0.73.2 && \
                        apt-get install libclang-dev libibverbs-dev librdmacm-dev";
-/// What the headers take from elsewhere: libc has it.
+/// Types that the headers include from elsewhere: libc defines them.
 const FROM_LIBC: &str = "use libc::{pthread_mutex_t, pthread_cond_t, sockaddr, sockaddr_in, \
                          sockaddr_in6, sockaddr_storage, timespec};";
 const OURS: &[&str] = &["ibv_.*", "_ibv_.*", "rdma_.*", "verbs_.*", "_compat_.*"];
 const CONSTANTS: &[&str] = &["IBV_.*", "RDMA_.*", "RAI_.*"];
 const LIBC: &[&str] = &["(__)?pthread_.*", "sockaddr.*", "timespec"];
 
-/// Writes the layouts anew.
+/// Regenerates the layouts.
 ///
 /// # Errors
-/// When `bindgen` is not installed, with what installs it, or the headers are not.
+/// When `bindgen` is missing (the error says how to install it), or the headers are.
 pub fn run() -> Result<()> {
     generate("bindgen", &root().join(BINDINGS))?;
     println!("wrote {BINDINGS}");
@@ -37,7 +37,7 @@ pub fn run() -> Result<()> {
 
 fn generate(bindgen: &str, bindings: &Path) -> Result<()> {
     let mut command = command_line(bindgen);
-    // Away from the workspace's rustfmt.toml: the layouts keep bindgen's own form.
+    // Run outside the workspace, away from its rustfmt.toml: the layouts keep bindgen's own form.
     command.arg(root().join(HEADERS)).current_dir(std::env::temp_dir());
     let output = match command.output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_no_bindgen_is_told_how_to_get_it() {
+    fn a_missing_bindgen_is_reported_with_its_remedy() {
         let nowhere = std::env::temp_dir().join("outboard-no-bindings.rs");
         let error = generate("outboard-no-such-program", &nowhere).unwrap_err().to_string();
         assert!(error.contains("cargo install --locked bindgen-cli@"), "{error}");

@@ -1,4 +1,4 @@
-//! Starting other programs and finding one's way in the workspace.
+//! Starting other programs, and the workspace's directories.
 //!
 //! Never runs a shell: a program and its arguments are always separate.
 
@@ -18,18 +18,18 @@ pub fn root() -> &'static Path {
     xtask.parent().unwrap_or(xtask)
 }
 
-/// Where cargo puts what it builds (`CARGO_TARGET_DIR`, or `target` in the workspace).
+/// The directory of cargo's build output (`CARGO_TARGET_DIR`, or `target` in the workspace).
 pub fn target_dir() -> PathBuf {
     root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// `cargo ARGUMENTS`, started in the workspace's root. The `cargo` of the search path is taken,
-/// not `$CARGO`, because only rustup's proxy understands `+nightly`.
+/// `cargo ARGUMENTS`, started in the workspace's root. It is the `cargo` of the search path, not
+/// `$CARGO`, because only rustup's proxy understands `+nightly`.
 pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
-    // What `cargo run` says of this program is not true of what it starts; build scripts look at
-    // it, and everything above theirs would be compiled again.
+    // Variables that `cargo run` sets for this program are wrong for its children: build scripts
+    // depend on them, and all crates with one would be compiled again.
     let of_ours = |name: &&OsString| {
         let name = name.as_encoded_bytes();
         name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
@@ -47,7 +47,7 @@ pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end with our own output.
+/// Runs a command to its end; its output goes to this process's own.
 ///
 /// # Errors
 /// When it cannot be started or does not succeed.
@@ -90,7 +90,7 @@ pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> 
     Ok(child.wait()?.success())
 }
 
-/// What cargo knows about the workspace's own packages.
+/// cargo's metadata of the workspace's own packages.
 ///
 /// # Errors
 /// When `cargo metadata` fails, which is a broken manifest.
@@ -99,7 +99,7 @@ pub fn metadata() -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Whether a socket listens on `port`. Connecting would take the place of the client.
+/// Whether a socket listens on `port`. A test connection would take the place of the client.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read.
@@ -107,7 +107,7 @@ pub fn listens(port: u16) -> Result<bool> {
     listens_beside("self", port)
 }
 
-/// The same in the network namespace of a process.
+/// Whether a socket listens on `port` in the network namespace of a process.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read, because the process has gone.
@@ -121,7 +121,7 @@ pub fn listens_beside(process: &str, port: u16) -> Result<bool> {
     Ok(tables.lines().any(listening))
 }
 
-/// The command as one would type it, for messages.
+/// The command as typed in a shell, for messages.
 pub fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -4,14 +4,14 @@
 //! - `tidy`: rules about the source that the compiler and clippy do not check;
 //! - `test`: the table of test suites and the runner behind `cargo xtask test`;
 //! - `siw`: Linux's own iWARP in a virtual machine, for one of the suites;
-//! - `ibverbs`: stock RDMA programs on our C libraries, for another;
+//! - `ibverbs`: stock RDMA programs on the C libraries, for another;
 //! - `libs`: linking libibverbs.so.1 and librdmacm.so.1;
-//! - `bindings`: reading C layouts from headers anew;
+//! - `bindings`: regenerating C layouts from headers;
 //! - `sources`: other people's projects, for tests and benchmarks that compile something real;
-//! - `lab`: several hosts on this machine, in network namespaces;
+//! - `lab`: several emulated hosts on this machine, in network namespaces;
 //! - `compile`: `outboard cc` in network namespaces, for another suite;
-//! - `bench`: running ours and its rivals in turn, and drawing the result;
-//! - `process`: a program that is started, waited for, and never left behind;
+//! - `bench`: running Outboard and its rivals in turn, and drawing the result;
+//! - `process`: a program that is started, waited for, and killed when dropped;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
 

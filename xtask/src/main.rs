@@ -37,7 +37,7 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
-    /// Read libibverbs' and librdmacm's C layouts from the installed headers anew, by bindgen
+    /// Regenerate the C layouts of libibverbs and librdmacm from the installed headers, by bindgen
     Bindings,
     /// Run a benchmark against its rivals: cargo xtask bench stack
     Bench {

@@ -1,6 +1,6 @@
-//! A stock program: started with its output in a file, waited for, and never left behind.
+//! A stock program: started with its output in a file, waited for, and killed when dropped.
 //!
-//! It gets a process group of its own, because fio and Python start children of theirs.
+//! It gets a process group of its own, because fio and Python start child processes.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-/// Between two looks at a program.
+/// Interval between two checks of a program.
 pub(crate) const PAUSE: Duration = Duration::from_millis(2);
 
 /// A running program, killed with its children when dropped.
@@ -41,7 +41,8 @@ impl Process {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended with {status} before it listened:\n{}", self.line, self.tail());
             }
-            // The program's own namespace, which need not be ours.
+            // The sockets of the program's own network namespace, which may differ from this
+            // process's.
             if command::listens_beside(&process, port).unwrap_or(false) {
                 return Ok(());
             }
@@ -52,7 +53,8 @@ impl Process {
         }
     }
 
-    /// Whether the program has ended with success; an error when it failed or it is too late.
+    /// Whether the program has ended with success; an error if it failed or the deadline has
+    /// passed.
     pub(crate) fn succeeded(&mut self, deadline: Instant) -> Result<bool> {
         match self.child.try_wait()? {
             Some(status) if status.success() => Ok(true),
@@ -64,7 +66,7 @@ impl Process {
         }
     }
 
-    /// Waits for success until `deadline`; returns what the program said.
+    /// Waits for success until `deadline`; returns the program's output.
     pub(crate) fn finish(&mut self, deadline: Instant) -> Result<String> {
         while !self.succeeded(deadline)? {
             thread::sleep(PAUSE);
@@ -77,7 +79,7 @@ impl Process {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The last lines of it, for messages.
+    /// The last lines of the output, for messages.
     pub(crate) fn tail(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();
@@ -88,7 +90,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let group = format!("-{}", self.child.id());
-        // A group that has ended cannot be killed, which is as good.
+        // If the group has ended already, the error is expected.
         let mut kill = Command::new("kill");
         let _ = kill.args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.wait();

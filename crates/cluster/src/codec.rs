@@ -1,55 +1,89 @@
-//! How control messages become octets and back: a version, then the message in postcard's format.
+//! How control messages become bytes and back: a version, then the message in postcard's format.
 //!
-//! Lengths are the carrier's to bound; decoding allocates no more than the octets that are there.
+//! Each service has versions of its own. Lengths are the carrier's to bound; decoding allocates no
+//! more than the bytes that are there.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version that this side speaks.
+/// The version that the services of this release speak which have no other.
 pub const VERSION: u8 = 1;
 
-/// Why octets are no message.
+/// What a service speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    version: u8,
+}
+
+/// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The peer speaks another version.
     #[error(
-        "the peer speaks version {found} of the protocol, this side {VERSION}: install the same \
+        "the peer speaks version {found} of the protocol, this side {own}: install the same \
          release on both"
     )]
     Version {
         /// What it speaks.
         found: u8,
+        /// What this side speaks.
+        own: u8,
     },
     /// The peer sent what is no message of this version.
-    #[error("the peer sent {len} octets that are no message of version {VERSION}")]
+    #[error("the peer sent {len} bytes that are no message of version {own}")]
     Malformed {
         /// How many.
         len: usize,
+        /// What this side speaks.
+        own: u8,
     },
 }
 
-/// A message's octets.
-///
-/// # Panics
-/// For types that have no fixed shape, such as sequences of unknown length: messages have none.
-#[must_use]
-pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    postcard::to_extend(message, vec![VERSION]).expect("messages are plain data")
+impl Protocol {
+    /// A version of a service's protocol. One that changes a message changes its number.
+    #[must_use]
+    pub const fn version(version: u8) -> Self {
+        Self { version }
+    }
+
+    /// A message's bytes.
+    ///
+    /// # Panics
+    /// For types that have no fixed shape, such as sequences of unknown length: messages have none.
+    #[must_use]
+    pub fn encode<T: Serialize>(self, message: &T) -> Vec<u8> {
+        postcard::to_extend(message, vec![self.version]).expect("messages are plain data")
+    }
+
+    /// The message of these bytes, all of them.
+    ///
+    /// # Errors
+    /// [`CodecError`]: the peer's fault.
+    pub fn decode<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, CodecError> {
+        let own = self.version;
+        match bytes.split_first() {
+            Some((found, body)) if *found == own => match postcard::take_from_bytes(body) {
+                Ok((message, [])) => Ok(message),
+                _ => Err(CodecError::Malformed { len: bytes.len(), own }),
+            },
+            Some((&found, _)) => Err(CodecError::Version { found, own }),
+            None => Err(CodecError::Malformed { len: 0, own }),
+        }
+    }
 }
 
-/// The message of these octets, all of them.
+/// As [`Protocol::encode`], of [`VERSION`].
+#[must_use]
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    Protocol::version(VERSION).encode(message)
+}
+
+/// As [`Protocol::decode`], of [`VERSION`].
 ///
 /// # Errors
 /// [`CodecError`]: the peer's fault.
-pub fn decode<T: DeserializeOwned>(octets: &[u8]) -> Result<T, CodecError> {
-    match octets.split_first() {
-        Some((&VERSION, body)) => match postcard::take_from_bytes(body) {
-            Ok((message, [])) => Ok(message),
-            _ => Err(CodecError::Malformed { len: octets.len() }),
-        },
-        Some((&found, _)) => Err(CodecError::Version { found }),
-        None => Err(CodecError::Malformed { len: 0 }),
-    }
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    Protocol::version(VERSION).decode(bytes)
 }
 
 #[cfg(test)]
@@ -64,17 +98,18 @@ mod tests {
 
     #[test]
     fn other_versions_and_garbage_are_told_apart() {
-        let mut octets = encode(&(7_u32, 9_u32));
-        octets.push(0);
-        assert_eq!(decode::<(u32, u32)>(&octets), Err(CodecError::Malformed { len: 4 }));
-        octets[0] = 9;
-        assert_eq!(decode::<(u32, u32)>(&octets), Err(CodecError::Version { found: 9 }));
-        assert_eq!(decode::<(u32, u32)>(&[]), Err(CodecError::Malformed { len: 0 }));
+        let mut bytes = encode(&(7_u32, 9_u32));
+        bytes.push(0);
+        assert_eq!(decode::<(u32, u32)>(&bytes), Err(CodecError::Malformed { len: 4, own: 1 }));
+        bytes[0] = 9;
+        assert_eq!(decode::<(u32, u32)>(&bytes), Err(CodecError::Version { found: 9, own: 1 }));
+        assert_eq!(Protocol::version(9).decode(&bytes[..3]), Ok((7_u32, 9_u32)));
+        assert_eq!(decode::<(u32, u32)>(&[]), Err(CodecError::Malformed { len: 0, own: 1 }));
     }
 
     #[test]
     fn a_length_that_lies_allocates_nothing() {
         let lie = [VERSION, 0xff, 0xff, 0xff, 0xff, 0x7f];
-        assert_eq!(decode::<Vec<u8>>(&lie), Err(CodecError::Malformed { len: 6 }));
+        assert_eq!(decode::<Vec<u8>>(&lie), Err(CodecError::Malformed { len: 6, own: 1 }));
     }
 }

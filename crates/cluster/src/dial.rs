@@ -1,22 +1,24 @@
 //! The side that connects: TCP and the handshake, within a limit of time.
 //!
 //! Nothing is sent to a host before it has proven the service's key, and nothing that a host does
-//! makes this wait longer than it was told. It starts no connection of its own accord again.
+//! makes this wait longer than it was found_addresses. It starts no connection of its own accord
+//! again.
 
 use crate::NODE_PORT;
 use crate::hosts::Host;
 use crate::keys::{self, KeysError, Places};
 use crate::known::{KnownError, KnownNodes};
-use outboard_secure::{Credentials, Handshake, HandshakeError, NodeId, ServiceName, Session};
+use outboard_secure::{Credentials, Handshake, HandshakeError, NodeId, SecureSession, ServiceName};
 use outboard_verbs::Secured;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Octets of the messages of a handshake, and some of what may follow.
+/// Bytes of the messages of a handshake, and some of what may follow.
 const READ_LEN: usize = 1024;
 
 /// Connects to services with one set of credentials.
@@ -68,7 +70,7 @@ pub enum DialError {
         /// Why.
         source: HandshakeError,
     },
-    /// Somebody else is there than before.
+    /// The node there is not the one met before.
     #[error(transparent)]
     Known(#[from] KnownError),
 }
@@ -101,6 +103,12 @@ impl Dialer {
         Self { credentials, known: None }
     }
 
+    /// As [`Self::new`], to nodes that are the same as last time: `known_nodes` says which were.
+    #[must_use]
+    pub fn to_known(credentials: Arc<Credentials>, known_nodes: &Path) -> Self {
+        Self { credentials, known: Some(KnownNodes::at(known_nodes)) }
+    }
+
     /// Connects to these services with this user's key and identity, to nodes that are the same as
     /// last time. Pass `|name| std::env::var_os(name)`.
     ///
@@ -112,10 +120,10 @@ impl Dialer {
     ) -> Result<Self, KeysError> {
         let places = Places::from_environment(&variable)?;
         let credentials = Arc::new(places.client(services, keys::fabric(&variable)?)?);
-        Ok(Self { credentials, known: Some(KnownNodes::at(&places.known_nodes)) })
+        Ok(Self::to_known(credentials, &places.known_nodes))
     }
 
-    /// Who this end is.
+    /// This end's identity.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.credentials.identity.node()
@@ -156,16 +164,16 @@ impl Attempt<'_> {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
         // A resolver may take half a minute and cannot be stopped.
-        let (tell, told) = mpsc::channel();
+        let (sender, found_addresses) = mpsc::channel();
         let name = self.host.name().to_owned();
         thread::spawn(move || {
             let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-            // Nobody may be waiting any more.
-            let _told = tell.send(found);
+            // The caller may have given up.
+            let _sent = sender.send(found);
         });
         let unresolved = |source| DialError::Unresolved { host: self.host.to_string(), source };
         let left = self.left(Step::Name)?;
-        let found = told.recv_timeout(left).map_err(|_| self.timed_out(Step::Name))?;
+        let found = found_addresses.recv_timeout(left).map_err(|_| self.timed_out(Step::Name))?;
         let found: Vec<SocketAddr> = found.map_err(unresolved)?;
         if found.is_empty() {
             return Err(unresolved(io::ErrorKind::NotFound.into()));
@@ -199,9 +207,9 @@ impl Attempt<'_> {
         &self,
         socket: &TcpStream,
         mut handshake: Handshake,
-    ) -> Result<(Session, Vec<u8>), DialError> {
+    ) -> Result<(SecureSession, Vec<u8>), DialError> {
         let mut early = Vec::new();
-        let mut octets = [0; READ_LEN];
+        let mut bytes = [0; READ_LEN];
         loop {
             while let Some(message) = handshake.poll_transmit() {
                 if !self.write(socket, &message)? {
@@ -212,23 +220,23 @@ impl Attempt<'_> {
                 let session = handshake.into_session();
                 return Ok((session.ok_or_else(|| self.refused(HandshakeError::Over))?, early));
             }
-            let count = self.read(socket, &mut octets)?;
+            let count = self.read(socket, &mut bytes)?;
             if count == 0 {
                 return Err(self.refused(handshake.handle_end()));
             }
-            let heard = handshake.handle(&octets[..count]);
+            let heard = handshake.handle(&bytes[..count]);
             let taken = heard.map_err(|source| self.refused(source))?;
-            early.extend_from_slice(&octets[taken..count]);
+            early.extend_from_slice(&bytes[taken..count]);
         }
     }
 
     /// False when the peer has gone.
-    fn write(&self, mut socket: &TcpStream, mut octets: &[u8]) -> Result<bool, DialError> {
-        while !octets.is_empty() {
+    fn write(&self, mut socket: &TcpStream, mut bytes: &[u8]) -> Result<bool, DialError> {
+        while !bytes.is_empty() {
             let limit = Some(self.left(Step::Handshake)?);
-            let written = socket.set_write_timeout(limit).and_then(|()| socket.write(octets));
+            let written = socket.set_write_timeout(limit).and_then(|()| socket.write(bytes));
             match written {
-                Ok(count) => octets = &octets[count..],
+                Ok(count) => bytes = &bytes[count..],
                 Err(error) if is_late(&error) => {}
                 Err(_) => return Ok(false),
             }
@@ -237,10 +245,10 @@ impl Attempt<'_> {
     }
 
     /// Zero when the peer has gone, in order or not.
-    fn read(&self, mut socket: &TcpStream, octets: &mut [u8]) -> Result<usize, DialError> {
+    fn read(&self, mut socket: &TcpStream, bytes: &mut [u8]) -> Result<usize, DialError> {
         loop {
             let limit = Some(self.left(Step::Handshake)?);
-            match socket.set_read_timeout(limit).and_then(|()| socket.read(octets)) {
+            match socket.set_read_timeout(limit).and_then(|()| socket.read(bytes)) {
                 Ok(count) => return Ok(count),
                 Err(error) if is_late(&error) => {}
                 Err(_) => return Ok(0),

@@ -1,11 +1,11 @@
-//! Where a user's key files are, and what they make of whom: the knobs OUTBOARD_KEY,
+//! Where a user's key files are, and the credentials that they give. Set by OUTBOARD_KEY,
 //! OUTBOARD_FABRIC and XDG_CONFIG_HOME.
 //!
 //! ```text
-//! ~/.config/outboard/key           a cluster's key, or one service's (OUTBOARD_KEY: elsewhere)
-//! ~/.config/outboard/identity      who this user or node is; made at first use
-//! ~/.config/outboard/revoked       whom not to talk to; none is nobody
-//! ~/.config/outboard/known_nodes   who was met where
+//! ~/.config/outboard/key           a cluster's key, or one service's (or the file OUTBOARD_KEY)
+//! ~/.config/outboard/identity      this user's or node's key pair; made at first use
+//! ~/.config/outboard/revoked       nodes to refuse; a missing file is an empty list
+//! ~/.config/outboard/known_nodes   the node met at each address
 //! ```
 //!
 //! It asks the environment through a function and reads no file but these.
@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 pub struct Places {
     /// The key.
     pub key: PathBuf,
+    /// Whether the operator has named the key's file: then none is made there.
+    pub is_key_named: bool,
     /// The static key pair.
     pub identity: PathBuf,
     /// The list of revoked nodes.
@@ -42,7 +44,7 @@ pub enum Key {
 /// Why there are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// Nobody says where this user's files are.
+    /// The environment does not say where this user's files are.
     #[error(
         "it is not known where this user's keys are: set HOME, or XDG_CONFIG_HOME, to an absolute \
          path"
@@ -57,7 +59,16 @@ pub enum KeysError {
         /// Where it was looked for.
         path: PathBuf,
     },
-    /// What the network is like is not said as it must be.
+    /// A list that is named is not there.
+    #[error(
+        "there is no list of nodes at {}: `touch` it to begin with an empty one, or correct the \
+         path; `outboard key revoke NUMBER --list FILE` adds to it", path.display()
+    )]
+    NoList {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// OUTBOARD_FABRIC has an unknown value.
     #[error("OUTBOARD_FABRIC is {found:?}: it must be trusted or untrusted")]
     Fabric {
         /// What it is.
@@ -85,6 +96,7 @@ impl Places {
         let mut places = Self::beneath(&config.ok_or(KeysError::NoHome)?.join("outboard"));
         if let Some(key) = variable("OUTBOARD_KEY").filter(|key| !key.is_empty()) {
             places.key = key.into();
+            places.is_key_named = true;
         }
         Ok(places)
     }
@@ -94,6 +106,7 @@ impl Places {
     pub fn beneath(directory: &Path) -> Self {
         Self {
             key: directory.join("key"),
+            is_key_named: false,
             identity: directory.join("identity"),
             revoked: directory.join("revoked"),
             known_nodes: directory.join("known_nodes"),
@@ -130,8 +143,8 @@ impl Places {
     }
 }
 
-/// What the environment says of the network: OUTBOARD_FABRIC is `trusted` where nobody else reads
-/// or alters what it carries. Octets pass in clear only if the node's operator says so too.
+/// What the environment says of the network: OUTBOARD_FABRIC is `trusted` where no third party
+/// reads or alters what it carries. Bytes pass in clear only if the node's operator says so too.
 ///
 /// # Errors
 /// [`KeysError::Fabric`] when it is something else.
@@ -205,6 +218,7 @@ mod tests {
         let given = places(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x"), ("OUTBOARD_KEY", "k")]);
         let given = given.expect("a home");
         assert_eq!(given.key, Path::new("k"));
+        assert!(given.is_key_named && !home.is_key_named);
         assert_eq!(given.identity, Path::new("/x/outboard/identity"));
         // Relative ones mean nothing (XDG base directory specification).
         let relative = places(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h"), ("OUTBOARD_KEY", "")]);

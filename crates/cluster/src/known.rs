@@ -1,8 +1,9 @@
-//! Who was met where: trust on first use. A text file of `host:port node` lines, `#` before
-//! comments.
+//! The node met at each address: trust on first use. A text file of `host:port node` lines, `#`
+//! before comments.
 //!
 //! Every holder of a service's key can offer the service (a user to whom it was exported, too), so
-//! a client that was once at the right place remembers who was there. It does not replace the key.
+//! a client that was once at the right place remembers the node that it met. It does not replace
+//! the key.
 
 use outboard_secure::NodeId;
 use std::fs::{File, OpenOptions};
@@ -10,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Octets of the file, at most: some 100,000 nodes.
+/// Bytes of the file, at most: some 100,000 nodes.
 const LEN_MAX: u64 = 8 << 20;
 
 /// A list of known nodes in a file.
@@ -22,7 +23,7 @@ pub struct KnownNodes {
 /// Why a node is not taken for the one that was met before.
 #[derive(Debug, thiserror::Error)]
 pub enum KnownError {
-    /// Somebody else is there now.
+    /// Another node is there now.
     #[error(
         "{place} was node {expected} before and is {found} now: if the machine was set up anew, \
          remove line {line} of {}; if not, someone else answers there with the service's key",
@@ -31,9 +32,9 @@ pub enum KnownError {
     Changed {
         /// Host and port.
         place: String,
-        /// Who was met there first.
+        /// The node that was met there first.
         expected: NodeId,
-        /// Who is there.
+        /// The node that is there.
         found: NodeId,
         /// Where that is written, from 1.
         line: usize,
@@ -49,7 +50,7 @@ pub enum KnownError {
         path: PathBuf,
     },
     /// The list cannot be read or written.
-    #[error("{}, the list of known nodes: {source}; see who may write it", path.display())]
+    #[error("{}, the list of known nodes: {source}; check its owner and mode", path.display())]
     File {
         /// The list.
         path: PathBuf,
@@ -65,7 +66,7 @@ impl KnownNodes {
         Self { path: path.into() }
     }
 
-    /// Checks who is at a place; a place that is new is written down.
+    /// Compares a node with the one met at this address before; a new address is written down.
     ///
     /// # Errors
     /// See [`KnownError`].
@@ -80,7 +81,7 @@ impl KnownNodes {
         }
     }
 
-    /// Who was met at a place first, and the line that says so.
+    /// The node first met at an address, and the line that says so.
     fn look_up(&self, place: &str) -> Result<Option<(NodeId, usize)>, KnownError> {
         let text = self.read().map_err(|source| self.failed(source))?;
         for (index, line) in text.lines().enumerate() {
@@ -134,7 +135,7 @@ mod tests {
         known.check("n1:7410", one).expect("new");
         known.check("n1:7410", one).expect("the same");
         known.check("n1:7411", other).expect("another place");
-        let error = known.check("n1:7410", other).expect_err("somebody else");
+        let error = known.check("n1:7410", other).expect_err("another node");
         assert!(error.to_string().contains("remove line 1 of "), "{error}");
         std::fs::write(&known.path, "# all\n\nn1:7410\n").expect("written");
         let error = known.check("n1:7410", one).expect_err("no line");

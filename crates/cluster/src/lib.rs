@@ -1,14 +1,17 @@
-//! Which machines take part, and how one gets to them: host lists, keys, dialing.
+//! Machines of a cluster and the services on them: host lists, keys, dialing, nodes, and what
+//! services are built from.
 //!
 //! What comes out is a socket with its session ([`Secured`](outboard_verbs::Secured)), between
-//! two ends that have proven a service's key to each other; what they then say is not known here,
-//! and no service is named but a node's own, `status`. Everything that waits has a limit of time,
-//! and nothing that a stranger does makes it hold more than a bound.
+//! two ends that have proven a service's key to each other. This crate knows no service's messages
+//! and names no service but a node's own, `status`. Every wait has a time limit, and an
+//! unauthenticated peer can use no more than bounded memory and descriptors.
 //!
 //! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
-//! key files are), [`known`] (who was met where), [`dial`] (the side that connects), [`node`] (the
-//! side that serves), [`status`] (what a node tells of itself), [`codec`] (control messages as
-//! octets), [`hub`] (many peers on one thread).
+//! key files are), [`known`] (nodes met before), [`dial`] (the side that connects), [`node`] (the
+//! side that serves), [`status`] (a node's report), [`codec`] (control messages as
+//! bytes), [`hub`] (many peers on one thread), [`waker`] (wakes that thread), [`arrivals`] (peers
+//! being connected), [`pool`] (connections that are dialled again) and [`service`] (the loop of a
+//! service over all that).
 //!
 //! # Examples
 //!
@@ -30,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod codec;
 pub mod dial;
 pub mod hosts;
@@ -37,7 +41,10 @@ pub mod hub;
 pub mod keys;
 pub mod known;
 pub mod node;
+pub mod pool;
+pub mod service;
 pub mod status;
+pub mod waker;
 
 /// The port of nodes where a host list gives none.
 pub const NODE_PORT: u16 = 7410;

@@ -1,4 +1,4 @@
-//! What a node tells of itself to whoever has the key of `status`: the asking side.
+//! Asks a node for its report; this takes the key of the service `status`.
 //!
 //! It sends nothing after the handshake, and believes nothing but that the answer is JSON of a
 //! bounded length.
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// The service that every node with a cluster's key offers.
 pub const STATUS: &str = "status";
 
-/// Octets of an answer, at most.
+/// Bytes of an answer, at most.
 const ANSWER_MAX: usize = 4 << 20;
 
 /// Why a node did not say how it is.

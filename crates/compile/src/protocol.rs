@@ -1,176 +1,180 @@
-//! What clients and servers say to each other: control messages only, sources and objects go
-//! one-sided (the paper's Figure 9, turned around so that servers drive).
+//! The messages between client and server. They control only: sources and results are moved by RDMA
+//! Reads and Writes, which the server issues (the paper's Figure 9 with the roles reversed).
 //!
 //! ```text
 //! client                                   server
 //!   Hello (its export)        ->
 //!                             <-   Ready (its slots)
-//!   Landing (where results go) ->
+//!   ResultBuffer (where results go) ->
 //!                             <-   Want                a slot is free
 //!   Job, or Idle              ->                       Idle: a job may come later, unasked
 //!                             <-   Ask                 list a directory, offer a file
 //!   Answer                    ->
-//!                             ..   RDMA Reads          catalogue, sources
-//!                             ..   RDMA Write          results into the slot's landing place
-//!                             <-   Part                ... which was too small: more follows
+//!                             ..   RDMA Reads          metadata log, sources
+//!                             ..   RDMA Write          results into the slot's result buffer
+//!                             <-   Part                the buffer is full: more follows
 //!   Taken                     ->
 //!                             <-   Outcome
-//!   Taken                     ->                       the landing place is free again
+//!   Taken                     ->                       the result buffer is free again
 //! ```
 //!
-//! Of a job whose source was preprocessed a server reads the source instead, at once, and asks for
-//! nothing.
+//! For a job whose source was preprocessed, a server reads that source at once instead, and asks
+//! for nothing.
 //!
-//! A server that has no slot left says Return to a job, and one that works says Alive each second.
-//! Values only.
+//! A server answers a job with Return if it has no slot left, and sends Alive each second while it
+//! works. This module has only values and their encoding.
 
 use outboard_cluster::hub::Exposed;
 use outboard_export::{Answer, Ask, Position};
 use serde::{Deserialize, Serialize};
 
-/// Octets of a slot's landing place. Results that are longer come in parts.
+/// Bytes of a slot's result buffer. Longer results come in parts.
 pub(crate) const LANDING: usize = 1 << 20;
 
-/// Octets of a preprocessed source, at most.
+/// Bytes of one job's results, at most; also of all unfinished results from one server to a client.
+pub(crate) const RESULTS_MAX: usize = 2 << 30;
+
+/// Bytes of a preprocessed source, at most.
 pub(crate) const SOURCE_MAX: usize = 256 << 20;
 
 /// Slots of one server, at most.
 pub(crate) const SLOTS_MAX: u32 = 1024;
 
-/// Names a job between one client and its servers; never used twice.
+/// Identifies a job between one client and its servers; a number is never used twice.
 pub(crate) type TicketNumber = u64;
 
 /// BLAKE3.
 pub(crate) type Digest = [u8; 32];
 
-/// A path or a word: octets, whatever they are.
-pub(crate) type Octets = Vec<u8>;
+/// A path or a word: any bytes.
+pub(crate) type Bytes = Vec<u8>;
 
-/// What a client says.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToServer {
-    /// Who it is, and its catalogue and snapshots.
+    /// The first message: the client's name, and the memory of its metadata log and snapshots.
     Hello {
-        /// For people: user and host.
+        /// User and host, to be shown.
         name: String,
         /// The export's memory.
         export: Exposed,
     },
-    /// Where results go: [`LANDING`] octets a slot.
-    Landing(Exposed),
-    /// A job, in answer to Want or later.
+    /// The memory for results: [`LANDING`] bytes for each slot.
+    ResultBuffer(Exposed),
+    /// A job, in answer to Want, at once or later.
     Job {
         /// What is to be done.
         spec: Box<JobSpec>,
-        /// What its compiler reads.
+        /// Its compiler's input.
         input: Input,
     },
-    /// No job now: one may come later, unasked.
+    /// There is no job now; one may be sent later without another Want.
     Idle,
-    /// What came of an Ask.
+    /// The answer to an Ask.
     Answer {
-        /// Its number.
+        /// The number of the Ask.
         ask: u32,
-        /// What came of it.
+        /// The answer.
         answer: Answer,
     },
-    /// What a compiler is made of, in answer to Describe.
+    /// The parts of a compiler, in answer to Describe.
     Described {
         /// Its hash.
         toolchain: Digest,
-        /// A [`crate::toolchain::Toolchain`]; nothing if it is none of this client's.
-        octets: Octets,
+        /// A [`crate::toolchain::Toolchain`]; empty if the client has no such compiler.
+        bytes: Bytes,
     },
     /// A part of a compiler, in answer to NeedPart.
     Part {
-        /// Where it can be read; nothing if it is not handed out.
+        /// Where the server can read it; `None` if the client does not hand it out.
         exposed: Option<Exposed>,
     },
-    /// What was in a slot's landing place has been taken.
+    /// The client has taken the contents of a slot's result buffer.
     Taken {
-        /// Whose results.
+        /// The job.
         ticket: TicketNumber,
     },
-    /// Nobody wants that job any more.
+    /// The job is cancelled.
     Cancel {
         /// Which.
         ticket: TicketNumber,
     },
 }
 
-/// What a server says.
+/// A message from a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToClient {
-    /// It serves.
+    /// The server is ready.
     Ready {
-        /// Jobs that it runs at a time.
+        /// Jobs that it runs at one time.
         slots: u32,
     },
     /// A slot is free.
     Want,
-    /// It has no slot for that job: another server may. Or it has forgotten a job with a source
-    /// that was cancelled.
+    /// It has no slot for this job; another server may have. Or it has dropped a cancelled job with
+    /// a preprocessed source.
     Return {
         /// Which.
         ticket: TicketNumber,
     },
-    /// It needs to know.
+    /// A question about the client's files.
     Ask {
-        /// Comes back with the answer.
+        /// A number that the answer repeats.
         ask: u32,
         /// What.
         what: Ask,
     },
-    /// It does not have that compiler and takes the client's, if it is told what it is made of.
+    /// It lacks this compiler and would adopt the client's: which parts does it have?
     Describe {
         /// Its hash.
         toolchain: Digest,
     },
-    /// It wants to read a part of a compiler; of others it has read what it wanted.
+    /// It wants to read this part of a compiler, and has finished with any part before.
     NeedPart {
         /// Its hash.
         toolchain: Digest,
         /// Which of its parts.
         part: u32,
     },
-    /// It reads nothing more of a compiler.
+    /// It has finished reading a compiler.
     Equipped {
         /// Its hash.
         toolchain: Digest,
     },
-    /// Results fill a landing place, and more follow.
+    /// The result buffer is full; more of the results follows.
     Part {
-        /// Whose.
+        /// The job.
         ticket: TicketNumber,
-        /// The slot, which says where.
+        /// The slot whose buffer it is.
         slot: u32,
-        /// Octets.
+        /// Bytes in the buffer.
         len: u32,
     },
-    /// A job is over.
+    /// A job has ended.
     Outcome {
         /// Which.
         ticket: TicketNumber,
-        /// How.
+        /// How it ended.
         outcome: Box<Outcome>,
     },
-    /// It works on this client's jobs.
+    /// It still works on this client's jobs.
     Alive,
 }
 
-/// What a job's compiler reads.
+/// The input of a job's compiler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Input {
-    /// The client's files, as the catalogue says.
+    /// The client's files, by way of the metadata log.
     Pull {
-        /// The catalogue when the job was submitted: nothing older may be used.
+        /// The end of the metadata log when the job was submitted: the server replays it up to here
+        /// before the job starts.
         position: Position,
     },
-    /// One source that is preprocessed, and no other file. Once it is read, the job's outcome or
-    /// its Return, also when it was cancelled, tells the client to take its memory back.
+    /// One preprocessed source, and no other file. The client frees its memory on the job's Outcome
+    /// or Return, also if the job was cancelled.
     Source {
         /// The source's path.
-        path: Octets,
+        path: Bytes,
         /// The source.
         exposed: Exposed,
     },
@@ -179,22 +183,22 @@ pub(crate) enum Input {
 /// A job, complete but for its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobSpec {
-    /// Its name.
+    /// Its number.
     pub(crate) ticket: TicketNumber,
-    /// The compiler's path at home.
-    pub(crate) compiler: Octets,
+    /// The compiler's path on the client.
+    pub(crate) compiler: Bytes,
     /// The hash of the compiler's parts.
     pub(crate) toolchain: Digest,
-    /// The words, the first being the compiler as it was called.
-    pub(crate) argv: Vec<Octets>,
-    /// Where it runs.
-    pub(crate) cwd: Octets,
+    /// The command line; the first word is the compiler as it was called.
+    pub(crate) argv: Vec<Bytes>,
+    /// The working directory.
+    pub(crate) cwd: Bytes,
     /// The environment: names and values.
-    pub(crate) env: Vec<(Octets, Octets)>,
+    pub(crate) env: Vec<(Bytes, Bytes)>,
     /// The file mode creation mask.
     pub(crate) umask: u32,
-    /// Directories in which it makes files although they are not shown, such as `.deps`.
-    pub(crate) places: Vec<Octets>,
+    /// Directories of outputs that are not exported, such as `.deps`.
+    pub(crate) places: Vec<Bytes>,
 }
 
 /// How a job ended.
@@ -202,29 +206,29 @@ pub(crate) struct JobSpec {
 pub(crate) enum Outcome {
     /// The compiler ran.
     Ran(Ran),
-    /// It did not, or what it made is of no use.
+    /// The compiler did not run, or its results cannot be used.
     NotRun(Refusal),
 }
 
-/// A compiler that ran. What it made lies in the landing place, one behind the other: standard
+/// The result of a compiler that ran. The result buffer holds, one after the other: standard
 /// output, standard error, each file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ran {
-    /// The slot, which says where.
+    /// The slot whose buffer has the results.
     pub(crate) slot: u32,
-    /// As wait(2) encodes it.
+    /// The exit status as wait(2) encodes it.
     pub(crate) status: i32,
-    /// Octets of standard output.
+    /// Bytes of standard output.
     pub(crate) stdout: u64,
-    /// Octets of standard error.
+    /// Bytes of standard error.
     pub(crate) stderr: u64,
     /// The files that it made.
     pub(crate) files: Vec<Made>,
-    /// Octets in the landing place now; what is before them came in parts.
+    /// Bytes in the result buffer now; all bytes before them came in parts.
     pub(crate) len: u32,
-    /// Of all octets.
+    /// The hash of all these bytes.
     pub(crate) hash: Digest,
-    /// What it took.
+    /// Times, and bytes read.
     pub(crate) took: Took,
 }
 
@@ -232,10 +236,10 @@ pub(crate) struct Ran {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Made {
     /// Its absolute path.
-    pub(crate) path: Octets,
+    pub(crate) path: Bytes,
     /// Its permission bits.
     pub(crate) mode: u32,
-    /// Its octets.
+    /// Its length in bytes.
     pub(crate) len: u64,
 }
 
@@ -248,33 +252,33 @@ pub(crate) struct Took {
     pub(crate) run_us: u64,
     /// CPU time of the compiler and all its children.
     pub(crate) cpu_us: u64,
-    /// Octets read from the client's memory for it.
+    /// Bytes read from the client's memory for it.
     pub(crate) fetched: u64,
 }
 
-/// Why a server did not run a job, or does not vouch for what came of it.
+/// Why a server did not run a job, or why the job's results may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
-    /// It does not have this compiler.
+    /// The server lacks this compiler.
     Toolchain,
-    /// The job looked at something that may not be shown.
+    /// The job used a path that the client does not show.
     Withheld {
         /// What.
-        path: Octets,
+        path: Bytes,
     },
     /// A file changed while the job used it.
     Stale {
         /// Which.
-        path: Octets,
+        path: Bytes,
     },
-    /// A limit of the server's: time, memory, files.
+    /// The job exceeded a limit of the server's: time, memory, files.
     Limit {
-        /// Which, for people.
+        /// Which limit, as text for users.
         what: String,
     },
-    /// The server's own trouble, for people.
+    /// An error of the server itself.
     Trouble {
-        /// What.
+        /// The error, as text for users.
         what: String,
     },
 }

@@ -1,19 +1,22 @@
 //! A client's files as a FUSE file system, one subtree for each slot.
 //!
 //! The kernel keeps names (also those that do not exist), attributes and contents without a time
-//! limit, so that the second job in a slot asks nothing. What changes at the client is named by
-//! [`View::invalidate`] and dropped before the next job of each slot begins; a file in another
-//! state is another node, so contents need no dropping. While a job runs nothing is dropped: it
-//! sees what it was submitted with or something newer, and the kernel is never notified while a
-//! process of the slot could hold a lock that the notification waits for.
+//! limit, so that the second job in a slot causes no requests. What changes at the client is named
+//! by [`View::invalidate`] and dropped from the kernel's caches before the next job of each slot
+//! begins. A file whose contents change becomes another node, so cached contents need no dropping.
+//! Nothing is dropped while a job runs: the job sees the state that it was submitted with or a
+//! newer one, and the kernel is never notified while a process of the slot could hold a lock that
+//! the notification waits for.
 //!
-//! A look-up of what the client does not show fails and marks the job as refused: it has to run at
-//! the client.
+//! For a name outside the directories that the client exports, the view asks the client whether the
+//! name exists at all. A look-up of a name that exists but is not exported fails and marks the job
+//! as refused: it has to run at the client.
 //!
-//! Modules in reading order: `source` (where everything comes from), `pins` (what exists anyway),
-//! `places` (hidden directories in which jobs make files), `probes` (where compilers look for what
-//! need not be there), `nodes` (what the kernel holds), `slot` (a job's changes), `state`
-//! (answers), `changes` (writing), `serve` (the kernel's requests).
+//! Modules in reading order: `source` (supplies names, attributes and contents), `pins` (names that
+//! exist in every view), `places` (directories that the client does not export, in which jobs make
+//! files), `probes` (paths that compilers look up by themselves), `nodes` (the nodes that the
+//! kernel holds), `slot` (a job's changes), `state` (look-ups and reads), `changes` (writes),
+//! `serve` (the kernel's requests).
 
 use std::fmt;
 use std::io;
@@ -32,23 +35,24 @@ mod state;
 
 pub use pins::Pin;
 pub use places::Places;
-pub use probes::KNOWN_ABSENT;
-pub use slot::{Refusal, TOUCHED_MAX, Upcalls, Why};
-pub use source::{Ask, AskError, Attr, Contents, Done, Found, Kind, Listing, NodeId, Source};
+pub use slot::{RefusedPath, TOUCHED_MAX, Upcalls, Why};
+pub use source::{Ask, AskError, Attr, Contents, Done, FileKind, Found, Listing, NodeId, Source};
 
 use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
-use nodes::{SlotId, What};
-use pins::{Pinned, Pins, join, split};
-use serve::{Front, Server};
-use slot::Change;
-use state::{Core, State};
+use nodes::{NodeBody, SlotId};
+pub(crate) use pins::join;
+use pins::{Pinned, Pins, split};
+use serve::{FuseHandlers, ViewServer};
+use slot::{Change, Redirect};
+pub(crate) use state::SYNTHETIC;
+use state::{Core, ViewState};
 
-/// What a view may use, and as whom its jobs run.
+/// Limits of a view, and the owner of its files.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ViewLimits {
     /// Slots, named `0`, `1`, ... in the mount's root.
     pub slots: usize,
-    /// Octets of all files that one job makes.
+    /// Bytes of all files that one job makes.
     pub quota: u64,
     /// Owner of every file.
     pub uid: u32,
@@ -58,7 +62,7 @@ pub struct Limits {
 
 /// A client's files, mounted.
 pub struct View {
-    server: Arc<Server>,
+    server: Arc<ViewServer>,
     notifier: Notifier,
     _session: BackgroundSession,
 }
@@ -70,29 +74,32 @@ pub struct Created {
     pub path: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
-    /// What is in it.
+    /// Its contents.
     pub contents: Vec<u8>,
 }
 
 /// What a job did to its view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct JobChanges {
     /// Files that it made or changed.
     pub created: Vec<Created>,
     /// Directories that it made.
     pub directories: Vec<Vec<u8>>,
-    /// Client's files that now (also) stand at this path.
+    /// The client's files that the job linked or renamed to this path.
     pub renamed: Vec<(Vec<u8>, NodeId)>,
-    /// What [`View::begin_alone`] was given, for the next one.
+    /// The path given to [`View::redirect`], if the job has opened it and its link is still in
+    /// place.
+    pub redirected: Option<Vec<u8>>,
+    /// The [`Places`] given to [`View::begin_alone`], returned for the next job.
     pub source: Option<Vec<u8>>,
     /// Paths that it removed, or renamed away.
     pub deleted: Vec<Vec<u8>>,
-    /// Why its result counts for nothing and it has to run at the client.
-    pub refused: Option<Refusal>,
-    /// A file changed at the client before it was read: the job has to run again.
+    /// Why the job's result must be discarded and the job run at the client.
+    pub refused: Option<RefusedPath>,
+    /// A file changed at the client before the job read it: the job has to run again.
     pub stale: bool,
-    /// Files looked up that the kernel did not know yet, with their versions; at most
-    /// [`TOUCHED_MAX`].
+    /// Files that the job looked up and that the kernel had not cached, with their versions; at
+    /// most [`TOUCHED_MAX`].
     pub touched: Vec<(Vec<u8>, u64)>,
 }
 
@@ -103,37 +110,34 @@ impl fmt::Debug for View {
 }
 
 impl View {
-    /// Serves a mounted FUSE file system from `source`. `pins` exist whatever the source says;
-    /// nothing at one of the `absent` paths, or beneath, is no reason to refuse a job: there belong
-    /// [`KNOWN_ABSENT`] and those of the compiler's own include directories that the client does
-    /// not have. A star in a path stands for any octets of one name.
+    /// Serves a mounted FUSE file system from `source`. `pins` exist whatever `source` contains.
     ///
-    /// Threads of the view end when the file system is unmounted, that is when the sandbox's
-    /// anchor and its cells have ended.
+    /// The view's threads end when the file system is unmounted, that is when the sandbox's
+    /// supervisor and all of its slot sandboxes have ended.
     ///
     /// # Errors
-    /// When the kernel's first message does not come or is not understood.
+    /// When the kernel's first message does not arrive or is malformed.
     pub fn start(
         fuse: OwnedFd,
         source: Arc<dyn Source>,
         pins: Vec<(Vec<u8>, Pin)>,
-        absent: Vec<Vec<u8>>,
-        limits: Limits,
+        limits: ViewLimits,
     ) -> io::Result<Self> {
-        let core = Core::new(source, Pins::new(pins, absent), limits);
-        let server = Arc::new(Server::new(core));
-        let front = Front(Arc::clone(&server));
+        let core = Core::new(source, Pins::new(pins), limits);
+        let server = Arc::new(ViewServer::new(core));
+        let front = FuseHandlers(Arc::clone(&server));
         let session = Session::from_fd(front, fuse, SessionACL::All, Config::default())?;
         let notifier = session.notifier();
         Ok(Self { server, notifier, _session: session.spawn()? })
     }
 
-    /// A job begins in this slot. Names that have changed are looked up again. `places` are
-    /// directories in which it makes files although the client does not show them: to the job they
-    /// are there, and so is nothing that it makes itself. Any other name in them refuses the job.
+    /// Begins a job in this slot. Names that have changed are looked up again. `places` are
+    /// directories in which the job makes files although the client does not export them: the job
+    /// finds these directories, and finds the files that it will make itself absent. Any other name
+    /// in them refuses the job.
     ///
     /// # Errors
-    /// When the kernel does not take a notification: the file system is gone.
+    /// When the kernel rejects a notification: the file system is gone.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -157,11 +161,11 @@ impl View {
         Ok(())
     }
 
-    /// A job begins in this slot that needs nothing of the client's but its source: these octets
-    /// at this path. It sees what is pinned, and the directories `places`, which are empty.
+    /// Begins a job in this slot that needs nothing of the client but its source file: `data` at
+    /// `path`. The job sees the pins and the directories `places`, which are empty.
     ///
     /// # Errors
-    /// When the kernel does not take a notification: the file system is gone.
+    /// When the kernel rejects a notification: the file system is gone.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -169,7 +173,7 @@ impl View {
         &self,
         slot: usize,
         places: Vec<Vec<u8>>,
-        (path, octets): (Vec<u8>, Vec<u8>),
+        (path, bytes): (Vec<u8>, Vec<u8>),
     ) -> io::Result<()> {
         self.clear(slot)?;
         let is_as_before = {
@@ -180,29 +184,38 @@ impl View {
         if !is_as_before {
             self.drop_all(slot)?;
         }
-        // Another job may have looked in vain for this one's source.
+        // An earlier job may have looked up this job's source and cached its absence.
         if let Some((dir, name)) = split(&path) {
             self.drop_name(slot, dir, name)?;
         }
         let mut state = self.state();
         state.slots[slot].start(Places { directories: places, ..Places::default() });
         let attr = Attr { mode: 0o644, ..changes::fresh() };
-        state.bring(slot, &path, octets, attr);
+        state.bring(slot, &path, bytes, attr);
         state.slots[slot].brought = Some(path);
         Ok(())
     }
 
-    /// The job in this slot has ended, with all of its processes: what it did is taken out of
-    /// the view.
-    ///
-    /// # Errors
-    /// When the kernel does not take a notification: the file system is gone.
+    /// Directs the file `path`, which the job in this slot writes, to `to` outside the view: `path`
+    /// becomes a symbolic link to it.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn finish(&self, slot: usize) -> io::Result<Outcome> {
+    pub fn redirect(&self, slot: usize, path: Vec<u8>, to: &[u8]) {
+        self.state().slots[slot].redirect = Some(Redirect { path, to: to.into(), told: false });
+    }
+
+    /// Ends the job in this slot, all of whose processes have ended, and removes its changes from
+    /// the view.
+    ///
+    /// # Errors
+    /// When the kernel rejects a notification: the file system is gone.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn finish(&self, slot: usize) -> io::Result<JobChanges> {
         let (mut outcome, changed) = self.state().collect(slot);
-        // What a job makes and removes again, as objcopy does, is nobody's loss.
+        // A client's file that the job linked and removed again, as objcopy does, is no loss.
         let alone = self.state().slots[slot].alone;
         outcome.deleted.retain(|path| !alone && self.server.core.is_at_client(path));
         for (path, child) in changed {
@@ -211,7 +224,7 @@ impl View {
         Ok(outcome)
     }
 
-    /// Takes out of a slot what a job left there that was never finished.
+    /// Removes the changes of a job that was never finished.
     fn clear(&self, slot: SlotId) -> io::Result<()> {
         let is_left = {
             let slot = &self.state().slots[slot];
@@ -220,18 +233,18 @@ impl View {
         if is_left { self.finish(slot).map(drop) } else { Ok(()) }
     }
 
-    /// Whatever processes in this slot wait for, now or until the job's end, fails at once, so that
-    /// they can be killed.
+    /// Fails all requests that processes in this slot wait for, now or until the job's end, so that
+    /// the processes can be killed.
     pub fn cancel(&self, slot: usize) {
         self.server.cancel(slot);
     }
 
-    /// Whether the job in this slot has been refused already and may as well be stopped.
+    /// Whether the job in this slot has been refused already, so that it may be stopped.
     pub fn is_refused(&self, slot: usize) -> bool {
         self.state().slots.get(slot).is_some_and(|slot| slot.refused.is_some())
     }
 
-    /// `name` in the directory `dir` is something else now, or its attributes are.
+    /// Says that `name` in the directory `dir`, or its attributes, have changed at the client.
     pub fn invalidate(&self, dir: &[u8], name: &[u8]) {
         let mut state = self.state();
         for slot in 0..state.slots.len() {
@@ -241,14 +254,14 @@ impl View {
         }
     }
 
-    /// Nothing that the kernel knows of any name holds any more.
+    /// Says that every name may have changed at the client.
     pub fn forget_all(&self) {
         for slot in &mut self.state().slots {
             slot.outdated.push_all();
         }
     }
 
-    /// How often the kernel has asked, all slots together.
+    /// How often the kernel has sent requests, all slots together.
     pub fn upcalls(&self) -> Upcalls {
         self.state().upcalls
     }
@@ -258,7 +271,7 @@ impl View {
         self.state().nodes.len()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ViewState> {
         self.server.core.lock()
     }
 
@@ -288,9 +301,9 @@ impl View {
         Ok(())
     }
 
-    /// Makes the kernel look up all names again in a directory that leads to pins. Anything else
-    /// is dropped with the name of its directory; these cannot be, because that unmounts what is
-    /// mounted below.
+    /// Makes the kernel look up again all names in a directory that leads to pins. In other
+    /// directories, names are dropped together with the directory; here that would unmount the file
+    /// systems mounted below it.
     fn drop_below(&self, slot: SlotId, dir: &[u8]) -> io::Result<()> {
         let told: Vec<_> = {
             let state = self.state();
@@ -300,7 +313,7 @@ impl View {
         told.iter().try_for_each(|name| self.drop_name(slot, dir, name))
     }
 
-    /// Takes a name that a job changed out of the kernel's caches, with the file itself.
+    /// Drops a name that a job changed from the kernel's caches, with the file itself.
     fn drop_change(&self, slot: SlotId, path: &[u8], child: Option<u64>) -> io::Result<()> {
         let Some((dir, name)) = split(path) else {
             return Ok(());
@@ -309,7 +322,7 @@ impl View {
             return Ok(());
         };
         if let Some(child) = child {
-            // The name may be gone from the kernel's caches already, or be another by now.
+            // The name may have left the kernel's caches already, or stand for another file by now.
             let _ = self.notifier.delete(INodeNo(parent), INodeNo(child), os(name));
         }
         self.notifier.inval_entry(INodeNo(parent), os(name))
@@ -319,20 +332,22 @@ impl View {
 /// A changed path, with the job's own file at it.
 type Changed = (Vec<u8>, Option<u64>);
 
-impl State {
-    /// Ends a slot's job and takes what it did out of its slot.
-    fn collect(&mut self, slot: SlotId) -> (Outcome, Vec<Changed>) {
+impl ViewState {
+    /// Ends a slot's job and removes its changes from its slot.
+    fn collect(&mut self, slot: SlotId) -> (JobChanges, Vec<Changed>) {
         let of = &mut self.slots[slot];
         (of.running, of.cancelled, of.begun) = (false, false, None);
         of.used = 0;
-        let mut outcome = Outcome {
+        let mut outcome = JobChanges {
             refused: of.refused.take(),
             stale: std::mem::take(&mut of.stale),
             touched: std::mem::take(&mut of.touched),
-            ..Outcome::default()
+            ..JobChanges::default()
         };
         let changes = std::mem::take(&mut of.changes);
         let brought = of.brought.take();
+        let redirect = of.redirect.take().filter(|at| at.told && !changes.contains_key(&at.path));
+        outcome.redirected = redirect.map(|at| at.path);
         let mut changed: std::collections::BTreeMap<_, _> =
             std::mem::take(&mut of.changed).into_iter().map(|path| (path, None)).collect();
         for (path, change) in changes {
@@ -345,20 +360,26 @@ impl State {
         }
         let is_source = |file: &mut Created| brought.as_ref() == Some(&file.path);
         outcome.source = outcome.created.extract_if(.., is_source).next().map(|file| file.contents);
-        // What is inside a directory goes before the directory.
+        // The contents of a directory go before the directory.
         (outcome, changed.into_iter().rev().collect())
     }
 
-    /// Adds what a job put at `path` to its outcome; says the number if it is the job's own file.
-    fn collect_node(&mut self, number: u64, path: Vec<u8>, outcome: &mut Outcome) -> Option<u64> {
+    /// Adds the node at `path` to the job's outcome; returns its number if it is the job's own
+    /// file.
+    fn collect_node(
+        &mut self,
+        number: u64,
+        path: Vec<u8>,
+        outcome: &mut JobChanges,
+    ) -> Option<u64> {
         if let Some(own) = self.nodes.own_mut(number) {
             let (contents, mode) = (std::mem::take(&mut own.data), own.attr.mode);
             outcome.created.push(Created { path, mode, contents });
             return Some(number);
         }
         match self.nodes.get(number) {
-            Some(What::Dir(_)) => outcome.directories.push(path),
-            Some(What::Shared { id, .. }) => outcome.renamed.push((path, *id)),
+            Some(NodeBody::Dir(_)) => outcome.directories.push(path),
+            Some(NodeBody::Shared { id, .. }) => outcome.renamed.push((path, *id)),
             _ => {}
         }
         None

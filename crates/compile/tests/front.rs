@@ -1,8 +1,9 @@
-//! Builds through wrapper and manager, with farms that are on this machine.
+//! Builds through wrapper and manager, with executors that are on this machine.
 
 #![forbid(unsafe_code)]
 
-use outboard_compile::front::settle;
+use outboard_cc::place::ManagerPlace;
+use outboard_compile::manager::settle;
 use outboard_compile::stats::{How, Saved};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,15 +18,15 @@ fn many() -> usize {
     if std::env::var_os("OUTBOARD_FULL").is_some() { 10_000 } else { 600 }
 }
 
-/// A user's world: a place for the socket, links by compilers' names, a project.
+/// What one user has: a directory for the socket, links by compilers' names, a project.
 struct World {
     dir: PathBuf,
-    farm: &'static str,
+    executor: &'static str,
     idle_ms: &'static str,
 }
 
 impl World {
-    fn new(name: &str, farm: &'static str) -> Self {
+    fn new(name: &str, executor: &'static str) -> Self {
         let dir =
             std::env::temp_dir().join(format!("outboard-front-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
@@ -35,7 +36,7 @@ impl World {
         for link in ["gcc", "g++", "cc"] {
             symlink(programs().join("outboard-cc"), dir.join("links").join(link)).unwrap();
         }
-        Self { dir, farm, idle_ms: "300" }
+        Self { dir, executor, idle_ms: "300" }
     }
 
     fn command(&self, program: impl AsRef<Path>) -> Command {
@@ -47,13 +48,12 @@ impl World {
             .env("XDG_STATE_HOME", self.dir.join("run"))
             .env("PATH", format!("{0}/links:{0}/scripts:{path}", self.dir.display()))
             .env_remove("OUTBOARD_CC_NESTED")
-            .env("OUTBOARD_TEST_FARM", self.farm)
-            .env("OUTBOARD_TEST_IDLE_MS", self.idle_ms)
-            .env("OUTBOARD_CC_VERBOSE", "1");
+            .env("OUTBOARD_TEST_EXECUTOR", self.executor)
+            .env("OUTBOARD_TEST_IDLE_MS", self.idle_ms);
         command
     }
 
-    /// A compiler's link, quiet.
+    /// A link by a compiler's name, with its outputs discarded.
     fn compiler(&self, name: &str) -> Command {
         let mut command = self.command(self.dir.join("links").join(name));
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -64,10 +64,11 @@ impl World {
         self.command(self.dir.join("links/gcc")).args(line.split(' ')).output().unwrap()
     }
 
-    /// A compiler that is a script, found before the real ones.
+    /// Adds a script that is found before the real compiler of this name.
     fn script(&self, name: &str, line: &str) {
         let file = self.dir.join("scripts").join(name);
-        // Written by another program: what this one has open cannot be run by its threads.
+        // Another program writes the script: a file that this process has open for writing cannot
+        // be executed by its other threads.
         let write =
             format!("printf '#!/bin/sh\\n%s\\n' \"$1\" > {0}; chmod 755 {0}", file.display());
         assert!(Command::new("sh").args(["-c", &write, "sh", line]).status().unwrap().success());
@@ -82,7 +83,8 @@ impl World {
     }
 
     fn socket(&self) -> PathBuf {
-        self.dir.join("run/outboard/cc.sock")
+        let place = ManagerPlace::at(&self.dir.join("run/outboard"));
+        place.map_or_else(|_| self.dir.join("none"), |place| place.socket())
     }
 
     fn has_manager(&self) -> bool {
@@ -109,7 +111,7 @@ impl World {
     fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while !holds(self) {
-            assert!(Instant::now() < end, "waited in vain: {what}");
+            assert!(Instant::now() < end, "timed out: {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -117,13 +119,13 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // The manager goes by itself, soon.
+        // The manager ends by itself soon.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
 /// A directory with the wrapper and a manager beside it, under their names. They are linked, not
-/// copied: what is open for writing in one thread cannot be run in another.
+/// copied: a file that one thread has open for writing cannot be executed by another.
 fn programs() -> &'static Path {
     static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
@@ -140,12 +142,12 @@ fn programs() -> &'static Path {
     })
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
-fn a_project_is_built_through_a_farm() {
+fn a_project_is_built_through_an_executor() {
     let world = World::new("project", "local");
     let sources = ["a", "b", "c", "d", "e"];
     for name in sources {
@@ -171,7 +173,7 @@ fn a_project_is_built_through_a_farm() {
 }
 
 #[test]
-fn what_fails_remotely_is_said_by_the_compiler_at_home() {
+fn errors_of_remote_jobs_are_those_of_the_local_compiler() {
     let world = World::new("failing", "failing");
     world.write("good.c", "int x;");
     world.write("bad.c", "int x = y;");
@@ -182,6 +184,42 @@ fn what_fails_remotely_is_said_by_the_compiler_at_home() {
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("bad.c:1:9: error"), "{}", text(&bad.stderr));
     assert!(!text(&bad.stderr).contains("remote"));
+}
+
+#[test]
+fn verbose_wrappers_say_where_a_job_ran() {
+    let world = World::new("verbose", "local");
+    world.write("a.c", "int x;");
+    let told = |line: &str| {
+        let mut gcc = world.command(world.dir.join("links/gcc"));
+        let output = gcc.args(line.split(' ')).env("OUTBOARD_CC_VERBOSE", "1").output().unwrap();
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    assert!(told("-c a.c").starts_with("outboard-cc: a.c ran on here ("));
+    let native = "outboard-cc: a.c is tuned to this processor: -march=native: it runs locally\n";
+    assert_eq!(told("-c a.c -march=native"), native);
+}
+
+#[test]
+fn without_fallback_a_job_that_could_run_remotely_does_not_run_locally() {
+    let fallback = |world: &World, line: &str| {
+        world.write("a.c", "int x;");
+        world.write("bad.c", "int x = y;");
+        let mut gcc = world.command(world.dir.join("links/gcc"));
+        gcc.args(line.split(' ')).env("OUTBOARD_CC_FALLBACK", "0").output().unwrap()
+    };
+    let world = World::new("nofallback", "failing");
+    let failed = fallback(&world, "-c a.c");
+    assert_eq!((failed.status.code(), &*text(&failed.stderr)), (Some(1), "remote failure\n"));
+    assert!(!world.has("a.o"));
+    assert!(fallback(&world, "-c a.c -march=native").status.success(), "its options keep it local");
+    let world = World::new("noserver", "nobody");
+    let failed = fallback(&world, "-c a.c");
+    let text = text(&failed.stderr);
+    assert!(failed.status.code() == Some(1) && text.contains("found no server"), "{text}");
+    assert!(!world.has("a.o"));
+    assert_eq!(world.saved().counters.refused, 1);
 }
 
 #[test]
@@ -206,7 +244,7 @@ fn texts_longer_than_a_sockets_buffer_come_whole() {
 }
 
 #[test]
-fn a_manager_whose_place_has_gone_goes_as_well() {
+fn a_manager_ends_when_its_directory_is_removed() {
     let world = World::new("evicted", "nobody");
     assert!(world.gcc("--version").status.success());
     assert!(world.manager().is_some());
@@ -223,20 +261,20 @@ fn statistics_and_timeline_tell_what_ran_where() {
     assert!(world.gcc("-c a.c -march=native").status.success());
     assert!(!world.gcc("-c b.c").status.success());
     let Saved { counters, records } = world.saved();
-    assert_eq!((counters.remote, counters.home, counters.failed_remotely), (1, 2, 1));
+    assert_eq!((counters.remote, counters.local, counters.failed_remotely), (1, 2, 1));
     assert_eq!(counters.causes["is tuned to this processor"], 1);
     assert_eq!(counters.causes["failed remotely and was run again"], 1);
     assert_eq!(counters.servers["here"].jobs, 1);
     let places: Vec<_> = records.iter().map(|record| (&*record.name, &*record.place)).collect();
-    assert_eq!(places, [("a.c", "here"), ("a.c", "home"), ("b.c", "home")]);
-    assert!(matches!(records[1].how, How::Home(_)));
+    assert_eq!(places, [("a.c", "here"), ("a.c", "local"), ("b.c", "local")]);
+    assert!(matches!(records[1].how, How::Local(_)));
     assert!(records.iter().all(|record| record.ended_us() > record.began_us));
 }
 
 #[test]
-fn compilers_at_home_are_as_many_as_there_are_cores() {
+fn there_are_at_most_as_many_local_compilers_as_cores() {
     let world = World::new("bounded", "nobody");
-    // Each link says when it runs; how many do at a time can be counted.
+    // Each link step notes that it runs, and how many run at that moment.
     let count = "mkdir -p now; touch now/$$; ls now | wc -l >> most; sleep 0.05; rm now/$$";
     world.script("gcc", count);
     let children: Vec<Child> =
@@ -250,17 +288,17 @@ fn compilers_at_home_are_as_many_as_there_are_cores() {
 }
 
 #[test]
-fn a_small_farm_that_claims_nothing_loses_its_jobs() {
+fn jobs_that_few_slots_do_not_claim_run_locally() {
     let world = World::new("stuck", "stuck");
     world.write("a.c", "int x;");
     let begin = Instant::now();
     assert!(world.gcc("-c a.c").status.success() && world.has("a.o"));
     assert!(begin.elapsed() >= Duration::from_millis(100));
-    assert_eq!(world.saved().counters.causes["was taken home from the queue"], 1);
+    assert_eq!(world.saved().counters.causes["found no free slot in time"], 1);
 }
 
 #[test]
-fn a_large_farm_is_waited_for_and_a_killed_manager_is_not() {
+fn wrappers_wait_for_many_slots_but_not_for_a_killed_manager() {
     let world = World::new("killed", "absent");
     world.write("a.c", "int x;");
     let mut child = world.compiler("gcc").args(["-c", "a.c"]).spawn().unwrap();
@@ -281,13 +319,16 @@ fn other_users_are_sent_away() {
     // Connects, says nothing, and tells whether it is sent away within a second.
     const VISIT: &str = "use IO::Socket::UNIX; alarm 1; my $s = IO::Socket::UNIX->new(Peer => \
                          shift) or exit 2; sysread $s, my $x, 1; exit 0";
-    let world = World::new("others", "nobody");
+    let mut world = World::new("others", "nobody");
+    // An idle manager ends; on a busy machine it would do so between the visits.
+    world.idle_ms = "60000";
     assert!(world.gcc("--version").status.success());
+    let socket = world.socket();
     fs::set_permissions(world.dir.join("run/outboard"), Permissions::from_mode(0o711)).unwrap();
-    fs::set_permissions(world.socket(), Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&socket, Permissions::from_mode(0o777)).unwrap();
     let visit = |words: &[&str]| {
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).args(["-e", VISIT]).arg(world.socket()).status()
+        command.args(&words[1..]).args(["-e", VISIT]).arg(&socket).status()
     };
     if let Ok(status) = visit(&["perl"]) {
         assert_eq!(status.signal(), Some(14), "the user's own may stay");
@@ -295,10 +336,11 @@ fn other_users_are_sent_away() {
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "perl"];
     match visit(&nobody).map(|status| status.code()) {
         Ok(Some(0)) => {}
-        // Who is not root cannot be somebody else.
+        // Only root can run a program as another user.
         Ok(Some(127)) | Err(_) => println!("skipped: needs root, setpriv and perl"),
         other => panic!("{other:?}"),
     }
+    kill("-TERM", &world.manager().expect("it stays"));
 }
 
 #[test]

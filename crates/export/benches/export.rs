@@ -1,4 +1,4 @@
-//! What an export costs its client, and a look-up its server: processor time, medians.
+//! Processor time of an export for its client, and of a look-up for its server: medians.
 //!
 //! `cargo bench -p outboard-export`.
 
@@ -28,17 +28,17 @@ fn main() -> Result<()> {
     report("offer one file of 3 MB", offer_large(&root)?);
     let mut replica = Replica::new();
     ask_all(&mut export, &mut replica, &root)?;
-    // Time for what is young to be old enough, or else it is hashed again.
+    // Files must be old enough, or else they are hashed again.
     std::thread::sleep(Duration::from_millis(50));
     export.submit();
     report("submit, nothing new", median(ROUNDS * 100, || export.submit()));
     report("submit, one file written", one_written(&mut export, &root)?);
     report("offer, known", known(&mut export, &mut replica, &root)?);
     let name = file_name(7);
-    let dir_octets = root.as_os_str().as_bytes();
-    let look = || replica.look_up(dir_octets, name.as_bytes());
+    let dir_bytes = root.as_os_str().as_bytes();
+    let look = || replica.look_up(dir_bytes, name.as_bytes());
     report("look up, found (of 1,000)", per_thousand(look));
-    let look = || replica.look_up(dir_octets, b"absent.h");
+    let look = || replica.look_up(dir_bytes, b"absent.h");
     report("look up, absent (of 1,000)", per_thousand(look));
     drop(dir);
     Ok(())
@@ -54,7 +54,7 @@ fn median<T>(rounds: usize, mut f: impl FnMut() -> T) -> Duration {
     times[times.len() / 2]
 }
 
-/// Time of this thread's processor, so that others on the machine do not count.
+/// Processor time of this thread, so that other work on the machine is not counted.
 fn cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())

@@ -1,23 +1,23 @@
-//! What can go wrong: [`ExportError`] on the client, [`CatalogueError`] on a server that reads what
-//! a client published.
+//! Errors: [`ExportError`] on the client, [`MetadataLogError`] on a server that reads a client's
+//! published memory.
 
 use crate::replica::{CONTENTS_LEN_MAX, CONTENTS_MAX, ENTRIES_MAX, PLACES_MAX};
 use outboard_mem::MemError;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// A directory is not exported, or the export cannot be made.
+/// Why a directory cannot be exported, or an export cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// Caller: the sizes are too small to be of use, or too large to be followed.
+    /// Caller: the sizes are too small to be useful, or too large for servers to follow.
     #[error(
-        "an export with {arena} bytes for contents and {log} for its catalogue: give either at \
-         least 1 MiB, and the catalogue at most 1 GiB"
+        "an export with {ring} bytes for contents and {log} for its metadata log: give either at \
+         least 1 MiB, and the metadata log at most 1 GiB"
     )]
     Sizes {
         /// Bytes for contents.
-        arena: usize,
-        /// Bytes for the catalogue.
+        ring: usize,
+        /// Bytes for the metadata log.
         log: usize,
     },
     /// This machine: no memory.
@@ -35,14 +35,20 @@ pub enum ExportError {
         /// The root as given.
         path: PathBuf,
     },
-    /// Caller: a root would show more than somebody who names it means to.
-    #[error("{} is the home directory, or above it: allow directories within it", path.display())]
+    /// Caller: a root would export a whole home directory, which is more than the user intends.
+    #[error("{} is a home directory, or above one: allow directories within it", path.display())]
     TooWide {
         /// The root as it resolves.
         path: PathBuf,
     },
-    /// Caller: names that begin with a dot are never shown.
-    #[error("{} has a name that begins with a dot, and such are never exported", path.display())]
+    /// Caller: a root would export files of other users.
+    #[error("{} is a directory that all users share: allow directories within it", path.display())]
+    Everybodys {
+        /// The root as it resolves.
+        path: PathBuf,
+    },
+    /// Caller: names that begin with a dot are never exported.
+    #[error("{} has a name that begins with a dot: such names are never exported", path.display())]
     Hidden {
         /// The root as given.
         path: PathBuf,
@@ -50,103 +56,99 @@ pub enum ExportError {
     /// Caller: not a directory.
     #[error("{} is no directory, so that nothing beneath it can be exported", path.display())]
     NotADirectory {
-        /// The path as far as it was followed.
+        /// The path up to where it stopped being a directory.
         path: PathBuf,
     },
-    /// Caller: a file system that is the kernel's view of itself.
+    /// Caller: a file system that presents the kernel's state.
     #[error("{} is on a file system of the kernel's own (proc, sysfs)", path.display())]
     Pseudo {
         /// The root as it resolves.
         path: PathBuf,
     },
-    /// Caller: there are enough.
-    #[error("{count} directories are exported already: allow one that is above many of them")]
-    TooManyRoots {
-        /// How many there are.
-        count: usize,
-    },
-    /// Caller or this machine: the system refuses.
+    /// Caller or this machine: the system denies access.
     #[error("{} cannot be exported: {errno}; see that it is there and readable", path.display())]
     Refused {
-        /// The path as far as it was followed.
+        /// The path up to where it was followed.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         errno: Errno,
     },
 }
 
-/// What a client published makes no sense. Only `Torn` happens between honest ends.
+/// Why a client's published memory cannot be read. Only `Torn` happens between correct ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CatalogueError {
-    /// Nobody's fault, if it passes: the client began anew while its log was being read.
+pub enum MetadataLogError {
+    /// Not an error if it passes: the client began a new epoch while its log was being read.
     #[error("the log at {place} of epoch {epoch} was overwritten: read the header again")]
     Torn {
         /// The epoch that was expected.
         epoch: u64,
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Caller: the octets do not follow what was read before.
-    #[error("octets of epoch {epoch} from {place} are not what is wanted next")]
+    /// Caller: the bytes do not continue those read before.
+    #[error(
+        "bytes of epoch {epoch} from {place} do not continue the log: read what `want` returns"
+    )]
     NotWanted {
         /// Their epoch.
         epoch: u64,
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Peer: no header, or one that cannot be.
+    /// Peer: the header is missing or inconsistent.
     #[error("the peer's memory does not begin with the header of an export")]
     Header,
     /// Peer: the log ends within a record.
     #[error("the peer's log has a record cut off at {place}")]
     Partial {
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
     /// Peer: a record is longer than allowed.
-    #[error("the peer's log has a record of {len} octets at {place}")]
+    #[error("the peer's log has a record of {len} bytes at {place}")]
     TooLong {
         /// Its length.
         len: usize,
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Peer: a record cannot be read.
+    /// Peer: a record cannot be decoded.
     #[error("the peer's log has a record at {place} that cannot be decoded")]
     Codec {
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Peer: a path or name that is not in the form that they have.
-    #[error("the peer's log has a path or name at {place} that cannot be")]
+    /// Peer: a malformed path or name.
+    #[error("the peer's log has a malformed path or name at {place}")]
     Path {
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
     /// Peer: a record about something outside the directories that it exports.
-    #[error("the peer's log speaks at {place} of something outside its roots")]
+    #[error("the peer's log names something outside its roots at {place}")]
     Outside {
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Peer: contents that are not where contents are.
-    #[error("the peer's log has contents at {place} that lie outside the memory for them")]
+    /// Peer: contents outside the snapshot ring.
+    #[error("the peer's log has contents at {place} outside its snapshot ring")]
     Contents {
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Peer: contents that no client hands out.
+    /// Peer: contents longer than any file that is exported.
     #[error(
-        "the peer's log has contents of {len} octets at {place}, and files have at most \
+        "the peer's log has contents of {len} bytes at {place}, and files have at most \
          {CONTENTS_LEN_MAX}"
     )]
     TooLarge {
         /// Their length.
         len: u64,
-        /// Where in the log.
+        /// Offset in the log.
         place: u64,
     },
-    /// Peer: more than a server will remember.
+    /// Peer: more than a server stores.
     #[error(
         "the peer publishes more than {ENTRIES_MAX} names, {CONTENTS_MAX} contents or \
          {PLACES_MAX} roots"

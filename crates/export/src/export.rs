@@ -1,18 +1,20 @@
-//! The client's half: what it is asked for, it looks at, publishes and watches from then on.
+//! The client's half: it reads the files that servers request, publishes them and watches them for
+//! changes.
 //!
-//! One thread; no call waits for anything but the file system. Reads only beneath the roots that
-//! were allowed, through no symbolic link and no name that begins with a dot.
+//! One thread; no call waits for anything but the file system. Reads only beneath the allowed
+//! roots, follows no symbolic link there and opens no name that begins with a dot.
 
-use crate::arena::{Arena, FileId};
 use crate::error::ExportError;
-use crate::fsys::{self, Kind};
+use crate::fsys::{self, FileSystemKind};
 use crate::header::{HEADER_LEN, Header, LOG_LEN_MAX};
-use crate::known::Known;
+use crate::known::ExportedTree;
 use crate::log::{Log, NoRoom};
+use crate::mounts::Mounts;
 use crate::pack::Packer;
 use crate::path::{self, Path, components, is_hidden, shared, split, upwards};
-use crate::record::{Answer, Ask, Entry, Node, Position, Record, What};
-use crate::roots::{self, GAPS_MAX, READ_DIRECTORY, Roots};
+use crate::record::{Answer, Ask, DirEntry, Node, NodeRecord, Position, Record};
+use crate::roots::{self, Hidden, NameOutside, READ_DIRECTORY, Roots};
+use crate::snapshot_ring::{FileId, SnapshotRing};
 use crate::watch::{Hint, Notices, Watch};
 use outboard_mem::SharedRegion;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,67 +24,68 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where the log begins: behind the header, in a page of its own.
+/// Offset of the log: behind the header, on a page of its own.
 const LOG_AT: usize = HEADER_LEN.next_multiple_of(4096);
-/// The least that either part may have.
+/// The least size of either part.
 const SIZE_MIN: usize = 1 << 20;
 
-/// How much memory an export has. Pages that are not used cost nothing.
+/// The memory of an export. Pages that are not used cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bytes for contents. No file may be larger than a quarter of it, or than 1 GiB.
-    pub arena: usize,
-    /// Bytes for the catalogue.
+    /// Bytes for snapshots of contents. No file may be larger than a quarter of it, or than 1 GiB.
+    pub ring: usize,
+    /// Bytes for the metadata log.
     pub log: usize,
 }
 
 impl Default for Sizes {
-    /// 256 MiB for contents and 32 MiB for the catalogue.
+    /// 256 MiB for snapshots and 32 MiB for the metadata log.
     fn default() -> Self {
-        Self { arena: 256 << 20, log: 32 << 20 }
+        Self { ring: 256 << 20, log: 32 << 20 }
     }
 }
 
-/// What is exported at the moment.
+/// What is exported at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Directories that may be asked for.
+    /// Roots: directories that servers may request.
     pub roots: usize,
-    /// Directories that were listed.
+    /// Directories that are listed.
     pub directories: usize,
     /// Files in them.
     pub files: usize,
-    /// Files whose contents lie ready.
+    /// Files with a snapshot of their contents.
     pub snapshots: usize,
-    /// Bytes of those.
+    /// Bytes of the snapshots.
     pub bytes: u64,
-    /// Bytes of the catalogue.
+    /// Bytes of the metadata log.
     pub log: u64,
-    /// Questions whose answer was published already, ever.
+    /// Requests whose answer had been published already, since the start.
     pub hits: u64,
-    /// Questions that the file system was asked for, ever.
+    /// Requests for which the file system was read, since the start.
     pub misses: u64,
 }
 
-/// Files as memory that servers read. See the crate's text.
+/// Files as memory that servers read; see the [crate](crate).
 #[derive(Debug)]
 pub struct Export {
     pub(crate) memory: SharedRegion,
     pub(crate) log: Log,
-    pub(crate) arena: Arena,
+    pub(crate) ring: SnapshotRing,
     pub(crate) arena_at: usize,
     pub(crate) roots: Roots,
     pub(crate) watch: Watch,
-    pub(crate) known: Known,
+    pub(crate) mounts: Mounts,
+    pub(crate) known: ExportedTree,
     /// Directories that cannot be watched.
     pub(crate) polled: BTreeSet<Path>,
     /// Files with several names that cannot be watched.
     pub(crate) unwatched: BTreeSet<FileId>,
-    /// Files that changed within the clock's grain of their snapshot.
+    /// Files that changed within the clock's resolution of their snapshot.
     pub(crate) racy: Vec<FileId>,
-    /// Ways to roots that cannot be watched.
+    /// Symbolic links to roots that cannot be watched.
     pub(crate) places_polled: bool,
-    /// A record found no room.
+    /// A record did not fit into the log.
     pub(crate) full: bool,
     pub(crate) scratch: Vec<u8>,
     pub(crate) packer: Packer,
@@ -90,7 +93,7 @@ pub struct Export {
     pub(crate) misses: u64,
 }
 
-/// A number for the first epoch that grows from one run of a client to the next.
+/// The number of the first epoch; it grows from one run of a client to the next.
 fn first_epoch() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX >> 1).max(1)
@@ -99,35 +102,36 @@ fn first_epoch() -> u64 {
 fn header(sizes: Sizes) -> Option<Header> {
     let log_len = sizes.log.checked_next_multiple_of(LOG_AT)?;
     let arena_at = log_len.checked_add(LOG_AT)?;
-    let fits = sizes.arena >= SIZE_MIN && sizes.log >= SIZE_MIN;
+    let fits = sizes.ring >= SIZE_MIN && sizes.log >= SIZE_MIN;
     (fits && log_len as u64 <= LOG_LEN_MAX).then_some(Header {
         position: Position { epoch: first_epoch(), length: 0 },
         log_at: LOG_AT as u64,
         log_len: log_len as u64,
         arena_at: arena_at as u64,
-        arena_len: sizes.arena as u64,
+        arena_len: sizes.ring as u64,
     })
 }
 
 impl Export {
-    /// An export of nothing, for the time being.
+    /// An export without roots.
     ///
     /// # Errors
     /// [`ExportError::Sizes`], [`ExportError::Memory`], [`ExportError::Watch`].
     pub fn new(sizes: Sizes) -> Result<Self, ExportError> {
-        let refused = ExportError::Sizes { arena: sizes.arena, log: sizes.log };
+        let refused = ExportError::Sizes { ring: sizes.ring, log: sizes.log };
         let Some(header) = header(sizes) else { return Err(refused) };
         let arena_at = usize::try_from(header.arena_at).unwrap_or(usize::MAX);
-        let Some(len) = arena_at.checked_add(sizes.arena) else { return Err(refused) };
+        let Some(len) = arena_at.checked_add(sizes.ring) else { return Err(refused) };
         let memory = SharedRegion::zeroed(len)?;
         Ok(Self {
             log: Log::new(memory.clone(), header),
             memory,
-            arena: Arena::new(sizes.arena),
+            ring: SnapshotRing::new(sizes.ring),
             arena_at,
             roots: Roots::new(),
             watch: Watch::new().map_err(ExportError::Watch)?,
-            known: Known::default(),
+            mounts: Mounts::new(),
+            known: ExportedTree::default(),
             polled: BTreeSet::new(),
             unwatched: BTreeSet::new(),
             racy: Vec::new(),
@@ -140,20 +144,20 @@ impl Export {
         })
     }
 
-    /// What servers may read: one region with the header, the log and the contents.
+    /// The memory for servers to read: one region with the header, the log and the snapshots.
     #[must_use]
     pub fn memory(&self) -> &SharedRegion {
         &self.memory
     }
 
     /// Readable when files may have changed: then call [`refresh`](Self::refresh) (or
-    /// [`submit`](Self::submit)), so that the kernel never has more to say than it keeps.
+    /// [`submit`](Self::submit)) before the kernel's queue of notices overflows.
     #[must_use]
     pub fn watch_fd(&self) -> BorrowedFd<'_> {
         self.watch.fd()
     }
 
-    /// What is exported at the moment.
+    /// What is exported at present.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let snapshots = || self.known.inodes.values().filter_map(|inode| inode.snapshot);
@@ -169,66 +173,94 @@ impl Export {
         }
     }
 
-    /// Lets servers ask for a directory and everything beneath it (but names that begin with a
-    /// dot). Symbolic links on the way there are shown, so that the path as given leads there too.
-    /// If nothing is there, that is shown. True if it is news; asking again costs next to nothing.
+    /// Allows servers to request a directory and everything beneath it (but names that begin with a
+    /// dot). Symbolic links on the path are published, so that the path as given leads there on a
+    /// server too. If nothing is there, its absence is published. True if this is new; allowing a
+    /// root again costs next to nothing, and makes it the most recently used.
     ///
     /// # Errors
-    /// [`ExportError`] if it is no directory, cannot be opened, or shows too much.
+    /// [`ExportError`] if it is no directory, cannot be opened, or would export too much.
     pub fn allow(&mut self, root: &std::path::Path) -> Result<bool, ExportError> {
+        self.allow_as(root, Hidden::No)
+    }
+
+    /// As [`allow`](Self::allow), for a directory that the user has named, which may lie below a
+    /// name that begins with a dot. A root above it is unchanged: it still exports no hidden names.
+    ///
+    /// # Errors
+    /// As [`allow`](Self::allow).
+    pub fn allow_hidden(&mut self, root: &std::path::Path) -> Result<bool, ExportError> {
+        self.allow_as(root, Hidden::Yes)
+    }
+
+    fn allow_as(&mut self, root: &std::path::Path, hidden: Hidden) -> Result<bool, ExportError> {
         let given = root.as_os_str().as_bytes();
         if self.roots.was_given(given) {
             return Ok(false);
         }
-        let resolved = roots::resolve(given)?;
+        let resolved = roots::resolve(given, hidden)?;
         let mut news = false;
-        if self.roots.above(&resolved.path).is_none() {
+        if !self.roots.note_use(&resolved.path) {
             news = true;
-            if resolved.is_gap {
-                news = self.add_gap(&resolved.path)?;
+            if resolved.is_absent {
+                news = self.add_negative_entry(&resolved.path);
             } else {
                 let root = self.roots.open(&resolved.path)?;
+                self.make_room();
                 self.add_root(&resolved.path, root);
             }
         }
-        // A link within a root may lead elsewhere tomorrow, and nobody watches for us.
+        // A link within a root may change its target later, and the target's path is not watched.
         let is_within = |(path, _): &(Path, Node)| self.roots.above(path).is_some();
-        if !resolved.is_gap && !resolved.ways.iter().any(is_within) {
-            self.roots.note_given(given);
+        if !resolved.is_absent && !resolved.root_symlinks.iter().any(is_within) {
+            self.roots.note_given(given, &resolved.path);
         }
-        for (path, node) in resolved.ways {
-            news |= self.add_way(path, node);
+        for (path, node) in resolved.root_symlinks {
+            news |= self.add_root_symlink(path, node);
         }
         self.settle();
         Ok(news)
     }
 
-    fn add_gap(&mut self, path: &Path) -> Result<bool, ExportError> {
-        if self.roots.gaps.contains(path) {
-            return Ok(false);
+    fn add_negative_entry(&mut self, path: &Path) -> bool {
+        // A negative entry above this one is no longer true.
+        self.check_negative_entries();
+        let (is_news, dropped) = self.roots.add_negative_entry(path);
+        if let Some(dropped) = dropped {
+            // Listings beneath it are no longer known.
+            self.publish(&Record::NegativeEntry { path: &dropped, is_filled: true });
         }
-        if self.roots.gaps.len() >= GAPS_MAX {
-            return Err(ExportError::TooManyRoots { count: GAPS_MAX });
+        if is_news {
+            self.publish(&Record::NegativeEntry { path, is_filled: false });
         }
-        // What was a gap above this one is none any more.
-        self.look_at_gaps();
-        self.roots.gaps.insert(Path::clone(path));
-        self.publish(&Record::Gap { path, is_filled: false });
-        Ok(true)
+        is_news
     }
 
-    /// Publishes where there is something now.
-    pub(crate) fn look_at_gaps(&mut self) {
+    /// Drops roots if there are too many. Only a new epoch can withdraw what was published.
+    fn make_room(&mut self) {
+        let dropped = self.roots.make_room();
+        self.full |= !dropped.is_empty();
+        for root in dropped {
+            self.known.forget(&root);
+        }
+        if self.full {
+            self.drop_idle();
+            self.settle();
+        }
+    }
+
+    /// Publishes the negative entries at which there is something now.
+    pub(crate) fn check_negative_entries(&mut self) {
         for path in self.roots.take_filled() {
-            self.publish(&Record::Gap { path: &path, is_filled: true });
+            self.publish(&Record::NegativeEntry { path: &path, is_filled: true });
         }
     }
 
     fn add_root(&mut self, path: &Path, root: roots::Root) {
         let attr = root.attr;
-        self.look_at_gaps();
+        self.check_negative_entries();
         for covered in self.roots.add(path, root) {
-            // Its parents must be listed from now on, or else nobody notices that they move.
+            // Its parents must be listed from now on, or their moves would go unnoticed.
             self.forget(&covered);
         }
         self.drop_idle();
@@ -236,7 +268,7 @@ impl Export {
         self.publish(&Record::Root { path, attr });
     }
 
-    /// Watches a root and the directories above it for being moved.
+    /// Watches the directories from a root upwards, to notice when they are moved.
     pub(crate) fn watch_places(&mut self, root: &[u8]) {
         for path in upwards(root).filter(|path| *path != b"/") {
             let watched = fsys::open_path(path).and_then(|fd| self.watch.place(fd.as_fd()));
@@ -244,31 +276,54 @@ impl Export {
         }
     }
 
-    fn add_way(&mut self, path: Path, node: Node) -> bool {
-        if self.roots.above(&path).is_some() || self.roots.ways.get(&path) == Some(&node) {
+    fn add_root_symlink(&mut self, path: Path, node: Node) -> bool {
+        if self.roots.above(&path).is_some() || self.roots.root_symlinks.get(&path) == Some(&node) {
             return false;
         }
         self.places_polled |= self.watch.link(&path).is_err();
-        self.publish_way(&path, &node);
-        self.roots.ways.insert(path, node);
+        self.publish_root_symlink(&path, &node);
+        self.roots.root_symlinks.insert(path, node);
         true
     }
 
-    pub(crate) fn publish_way(&mut self, path: &[u8], node: &Node) {
+    pub(crate) fn publish_root_symlink(&mut self, path: &[u8], node: &Node) {
         if let Node::Symlink { target, attr } = node {
-            self.publish(&Record::Way { path, target, attr: *attr });
+            self.publish(&Record::RootSymlink { path, target, attr: *attr });
         }
     }
 
-    /// Answers what a server asks.
+    /// Answers a server's request.
     pub fn answer(&mut self, ask: &Ask) -> Answer {
         match ask {
             Ask::List { dir } => self.list(dir),
             Ask::Offer { path, version } => self.offer(path, *version),
+            Ask::Name { path } => self.name(path),
         }
     }
 
-    /// Publishes what a directory holds, by its path without symbolic links, and watches it.
+    /// Says whether there is anything at a path outside the roots: compilers look in many places of
+    /// their own. Only directories and links are reported, and nothing about hidden names or the
+    /// contents of home directories.
+    fn name(&mut self, path: &[u8]) -> Answer {
+        if !path::is_path(path) || components(path).any(is_hidden) || self.roots.is_private(path) {
+            return Answer::Withheld;
+        }
+        match self.roots.look_at_name(path) {
+            NameOutside::Nothing => {
+                self.add_negative_entry(&shared(path));
+                Answer::Published(self.settle())
+            }
+            NameOutside::Symlink(node) => {
+                self.add_root_symlink(shared(path), node);
+                Answer::Published(self.settle())
+            }
+            NameOutside::Directory => Answer::Directory,
+            NameOutside::Untold => Answer::Withheld,
+        }
+    }
+
+    /// Publishes the listing of a directory, given by its path without symbolic links, and watches
+    /// it.
     pub fn list(&mut self, dir: &[u8]) -> Answer {
         if !self.may_show(dir) {
             return Answer::Withheld;
@@ -279,7 +334,7 @@ impl Export {
             self.hits += 1;
             return Answer::Published(self.settle());
         }
-        // A new epoch, for want of room, may have forgotten what was just listed.
+        // If the log was full, the new epoch may have dropped the listing.
         for _ in 0..2 {
             let listed = self.list_down_to(&dir);
             let position = self.settle();
@@ -294,13 +349,13 @@ impl Export {
         Answer::TooLarge { len: self.log.room(), len_max: self.log.room() / 2 }
     }
 
-    /// Whether a path is beneath a root, and not hidden.
+    /// Whether a path is beneath a root and not hidden.
     pub(crate) fn may_show(&self, path: &[u8]) -> bool {
         let above = if path::is_path(path) { self.roots.above(path) } else { None };
         above.is_some_and(|(_, _, rel)| !components(rel).any(is_hidden))
     }
 
-    /// Lists a directory after those above it, so that none of them can move without our notice.
+    /// Lists a directory after those above it, so that a move of any of them is noticed.
     pub(crate) fn list_down_to(&mut self, dir: &Path) -> Result<(), Answer> {
         let Some((root, _, _)) = self.roots.above(dir) else { return Err(Answer::Withheld) };
         let root = Path::clone(root);
@@ -318,7 +373,7 @@ impl Export {
         Ok(())
     }
 
-    /// Whether a path is a directory, by what its parent's listing says.
+    /// Whether a path is a directory, according to its parent's listing.
     fn expect_directory(&self, path: &[u8]) -> Result<(), Answer> {
         let node = split(path).and_then(|(dir, name)| self.known.node(dir, name));
         match node {
@@ -355,7 +410,7 @@ impl Export {
         Ok(())
     }
 
-    /// There is no such directory any more: its parent's listing must say so.
+    /// The directory is gone: updates its parent's listing.
     fn look_above(&mut self, path: &[u8]) -> Answer {
         match split(path) {
             Some((dir, name)) if self.known.dirs.contains_key(dir) => self.look_once(
@@ -367,17 +422,19 @@ impl Export {
         }
     }
 
-    /// Watched before it is read, so that no change falls between.
+    /// Watched before it is read, so that no change between the two is missed.
     fn watch_directory(&mut self, fd: &OwnedFd, path: &Path) -> Option<i32> {
-        match fsys::kind(fd) {
-            Kind::Local => self.watch.directory(fd.as_fd(), path).ok(),
-            _ => None,
-        }
+        let is_watched = match fsys::kind(fd) {
+            FileSystemKind::Local => true,
+            FileSystemKind::Layered => !self.mounts.has_layers_in_sight(path),
+            FileSystemKind::Elsewhere | FileSystemKind::Pseudo => false,
+        };
+        is_watched.then(|| self.watch.directory(fd.as_fd(), path).ok())?
     }
 
     fn publish_directory(&mut self, path: &[u8]) -> Result<(), Answer> {
         let Some(dir) = self.known.dirs.get(path) else { return Ok(()) };
-        let entry = |(name, node)| Entry { name, what: What::of(Some(node)) };
+        let entry = |(name, node)| DirEntry { name, what: NodeRecord::of(Some(node)) };
         let entries = dir.names.iter().map(|(name, node)| entry((&**name, node))).collect();
         let len = dir.names.len() as u64;
         match self.log.append(&Record::Directory { path, entries }) {
@@ -397,7 +454,7 @@ impl Export {
         self.full |= self.log.append(record).is_err();
     }
 
-    /// Shows readers everything that was appended; begins a new epoch if there was no room.
+    /// Makes all appended records visible to readers; begins a new epoch if the log was full.
     pub(crate) fn settle(&mut self) -> Position {
         if self.full {
             self.begin_epoch();
@@ -405,14 +462,14 @@ impl Export {
         self.log.commit()
     }
 
-    /// A new epoch that says everything again, without what is past.
+    /// Begins a new epoch that contains everything still valid, without the past.
     fn begin_epoch(&mut self) {
         self.full = false;
         self.log.begin_epoch();
         self.publish_roots();
         let dirs: Vec<Path> = self.known.dirs.keys().cloned().collect();
         for dir in dirs {
-            // One that has grown too large is not known any more.
+            // A directory whose listing has become too long is dropped.
             let _ = self.publish_directory(&dir);
         }
         let snapshots = self.known.inodes.values().filter_map(|inode| inode.snapshot);
@@ -423,7 +480,7 @@ impl Export {
         }
     }
 
-    /// A new epoch that knows the roots only.
+    /// Begins a new epoch that contains the roots only.
     pub(crate) fn forget_everything(&mut self) {
         self.known.clear();
         self.polled.clear();
@@ -436,8 +493,8 @@ impl Export {
         self.publish_roots();
         let roots: Vec<Path> = self.roots.held.keys().cloned().collect();
         roots.iter().for_each(|root| self.watch_places(root));
-        let ways: Vec<Path> = self.roots.ways.keys().cloned().collect();
-        for way in ways {
+        let root_symlinks: Vec<Path> = self.roots.root_symlinks.keys().cloned().collect();
+        for way in root_symlinks {
             self.places_polled |= self.watch.link(&way).is_err();
         }
     }
@@ -447,16 +504,16 @@ impl Export {
         for (path, attr) in roots.collect::<Vec<_>>() {
             self.publish(&Record::Root { path: &path, attr });
         }
-        for (path, node) in self.roots.ways.clone() {
-            self.publish_way(&path, &node);
+        for (path, node) in self.roots.root_symlinks.clone() {
+            self.publish_root_symlink(&path, &node);
         }
-        for path in self.roots.gaps.clone() {
-            self.publish(&Record::Gap { path: &path, is_filled: false });
+        for path in self.roots.negative_entries.keys().cloned().collect::<Vec<_>>() {
+            self.publish(&Record::NegativeEntry { path: &path, is_filled: false });
         }
     }
 }
 
-/// An answer that was found before it was known how far the log goes.
+/// Sets the position of an answer, which is known only after the log is committed.
 pub(crate) fn with_position(answer: Answer, position: Position) -> Answer {
     match answer {
         Answer::Changed(_) => Answer::Changed(position),

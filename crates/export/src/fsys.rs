@@ -1,7 +1,7 @@
-//! The system calls on files: always beneath a directory that is open, never through a symbolic
-//! link, never through `..`.
+//! System calls on files: always relative to an open directory, never through a symbolic link,
+//! never through `..`.
 //!
-//! Opens for reading only, and nothing but regular files and directories.
+//! Opens only regular files and directories, for reading.
 
 use crate::path::Name;
 use crate::record::{Attr, Node};
@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 /// Room for one call of getdents.
 const LISTING_LEN: usize = 32 << 10;
 
-/// What tells one state of a file from another, besides its inode.
+/// Distinguishes the states of a file, besides its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) size: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Identity {
     pub(crate) ctime_ns: i64,
 }
 
-/// What a name stands for, with what only this side needs to know of a file.
+/// What a name stands for, with attributes that are not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Absent,
@@ -66,12 +66,12 @@ pub(crate) fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Opens what lies behind `rel` of `dir`; an empty `rel` is `dir` itself.
+/// Opens the path `rel` relative to `dir`; an empty `rel` is `dir` itself.
 pub(crate) fn open_beneath(dir: BorrowedFd, rel: &[u8], flags: OFlags) -> Result<OwnedFd> {
     let rel: &[u8] = if rel.is_empty() { b"." } else { rel };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    // A mount or rename elsewhere at the same moment may make the kernel unsure.
+    // A concurrent mount or rename elsewhere may make the kernel answer EAGAIN.
     for _ in 0..8 {
         match fs::openat2(dir, rel, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -81,14 +81,14 @@ pub(crate) fn open_beneath(dir: BorrowedFd, rel: &[u8], flags: OFlags) -> Result
     Err(Errno::AGAIN)
 }
 
-/// Opens a directory by its own path, if no part of that is a symbolic link.
+/// Opens a directory by its path, if no part of the path is a symbolic link.
 pub(crate) fn open_path(path: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve)
 }
 
-/// Looks at one name.
+/// The node that a name stands for.
 pub(crate) fn look(dir: BorrowedFd, name: &[u8]) -> Seen {
     match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => classify(dir, name, &stat),
@@ -97,11 +97,22 @@ pub(crate) fn look(dir: BorrowedFd, name: &[u8]) -> Seen {
     }
 }
 
-/// Looks at a regular file by opening it, as who reads it would: a network's file system asks its
-/// server then, and only then.
+/// The present attributes of an open file. A file system whose files change elsewhere (FUSE, NFS)
+/// caches attributes for a while, unless it is told to fetch them.
+pub(crate) fn stat_anew(file: impl AsFd) -> Result<Stat> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    match fs::statx(&file, "", flags, fs::StatxFlags::BASIC_STATS) {
+        // A file system that does not implement the call caches nothing.
+        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => fs::fstat(file),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The node that a name stands for, looked up by opening it, as a program that reads it would: a
+/// network file system then asks its server.
 pub(crate) fn look_anew(dir: BorrowedFd, name: &[u8]) -> Seen {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    match open_beneath(dir, name, flags).and_then(fs::fstat) {
+    match open_beneath(dir, name, flags).and_then(stat_anew) {
         Ok(stat) => classify(dir, name, &stat),
         Err(_) => look(dir, name),
     }
@@ -124,7 +135,7 @@ fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
     }
 }
 
-/// The names of an open directory that may be shown.
+/// The names in an open directory that may be exported.
 pub(crate) fn names(dir: BorrowedFd) -> Result<Vec<Name>> {
     let mut room = vec![MaybeUninit::uninit(); LISTING_LEN];
     let mut entries = RawDir::new(dir, &mut room);
@@ -139,7 +150,7 @@ pub(crate) fn names(dir: BorrowedFd) -> Result<Vec<Name>> {
     Ok(names)
 }
 
-/// Reads a file of `len` bytes into `into`; a byte more if it has more by now.
+/// Reads a file of `len` bytes into `into`, and one byte more if it has grown.
 pub(crate) fn read_whole(file: OwnedFd, len: u64, into: &mut Vec<u8>) -> std::io::Result<OwnedFd> {
     into.clear();
     into.reserve(usize::try_from(len + 1).unwrap_or_default());
@@ -148,25 +159,26 @@ pub(crate) fn read_whole(file: OwnedFd, len: u64, into: &mut Vec<u8>) -> std::io
     Ok(limited.into_inner().into())
 }
 
-/// How a file system treats those who watch it.
+/// How completely inotify reports changes on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Every change to its files goes through this kernel.
+pub(crate) enum FileSystemKind {
+    /// Every change to its files goes through this kernel and is reported under their names.
     Local,
-    /// Others may change its files, or nobody knows.
+    /// It shows files of other directories, whose owners may change them there unreported.
+    Layered,
+    /// Other machines may change its files, or this is unknown.
     Elsewhere,
-    /// It shows the kernel itself.
+    /// It shows the kernel's own state.
     Pseudo,
 }
 
-/// File systems (statfs(2)) on which a watch sees everything.
+/// Magic numbers (statfs(2)) of file systems on which a watch reports every change.
 const LOCAL: &[u64] = &[
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
     0x9123_683E, // btrfs
     0x0102_1994, // tmpfs
     0x8584_58F6, // ramfs
-    0x794C_7630, // overlayfs
     0xF2F5_2010, // f2fs
     0x2FC1_2FC1, // zfs
     0xCA45_1A4E, // bcachefs
@@ -176,14 +188,17 @@ const LOCAL: &[u64] = &[
     0xE0F5_E1E2, // erofs
     0x9660,      // iso9660
 ];
+const OVERLAY: u64 = 0x794C_7630;
 const PSEUDO: &[u64] = &[0x9FA0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x6367_7270, 0x2727_6772];
 
-/// Which kind the file system of an open file is.
-pub(crate) fn kind(file: impl AsFd) -> Kind {
+/// The kind of an open file's file system.
+pub(crate) fn kind(file: impl AsFd) -> FileSystemKind {
     #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // its type depends on the machine
     let magic = fs::fstatfs(file).map_or(0, |found| found.f_type as u64 & 0xFFFF_FFFF);
-    if PSEUDO.contains(&magic) {
-        return Kind::Pseudo;
+    match magic {
+        OVERLAY => FileSystemKind::Layered,
+        magic if PSEUDO.contains(&magic) => FileSystemKind::Pseudo,
+        magic if LOCAL.contains(&magic) => FileSystemKind::Local,
+        _ => FileSystemKind::Elsewhere,
     }
-    if LOCAL.contains(&magic) { Kind::Local } else { Kind::Elsewhere }
 }

@@ -1,50 +1,50 @@
-//! The first octets of the exported region: how far the log has come, and where everything lies.
+//! The first bytes of the exported region: the length of the log and the layout of the region.
 //!
 //! ```text
 //!  0 magic   8 epoch   16 length of the log   24 log's place   32 its room
-//! 40 arena's place   48 its room   56 zero
+//! 40 ring's place   48 its room   56 zero
 //! ```
 //!
-//! Words of 64 bits, little-endian. The client stores `epoch` and `length` one by one, so that a
-//! reader may see one of them old: the frames of the log tell (see `record`).
+//! Words of 64 bits, little-endian. The client stores `epoch` and `length` one by one, so a reader
+//! may see an old value of one of them: the checks in the log's frames reveal that (see `record`).
 
-use crate::error::CatalogueError;
+use crate::error::MetadataLogError;
 use crate::record::Position;
 
-/// Octets of a header, to be read from the beginning of the region.
+/// Bytes of a header, to be read from the beginning of the region.
 pub const HEADER_LEN: usize = 64;
 /// "outbexp" and the version of the format.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"outbexp\x01");
-/// Room for a log, at most: what a server will follow.
+/// Bytes of a log, at most: the most that a server follows.
 pub const LOG_LEN_MAX: u64 = 1 << 30;
 
 pub(crate) const EPOCH_AT: usize = 8;
 pub(crate) const LENGTH_AT: usize = 16;
 
-/// A header that makes sense.
+/// A consistent header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How far the log has come.
+    /// The end of the log.
     pub position: Position,
-    /// Where the log begins: octets from the beginning of the region.
+    /// Offset of the log in the region.
     pub log_at: u64,
-    /// Octets that the log has room for.
+    /// Capacity of the log in bytes.
     pub log_len: u64,
-    /// Where snapshots may lie.
+    /// Offset of the snapshots in the region.
     pub arena_at: u64,
-    /// Octets that they have room for.
+    /// Capacity for snapshots in bytes.
     pub arena_len: u64,
 }
 
 impl Header {
-    /// Reads a header.
+    /// Parses a header.
     ///
     /// # Errors
-    /// [`CatalogueError::Header`] if it is no header of ours, or says what cannot be.
-    pub fn parse(octets: &[u8]) -> Result<Self, CatalogueError> {
+    /// [`MetadataLogError::Header`] if it is no header of this version, or inconsistent.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MetadataLogError> {
         let word = |index: usize| {
-            let octets = octets.get(index * 8..).and_then(|rest| rest.first_chunk());
-            octets.map(|octets| u64::from_le_bytes(*octets)).ok_or(CatalogueError::Header)
+            let bytes = bytes.get(index * 8..).and_then(|rest| rest.first_chunk());
+            bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(MetadataLogError::Header)
         };
         let position = Position { epoch: word(1)?, length: word(2)? };
         let header = Self {
@@ -55,7 +55,7 @@ impl Header {
             arena_len: word(6)?,
         };
         let sound = word(0)? == MAGIC && header.is_sound();
-        if sound { Ok(header) } else { Err(CatalogueError::Header) }
+        if sound { Ok(header) } else { Err(MetadataLogError::Header) }
     }
 
     fn is_sound(&self) -> bool {
@@ -66,7 +66,7 @@ impl Header {
         self.position.epoch > 0 && log_fits && arena_fits && length_fits
     }
 
-    /// The words as they stand in the region.
+    /// The words in their order in the region.
     pub(crate) fn words(&self) -> [u64; 7] {
         let Position { epoch, length } = self.position;
         [MAGIC, epoch, length, self.log_at, self.log_len, self.arena_at, self.arena_len]

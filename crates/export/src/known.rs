@@ -1,23 +1,23 @@
-//! What the client has published of its files, to compare the next look with.
+//! The published state of a client's files, with which the next look is compared.
 //!
-//! A value: it reads no file. Versions are given here; each belongs to one state of one inode.
+//! A value: it reads no file. Versions are assigned here; each belongs to one state of one inode.
 
-use crate::arena::FileId;
 use crate::fsys::Identity;
 use crate::path::{Name, Path, range_beneath};
 use crate::record::{Attr, Contents, Node};
+use crate::snapshot_ring::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A directory that was listed.
 #[derive(Debug)]
 pub(crate) struct Dir {
     pub(crate) id: FileId,
-    /// Nothing if it cannot be watched and must be looked at every time.
+    /// Absent if the directory cannot be watched and must be looked at every time.
     pub(crate) wd: Option<i32>,
     pub(crate) names: BTreeMap<Name, Node>,
 }
 
-/// A regular file that some listed directory holds.
+/// A regular file in a listed directory.
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) identity: Identity,
@@ -27,14 +27,14 @@ pub(crate) struct Inode {
     pub(crate) wd: Option<i32>,
 }
 
-/// What a file's version is, and whether that is news.
+/// A file's version, and whether it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     New(u64),
     Kept(u64),
 }
 
-/// Watches that nobody needs any more.
+/// Watches that are no longer needed.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     pub(crate) dirs: Vec<(i32, Path)>,
@@ -42,21 +42,21 @@ pub(crate) struct Idle {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ExportedTree {
     pub(crate) dirs: BTreeMap<Path, Dir>,
     pub(crate) inodes: HashMap<FileId, Inode>,
     last_version: u64,
     idle: Idle,
 }
 
-/// Which file attributes are of.
+/// The file that attributes belong to.
 pub(crate) fn id_of(attr: &Attr) -> FileId {
     (attr.dev, attr.ino)
 }
 
-impl Known {
-    /// The version of a file that looks like this. `touched` says that it may be another one in
-    /// spite of its looks.
+impl ExportedTree {
+    /// The version of a file with this identity. `touched` says that its contents may have changed
+    /// although its identity has not.
     pub(crate) fn version(&mut self, id: FileId, identity: Identity, touched: bool) -> Version {
         let next = self.last_version + 1;
         let inode = self.inodes.entry(id).or_insert_with(|| Inode {
@@ -76,7 +76,7 @@ impl Known {
         Version::New(next)
     }
 
-    /// What a name of a listed directory stands for from now on.
+    /// Records what a name in a listed directory stands for from now on.
     pub(crate) fn set(&mut self, dir: &Path, name: &[u8], node: Option<Node>) {
         let file = node.as_ref().and_then(file_id);
         let Some(known) = self.dirs.get_mut(dir) else { return };
@@ -93,7 +93,7 @@ impl Known {
         }
     }
 
-    /// Adds a listed directory without names.
+    /// Adds a listed directory without entries.
     pub(crate) fn add(&mut self, path: &Path, id: FileId, wd: Option<i32>) {
         self.dirs.insert(Path::clone(path), Dir { id, wd, names: BTreeMap::new() });
     }
@@ -107,7 +107,7 @@ impl Known {
         }
     }
 
-    /// Forgets what a directory and everything beneath it holds. False if nothing was known.
+    /// Forgets the listings of a directory and of everything beneath it. False if there were none.
     pub(crate) fn forget(&mut self, path: &[u8]) -> bool {
         let (start, end) = range_beneath(path);
         let mut paths: Vec<Path> =
@@ -129,14 +129,14 @@ impl Known {
         }
     }
 
-    /// Forgets everything but which versions were given.
+    /// Forgets everything except the assigned versions.
     pub(crate) fn clear(&mut self) {
         self.dirs.clear();
         self.inodes.clear();
         self.idle = Idle::default();
     }
 
-    /// The watches that have lost their use since the last time, and have not found another.
+    /// The watches that have become unused since the last call and are unused still.
     pub(crate) fn take_idle(&mut self) -> Idle {
         let mut idle = std::mem::take(&mut self.idle);
         idle.dirs.retain(|(wd, path)| self.dirs.get(path).is_none_or(|dir| dir.wd != Some(*wd)));
@@ -144,7 +144,7 @@ impl Known {
         idle
     }
 
-    /// What a path stands for, if its directory is listed.
+    /// What a name stands for, if its directory is listed.
     pub(crate) fn node(&self, dir: &[u8], name: &[u8]) -> Option<&Node> {
         self.dirs.get(dir)?.names.get(name)
     }

@@ -1,30 +1,32 @@
-//! Files as read-only memory: a client shows what servers ask for, a server knows what was shown.
+//! Files as read-only memory: a client publishes the files that servers request.
 //!
 //! The client's half, [`Export`], has one region of memory. Servers read it one-sided: a header, a
-//! catalogue (an append-only log of what directories hold and where contents lie) and snapshots of
-//! files. The server's half, [`Replica`], replays the catalogue and answers look-ups from it; what
-//! it does not know it says how to ask for. What one server asked for, all of them know.
+//! metadata log (an append-only log of directory listings and of the locations of contents) and
+//! snapshots of files. The server's half, [`Replica`], replays the metadata log and answers
+//! look-ups from it; where it has no answer it says so, and the server sends the client an [`Ask`].
+//! The log serves all servers: an answer that one of them requested is known to all.
 //!
-//! A job that carries the position which [`Export::submit`] returned sees nothing older than its
-//! submission, if its server has read the log that far. Contents are verified by their hash after
-//! they were read: the ring that holds them may have been used again.
+//! A job carries the position that [`Export::submit`] returned; if its server has read the log up
+//! to there, the job sees no state older than its submission. Contents are verified by their hash
+//! after they are read, because the ring that holds them may have been overwritten.
 //!
-//! Never opens a socket, starts a thread or waits for a reader. Never shows anything outside the
-//! roots that were allowed, nor a name that begins with a dot.
+//! Never opens a socket, starts a thread or waits for a reader. Never exports anything outside the
+//! allowed roots, nor a name that begins with a dot.
 //!
-//! Modules in reading order: [`record`] (what the catalogue says), [`header`] and `log` (how it
-//! lies in memory), [`replica`]; `path`, [`roots`], `fsys` and `watch` (the file system), `known`
-//! `arena` and `pack` (what was published), [`export`] with `refresh` and `snapshot`; [`error`].
+//! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
+//! layout in memory), [`replica`]; `path`, [`roots`], `fsys`, `mounts` and `watch` (the file
+//! system), `known`, `snapshot_ring` and `pack` (the published state), [`export`] with `refresh`
+//! and `snapshot`; [`error`].
 
 #![forbid(unsafe_code)]
 
-mod arena;
 pub mod error;
 pub mod export;
 mod fsys;
 pub mod header;
 mod known;
 mod log;
+mod mounts;
 mod pack;
 pub mod path;
 pub mod record;
@@ -32,11 +34,13 @@ mod refresh;
 pub mod replica;
 pub mod roots;
 mod snapshot;
+mod snapshot_ring;
 mod watch;
 
-pub use error::{CatalogueError, ExportError};
+pub use error::{ExportError, MetadataLogError};
 pub use export::{Export, Sizes, Usage};
 pub use header::{HEADER_LEN, Header};
+pub use mounts::mount_of;
 pub use record::{Answer, Ask, Attr, Contents, Node, Position};
 pub use replica::{Change, Listing, LookUp, Replica, Want};
 

@@ -1,17 +1,18 @@
-//! The client's end of the log: records go in at the end, readers see them after `commit`.
+//! The client's end of the log: records are appended, and readers see them after `commit`.
 //!
-//! Never waits for readers. When there is no room the owner begins a new epoch, which overwrites.
+//! Never waits for readers. When the log is full its owner begins a new epoch, which overwrites the
+//! old.
 
 use crate::header::{EPOCH_AT, Header, LENGTH_AT};
 use crate::record::{self, Position, Record};
 use outboard_mem::SharedRegion;
 
-/// Why a record is not in the log.
+/// Why a record was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
     /// This epoch has no room for it.
     Full,
-    /// No epoch has.
+    /// No epoch has room for it.
     TooLong,
 }
 
@@ -19,19 +20,19 @@ pub(crate) enum NoRoom {
 pub(crate) struct Log {
     region: SharedRegion,
     header: Header,
-    /// Where the next record goes.
+    /// Offset of the next record.
     end: u64,
     scratch: Vec<u8>,
 }
 
-/// Stores a word in the order of the wire.
+/// Stores a word in little-endian order.
 fn store(region: &SharedRegion, at: usize, word: u64) {
     let stored = region.store_u64(at, word.to_le());
     debug_assert!(stored.is_ok(), "the header lies inside the region: {stored:?}");
 }
 
 impl Log {
-    /// `header` must describe `region`, which its maker has checked.
+    /// `header` must describe `region`; the caller has checked that.
     pub(crate) fn new(region: SharedRegion, header: Header) -> Self {
         for (index, word) in header.words().into_iter().enumerate().rev() {
             store(&region, index * 8, word);
@@ -39,12 +40,12 @@ impl Log {
         Self { region, header, end: 0, scratch: Vec::new() }
     }
 
-    /// Octets used, published or not.
+    /// Bytes used, committed or not.
     pub(crate) fn used(&self) -> u64 {
         self.end
     }
 
-    /// Octets that there is room for.
+    /// Capacity in bytes.
     pub(crate) fn room(&self) -> u64 {
         self.header.log_len
     }
@@ -72,7 +73,7 @@ impl Log {
         Ok(())
     }
 
-    /// Shows readers what was appended.
+    /// Makes the appended records visible to readers.
     pub(crate) fn commit(&mut self) -> Position {
         if self.header.position.length != self.end {
             self.header.position.length = self.end;
@@ -81,7 +82,7 @@ impl Log {
         self.header.position
     }
 
-    /// Forgets the log. Readers of the old one find that its frames do not fit the epoch.
+    /// Empties the log. To readers of the old epoch its frames fail their checks.
     pub(crate) fn begin_epoch(&mut self) {
         self.end = 0;
         self.header.position = Position { epoch: self.header.position.epoch + 1, length: 0 };

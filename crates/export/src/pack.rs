@@ -1,17 +1,17 @@
-//! Contents as they lie in the memory: packed by Zstandard (RFC 8878) where that makes them much
-//! shorter, as it does sources. Packed once, read by every server.
+//! Packing of contents by Zstandard (RFC 8878), where that makes them much shorter, as it does with
+//! sources. Contents are packed once and read by every server.
 
 use crate::record::Contents;
 use std::fmt;
 use zstd::bulk;
 
-/// Zstandard's own default: a quarter of a C source is left, and it takes half as long as hashing
-/// and copying the rest of a build's files.
+/// Zstandard's default: it leaves a quarter of a C source, and takes half as long as hashing and
+/// copying a build's other files.
 const LEVEL: i32 = 3;
-/// What is shorter is not worth it.
+/// Shorter contents are not packed.
 const LEN_MIN: usize = 512;
 
-/// Packs contents; keeps its memory from one to the next.
+/// Packs contents; reuses its memory.
 pub(crate) struct Packer {
     compressor: Option<bulk::Compressor<'static>>,
     room: Vec<u8>,
@@ -22,14 +22,14 @@ impl Packer {
         Self { compressor: bulk::Compressor::new(LEVEL).ok(), room: Vec::new() }
     }
 
-    /// Packed octets; nothing if they would not be an eighth shorter at least.
-    pub(crate) fn pack(&mut self, octets: &[u8]) -> Option<&[u8]> {
-        let compressor = self.compressor.as_mut().filter(|_| octets.len() >= LEN_MIN)?;
-        let len_max = octets.len() - octets.len() / 8;
+    /// The packed bytes, if they are at least an eighth shorter.
+    pub(crate) fn pack(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+        let compressor = self.compressor.as_mut().filter(|_| bytes.len() >= LEN_MIN)?;
+        let len_max = bytes.len() - bytes.len() / 8;
         self.room.clear();
         self.room.resize(len_max, 0);
-        // It says so when there is not enough room.
-        let len = compressor.compress_to_buffer(octets, &mut self.room[..]).ok()?;
+        // An error says that the output did not fit.
+        let len = compressor.compress_to_buffer(bytes, &mut self.room[..]).ok()?;
         self.room.get(..len)
     }
 }
@@ -41,17 +41,17 @@ impl fmt::Debug for Packer {
 }
 
 impl Contents {
-    /// What was read from a client's memory, as the file has it; nothing unless it is what was
-    /// promised. Takes memory for [`len`](Self::len) octets, which is the client's word.
+    /// The file's contents from the bytes read from a client's memory; `None` unless they have the
+    /// expected hash. Allocates [`len`](Self::len) bytes, a length that the client has announced.
     #[must_use]
-    pub fn open(&self, octets: Vec<u8>) -> Option<Vec<u8>> {
-        let octets = if self.packed == self.len {
-            octets
+    pub fn open(&self, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let bytes = if self.packed == self.len {
+            bytes
         } else {
-            bulk::decompress(&octets, usize::try_from(self.len).ok()?).ok()?
+            bulk::decompress(&bytes, usize::try_from(self.len).ok()?).ok()?
         };
-        let is_whole = octets.len() as u64 == self.len;
-        (is_whole && *blake3::hash(&octets).as_bytes() == self.hash).then_some(octets)
+        let is_whole = bytes.len() as u64 == self.len;
+        (is_whole && *blake3::hash(&bytes).as_bytes() == self.hash).then_some(bytes)
     }
 }
 
@@ -59,18 +59,18 @@ impl Contents {
 mod tests {
     use super::*;
 
-    fn contents(octets: &[u8], packed: u64) -> Contents {
-        let (hash, len) = (*blake3::hash(octets).as_bytes(), octets.len() as u64);
+    fn contents(bytes: &[u8], packed: u64) -> Contents {
+        let (hash, len) = (*blake3::hash(bytes).as_bytes(), bytes.len() as u64);
         Contents { dev: 0, ino: 0, version: 0, hash, at: 0, len, packed }
     }
 
     #[test]
     fn what_was_packed_is_opened_and_nothing_else() {
-        let octets = b"int main(void);\n".repeat(1000);
-        let packed = Packer::new().pack(&octets).expect("it repeats itself").to_vec();
-        assert!(packed.len() < octets.len() / 10);
-        let whole = contents(&octets, packed.len() as u64);
-        assert_eq!(whole.open(packed.clone()), Some(octets.clone()));
+        let bytes = b"int main(void);\n".repeat(1000);
+        let packed = Packer::new().pack(&bytes).expect("it repeats itself").to_vec();
+        assert!(packed.len() < bytes.len() / 10);
+        let whole = contents(&bytes, packed.len() as u64);
+        assert_eq!(whole.open(packed.clone()), Some(bytes.clone()));
         let longer = Contents { len: whole.len + 1, ..whole };
         let shorter = Contents { len: whole.len - 1, ..whole };
         let other = Contents { hash: [0; 32], ..whole };

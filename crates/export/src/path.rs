@@ -1,41 +1,41 @@
-//! Absolute paths as octets, in the one form that both halves use: `/a/b`, no empty, `.` or `..`
-//! component, no NUL, no slash at the end (but `/` itself).
+//! Absolute paths as bytes, in the one form that both halves use: `/a/b`, without empty, `.` or
+//! `..` components, without NUL, without a slash at the end (but `/` itself).
 //!
-//! Never touches the file system, and knows nothing of encodings: a name is what the kernel says.
+//! Never touches the file system, and knows no encodings: a name is the kernel's bytes.
 
 use std::sync::Arc;
 
-/// A path that many places share.
+/// A path with shared ownership.
 pub(crate) type Path = Arc<[u8]>;
 /// One name in a directory.
 pub(crate) type Name = Box<[u8]>;
 
-/// Octets in a path, at most (PATH_MAX without its NUL).
+/// Bytes in a path, at most (PATH_MAX without its NUL).
 pub const PATH_LEN_MAX: usize = 4095;
-/// Octets in a name, at most (NAME_MAX).
+/// Bytes in a name, at most (NAME_MAX).
 pub const NAME_LEN_MAX: usize = 255;
 
-/// A path to keep.
+/// A path with shared ownership.
 pub(crate) fn shared(path: &[u8]) -> Path {
     path.into()
 }
 
-/// Whether octets are a path as described above.
+/// Whether bytes are a path in the form described above.
 pub(crate) fn is_path(path: &[u8]) -> bool {
     if path == b"/" {
         return true;
     }
     let Some(rest) = path.strip_prefix(b"/") else { return false };
-    path.len() <= PATH_LEN_MAX && rest.split(|&octet| octet == b'/').all(is_name)
+    path.len() <= PATH_LEN_MAX && rest.split(|&byte| byte == b'/').all(is_name)
 }
 
-/// Whether octets are a name that a directory may hold.
+/// Whether bytes are a legal name in a directory.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     let fits = (1..=NAME_LEN_MAX).contains(&name.len());
-    fits && name != b"." && name != b".." && !name.iter().any(|&octet| octet == b'/' || octet == 0)
+    fits && name != b"." && name != b".." && !name.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
-/// Names that begin with a dot are never shown.
+/// Names that begin with a dot are never exported.
 pub(crate) fn is_hidden(name: &[u8]) -> bool {
     name.first() == Some(&b'.')
 }
@@ -46,15 +46,15 @@ pub(crate) fn join(dir: &[u8], name: &[u8]) -> Path {
     [dir, slash, name].concat().into()
 }
 
-/// The directory of a path and its name there; nothing for `/`.
+/// The directory of a path and its name there; `None` for `/`.
 pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|&octet| octet == b'/')?;
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let (dir, name) = (&path[..slash], &path[slash + 1..]);
     let dir = if dir.is_empty() { b"/" } else { dir };
     (!name.is_empty()).then_some((dir, name))
 }
 
-/// What of `path` lies behind `dir`, without a slash in front: nothing for `dir` itself.
+/// The rest of `path` below `dir`, without a slash in front: empty for `dir` itself.
 pub(crate) fn behind<'a>(dir: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     if dir == b"/" {
         return path.strip_prefix(b"/");
@@ -71,15 +71,15 @@ pub(crate) fn upwards(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(path), |path| split(path).map(|(dir, _)| dir))
 }
 
-/// Everything that sorts at or behind `start` and before `end` lies beneath `dir`, `dir` excluded.
+/// Every path that sorts at or after `start` and before `end` lies beneath `dir`, `dir` excluded.
 pub(crate) fn range_beneath(dir: &[u8]) -> (Path, Path) {
     let stem = if dir == b"/" { b"" } else { dir };
     ([stem, b"/"].concat().into(), [stem, b"0"].concat().into())
 }
 
-/// The components of a path, or of what lies behind a root.
+/// The components of a path, or of the rest of a path below a root.
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&octet| octet == b'/').filter(|name| !name.is_empty())
+    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

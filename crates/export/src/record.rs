@@ -1,34 +1,35 @@
-//! What the catalogue says: records of a log, each in a frame that shows whether it is whole.
+//! Records of the metadata log, each in a frame with a check.
 //!
 //! ```text
 //! frame:  length of the record (u32) | check (u32) | record (postcard)
-//! check:  first 4 octets of BLAKE3 (epoch (u64) | place in the log (u64) | record)
+//! check:  first 4 bytes of BLAKE3 (epoch (u64) | place in the log (u64) | record)
 //! ```
 //!
-//! All integers of frames are little-endian. Somebody who reads the log one-sided may see it while
-//! a new epoch overwrites it: then the check is wrong, and nothing of the record is used. The check
-//! is no protection against a client that lies about its own files.
+//! All integers of frames are little-endian. A server that reads the log one-sided may do so while
+//! a new epoch overwrites it: then the check fails, and the record is not used. The check is no
+//! protection against a client that lies about its own files.
 
 use crate::path;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Octets before a record.
+/// Bytes before a record.
 pub(crate) const FRAME_LEN: usize = 8;
-/// Octets of a record, at most: a directory of some 40,000 names.
+/// Bytes of a record, at most: a directory of some 40,000 names.
 pub const RECORD_LEN_MAX: usize = 4 << 20;
 
-/// How far the catalogue has come: what a job was submitted with, and what a server has read.
+/// A position in the metadata log: up to where a job's submission was published, or a server has
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Position {
-    /// Counts how often everything was forgotten; never runs backwards.
+    /// Counts how often the log was begun anew; never decreases.
     pub epoch: u64,
-    /// Octets of this epoch's log.
+    /// Bytes of this epoch's log.
     pub length: u64,
 }
 
-/// A file or directory as it was seen. Of a directory only what it is counts: `size`, `mtime_ns`
-/// and `version` are 0, because they change with every object that a build writes into it.
+/// A file or directory as the client saw it. For a directory `size`, `mtime_ns` and `version` are
+/// 0, because they change with every object that a build writes into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Attr {
     /// The client's device number.
@@ -41,7 +42,7 @@ pub struct Attr {
     pub size: u64,
     /// Time of the last modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// Which state of the file: another state has another number. Never reused by a client.
+    /// The state of the file: each state has another number, which the client never reuses.
     pub version: u64,
 }
 
@@ -52,76 +53,76 @@ pub enum Node {
     File(Attr),
     /// A directory.
     Directory(Attr),
-    /// A symbolic link; it is for the asker to follow.
+    /// A symbolic link; the server follows it.
     Symlink {
-        /// Where it points to, as it is written.
+        /// Its target, as written.
         target: Arc<[u8]>,
         /// Its own attributes.
         attr: Attr,
     },
-    /// Something that is there and is not shown: a device, a pipe, a socket.
+    /// Something that exists and is not exported: a device, a pipe, a socket.
     Withheld,
 }
 
-/// A snapshot of a file in the client's memory. Valid if what is read there [opens](Self::open).
+/// A snapshot of a file in the client's memory. Valid if the bytes read there [open](Self::open).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
     /// The client's device number.
     pub dev: u64,
     /// The client's inode number.
     pub ino: u64,
-    /// Which state of the file.
+    /// The state of the file.
     pub version: u64,
     /// BLAKE3 of the contents.
     pub hash: [u8; 32],
-    /// Where they are: octets from the beginning of the exported region.
+    /// Offset of the snapshot in the exported region.
     pub at: u64,
-    /// How many octets they are.
+    /// Length of the contents in bytes.
     pub len: u64,
-    /// How many octets lie there: fewer if they are packed.
+    /// Length of the snapshot in bytes: fewer if it is packed.
     pub packed: u64,
 }
 
 /// One record of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Record<'a> {
-    /// A directory that may be asked for, and everything beneath it.
+    /// A root: a directory that servers may request, with everything beneath it.
     Root {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
         attr: Attr,
     },
-    /// A symbolic link outside the roots, on the way to one.
-    Way {
+    /// A symbolic link outside the roots that leads to one.
+    RootSymlink {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
         #[serde(borrow, with = "serde_bytes")]
         target: &'a [u8],
         attr: Attr,
     },
-    /// Everything that a directory holds (but names that begin with a dot).
+    /// The full listing of a directory (but names that begin with a dot).
     Directory {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
         #[serde(borrow)]
-        entries: Vec<Entry<'a>>,
+        entries: Vec<DirEntry<'a>>,
     },
-    /// One name of a directory that was listed before is something else now.
-    Entry {
+    /// One name of a directory that was listed before stands for something else now.
+    DirEntry {
         #[serde(borrow, with = "serde_bytes")]
         dir: &'a [u8],
         #[serde(borrow)]
-        entry: Entry<'a>,
+        entry: DirEntry<'a>,
     },
-    /// A file's contents lie ready.
+    /// The location of a file's contents.
     Contents(Contents),
-    /// Nothing that was said of what a directory holds, and of all beneath it, counts any more.
+    /// Withdraws the listings of a directory and of all beneath it.
     Forget {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
     },
     /// A path outside the roots at which there is nothing, or no longer nothing.
-    Gap {
+    NegativeEntry {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
         is_filled: bool,
@@ -130,16 +131,16 @@ pub(crate) enum Record<'a> {
 
 /// A name and what it stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct DirEntry<'a> {
     #[serde(borrow, with = "serde_bytes")]
     pub(crate) name: &'a [u8],
     #[serde(borrow)]
-    pub(crate) what: What<'a>,
+    pub(crate) what: NodeRecord<'a>,
 }
 
-/// What a record says a name stands for.
+/// The node of a directory entry, as encoded in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum What<'a> {
+pub(crate) enum NodeRecord<'a> {
     Absent,
     File(Attr),
     Directory(Attr),
@@ -152,7 +153,7 @@ pub(crate) enum What<'a> {
 }
 
 impl Node {
-    /// Its attributes, if they are shown.
+    /// The attributes, if they are exported.
     #[must_use]
     pub fn attr(&self) -> Option<&Attr> {
         match self {
@@ -170,7 +171,7 @@ impl Node {
     }
 }
 
-impl<'a> What<'a> {
+impl<'a> NodeRecord<'a> {
     pub(crate) fn of(node: Option<&'a Node>) -> Self {
         match node {
             None => Self::Absent,
@@ -181,7 +182,7 @@ impl<'a> What<'a> {
         }
     }
 
-    /// Nothing if the name is absent.
+    /// `None` if the name is absent.
     pub(crate) fn to_node(self) -> Option<Node> {
         Some(match self {
             Self::Absent => return None,
@@ -193,65 +194,83 @@ impl<'a> What<'a> {
     }
 }
 
-/// What the client can be asked for.
+/// A request to the client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Ask {
-    /// What a directory holds.
+    /// Publish a directory's listing.
     List {
         /// The directory.
         #[serde(with = "serde_bytes")]
         dir: Vec<u8>,
     },
-    /// A file's contents.
+    /// Publish a file's contents.
     Offer {
         /// The file.
         #[serde(with = "serde_bytes")]
         path: Vec<u8>,
-        /// The version that is known of it.
+        /// The version that the server knows.
         version: u64,
+    },
+    /// Say whether there is anything at a path outside the exported roots.
+    Name {
+        /// The path.
+        #[serde(with = "serde_bytes")]
+        path: Vec<u8>,
     },
 }
 
 impl Ask {
-    /// Whether it can be answered at all: paths must be absolute and without `.` and `..`.
+    /// The path that it concerns.
+    #[must_use]
+    pub fn path(&self) -> &std::path::Path {
+        use std::os::unix::ffi::OsStrExt;
+        let (Self::List { dir: path } | Self::Offer { path, .. } | Self::Name { path }) = self;
+        std::ffi::OsStr::from_bytes(path).as_ref()
+    }
+
+    /// Whether it can be answered: paths must be absolute and without `.` and `..`.
     #[must_use]
     pub fn is_legal(&self) -> bool {
         match self {
-            Self::List { dir: path } | Self::Offer { path, .. } => path::is_path(path),
+            Self::List { dir: path } | Self::Offer { path, .. } | Self::Name { path } => {
+                path::is_path(path)
+            }
         }
     }
 }
 
-/// What becomes of an [`Ask`]. The positions say how far to read the log before looking again.
+/// The answer to an [`Ask`]. The positions say up to where to read the log before looking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It is in the log, up to there.
+    /// The log has it, up to this position.
     Published(Position),
-    /// It is not what the asker thinks; what it is instead is in the log, up to there.
+    /// The request is outdated; the log has the present state, up to this position.
     Changed(Position),
-    /// It is not shown: outside the roots, or beneath a name that begins with a dot.
+    /// Not exported: outside the roots, or beneath a name that begins with a dot.
     Withheld,
-    /// It is larger than the memory for it allows.
+    /// A directory that is not exported: the names in it can be requested one by one.
+    Directory,
+    /// The file is larger than the memory for snapshots allows.
     TooLarge {
-        /// Octets that it has.
+        /// The file's size in bytes.
         len: u64,
-        /// Octets that it may have.
+        /// The limit in bytes.
         len_max: u64,
     },
     /// The client's system refused: its error number.
     Failed(i32),
 }
 
-/// Why octets are no frame.
+/// Why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// More octets are needed.
+    /// More bytes are needed.
     Partial,
     /// Longer than a record may be.
     TooLong { len: usize },
-    /// The check is wrong.
+    /// The check does not match.
     Torn,
-    /// The check is right and the record makes no sense.
+    /// The check matches and the record cannot be decoded.
     Codec,
 }
 
@@ -262,7 +281,7 @@ fn check_of(epoch: u64, place: u64, record: &[u8]) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// A record in its frame, in place of what `out` held; nothing if it is too long to be one.
+/// A record in its frame, in the memory of `out`; `None` if it is too long.
 pub(crate) fn emit(record: &Record, at: Position, mut out: Vec<u8>) -> Option<Vec<u8>> {
     out.clear();
     out.extend_from_slice(&[0; FRAME_LEN]);
@@ -277,9 +296,9 @@ pub(crate) fn emit(record: &Record, at: Position, mut out: Vec<u8>) -> Option<Ve
     Some(out)
 }
 
-/// The first record of `octets`, which stand at `at` of the log, and the length of its frame.
-pub(crate) fn parse(octets: &[u8], at: Position) -> Result<(Record<'_>, usize), FrameError> {
-    let (head, rest) = octets.split_first_chunk::<FRAME_LEN>().ok_or(FrameError::Partial)?;
+/// The first record of `bytes`, which begin at `at` in the log, and the length of its frame.
+pub(crate) fn parse(bytes: &[u8], at: Position) -> Result<(Record<'_>, usize), FrameError> {
+    let (head, rest) = bytes.split_first_chunk::<FRAME_LEN>().ok_or(FrameError::Partial)?;
     let [a, b, c, d, check @ ..] = *head;
     let len = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if len > RECORD_LEN_MAX {

@@ -1,14 +1,15 @@
-//! From what the kernel noticed to what is published: every name in question is looked at again.
+//! Turns the kernel's notices into records: every name that may have changed is looked at again.
 //!
-//! What is not watched is looked at on every submission instead. Never publishes what is as it was.
+//! Files that are not watched are looked at on every submission instead. Never publishes an
+//! unchanged state.
 
-use crate::arena::FileId;
 use crate::export::Export;
 use crate::fsys::{self, Seen};
 use crate::known::{Version, id_of};
 use crate::path::{Name, Path, join, split};
-use crate::record::{Entry, Node, Position, Record, What};
+use crate::record::{DirEntry, Node, NodeRecord, Position, Record};
 use crate::roots::{LOOK_DIRECTORY, READ_DIRECTORY};
+use crate::snapshot_ring::FileId;
 use crate::watch::{Hint, Notices};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fstat};
@@ -20,11 +21,12 @@ const MOVED: Hint = Hint { touched: true, moved: true, polled: false };
 const POLLED: Hint = Hint { touched: false, moved: false, polled: true };
 
 impl Export {
-    /// Publishes every change up to now. A job that is submitted with the position that this
-    /// returns sees nothing older, if its server has read the log that far.
+    /// Publishes every change up to now. A job that is submitted with the returned position sees no
+    /// older state, if its server has read the log up to there.
     pub fn submit(&mut self) -> Position {
-        self.look_at_gaps();
+        self.check_negative_entries();
         let mut notices = self.drained();
+        notices.places |= self.roots.is_any_replaced();
         if self.places_polled {
             notices.places = true;
         }
@@ -36,8 +38,8 @@ impl Export {
         self.settle()
     }
 
-    /// Publishes what the kernel noticed; cheaper than [`submit`](Self::submit) where much cannot
-    /// be watched.
+    /// Publishes the changes that the kernel has reported; cheaper than [`submit`](Self::submit) if
+    /// many directories cannot be watched.
     pub fn refresh(&mut self) {
         let notices = self.drained();
         if !notices.is_empty() {
@@ -46,7 +48,7 @@ impl Export {
         }
     }
 
-    /// We put a whole file there ourselves, by rename: publishes it at once.
+    /// Publishes at once a file that this client has put in place itself, whole, by rename.
     pub fn note_written(&mut self, path: &std::path::Path) {
         let path = path.as_os_str().as_bytes();
         let Some((dir, name)) = split(path) else { return };
@@ -64,11 +66,12 @@ impl Export {
         if self.watch.drain(&mut notices).is_err() {
             notices.overflow = true;
         }
-        notices.places |= self.roots.is_any_removed();
+        // A mount covers or uncovers what was listed there.
+        notices.gone.extend(self.mounts.changed());
         notices
     }
 
-    /// Every name of what cannot be watched.
+    /// Adds every name that cannot be watched.
     fn add_polled(&mut self, notices: &mut Notices) {
         for path in self.polled.clone() {
             let Some(dir) = self.known.dirs.get(&path) else { continue };
@@ -87,7 +90,7 @@ impl Export {
         }
     }
 
-    /// Looks at everything in question, and at what turns out to be.
+    /// Looks at every name in the notices, and at those that are added on the way.
     pub(crate) fn apply(&mut self, mut notices: Notices) {
         if notices.overflow {
             self.roots.drop_lost();
@@ -108,7 +111,7 @@ impl Export {
         self.drop_idle();
     }
 
-    /// Puts names to files that were noticed by themselves.
+    /// Adds the names of files that were reported without a name.
     fn name_files(&mut self, notices: &mut Notices) {
         for id in &notices.ended {
             if let Some(inode) = self.known.inodes.get_mut(id) {
@@ -123,7 +126,8 @@ impl Export {
         }
     }
 
-    /// What happened to one name of a file concerns all of them, and who is given its inode number.
+    /// A notice for one name of a file concerns all its names, and the files that have its inode
+    /// number now.
     fn add_suspects(&self, notices: &mut Notices) {
         let touched = notices.names.iter().flat_map(|(dir, names)| {
             let names = names.iter().filter(|(_, hint)| hint.touched);
@@ -136,17 +140,17 @@ impl Export {
         notices.suspects = files.collect();
     }
 
-    /// A directory is not where it was: its parent says what is there now.
+    /// A directory was moved: its parent has to be looked at.
     fn forget_moved(&mut self, path: &[u8], notices: &mut Notices) {
         self.forget(path);
-        // It may be a root, and only the way to it can tell.
+        // It may be a root, whose parent is not listed.
         notices.places = true;
         if let Some((dir, name)) = split(path) {
             notices.add(&dir.into(), name, MOVED);
         }
     }
 
-    /// Nothing is known any more of what a directory holds.
+    /// Withdraws the listings of a directory and of all beneath it.
     pub(crate) fn forget(&mut self, path: &[u8]) {
         if self.known.forget(path) {
             self.publish(&Record::Forget { path });
@@ -163,7 +167,7 @@ impl Export {
         self.unwatched.retain(|id| self.known.inodes.contains_key(id));
     }
 
-    /// Opens a listed directory, if it is still the one that was listed.
+    /// Opens a listed directory, if it is still the directory that was listed.
     pub(crate) fn open_known(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
         let dir = self.known.dirs.get(path).ok_or(Errno::NOENT)?;
         let fd = self.roots.open_beneath(path, flags)?;
@@ -184,7 +188,7 @@ impl Export {
         }
     }
 
-    /// Publishes what a name stands for, if it is something else now.
+    /// Publishes what a name stands for, if it has changed.
     fn compare(&mut self, path: &Path, name: &[u8], node: Option<Node>, hint: Hint) {
         let old = self.known.node(path, name);
         if let Some(old @ Node::Directory(_)) = old
@@ -195,14 +199,15 @@ impl Export {
         if self.known.node(path, name) == node.as_ref() {
             return;
         }
-        self.publish(&Record::Entry {
+        self.publish(&Record::DirEntry {
             dir: path,
-            entry: Entry { name, what: What::of(node.as_ref()) },
+            entry: DirEntry { name, what: NodeRecord::of(node.as_ref()) },
         });
         self.known.set(path, name, node);
     }
 
-    /// Looks at a name of an open directory. A file's other names go into `notices` if it changed.
+    /// Looks at a name of an open directory. If the file changed, its other names are added to
+    /// `notices`.
     pub(crate) fn look(
         &mut self,
         dir: BorrowedFd,
@@ -228,7 +233,7 @@ impl Export {
             Seen::File { mut attr, identity, links } => {
                 let id = id_of(&attr);
                 let touched = hint.touched || notices.suspects.contains(&id);
-                // Two names of a file may both tell of one change.
+                // Both of a file's names may be reported for one change.
                 let touched = touched && !notices.renewed.contains(&id);
                 attr.version = match self.known.version(id, identity, touched) {
                     Version::Kept(version) => version,
@@ -243,7 +248,7 @@ impl Export {
     }
 
     fn add_names(&self, id: FileId, links: u64, notices: &mut Notices) {
-        // Once is enough: whoever goes on writing is noticed again.
+        // Once is enough: a process that continues to write causes new notices.
         let first = notices.renewed.insert(id);
         let Some(inode) = self.known.inodes.get(&id).filter(|_| first) else { return };
         let several = links > 1 || inode.names.len() > 1;
@@ -252,8 +257,8 @@ impl Export {
         }
     }
 
-    /// Watches a file that can be written under another name than those we know. True if it must
-    /// be looked at again, because the watch is new.
+    /// Watches a file that has more names than those known here, by which it could be written. True
+    /// if it must be looked at again, because the watch is new.
     fn watch_by_name(&mut self, dir: BorrowedFd, name: &[u8], id: FileId) -> bool {
         let known = self.known.inodes.get(&id);
         if known.is_some_and(|inode| inode.wd.is_some()) {
@@ -272,7 +277,7 @@ impl Export {
         true
     }
 
-    /// Watches a file of which there is an inode.
+    /// Watches a file whose inode is recorded.
     pub(crate) fn watch_file(&mut self, file: BorrowedFd, id: FileId) {
         let Some(inode) = self.known.inodes.get_mut(&id) else { return };
         if inode.wd.is_some() {

@@ -1,68 +1,69 @@
-//! The server's half: what a client's log says, replayed.
+//! The server's half: a replay of a client's log.
 //!
-//! A value: it is given the octets that somebody read from the client's memory, and answers from
-//! what it knows. A log may say anything: nothing here panics, and what is remembered is bounded.
-//! Never says "absent" of a name whose directory it has no complete listing of.
+//! A value: it is given bytes read from the client's memory, and answers from what they said. The
+//! log may contain anything: nothing here panics, and the stored state is bounded. Never says
+//! "absent" of a name unless it has a complete listing of the directory.
 
-use crate::arena::FileId;
-use crate::error::CatalogueError;
+use crate::error::MetadataLogError;
 use crate::header::Header;
 use crate::path::{
     Name, Path, behind, is_hidden, is_name, is_path, join, range_beneath, shared, split, upwards,
 };
 use crate::record::{
-    self, Ask, Attr, Contents, Entry, FrameError, Node, Position, RECORD_LEN_MAX, Record, What,
+    self, Ask, Attr, Contents, DirEntry, FrameError, Node, NodeRecord, Position, RECORD_LEN_MAX,
+    Record,
 };
+use crate::snapshot_ring::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Names that a replica remembers, at most.
+/// Names in a replica, at most.
 pub const ENTRIES_MAX: usize = 1 << 20;
-/// Contents that it knows the place of, at most.
+/// Locations of contents in a replica, at most.
 pub const CONTENTS_MAX: usize = 1 << 18;
-/// Octets of one file's contents, at most.
+/// Bytes of one file's contents, at most.
 pub const CONTENTS_LEN_MAX: u64 = 1 << 30;
-/// Roots, symbolic links on the way to roots and gaps, at most.
+/// Roots, symbolic links to roots and negative entries, at most.
 pub const PLACES_MAX: usize = 4096;
-/// Octets of the log to read at once, at most; always enough for a record.
+/// Bytes of the log to read at once, at most; always enough for one record.
 pub const READ_LEN_MAX: u64 = RECORD_LEN_MAX as u64 + (1 << 20);
 
-/// Which part of the log to read next.
+/// The next part of the log to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Of which epoch.
+    /// Its epoch.
     pub epoch: u64,
-    /// Where it begins in the log; add the header's `log_at` for its place in the region.
+    /// Its offset in the log; add the header's `log_at` for its offset in the region.
     pub offset: u64,
-    /// Octets.
+    /// Its length in bytes.
     pub len: u64,
-    /// Where contents may lie in the region.
-    arena: (u64, u64),
+    /// The range of the snapshots in the region.
+    ring: (u64, u64),
 }
 
-/// What the log changed of what was known before: caches of it must go.
+/// A change of the replayed state: caches of it must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A name stands for something else, or for nothing.
+    /// A name stands for something else, or is absent.
     Name {
         /// Its directory.
         dir: Arc<[u8]>,
         /// The name.
         name: Box<[u8]>,
     },
-    /// Nothing is known any more of what a directory holds, and of all beneath it.
+    /// The listings of a directory and of all beneath it are unknown now.
     Beneath {
         /// The directory.
         path: Arc<[u8]>,
     },
-    /// Nothing is known any more.
+    /// Everything is unknown now.
     Everything,
 }
 
-/// What is known of a name.
+/// The result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookUp {
-    /// Ask the client, read the log, and look again.
+    /// Unknown: ask the client, read the log, and look again.
     Unknown(Ask),
     /// There is no such name.
     Absent,
@@ -72,95 +73,96 @@ pub enum LookUp {
     Directory(Attr),
     /// A symbolic link.
     Symlink {
-        /// Where it points to, as it is written.
+        /// Its target, as written.
         target: Arc<[u8]>,
         /// Its own attributes.
         attr: Attr,
     },
-    /// There is something, or may be, and it is not shown.
+    /// Something exists, or may exist, and is not exported.
     Withheld,
     /// The client exports nothing there.
     Outside,
 }
 
-/// What a directory holds.
+/// The result of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// Ask the client, read the log, and look again.
+    /// Unknown: ask the client, read the log, and look again.
     Unknown(Ask),
-    /// These names; in a directory above the roots, those that lead to one.
+    /// These names; in a directory above the roots, the names that lead to a root.
     Names(Vec<(Box<[u8]>, Node)>),
     /// The client exports nothing there.
     Outside,
 }
 
-/// What a client has published, as far as it was read.
+/// A client's published state, as far as its log was read.
 #[derive(Debug, Default)]
 pub struct Replica {
     position: Position,
     roots: BTreeMap<Path, Attr>,
-    ways: BTreeMap<Path, Node>,
-    gaps: BTreeSet<Path>,
+    root_symlinks: BTreeMap<Path, Node>,
+    negative_entries: BTreeSet<Path>,
     dirs: BTreeMap<Path, HashMap<Name, Node>>,
     contents: HashMap<FileId, Contents>,
-    /// Names in all directories.
+    /// Number of names in all directories.
     entries: usize,
 }
 
 impl Replica {
-    /// One that knows nothing.
+    /// An empty replica.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How far the log was read.
+    /// The position up to which the log was read.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Whether everything is known that was published up to a position. What a later epoch says
-    /// is newer than all that an earlier one said.
+    /// Whether everything published up to a position is known. A later epoch is newer than all of
+    /// an earlier one.
     #[must_use]
     pub fn has_reached(&self, position: Position) -> bool {
         self.position >= position
     }
 
-    /// What to read next, by a header that was just read; nothing if all of it is known.
+    /// The next part of the log to read, given a header that was just read; `None` if all of it is
+    /// known.
     #[must_use]
     pub fn want(&self, header: &Header) -> Option<Want> {
         let Position { epoch, length } = header.position;
         let known = epoch == self.position.epoch;
         let offset = if known { self.position.length } else { 0 };
-        // A length that runs backwards is one of an older epoch: the next header will tell.
+        // A length that decreases belongs to an older epoch: the next header will show it.
         let left = length.checked_sub(offset)?;
-        let arena = (header.arena_at, header.arena_at.saturating_add(header.arena_len));
-        let want = Want { epoch, offset, len: left.min(READ_LEN_MAX), arena };
+        let ring = (header.arena_at, header.arena_at.saturating_add(header.arena_len));
+        let want = Want { epoch, offset, len: left.min(READ_LEN_MAX), ring };
         (left > 0 || !known).then_some(want)
     }
 
-    /// Takes in what was read. Call [`want`](Self::want) again after it: a record that is cut off
-    /// at the end is wanted once more. After an error everything before it counts, and nothing
-    /// behind it.
+    /// Replays bytes of the log. Call [`want`](Self::want) again afterwards: a record that is cut
+    /// off at the end is wanted once more. After an error everything before the faulty record has
+    /// been replayed.
     ///
     /// # Errors
-    /// [`CatalogueError::Torn`] if the client overwrote what was being read: read the header again.
-    /// Any other says that the client is not to be believed.
-    pub fn handle(&mut self, want: &Want, octets: &[u8]) -> Result<Vec<Change>, CatalogueError> {
+    /// [`MetadataLogError::Torn`] if the client overwrote the log during the read: read the header
+    /// again. Any other error is a fault of the client, which should not be served further.
+    pub fn handle(&mut self, want: &Want, bytes: &[u8]) -> Result<Vec<Change>, MetadataLogError> {
         let mut changes = Vec::new();
         self.start(want, &mut changes)?;
-        let mut rest = octets;
+        let mut rest = bytes;
         while !rest.is_empty() {
             match record::parse(rest, self.position) {
                 Ok((record, len)) => {
-                    self.replay(record, want.arena, &mut changes)?;
+                    self.replay(record, want.ring, &mut changes)?;
                     self.position.length += len as u64;
                     rest = &rest[len..];
                 }
-                // The end of the log falls between records; that of a read need not.
+                // The log ends between records; a single read need not.
                 Err(FrameError::Partial)
-                    if want.len == READ_LEN_MAX && rest.len() < octets.len() =>
+                    if want.len == READ_LEN_MAX && rest.len() < bytes.len() =>
                 {
                     break;
                 }
@@ -170,7 +172,7 @@ impl Replica {
         Ok(changes)
     }
 
-    fn start(&mut self, want: &Want, changes: &mut Vec<Change>) -> Result<(), CatalogueError> {
+    fn start(&mut self, want: &Want, changes: &mut Vec<Change>) -> Result<(), MetadataLogError> {
         if want.epoch != self.position.epoch && want.offset == 0 {
             *self = Self { position: Position { epoch: want.epoch, length: 0 }, ..Self::default() };
             changes.push(Change::Everything);
@@ -178,32 +180,36 @@ impl Replica {
         if (Position { epoch: want.epoch, length: want.offset }) == self.position {
             return Ok(());
         }
-        Err(CatalogueError::NotWanted { epoch: want.epoch, place: want.offset })
+        Err(MetadataLogError::NotWanted { epoch: want.epoch, place: want.offset })
     }
 
-    fn frame_error(&self, error: FrameError) -> CatalogueError {
+    fn frame_error(&self, error: FrameError) -> MetadataLogError {
         let Position { epoch, length: place } = self.position;
         match error {
-            FrameError::Partial => CatalogueError::Partial { place },
-            FrameError::TooLong { len } => CatalogueError::TooLong { len, place },
-            FrameError::Torn => CatalogueError::Torn { epoch, place },
-            FrameError::Codec => CatalogueError::Codec { place },
+            FrameError::Partial => MetadataLogError::Partial { place },
+            FrameError::TooLong { len } => MetadataLogError::TooLong { len, place },
+            FrameError::Torn => MetadataLogError::Torn { epoch, place },
+            FrameError::Codec => MetadataLogError::Codec { place },
         }
     }
 
     fn replay(
         &mut self,
         record: Record,
-        arena: (u64, u64),
+        ring: (u64, u64),
         changes: &mut Vec<Change>,
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         match record {
             Record::Root { path, attr } => self.add_root(path, attr, changes),
-            Record::Way { path, target, attr } => self.add_way(path, target, attr, changes),
-            Record::Gap { path, is_filled } => self.set_gap(path, is_filled, changes),
+            Record::RootSymlink { path, target, attr } => {
+                self.add_root_symlink(path, target, attr, changes)
+            }
+            Record::NegativeEntry { path, is_filled } => {
+                self.set_negative_entry(path, is_filled, changes)
+            }
             Record::Directory { path, entries } => self.add_directory(path, entries, changes),
-            Record::Entry { dir, entry } => self.set_entry(dir, entry, changes),
-            Record::Contents(contents) => self.add_contents(contents, arena),
+            Record::DirEntry { dir, entry } => self.set_entry(dir, entry, changes),
+            Record::Contents(contents) => self.add_contents(contents, ring),
             Record::Forget { path } => {
                 self.check_inside(path)?;
                 self.forget(path, changes);
@@ -212,28 +218,29 @@ impl Replica {
         }
     }
 
-    fn check_path(&self, path: &[u8]) -> Result<(), CatalogueError> {
+    fn check_path(&self, path: &[u8]) -> Result<(), MetadataLogError> {
         let place = self.position.length;
-        if is_path(path) { Ok(()) } else { Err(CatalogueError::Path { place }) }
+        if is_path(path) { Ok(()) } else { Err(MetadataLogError::Path { place }) }
     }
 
-    fn check_inside(&self, path: &[u8]) -> Result<(), CatalogueError> {
+    fn check_inside(&self, path: &[u8]) -> Result<(), MetadataLogError> {
         self.check_path(path)?;
         let place = self.position.length;
-        if self.is_beneath_roots(path) { Ok(()) } else { Err(CatalogueError::Outside { place }) }
+        if self.is_beneath_roots(path) { Ok(()) } else { Err(MetadataLogError::Outside { place }) }
     }
 
-    fn check_node(&self, entry: &Entry) -> Result<(), CatalogueError> {
+    fn check_node(&self, entry: &DirEntry) -> Result<(), MetadataLogError> {
         let sound = is_name(entry.name) && !is_hidden(entry.name);
-        let sound =
-            sound && !matches!(entry.what, What::Symlink { target, .. } if !is_target(target));
+        let sound = sound
+            && !matches!(entry.what, NodeRecord::Symlink { target, .. } if !is_target(target));
         let place = self.position.length;
-        if sound { Ok(()) } else { Err(CatalogueError::Path { place }) }
+        if sound { Ok(()) } else { Err(MetadataLogError::Path { place }) }
     }
 
-    fn check_places(&self) -> Result<(), CatalogueError> {
-        let many = self.roots.len() + self.ways.len() + self.gaps.len() > PLACES_MAX;
-        if many { Err(CatalogueError::TooMuch) } else { Ok(()) }
+    fn check_places(&self) -> Result<(), MetadataLogError> {
+        let many =
+            self.roots.len() + self.root_symlinks.len() + self.negative_entries.len() > PLACES_MAX;
+        if many { Err(MetadataLogError::TooMuch) } else { Ok(()) }
     }
 
     fn add_root(
@@ -241,7 +248,7 @@ impl Replica {
         path: &[u8],
         attr: Attr,
         changes: &mut Vec<Change>,
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         self.check_path(path)?;
         let (start, end) = range_beneath(path);
         let covered: Vec<Path> =
@@ -254,33 +261,33 @@ impl Replica {
         self.check_places()
     }
 
-    fn add_way(
+    fn add_root_symlink(
         &mut self,
         path: &[u8],
         target: &[u8],
         attr: Attr,
         changes: &mut Vec<Change>,
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         self.check_path(path)?;
         if !is_target(target) {
-            return Err(CatalogueError::Path { place: self.position.length });
+            return Err(MetadataLogError::Path { place: self.position.length });
         }
-        self.ways.insert(shared(path), Node::Symlink { target: target.into(), attr });
+        self.root_symlinks.insert(shared(path), Node::Symlink { target: target.into(), attr });
         add_places(path, changes);
         self.check_places()
     }
 
-    fn set_gap(
+    fn set_negative_entry(
         &mut self,
         path: &[u8],
         is_filled: bool,
         changes: &mut Vec<Change>,
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         self.check_path(path)?;
         if is_filled {
-            self.gaps.remove(path);
+            self.negative_entries.remove(path);
         } else {
-            self.gaps.insert(shared(path));
+            self.negative_entries.insert(shared(path));
         }
         add_places(path, changes);
         self.check_places()
@@ -289,9 +296,9 @@ impl Replica {
     fn add_directory(
         &mut self,
         path: &[u8],
-        entries: Vec<Entry>,
+        entries: Vec<DirEntry>,
         changes: &mut Vec<Change>,
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         self.check_inside(path)?;
         entries.iter().try_for_each(|entry| self.check_node(entry))?;
         self.forget(path, changes);
@@ -305,19 +312,19 @@ impl Replica {
         self.check_entries()
     }
 
-    fn check_entries(&self) -> Result<(), CatalogueError> {
-        if self.entries > ENTRIES_MAX { Err(CatalogueError::TooMuch) } else { Ok(()) }
+    fn check_entries(&self) -> Result<(), MetadataLogError> {
+        if self.entries > ENTRIES_MAX { Err(MetadataLogError::TooMuch) } else { Ok(()) }
     }
 
     fn set_entry(
         &mut self,
         dir: &[u8],
-        entry: Entry,
+        entry: DirEntry,
         changes: &mut Vec<Change>,
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         self.check_inside(dir)?;
         self.check_node(&entry)?;
-        // Of a directory that is not listed nothing is known, and so it stays.
+        // A directory that is not listed stays unknown.
         let Some((path, names)) = self.dirs.get_key_value(dir) else { return Ok(()) };
         let (path, node) = (Path::clone(path), entry.what.to_node());
         let old = names.get(entry.name);
@@ -346,17 +353,17 @@ impl Replica {
         &mut self,
         contents: Contents,
         (start, end): (u64, u64),
-    ) -> Result<(), CatalogueError> {
+    ) -> Result<(), MetadataLogError> {
         let fits = contents.at.checked_add(contents.packed).is_some_and(|last| last <= end);
         if contents.at < start || !fits || contents.packed > contents.len {
-            return Err(CatalogueError::Contents { place: self.position.length });
+            return Err(MetadataLogError::Contents { place: self.position.length });
         }
         if contents.len > CONTENTS_LEN_MAX {
             let (len, place) = (contents.len, self.position.length);
-            return Err(CatalogueError::TooLarge { len, place });
+            return Err(MetadataLogError::TooLarge { len, place });
         }
         self.contents.insert((contents.dev, contents.ino), contents);
-        if self.contents.len() > CONTENTS_MAX { Err(CatalogueError::TooMuch) } else { Ok(()) }
+        if self.contents.len() > CONTENTS_MAX { Err(MetadataLogError::TooMuch) } else { Ok(()) }
     }
 
     fn forget(&mut self, path: &[u8], changes: &mut Vec<Change>) {
@@ -377,13 +384,13 @@ impl Replica {
         upwards(path).any(|up| self.roots.contains_key(up))
     }
 
-    /// What is known of a name in a directory, which is given by its path without symbolic links.
+    /// Looks up a name in a directory, which is given by its path without symbolic links.
     #[must_use]
     pub fn look_up(&self, dir: &[u8], name: &[u8]) -> LookUp {
         if !self.is_beneath_roots(dir) {
             return match self.look_up_place(dir, name) {
                 Some(node) => LookUp::of(node),
-                None if self.gaps.contains(&*join(dir, name)) => LookUp::Absent,
+                None if self.negative_entries.contains(&*join(dir, name)) => LookUp::Absent,
                 None => LookUp::Outside,
             };
         }
@@ -396,8 +403,8 @@ impl Replica {
         }
     }
 
-    /// A name in a directory that is not listed. If a listing above says that there is no such
-    /// directory any more, then there is no such name.
+    /// A name in a directory that is not listed. If a listing above shows that the directory is
+    /// gone, the name is absent.
     fn look_up_unlisted(&self, dir: &[u8]) -> LookUp {
         let above = upwards(dir).filter_map(split);
         for (parent, name) in above.take_while(|(parent, _)| self.is_beneath_roots(parent)) {
@@ -414,29 +421,29 @@ impl Replica {
         LookUp::Unknown(Ask::List { dir: dir.to_vec() })
     }
 
-    /// A name that leads to a root, seen from above.
+    /// A name above the roots, if it leads to one.
     fn look_up_place(&self, dir: &[u8], name: &[u8]) -> Option<Node> {
         let path = join(dir, name);
         if !is_path(&path) {
             return None;
         }
         let root = self.roots.get(&path).map(|attr| Node::Directory(*attr));
-        root.or_else(|| self.ways.get(&path).cloned()).or_else(|| self.above(&path))
+        root.or_else(|| self.root_symlinks.get(&path).cloned()).or_else(|| self.above(&path))
     }
 
-    /// A directory above roots or gaps. The client says nothing of it but its name.
+    /// A directory above roots or negative entries, of which only the name is known.
     fn above(&self, path: &[u8]) -> Option<Node> {
         let (start, end) = range_beneath(path);
         let leads = self.roots.range(start.clone()..end.clone()).next().is_some()
-            || self.ways.range(start.clone()..end.clone()).next().is_some()
-            || self.gaps.range(start..end).next().is_some();
+            || self.root_symlinks.range(start.clone()..end.clone()).next().is_some()
+            || self.negative_entries.range(start..end).next().is_some();
         let ino =
             blake3::hash(path).as_bytes().first_chunk().map_or(1, |ino| u64::from_le_bytes(*ino));
         let attr = Attr { ino, mode: 0o040_755, ..Attr::default() };
         leads.then_some(Node::Directory(attr))
     }
 
-    /// What a directory holds, which is given by its path without symbolic links.
+    /// The listing of a directory, which is given by its path without symbolic links.
     #[must_use]
     pub fn list(&self, dir: &[u8]) -> Listing {
         if self.is_beneath_roots(dir) {
@@ -450,9 +457,10 @@ impl Replica {
             };
         }
         let mut names: Vec<(Name, Node)> = Vec::new();
-        for path in self.roots.keys().chain(self.ways.keys()).chain(&self.gaps) {
+        for path in self.roots.keys().chain(self.root_symlinks.keys()).chain(&self.negative_entries)
+        {
             let rest = behind(dir, path).unwrap_or_default();
-            let name = rest.split(|&octet| octet == b'/').next().unwrap_or_default();
+            let name = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
             let node = self.look_up_place(dir, name);
             names.extend(node.filter(|_| !name.is_empty()).map(|node| (name.into(), node)));
         }
@@ -461,14 +469,14 @@ impl Replica {
         if names.is_empty() { Listing::Outside } else { Listing::Names(names) }
     }
 
-    /// Where the contents of a file lie, if that version's do.
+    /// The location of a file's contents, if it is known for this version.
     #[must_use]
     pub fn contents(&self, dev: u64, ino: u64, version: u64) -> Option<Contents> {
         let contents = self.contents.get(&(dev, ino))?;
         (contents.version == version).then_some(*contents)
     }
 
-    /// The attributes of what a path stands for, if they are known; `/` is a directory.
+    /// What a path stands for; `/` is a directory.
     #[must_use]
     pub fn node(&self, path: &[u8]) -> LookUp {
         match split(path) {
@@ -480,7 +488,7 @@ impl Replica {
         }
     }
 
-    /// The directories that may be asked for.
+    /// The roots: directories that servers may request.
     pub fn roots(&self) -> impl Iterator<Item = (&[u8], &Attr)> {
         self.roots.iter().map(|(path, attr)| (&**path, attr))
     }
@@ -497,12 +505,12 @@ impl LookUp {
     }
 }
 
-/// A symbolic link's target may be any text that the kernel takes.
+/// A symbolic link's target may be any text that the kernel accepts.
 fn is_target(target: &[u8]) -> bool {
     (1..=4095).contains(&target.len()) && !target.contains(&0)
 }
 
-/// A path and everything above it can be seen from now on.
+/// A path and all directories above it become visible.
 fn add_places(path: &[u8], changes: &mut Vec<Change>) {
     let places = upwards(path).filter_map(split);
     changes.extend(places.map(|(dir, name)| Change::Name { dir: shared(dir), name: name.into() }));

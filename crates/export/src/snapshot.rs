@@ -1,35 +1,36 @@
-//! Contents into the arena: read once, hashed, and offered as one state of one file.
+//! Snapshots of contents: each file is read once, hashed, and offered as one state.
 //!
-//! Copies with read(2): a mapped file that shrinks would kill us. A file that changes meanwhile is
-//! not offered; one that may have, because the clock is coarse, is hashed again later.
+//! Copies with read(2): a mapped file that shrinks would kill the process. A file that changes
+//! during the read is not offered; a file that may have changed unnoticed, because the clock is
+//! coarse, is hashed again later.
 
-use crate::arena::FileId;
 use crate::export::{Export, with_position};
 use crate::fsys::{self, Identity};
 use crate::known::id_of;
 use crate::path::{Path, shared, split};
 use crate::record::{Answer, Contents, Node, Position, Record};
 use crate::roots::LOOK_DIRECTORY;
+use crate::snapshot_ring::FileId;
 use crate::watch::{Hint, Notices};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How much older than the clock a change must be for the next one to show in the time stamp.
+/// The least age of a change at which the next change is sure to get another time stamp.
 const GRAIN_NS: i64 = 10_000_000;
-/// Room that is kept from one snapshot to the next.
+/// Bytes of the buffer that is kept from one snapshot to the next.
 const SCRATCH_KEPT: usize = 8 << 20;
-/// How a file is opened; should it be a pipe by now, without waiting for its writer.
+/// Flags to open a file; if it has become a pipe, without waiting for its writer.
 const READ_FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// The clock that file systems take their time stamps from.
+/// The clock of file systems' time stamps.
 fn coarse_now_ns() -> i64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
-/// Whether a file may change after `read_ns` and look the same.
+/// Whether a file may change after `read_ns` without a change of its identity.
 fn is_racy(identity: Identity, read_ns: i64) -> bool {
     identity.ctime_ns > read_ns.saturating_sub(GRAIN_NS)
 }
@@ -37,7 +38,7 @@ fn is_racy(identity: Identity, read_ns: i64) -> bool {
 const CHANGED: Answer = Answer::Changed(Position { epoch: 0, length: 0 });
 
 impl Export {
-    /// Lays a file's contents ready, if its version is still the one that the asker knows.
+    /// Makes a snapshot of a file, if its version is still the one that the server knows.
     pub fn offer(&mut self, path: &[u8], version: u64) -> Answer {
         let place = split(path).filter(|_| self.may_show(path));
         let Some((dir, name)) = place else { return Answer::Withheld };
@@ -55,7 +56,7 @@ impl Export {
         let id = self.expect_file(dir, name, version)?;
         let inode = self.known.inodes.get(&id);
         if inode.is_none_or(|inode| inode.version != version) {
-            // It was noticed under another of its names.
+            // The change was noticed under another of the file's names.
             return Err(self.look_once(dir, name, Hint::default()));
         }
         if inode.is_some_and(|inode| inode.snapshot.is_some()) {
@@ -85,7 +86,7 @@ impl Export {
         }
     }
 
-    /// Reads a file into `bytes`, and says when (by the file system's clock) it began to.
+    /// Reads a file into `bytes`; returns when the read began, by the file system's clock.
     fn take(
         &mut self,
         dir: &Path,
@@ -103,7 +104,7 @@ impl Export {
         let Some(before) = self.identity_of(&file, id) else {
             return Err(self.look_once(dir, name, Hint::default()));
         };
-        let len_max = self.arena.len_max() as u64;
+        let len_max = self.ring.len_max() as u64;
         if before.size > len_max {
             return Err(Answer::TooLarge { len: before.size, len_max });
         }
@@ -123,9 +124,9 @@ impl Export {
         fsys::open_beneath(dir.as_fd(), name, READ_FILE)
     }
 
-    /// The state that an open file is in, if it is the file and the state that we know.
+    /// The state of an open file, if it is the recorded file in the recorded state.
     fn identity_of(&self, file: &OwnedFd, id: FileId) -> Option<Identity> {
-        let stat = fstat(file).ok()?;
+        let stat = fsys::stat_anew(file).ok()?;
         let identity = Identity::of(&stat);
         let same = fsys::is_regular(&stat) && (stat.st_dev, stat.st_ino) == id;
         let known = self.known.inodes.get(&id)?.identity;
@@ -142,7 +143,7 @@ impl Export {
     fn keep(&mut self, id: FileId, bytes: &[u8], read_ns: i64) {
         let hash = *blake3::hash(bytes).as_bytes();
         let packed = self.packer.pack(bytes).unwrap_or(bytes);
-        let (at, lost) = self.arena.place(packed.len(), id);
+        let (at, lost) = self.ring.place(packed.len(), id);
         for id in lost {
             if let Some(inode) = self.known.inodes.get_mut(&id) {
                 inode.snapshot = None;
@@ -150,7 +151,7 @@ impl Export {
         }
         let at = self.arena_at + at;
         let copied = self.memory.copy_in(at, packed);
-        debug_assert!(copied.is_ok(), "the arena lies inside the region: {copied:?}");
+        debug_assert!(copied.is_ok(), "the ring lies inside the region: {copied:?}");
         let Some(inode) = self.known.inodes.get_mut(&id) else { return };
         let (version, len) = (inode.version, bytes.len() as u64);
         let (at, packed) = (at as u64, packed.len() as u64);
@@ -162,7 +163,7 @@ impl Export {
         self.publish(&Record::Contents(contents));
     }
 
-    /// Hashes again what may have changed without a trace.
+    /// Hashes again the files that may have changed without a trace.
     pub(crate) fn add_racy(&mut self, notices: &mut Notices) {
         for id in std::mem::take(&mut self.racy) {
             let Some(inode) = self.known.inodes.get(&id) else { continue };

@@ -1,60 +1,60 @@
-//! The kernel's notices of changes (inotify), gathered into what must be looked at again.
+//! The kernel's notices of changes (inotify), gathered into a set of names to look at again.
 //!
-//! Only says where to look, never what is there. Where it cannot watch, it says so, and the owner
-//! looks by itself.
+//! Says where to look, never what is there. It reports an error where it cannot watch; the owner
+//! then polls.
 
-use crate::arena::FileId;
 use crate::path::{Name, Path, is_hidden};
+use crate::snapshot_ring::FileId;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::{Errno, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
 
-/// Room for what one read returns; a name is at most 255 octets.
+/// Bytes of the buffer for one read; a name is at most 255 bytes.
 const ROOM: usize = 16 << 10;
-/// Watches that are left to others, if the system's limit cannot be read.
+/// Watches left to other programs, if the system's limit cannot be read.
 const LIMIT_UNKNOWN: usize = 4096;
-/// The shortest notice has this many octets.
+/// Bytes of the shortest notice.
 const NOTICE_LEN: u64 = 16;
 
-/// What a watch descriptor stands for. One inode can be several of these.
+/// What a watch descriptor stands for. One inode can have several of these roles.
 #[derive(Debug, Default)]
 struct Target {
     dirs: Vec<Path>,
     file: Option<FileId>,
-    /// On the way to a root.
+    /// On the path to a root.
     place: bool,
 }
 
 /// How a name must be looked at again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hint {
-    /// Its contents may have changed though nothing else shows it.
+    /// The contents may have changed without a change of the attributes.
     pub(crate) touched: bool,
-    /// What had this name may be elsewhere.
+    /// The node that had this name may have been moved.
     pub(crate) moved: bool,
-    /// Nobody tells of its changes, and the kernel may not know of others' either.
+    /// Changes are not reported by inotify, and the kernel's attributes may be outdated.
     pub(crate) polled: bool,
 }
 
-/// What happened since the last time.
+/// The notices since the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     pub(crate) names: BTreeMap<Path, BTreeMap<Name, Hint>>,
     /// Directories that were moved or removed.
     pub(crate) gone: BTreeSet<Path>,
-    /// Files of which it is not said under which name; true if their contents may have changed.
+    /// Files reported without a name; true if their contents may have changed.
     pub(crate) files: BTreeMap<FileId, bool>,
-    /// Something happened on the way to a root.
+    /// Something happened on the path to a root.
     pub(crate) places: bool,
-    /// There was more than the kernel kept.
+    /// The kernel's queue overflowed.
     pub(crate) overflow: bool,
-    /// Files that are watched no more, because they are gone.
+    /// Files that are no longer watched, because they are gone.
     pub(crate) ended: BTreeSet<FileId>,
-    /// Files that may be others in spite of their looks.
+    /// Files whose inode number may have passed to another file.
     pub(crate) suspects: BTreeSet<FileId>,
-    /// Files that have a new version since.
+    /// Files that have got a new version since.
     pub(crate) renewed: BTreeSet<FileId>,
 }
 
@@ -90,12 +90,12 @@ fn of_itself() -> WatchFlags {
     WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF
 }
 
-/// A descriptor's own name, so that what is watched is what was looked at.
+/// The path of a descriptor in /proc, so that the watch is on the inode that was looked at.
 fn by_descriptor(fd: BorrowedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Half of what the user may have: editors watch too.
+/// Half of the user's limit: other programs need watches too.
 fn limit() -> usize {
     let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
     let limit = text.ok().and_then(|text| text.trim().parse::<usize>().ok());
@@ -109,7 +109,7 @@ impl Watch {
         Ok(Self { fd, targets: HashMap::new(), limit: limit(), room })
     }
 
-    /// As if every watch of this user were in use.
+    /// Behaves as if every watch of this user were in use.
     #[cfg(test)]
     pub(crate) fn refuse(&mut self) {
         self.limit = 0;
@@ -119,7 +119,7 @@ impl Watch {
         self.fd.as_fd()
     }
 
-    /// Watches what an open directory holds, under the path that it has.
+    /// Watches the entries of an open directory, recorded under its path.
     pub(crate) fn directory(&mut self, fd: BorrowedFd, path: &Path) -> Result<i32> {
         let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
         let flags = in_contents() | names | of_itself() | WatchFlags::ONLYDIR;
@@ -131,21 +131,21 @@ impl Watch {
         Ok(wd)
     }
 
-    /// Watches an open file, whatever its names are.
+    /// Watches an open file, whatever its names.
     pub(crate) fn file(&mut self, fd: BorrowedFd, id: FileId) -> Result<i32> {
         let wd = self.add(by_descriptor(fd), in_contents() | of_itself())?;
         self.targets.entry(wd).or_default().file = Some(id);
         Ok(wd)
     }
 
-    /// Watches whether an open directory on the way to a root stays where it is.
+    /// Watches an open directory on the path to a root for being moved.
     pub(crate) fn place(&mut self, fd: BorrowedFd) -> Result<()> {
         let wd = self.add(by_descriptor(fd), of_itself())?;
         self.targets.entry(wd).or_default().place = true;
         Ok(())
     }
 
-    /// Watches whether a symbolic link on the way to a root stays what it is.
+    /// Watches a symbolic link on the path to a root for changes.
     pub(crate) fn link(&mut self, path: &[u8]) -> Result<()> {
         let flags = of_itself() | WatchFlags::ATTRIB | WatchFlags::DONT_FOLLOW;
         let wd = self.add(path, flags)?;
@@ -160,12 +160,12 @@ impl Watch {
         inotify::add_watch(&self.fd, path, flags | WatchFlags::MASK_ADD)
     }
 
-    /// A directory's path is not watched any more.
+    /// Ends the watch of a directory's path.
     pub(crate) fn remove_directory(&mut self, wd: i32, path: &[u8]) {
         self.remove(wd, |target| target.dirs.retain(|dir| **dir != *path));
     }
 
-    /// A file is not watched any more.
+    /// Ends the watch of a file.
     pub(crate) fn remove_file(&mut self, wd: i32) {
         self.remove(wd, |target| target.file = None);
     }
@@ -175,19 +175,20 @@ impl Watch {
         change(target);
         if target.dirs.is_empty() && target.file.is_none() && !target.place {
             self.targets.remove(&wd);
-            // It may be gone with its inode already.
+            // It may have ended with its inode already.
             let _ = inotify::remove_watch(&self.fd, wd);
         }
     }
 
-    /// Everything goes, but the descriptor: who polls it need not know.
+    /// Ends all watches; the descriptor stays, so that pollers of it are not affected.
     pub(crate) fn clear(&mut self) {
         for (wd, _) in self.targets.drain() {
             let _ = inotify::remove_watch(&self.fd, wd);
         }
     }
 
-    /// Takes what the kernel has by now, and no more, so that a busy writer cannot hold us up.
+    /// Takes the notices that the kernel has at present, and no more, so that a busy writer cannot
+    /// delay the caller for ever.
     pub(crate) fn drain(&mut self, notices: &mut Notices) -> Result<()> {
         let waiting = rustix::io::ioctl_fionread(&self.fd)?;
         if waiting == 0 {
@@ -203,7 +204,7 @@ impl Watch {
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
             gather(&mut self.targets, event.wd(), event.events(), name, notices);
         }
-        // What was read with them must not be lost.
+        // The other notices of that read must not be lost.
         while !reader.is_buffer_empty() {
             let event = reader.next()?;
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
@@ -241,7 +242,7 @@ fn gather_itself(target: &Target, events: ReadFlags, notices: &mut Notices) {
     notices.places |= target.place;
     let Some(file) = target.file else { return };
     if events.intersects(ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE | ReadFlags::ATTRIB) {
-        // Other attributes, such as a link more or less, are seen in the file's ctime.
+        // Other attributes, such as the link count, show in the file's ctime.
         let touched = hint(events).touched;
         *notices.files.entry(file).or_default() |= touched;
     }

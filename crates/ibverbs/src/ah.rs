@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How long a neighbour may take to say its Ethernet address.
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(3);
-/// What stands for "no VLAN".
+/// The value for "no VLAN".
 const NO_VLAN: u16 = 0xFFFF;
-/// Octets of a GRH before the IPv4 header that takes its end.
+/// Bytes of a GRH before the IPv4 header that takes its end.
 const IPV4_AT: usize = 20;
 /// IP's number of UDP.
 const UDP: u8 = 17;
@@ -46,7 +46,7 @@ unsafe impl Object for Ah {
 
 /// The IPv4 address that a GID stands for, if it does.
 pub(crate) fn ipv4_of(gid: &ibv_gid) -> Option<Ipv4Addr> {
-    // SAFETY: 16 octets however they are named.
+    // SAFETY: 16 bytes however they are named.
     Ipv6Addr::from(unsafe { gid.raw }).to_ipv4_mapped()
 }
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     })
 }
 
-/// The way back to whoever sent what completed.
+/// The way back to the sender of a completed message.
 fn way_back(device: &Device, port: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Outcome<ibv_ah_attr> {
     let mut attr: ibv_ah_attr = crate::object::zeroed();
     (attr.dlid, attr.sl, attr.src_path_bits) = (wc.slid, wc.sl, wc.dlid_path_bits);
@@ -104,19 +104,19 @@ fn way_back(device: &Device, port: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Outc
         return Ok(attr);
     }
     // SAFETY: null, or the caller's word; it need not be aligned.
-    let octets = unsafe { grh.cast::<[u8; 40]>().as_ref() }.ok_or(Errno(libc::EINVAL))?;
+    let bytes = unsafe { grh.cast::<[u8; 40]>().as_ref() }.ok_or(Errno(libc::EINVAL))?;
     attr.is_global = 1;
-    attr.grh.flow_label = u32::from_be_bytes([0, octets[1] & 0xF, octets[2], octets[3]]);
-    match ipv4_header(octets) {
+    attr.grh.flow_label = u32::from_be_bytes([0, bytes[1] & 0xF, bytes[2], bytes[3]]);
+    match ipv4_header(bytes) {
         Some(header) => back_to_ipv4(device, &header, &mut attr)?,
-        None if octets[0] >> 4 == 6 => back_to_ipv6(device, octets, &mut attr)?,
+        None if bytes[0] >> 4 == 6 => back_to_ipv6(device, bytes, &mut attr)?,
         None => return fail(libc::EPROTONOSUPPORT),
     }
     Ok(attr)
 }
 
-/// The IPv4 header at the end of the 40 octets, if that is what they hold: without IPv6's version
-/// at their start any header will do, with it only one of 20 octets whose checksum is right.
+/// The IPv4 header at the end of the 40 bytes, if that is what they hold: without IPv6's version
+/// at their start any header will do, with it only one of 20 bytes whose checksum is right.
 fn ipv4_header(grh: &[u8; 40]) -> Option<[u8; 20]> {
     let header: [u8; 20] = grh[IPV4_AT..].try_into().ok()?;
     let known = if grh[0] >> 4 == 6 {
@@ -211,7 +211,8 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     })
 }
 
-/// The Ethernet address of a machine on this device's network; asks it if nobody has yet.
+/// The Ethernet address of a machine on this device's network; asks for it if the kernel does not
+/// know it yet.
 fn resolve(device: &Device, to: Ipv4Addr) -> Outcome<[u8; 6]> {
     if to == device.address || to.is_loopback() {
         return Ok(device.mac);
@@ -225,7 +226,7 @@ fn resolve(device: &Device, to: Ipv4Addr) -> Outcome<[u8; 6]> {
         if Instant::now() >= deadline {
             return fail(libc::EHOSTUNREACH);
         }
-        // Anything sent makes the kernel ask; port 9 discards it. What cannot be sent shows above.
+        // Any datagram makes the kernel ask; port 9 discards it. The deadline covers failures.
         let _sent = asked.send_to(&[], (to, 9));
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -2,16 +2,18 @@
 //! that programs must acknowledge before the object that they are about may go.
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::adapter::Adapter;
 use crate::context::Context;
-use crate::cq::Cq;
+use crate::cq::{Cq, lock};
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer, sleep_on};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use libc::{c_int, c_uint, c_void};
 use outboard_verbs::CompChannel as Native;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A completion channel.
 #[derive(Debug)]
@@ -19,7 +21,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct CompChannel {
     shown: Shown<ibv_comp_channel>,
     tag: Kind,
+    adapter: Arc<Adapter>,
     pub(crate) native: Native,
+    /// Completion queues whose events come here, by number.
+    cqs: Mutex<HashMap<u32, &'static Cq>>,
+    /// Those that were asked for an event since the program last slept here.
+    asked: Mutex<BTreeSet<u32>>,
     /// Completion queues that must go first.
     pub(crate) users: AtomicU32,
 }
@@ -35,38 +42,52 @@ unsafe impl Object for CompChannel {
 }
 
 impl CompChannel {
-    fn context(&self) -> *mut ibv_context {
-        // SAFETY: set once, before anybody else knew the structure.
-        unsafe { (*self.shown.get()).context }
+    /// A new queue, which leaves before it goes.
+    pub(crate) fn attach(&self, number: u32, cq: &'static Cq) {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        lock(&self.cqs).insert(number, cq);
     }
 
-    /// The next queue with an event, and its C pointer; the event counts as delivered.
-    fn next(&self, context: &Context) -> Option<(*mut ibv_cq, &Cq)> {
+    /// No event of this queue is delivered any more; it is a user still.
+    pub(crate) fn detach(&self, number: u32) {
+        lock(&self.cqs).remove(&number);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn queues(&self) -> usize {
+        lock(&self.cqs).len()
+    }
+
+    /// The next queue with an event, which counts as delivered.
+    fn next(&self) -> Option<&'static Cq> {
         // Queues leave the map before they wait for acknowledgements.
-        let cqs = context.cqs.lock().unwrap_or_else(PoisonError::into_inner);
+        let cqs = lock(&self.cqs);
         while let Some(number) = self.native.try_next() {
-            if let Some(address) = cqs.get(&number) {
-                let shown = std::ptr::with_exposed_provenance_mut::<ibv_cq>(*address);
-                let cq: &Cq = find(shown).ok()?;
+            if let Some(cq) = cqs.get(&number) {
                 cq.events.deliver();
-                return Some((shown, cq));
+                return Some(cq);
             }
         }
         None
     }
 
-    /// perftest sleeps with completions left behind that came before it armed the queue. Hardware
-    /// makes an event of them, and so it gets one before it sleeps.
-    fn recall(&self, context: &Context) {
-        let cqs = context.cqs.lock().unwrap_or_else(PoisonError::into_inner);
-        for address in cqs.values() {
-            let shown = std::ptr::with_exposed_provenance_mut::<ibv_cq>(*address);
-            if let Ok(cq) = find::<Cq>(shown)
-                && std::ptr::eq(cq.channel(), self.shown.get())
-            {
-                cq.recall();
-            }
+    /// A queue is to raise an event. Completions that were left in it make one at once where the
+    /// program may sleep in a poll(2) of its own. Where it sleeps in [`ibv_get_cq_event`] they do
+    /// so only then: perftest asks for the next event before it polls, and takes an event without
+    /// a completion for an error.
+    pub(crate) fn ask(&self, number: u32, cq: &Cq) {
+        if self.never_blocks() {
+            cq.recall();
+        } else {
+            lock(&self.asked).insert(number);
         }
+    }
+
+    /// The program is about to sleep: what was left in queues that it asked makes an event.
+    fn recall(&self) {
+        let asked = std::mem::take(&mut *lock(&self.asked));
+        let cqs = lock(&self.cqs);
+        asked.iter().filter_map(|number| cqs.get(number)).for_each(|cq| cq.recall());
     }
 
     fn never_blocks(&self) -> bool {
@@ -93,7 +114,7 @@ impl Unacknowledged {
         *self.count() += 1;
     }
 
-    /// The program is through with so many.
+    /// The program has acknowledged this many events.
     pub(crate) fn acknowledge(&self, events: u64) {
         let mut count = self.count();
         *count = count.saturating_sub(events);
@@ -126,8 +147,15 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         // SAFETY: nobody else knows the structure yet.
         let c = unsafe { &mut *shown.get() };
         (c.context, c.fd) = (context, fd);
-        let users = AtomicU32::new(0);
-        Ok(give(Box::new(CompChannel { shown, tag: Kind::CompChannel, native, users })))
+        Ok(give(Box::new(CompChannel {
+            shown,
+            tag: Kind::CompChannel,
+            adapter: found.adapter(),
+            native,
+            cqs: Mutex::default(),
+            asked: Mutex::default(),
+            users: AtomicU32::new(0),
+        })))
     })
 }
 
@@ -194,19 +222,21 @@ fn try_event(
         if cq.is_null() || cq_context.is_null() {
             return fail(libc::EINVAL);
         }
-        let context: &Context = find(found.context())?;
-        if let Some((shown, queue)) = found.next(context) {
+        let next = found.next().or_else(|| {
+            found.recall();
+            found.next()
+        });
+        if let Some(queue) = next {
             // SAFETY: the program gave room for both.
-            unsafe { (*cq, *cq_context) = (shown, queue.cq_context()) };
+            unsafe { (*cq, *cq_context) = (queue.shown().cast(), queue.cq_context()) };
             return Ok(0);
         }
         if found.never_blocks() {
             return fail(libc::EAGAIN);
         }
-        found.recall(context);
         // Driving the engine here for a while would cost more: its thread would have to stand down
         // and to come back for every message.
-        context.native.rest();
+        found.adapter.native.rest();
         Ok(NOTHING)
     })
 }

@@ -5,10 +5,11 @@
 //! entry is exported as `outboard_` and its name; librdmacm.so.1 jumps there. Port space
 //! `RDMA_PS_TCP` only; multicast and datagrams are refused.
 //!
-//! Modules in reading order: `address`, [`nic`] (devices, opened once), [`channel`] (events on
-//! their way to the program), [`event`], [`id`], [`resolve`] (bind, resolve, listen), [`connect`]
-//! (connect, accept, disconnect), `news` (what the engine says), [`queues`] (queue pairs of
-//! identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`], [`extras`].
+//! Modules in reading order: `address`, `port` (RDMA's among TCP's), [`nic`] (devices, opened
+//! once), [`channel`] (events on their way to the program), [`event`], [`id`], [`resolve`] (bind,
+//! resolve, listen), [`connect`] (connect, accept, disconnect), `news` (what the engine says),
+//! [`queues`] (queue pairs of identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`],
+//! [`extras`].
 
 mod address;
 pub mod addrinfo;
@@ -20,6 +21,7 @@ pub mod extras;
 pub mod id;
 mod news;
 pub mod nic;
+mod port;
 pub mod queues;
 pub mod resolve;
 #[cfg(test)]

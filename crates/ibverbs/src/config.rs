@@ -1,10 +1,10 @@
-//! What the environment says: `outboard run` sets it, a container file may too. Read once.
+//! Settings from the environment, which `outboard run` or a container file sets. Read once.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// What the devices look like.
+/// The kind of device that programs see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Personality {
     /// An iWARP NIC: connections by rdma_cm, wire-compatible with siw and hardware.
@@ -52,8 +52,7 @@ fn set(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The same, as text; what is no text is no word that anybody knows, and is shown as well as it
-/// goes.
+/// The same, as text; a value that is no text is no known word, and is shown as well as it goes.
 fn word(name: &str) -> Option<String> {
     set(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_nobody_knows_changes_nothing() {
+    fn an_unknown_word_changes_nothing() {
         assert_eq!([None, Some("0"), Some("off"), Some("on")].map(stats), [false; 4]);
         assert!(stats(Some("1")));
         assert_eq!([None, Some("on"), Some("0")].map(crc), [true; 3]);

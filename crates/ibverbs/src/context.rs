@@ -1,19 +1,16 @@
-//! Open devices. A context has an engine of its own; the connection manager opens each device once
-//! for all its identifiers.
+//! Open devices as programs know them. A context has an adapter, and so an engine, of its own; the
+//! connection manager opens each device once for all its identifiers.
 
-use crate::abi::{ibv_context, ibv_device, ibv_qp, ibv_srq, verbs_context};
-use crate::cq::lock;
+use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::adapter::Adapter;
 use crate::device::{Device, devices};
-use crate::guard::{Errno, Outcome, fail, pointer};
+use crate::guard::{Errno, Outcome, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
-use crate::qp::Qp;
-use crate::roce::Roce;
-use crate::srq::Srq;
-use outboard_verbs::{Context as Native, SharedRegion};
-use std::collections::HashMap;
+use outboard_verbs::Context as Native;
 use std::mem::offset_of;
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::Arc;
 
 /// An open device.
 #[derive(Debug)]
@@ -21,19 +18,10 @@ use std::sync::Mutex;
 pub(crate) struct Context {
     shown: Shown<verbs_context>,
     tag: Kind,
-    /// The engine and everything on it.
-    pub(crate) native: Native,
-    pub(crate) device: &'static Device,
-    /// What programs take for the kernel's end of the device: they may copy it, and that is all.
+    adapter: Arc<Adapter>,
+    /// The descriptor that programs take for the kernel's end of the device: they can only
+    /// duplicate it.
     _command: OwnedFd,
-    /// C pointers (as addresses) of queue pairs by number, for events and completions.
-    pub(crate) qps: Mutex<HashMap<u32, usize>>,
-    /// The same of completion queues.
-    pub(crate) cqs: Mutex<HashMap<u32, usize>>,
-    /// The same of shared receive queues.
-    pub(crate) srqs: Mutex<HashMap<u32, usize>>,
-    /// Numbers and connections of queue pairs in the personality roce.
-    pub(crate) roce: Roce,
 }
 
 // SAFETY: programs see the `context` at the end of `verbs_context`.
@@ -46,11 +34,17 @@ unsafe impl Object for Context {
     }
 }
 
+/// The context adds only what C sees.
+impl Deref for Context {
+    type Target = Adapter;
+    fn deref(&self) -> &Adapter {
+        &self.adapter
+    }
+}
+
 impl Context {
     /// Opens a device.
     pub(crate) fn open(device: *mut ibv_device) -> Outcome<*mut ibv_context> {
-        let found: &'static Device = find(device)?;
-        crate::fork::watch();
         let native = match crate::record::recorder() {
             None => Native::open(),
             Some(tap) => Native::open_tapped(tap),
@@ -59,6 +53,13 @@ impl Context {
             say!("cannot open a device: {error}");
             Errno(libc::EIO)
         })?;
+        Self::open_on(device, native)
+    }
+
+    /// Opens a device whose engine is there.
+    pub(crate) fn open_on(device: *mut ibv_device, native: Native) -> Outcome<*mut ibv_context> {
+        let found: &'static Device = find(device)?;
+        crate::fork::watch();
         let shown = Shown::<verbs_context>::zeroed();
         // SAFETY: nobody else knows the structure yet.
         let c = unsafe { &mut *shown.get() };
@@ -73,34 +74,13 @@ impl Context {
         c.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
         c.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
         set_operations(c);
-        Ok(give(Box::new(Self {
-            shown,
-            tag: Kind::Context,
-            native,
-            device: found,
-            _command: command,
-            qps: Mutex::default(),
-            cqs: Mutex::default(),
-            srqs: Mutex::default(),
-            roce: Roce::default(),
-        })))
+        let adapter = Arc::new(Adapter::new(native, found));
+        Ok(give(Box::new(Self { shown, tag: Kind::Context, adapter, _command: command })))
     }
-}
 
-impl Context {
-    /// Takes memory away from all requests, so that it is not touched any more. Its keys are gone
-    /// already: no new request names it.
-    pub(crate) fn revoke(&self, region: &SharedRegion) {
-        // Queue pairs take receives from shared queues, never the other way. What is in a map
-        // stays while it is locked.
-        for address in lock(&self.srqs).values() {
-            let shown = std::ptr::with_exposed_provenance_mut::<ibv_srq>(*address);
-            find::<Srq>(shown).iter().for_each(|srq| srq.native.revoke(region));
-        }
-        for address in lock(&self.qps).values() {
-            let shown = std::ptr::with_exposed_provenance_mut::<ibv_qp>(*address);
-            find::<Qp>(shown).iter().for_each(|qp| qp.revoke(region));
-        }
+    /// The adapter, which every object made on the context keeps.
+    pub(crate) fn adapter(&self) -> Arc<Adapter> {
+        Arc::clone(&self.adapter)
     }
 }
 
@@ -124,14 +104,19 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     })
 }
 
-/// ibv_close_device(3).
+/// ibv_close_device(3). Connections and registrations that the program has left open end here, as
+/// they do in a kernel; what it has made stays to be destroyed. Devices of the connection manager's
+/// are its own, and stay open (rdma_get_devices(3)).
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> libc::c_int {
-    crate::guard::minus_one("ibv_close_device", || {
-        drop(take::<Context>(context)?);
+    minus_one("ibv_close_device", || {
+        if crate::cm::nic::is_open(context) {
+            return fail(libc::EBUSY);
+        }
+        take::<Context>(context)?.adapter.close();
         Ok(0)
     })
 }

@@ -7,14 +7,15 @@ use crate::abi::{
     IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc,
     ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status, verbs_context,
 };
+use crate::adapter::Adapter;
 use crate::channel::{CompChannel, Unacknowledged};
 use crate::context::Context;
 use crate::cq_ex::Cursor;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
-use crate::object::{Kind, Object, Shown, find, give, take, trust};
+use crate::object::{Kind, Object, Shown, Trusted, find, give, take, trust};
 use crate::queues::{Queues, Seen};
 use libc::{c_int, c_void};
-use outboard_verbs::{Arm, Completion, Cq as Native, Operation, Status};
+use outboard_verbs::{Completion, Cq as Native, CqOverflow, NotifyOn, Operation, Status};
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +30,11 @@ pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 pub(crate) struct Cq {
     shown: Shown<ibv_cq_ex>,
     tag: Kind,
+    generation: u32,
+    adapter: Arc<Adapter>,
     pub(crate) native: Native,
+    /// Where its events go; outlives the queue, because it counts its users.
+    channel: Option<&'static CompChannel>,
     /// Completion events.
     pub(crate) events: Unacknowledged,
     /// Asynchronous events.
@@ -41,12 +46,12 @@ pub(crate) struct Cq {
     pub(crate) cursor: Cursor,
 }
 
-/// What polling works with.
+/// The state between polls.
 #[derive(Default)]
 struct Polled {
     /// Completions on their way to the program; empty between calls.
     taken: Vec<Completion>,
-    /// What of that programs on RoCE see, as far as it has not been asked for.
+    /// On RoCE, completions as the program will see them, until it polls them.
     seen: VecDeque<ibv_wc>,
     /// RoCE's queue pairs by native number, and the numbers that programs know.
     known: HashMap<u32, (u32, Arc<Queues>)>,
@@ -62,9 +67,15 @@ unsafe impl Object for Cq {
     }
 }
 
-/// What a completion queue is made of.
+impl Trusted for Cq {
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+}
+
+/// The parameters of a new completion queue.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CqRequest {
     pub(crate) context: *mut ibv_context,
     pub(crate) cqe: u32,
     pub(crate) cq_context: *mut c_void,
@@ -75,7 +86,7 @@ pub(crate) struct Wanted {
 impl Cq {
     /// Makes a queue; `more` fills in what only extended queues have.
     pub(crate) fn create(
-        wanted: &Wanted,
+        wanted: &CqRequest,
         more: impl FnOnce(&mut ibv_cq_ex),
     ) -> Outcome<*mut ibv_cq> {
         let context: &Context = find(wanted.context)?;
@@ -85,7 +96,9 @@ impl Cq {
             return fail(libc::EINVAL);
         }
         let capacity = capacity(wanted.cqe)?;
-        let native = native(context, wanted.channel, capacity)?;
+        let channel: Option<&'static CompChannel> =
+            if wanted.channel.is_null() { None } else { Some(find(wanted.channel)?) };
+        let native = native(context, channel, capacity)?;
         let number = native.number();
         let shown = Shown::<ibv_cq_ex>::zeroed();
         // SAFETY: nobody else knows the structure yet.
@@ -96,13 +109,19 @@ impl Cq {
         let given = give(Box::new(Self {
             shown,
             tag: Kind::Cq,
+            generation: crate::fork::generation(),
+            adapter: context.adapter(),
             native,
+            channel,
             events: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
             users: AtomicU32::new(0),
             polled: Mutex::default(),
             cursor: Cursor::default(),
         }));
+        if let Some(channel) = channel {
+            channel.attach(number, find(given)?);
+        }
         lock(&context.cqs).insert(number, given.expose_provenance());
         Ok(given)
     }
@@ -112,13 +131,16 @@ impl Cq {
         self.shown.get()
     }
 
-    /// The channel of its events, if it has one.
-    pub(crate) fn channel(&self) -> *mut ibv_comp_channel {
-        // SAFETY: set once, before anybody else knew the structure.
-        unsafe { (*self.shown.get()).channel }
+    /// Asks for an event. Completions that came before and were not polled make one, too: programs,
+    /// perftest among them, sleep with completions left behind.
+    fn request_notify(&self, arm: NotifyOn) {
+        self.native.request_notify(arm);
+        if let Some(channel) = self.channel {
+            channel.ask(self.native.number(), self);
+        }
     }
 
-    /// The program is about to sleep: what it has left behind makes an event, if it wants one.
+    /// Raises the event that was asked for if a completion is there.
     pub(crate) fn recall(&self) {
         let kept = !lock(&self.polled).seen.is_empty();
         self.native.recall(kept);
@@ -131,11 +153,10 @@ impl Cq {
 
     /// The program is through with completion events.
     pub(crate) fn acknowledge(&self, events: u32) {
-        // SAFETY: live as long as the queue; nobody else writes the field.
-        unsafe {
-            let count = &raw mut (*self.shown.get()).comp_events_completed;
-            count.write(count.read().wrapping_add(events));
-        }
+        // SAFETY: an aligned field, live as long as the queue, which only this function writes.
+        let count =
+            unsafe { AtomicU32::from_ptr(&raw mut (*self.shown.get()).comp_events_completed) };
+        count.fetch_add(events, Ordering::Relaxed);
         self.events.acknowledge(events.into());
     }
 
@@ -145,7 +166,7 @@ impl Cq {
         lock(&self.polled).known.insert(queues.native.number(), known);
     }
 
-    /// Drops the completions of a queue pair that nobody has taken.
+    /// Drops the completions of a queue pair that have not been polled.
     pub(crate) fn purge(&self, native: u32, shown: u32) {
         self.native.purge(native);
         lock(&self.polled).seen.retain(|wc| wc.qp_num != shown);
@@ -157,20 +178,41 @@ impl Cq {
         lock(&self.polled).known.remove(&native);
     }
 
-    /// Takes up to `room` completions.
+    /// Takes up to `room` completions. Threads that poll the same queue wait for each other's
+    /// translation, never for what the other's poll has the engine do.
     fn poll(&self, room: usize, mut give: impl FnMut(ibv_wc)) -> Outcome<()> {
-        let mut polled = lock(&self.polled);
-        let Polled { taken, seen, known } = &mut *polled;
+        let taken = self.native.poll_by(|| lock(&self.polled).take(&self.native, room, &mut give));
+        taken.map(drop).map_err(|_| Errno(libc::EOVERFLOW))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_being_polled(&self) -> bool {
+        self.polled.try_lock().is_err()
+    }
+
+    /// Takes one completion.
+    pub(crate) fn take_one(&self) -> Outcome<Option<ibv_wc>> {
+        let mut found = None;
+        self.poll(1, |wc| found = Some(wc))?;
+        Ok(found)
+    }
+}
+
+impl Polled {
+    /// Takes up to `room` completions that are there, and says how many.
+    fn take(
+        &mut self,
+        native: &Native,
+        room: usize,
+        give: &mut impl FnMut(ibv_wc),
+    ) -> Result<usize, CqOverflow> {
+        let Self { taken, seen, known } = self;
         if known.is_empty() && seen.is_empty() {
-            self.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
+            let count = native.take(taken, room)?;
             taken.drain(..).for_each(|completion| give(counted(translate(&completion))));
-            return Ok(());
+            return Ok(count);
         }
-        while seen.is_empty() {
-            let count = self.native.poll(taken, room).map_err(|_| Errno(libc::EOVERFLOW))?;
-            if count == 0 {
-                break;
-            }
+        while seen.is_empty() && native.take(taken, room)? > 0 {
             for completion in taken.drain(..) {
                 match known.get(&completion.qp) {
                     Some((number, queues)) => look(&completion, *number, queues, seen),
@@ -180,14 +222,7 @@ impl Cq {
         }
         let count = seen.len().min(room);
         seen.drain(..count).for_each(give);
-        Ok(())
-    }
-
-    /// Takes one completion.
-    pub(crate) fn take_one(&self) -> Outcome<Option<ibv_wc>> {
-        let mut found = None;
-        self.poll(1, |wc| found = Some(wc))?;
-        Ok(found)
+        Ok(count)
     }
 }
 
@@ -209,16 +244,11 @@ fn capacity(cqe: u32) -> Outcome<u32> {
     Ok((cqe + 1).next_power_of_two() - 1)
 }
 
-fn native(context: &Context, channel: *mut ibv_comp_channel, capacity: u32) -> Outcome<Native> {
+fn native(adapter: &Adapter, channel: Option<&CompChannel>, capacity: u32) -> Outcome<Native> {
     let capacity = capacity as usize;
-    if channel.is_null() {
-        return Ok(context.native.create_cq(capacity));
-    }
-    let channel: &CompChannel = find(channel)?;
-    let made = context.native.create_cq_on(capacity, &channel.native);
-    let made = made.map_err(|_| Errno(libc::EINVAL))?;
-    channel.users.fetch_add(1, Ordering::SeqCst);
-    Ok(made)
+    let Some(channel) = channel else { return Ok(adapter.native.create_cq(capacity)) };
+    let made = adapter.native.create_cq_on(capacity, &channel.native);
+    made.map_err(|_| Errno(libc::EINVAL))
 }
 
 /// Fills in this file's functions.
@@ -244,7 +274,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         let (Ok(cqe), Ok(vector)) = (cqe.try_into(), comp_vector.try_into()) else {
             return fail(libc::EINVAL);
         };
-        Cq::create(&Wanted { context, cqe, cq_context, channel, vector }, |_| ())
+        Cq::create(&CqRequest { context, cqe, cq_context, channel, vector }, |_| ())
     })
 }
 
@@ -275,16 +305,15 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if found.users.load(Ordering::SeqCst) > 0 {
             return fail(libc::EBUSY);
         }
-        // SAFETY: set once, before anybody else knew the structure.
-        let (context, channel) = unsafe { ((*cq).context, (*found.shown.get()).channel) };
         // No event can be delivered from here on.
-        if let Ok(context) = find::<Context>(context) {
-            lock(&context.cqs).remove(&found.native.number());
+        lock(&found.adapter.cqs).remove(&found.native.number());
+        if let Some(channel) = found.channel {
+            channel.detach(found.native.number());
         }
         found.events.wait();
         found.async_events.wait();
-        take::<Cq>(cq)?;
-        if let Ok(channel) = find::<CompChannel>(channel) {
+        let gone = take::<Cq>(cq)?;
+        if let Some(channel) = gone.channel {
             channel.users.fetch_sub(1, Ordering::SeqCst);
         }
         Ok(())
@@ -314,16 +343,17 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
 
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     code("ibv_req_notify_cq", || {
-        let arm = if solicited_only == 0 { Arm::Any } else { Arm::SolicitedOnly };
+        let arm = if solicited_only == 0 { NotifyOn::Any } else { NotifyOn::SolicitedOnly };
         let found: &Cq = trust(cq)?;
-        found.native.arm(arm);
-        // Who wants an event is about to sleep until it comes, be it in a poll(2) of its own.
+        found.request_notify(arm);
+        // A program that asks for an event is about to sleep until it comes, perhaps in a poll(2)
+        // of its own.
         found.native.rest();
         Ok(())
     })
 }
 
-/// What a program on RoCE sees of a completion.
+/// A completion as a program on RoCE sees it.
 fn look(completion: &Completion, number: u32, queues: &Queues, seen: &mut VecDeque<ibv_wc>) {
     queues.look(completion, |Seen { wr_id, status, operation, bytes }| {
         let opcode = opcode(operation);
@@ -333,7 +363,7 @@ fn look(completion: &Completion, number: u32, queues: &Queues, seen: &mut VecDeq
     });
 }
 
-/// What the program is about to get.
+/// The completion that the program is about to get.
 fn counted(wc: ibv_wc) -> ibv_wc {
     crate::stats::completed(&wc);
     wc
@@ -359,7 +389,7 @@ fn translate(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// What came with a receive, and the flags that say so.
+/// The extra fields of a receive, and the flags that mark them as valid.
 fn extra(completion: &Completion) -> (ibv_wc__bindgen_ty_1, u32) {
     if completion.status != Status::Success {
         (ibv_wc__bindgen_ty_1 { imm_data: 0 }, 0)
@@ -372,7 +402,7 @@ fn extra(completion: &Completion) -> (ibv_wc__bindgen_ty_1, u32) {
     }
 }
 
-/// Verbs' four octets of immediate data are the first of RDMAP's eight; they stay in network order.
+/// Verbs' four bytes of immediate data are the first of RDMAP's eight; they stay in network order.
 fn imm_data(immediate: u64) -> u32 {
     let [a, b, c, d, ..] = immediate.to_be_bytes();
     u32::from_ne_bytes([a, b, c, d])

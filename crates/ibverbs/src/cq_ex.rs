@@ -7,7 +7,7 @@ use crate::abi::{
     IBV_WC_EX_WITH_SRC_QP, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
     ibv_wc_opcode, verbs_context,
 };
-use crate::cq::{Cq, Wanted, lock};
+use crate::cq::{Cq, CqRequest, lock};
 use crate::guard::{Outcome, code, fail, pointer};
 use crate::object::trust;
 use crate::turn::Turn;
@@ -15,7 +15,7 @@ use libc::c_int;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What completions of ours can tell. They have no hardware clock, no VLAN, no flow and no tag.
+/// The fields that our completions have. They have no hardware clock, no VLAN, no flow and no tag.
 const KNOWN: u64 = (IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -29,18 +29,18 @@ const KNOWN: u64 = (IBV_WC_EX_WITH_BYTE_LEN
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     turn: Turn,
-    entry: Mutex<Entry>,
+    entry: Mutex<CurrentCompletion>,
 }
 
 /// The completion that the functions below read.
 #[derive(Default)]
-struct Entry {
+struct CurrentCompletion {
     found: Option<ibv_wc>,
     /// When it was taken, in nanoseconds since 1970; 0 unless programs want to know.
     taken: u64,
 }
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for CurrentCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} at {}", self.found.map(|wc| wc.wr_id), self.taken)
     }
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let Some(attr) = (unsafe { attr.as_ref() }) else { return fail(libc::EINVAL) };
         check(attr)?;
         let wallclock = u64::from(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
-        let wanted = Wanted {
+        let wanted = CqRequest {
             context,
             cqe: attr.cqe,
             cq_context: attr.cq_context,
@@ -152,7 +152,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     });
 }
 
-/// What `read` finds in the completion; zero when there is none.
+/// The value that `read` gets from the completion; zero when there is none.
 fn look<T: Default>(cq: *mut ibv_cq_ex, read: impl FnOnce(&ibv_wc) -> T) -> T {
     let mut value = T::default();
     let _done = code("ibv_wc_read", || {
@@ -179,7 +179,7 @@ unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
 
 /// The immediate data, or the key that was invalidated (ibv_wc_read_invalidated_rkey).
 unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
-    // SAFETY: both members are four octets, of which every value is valid.
+    // SAFETY: both members are four bytes, of which every value is valid.
     look(cq, |found| unsafe { found.__bindgen_anon_1.imm_data })
 }
 

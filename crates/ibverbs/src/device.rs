@@ -40,8 +40,8 @@ unsafe impl Object for Device {
 }
 
 impl Device {
-    /// Eight octets that no other device has: the second half of the Ethernet address tells
-    /// machines apart, the IPv4 address the devices of one machine. 02 marks what nobody assigned.
+    /// Eight bytes that no other device has: the second half of the Ethernet address tells machines
+    /// apart, the IPv4 address the devices of one machine. 02 marks a locally administered address.
     pub(crate) fn guid(&self) -> [u8; 8] {
         let [_, _, _, x, y, z] = self.mac;
         let [a, b, c, d] = self.address.octets();
@@ -145,7 +145,8 @@ fn addresses(chosen: Option<&[String]>) -> Vec<(String, Ipv4Addr)> {
         if found.is_empty() {
             say!(
                 "OUTBOARD_DEVICES names {name:?}, which is neither an interface that is \
-                 up and has an IPv4 address nor such an address; it is left out"
+                 up and has an IPv4 address nor such an address; it is left out{}",
+                if name == "lo" { " (`ip link set lo up` would bring it)" } else { "" }
             );
         }
         found

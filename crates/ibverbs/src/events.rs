@@ -35,23 +35,29 @@ fn next(context: &Context) -> Option<Named> {
 fn name(context: &Context, event: &AsyncEvent) -> Option<Named> {
     let (what, object) = match event {
         AsyncEvent::CqOverflow { cq, .. } => {
-            (IBV_EVENT_CQ_ERR, taken::<Cq>(&context.cqs, *cq, |cq| &cq.async_events)?)
+            (IBV_EVENT_CQ_ERR, taken::<Cq>(&context.cqs, *cq, |cq| Some(&cq.async_events))?)
         }
         AsyncEvent::PeerFault { qp, code } => {
             // Layer RDMAP, remote protection error (RFC 5040 figure 9), or layer DDP, tagged buffer
             // error (RFC 5041 section 7.2).
             let protection = matches!((code.layer, code.etype), (0 | 1, 1));
             let what = if protection { IBV_EVENT_QP_ACCESS_ERR } else { IBV_EVENT_QP_REQ_ERR };
-            (what, taken::<Qp>(&context.qps, *qp, |qp| &qp.async_events)?)
+            (what, taken::<Qp>(&context.qps, *qp, |qp| Some(&qp.async_events))?)
         }
-        AsyncEvent::PeerTerminated { qp, .. } | AsyncEvent::SessionFailed { qp, .. } => {
-            (IBV_EVENT_QP_FATAL, taken::<Qp>(&context.qps, *qp, |qp| &qp.async_events)?)
+        AsyncEvent::PeerTerminated { qp, .. }
+        | AsyncEvent::SessionFailed { qp, .. }
+        | AsyncEvent::EngineFailed { qp } => {
+            (IBV_EVENT_QP_FATAL, taken::<Qp>(&context.qps, *qp, |qp| Some(&qp.async_events))?)
+        }
+        AsyncEvent::LastReceive { qp } => {
+            let told = |qp: &'static Qp| qp.queues.takes_last_receive().then_some(&qp.async_events);
+            (IBV_EVENT_QP_LAST_WQE_REACHED, taken(&context.qps, *qp, told)?)
         }
         AsyncEvent::SrqLimit { srq } => {
             let fired = |srq: &'static Srq| {
                 // The limit is armed once.
                 srq.limit.store(0, Ordering::SeqCst);
-                &srq.async_events
+                Some(&srq.async_events)
             };
             let object = taken::<Srq>(&context.srqs, *srq, fired)?;
             (IBV_EVENT_SRQ_LIMIT_REACHED, object)
@@ -60,17 +66,17 @@ fn name(context: &Context, event: &AsyncEvent) -> Option<Named> {
     Some((what, object))
 }
 
-/// The object of this number, with one more event to acknowledge.
+/// The object of this number, with one more event to acknowledge if `events` says where.
 fn taken<T: Object + 'static>(
     map: &Mutex<HashMap<u32, usize>>,
     number: u32,
-    events: impl FnOnce(&'static T) -> &'static Unacknowledged,
+    events: impl FnOnce(&'static T) -> Option<&'static Unacknowledged>,
 ) -> Option<usize> {
     // Objects leave the map before they wait for acknowledgements: counted while it is locked.
     let map = map.lock().unwrap_or_else(PoisonError::into_inner);
     let address = *map.get(&number)?;
     let object: &'static T = find(std::ptr::with_exposed_provenance_mut(address)).ok()?;
-    events(object).deliver();
+    events(object)?.deliver();
     Some(address)
 }
 
@@ -126,7 +132,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// ibv_ack_async_event(3).
 ///
 /// # Safety
-/// As the manual page says; null and what is no event of ours is ignored.
+/// As the manual page says; null and foreign events are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     minus_one("ibv_ack_async_event", || {
@@ -163,7 +169,8 @@ fn acknowledge(event_type: ibv_event_type, object: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Counts an acknowledgement where programs see it, and then for whoever destroys the object.
+/// Counts an acknowledgement in the field that programs see, and then for the thread that destroys
+/// the object.
 fn count(shown: *mut u32, events: &Unacknowledged) {
     // SAFETY: an aligned field of a live object, which only this function writes.
     unsafe { AtomicU32::from_ptr(shown) }.fetch_add(1, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use crate::abi::{
     IBV_FORK_UNNEEDED, ibv_context, ibv_dm, ibv_ece, ibv_fork_status, ibv_gid, ibv_mr, ibv_mw,
     ibv_mw_bind, ibv_mw_type, ibv_pd, ibv_qp, ibv_wr_opcode, verbs_context,
 };
+use crate::absent::{Absent, refuse};
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, is_live};
 use libc::{c_char, c_int, c_void};
@@ -67,11 +68,11 @@ fn sysfs_path() -> Vec<u8> {
     path
 }
 
-/// Reads a small file into a text of `size` octets with its zero, without the newline at its end:
+/// Reads a small file into a text of `size` bytes with its zero, without the newline at its end:
 /// the text's length. One without room for the zero is refused.
 ///
 /// # Safety
-/// `dir` and `file` are null or texts, `buf` is null or may be written for `size` octets.
+/// `dir` and `file` are null or texts, `buf` is null or may be written for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         let path = |text: &CStr| OsStr::from_bytes(text.to_bytes()).to_owned();
         // The file's name may begin with a slash.
         let file = path(file).into_vec();
-        let file = file.iter().position(|octet| *octet != b'/').map_or(&[][..], |at| &file[at..]);
+        let file = file.iter().position(|byte| *byte != b'/').map_or(&[][..], |at| &file[at..]);
         let mut text = read_some(&Path::new(&path(dir)).join(OsStr::from_bytes(file)), size)?;
         if text.last() == Some(&b'\n') {
             text.pop();
@@ -105,7 +106,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     })
 }
 
-/// The first `size` octets of a file.
+/// The first `size` bytes of a file.
 fn read_some(path: &Path, size: usize) -> Outcome<Vec<u8>> {
     use std::io::Read;
     let mut text = Vec::new();
@@ -194,7 +195,7 @@ pub extern "C" fn ibv_reg_dmabuf_mr(
 /// ibv_attach_mcast(3): TCP has no multicast.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_attach_mcast(_qp: *mut ibv_qp, _gid: *const ibv_gid, _lid: u16) -> c_int {
-    code("ibv_attach_mcast", unsupported)
+    code("ibv_attach_mcast", || refuse(Some(Absent::Multicast)))
 }
 
 /// ibv_detach_mcast(3): as [`ibv_attach_mcast`].
@@ -215,7 +216,7 @@ pub extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
     code("ibv_set_ece", unsupported)
 }
 
-/// ibv_query_qp_data_in_order(3): 0, because copies may write their octets in any order.
+/// ibv_query_qp_data_in_order(3): 0, because copies may write their bytes in any order.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(
     qp: *mut ibv_qp,
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_says_so() {
+    fn missing_features_fail_with_their_errno() {
         let no = libc::EOPNOTSUPP;
         assert!(ibv_import_device(0).is_null() && errno() == no);
         assert!(ibv_import_pd(dangling_mut(), 1).is_null() && errno() == no);

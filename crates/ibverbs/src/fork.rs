@@ -1,7 +1,7 @@
-//! What happens in a child process of fork(2). It has the parent's memory, but not the engines'
-//! threads, and its copies of the sockets are the parent's: using them would break the parent's
-//! connections. So nothing that the parent made exists for the child, except for the devices; it
-//! may open them anew.
+//! Child processes of fork(2). A child has the parent's memory, but not the engines' threads, and
+//! its copies of the sockets are the parent's: using them would break the parent's connections. So
+//! nothing that the parent made exists for the child, except for the devices; it may open them
+//! anew.
 
 use crate::object::{Inheritance, hold_for_fork};
 use libc::c_int;
@@ -24,15 +24,15 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Everything that is there once for the process, locked while this thread forks: no other thread
 /// is in the middle of changing it when the child's copy is made, and none has a lock that the
 /// child would wait for.
-struct Held {
+struct ForkLocks {
     inheritance: Inheritance,
     figures: MutexGuard<'static, BTreeMap<u32, crate::stats::Figures>>,
-    _nics: crate::cm::nic::Held,
+    _nics: crate::cm::nic::OpenNics,
     _recorders: MutexGuard<'static, crate::record::Recorders>,
     _lists: [MutexGuard<'static, BTreeSet<usize>>; 2],
 }
 
-impl Held {
+impl ForkLocks {
     /// In the order in which opening a device takes some of them.
     fn lock() -> Self {
         let (_nics, _recorders) = (crate::cm::nic::hold_for_fork(), crate::record::recorders());
@@ -43,11 +43,11 @@ impl Held {
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// Differs in a parent and its children. What is opened once for all must be opened again in
-/// another generation.
+/// Differs in a parent and its children. Descriptors that are opened once per process must be
+/// opened again in another generation.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
@@ -56,14 +56,15 @@ pub(crate) fn generation() -> u32 {
 pub(crate) fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: functions that live for ever. Out of memory, nobody watches: forks are rare.
+        // SAFETY: functions that live for ever. Without memory for it, forks go unnoticed: forks
+        // are rare.
         unsafe { pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
     });
 }
 
 extern "C" fn before() {
     // Fails only in a thread that is ending; then there is nothing to guard against.
-    let _held = HELD.try_with(|held| held.replace(Some(Held::lock())));
+    let _held = HELD.try_with(|held| held.replace(Some(ForkLocks::lock())));
 }
 
 extern "C" fn after_in_parent() {

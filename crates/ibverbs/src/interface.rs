@@ -1,4 +1,4 @@
-//! What the kernel says of a network interface: its flags, MTU, hardware address, speed.
+//! A network interface's properties from the kernel: its flags, MTU, hardware address, speed.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -31,7 +31,7 @@ pub(crate) fn is_running(name: &str) -> bool {
     })
 }
 
-/// Octets that an IP packet may have.
+/// Bytes that an IP packet may have.
 pub(crate) fn mtu(name: &str) -> Option<u32> {
     // SAFETY: the kernel has written the MTU.
     let mtu = |answer: libc::ifreq| unsafe { answer.ifr_ifru.ifru_mtu };
@@ -43,11 +43,11 @@ pub(crate) fn hardware_address(name: &str) -> Option<[u8; 6]> {
     let answer = ask(name, libc::SIOCGIFHWADDR)?;
     // SAFETY: the kernel has written the address.
     let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
-    let mut octets = [0; 6];
-    for (to, from) in octets.iter_mut().zip(address.sa_data) {
+    let mut bytes = [0; 6];
+    for (to, from) in bytes.iter_mut().zip(address.sa_data) {
         *to = from.cast_unsigned();
     }
-    (address.sa_family == libc::ARPHRD_ETHER && octets != [0; 6]).then_some(octets)
+    (address.sa_family == libc::ARPHRD_ETHER && bytes != [0; 6]).then_some(bytes)
 }
 
 /// Megabits per second, where the driver knows.
@@ -78,9 +78,9 @@ pub(crate) fn neighbour(name: &str, of: std::net::Ipv4Addr) -> Option<[u8; 6]> {
     // SAFETY: reads and writes one arpreq.
     let code = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGARP as _, &raw mut question) };
     let complete = question.arp_flags & ATF_COM != 0;
-    let mut octets = [0; 6];
-    for (to, from) in octets.iter_mut().zip(question.arp_ha.sa_data) {
+    let mut bytes = [0; 6];
+    for (to, from) in bytes.iter_mut().zip(question.arp_ha.sa_data) {
         *to = from.cast_unsigned();
     }
-    (code == 0 && complete).then_some(octets)
+    (code == 0 && complete).then_some(bytes)
 }

@@ -153,7 +153,7 @@ fn path_in(from: &KernelPath, to: &mut ibv_sa_path_rec) {
         pkey: from.pkey,
         sl: from.sl,
         mtu_selector: from.mtu_selector,
-        // An enumeration below 6, in four octets.
+        // An enumeration below 6, in four bytes.
         mtu: from.mtu.to_le_bytes()[0],
         rate_selector: from.rate_selector,
         rate: from.rate,
@@ -165,7 +165,7 @@ fn path_in(from: &KernelPath, to: &mut ibv_sa_path_rec) {
 
 fn path_out(from: &ibv_sa_path_rec, to: &mut KernelPath) {
     *to = KernelPath {
-        // SAFETY: 16 octets however they are named.
+        // SAFETY: 16 bytes however they are named.
         dgid: unsafe { from.dgid.raw },
         // SAFETY: as above.
         sgid: unsafe { from.sgid.raw },
@@ -265,10 +265,10 @@ mod tests {
 
     #[test]
     fn a_path_comes_back_as_it_went() {
-        let octets: [u8; 64] = std::array::from_fn(|at| u8::try_from(at + 1).unwrap_or(0));
-        // SAFETY: integers of 64 octets without gaps.
-        let mut there: KernelPath = unsafe { std::mem::transmute(octets) };
-        // The program's structure has one octet for it.
+        let bytes: [u8; 64] = std::array::from_fn(|at| u8::try_from(at + 1).unwrap_or(0));
+        // SAFETY: integers of 64 bytes without gaps.
+        let mut there: KernelPath = unsafe { std::mem::transmute(bytes) };
+        // The program's structure has one byte for it.
         there.mtu = 5;
         let (mut path, mut back) =
             (crate::object::zeroed::<ibv_sa_path_rec>(), KernelPath::default());

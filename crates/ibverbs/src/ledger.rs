@@ -1,7 +1,7 @@
 //! Sends of a RoCE queue pair that are under way. On RoCE a completion says that the peer has the
-//! data; iWARP's says that it may be forgotten here. So behind Sends and Writes that are to
-//! complete goes a Read of no octets, which the peer answers when it has everything before, and
-//! they complete when that does. The native queue pair knows requests by their numbers here.
+//! data; iWARP's says that the local buffer may be reused. So behind Sends and Writes that are to
+//! complete goes a Read of no bytes, which the peer answers when it has everything before, and they
+//! complete when that does. The native queue pair knows requests by their numbers here.
 
 use crate::abi::{
     IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
@@ -10,13 +10,13 @@ use crate::abi::{
 use outboard_verbs::{Operation, Remote, SendOp, SendRequest, SgList, Stag, TerminateCode};
 use std::collections::VecDeque;
 
-/// What a Read of no octets names: nothing is looked up. Some hardware treats 0 as special.
+/// The STag that a Read of no bytes names: no STag is looked up. Some hardware treats 0 as special.
 const NOWHERE: Remote = Remote { stag: Stag(1), offset: 0 };
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LedgerEntry>,
     /// Number of `entries[0]`.
     base: u64,
     /// Entries that are the program's.
@@ -28,20 +28,20 @@ pub(crate) struct Ledger {
 }
 
 /// A request as the program knows it; `None`: a Read of ours.
-type Entry = Option<Known>;
+type LedgerEntry = Option<KnownRequest>;
 
-/// What the program is to know of a request.
+/// The completion of a request as the program is to see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownRequest {
     pub(crate) wr_id: u64,
     pub(crate) operation: Operation,
-    /// Octets that it moves.
+    /// Bytes that it moves.
     pub(crate) bytes: u32,
-    /// Success is told, too.
+    /// The program wants a completion for success as well.
     signaled: bool,
 }
 
-impl Known {
+impl KnownRequest {
     fn of(request: &SendRequest) -> Self {
         let operation = request.op.operation();
         let bytes = match operation {
@@ -61,7 +61,7 @@ impl Ledger {
     /// Enters a request, and gives it the number and the flags to post it with. With `covers`, the
     /// peer can be asked.
     pub(crate) fn enter(&mut self, request: &mut SendRequest, covers: bool) {
-        let known = Known::of(request);
+        let known = KnownRequest::of(request);
         request.wr_id = self.push(Some(known));
         self.own += 1;
         if !covers {
@@ -82,14 +82,14 @@ impl Ledger {
         Some(SendRequest::new(number, SendOp::Read { from: NOWHERE }, SgList::new()))
     }
 
-    fn push(&mut self, entry: Entry) -> u64 {
+    fn push(&mut self, entry: LedgerEntry) -> u64 {
         self.entries.push_back(entry);
         self.base + self.entries.len() as u64 - 1
     }
 
     /// Takes out the newest entries, which were not posted after all, and says what is to be known
     /// of them. What stays may need [`Ledger::cover`].
-    pub(crate) fn withdraw(&mut self, count: usize) -> Vec<Known> {
+    pub(crate) fn withdraw(&mut self, count: usize) -> Vec<KnownRequest> {
         let at = self.entries.len().saturating_sub(count);
         let withdrawn: Vec<_> = self.entries.drain(at..).flatten().collect();
         self.own -= withdrawn.len();
@@ -111,7 +111,11 @@ impl Ledger {
     }
 
     /// The posted request with this number was answered: so were those before it.
-    pub(crate) fn succeed(&mut self, number: u64, mut tell: impl FnMut(Known, ibv_wc_status)) {
+    pub(crate) fn succeed(
+        &mut self,
+        number: u64,
+        mut tell: impl FnMut(KnownRequest, ibv_wc_status),
+    ) {
         while let Some(known) = self.pop(number) {
             if let Some(known) = known.filter(|known| known.signaled) {
                 tell(known, IBV_WC_SUCCESS);
@@ -124,7 +128,7 @@ impl Ledger {
         &mut self,
         number: u64,
         status: ibv_wc_status,
-        mut tell: impl FnMut(Known, ibv_wc_status),
+        mut tell: impl FnMut(KnownRequest, ibv_wc_status),
     ) {
         if let Some(before) = number.checked_sub(1) {
             self.succeed(before, &mut tell);
@@ -132,13 +136,13 @@ impl Ledger {
         self.fail(number, status, tell);
     }
 
-    /// The posted request with this number failed. Nobody knows about those before it: the first of
-    /// all gets `status`, the others are flushed.
+    /// The posted request with this number failed. The fate of those before it is unknown: the
+    /// oldest gets `status`, the others are flushed.
     pub(crate) fn fail(
         &mut self,
         number: u64,
         status: ibv_wc_status,
-        mut tell: impl FnMut(Known, ibv_wc_status),
+        mut tell: impl FnMut(KnownRequest, ibv_wc_status),
     ) {
         while let Some(known) = self.pop(number) {
             let Some(known) = known else { continue };
@@ -148,7 +152,7 @@ impl Ledger {
     }
 
     /// The oldest entry, up to this number.
-    fn pop(&mut self, number: u64) -> Option<Entry> {
+    fn pop(&mut self, number: u64) -> Option<LedgerEntry> {
         if self.base > number {
             return None;
         }
@@ -159,8 +163,8 @@ impl Ledger {
     }
 }
 
-/// What hardware would say of the oldest request when a connection ends: with `refusal` the peer's
-/// Terminate, otherwise the peer is silent.
+/// The status that hardware would give the oldest request when a connection ends: with `refusal`
+/// the peer's Terminate, otherwise the peer is silent.
 pub(crate) fn verdict(refusal: Option<TerminateCode>) -> ibv_wc_status {
     const RDMAP: u8 = 0;
     const DDP: u8 = 1;

@@ -1,5 +1,5 @@
-//! The C libraries libibverbs.so.1 and librdmacm.so.1 of rdma-core 44 on Outboard's verbs, so that
-//! programs built for RDMA hardware run as they are.
+//! The C libraries libibverbs.so.1 and librdmacm.so.1 of rdma-core 39 to 56 on Outboard's verbs, so
+//! that programs built for RDMA hardware run as they are.
 //!
 //! It translates: C structures into values of [`outboard_verbs`] and back. What goes over the wire
 //! is none of its business, but for `roce`, where queue pairs find each other by number. Every
@@ -8,9 +8,9 @@
 //!
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
 //! (what C pointers stand for), `say`, `fork`, [`config`] (the environment), `interface`,
-//! [`device`], [`context`], [`pd`], [`mr`], `channel`, `cq`, `cq_ex`, `srq`, `qp`, `post`, `queues`
-//! with `ledger`, `wr`, `query`, `events`, `ah`, `names`, `extras`, `cm` (librdmacm), `roce`,
-//! `record`.
+//! [`device`], `adapter`, [`context`], [`pd`], [`mr`] with `holders`, `channel`, `cq`, `cq_ex`,
+//! `srq`, `qp`, `post`, `queues` with `ledger`, `wr`, `query`, `events`, `ah`, `names`, `extras`,
+//! `absent`, `cm` (librdmacm), `roce`, `record`.
 
 #![deny(clippy::print_stderr)] // `say!` never fails.
 
@@ -18,6 +18,8 @@
 mod say;
 
 pub mod abi;
+pub mod absent;
+mod adapter;
 pub mod ah;
 pub mod channel;
 pub mod cm;
@@ -30,6 +32,7 @@ pub mod events;
 pub mod extras;
 mod fork;
 pub mod guard;
+mod holders;
 mod interface;
 pub mod kernel;
 mod ledger;

@@ -8,15 +8,17 @@ use crate::abi::{
     IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_FLAGS_SUPPORTED,
     ib_uverbs_advise_mr_advice, ibv_mr, ibv_pd, ibv_sge, verbs_context,
 };
-use crate::context::Context;
+use crate::adapter::Adapter;
+use crate::cq::lock;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
+use crate::holders::Holders;
 use crate::object::{Kind, Object, Shown, find, give, take};
 use crate::pd::{LocalMemory, Pd};
 use libc::{c_int, c_uint, c_void};
 use outboard_verbs::{Access, Mr as Native, SharedRegion, SharedSlice};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A memory region.
 #[derive(Debug)]
@@ -24,20 +26,38 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Mr {
     shown: Shown<ibv_mr>,
     tag: Kind,
-    /// What it is registered as now: ibv_rereg_mr(3) changes that.
-    registered: Mutex<Registered>,
+    adapter: Arc<Adapter>,
+    /// Its keys, local and for peers.
+    key: u32,
+    registration: Arc<Registration>,
 }
+
+/// The present registration of a region: ibv_rereg_mr(3) changes that, and ibv_close_device(3) may
+/// have ended it.
+#[derive(Debug)]
+pub(crate) struct Registration(Mutex<Option<Registered>>);
 
 #[derive(Debug)]
 struct Registered {
+    /// For peers.
     native: Native,
-    wanted: Wanted,
+    local: Local,
+    wanted: RegistrationRequest,
 }
 
-/// What the program asked for.
+/// For the program's own requests. This is a region apart from that for peers, so that only
+/// requests have clones of it.
+#[derive(Debug)]
+struct Local {
+    region: SharedRegion,
+    holders: Arc<Holders>,
+}
+
+/// The registration that the program asked for.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    pd: usize,
+struct RegistrationRequest {
+    /// Outlives the registration, because it counts its users.
+    domain: &'static Pd,
     addr: usize,
     length: usize,
     iova: u64,
@@ -56,9 +76,10 @@ unsafe impl Object for Mr {
 
 #[cfg(test)]
 impl Mr {
-    /// What it is now.
-    pub(crate) fn memory(&self) -> SharedSlice {
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner).native.memory().clone()
+    /// The memory that requests name now.
+    pub(crate) fn region(&self) -> SharedRegion {
+        let registered = lock(&self.registration.0);
+        registered.as_ref().map(|registered| registered.local.region.clone()).unwrap()
     }
 }
 
@@ -67,7 +88,8 @@ pub(crate) fn set_operations(c: &mut verbs_context) {
     c.advise_mr = Some(advise_mr);
 }
 
-/// Flags that mean something, or nothing, here. Memory windows do not exist, so nobody binds one.
+/// Flags that mean something, or nothing, here. Memory windows do not exist, so binding has no
+/// meaning.
 const KNOWN_ACCESS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
@@ -97,15 +119,15 @@ fn rights(access: c_uint) -> Outcome<Access> {
     ];
     let rights = table.iter().filter(|(flag, _)| has(*flag)).map(|(_, right)| *right);
     let rights = rights.fold(Access::empty(), |all, right| all | right);
-    // ibv_reg_mr(3): whoever may be written by peers must be writable locally.
+    // ibv_reg_mr(3): memory that peers may write must be writable locally.
     if has(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !has(IBV_ACCESS_LOCAL_WRITE) {
         return fail(libc::EINVAL);
     }
     Ok(rights)
 }
 
-/// Sees that the memory is there, writable if it must be, and in core, as pinning would: later the
-/// engine touches it, and a page that is not there would end the process.
+/// Sees that the memory is there, writable if it must be, and in core, as pinning would: the engine
+/// that finds a page missing later can only end a connection.
 fn check_memory(addr: usize, length: usize, write: bool) -> Outcome<()> {
     if length == 0 {
         return Ok(());
@@ -117,14 +139,14 @@ fn check_memory(addr: usize, length: usize, write: bool) -> Outcome<()> {
     let Some(end) = end else { return fail(libc::EINVAL) };
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     let at = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: populating changes no octet, and says so where there is nothing.
+    // SAFETY: populating changes no byte, and says so where there is nothing.
     if unsafe { libc::madvise(at, end - start, advice) } == 0 {
         return Ok(());
     }
     match std::io::Error::last_os_error().raw_os_error() {
         // Memory of a device, no right, or a kernel before 5.14: the list of mappings knows.
         Some(libc::EINVAL) => {
-            // Without /proc, nobody can tell.
+            // Without /proc, there is no way to tell.
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
             if maps.is_empty() || is_mapped(&maps, start, end, write) {
                 Ok(())
@@ -147,7 +169,7 @@ fn is_mapped(maps: &str, start: usize, end: usize, write: bool) -> bool {
     reached >= end
 }
 
-/// From where, to where, and what one may do there.
+/// The addresses and rights of one mapping: start, end, readable, writable.
 fn mapping(line: &str) -> Option<(usize, usize, &str)> {
     let mut words = line.split(' ');
     let (from, to) = words.next()?.split_once('-')?;
@@ -155,119 +177,111 @@ fn mapping(line: &str) -> Option<(usize, usize, &str)> {
     Some((number(from)?, number(to)?, words.next()?))
 }
 
-/// A registration as [`outboard_verbs`] takes it.
-struct Parts {
-    domain: &'static Pd,
-    memory: SharedSlice,
-    access: Access,
-}
-
-impl Wanted {
-    fn pd(&self) -> *mut ibv_pd {
-        std::ptr::with_exposed_provenance_mut(self.pd)
+impl RegistrationRequest {
+    /// The rights of peers and of requests. A peer may take the STag back if it was given a right
+    /// to lose, as with hardware's memory windows.
+    fn rights(&self) -> Outcome<Access> {
+        let rights = rights(self.access)?;
+        let remote = rights.intersects(Access::REMOTE);
+        Ok(if remote { rights | Access::REMOTE_INVALIDATE } else { rights })
     }
 
-    fn parts(&self) -> Outcome<Parts> {
+    /// The memory, if it is there and the arguments make sense: for peers, and for requests.
+    fn regions(&self) -> Outcome<[SharedRegion; 2]> {
         let Self { addr, length, iova, access, .. } = *self;
-        let domain: &Pd = find(self.pd())?;
         let ends = addr.checked_add(length).is_some() && iova.checked_add(length as u64).is_some();
         if addr == 0 && length > 0 || !ends {
             return fail(libc::EINVAL);
         }
-        let access = rights(access)?;
-        check_memory(addr, length, access.contains(Access::LOCAL_WRITE))?;
+        check_memory(addr, length, rights(access)?.contains(Access::LOCAL_WRITE))?;
         let start = std::ptr::with_exposed_provenance_mut(addr);
         // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows
         // that peers and the engine use it meanwhile; requests lose it before that call returns. It
-        // may be written if it has LOCAL_WRITE, and without that neither requests (`Keys::local`)
+        // may be written if it has LOCAL_WRITE, and without that neither requests (`Keys::lend`)
         // nor peers (`rights`) may write it.
-        let region = unsafe { SharedRegion::from_raw(start, length) };
-        let memory = region.slice(0..length)?;
-        Ok(Parts { domain, memory, access: access | Access::REMOTE_INVALIDATE })
+        Ok([(); 2].map(|()| unsafe { SharedRegion::from_raw(start, length) }))
     }
 
     /// Lets work requests of the domain name the memory, and keeps the domain.
-    fn add_to(&self, parts: &Parts, key: u32) {
-        let writable = parts.access.contains(Access::LOCAL_WRITE);
-        let memory = LocalMemory { address: self.iova, memory: parts.memory.clone(), writable };
-        parts.domain.add_key(key, memory);
-        parts.domain.users.fetch_add(1, Ordering::SeqCst);
+    fn add_to_domain(&self, key: u32, region: SharedRegion) -> Local {
+        let local = Local { region, holders: Arc::new(Holders::new()) };
+        let memory = LocalMemory {
+            address: self.iova,
+            memory: SharedSlice::from(local.region.clone()),
+            writable: self.access & IBV_ACCESS_LOCAL_WRITE != 0,
+            holders: Arc::clone(&local.holders),
+        };
+        self.domain.users.fetch_add(1, Ordering::SeqCst);
+        self.domain.add_key(key, memory);
+        local
     }
 
-    /// The reverse of [`Self::add_to`].
-    fn take_from_domain(&self, key: u32) -> Outcome<&'static Pd> {
-        let domain: &'static Pd = find(self.pd())?;
-        domain.remove_key(key);
-        domain.users.fetch_sub(1, Ordering::SeqCst);
-        Ok(domain)
-    }
-
-    /// The same, and no request names the memory any more, old or new.
-    fn take_from_all(&self, key: u32, region: &SharedRegion) -> Outcome<()> {
-        let domain = self.take_from_domain(key)?;
-        if let Ok(context) = find::<Context>(domain.context()) {
-            context.revoke(region);
-        }
-        Ok(())
+    /// The reverse of [`Self::add_to_domain`]: no request names the memory any more, old or new.
+    fn take_from_domain(&self, key: u32, local: &Local) {
+        self.domain.remove_key(key);
+        local.holders.revoke(&local.region);
+        self.domain.users.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// True if requests that name this memory may go on with `other`: only peers see a difference.
     fn serves_as(&self, other: &Self) -> bool {
         let local = |wanted: &Self| {
             let writable = wanted.access & IBV_ACCESS_LOCAL_WRITE != 0;
-            (wanted.pd, wanted.addr, wanted.length, wanted.iova, writable)
+            (wanted.addr, wanted.length, wanted.iova, writable)
         };
-        local(self) == local(other)
+        local(self) == local(other) && std::ptr::eq(self.domain, other.domain)
     }
 }
 
 impl Registered {
-    fn new(wanted: Wanted) -> Outcome<Self> {
-        let parts = wanted.parts()?;
-        let native = parts
-            .domain
-            .native
-            .register_slice(parts.memory.clone(), wanted.iova, parts.access)
-            .map_err(|_| Errno(libc::ENOMEM))?;
-        wanted.add_to(&parts, native.stag().0);
-        Ok(Self { native, wanted })
+    fn new(wanted: RegistrationRequest) -> Outcome<Self> {
+        let (access, [peers, requests]) = (wanted.rights()?, wanted.regions()?);
+        let native = wanted.domain.native.register_slice(peers.into(), wanted.iova, access);
+        let native = native.map_err(|_| Errno(libc::ENOMEM))?;
+        let local = wanted.add_to_domain(native.stag().0, requests);
+        Ok(Self { native, local, wanted })
     }
 
-    /// Makes something else of it, under the same keys.
-    fn change(&mut self, wanted: Wanted) -> Outcome<()> {
-        let mut parts = wanted.parts()?;
+    /// Registers it anew, under the same keys.
+    fn change(&mut self, wanted: RegistrationRequest) -> Outcome<()> {
+        let (access, key) = (wanted.rights()?, self.native.stag().0);
         let serves = self.wanted.serves_as(&wanted);
-        if serves {
-            parts.memory = self.native.memory().clone();
-        }
-        let (domain, key) = (&parts.domain.native, self.native.stag().0);
-        let before = self.native.memory().region().clone();
+        let [peers, requests] = wanted.regions()?;
         self.native
-            .change(domain, parts.memory.clone(), wanted.iova, parts.access)
+            .reregister(&wanted.domain.native, peers.into(), wanted.iova, access)
             .map_err(|_| Errno(libc::EINVAL))?;
-        if serves {
-            self.wanted.take_from_domain(key)?;
-        } else {
-            self.wanted.take_from_all(key, &before)?;
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        if !serves {
+            before.take_from_domain(key, &self.local);
+            self.local = wanted.add_to_domain(key, requests);
         }
-        self.wanted = wanted;
-        wanted.add_to(&parts, key);
         Ok(())
     }
 
-    /// Returns when nobody reaches the memory through it any more.
-    fn end(self) -> Outcome<()> {
-        self.wanted.take_from_all(self.native.stag().0, self.native.memory().region())?;
-        Ok(self.native.deregister()?)
+    /// Returns when neither peers nor requests reach the memory through it any more.
+    fn end(self) {
+        self.wanted.take_from_domain(self.native.stag().0, &self.local);
+        // Dropping it waits for placements under way.
+        drop(self.native);
     }
 
-    /// Writes what programs see of it.
+    /// Writes the fields that programs see.
     fn show(&self, c: &mut ibv_mr) {
         let key = self.native.stag().0;
-        c.pd = std::ptr::with_exposed_provenance_mut(self.wanted.pd);
+        c.pd = self.wanted.domain.shown();
         c.addr = std::ptr::with_exposed_provenance_mut(self.wanted.addr);
         c.length = self.wanted.length;
         (c.handle, c.lkey, c.rkey) = (key, key, key);
+    }
+}
+
+impl Registration {
+    /// Returns when neither peers nor requests reach the memory through it any more; the second
+    /// time at once.
+    pub(crate) fn end(&self) {
+        if let Some(registered) = lock(&self.0).take() {
+            registered.end();
+        }
     }
 }
 
@@ -278,16 +292,23 @@ fn register(
     iova: u64,
     access: c_uint,
 ) -> Outcome<*mut ibv_mr> {
-    // Octets of a zero-based region are counted from its first one.
+    // Bytes of a zero-based region are counted from its first one.
     let iova = if access & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
-    let (pd, addr) = (pd.expose_provenance(), addr.expose_provenance());
-    let registered = Registered::new(Wanted { pd, addr, length, iova, access })?;
+    let (domain, addr): (&'static Pd, _) = (find(pd)?, addr.expose_provenance());
+    let registered = Registered::new(RegistrationRequest { domain, addr, length, iova, access })?;
     let shown = Shown::<ibv_mr>::zeroed();
     // SAFETY: nobody else knows the structure yet.
     let c = unsafe { &mut *shown.get() };
     registered.show(c);
-    c.context = find::<Pd>(c.pd)?.context();
-    Ok(give(Box::new(Mr { shown, tag: Kind::Mr, registered: Mutex::new(registered) })))
+    c.context = domain.context();
+    let registration = Arc::new(Registration(Mutex::new(Some(registered))));
+    let (adapter, key) = (Arc::clone(&domain.adapter), c.lkey);
+    let kept = adapter.keep(|live| live.mrs.insert(key, Arc::clone(&registration)));
+    if let Err(closed) = kept {
+        registration.end();
+        return Err(closed);
+    }
+    Ok(give(Box::new(Mr { shown, tag: Kind::Mr, adapter, key, registration })))
 }
 
 /// ibv_reg_mr(3).
@@ -320,7 +341,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     pointer("ibv_reg_mr_iova", || register(pd, addr, length, iova, access.cast_unsigned()))
 }
 
-/// What the macro `ibv_reg_mr` of the headers calls.
+/// The function behind the headers' macro `ibv_reg_mr`.
 ///
 /// # Safety
 /// As ibv_reg_mr(3) says; null and foreign pointers are refused.
@@ -344,19 +365,23 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     code("ibv_dereg_mr", || {
         let taken = take::<Mr>(mr)?;
-        taken.registered.into_inner().unwrap_or_else(PoisonError::into_inner).end()
+        // First, because afterwards the key may be another registration's. After the device was
+        // closed, nothing is kept.
+        let _kept = taken.adapter.keep(|live| live.mrs.remove(&taken.key));
+        taken.registration.end();
+        Ok(())
     })
 }
 
-/// What a region becomes, if the arguments make sense.
+/// The new registration of a region, if the arguments make sense.
 fn changed(
-    before: Wanted,
+    before: RegistrationRequest,
     flags: c_uint,
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
     access: c_uint,
-) -> Outcome<Wanted> {
+) -> Outcome<RegistrationRequest> {
     let mut wanted = before;
     let has = |flag: c_uint| flags & flag != 0;
     let pointless = has(IBV_REREG_MR_CHANGE_TRANSLATION) && (addr.is_null() || length == 0)
@@ -365,8 +390,10 @@ fn changed(
         return fail(libc::EINVAL);
     }
     if has(IBV_REREG_MR_CHANGE_PD) {
-        let same = find::<Pd>(pd)?.context() == find::<Pd>(before.pd())?.context();
-        wanted.pd = if same { pd.expose_provenance() } else { return fail(libc::EINVAL) };
+        wanted.domain = find(pd)?;
+        if !Arc::ptr_eq(&wanted.domain.adapter, &before.domain.adapter) {
+            return fail(libc::EINVAL);
+        }
     }
     if has(IBV_REREG_MR_CHANGE_ACCESS) {
         rights(access)?;
@@ -398,7 +425,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     let mut failure = IBV_REREG_MR_ERR_INPUT;
     let done = minus_one("ibv_rereg_mr", || {
         let found: &Mr = find(mr)?;
-        let mut registered = found.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registered = lock(&found.registration.0);
+        let Some(registered) = registered.as_mut() else { return fail(libc::EINVAL) };
         let (flags, access) = (flags.cast_unsigned(), access.cast_unsigned());
         let wanted = changed(registered.wanted, flags, pd, addr, length, access)?;
         failure = IBV_REREG_MR_ERR_CMD;
@@ -427,8 +455,9 @@ unsafe extern "C" fn advise_mr(
         for at in 0..num_sge as usize {
             // SAFETY: the caller's word.
             let sge = unsafe { sg_list.add(at).read() };
-            let found = domain.keys().local(sge.lkey, sge.addr, sge.length as usize, false);
-            found.ok_or(Errno(libc::EINVAL))?;
+            if !domain.keys().has(&sge, false) {
+                return fail(libc::EINVAL);
+            }
         }
         Ok(())
     })

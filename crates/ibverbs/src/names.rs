@@ -79,6 +79,26 @@ const STATUSES: [&CStr; 24] = [
     c"TM software rendezvous",
 ];
 
+/// By `ibv_wr_opcode`; rdma-core has left two numbers out.
+const OPCODES: [&CStr; 16] = [
+    c"rdma-write",
+    c"rdma-write-with-imm",
+    c"send",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    c"unknown",
+    c"unknown",
+    c"flush",
+    c"atomic-write",
+];
+
 /// Rates with their multiples of 2.5 Gb/s, where the API has one, and Mb/s on the wire.
 const RATES: [(ibv_rate, Option<c_int>, c_int); 23] = [
     (IBV_RATE_2_5_GBPS, Some(1), 2_500),
@@ -130,10 +150,17 @@ pub extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
     name(&EVENTS, event)
 }
 
-/// What ibv_poll_cq(3)'s status means.
+/// The text for a status of ibv_poll_cq(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
     name(&STATUSES, status)
+}
+
+/// The name of a send request's opcode: declared in `verbs.h`, but exported under the private
+/// version.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_wr_opcode_str(opcode: c_int) -> *const c_char {
+    name(&OPCODES, opcode)
 }
 
 /// ibv_rate_to_mult(3); -1 when the rate is no multiple of 2.5 Gb/s.
@@ -173,7 +200,7 @@ mod tests {
     fn every_code_has_its_name_and_others_are_unknown() {
         use crate::abi::{
             IBV_EVENT_WQ_FATAL, IBV_NODE_RNIC, IBV_PORT_ACTIVE, IBV_WC_TM_RNDV_INCOMPLETE,
-            IBV_WC_WR_FLUSH_ERR,
+            IBV_WC_WR_FLUSH_ERR, IBV_WR_DRIVER1,
         };
         assert_eq!(text(ibv_node_type_str(IBV_NODE_RNIC)), "iWARP NIC");
         assert_eq!(text(ibv_port_state_str(IBV_PORT_ACTIVE.cast_signed())), "active");
@@ -182,7 +209,15 @@ mod tests {
         assert_eq!(text(ibv_wc_status_str(flushed)), "Work Request Flushed Error");
         let last = IBV_WC_TM_RNDV_INCOMPLETE.cast_signed();
         assert_eq!(text(ibv_wc_status_str(last)), "TM software rendezvous");
-        for call in [ibv_node_type_str, ibv_port_state_str, ibv_event_type_str, ibv_wc_status_str] {
+        assert_eq!(text(ibv_wr_opcode_str(IBV_WR_DRIVER1.cast_signed())), "driver1");
+        assert_eq!(text(ibv_wr_opcode_str(15)), "atomic-write");
+        for call in [
+            ibv_node_type_str,
+            ibv_port_state_str,
+            ibv_event_type_str,
+            ibv_wc_status_str,
+            ibv_wr_opcode_str,
+        ] {
             for code in [-1, 24, c_int::MAX, c_int::MIN] {
                 assert_eq!(text(call(code)), "unknown");
             }

@@ -1,4 +1,4 @@
-//! What C pointers stand for. An object of ours begins with, or contains, the C structure that
+//! The objects behind C pointers. An object of ours begins with, or contains, the C structure that
 //! programs see; a table of live objects tells its pointer from any other value.
 //!
 //! Programs may use an object from several threads, so an object is only ever shared; what changes
@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 /// An object that C code holds a pointer to.
 ///
 /// # Safety
-/// The C structure lies at `OFFSET` octets of the object, and the tag right where `tag` says.
+/// The C structure lies at `OFFSET` bytes of the object, and the tag right where `tag` says.
 pub(crate) unsafe trait Object: Sized + Send + Sync {
     /// The C structure.
     type C;
@@ -22,8 +22,14 @@ pub(crate) unsafe trait Object: Sized + Send + Sync {
     const KIND: Kind;
     /// Where in the object the C structure is.
     const OFFSET: usize;
-    /// The object's own word for what it is; checked where the table is too slow.
+    /// A number in the object that marks its kind; checked where the table is too slow.
     fn tag(&self) -> Kind;
+}
+
+/// An object whose functions are called so often that the table is too slow.
+pub(crate) trait Trusted: Object {
+    /// In which process it was made ([`crate::fork::generation`]).
+    fn generation(&self) -> u32;
 }
 
 /// Kinds of objects.
@@ -43,7 +49,7 @@ pub(crate) enum Kind {
     EventChannel,
     CmId,
     CmEvent,
-    /// What a parent process made before a fork.
+    /// An object that a parent process made before a fork.
     Inherited,
 }
 
@@ -69,7 +75,7 @@ pub(crate) fn find<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
     Ok(unsafe { &*start_of::<T>(shown).as_ptr() })
 }
 
-/// EINVAL for what is no object of the kind wanted; says why when that is not plain.
+/// EINVAL for a pointer to no object of the kind wanted; prints why when that is not obvious.
 fn refuse<T>(kind: Option<Kind>) -> Outcome<T> {
     static SAID: AtomicBool = AtomicBool::new(false);
     if kind == Some(Kind::Inherited) && !SAID.swap(true, Ordering::Relaxed) {
@@ -96,7 +102,7 @@ pub(crate) fn hold_for_fork() -> Inheritance {
 }
 
 impl Inheritance {
-    /// In the child: what the parent made is not the child's.
+    /// In the child: the parent's objects are not the child's.
     pub(crate) fn disown(mut self) {
         for kind in self.0.values_mut().filter(|kind| **kind != Kind::Device) {
             *kind = Kind::Inherited;
@@ -106,13 +112,20 @@ impl Inheritance {
 
 /// As [`find`] for calls that must be fast and that programs can only make through the object
 /// itself (the functions in `ibv_context_ops`).
-pub(crate) fn trust<'a, T: Object>(shown: *mut T::C) -> Outcome<&'a T> {
+pub(crate) fn trust<'a, T: Trusted>(shown: *mut T::C) -> Outcome<&'a T> {
     if shown.is_null() {
         return fail(libc::EINVAL);
     }
     // SAFETY: the program found this function through the object, so it is one.
     let object: &T = unsafe { &*start_of::<T>(shown).as_ptr() };
-    if object.tag() == T::KIND { Ok(object) } else { fail(libc::EINVAL) }
+    if object.tag() != T::KIND {
+        return fail(libc::EINVAL);
+    }
+    if object.generation() == crate::fork::generation() {
+        Ok(object)
+    } else {
+        refuse(Some(Kind::Inherited))
+    }
 }
 
 /// Takes an object back from C, which must not use it any more.
@@ -127,7 +140,7 @@ pub(crate) fn take<T: Object>(shown: *mut T::C) -> Outcome<Box<T>> {
     Ok(unsafe { Box::from_raw(start_of::<T>(shown).as_ptr()) })
 }
 
-/// As [`give`] for objects that threads of ours may still look at while C destroys them.
+/// As [`give`], for objects that our threads may still use while C destroys them.
 pub(crate) fn give_shared<T: Object>(object: Arc<T>) -> *mut T::C {
     let start = Arc::into_raw(object).cast_mut();
     // SAFETY: the trait vouches for the offset.
@@ -136,7 +149,7 @@ pub(crate) fn give_shared<T: Object>(object: Arc<T>) -> *mut T::C {
     shown
 }
 
-/// As [`find`] for what [`give_shared`] gave.
+/// As [`find`], for objects from [`give_shared`].
 pub(crate) fn find_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
     let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
     let kind = live.get(&shown.addr()).copied();
@@ -151,7 +164,7 @@ pub(crate) fn find_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
     })
 }
 
-/// As [`take`] for what [`give_shared`] gave.
+/// As [`take`], for objects from [`give_shared`].
 pub(crate) fn take_shared<T: Object>(shown: *mut T::C) -> Outcome<Arc<T>> {
     let mut live = LIVE.write().unwrap_or_else(PoisonError::into_inner);
     let kind = live.get(&shown.addr()).copied();
@@ -179,7 +192,7 @@ pub(crate) fn zeroed<T>() -> T {
 #[repr(transparent)]
 pub(crate) struct Shown<T>(pub(crate) std::cell::UnsafeCell<T>);
 
-// SAFETY: fields are read and written through raw pointers only, where the API says who may.
+// SAFETY: fields are read and written through raw pointers only, as the API allows.
 unsafe impl<T> Send for Shown<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shown<T> {}

@@ -1,14 +1,16 @@
 //! Protection domains, and the keys of the memory registered in them.
 
-use crate::abi::{ibv_context, ibv_pd};
+use crate::abi::{ibv_context, ibv_pd, ibv_sge};
+use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::guard::{code, fail, pointer};
+use crate::holders::{Holder, Holders};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use outboard_verbs::{Pd as Native, SharedSlice};
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// A protection domain.
 #[derive(Debug)]
@@ -17,6 +19,7 @@ pub(crate) struct Pd {
     shown: Shown<ibv_pd>,
     tag: Kind,
     pub(crate) native: Native,
+    pub(crate) adapter: Arc<Adapter>,
     /// Registered memory by local key: where it starts for the program, and what it is.
     keys: RwLock<HashMap<u32, LocalMemory>>,
     /// Objects that must go first.
@@ -26,11 +29,13 @@ pub(crate) struct Pd {
 /// Memory that work requests may name.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalMemory {
-    /// The program's address of the first octet.
+    /// The program's address of the first byte.
     pub(crate) address: u64,
     pub(crate) memory: SharedSlice,
     /// Receives, Reads and atomics may land there.
     pub(crate) writable: bool,
+    /// The queues whose requests name it.
+    pub(crate) holders: Arc<Holders>,
 }
 
 // SAFETY: the structure is the first field.
@@ -44,6 +49,11 @@ unsafe impl Object for Pd {
 }
 
 impl Pd {
+    /// The structure that programs see.
+    pub(crate) fn shown(&self) -> *mut ibv_pd {
+        self.shown.get()
+    }
+
     /// The context it belongs to, as C knows it.
     pub(crate) fn context(&self) -> *mut ibv_context {
         // SAFETY: set once, before anybody else knew the structure.
@@ -58,7 +68,7 @@ impl Pd {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
     }
 
-    /// The keys as they are now. Whoever posts requests holds on to them until the requests are
+    /// The keys as they are now. A thread that posts requests keeps them until the requests are
     /// queued: [`Self::remove_key`] waits for that, so that memory can be taken away from all
     /// requests that name it.
     pub(crate) fn keys(&self) -> Keys<'_> {
@@ -71,18 +81,29 @@ impl Pd {
 pub(crate) struct Keys<'a>(RwLockReadGuard<'a, HashMap<u32, LocalMemory>>);
 
 impl Keys<'_> {
-    /// The registered octets at `address`, for a work request. `None` for an unknown key, octets
-    /// outside its memory, or sinks in memory without `IBV_ACCESS_LOCAL_WRITE`.
-    pub(crate) fn local(
+    /// The registered bytes at `address`, for a work request of `holder`'s. `None` for an unknown
+    /// key, bytes outside its memory, or sinks in memory without `IBV_ACCESS_LOCAL_WRITE`.
+    pub(crate) fn lend<H: Holder + 'static>(
         &self,
-        lkey: u32,
-        address: u64,
-        len: usize,
+        sge: &ibv_sge,
         sink: bool,
+        holder: &Arc<H>,
     ) -> Option<SharedSlice> {
-        let known = self.0.get(&lkey).filter(|known| known.writable || !sink)?;
-        let start = usize::try_from(address.checked_sub(known.address)?).ok()?;
-        known.memory.slice(start..start.checked_add(len)?).ok()
+        let (known, slice) = self.find(sge, sink)?;
+        known.holders.enter(holder);
+        Some(slice)
+    }
+
+    /// True when a request may name this.
+    pub(crate) fn has(&self, sge: &ibv_sge, sink: bool) -> bool {
+        self.find(sge, sink).is_some()
+    }
+
+    fn find(&self, sge: &ibv_sge, sink: bool) -> Option<(&LocalMemory, SharedSlice)> {
+        let known = self.0.get(&sge.lkey).filter(|known| known.writable || !sink)?;
+        let start = usize::try_from(sge.addr.checked_sub(known.address)?).ok()?;
+        let end = start.checked_add(sge.length as usize)?;
+        Some((known, known.memory.slice(start..end).ok()?))
     }
 }
 
@@ -93,12 +114,13 @@ impl Keys<'_> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer("ibv_alloc_pd", || {
-        let native = find::<Context>(context)?.native.alloc_pd();
+        let adapter = find::<Context>(context)?.adapter();
+        let native = adapter.native.alloc_pd();
         let shown = Shown::<ibv_pd>::zeroed();
         // SAFETY: nobody else knows the structure yet.
         unsafe { (*shown.get()).context = context };
         let (keys, users) = (RwLock::default(), AtomicU32::new(0));
-        Ok(give(Box::new(Pd { shown, tag: Kind::Pd, native, keys, users })))
+        Ok(give(Box::new(Pd { shown, tag: Kind::Pd, native, adapter, keys, users })))
     })
 }
 

@@ -6,24 +6,27 @@ use crate::abi::{
     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
     ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
-use crate::guard::{Outcome, fail};
+use crate::guard::{Errno, Outcome, fail};
+use crate::holders::Holder;
 use crate::pd::{Keys, Pd};
+use crate::qp::QpRequests;
 use crate::queues::{Queues, errno};
 use outboard_verbs::{
     RecvRequest, Remote, Segment, SendOp, SendRequest, SgList, SharedRegion, Srq, Stag,
 };
+use std::sync::Arc;
 
 /// Flags of send requests that mean something here.
 pub(crate) const SEND_FLAGS: u32 =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 /// Posts a list of sends. On an error `at` is the first that was not taken.
-pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> Outcome<()> {
-    let keys = pd.keys();
+pub(crate) fn send_list(qp: &Arc<QpRequests>, pd: &Pd, at: &mut *mut ibv_send_wr) -> Outcome<()> {
+    let (queues, keys) = (&qp.queues, pd.keys());
     // SAFETY: programs pass lists that end with null.
     let Some(first) = (unsafe { at.as_ref() }) else { return Ok(()) };
     if first.next.is_null() {
-        return queues.send(send_request(queues, &keys, first)?);
+        return queues.send(send_request(qp, &keys, first)?);
     }
     let mut requests = Vec::new();
     let mut last = *at;
@@ -34,7 +37,7 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
         if requests.len() > queues.limits.send_wr {
             break;
         }
-        match send_request(queues, &keys, wr) {
+        match send_request(qp, &keys, wr) {
             Ok(request) => requests.push(request),
             Err(error) => {
                 wrong = Err(error);
@@ -47,7 +50,7 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
     let posted = queues.send_all(requests);
     let taken = posted.map_or_else(|(taken, _)| taken, |()| count);
     for _ in 0..taken {
-        // SAFETY: as above; so many were walked over just now.
+        // SAFETY: as above; the loop above walked over this many.
         *at = unsafe { (**at).next };
     }
     posted.map_err(|(_, error)| error).and(wrong)
@@ -55,7 +58,8 @@ pub(crate) fn send_list(queues: &Queues, pd: &Pd, at: &mut *mut ibv_send_wr) -> 
 
 /// Posts a list of receives, one by one to `post`. On an error `at` is the first that was not
 /// taken.
-pub(crate) fn recv_list(
+pub(crate) fn recv_list<H: Holder + 'static>(
+    holder: &Arc<H>,
     pd: &Pd,
     max_sge: usize,
     at: &mut *mut ibv_recv_wr,
@@ -65,9 +69,9 @@ pub(crate) fn recv_list(
     // SAFETY: programs pass lists that end with null; a ring ends when the queue is full,
     // which it comes to be in every state.
     while let Some(wr) = unsafe { at.as_ref() } {
-        // SAFETY: the program's own list of so many.
+        // SAFETY: the program's own list, of `num_sge` entries.
         let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, max_sge) }?;
-        post(RecvRequest { wr_id: wr.wr_id, local: memory(&keys, sges, true) })?;
+        post(RecvRequest { wr_id: wr.wr_id, local: memory(&keys, sges, true, holder) })?;
         *at = wr.next;
     }
     Ok(())
@@ -78,16 +82,17 @@ pub(crate) fn receive_shared(srq: &Srq, request: RecvRequest) -> Outcome<()> {
     srq.post_recv(request).map_err(|refused| errno(refused.error))
 }
 
-fn send_request(queues: &Queues, keys: &Keys<'_>, wr: &ibv_send_wr) -> Outcome<SendRequest> {
+fn send_request(qp: &Arc<QpRequests>, keys: &Keys<'_>, wr: &ibv_send_wr) -> Outcome<SendRequest> {
+    let queues: &Queues = &qp.queues;
     if wr.send_flags & !SEND_FLAGS != 0 {
         return fail(libc::EINVAL);
     }
     let op = operation(wr)?;
     queues.check(&op)?;
-    // SAFETY: the program's own list of so many.
+    // SAFETY: the program's own list, of `num_sge` entries.
     let sges = unsafe { scatter_gather(wr.sg_list, wr.num_sge, queues.limits.send_sge) }?;
     let local = if wr.send_flags & IBV_SEND_INLINE == 0 {
-        memory(keys, sges, op.awaits_response())
+        memory(keys, sges, op.awaits_response(), qp)
     } else if op.awaits_response() {
         return fail(libc::EINVAL);
     } else {
@@ -118,7 +123,7 @@ pub(crate) fn remote(rkey: u32, offset: u64) -> Remote {
     Remote { stag: Stag(rkey), offset }
 }
 
-/// Verbs' four octets of immediate data become the first of RDMAP's eight.
+/// Verbs' four bytes of immediate data become the first of RDMAP's eight.
 pub(crate) fn immediate(imm_data: u32) -> u64 {
     u64::from(u32::from_be(imm_data)) << 32
 }
@@ -133,10 +138,10 @@ fn operation(wr: &ibv_send_wr) -> Outcome<SendOp> {
     let at = remote(atomic.rkey, atomic.remote_addr);
     Ok(match wr.opcode {
         IBV_WR_SEND => SendOp::Send { invalidate: None },
-        IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate { immediate: u32::from_be(imm_data) },
+        IBV_WR_SEND_WITH_IMM => SendOp::SendWithImm { immediate: u32::from_be(imm_data) },
         IBV_WR_SEND_WITH_INV => SendOp::Send { invalidate: Some(Stag(stag)) },
         IBV_WR_RDMA_WRITE => SendOp::Write { to },
-        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImmediate { to, immediate: immediate(imm_data) },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteWithImm { to, immediate: immediate(imm_data) },
         IBV_WR_RDMA_READ => SendOp::Read { from: to },
         IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::fetch_add(at, atomic.compare_add),
         IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::compare_swap(at, atomic.compare_add, atomic.swap),
@@ -166,10 +171,15 @@ pub(crate) unsafe fn scatter_gather<'a>(
 
 /// The registered memory that a list names. A piece that names none makes the request fail when
 /// it is carried out, as on hardware.
-pub(crate) fn memory(keys: &Keys<'_>, sges: &[ibv_sge], sink: bool) -> SgList {
+pub(crate) fn memory<H: Holder + 'static>(
+    keys: &Keys<'_>,
+    sges: &[ibv_sge],
+    sink: bool,
+    holder: &Arc<H>,
+) -> SgList {
     let piece = |sge: &ibv_sge| {
         let len = sge.length as usize;
-        keys.local(sge.lkey, sge.addr, len, sink).map_or(Segment::Gone { len }, Segment::Shared)
+        keys.lend(sge, sink, holder).map_or(Segment::Gone { len }, Segment::Shared)
     };
     match sges {
         [] => SgList::new(),
@@ -183,7 +193,7 @@ pub(crate) fn memory(keys: &Keys<'_>, sges: &[ibv_sge], sink: bool) -> SgList {
     }
 }
 
-/// A copy of pieces of the program's memory, of at most `limit` octets.
+/// A copy of pieces of the program's memory, of at most `limit` bytes.
 pub(crate) fn copied(
     pieces: impl Iterator<Item = (*const u8, usize)>,
     limit: usize,
@@ -195,7 +205,8 @@ pub(crate) fn copied(
         }
         // SAFETY: the program says that it may be read until the call returns. Peers may write it
         // meanwhile: inline data may be part of registered memory.
-        unsafe { SharedRegion::append_raw(start, len, &mut bytes) };
+        let copied = unsafe { SharedRegion::append_raw(start, len, &mut bytes) };
+        copied.map_err(|_| Errno(libc::EFAULT))?;
     }
     Ok(SgList::copied(&bytes))
 }

@@ -4,17 +4,21 @@
 pub mod modify;
 
 use crate::abi::{
-    IBV_QPS_RESET, IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, verbs_context,
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QPS_RESET,
+    IBV_QPT_RC, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_state,
+    ibv_recv_wr, ibv_send_wr, verbs_context,
 };
+use crate::absent::{Absent, refuse};
+use crate::adapter::Adapter;
 use crate::channel::Unacknowledged;
 use crate::config::{Personality, config};
-use crate::context::Context;
 use crate::cq::{Cq, lock};
 use crate::guard::{Errno, Outcome, code, fail, pointer};
-use crate::object::{Kind, Object, Shown, find, give, take, trust};
+use crate::holders::{Holder, Noted};
+use crate::object::{Kind, Object, Shown, Trusted, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{recv_list, send_list};
+use crate::query::active_mtu;
 use crate::queues::{Limits, Queues};
 use crate::roce;
 use crate::srq::Srq;
@@ -29,9 +33,9 @@ use std::sync::{Arc, Mutex};
 pub(crate) const MAX_WR: u32 = 1 << 15;
 /// Pieces of local memory in a request.
 pub(crate) const MAX_SGE: u32 = 32;
-/// Octets of inline data.
+/// Bytes of inline data.
 pub(crate) const MAX_INLINE: u32 = 4096;
-/// Octets of inline data that every queue pair takes, as hardware's do; programs rely on it.
+/// Bytes of inline data that every queue pair takes, as hardware's do; programs rely on it.
 const MIN_INLINE: u32 = 64;
 
 /// A queue pair.
@@ -39,20 +43,55 @@ const MIN_INLINE: u32 = 64;
 pub(crate) struct Qp {
     shown: Shown<ibv_qp_ex>,
     tag: Kind,
+    generation: u32,
     pub(crate) native: Arc<Native>,
     pub(crate) queues: Arc<Queues>,
+    /// Everything of it that names memory.
+    pub(crate) requests: Arc<QpRequests>,
     /// Asynchronous events.
     pub(crate) async_events: Unacknowledged,
-    /// Requests that are built call by call.
-    pub(crate) builder: Builder,
     parts: Parts,
-    /// What ibv_modify_qp(3) set.
+    /// The attributes that ibv_modify_qp(3) set.
     attributes: Mutex<ibv_qp_attr>,
-    /// What it was made with.
+    /// The attributes that it was made with.
     made: Shown<ibv_qp_init_attr>,
 }
 
-/// What a queue pair works with; all of it outlives the queue pair, because it counts its users.
+/// The requests of a queue pair, wherever they are.
+#[derive(Debug)]
+pub(crate) struct QpRequests {
+    pub(crate) queues: Arc<Queues>,
+    /// Requests that are built call by call.
+    pub(crate) builder: Builder,
+    noted: Noted,
+}
+
+impl QpRequests {
+    pub(crate) fn new(queues: Arc<Queues>) -> Self {
+        Self { queues, builder: Builder::default(), noted: Noted::default() }
+    }
+
+    /// Ends its connection: no memory of the program's is touched after that.
+    pub(crate) fn close(&self) {
+        self.queues.end();
+        self.queues.let_go();
+    }
+}
+
+impl Holder for QpRequests {
+    fn revoke(&self, region: &SharedRegion) {
+        // What is built is queued later, never the other way.
+        self.builder.revoke(region);
+        self.queues.revoke(region);
+    }
+
+    fn noted(&self) -> &Noted {
+        &self.noted
+    }
+}
+
+/// The objects that a queue pair works with; all of them outlive the queue pair, because they count
+/// their users.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     pd: &'static Pd,
@@ -68,6 +107,12 @@ unsafe impl Object for Qp {
     const OFFSET: usize = offset_of!(Self, shown);
     fn tag(&self) -> Kind {
         self.tag
+    }
+}
+
+impl Trusted for Qp {
+    fn generation(&self) -> u32 {
+        self.generation
     }
 }
 
@@ -121,7 +166,7 @@ impl Parts {
     }
 }
 
-/// What the device gives, which is at least what was asked for.
+/// The capabilities that the device gives, which are at least those asked for.
 fn capabilities(asked: &ibv_qp_cap, shared: bool) -> Outcome<ibv_qp_cap> {
     let too_much = asked.max_send_wr > MAX_WR
         || asked.max_recv_wr > MAX_WR
@@ -147,20 +192,20 @@ pub(crate) fn create(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome<*m
     create_with(pd, attr, |_| ())
 }
 
-/// Makes a queue pair; `more` fills in what only extended ones have.
+/// Makes a queue pair; `more` fills in the fields of extended ones.
 pub(crate) fn create_with(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
     more: impl FnOnce(&mut ibv_qp_ex),
 ) -> Outcome<*mut ibv_qp> {
     let parts = Parts::find(pd, attr)?;
-    let context: &Context = find(parts.pd.context())?;
+    let adapter = &parts.pd.adapter;
     if attr.qp_type != IBV_QPT_RC {
-        return fail(libc::EOPNOTSUPP);
+        return refuse(Absent::of_type(attr.qp_type));
     }
     let cap = capabilities(&attr.cap, parts.srq.is_some())?;
     let native = Arc::new(parts.native(&ibv_qp_init_attr { cap, ..*attr })?);
-    let number = number(context, &native)?;
+    let number = number(adapter, &native)?;
     attr.cap = cap;
     let shown = Shown::<ibv_qp_ex>::zeroed();
     // SAFETY: nobody else knows the structure yet.
@@ -168,21 +213,28 @@ pub(crate) fn create_with(
     fill(&mut c.qp_base, pd, attr, parts.pd.context());
     (c.qp_base.handle, c.qp_base.qp_num) = (native.number(), number);
     more(c);
-    let given = give(Box::new(assemble(shown, native, parts, attr)));
-    parts.hold();
-    let queues = &find::<Qp>(given)?.queues;
+    let made = assemble(shown, native, parts, attr);
+    let (queues, requests) = (Arc::clone(&made.queues), Arc::clone(&made.requests));
     let native = queues.native.number();
-    if native != number {
-        parts.send_cq.rename(queues, number);
-        parts.recv_cq.rename(queues, number);
+    // Before the program can post to it: objects that the adapter does not know do not end with the
+    // device.
+    adapter.keep(|live| live.qps.insert(native, Arc::clone(&requests)))?;
+    if let Some(srq) = parts.srq {
+        srq.requests.attach(native, &requests);
     }
-    lock(&context.qps).insert(native, given.expose_provenance());
+    let given = give(Box::new(made));
+    parts.hold();
+    if native != number {
+        parts.send_cq.rename(&queues, number);
+        parts.recv_cq.rename(&queues, number);
+    }
+    lock(&adapter.qps).insert(native, given.expose_provenance());
     Ok(given)
 }
 
 /// The number to show: RoCE's are such that peers find the queue pair by them.
-fn number(context: &Context, native: &Native) -> Outcome<u32> {
-    if is_roce() { roce::number(context) } else { Ok(native.number()) }
+fn number(adapter: &Adapter, native: &Native) -> Outcome<u32> {
+    if is_roce() { roce::number(adapter) } else { Ok(native.number()) }
 }
 
 fn fill(
@@ -222,8 +274,19 @@ fn assemble(
     let attributes = Mutex::new(unsafe { std::mem::zeroed() });
     let made = Shown(std::cell::UnsafeCell::new(*attr));
     let queues = Arc::new(queues);
-    let (async_events, builder) = (Unacknowledged::default(), Builder::default());
-    Qp { shown, tag: Kind::Qp, native, queues, async_events, builder, parts, attributes, made }
+    let requests = Arc::new(QpRequests::new(Arc::clone(&queues)));
+    Qp {
+        shown,
+        tag: Kind::Qp,
+        generation: crate::fork::generation(),
+        native,
+        queues,
+        requests,
+        async_events: Unacknowledged::default(),
+        parts,
+        attributes,
+        made,
+    }
 }
 
 /// The personality of this process.
@@ -240,11 +303,26 @@ impl Qp {
 
     /// Notes a state.
     pub(crate) fn set_state(&self, state: ibv_qp_state) {
+        self.note_connection(&mut lock(&self.attributes));
         self.queues.set_state(state);
         self.show_state(state);
     }
 
-    /// Notes what queries are to say of the timeout.
+    /// What the connection manager agreed on, as attributes that a program sets by itself on RoCE.
+    fn note_connection(&self, attributes: &mut ibv_qp_attr) {
+        let Some((ird, ord)) = self.native.read_depths() else { return };
+        if attributes.path_mtu != 0 {
+            return;
+        }
+        let depth = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+        attributes.path_mtu = active_mtu(self.adapter().device);
+        attributes.port_num = 1;
+        attributes.qp_access_flags =
+            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+        (attributes.max_dest_rd_atomic, attributes.max_rd_atomic) = (depth(ird), depth(ord));
+    }
+
+    /// Notes the timeout that queries return.
     pub(crate) fn note_timeout(&self, exponent: u8) {
         lock(&self.attributes).timeout = exponent;
     }
@@ -269,41 +347,37 @@ impl Qp {
         self.parts.pd
     }
 
-    /// Takes memory away from every request of its own queues.
-    pub(crate) fn revoke(&self, region: &SharedRegion) {
-        self.builder.revoke(region);
-        self.queues.revoke(region);
-    }
-
-    /// Drops completions that nobody has taken.
+    /// Drops completions that have not been polled.
     fn forget_completions(&self) {
         let (native, shown) = (self.native.number(), self.shown_number());
         self.parts.send_cq.purge(native, shown);
         self.parts.recv_cq.purge(native, shown);
     }
 
-    /// The context it belongs to.
-    fn context(&self) -> Outcome<&Context> {
-        find(self.parts.pd.context())
+    /// The device it belongs to.
+    fn adapter(&self) -> &Adapter {
+        &self.parts.pd.adapter
     }
 
-    /// Ends whatever connects it by its number.
+    /// Ends its connection, or attempt to connect, by number.
     fn forget_peer(&self) {
-        if let Ok(context) = self.context() {
-            roce::disconnect(context, self.shown_number());
-        }
+        roce::disconnect(self.adapter(), self.shown_number());
     }
 
-    /// Touches no memory of the program's from here on.
+    /// Touches no memory of the program's from here on, and gets no more events.
     fn leave(&self) {
-        if let Ok(context) = self.context() {
-            roce::release(context, self.shown_number());
-        }
+        roce::release(self.adapter(), self.shown_number());
         self.queues.let_go();
+        lock(&self.adapter().qps).remove(&self.native.number());
     }
 
     fn destroy(self: Box<Self>) {
         let (native, shown) = (self.native.number(), self.shown_number());
+        // After the device was closed, nothing is kept.
+        let _kept = self.adapter().keep(|live| live.qps.remove(&native));
+        if let Some(srq) = self.parts.srq {
+            srq.requests.detach(native);
+        }
         self.parts.send_cq.forget(native, shown);
         self.parts.recv_cq.forget(native, shown);
         self.parts.release();
@@ -337,12 +411,7 @@ pub unsafe extern "C" fn ibv_create_qp(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         let found: &Qp = find(qp)?;
-        // First, because memory is only taken away from queue pairs that the context knows.
         found.leave();
-        // No event can be delivered from here on.
-        if let Ok(context) = found.context() {
-            lock(&context.qps).remove(&found.native.number());
-        }
         found.async_events.wait();
         take::<Qp>(qp)?.destroy();
         Ok(())
@@ -368,12 +437,11 @@ pub unsafe extern "C" fn ibv_query_qp(
         let state = found.state();
         // SAFETY: set once, before anybody else knew it.
         let made = unsafe { *found.made.get() };
-        let known = ibv_qp_attr {
-            qp_state: state,
-            cur_qp_state: state,
-            cap: made.cap,
-            ..*lock(&found.attributes)
-        };
+        let mut attributes = lock(&found.attributes);
+        found.note_connection(&mut attributes);
+        let known =
+            ibv_qp_attr { qp_state: state, cur_qp_state: state, cap: made.cap, ..*attributes };
+        drop(attributes);
         found.show_state(state);
         // SAFETY: the program gave room for both.
         unsafe { (attr.write(known), init_attr.write(made)) };
@@ -389,7 +457,7 @@ unsafe extern "C" fn post_send(
     let mut at = wr;
     let result = code("ibv_post_send", || {
         let qp: &Qp = trust(qp)?;
-        send_list(&qp.queues, qp.parts.pd, &mut at)
+        send_list(&qp.requests, qp.parts.pd, &mut at)
     });
     if result != 0 && !bad_wr.is_null() {
         // SAFETY: the program gave room for it.
@@ -407,7 +475,8 @@ unsafe extern "C" fn post_recv(
     let result = code("ibv_post_recv", || {
         let qp: &Qp = trust(qp)?;
         let max_sge = qp.queues.limits.recv_sge;
-        recv_list(qp.parts.pd, max_sge, &mut at, |request| qp.queues.receive(request))
+        let post = |request| qp.queues.receive(request);
+        recv_list(&qp.requests, qp.parts.pd, max_sge, &mut at, post)
     });
     if result != 0 && !bad_wr.is_null() {
         // SAFETY: the program gave room for it.

@@ -1,8 +1,8 @@
-//! What devices and ports say of themselves (ibv_query_device(3), ibv_query_port(3),
-//! ibv_query_gid(3)). Nothing is promised that the stack does not do.
+//! Attributes of devices and ports (ibv_query_device(3), ibv_query_port(3), ibv_query_gid(3)).
+//! Nothing is promised that the stack does not do.
 
 use crate::abi::{
-    _compat_ibv_port_attr, IBV_ATOMIC_GLOB, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2,
+    _compat_ibv_port_attr, IBV_ATOMIC_GLOB, IBV_ATOMIC_HCA, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2,
     IBV_LINK_LAYER_ETHERNET, IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096,
     IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, ibv_context,
     ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_mtu, ibv_port_attr,
@@ -19,19 +19,19 @@ use crate::qp::{MAX_SGE, MAX_WR};
 use libc::{c_int, c_uint};
 use std::mem::offset_of;
 
-/// Octets of a message, at most (InfiniBand's limit; ours is twice that).
+/// Bytes of a message, at most (InfiniBand's limit; ours is twice that).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
-/// Reads and atomics under way in one direction: the API has an octet for it.
+/// Reads and atomics under way in one direction: the API has a byte for it.
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 /// Queue pairs of an RoCE device: their numbers have eight bits of their own.
 const MAX_ROCE_QP: u64 = 256;
-/// Not 0, which programs take for a failed query: an IEEE number that nobody can be assigned.
+/// Not 0, which programs take for a failed query: an IEEE number that is never assigned.
 const VENDOR: u32 = 0x02_4F42;
 /// Objects of other kinds: more than memory allows.
 const MAX_OBJECTS: c_int = 1 << 16;
 /// Memory regions: the STag table's slots but the first.
 const MAX_MR: c_int = (1 << 20) - 1;
-/// `IBV_LINK_LAYER_ETHERNET` as the octet that it is in structures.
+/// `IBV_LINK_LAYER_ETHERNET` as the byte that it is in structures.
 const LINK_LAYER: u8 = IBV_LINK_LAYER_ETHERNET.to_le_bytes()[0];
 /// The only partition.
 const PKEY: u16 = 0xFFFF;
@@ -48,10 +48,10 @@ pub(crate) fn set_operations(c: &mut verbs_context) {
     crate::mr::set_operations(c);
 }
 
-/// Writes the first `room` octets of a structure, and zeros where the program's is longer.
+/// Writes the first `room` bytes of a structure, and zeros where the program's is longer.
 ///
 /// # Safety
-/// `to` may be written for `room` octets.
+/// `to` may be written for `room` bytes.
 unsafe fn write_part<T>(to: *mut T, room: usize, from: &T) -> Outcome<()> {
     if to.is_null() {
         return fail(libc::EINVAL);
@@ -83,7 +83,8 @@ fn device_attr(device: &Device) -> ibv_device_attr {
     (attr.max_qp_rd_atom, attr.max_qp_init_rd_atom) = (depth, depth);
     attr.max_res_rd_atom = depth.saturating_mul(attr.max_qp);
     // Atomics are the processor's own: they hold against the program's too.
-    attr.atomic_cap = IBV_ATOMIC_GLOB;
+    // Programs for RoCE test for the adapter's word, as UCX does, though ours keeps the other too.
+    attr.atomic_cap = if is_roce() { IBV_ATOMIC_HCA } else { IBV_ATOMIC_GLOB };
     attr.max_ah = if is_roce() { MAX_OBJECTS } else { 0 };
     (attr.max_pkeys, attr.phys_port_cnt) = (1, 1);
     attr
@@ -114,8 +115,7 @@ fn port_attr(device: &Device) -> ibv_port_attr {
     // PortPhysicalState of InfiniBand: LinkUp, Disabled.
     (attr.state, attr.phys_state) = if running { (IBV_PORT_ACTIVE, 5) } else { (IBV_PORT_DOWN, 3) };
     attr.max_mtu = IBV_MTU_4096;
-    // TCP cuts segments by itself, so RoCE programs need not care for the interface's MTU.
-    attr.active_mtu = if is_roce() { IBV_MTU_4096 } else { active_mtu(device) };
+    attr.active_mtu = active_mtu(device);
     attr.port_cap_flags = IBV_PORT_CM_SUP;
     if is_roce() {
         attr.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
@@ -129,7 +129,11 @@ fn port_attr(device: &Device) -> ibv_port_attr {
     attr
 }
 
-fn active_mtu(device: &Device) -> ibv_mtu {
+/// TCP cuts segments by itself, so RoCE programs need not care for the interface's MTU.
+pub(crate) fn active_mtu(device: &Device) -> ibv_mtu {
+    if is_roce() {
+        return IBV_MTU_4096;
+    }
     match interface::mtu(&device.interface).unwrap_or(1500) {
         4096.. => IBV_MTU_4096,
         2048.. => IBV_MTU_2048,
@@ -152,7 +156,7 @@ const LANES: [(u32, (u8, u8)); 9] = [
     (u32::MAX, (2, 128)),
 ];
 
-/// The slowest link that is this fast; 10 Gb/s where nobody knows.
+/// The slowest link that is this fast; 10 Gb/s where that is unknown.
 fn lanes(speed: Option<u32>) -> (u8, u8) {
     let speed = speed.unwrap_or(10_000);
     LANES.iter().find(|(limit, _)| speed <= *limit).map_or((1, 1), |(_, codes)| *codes)
@@ -324,8 +328,8 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     if number == 0 { 1 } else { -(number as libc::ssize_t) }
 }
 
-/// What sysfs would say of a GID, for rdma-core's own programs: 0 for InfiniBand and RoCE v1, 1 for
-/// RoCE v2.
+/// The type of a GID as sysfs would have it, for rdma-core's own programs: 0 for InfiniBand and
+/// RoCE v1, 1 for RoCE v2.
 ///
 /// # Safety
 /// `kind` is null or may be written.

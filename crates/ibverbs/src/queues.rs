@@ -11,9 +11,9 @@ use crate::abi::{
 };
 use crate::cq::{lock, status};
 use crate::guard::{Errno, Outcome, fail};
-use crate::ledger::{Known, Ledger, verdict};
+use crate::ledger::{KnownRequest, Ledger, verdict};
 use crate::roce::{PATIENCE, Peer};
-use crate::stats::{self, Asked};
+use crate::stats::{self, RequestFigures};
 use outboard_verbs::{
     Completion, Cq, Operation, PostError, Qp as Native, QpState, RecvRequest, Refused, SendOp,
     SendRequest, SgList, SharedRegion, Status,
@@ -44,6 +44,8 @@ pub(crate) struct Queues {
     state: AtomicU32,
     /// Sends wait no more.
     direct: AtomicBool,
+    /// The program has heard that no more receives of a shared queue are taken.
+    last_told: AtomicBool,
     /// `None` for iWARP's.
     roce: Option<Roce>,
 }
@@ -98,7 +100,8 @@ impl Queues {
         // An iWARP queue pair is idle from the start: the next state comes with a connection.
         let (state, direct) = (AtomicU32::new(IBV_QPS_INIT), AtomicBool::new(true));
         let shown = native.number();
-        Self { native, send_cq, recv_cq, limits, shown, state, direct, roce: None }
+        let (last_told, roce) = (AtomicBool::new(false), None);
+        Self { native, send_cq, recv_cq, limits, shown, state, direct, last_told, roce }
     }
 
     /// With this number instead of the native one.
@@ -115,6 +118,9 @@ impl Queues {
         signal_all: bool,
     ) -> Self {
         let roce = Some(Roce { signal_all, ..Roce::default() });
+        // Its peers are found by number or wrap their private data (`crate::roce::hello`): they
+        // know of that.
+        native.allow_send_with_imm(true);
         let (state, direct) = (AtomicU32::new(IBV_QPS_RESET), AtomicBool::new(false));
         Self { state, direct, roce, ..Self::iwarp(native, send_cq, recv_cq, limits) }
     }
@@ -135,7 +141,10 @@ impl Queues {
     }
 
     pub(crate) fn set_state(&self, state: ibv_qp_state) {
-        self.state.store(state, Ordering::Release);
+        let before = self.state.swap(state, Ordering::AcqRel);
+        if state == IBV_QPS_ERR && before != IBV_QPS_ERR && self.ends_unsaid() {
+            self.native.raise_last_receive();
+        }
         if let Some(roce) = &self.roce
             && state == IBV_QPS_ERR
         {
@@ -144,6 +153,21 @@ impl Queues {
                 self.flush(&self.recv_cq, wr_id, Operation::Receive, FLUSHED);
             }
         }
+    }
+
+    /// No connection ends now that would say so; RoCE's may have ended before, unnoticed.
+    fn ends_unsaid(&self) -> bool {
+        match self.native.state() {
+            QpState::Rts => false,
+            over if over.is_over() => self.roce.is_some(),
+            _ => true,
+        }
+    }
+
+    /// True once in a life that ends in ERR, as the program sees it: then it is to hear that no
+    /// more receives of a shared queue are taken.
+    pub(crate) fn takes_last_receive(&self) -> bool {
+        self.state() == IBV_QPS_ERR && !self.last_told.swap(true, Ordering::AcqRel)
     }
 
     /// The program's ERR: everything unfinished is flushed.
@@ -160,6 +184,7 @@ impl Queues {
     /// The program's RESET: as new.
     pub(crate) fn reset(&self) {
         self.set_state(if self.roce.is_some() { IBV_QPS_RESET } else { IBV_QPS_INIT });
+        self.last_told.store(false, Ordering::Release);
         self.native.reset();
         if let Some(roce) = &self.roce {
             *lock(&roce.waiting) = Waiting::default();
@@ -167,29 +192,25 @@ impl Queues {
             lock(&roce.stranded).clear();
             roce.strands.store(false, Ordering::Release);
             roce.watched.store(false, Ordering::Release);
-            self.native.pair_immediates(false);
             *lock(&roce.patience) = None;
             self.direct.store(false, Ordering::Release);
         }
     }
 
     /// The peer is found by its number: from now on [`Peer::failed`] is called when sends wait too
-    /// long, and whom it finds knows of Sends with immediate data.
+    /// long.
     pub(crate) fn watch(&self) {
         if let Some(roce) = &self.roce {
             roce.watched.store(true, Ordering::Release);
-            self.native.pair_immediates(true);
         }
     }
 
     /// Whether the peer, once there, can take this.
     pub(crate) fn check(&self, op: &SendOp) -> Outcome<()> {
-        let paired = matches!(op, SendOp::SendImmediate { .. });
-        let agreed = |roce: &Roce| roce.watched.load(Ordering::Acquire);
-        if paired && !self.roce.as_ref().is_some_and(agreed) {
-            return fail(libc::EOPNOTSUPP);
+        match op {
+            SendOp::SendWithImm { .. } if self.roce.is_none() => fail(libc::EOPNOTSUPP),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// How long sends may be repeated; `None` for ever.
@@ -246,7 +267,7 @@ impl Queues {
         if self.roce.is_some() || self.state.load(Ordering::Acquire) != IBV_QPS_RTS {
             return self.send_all(vec![request]).map_err(|(_, error)| error);
         }
-        let asked = Asked::of(&request);
+        let asked = RequestFigures::of(&request);
         match self.native.post_send(request) {
             Ok(()) => {}
             Err(Refused { error: PostError::NotConnected, request })
@@ -266,7 +287,7 @@ impl Queues {
     /// How many were taken, and why the next was not.
     pub(crate) fn send_all(&self, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
         // Without figures that is no list at all.
-        let asked: Vec<_> = requests.iter().map_while(Asked::of).collect();
+        let asked: Vec<_> = requests.iter().map_while(RequestFigures::of).collect();
         let posted = self.post_all(requests);
         let taken = posted.map_or_else(|(taken, _)| taken, |()| asked.len());
         stats::posted(self.shown, asked.into_iter().take(taken));
@@ -410,7 +431,7 @@ impl Queues {
     }
 
     /// Sends found nobody.
-    fn peer_is_gone(&self, sends: &[Known]) {
+    fn peer_is_gone(&self, sends: &[KnownRequest]) {
         let mut reason = if self.state() == IBV_QPS_ERR { FLUSHED } else { UNREACHABLE };
         for known in sends {
             self.flush_send(known.wr_id, known.operation, reason);
@@ -437,7 +458,7 @@ impl Queues {
             }
             Some(roce) if completion.status == Status::Flushed && self.fails_late(roce) => {}
             Some(roce) => self.settle(lock(&roce.ledger), completion, |known, status| {
-                let Known { wr_id, operation, bytes, .. } = known;
+                let KnownRequest { wr_id, operation, bytes, .. } = known;
                 see(Seen { wr_id, status, operation, bytes });
             }),
             None => see(plain(status(completion.status))),
@@ -462,7 +483,7 @@ impl Queues {
         &self,
         mut ledger: MutexGuard<'_, Ledger>,
         completion: &Completion,
-        tell: impl FnMut(Known, ibv_wc_status),
+        tell: impl FnMut(KnownRequest, ibv_wc_status),
     ) {
         match completion.status {
             Status::Success => return ledger.succeed(completion.wr_id, tell),
@@ -560,7 +581,7 @@ impl Peer for Queues {
 pub(crate) fn errno(error: PostError) -> Errno {
     Errno(match error {
         PostError::QueueFull { .. } => libc::ENOMEM,
-        PostError::NotPaired => libc::EOPNOTSUPP,
+        PostError::NoSendWithImm => libc::EOPNOTSUPP,
         _ => libc::EINVAL,
     })
 }

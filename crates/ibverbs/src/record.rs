@@ -1,5 +1,5 @@
-//! What went over the wire, as a capture that Wireshark opens: classic pcap, Ethernet, IPv4 and TCP
-//! made up around the octets that the connections really said. It sees streams, not packets: there
+//! The bytes on the wire as a capture that Wireshark opens: classic pcap, Ethernet, IPv4 and TCP
+//! made up around the bytes that the connections really said. It sees streams, not packets: there
 //! are no retransmissions in it, and its segments are not the kernel's.
 
 use outboard_verbs::tap::{Tap, TappedStream};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Payload octets of a made-up segment at most: an IPv4 packet has room for them.
+/// Payload bytes of a made-up segment at most: an IPv4 packet has room for them.
 const SEGMENT_MAX: usize = 32 * 1024;
 /// Longest packet, for the file's header.
 const SNAP_LEN: u32 = 256 * 1024;
@@ -65,10 +65,10 @@ fn create_wanted() -> Option<Arc<Recorder>> {
 
 /// Writes a capture.
 #[derive(Debug)]
-pub(crate) struct Recorder(Mutex<State>);
+pub(crate) struct Recorder(Mutex<RecorderState>);
 
 #[derive(Debug)]
-struct State {
+struct RecorderState {
     file: BufWriter<File>,
     path: PathBuf,
     streams: HashMap<u64, Stream>,
@@ -78,13 +78,13 @@ struct State {
 /// Both directions of a stream.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    local: Way,
-    peer: Way,
+    local: Direction,
+    peer: Direction,
 }
 
-/// One end: where it is, and the sequence number of the next octet it says.
+/// One end: where it is, and the sequence number of the next byte it says.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Direction {
     address: (Ipv4Addr, u16),
     next: u32,
 }
@@ -111,11 +111,11 @@ impl Recorder {
         file.write_all(&file_header())?;
         file.flush()?;
         let used = path.clone();
-        let state = State { file, path, streams: HashMap::new(), failed: false };
+        let state = RecorderState { file, path, streams: HashMap::new(), failed: false };
         Ok((Self(Mutex::new(state)), used))
     }
 
-    fn with(&self, change: impl FnOnce(&mut State) -> std::io::Result<()>) {
+    fn with(&self, change: impl FnOnce(&mut RecorderState) -> std::io::Result<()>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.failed {
             return;
@@ -130,7 +130,7 @@ impl Recorder {
 
 impl Tap for Recorder {
     fn opened(&self, stream: u64, ends: TappedStream) {
-        let way = |address| Way { address: v4(address), next: 1 };
+        let way = |address| Direction { address: v4(address), next: 1 };
         let opened = Stream { local: way(ends.local), peer: way(ends.peer) };
         self.with(|state| {
             state.streams.insert(stream, opened);
@@ -138,7 +138,7 @@ impl Tap for Recorder {
                 true => (opened.local, opened.peer),
                 false => (opened.peer, opened.local),
             };
-            let before = |way: Way| Way { next: 0, ..way };
+            let before = |way: Direction| Direction { next: 0, ..way };
             state.packet(before(client), before(server), SYN, &[])?;
             state.packet(before(server), client, SYN | ACK, &[])?;
             state.packet(client, server, ACK, &[])?;
@@ -146,12 +146,12 @@ impl Tap for Recorder {
         });
     }
 
-    fn sent(&self, stream: u64, octets: &[u8]) {
-        self.with(|state| state.say(stream, octets, true));
+    fn sent(&self, stream: u64, bytes: &[u8]) {
+        self.with(|state| state.say(stream, bytes, true));
     }
 
-    fn received(&self, stream: u64, octets: &[u8]) {
-        self.with(|state| state.say(stream, octets, false));
+    fn received(&self, stream: u64, bytes: &[u8]) {
+        self.with(|state| state.say(stream, bytes, false));
     }
 
     fn closed(&self, stream: u64) {
@@ -160,7 +160,7 @@ impl Tap for Recorder {
             state.packet(local, peer, FIN | ACK, &[])?;
             state.packet(
                 peer,
-                Way { next: local.next.wrapping_add(1), ..local },
+                Direction { next: local.next.wrapping_add(1), ..local },
                 FIN | ACK,
                 &[],
             )?;
@@ -169,9 +169,9 @@ impl Tap for Recorder {
     }
 }
 
-impl State {
-    fn say(&mut self, stream: u64, octets: &[u8], ours: bool) -> std::io::Result<()> {
-        for piece in octets.chunks(SEGMENT_MAX) {
+impl RecorderState {
+    fn say(&mut self, stream: u64, bytes: &[u8], ours: bool) -> std::io::Result<()> {
+        for piece in bytes.chunks(SEGMENT_MAX) {
             let Some(Stream { local, peer }) = self.streams.get(&stream).copied() else {
                 return Ok(());
             };
@@ -186,7 +186,13 @@ impl State {
         self.file.flush()
     }
 
-    fn packet(&mut self, from: Way, to: Way, flags: u8, payload: &[u8]) -> std::io::Result<()> {
+    fn packet(
+        &mut self,
+        from: Direction,
+        to: Direction,
+        flags: u8,
+        payload: &[u8],
+    ) -> std::io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ip = ip_header(from, to, payload.len());
         let tcp = tcp_header(from, to, flags);
@@ -216,7 +222,7 @@ fn file_header() -> [u8; 24] {
 }
 
 /// RFC 791 §3.1, without options.
-fn ip_header(from: Way, to: Way, payload_len: usize) -> [u8; 20] {
+fn ip_header(from: Direction, to: Direction, payload_len: usize) -> [u8; 20] {
     let mut header = [0; 20];
     let total = u16::try_from(20 + 20 + payload_len).unwrap_or(u16::MAX);
     (header[0], header[8], header[9]) = (0x45, 64, 6);
@@ -233,7 +239,7 @@ fn ip_header(from: Way, to: Way, payload_len: usize) -> [u8; 20] {
 }
 
 /// RFC 9293 §3.1, without options. The checksum is 0, as in captures of offloaded traffic.
-fn tcp_header(from: Way, to: Way, flags: u8) -> [u8; 20] {
+fn tcp_header(from: Direction, to: Direction, flags: u8) -> [u8; 20] {
     let mut header = [0; 20];
     header[0..2].copy_from_slice(&from.address.1.to_be_bytes());
     header[2..4].copy_from_slice(&to.address.1.to_be_bytes());
@@ -245,7 +251,7 @@ fn tcp_header(from: Way, to: Way, flags: u8) -> [u8; 20] {
     header
 }
 
-/// IPv6 ends other than mapped IPv4 ones are shown as 0.0.0.0: the octets matter, not the ends.
+/// IPv6 ends other than mapped IPv4 ones are shown as 0.0.0.0: the bytes matter, not the ends.
 fn v4(address: SocketAddr) -> (Ipv4Addr, u16) {
     let ip = match address.ip().to_canonical() {
         IpAddr::V4(ip) => ip,
@@ -259,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capture_reads_back_as_what_was_said() {
+    fn a_capture_reads_back_as_the_recorded_bytes() {
         let path = std::env::temp_dir().join(format!("outboard-record-{}", std::process::id()));
         let (recorder, used) = Recorder::create(&path).unwrap();
         assert_eq!(used, path);

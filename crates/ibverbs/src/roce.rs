@@ -14,13 +14,13 @@
 //! Modules in reading order: [`hello`] (what a dialer says), [`table`] (numbers, and where each
 //! queue pair is), [`worker`] (the thread that dials and answers).
 
-mod hello;
+pub(crate) mod hello;
 mod table;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-use crate::context::Context;
+use crate::adapter::Adapter;
 use crate::guard::{Errno, Outcome, fail};
 use hello::Name;
 use outboard_verbs::{Context as Native, Qp};
@@ -80,6 +80,11 @@ impl Roce {
         })
     }
 
+    /// Connects nothing any more.
+    pub(crate) fn stop(&self) {
+        *self.worker() = None;
+    }
+
     /// Runs `work` on the worker, if there is one.
     fn with<T>(&self, work: impl FnOnce(&Worker) -> T) -> Option<T> {
         self.worker().as_ref().map(work)
@@ -94,13 +99,13 @@ impl Roce {
 ///
 /// # Errors
 /// ENOMEM when the system gives no listener, descriptor or thread.
-pub(crate) fn number(context: &Context) -> Outcome<u32> {
+pub(crate) fn number(context: &Adapter) -> Outcome<u32> {
     context.roce.number(&context.native, context.device.address)
 }
 
 /// Gives a number back. The queue pair behind it is not used any more when this returns, so call it
 /// before the queue pair goes, and with no lock held that a [`Peer`] takes.
-pub(crate) fn release(context: &Context, number: u32) {
+pub(crate) fn release(context: &Adapter, number: u32) {
     context.roce.with(|worker| worker.release(number));
 }
 
@@ -110,7 +115,7 @@ pub(crate) fn release(context: &Context, number: u32) {
 /// EINVAL for a number that [`number`] did not give or that is connected already, and for a GID
 /// that is no IPv4-mapped address; EOPNOTSUPP for a queue pair and itself.
 pub(crate) fn connect(
-    context: &Context,
+    context: &Adapter,
     ours: u32,
     dest_qpn: u32,
     dgid: [u8; 16],
@@ -125,6 +130,6 @@ pub(crate) fn connect(
 /// Forgets to whom a queue pair was to be connected; it keeps its number. Call it when the program
 /// makes the queue pair's state RESET or ERR, before the native one is reset or disconnected. The
 /// same rules as for [`release`].
-pub(crate) fn disconnect(context: &Context, ours: u32) {
+pub(crate) fn disconnect(context: &Adapter, ours: u32) {
     context.roce.with(|worker| worker.disconnect(ours));
 }

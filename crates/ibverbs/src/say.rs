@@ -1,4 +1,4 @@
-//! What we have to say to whoever runs the program: on stderr, behind our name, and explained in
+//! Messages to the user who runs the program: on stderr, behind our name, and explained in
 //! docs/run-troubleshooting.md.
 //!
 //! It never fails and waits for no lock: a stderr that takes nothing (a full disk, a pipe whose
@@ -22,7 +22,7 @@ pub(crate) fn say(words: Arguments<'_>) {
         let wrote = rustix::io::retry_on_intr(|| rustix::io::write(std::io::stderr(), rest));
         match wrote {
             Ok(count @ 1..) => rest = &rest[count..],
-            // There is nobody else to tell.
+            // There is no other place to report it.
             _ => return,
         }
     }

@@ -9,14 +9,17 @@ use crate::channel::Unacknowledged;
 use crate::context::Context;
 use crate::cq::lock;
 use crate::guard::{Outcome, code, fail, pointer};
-use crate::object::{Kind, Object, Shown, find, give, take, trust};
+use crate::holders::{Holder, Noted};
+use crate::object::{Kind, Object, Shown, Trusted, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{receive_shared, recv_list};
-use crate::qp::{MAX_SGE, MAX_WR};
+use crate::qp::{MAX_SGE, MAX_WR, QpRequests};
 use libc::{c_int, c_void};
-use outboard_verbs::Srq as Native;
+use outboard_verbs::{SharedRegion, Srq as Native};
+use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -24,7 +27,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Srq {
     shown: Shown<ibv_srq>,
     tag: Kind,
+    generation: u32,
     pub(crate) native: Native,
+    /// Everything of it that names memory.
+    pub(crate) requests: Arc<SrqRequests>,
     /// Asynchronous events.
     pub(crate) async_events: Unacknowledged,
     /// Queue pairs that must go first.
@@ -32,7 +38,7 @@ pub(crate) struct Srq {
     pd: &'static Pd,
     max_wr: u32,
     max_sge: u32,
-    /// What ibv_modify_srq(3) set; 0 once the event has come.
+    /// The limit that ibv_modify_srq(3) set; 0 once the event has come.
     pub(crate) limit: AtomicU32,
 }
 
@@ -46,6 +52,53 @@ unsafe impl Object for Srq {
     }
 }
 
+impl Trusted for Srq {
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+}
+
+/// The receives of a shared queue, wherever they are.
+#[derive(Debug)]
+pub(crate) struct SrqRequests {
+    native: Native,
+    /// Queue pairs that take receives from here, by native number.
+    takers: Mutex<HashMap<u32, Weak<QpRequests>>>,
+    noted: Noted,
+}
+
+impl SrqRequests {
+    fn new(native: Native) -> Self {
+        Self { native, takers: Mutex::default(), noted: Noted::default() }
+    }
+
+    pub(crate) fn attach(&self, qp: u32, requests: &Arc<QpRequests>) {
+        lock(&self.takers).insert(qp, Arc::downgrade(requests));
+    }
+
+    pub(crate) fn detach(&self, qp: u32) {
+        lock(&self.takers).remove(&qp);
+    }
+}
+
+impl Holder for SrqRequests {
+    fn revoke(&self, region: &SharedRegion) {
+        // Queue pairs take receives from here, never the other way.
+        self.native.revoke(region);
+        let takers: Vec<_> = lock(&self.takers).values().filter_map(Weak::upgrade).collect();
+        for taker in takers {
+            if region.is_sole() {
+                return;
+            }
+            taker.queues.revoke(region);
+        }
+    }
+
+    fn noted(&self) -> &Noted {
+        &self.noted
+    }
+}
+
 /// Makes a queue and says in `attr` what it can do. The limit is not armed.
 fn create(
     pd: *mut ibv_pd,
@@ -54,10 +107,10 @@ fn create(
 ) -> Outcome<*mut ibv_srq> {
     // The domain outlives the queue, because it counts its users.
     let domain: &'static Pd = find(pd)?;
-    let context: &Context = find(domain.context())?;
     if attr.max_wr == 0 || attr.max_wr > MAX_WR || attr.max_sge > MAX_SGE {
         return fail(libc::EINVAL);
     }
+    domain.adapter.keep(|_| ())?;
     let (max_wr, max_sge) = (attr.max_wr, attr.max_sge.max(1));
     attr.max_sge = max_sge;
     let native = domain.native.create_srq(max_wr as usize, max_sge as usize);
@@ -66,11 +119,14 @@ fn create(
     // SAFETY: nobody else knows the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.context, c.srq_context, c.pd, c.handle) = (domain.context(), srq_context, pd, number);
+    let requests = Arc::new(SrqRequests::new(native.clone()));
     domain.users.fetch_add(1, Ordering::SeqCst);
     let given = give(Box::new(Srq {
         shown,
         tag: Kind::Srq,
+        generation: crate::fork::generation(),
         native,
+        requests,
         async_events: Unacknowledged::default(),
         users: AtomicU32::new(0),
         pd: domain,
@@ -78,7 +134,7 @@ fn create(
         max_sge,
         limit: AtomicU32::new(0),
     }));
-    lock(&context.srqs).insert(number, given.expose_provenance());
+    lock(&domain.adapter.srqs).insert(number, given.expose_provenance());
     Ok(given)
 }
 
@@ -203,9 +259,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             return fail(libc::EBUSY);
         }
         // No event can be delivered from here on.
-        if let Ok(context) = find::<Context>(found.pd.context()) {
-            lock(&context.srqs).remove(&found.native.number());
-        }
+        lock(&found.pd.adapter.srqs).remove(&found.native.number());
         found.async_events.wait();
         let gone = take::<Srq>(srq)?;
         gone.pd.users.fetch_sub(1, Ordering::SeqCst);
@@ -222,7 +276,7 @@ unsafe extern "C" fn post_srq_recv(
     let result = code("ibv_post_srq_recv", || {
         let srq: &Srq = trust(srq)?;
         let post = |request| receive_shared(&srq.native, request);
-        recv_list(srq.pd, srq.max_sge as usize, &mut at, post)
+        recv_list(&srq.requests, srq.pd, srq.max_sge as usize, &mut at, post)
     });
     if result != 0 && !bad_wr.is_null() {
         // SAFETY: the program gave room for it.

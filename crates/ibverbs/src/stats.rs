@@ -1,6 +1,6 @@
 //! Figures of every queue pair, printed on stderr when the process exits, if the environment asks
-//! for them. Otherwise a look at one flag is all it costs. What peers do by themselves (Writes and
-//! Reads of theirs) is not seen here: a capture shows that.
+//! for them. Otherwise they cost a look at one flag. The peers' own Writes and Reads are not
+//! counted here: a capture shows that.
 
 use crate::abi::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 use crate::config::config;
@@ -12,7 +12,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, Once};
 
 static FIGURES: Mutex<BTreeMap<u32, Figures>> = Mutex::new(BTreeMap::new());
 
-/// What a queue pair did.
+/// The figures of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     send: Volume,
@@ -25,23 +25,23 @@ pub(crate) struct Figures {
     flushed: u64,
 }
 
-/// Work requests and their octets.
+/// Work requests and their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Volume {
     requests: u64,
-    octets: u64,
+    bytes: u64,
 }
 
 impl Volume {
-    fn add(&mut self, octets: u64) {
+    fn add(&mut self, bytes: u64) {
         self.requests += 1;
-        self.octets += octets;
+        self.bytes += bytes;
     }
 }
 
 impl fmt::Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} octets)", self.requests, self.octets)
+        write!(f, "{} ({} bytes)", self.requests, self.bytes)
     }
 }
 
@@ -66,33 +66,33 @@ impl Figures {
     }
 }
 
-/// Whether anybody wants to know.
+/// Whether figures were asked for.
 #[inline]
 pub(crate) fn on() -> bool {
     static ON: LazyLock<bool> = LazyLock::new(|| config().stats);
     *ON
 }
 
-/// What is to be counted of a send request, once it is taken.
+/// The figures of a send request, counted once it is posted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestFigures {
     operation: Operation,
-    octets: usize,
+    bytes: usize,
 }
 
-impl Asked {
+impl RequestFigures {
     /// `None` when nothing is counted.
     #[inline]
     pub(crate) fn of(request: &SendRequest) -> Option<Self> {
-        on().then(|| Self { operation: request.op.operation(), octets: request.local.len() })
+        on().then(|| Self { operation: request.op.operation(), bytes: request.local.len() })
     }
 }
 
 /// Send requests were posted to the queue pair that programs know by this number.
 #[inline]
-pub(crate) fn posted(qp: u32, taken: impl IntoIterator<Item = Asked>) {
-    for Asked { operation, octets } in taken {
-        count(qp, |figures| figures.of(operation).add(octets as u64));
+pub(crate) fn posted(qp: u32, taken: impl IntoIterator<Item = RequestFigures>) {
+    for RequestFigures { operation, bytes } in taken {
+        count(qp, |figures| figures.of(operation).add(bytes as u64));
     }
 }
 
@@ -155,8 +155,8 @@ mod tests {
         let (_, line) = text.split_once("queue pair 7: ").unwrap();
         assert_eq!(
             line,
-            "sends 1 (8 octets), writes 1 (8 octets), reads 1 (8 octets), atomics 1 (8 octets), \
-             receives 0 (0 octets), errors 3, flushed 0\n"
+            "sends 1 (8 bytes), writes 1 (8 bytes), reads 1 (8 bytes), atomics 1 (8 bytes), \
+             receives 0 (0 bytes), errors 3, flushed 0\n"
         );
     }
 }

@@ -3,6 +3,7 @@
 // These are calls of a C program: what makes each of them sound is the whole test.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
+mod closed;
 mod completions;
 mod extended;
 mod on_roce;
@@ -67,8 +68,14 @@ impl Bed {
     }
 
     pub(crate) fn unconnected(make: impl Fn(*mut ibv_pd, *mut ibv_cq) -> *mut ibv_qp) -> Self {
+        Self::on(unsafe { ibv_open_device(devices()[0].0) }, make)
+    }
+
+    pub(crate) fn on(
+        context: *mut ibv_context,
+        make: impl Fn(*mut ibv_pd, *mut ibv_cq) -> *mut ibv_qp,
+    ) -> Self {
         unsafe {
-            let context = ibv_open_device(devices()[0].0);
             let pd = ibv_alloc_pd(context);
             let channel = ibv_create_comp_channel(context);
             let cq = ibv_create_cq(context, 64, null_mut(), channel, 0);
@@ -114,18 +121,15 @@ impl Bed {
         unsafe { (*self.mr).rkey }
     }
 
-    /// The octets as they are now; peers write them.
-    pub(crate) fn octets(&self, at: usize, len: usize) -> Vec<u8> {
+    /// The bytes as they are now; peers write them.
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         let start = self.memory.as_ptr().cast::<u8>();
         (at..at + len).map(|at| unsafe { start.add(at).read_volatile() }).collect()
     }
 
-    pub(crate) fn put(&mut self, at: usize, octets: &[u8]) {
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
         let start = self.memory.as_mut_ptr().cast::<u8>();
-        octets
-            .iter()
-            .enumerate()
-            .for_each(|(i, o)| unsafe { start.add(at + i).write_volatile(*o) });
+        bytes.iter().enumerate().for_each(|(i, o)| unsafe { start.add(at + i).write_volatile(*o) });
     }
 
     pub(crate) fn poll_once(&self, room: usize) -> Vec<ibv_wc> {

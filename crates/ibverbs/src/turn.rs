@@ -1,6 +1,6 @@
-//! Whose turn it is with an object that several calls of a program work on in a row: a queue pair
-//! between ibv_wr_start and ibv_wr_complete, a completion queue between ibv_start_poll and
-//! ibv_end_poll. Other threads wait, as hardware's libraries let them.
+//! The right of one thread to use an object over several calls in a row: a queue pair between
+//! ibv_wr_start and ibv_wr_complete, a completion queue between ibv_start_poll and ibv_end_poll.
+//! Other threads wait, as hardware's libraries let them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;

@@ -35,7 +35,7 @@ fn operations() -> u64 {
     OPERATIONS | if is_roce() { u64::from(IBV_QP_EX_WITH_SEND_WITH_IMM) } else { 0 }
 }
 
-/// What is between wr_start and wr_complete.
+/// The requests between wr_start and wr_complete.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     turn: Turn,
@@ -45,7 +45,7 @@ pub(crate) struct Builder {
 #[derive(Debug, Default)]
 struct Drafts {
     requests: Vec<SendRequest>,
-    /// The first mistake; wr_complete tells.
+    /// The first mistake, which wr_complete returns.
     wrong: Option<Errno>,
 }
 
@@ -143,7 +143,7 @@ fn fill(c: &mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     let _done = code("ibv_wr_start", || {
-        let builder = &trust::<Qp>(qp.cast())?.builder;
+        let builder = &trust::<Qp>(qp.cast())?.requests.builder;
         builder.turn.begin();
         *lock(&builder.drafts) = Drafts::default();
         Ok(())
@@ -153,11 +153,12 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     code("ibv_wr_complete", || {
         let found: &Qp = trust(qp.cast())?;
-        if !found.builder.turn.is_mine() {
+        let builder = &found.requests.builder;
+        if !builder.turn.is_mine() {
             return fail(libc::EINVAL);
         }
         // Until the requests are queued: see `Builder::revoke`.
-        let mut held = lock(&found.builder.drafts);
+        let mut held = lock(&builder.drafts);
         let drafts = std::mem::take(&mut *held);
         let posted = match drafts.wrong {
             Some(wrong) => Err(wrong),
@@ -165,14 +166,14 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
             None => found.queues.send_all(drafts.requests).map_err(|(_, error)| error),
         };
         drop(held);
-        found.builder.turn.end();
+        builder.turn.end();
         posted
     })
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     let _done = code("ibv_wr_abort", || {
-        let builder = &trust::<Qp>(qp.cast())?.builder;
+        let builder = &trust::<Qp>(qp.cast())?.requests.builder;
         if builder.turn.is_mine() {
             *lock(&builder.drafts) = Drafts::default();
             builder.turn.end();
@@ -189,10 +190,11 @@ fn draft(
 ) {
     let _done = code(entry, || {
         let found: &Qp = trust(qp.cast())?;
-        if !found.builder.turn.is_mine() {
+        let builder = &found.requests.builder;
+        if !builder.turn.is_mine() {
             return fail(libc::EINVAL);
         }
-        let mut drafts = lock(&found.builder.drafts);
+        let mut drafts = lock(&builder.drafts);
         let done = work(found, &mut drafts.requests);
         if let Err(wrong) = done {
             drafts.wrong.get_or_insert(wrong);
@@ -233,7 +235,7 @@ unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
-    add("ibv_wr_send_imm", qp, SendOp::SendImmediate { immediate: u32::from_be(imm_data) });
+    add("ibv_wr_send_imm", qp, SendOp::SendWithImm { immediate: u32::from_be(imm_data) });
 }
 
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
@@ -246,7 +248,7 @@ unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, to: u64) {
 
 unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, to: u64, imm_data: u32) {
     let (to, immediate) = (remote(rkey, to), immediate(imm_data));
-    add("ibv_wr_rdma_write_imm", qp, SendOp::WriteImmediate { to, immediate });
+    add("ibv_wr_rdma_write_imm", qp, SendOp::WriteWithImm { to, immediate });
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, from: u64) {
@@ -269,14 +271,15 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     set("ibv_wr_set_sge", qp, |qp, op| {
-        Ok(memory(&qp.pd().keys(), &[ibv_sge { addr, length, lkey }], op.awaits_response()))
+        let sge = ibv_sge { addr, length, lkey };
+        Ok(memory(&qp.pd().keys(), &[sge], op.awaits_response(), &qp.requests))
     });
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     set("ibv_wr_set_sge_list", qp, |qp, op| {
         let sges = given(list, count, qp.queues.limits.send_sge)?;
-        Ok(memory(&qp.pd().keys(), sges, op.awaits_response()))
+        Ok(memory(&qp.pd().keys(), sges, op.awaits_response(), &qp.requests))
     });
 }
 
@@ -292,7 +295,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     list: *const ibv_data_buf,
 ) {
     set("ibv_wr_set_inline_data_list", qp, |qp, op| {
-        // Pieces without octets are no use, so that there are no more than octets.
+        // Pieces without bytes are no use, so that there are no more than bytes.
         let pieces = given(list, count, qp.queues.limits.inline.max(1))?;
         inline(qp, op, pieces.iter().map(|piece| (piece.addr.cast_const().cast(), piece.length)))
     });
@@ -317,6 +320,7 @@ fn given<'a, T>(list: *const T, count: usize, limit: usize) -> Outcome<&'a [T]> 
     if list.is_null() || count > limit {
         return fail(libc::EINVAL);
     }
-    // SAFETY: the program says that it has so many, and leaves them alone until the call returns.
+    // SAFETY: the program says how many entries it has, and leaves them alone until the call
+    // returns.
     Ok(unsafe { std::slice::from_raw_parts(list, count) })
 }

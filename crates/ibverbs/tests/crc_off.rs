@@ -11,11 +11,11 @@ use std::mem::zeroed;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ptr::null_mut;
 
-/// RFC 5044 §7.1.1: the octet behind the key, and its bit for "CRCs please".
+/// RFC 5044 §7.1.1: the byte behind the key, and its bit for "CRCs please".
 const FLAGS_AT: usize = 16;
 const CRC: u8 = 0x40;
 
-/// Asks for a connection to a port where nobody answers as MPA wants.
+/// Asks for a connection to a port where no MPA Reply comes.
 fn connect_in_vain(port: u16) {
     let mut address = libc::sockaddr_in {
         sin_family: libc::sa_family_t::try_from(libc::AF_INET).expect("16 bits"),

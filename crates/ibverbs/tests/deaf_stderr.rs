@@ -19,7 +19,7 @@ fn program() {
 }
 
 #[test]
-fn words_that_nobody_hears_change_nothing() {
+fn messages_that_cannot_be_printed_change_nothing() {
     let full = File::options().write(true).open("/dev/full").expect("every Linux has it");
     let mut program = Command::new(std::env::current_exe().expect("this one"));
     program.args(["--exact", "program", "--nocapture"]).stdout(Stdio::null()).stderr(full);

@@ -54,7 +54,7 @@ fn figures_are_of_what_was_taken_under_the_number_that_the_program_knows() {
         let (_, behind) = text.split_once("number ").expect(&text);
         let (number, figures) = behind.split_once('\n').expect(&text);
         assert_eq!(figures.lines().count(), 2, "{text}");
-        let line = format!("outboard: queue pair {number}: sends 1 (0 octets), writes 0");
+        let line = format!("outboard: queue pair {number}: sends 1 (0 bytes), writes 0");
         assert!(figures.contains(&line), "{personality}: {text}");
         assert!(figures.ends_with("errors 0, flushed 1\n"), "{personality}: {text}");
     }

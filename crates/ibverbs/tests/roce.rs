@@ -128,10 +128,10 @@ impl Side {
         assert_eq!(self.post(wr_id, IBV_WR_SEND, 0, &[]), 0);
     }
 
-    /// Posts a Send of a few octets.
-    fn post(&self, wr_id: u64, opcode: ibv_wr_opcode, imm: u32, octets: &[u8]) -> i32 {
-        let addr = octets.as_ptr().expose_provenance() as u64;
-        let mut sge = ibv_sge { addr, length: length(octets.len()), lkey: 0 };
+    /// Posts a Send of a few bytes.
+    fn post(&self, wr_id: u64, opcode: ibv_wr_opcode, imm: u32, bytes: &[u8]) -> i32 {
+        let addr = bytes.as_ptr().expose_provenance() as u64;
+        let mut sge = ibv_sge { addr, length: length(bytes.len()), lkey: 0 };
         // SAFETY: as above.
         unsafe {
             let mut wr: ibv_send_wr = std::mem::zeroed();
@@ -206,8 +206,8 @@ impl Side {
     }
 }
 
-fn length(octets: usize) -> u32 {
-    u32::try_from(octets).expect("a few")
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a few")
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn immediate_data_comes_with_sends(a: &Side, b: &Side) {
     (10..13).for_each(|wr_id| b.receive_into(wr_id, mr));
     assert_eq!(a.post(20, IBV_WR_SEND_WITH_IMM, 0x0102_0304, b"with"), 0);
     assert_eq!(a.post(21, IBV_WR_SEND, 0, b"without"), 0);
-    // Of no octets: no key is needed.
+    // Of no bytes: no key is needed.
     assert_eq!(a.post(22, IBV_WR_RDMA_WRITE_WITH_IMM, 1, b""), 0);
     assert_eq!(a.post(23, IBV_WR_SEND_WITH_IMM, 0, b""), 0);
     let told = |wr_id: u64| {

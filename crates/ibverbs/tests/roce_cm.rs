@@ -11,10 +11,12 @@ use outboard_ibverbs::cm::resolve::{
     rdma_bind_addr, rdma_listen, rdma_resolve_addr, rdma_resolve_route,
 };
 use std::mem::zeroed;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
+/// What Sends bring along.
+const IMMEDIATE: u32 = 0x0102_0304;
 /// No step takes this long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Long enough for anything that comes at once to have come.
@@ -34,9 +36,9 @@ impl Id {
         Self(id)
     }
 
-    fn listener() -> Self {
+    fn listener(port: u16) -> Self {
         let id = Self::new();
-        let mut address = loopback(0);
+        let mut address = loopback(port);
         // SAFETY: as above.
         unsafe {
             assert_eq!(rdma_bind_addr(id.0, (&raw mut address).cast()), 0);
@@ -87,6 +89,7 @@ impl Id {
         unsafe {
             let mut wr: ibv_send_wr = zeroed();
             wr.opcode = opcode;
+            wr.__bindgen_anon_1.imm_data = IMMEDIATE.to_be();
             let post = (*(*self.0).verbs).ops.post_send.expect("an operation");
             post((*self.0).qp, &raw mut wr, &mut null_mut())
         }
@@ -98,6 +101,23 @@ impl Id {
             let mut wr: ibv_recv_wr = zeroed();
             let post = (*(*self.0).verbs).ops.post_recv.expect("an operation");
             assert_eq!(post((*self.0).qp, &raw mut wr, &mut null_mut()), 0);
+        }
+    }
+
+    /// The immediate data of the next receive's completion.
+    fn immediate(&self) -> u32 {
+        let end = Instant::now() + LIMIT;
+        // SAFETY: as above.
+        unsafe {
+            let mut wc: ibv_wc = zeroed();
+            let poll = (*(*self.0).verbs).ops.poll_cq.expect("an operation");
+            while poll((*self.0).recv_cq, 1, &raw mut wc) == 0 {
+                assert!(Instant::now() < end, "waited for a message in vain");
+                std::thread::yield_now();
+            }
+            assert_eq!((wc.status, wc.opcode), (IBV_WC_SUCCESS, IBV_WC_RECV));
+            assert_eq!(wc.wc_flags & IBV_WC_WITH_IMM, IBV_WC_WITH_IMM);
+            u32::from_be(wc.__bindgen_anon_1.imm_data)
         }
     }
 
@@ -146,16 +166,22 @@ fn a_completion_says_that_the_peer_has_it() {
         std::env::set_var("OUTBOARD_PERSONALITY", "roce");
         std::env::set_var("OUTBOARD_DEVICES", "127.0.0.1");
     }
-    let listener = Id::listener();
+    // The port of a TCP server is free for RDMA, and the other way round.
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let listener = Id::listener(tcp.local_addr().expect("an address").port());
     // SAFETY: a live identifier.
     let port = u16::from_be(unsafe { rdma_get_src_port(listener.0) });
+    assert_eq!(port, tcp.local_addr().expect("an address").port());
+    let other = Id::listener(0);
+    // SAFETY: as above.
+    let free = u16::from_be(unsafe { rdma_get_src_port(other.0) });
+    TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("the port of an RDMA listener");
+    other.destroy();
     let active = std::thread::spawn(move || Id::connect(port));
     let passive = listener.accept();
     let active = active.join().expect("a connection");
     for (from, to) in [(&active, &passive), (&passive, &active)] {
-        // Nobody has agreed on that: the private data is the programs'.
-        assert_eq!(from.send(IBV_WR_SEND_WITH_IMM), libc::EOPNOTSUPP);
-        assert_eq!(from.send(IBV_WR_SEND), 0);
+        assert_eq!(from.send(IBV_WR_SEND_WITH_IMM), 0);
         std::thread::sleep(A_WHILE);
         assert!(!from.has_sent(), "it has no receive yet");
         to.receive();
@@ -164,6 +190,7 @@ fn a_completion_says_that_the_peer_has_it() {
             assert!(Instant::now() < end, "waited for the completion in vain");
             std::thread::yield_now();
         }
+        assert_eq!(to.immediate(), IMMEDIATE);
     }
     [active, passive, listener].into_iter().for_each(Id::destroy);
 }

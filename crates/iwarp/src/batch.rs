@@ -1,6 +1,6 @@
-//! Octets on their way to the socket: headers, trailers and small payloads in one buffer, large
+//! Bytes on their way to the socket: headers, trailers and small payloads in one buffer, large
 //! payloads by reference. A batch knows nothing of sockets; it yields spans and is told how many
-//! octets were taken.
+//! bytes were taken.
 
 use crate::send_queue::SendQueue;
 use outboard_mem::{Access, PdId, Placement, Span, StagTable};
@@ -8,14 +8,12 @@ use outboard_wire::ddp::Stag;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Above this many buffered octets a batch takes nothing until it is empty again.
-const MAX_BUFFERED: usize = 256 * 1024;
-/// Capacity that an empty batch may keep, so that idle connections stay small.
-const KEEP_CAPACITY: usize = 2048;
+/// Above this many buffered bytes a batch takes nothing until it is empty again.
+const MAX_BUFFERED: usize = 1 << 20;
 
-/// A run of octets of one origin.
+/// A run of bytes of one origin.
 #[derive(Clone, Debug)]
-enum Piece {
+enum Run {
     /// In the batch's own buffer.
     Bytes(Range<usize>),
     /// In the local list of a send queue entry, named by its sequence number.
@@ -24,7 +22,7 @@ enum Piece {
     Response { stag: Stag, offset: u64, len: usize },
 }
 
-impl Piece {
+impl Run {
     fn len(&self) -> usize {
         match self {
             Self::Bytes(range) | Self::Local { range, .. } => range.len(),
@@ -62,16 +60,16 @@ impl<'t> Readable<'t> {
     }
 }
 
-/// The octets between a connection and its socket.
+/// The bytes between a connection and its socket.
 #[derive(Debug, Default)]
 pub(crate) struct TxBatch {
     pub(crate) bytes: Vec<u8>,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<Run>,
     len: usize,
 }
 
 impl TxBatch {
-    /// Octets not yet taken.
+    /// Bytes not yet taken.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -81,32 +79,32 @@ impl TxBatch {
         self.len == 0
     }
 
-    /// True when more may be appended under this budget of octets.
+    /// True when more may be appended under this budget of bytes.
     pub(crate) fn has_room(&self, budget: usize) -> bool {
         self.len < budget && self.bytes.len() < MAX_BUFFERED
     }
 
-    /// Declares the buffer's octets from `start` on as queued.
+    /// Declares the buffer's bytes from `start` on as queued.
     pub(crate) fn push_bytes(&mut self, start: usize) {
         let end = self.bytes.len();
         self.len += end - start;
-        if let Some(Piece::Bytes(last)) = self.pieces.back_mut()
+        if let Some(Run::Bytes(last)) = self.pieces.back_mut()
             && last.end == start
         {
             last.end = end;
         } else if end > start {
-            self.pieces.push_back(Piece::Bytes(start..end));
+            self.pieces.push_back(Run::Bytes(start..end));
         }
     }
 
     pub(crate) fn push_local(&mut self, seq: u64, range: Range<usize>) {
         self.len += range.len();
-        self.pieces.push_back(Piece::Local { seq, range });
+        self.pieces.push_back(Run::Local { seq, range });
     }
 
     pub(crate) fn push_response(&mut self, stag: Stag, offset: u64, len: usize) {
         self.len += len;
-        self.pieces.push_back(Piece::Response { stag, offset, len });
+        self.pieces.push_back(Run::Response { stag, offset, len });
     }
 
     /// Lists what to send as raw spans, at most `max` of them; `pins` keeps registered memory in
@@ -124,15 +122,15 @@ impl TxBatch {
                 break;
             }
             match piece {
-                Piece::Bytes(range) => {
+                Run::Bytes(range) => {
                     let bytes = &self.bytes[range.clone()];
                     spans.push(Span { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() });
                 }
-                Piece::Local { seq, range } => {
+                Run::Local { seq, range } => {
                     let list = sends.local(*seq).ok_or(Gone)?;
                     list.spans(range.start, range.len(), spans).map_err(|_| Gone)?;
                 }
-                Piece::Response { stag, offset, len } => {
+                Run::Response { stag, offset, len } => {
                     let placement = memory.resolve(*stag, *offset, *len)?;
                     spans.push(placement.span(0..*len).map_err(|_| Gone)?);
                     pins.push(placement);
@@ -154,12 +152,12 @@ impl TxBatch {
         out.reserve(self.len);
         for piece in &self.pieces {
             match piece {
-                Piece::Bytes(range) => out.extend_from_slice(&self.bytes[range.clone()]),
-                Piece::Local { seq, range } => {
+                Run::Bytes(range) => out.extend_from_slice(&self.bytes[range.clone()]),
+                Run::Local { seq, range } => {
                     let list = sends.local(*seq).ok_or(Gone)?;
                     list.gather(range.start, range.len(), out).map_err(|_| Gone)?;
                 }
-                Piece::Response { stag, offset, len } => {
+                Run::Response { stag, offset, len } => {
                     let placement = memory.resolve(*stag, *offset, *len)?;
                     placement.append_to(0..*len, out).map_err(|_| Gone)?;
                 }
@@ -170,14 +168,14 @@ impl TxBatch {
 
     /// True while a Read Response lies in registered memory only.
     pub(crate) fn refers_to_responses(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Response { .. }))
+        self.pieces.iter().any(|piece| matches!(piece, Run::Response { .. }))
     }
 
-    /// The first request of which octets are still to be sent from memory that has been revoked:
+    /// The first request of which bytes are still to be sent from memory that has been revoked:
     /// the rest of an FPDU that may be half out.
     pub(crate) fn revoked(&self, sends: &SendQueue) -> Option<u64> {
         self.pieces.iter().find_map(|piece| match piece {
-            Piece::Local { seq, range } => {
+            Run::Local { seq, range } => {
                 let list = sends.local(*seq)?;
                 (!list.is_usable(range.start, range.len())).then_some(*seq)
             }
@@ -195,7 +193,7 @@ impl TxBatch {
         Ok(())
     }
 
-    /// The socket took this many octets.
+    /// The socket took this many bytes.
     pub(crate) fn advance(&mut self, mut count: usize) {
         self.len -= count;
         while count > 0 {
@@ -222,11 +220,21 @@ impl TxBatch {
         self.len = 0;
     }
 
-    /// Gives back buffers that an idle connection does not need.
-    pub(crate) fn shrink(&mut self) {
+    /// Works in `spare` from now on, unless bytes wait in the present buffer.
+    pub(crate) fn borrow(&mut self, spare: &mut Vec<u8>) {
         if self.is_empty() {
-            self.bytes.shrink_to(KEEP_CAPACITY);
-            self.pieces.shrink_to(4);
+            spare.clear();
+            std::mem::swap(&mut self.bytes, spare);
+        }
+    }
+
+    /// Leaves its buffer in `spare` if it is the larger one, unless something waits in it.
+    pub(crate) fn give_back(&mut self, spare: &mut Vec<u8>) {
+        if self.is_empty() {
+            let bytes = std::mem::take(&mut self.bytes);
+            if bytes.capacity() > spare.capacity() {
+                *spare = bytes;
+            }
         }
     }
 }

@@ -33,10 +33,8 @@ const MIN_ULPDU: usize = 128;
 /// How long a responder of an initiator that promised no first message stays silent
 /// (RFC 5044 §7.1.2 rule 4 would have it wait for ever).
 const HELD_GRACE: Duration = Duration::from_millis(20);
-/// How long a closed half waits for the other.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The last four octets of Immediate Data that belongs to the Send behind it.
+/// The last four bytes of Immediate Data that belongs to the Send behind it.
 pub const OF_NEXT_SEND: u32 = 1;
 
 /// How a connection is set up.
@@ -48,17 +46,17 @@ pub struct Params {
     pub pd: PdId,
     /// What MPA start-up agreed on.
     pub negotiated: Negotiated,
-    /// Largest ULPDU to send, in octets; 128 to 64,768.
+    /// Largest ULPDU to send, in bytes; 128 to 64,768.
     pub max_ulpdu: usize,
     /// Send requests that may be unfinished at a time.
     pub send_depth: usize,
     /// What happens to a message that finds no posted receive.
-    pub missing_receive: MissingReceive,
+    pub rnr_policy: RnrPolicy,
 }
 
 /// What happens to a message that finds no posted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingReceive {
+pub enum RnrPolicy {
     /// The stream waits this long, then the connection is terminated.
     Stall(Duration),
     /// The connection is terminated at once, as hardware does.
@@ -68,13 +66,13 @@ pub enum MissingReceive {
 /// How much [`Connection::poll_transmit`] offers at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Octets, roughly: an FPDU is never cut.
-    pub octets: usize,
+    /// Bytes, roughly: an FPDU is never cut.
+    pub bytes: usize,
     /// Spans, roughly: the pieces of one local list are never cut.
     pub spans: usize,
 }
 
-/// What a connection works on that is not its own.
+/// The caller's objects that a connection works on.
 pub struct Env<'a> {
     /// Registered memory.
     pub stags: &'a StagTable,
@@ -90,7 +88,7 @@ impl std::fmt::Debug for Env<'_> {
     }
 }
 
-/// What the driver should know of.
+/// An event that the driver should know of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A responder may transmit now.
@@ -124,7 +122,7 @@ pub enum PostError {
     /// The queue pair has no receive queue of its own.
     #[error("the queue pair takes its receives from a shared queue: post there")]
     SharedReceives,
-    /// Reads and atomics were negotiated away.
+    /// The connection was negotiated without Reads and atomics.
     #[error("the connection was set up without Reads and atomics (ORD 0)")]
     NoReads,
     /// A message or list that no queue pair takes.
@@ -137,13 +135,13 @@ pub enum PostError {
         /// What is possible.
         limit: usize,
     },
-    /// The ends have not agreed on what Sends with immediate data look like.
-    #[error("immediate data with a Send is not agreed on with this peer; use a Write with it")]
-    NotPaired,
-    /// An atomic's result needs eight octets.
-    #[error("an atomic needs a local list of 8 octets; this one has {found}")]
+    /// The ends have not agreed on Sends with immediate data.
+    #[error("this connection has no Sends with immediate data; use a Write with immediate data")]
+    NoSendWithImm,
+    /// An atomic's result needs eight bytes.
+    #[error("an atomic needs a local list of 8 bytes; this one has {found}")]
     AtomicResult {
-        /// Octets given.
+        /// Bytes given.
         found: usize,
     },
 }
@@ -175,16 +173,16 @@ pub struct Connection {
     pub(crate) crc: bool,
     pub(crate) ird: u16,
     pub(crate) ord: u16,
-    /// What the peer may do here at all, whatever STags it has.
+    /// What the peer may do on this connection, whatever rights its STags have.
     allowed: Access,
-    /// Immediate Data may belong to the Send behind it.
-    pub(crate) pairs: bool,
+    /// Sends with immediate data are allowed: Immediate Data may belong to the Send behind it.
+    pub(crate) send_with_imm: bool,
     pub(crate) max_ulpdu: usize,
     pub(crate) accepts_rtr_send: bool,
     /// Responder of a peer that promised a first message: never speaks before it.
     waits_for_rtr: bool,
     send_depth: usize,
-    missing_receive: MissingReceive,
+    pub(crate) rnr_policy: RnrPolicy,
     pub(crate) rx: Rx,
     pub(crate) tx: Tx,
     pub(crate) batch: TxBatch,
@@ -192,17 +190,19 @@ pub struct Connection {
     pub(crate) inbound: InboundQueue,
     pub(crate) read_sinks: VecDeque<Stag>,
     pub(crate) receiving: Option<Receiving>,
-    /// Octets of the last Write, if nothing else came after it.
+    /// Bytes of the last Write, if nothing else came after it.
     pub(crate) written: Option<u32>,
     pub(crate) write_open: bool,
     /// Immediate data of the Send that comes next, or is coming.
     pub(crate) immediate: Option<u32>,
-    /// Which owed response a peer's Terminate speaks of, and what it says.
+    /// The owed response that a peer's Terminate is about, and its code.
     pub(crate) blame: Option<(usize, Status)>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) nudge: Nudge,
-    flushed: bool,
-    deadline: Option<Instant>,
+    pub(crate) flushed: bool,
+    pub(crate) deadline: Option<Instant>,
+    /// Since when the peer is known to have closed, behind bytes that are still to be read.
+    pub(crate) peer_left: Option<Instant>,
 }
 
 impl Connection {
@@ -221,12 +221,12 @@ impl Connection {
             ird: agreed.ird,
             ord: agreed.ord,
             allowed: Access::REMOTE,
-            pairs: false,
+            send_with_imm: false,
             max_ulpdu: params.max_ulpdu.clamp(MIN_ULPDU, MAX_ULPDU),
             accepts_rtr_send: responder && agreed.rtr.is_some() && agreed.rtr_offered.send,
             waits_for_rtr,
             send_depth: params.send_depth,
-            missing_receive: params.missing_receive,
+            rnr_policy: params.rnr_policy,
             rx: Rx::new(agreed.rx_markers),
             tx: Tx::new(agreed.tx_markers, rtr),
             batch: TxBatch::default(),
@@ -241,6 +241,7 @@ impl Connection {
             events: VecDeque::new(),
             nudge: if responder { Nudge::Over } else { Nudge::Waiting },
             flushed: false,
+            peer_left: None,
             deadline: (responder && !waits_for_rtr).then(|| now + HELD_GRACE),
         };
         if let Some(code) = agreed.refuse {
@@ -254,12 +255,18 @@ impl Connection {
         self.phase
     }
 
-    /// True while the stream waits for a posted receive: reading on is of no use.
+    /// True while a message waits for a posted receive. Until there is one only answers to our own
+    /// requests are delivered; the driver offers them as ever, and withholds the stream's end.
     pub fn is_stalled(&self) -> bool {
         self.rx.stalled.is_some()
     }
 
-    /// Payload octets that may be received in place now ([`Connection::direct`]).
+    /// True while so much waits for a posted receive that reading on is of no use.
+    pub fn is_full(&self) -> bool {
+        self.rx.full
+    }
+
+    /// Payload bytes that may be received in place now ([`Connection::direct`]).
     pub fn direct_len(&self) -> usize {
         self.rx.direct_len()
     }
@@ -288,18 +295,24 @@ impl Connection {
         self.ord
     }
 
-    /// Limits what the peer may do here, whatever STags it has: Writes, Reads and atomics without
-    /// their right in `access` are refused from now on.
-    pub fn allow(&mut self, access: Access) {
+    /// Reads and atomics that the peer may have under way towards us.
+    pub fn ird(&self) -> u16 {
+        self.ird
+    }
+
+    /// Limits what the peer may do on this connection, whatever rights its STags have: Writes,
+    /// Reads, atomics and invalidations without their right in `access` are refused from now on.
+    pub fn set_access(&mut self, access: Access) {
         self.allowed = access;
     }
 
-    /// Whether both ends have agreed, by means of their own, that immediate data has four octets,
-    /// and that the other four of the message (RFC 7306 §6.2 leaves all eight to the ULP) say to
-    /// what it belongs: 0 as ever, [`OF_NEXT_SEND`] to the Send behind it, which takes the only
-    /// receive and completes it with both.
-    pub fn pair_immediates(&mut self, agreed: bool) {
-        self.pairs = agreed;
+    /// Allows Sends with immediate data: `agreed` says whether both ends have agreed on them, by
+    /// means of their own. Then immediate data has four bytes, and the other four of the Immediate
+    /// Data message (RFC 7306 §6.2 leaves all eight to the ULP) say what it belongs to: 0 means
+    /// what it means without the agreement; [`OF_NEXT_SEND`] means the Send behind it, and one
+    /// receive completes with both.
+    pub fn allow_send_with_imm(&mut self, agreed: bool) {
+        self.send_with_imm = agreed;
     }
 
     pub(crate) fn permit(&self, need: Access) -> Result<(), AccessError> {
@@ -347,7 +360,7 @@ impl Connection {
         if self.send_room() == 0 {
             return Err(PostError::QueueFull { depth: self.send_depth });
         }
-        check_pairing(&request.op, self.pairs)?;
+        check_immediates(&request.op, self.send_with_imm)?;
         check_request(request, self.ord)
     }
 
@@ -367,65 +380,36 @@ impl Connection {
         }
     }
 
-    /// Leaves gracefully: what TCP has half of is sent, unfinished requests are flushed.
-    pub fn disconnect(&mut self) {
-        self.step_phase(Move::Disconnect);
-    }
-
-    /// The peer sent FIN. In the middle of an FPDU that means the connection is lost.
-    pub fn handle_eof(&mut self) {
-        let broken = self.rx.mid_fpdu() || self.phase == Phase::HalfClosed;
-        self.step_phase(if broken { Move::Lost } else { Move::PeerFin });
-    }
-
-    /// TCP lost the connection.
-    pub fn handle_lost(&mut self) {
-        self.step_phase(Move::Lost);
-    }
-
-    /// TCP took `count` octets of what [`Connection::poll_transmit`] offered.
+    /// TCP took `count` bytes of what [`Connection::poll_transmit`] offered.
     pub fn handle_transmitted(&mut self, count: usize, completions: &mut Vec<Completion>) {
         self.batch.advance(count);
         self.tx.sent += count as u64;
         self.sends.retire(self.tx.sent, self.qp, completions);
     }
 
-    /// The time that [`Connection::poll_timeout`] named has come.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.stall_deadline().is_some_and(|at| at <= now)
-            && let Some(stalled) = self.rx.stalled.take()
-        {
-            self.fail(stalled.fault);
-        }
-        self.tx.nudge |= self.nudge.fires(now);
-        if self.deadline.is_some_and(|at| at <= now) {
-            self.deadline = None;
-            let held = self.phase == Phase::Held;
-            self.step_phase(if held { Move::GraceOver } else { Move::Expired });
-        }
-    }
-
-    /// When [`Connection::handle_timeout`] wants to be called.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.stall_deadline(), self.deadline, self.nudge.deadline()].into_iter().flatten().min()
-    }
-
-    fn stall_deadline(&self) -> Option<Instant> {
-        let since = self.rx.stalled.as_ref()?.since;
-        match self.missing_receive {
-            // Beyond all clocks is never.
-            MissingReceive::Stall(limit) => since.checked_add(limit),
-            MissingReceive::Terminate => Some(since),
-        }
-    }
-
-    /// What the driver should know of, oldest first.
+    /// The oldest event that the driver should know of.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Offers octets as spans, within `limits`. `pins` must live until the
-    /// system call is over. Returns the octets offered; 0 when there is nothing to send.
+    /// Lends the connection a buffer for what it offers next, so that a driver needs one for all
+    /// its connections. What waits in the connection's own stays there.
+    pub fn lend_buffer(&mut self, spare: &mut Vec<u8>) {
+        self.batch.borrow(spare);
+    }
+
+    /// Takes back what was lent, once everything that was offered has gone out.
+    pub fn take_buffer_back(&mut self, spare: &mut Vec<u8>) {
+        self.batch.give_back(spare);
+    }
+
+    /// Bytes that were offered and that TCP has not taken.
+    pub fn untransmitted(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Offers bytes as spans, within `limits`. `pins` must live until the
+    /// system call is over. Returns the bytes offered; 0 when there is nothing to send.
     pub fn poll_transmit<'t>(
         &mut self,
         now: Instant,
@@ -435,7 +419,7 @@ impl Connection {
         pins: &mut Vec<Placement<'t>>,
     ) -> usize {
         let memory = Readable { stags: env.stags, pd: self.pd };
-        self.prepare(now, limits.octets, env);
+        self.prepare(now, limits.bytes, env);
         let offered = self.batch.spans(&self.sends, memory, limits.spans, spans, pins);
         if let Err(Gone) = offered {
             spans.clear();
@@ -445,7 +429,7 @@ impl Connection {
         spans.iter().map(|span| span.len).sum()
     }
 
-    /// As [`Connection::poll_transmit`], for a driver that must see the octets, as a simulator
+    /// As [`Connection::poll_transmit`], for a driver that must see the bytes, as a simulator
     /// does: appends a copy of all that is offered to `out` and returns how many they are.
     pub fn poll_transmit_copy(
         &mut self,
@@ -473,72 +457,7 @@ impl Connection {
         self.settle(now, env);
     }
 
-    /// Half an FPDU is out and its rest no longer exists: only TCP can say so.
-    fn lose_half_sent(&mut self, now: Instant, env: &mut Env<'_>) {
-        self.step_phase(Move::Lost);
-        self.settle(now, env);
-    }
-
-    /// Carries out what a change of phase asks for: flushing, deadlines, the final event.
-    pub fn settle(&mut self, now: Instant, env: &mut Env<'_>) {
-        if self.phase.is_over() && !self.flushed {
-            self.flush(env);
-            self.deadline = Some(now + CLOSE_LIMIT);
-        }
-        if self.phase.is_over() && self.batch.is_empty() && self.tx.terminate.is_none() {
-            self.step_phase(Move::Drained);
-        }
-        if self.phase == Phase::Closed {
-            self.deadline = None;
-            self.batch.reset();
-            self.tx.terminate = None;
-        }
-    }
-
-    fn flush(&mut self, env: &mut Env<'_>) {
-        self.flushed = true;
-        let closed = self.phase == Phase::Closed;
-        if !closed
-            && self.batch.freeze(&self.sends, Readable { stags: env.stags, pd: self.pd }).is_err()
-        {
-            self.step_phase(Move::Lost);
-        }
-        self.inbound.clear();
-        self.read_sinks.clear();
-        let blame = self.blame.take();
-        self.sends.flush(self.tx.sent, self.qp, blame, env.completions);
-        if let Some(receiving) = self.receiving.take() {
-            env.completions.push(receiving.complete(self.qp, Status::Flushed));
-        }
-        self.events.push_back(Event::Over);
-    }
-
-    /// Notes a fault of the peer's; the Terminate goes out next.
-    pub(crate) fn fail(&mut self, fault: Fault) {
-        if self.phase.receives() {
-            self.tx.terminate = Some(fault.clone());
-            self.events.push_back(Event::Faulted(fault));
-            self.step_phase(Move::Fault);
-        }
-    }
-
-    pub(crate) fn step_phase(&mut self, event: Move) {
-        let before = self.phase;
-        self.phase = before.after(event);
-        if before == Phase::Held && self.phase != Phase::Held {
-            // The grace, if there was one.
-            self.deadline = None;
-        }
-        if before == Phase::Held && self.phase == Phase::Open {
-            self.events.push_back(Event::Established);
-        }
-        if self.phase.is_over() {
-            self.nudge.stop();
-            self.rx.abandon();
-        }
-    }
-
-    /// A held responder is silent; so is one that is leaving, but for its Terminate.
+    /// A held responder is silent; so is a responder that is leaving, but for its Terminate.
     pub(crate) fn may_transmit(&self) -> bool {
         self.phase == Phase::Open
     }
@@ -552,22 +471,16 @@ impl Connection {
     pub(crate) fn retire(&mut self, env: &mut Env<'_>) {
         self.sends.retire(self.tx.sent, self.qp, env.completions);
     }
-
-    /// Gives back buffers that an idle connection does not need.
-    pub fn shrink(&mut self) {
-        self.batch.shrink();
-        self.sends.shrink();
-    }
 }
 
-/// What is agreed on decides which immediate data can be told from which.
-fn check_pairing(op: &SendOp, pairs: bool) -> Result<(), PostError> {
+/// Refuses immediate data that the peer could not tell from that of another kind of message.
+fn check_immediates(op: &SendOp, send_with_imm: bool) -> Result<(), PostError> {
     match *op {
-        SendOp::SendImmediate { .. } if !pairs => Err(PostError::NotPaired),
-        SendOp::WriteImmediate { immediate, .. } | SendOp::Immediate { immediate }
-            if pairs && immediate & 0xFFFF_FFFF != 0 =>
+        SendOp::SendWithImm { .. } if !send_with_imm => Err(PostError::NoSendWithImm),
+        SendOp::WriteWithImm { immediate, .. } | SendOp::Immediate { immediate }
+            if send_with_imm && immediate & 0xFFFF_FFFF != 0 =>
         {
-            Err(PostError::TooLarge { what: "the immediate data, in octets,", found: 8, limit: 4 })
+            Err(PostError::TooLarge { what: "the immediate data, in bytes,", found: 8, limit: 4 })
         }
         _ => Ok(()),
     }

@@ -8,12 +8,12 @@ use outboard_wire::marker::FramingError;
 use outboard_wire::rdmap::ReadRequest;
 use outboard_wire::terminate::{QuotedHeader, Terminate, TerminateCode};
 
-/// A fault as the peer will be told.
+/// A fault as the Terminate will report it to the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Layer, type and code.
     pub code: TerminateCode,
-    /// The DDP header of the offending segment and the segment's length in octets.
+    /// The DDP header of the offending segment and the segment's length in bytes.
     pub segment: Option<(QuotedHeader, u16)>,
     /// The Read Request, where one was refused.
     pub read_request: Option<ReadRequest>,

@@ -1,22 +1,23 @@
 //! A way round a race in Linux's siw: as responder it sends its Reply before it watches the socket
-//! for FPDUs, so one that arrives in between is noticed only when more octets follow. An initiator
-//! that has spoken and hears nothing therefore says something empty, a zero-length Write, which
-//! means nothing to any peer (RFC 5040 §5.1), a few times, ever later, until the first answer.
+//! for FPDUs, so an FPDU that arrives in between is noticed only when more bytes follow. An
+//! initiator that has sent its first FPDU and gets no answer therefore sends a zero-length Write,
+//! which has no effect on any peer (RFC 5040 §5.1), a few times at growing intervals, until the
+//! first answer.
 
 use std::time::{Duration, Instant};
 
-/// How long after the one before each nudge goes out.
+/// The time from each nudge to the next.
 const INTERVALS: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(400)];
 
-/// When to say something empty.
+/// When to send the next zero-length Write.
 #[derive(Debug, Default)]
 pub(crate) enum Nudge {
     /// Not before we have spoken.
     Waiting,
     /// At this time, for the n-th time.
     Due(Instant, usize),
-    /// Never again: the peer has spoken, or it is a responder's business.
+    /// Never again: the peer has spoken, or this side is the responder.
     #[default]
     Over,
 }

@@ -70,7 +70,17 @@ impl Connection {
             Opcode::Immediate | Opcode::ImmediateSolicited => {
                 self.take_immediate(untagged, header, payload, env)
             }
-            _ => self.begin_send(untagged, header, payload_len, env),
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => {
+                self.begin_send(untagged, header, payload_len, env)
+            }
+            // `check_queue` has refused them: tagged messages have no queue.
+            Opcode::Write | Opcode::ReadResponse => {
+                let len = header.len() + payload_len;
+                Err(Fault::of(TerminateCode::OPERATION_OPCODE, *header, len))
+            }
         }
     }
 
@@ -136,16 +146,16 @@ impl Connection {
             return fault(TerminateCode::TAGGED_BOUNDS);
         }
         Ok(match owed {
-            Some(Owed::Entry(seq)) => Sink::Response { seq, offset: placed },
+            Some(Owed::QueuedSend(seq)) => Sink::Response { seq, offset: placed },
             _ => Sink::Nothing,
         })
     }
 
-    /// Octets placed and octets asked for, when the oldest owed response is a Read's.
+    /// Bytes placed and bytes asked for, when the oldest owed response is a Read's.
     fn owed_read(&self, owed: Owed) -> Option<(usize, usize)> {
         match owed {
             Owed::Rtr => Some((0, 0)),
-            Owed::Entry(seq) => {
+            Owed::QueuedSend(seq) => {
                 let entry = self.sends.entry(seq)?;
                 matches!(entry.request.op, SendOp::Read { .. })
                     .then(|| (entry.received as usize, entry.request.local.len()))
@@ -267,7 +277,7 @@ impl Connection {
         let fault = |code| Fault::of(code, *header, header.len() + payload.len());
         check_fixed(untagged, header, payload, AtomicResponse::LEN)?;
         let response = AtomicResponse::parse(payload)?;
-        let Some(Owed::Entry(seq)) = self.sends.oldest_owed() else {
+        let Some(Owed::QueuedSend(seq)) = self.sends.oldest_owed() else {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
         };
         let Some(entry) = self.sends.entry_mut(seq) else {
@@ -285,7 +295,7 @@ impl Connection {
         Ok(Some(Sink::Nothing))
     }
 
-    /// RFC 7306 §6: eight octets that complete a receive; behind a Write they tell of it.
+    /// RFC 7306 §6: eight bytes that complete a receive; behind a Write they tell of it.
     fn take_immediate(
         &mut self,
         untagged: &Untagged,
@@ -295,15 +305,15 @@ impl Connection {
     ) -> Result<Option<Sink>, Fault> {
         let fault = |code| Fault::of(code, *header, header.len() + payload.len());
         check_fixed(untagged, header, payload, IMMEDIATE_LEN)?;
-        let octets = <[u8; IMMEDIATE_LEN]>::try_from(payload).unwrap_or_default();
-        let immediate = u64::from_be_bytes(octets);
+        let bytes = <[u8; IMMEDIATE_LEN]>::try_from(payload).unwrap_or_default();
+        let immediate = u64::from_be_bytes(bytes);
         if self.receiving.is_some() {
             return Err(fault(TerminateCode::UNTAGGED_INVALID_MSN));
         }
         if self.immediate.is_some() {
             return Err(fault(TerminateCode::OPERATION_OPCODE));
         }
-        if self.pairs && immediate & 0xFFFF_FFFF == u64::from(OF_NEXT_SEND) {
+        if self.send_with_imm && immediate & 0xFFFF_FFFF == u64::from(OF_NEXT_SEND) {
             self.immediate = u32::try_from(immediate >> 32).ok();
             self.rx.msn[queue::SEND as usize] = untagged.msn;
             return Ok(Some(Sink::Nothing));
@@ -320,7 +330,7 @@ impl Connection {
             request.local,
         );
         completion.immediate = Some(immediate);
-        completion.solicited = untagged.opcode == Opcode::ImmediateSolicited;
+        completion.solicited = untagged.opcode.is_solicited();
         completion.bytes = self.written.take().unwrap_or(0);
         env.completions.push(completion);
         Ok(Some(Sink::Nothing))
@@ -332,7 +342,7 @@ impl Connection {
         Ok(Some(Sink::Nothing))
     }
 
-    /// Puts the next payload octets of a segment where they belong.
+    /// Puts the next payload bytes of a segment where they belong.
     pub(crate) fn place(
         &mut self,
         body: &Body,
@@ -347,7 +357,8 @@ impl Connection {
                     .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len)
                     .map_err(refused)?
                     .copy_in(0, bytes)
-                    .map_err(|_| Fault::local())
+                    // Registered memory that is not there is as good as not registered.
+                    .map_err(|_| refused(AccessError::InvalidStag))
             }
             Sink::Receive { offset } => {
                 let receiving = self.receiving.as_mut().ok_or_else(Fault::local)?;
@@ -386,14 +397,14 @@ impl Connection {
     }
 
     /// The first valid FPDU lets a responder transmit (RFC 5044 §7.1.2 rule 4).
-    fn note_first(&mut self) {
+    pub(crate) fn note_first(&mut self) {
         if std::mem::take(&mut self.rx.first) {
             self.nudge.stop();
             self.step_phase(Move::FirstFpdu);
         }
     }
 
-    /// Counts the octets of a Write, for Immediate Data behind it. An RTR or nudge is none.
+    /// Counts the bytes of a Write, for Immediate Data behind it. An RTR or nudge is none.
     fn note_write(&mut self, tagged: &Tagged, len: usize) {
         if len == 0 && tagged.stag == RTR_STAG {
             return;
@@ -436,8 +447,7 @@ impl Connection {
         let invalidated = self.invalidate_for(untagged, header, len, env);
         let mut completion = receiving.complete(self.qp, Status::Success);
         completion.immediate = self.immediate.take().map(|immediate| u64::from(immediate) << 32);
-        completion.solicited =
-            matches!(untagged.opcode, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate);
+        completion.solicited = untagged.opcode.is_solicited();
         match invalidated {
             Ok(stag) => {
                 completion.invalidated = stag;
@@ -460,12 +470,13 @@ impl Connection {
         len: usize,
         env: &Env<'_>,
     ) -> Result<Option<Stag>, Fault> {
-        if !matches!(untagged.opcode, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate) {
+        if !untagged.opcode.invalidates() {
             return Ok(None);
         }
         let stag = untagged.invalidate;
         let fault = |code| Err(Fault::of(code, *header, header.len() + len));
-        match env.stags.invalidate(stag.0, self.pd) {
+        let right = self.permit(Access::REMOTE_INVALIDATE);
+        match right.and_then(|()| env.stags.invalidate(stag.0, self.pd)) {
             Ok(()) => Ok(Some(stag)),
             Err(AccessError::NoRight) => fault(TerminateCode::PROTECTION_CANNOT_INVALIDATE),
             Err(error) => fault(protection_code(error)),
@@ -486,7 +497,7 @@ impl Connection {
 
     /// Which owed response a Terminate speaks of, counted from the oldest: Reads and atomics are
     /// numbered on one queue. Without a number it is the one being answered.
-    fn blamed(&self, terminate: &Terminate) -> usize {
+    pub(crate) fn blamed(&self, terminate: &Terminate) -> usize {
         let quoted = terminate.ddp.and_then(|quoted| quoted.header());
         let Some(Header::Untagged(quoted)) = quoted else { return 0 };
         let newest = self.tx.last_msn(queue::READ_REQUEST);

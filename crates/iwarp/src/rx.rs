@@ -1,4 +1,4 @@
-//! The receive half of [`crate::Connection`]: finds FPDUs in the octet stream (RFC 5044 §4) and
+//! The receive half of [`crate::Connection`]: finds FPDUs in the byte stream (RFC 5044 §4) and
 //! hands segments to [`crate::place`].
 //!
 //! With CRCs or markers an FPDU is looked at only when it is here as a whole and right. Without
@@ -8,9 +8,10 @@
 use crate::Connection;
 use crate::connection::Env;
 use crate::fault::Fault;
+use crate::parked::{self, Parked};
 use crate::place::Sink;
 use outboard_mem::{Access, Placement, Span, StagTable};
-use outboard_wire::ddp::{Header, UNTAGGED_LEN, queue};
+use outboard_wire::ddp::{Header, UNTAGGED_LEN};
 use outboard_wire::fpdu::{self, CRC_LEN, LENGTH_LEN, pad_len};
 use outboard_wire::marker::MarkerStripper;
 use outboard_wire::rdmap::Opcode;
@@ -22,15 +23,19 @@ use std::time::Instant;
 pub(crate) struct Rx {
     /// A payload that is arriving piece by piece.
     body: Option<Body>,
-    /// Octets of pad and CRC still to skip behind a body.
+    /// Bytes of pad and CRC still to skip behind a body.
     skip: usize,
     markers: Option<MarkerStripper>,
     scratch: Vec<u8>,
     /// MSN of the last message begun, per queue.
     pub(crate) msn: [u32; 4],
-    /// Set while the stream waits for a posted receive.
+    /// Set while [`Rx::parked`] holds anything.
     pub(crate) stalled: Option<Stalled>,
-    /// The octets offered last ended inside an FPDU of which nothing has been taken.
+    /// Segments that wait for a posted receive.
+    parked: Parked,
+    /// The segment that comes next has no room there.
+    pub(crate) full: bool,
+    /// The bytes offered last ended inside an FPDU of which nothing has been taken.
     partial: bool,
     /// Nothing has arrived yet.
     pub(crate) first: bool,
@@ -42,7 +47,7 @@ pub(crate) struct Body {
     pub(crate) header: Header,
     pub(crate) segment_len: usize,
     pub(crate) sink: Sink,
-    /// Payload octets placed.
+    /// Payload bytes placed.
     pub(crate) done: usize,
     pub(crate) payload_len: usize,
 }
@@ -59,17 +64,18 @@ pub(crate) struct Stalled {
 enum Step {
     Took(usize),
     NeedMore,
-    Stalled(Fault),
+    /// The segment cannot be delivered yet, and there is no room to keep it.
+    Full,
 }
 
-/// Where the kernel may put the next octets of the stream.
+/// Where the kernel may put the next bytes of the stream.
 #[derive(Debug)]
 pub struct Direct<'t> {
     /// Keeps registered memory in place during the system call.
     _pin: Option<Placement<'t>>,
-    /// How many octets of the stream go there.
+    /// How many bytes of the stream go there.
     pub len: usize,
-    /// How many octets of pad and CRC follow them.
+    /// How many bytes of pad and CRC follow them.
     pub trailer: usize,
 }
 
@@ -82,12 +88,14 @@ impl Rx {
             scratch: Vec::new(),
             msn: [0; 4],
             stalled: None,
+            parked: Parked::default(),
+            full: false,
             partial: false,
             first: true,
         }
     }
 
-    /// Payload octets of the current segment that have not arrived.
+    /// Payload bytes of the current segment that have not arrived.
     pub(crate) fn direct_len(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.payload_len - body.done)
     }
@@ -103,36 +111,74 @@ impl Rx {
         self.skip = 0;
         self.partial = false;
         self.stalled = None;
+        self.parked = Parked::default();
+        self.full = false;
     }
 }
 
 impl Connection {
-    /// Processes octets of the stream and says how many it took; the rest must be offered again,
-    /// followed by more. It takes everything once the connection is over.
+    /// Processes bytes of the stream and says how many it took; the rest must be offered again,
+    /// followed by more. It takes everything once the connection is over. When a message waits for
+    /// a receive and one was posted, this delivers it, even if there are no new bytes.
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], env: &mut Env<'_>) -> usize {
-        if bytes.is_empty() {
-            return 0;
+        (self.rx.partial, self.rx.full) = (false, false);
+        if self.deliver_parked(env) {
+            self.rx.stalled = None;
         }
+        let used = self.take_segments(bytes, env);
+        self.note_stall(now);
+        if self.phase.receives() { used } else { bytes.len() }
+    }
+
+    fn take_segments(&mut self, bytes: &[u8], env: &mut Env<'_>) -> usize {
         let mut used = 0;
-        let before = self.rx.stalled.take();
-        self.rx.partial = false;
         while used < bytes.len() && self.phase.receives() {
             match self.step(&bytes[used..], env) {
                 Ok(Step::Took(count)) => used += count,
                 Ok(Step::NeedMore) => {
                     self.rx.partial = true;
-                    return used;
+                    break;
                 }
-                Ok(Step::Stalled(fault)) => {
-                    // Trying again in vain does not start the time again.
-                    let since = before.filter(|_| used == 0).map_or(now, |stall| stall.since);
-                    self.rx.stalled = Some(Stalled { since, fault });
-                    return used;
+                Ok(Step::Full) => {
+                    self.rx.full = true;
+                    break;
                 }
                 Err(fault) => self.fail(fault),
             }
         }
-        if self.phase.receives() { used } else { bytes.len() }
+        used
+    }
+
+    /// Delivers what waits, as far as there are receives; true when that is anything.
+    fn deliver_parked(&mut self, env: &mut Env<'_>) -> bool {
+        let mut parked = std::mem::take(&mut self.rx.parked);
+        let mut any = false;
+        while let Some(ulpdu) = parked.front() {
+            match self.deliver(ulpdu, env) {
+                Ok(true) => parked.pop(),
+                Ok(false) => break,
+                Err(fault) => self.fail(fault),
+            }
+            any = true;
+            // A fault or a Terminate ends it, and what is behind that is dropped.
+            if !self.phase.receives() {
+                return any;
+            }
+        }
+        self.rx.parked = parked;
+        any
+    }
+
+    /// Each message that waits has its own time. Trying again in vain does not start it again, nor
+    /// does what arrives behind the message.
+    fn note_stall(&mut self, now: Instant) {
+        let front = self.rx.parked.front().map(|ulpdu| (read_header(ulpdu, ulpdu.len()), ulpdu));
+        if let Some((Ok((header, _)), ulpdu)) = front
+            && self.rx.stalled.is_none()
+        {
+            let fault = no_buffer(header, ulpdu.len());
+            self.rx.stalled = Some(Stalled { since: now, fault });
+        }
     }
 
     fn step(&mut self, bytes: &[u8], env: &mut Env<'_>) -> Result<Step, Fault> {
@@ -173,8 +219,8 @@ impl Connection {
             }
             Err(error) => Err(error.into()),
         };
-        // A stalled FPDU is read again later, from the same place in the stream.
-        let again = matches!(result, Ok(Step::Stalled(_)));
+        // An FPDU without room is read again later, from the same place in the stream.
+        let again = matches!(result, Ok(Step::Full));
         self.rx.markers = Some(if again { before } else { stripper });
         self.rx.scratch = fpdu;
         result
@@ -182,20 +228,39 @@ impl Connection {
 
     /// One segment that is here as a whole.
     fn whole(&mut self, ulpdu: &[u8], taken: usize, env: &mut Env<'_>) -> Result<Step, Fault> {
+        let (header, _) = read_header(ulpdu, ulpdu.len())?;
+        if self.may_begin(&header) && self.deliver(ulpdu, env)? {
+            return Ok(Step::Took(taken));
+        }
+        if !self.rx.parked.push(ulpdu) {
+            return Ok(Step::Full);
+        }
+        self.note_first();
+        Ok(Step::Took(taken))
+    }
+
+    /// False while something in front of the segment waits for a receive.
+    fn may_begin(&self, header: &Header) -> bool {
+        self.rx.parked.is_empty() || parked::passes(header.opcode())
+    }
+
+    /// Delivers a whole segment; false when it found no posted receive.
+    fn deliver(&mut self, ulpdu: &[u8], env: &mut Env<'_>) -> Result<bool, Fault> {
         let (header, header_len) = read_header(ulpdu, ulpdu.len())?;
         let payload = &ulpdu[header_len..];
         let Some(sink) = self.begin(&header, payload, payload.len(), env)? else {
-            return Ok(Step::Stalled(no_buffer(header, ulpdu.len())));
+            return Ok(false);
         };
         let body =
             Body { header, segment_len: ulpdu.len(), sink, done: 0, payload_len: payload.len() };
         self.place(&body, payload, env)?;
         self.end(&body, env)?;
-        Ok(Step::Took(taken))
+        Ok(true)
     }
 
     /// The beginning of a segment whose payload is not all here. Only payloads of messages are
-    /// taken so; requests and Terminates are small and waited for.
+    /// taken so; requests and Terminates are small and waited for, as is the rest of a segment that
+    /// has to wait for a receive.
     fn begin_body(
         &mut self,
         ulpdu: &[u8],
@@ -210,8 +275,14 @@ impl Connection {
             return Ok(Step::NeedMore);
         }
         let payload_len = ulpdu_len - header_len;
-        let Some(sink) = self.begin(&header, &[], payload_len, env)? else {
-            return Ok(Step::Stalled(no_buffer(header, ulpdu_len)));
+        let sink = if self.may_begin(&header) {
+            self.begin(&header, &[], payload_len, env)?
+        } else {
+            None
+        };
+        let Some(sink) = sink else {
+            let fits = self.rx.parked.has_room(ulpdu_len);
+            return Ok(if fits { Step::NeedMore } else { Step::Full });
         };
         let body = Body { header, segment_len: ulpdu_len, sink, done: 0, payload_len };
         let here = &ulpdu[header_len..];
@@ -242,7 +313,7 @@ impl Connection {
         self.end(&body, env)
     }
 
-    /// Where the next octets of the stream may be received without a copy, if they are payload.
+    /// Where the next bytes of the stream may be received without a copy, if they are payload.
     /// `spans` gets the pieces in order. A segment whose memory has gone meanwhile is left to
     /// [`Connection::handle_bytes`], which finds the fault.
     pub fn direct<'t>(
@@ -276,7 +347,7 @@ impl Connection {
         }
     }
 
-    /// The kernel put `count` octets where [`Connection::direct`] said.
+    /// The kernel put `count` bytes where [`Connection::direct`] said.
     pub fn handle_direct(&mut self, count: usize, env: &mut Env<'_>) {
         if let Some(mut body) = self.rx.body.take() {
             body.done += count.min(body.payload_len - body.done);
@@ -298,9 +369,20 @@ fn no_buffer(header: Header, segment_len: usize) -> Fault {
 
 /// RFC 5040 §4.2 figure 4: messages whose payload is the ULP's, of any length.
 fn carries_ulp_payload(opcode: Opcode) -> bool {
-    opcode.queue() == Some(queue::SEND)
-        && !matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited)
-        || opcode.is_tagged()
+    match opcode {
+        Opcode::Write
+        | Opcode::ReadResponse
+        | Opcode::Send
+        | Opcode::SendInvalidate
+        | Opcode::SendSolicited
+        | Opcode::SendSolicitedInvalidate => true,
+        Opcode::ReadRequest
+        | Opcode::Terminate
+        | Opcode::Immediate
+        | Opcode::ImmediateSolicited
+        | Opcode::AtomicRequest
+        | Opcode::AtomicResponse => false,
+    }
 }
 
 /// Where the ULPDU ends in an FPDU without markers.

@@ -1,5 +1,5 @@
 //! The send queue's bookkeeping: requests in order, which of them await a response, and their
-//! completions in posting order (RFC 5040 §5.5 rule 15). It produces no octets; see [`crate::tx`].
+//! completions in posting order (RFC 5040 §5.5 rule 15). It produces no bytes; see [`crate::tx`].
 
 use crate::work::{Completion, SendOp, SendRequest, Status};
 use outboard_mem::{SgList, SharedRegion};
@@ -7,21 +7,21 @@ use std::collections::VecDeque;
 
 /// A request with its progress.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedSend {
     pub(crate) request: SendRequest,
-    /// Position in the transmit stream behind its last octet, once that is known.
+    /// Position in the transmit stream behind its last byte, once that is known.
     end: Option<u64>,
-    /// Octets of the Read Response placed so far.
+    /// Bytes of the Read Response placed so far.
     pub(crate) received: u32,
     /// Set when nothing more will happen to it.
     done: Option<Status>,
 }
 
-/// What the peer owes us an answer for, in order.
+/// A request for which the peer owes us a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
     /// The entry with this sequence number.
-    Entry(u64),
+    QueuedSend(u64),
     /// The Read that opened a peer-to-peer connection.
     Rtr,
 }
@@ -29,7 +29,7 @@ pub(crate) enum Owed {
 /// The send queue of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<QueuedSend>,
     /// Sequence number of `entries[0]`.
     base: u64,
     /// Sequence number of the next request to transmit.
@@ -42,13 +42,19 @@ impl SendQueue {
         self.entries.len()
     }
 
+    /// Numbers the first request like this.
+    #[cfg(test)]
+    pub(crate) fn begin_at(&mut self, seq: u64) {
+        (self.base, self.next) = (seq, seq);
+    }
+
     /// True when a request has not been looked at for transmission.
     pub(crate) fn has_unsent(&self) -> bool {
         self.next < self.base + self.entries.len() as u64
     }
 
     pub(crate) fn push(&mut self, request: SendRequest) {
-        self.entries.push_back(Entry { request, end: None, received: 0, done: None });
+        self.entries.push_back(QueuedSend { request, end: None, received: 0, done: None });
     }
 
     /// The next request to transmit, if it may go now: fences wait for every earlier response,
@@ -82,11 +88,11 @@ impl SendQueue {
     pub(crate) fn start(&mut self, seq: u64) {
         self.next = seq + 1;
         if self.entry(seq).is_some_and(|entry| entry.request.op.awaits_response()) {
-            self.owed.push_back(Owed::Entry(seq));
+            self.owed.push_back(Owed::QueuedSend(seq));
         }
     }
 
-    /// Notes where in the stream the request's last octet ends.
+    /// Notes where in the stream the request's last byte ends.
     pub(crate) fn finish(&mut self, seq: u64, end: u64) {
         if let Some(entry) = self.entry_mut(seq) {
             entry.end = Some(end);
@@ -107,18 +113,18 @@ impl SendQueue {
 
     /// The oldest owed response is complete.
     pub(crate) fn settle_oldest(&mut self, status: Status) {
-        if let Some(Owed::Entry(seq)) = self.owed.pop_front()
+        if let Some(Owed::QueuedSend(seq)) = self.owed.pop_front()
             && let Some(entry) = self.entry_mut(seq)
         {
             entry.done = Some(status);
         }
     }
 
-    pub(crate) fn entry(&self, seq: u64) -> Option<&Entry> {
+    pub(crate) fn entry(&self, seq: u64) -> Option<&QueuedSend> {
         self.entries.get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
     }
 
-    pub(crate) fn entry_mut(&mut self, seq: u64) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(&mut self, seq: u64) -> Option<&mut QueuedSend> {
         self.entries.get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
     }
 
@@ -128,7 +134,7 @@ impl SendQueue {
     }
 
     /// Moves finished requests from the head to `out`. Sends and Writes are finished when TCP has
-    /// taken their last octet (`sent`), the others when their response is here.
+    /// taken their last byte (`sent`), the others when their response is here.
     pub(crate) fn retire(&mut self, sent: u64, qp: u32, out: &mut Vec<Completion>) {
         while let Some(status) = self.entries.front().and_then(|entry| entry.status(sent)) {
             if let Some(entry) = self.entries.pop_front() {
@@ -138,8 +144,8 @@ impl SendQueue {
         }
     }
 
-    /// Ends every request: what had happened to it counts, the rest is `Flushed`, except that the
-    /// request whose response is owed as the n-th from the oldest gets `blame`.
+    /// Ends every request: finished requests keep their result and the others become `Flushed`,
+    /// except that the n-th oldest request that is owed a response gets `blame`'s status.
     pub(crate) fn flush(
         &mut self,
         sent: u64,
@@ -148,7 +154,7 @@ impl SendQueue {
         out: &mut Vec<Completion>,
     ) {
         if let Some((index, status)) = blame
-            && let Some(Owed::Entry(seq)) = self.owed.get(index).copied()
+            && let Some(Owed::QueuedSend(seq)) = self.owed.get(index).copied()
             && let Some(entry) = self.entry_mut(seq)
         {
             entry.done = Some(status);
@@ -161,16 +167,9 @@ impl SendQueue {
         self.next = self.base;
         self.owed.clear();
     }
-
-    /// Gives back memory that an idle connection does not need.
-    pub(crate) fn shrink(&mut self) {
-        if self.entries.is_empty() {
-            self.entries.shrink_to(8);
-        }
-    }
 }
 
-impl Entry {
+impl QueuedSend {
     fn status(&self, sent: u64) -> Option<Status> {
         if self.done.is_some() || self.request.op.awaits_response() {
             return self.done;

@@ -17,14 +17,14 @@ use outboard_wire::ddp::Stag;
 use outboard_wire::fpdu::{CRC_LEN, LENGTH_LEN};
 use outboard_wire::marker::MarkerInserter;
 
-/// Octets that framing adds to a ULPDU at most, for sizing buffers.
+/// Bytes that framing adds to a ULPDU at most, for sizing buffers.
 pub const FPDU_OVERHEAD: usize = LENGTH_LEN + 3 + CRC_LEN;
 
 /// STags of Read sinks: below every STag that a table gives out, so none can be written through.
 const SINK_STAGS: u32 = 4095;
 
-/// The STag in messages that only say that somebody is there: never one that a table gives out.
-/// Some hardware treats 0 as special, so this is 1, as siw's is.
+/// The STag in messages that only show that this side is alive: never an STag that a table gives
+/// out. Some hardware treats 0 as special, so this is 1, as siw's is.
 pub(crate) const RTR_STAG: Stag = Stag(1);
 
 /// Transmit state.
@@ -35,7 +35,7 @@ pub(crate) struct Tx {
     /// Whose turn it is between messages.
     response_turn: bool,
     /// MSN last used per queue.
-    msn: [u32; 4],
+    pub(crate) msn: [u32; 4],
     /// Read sinks named so far.
     sinks: u32,
     markers: Option<MarkerInserter>,
@@ -46,14 +46,14 @@ pub(crate) struct Tx {
     pub(crate) rtr: Option<Rtr>,
     /// A zero-length Write is due between messages; see [`crate::nudge`].
     pub(crate) nudge: bool,
-    /// Octets queued and octets taken by TCP, since start-up.
+    /// Bytes queued and bytes taken by TCP, since start-up.
     pub(crate) queued: u64,
     pub(crate) sent: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Current {
-    /// The request with this sequence number, of which `done` octets are out.
+    /// The request with this sequence number, of which `done` bytes are out.
     Request { seq: u64, done: usize },
     /// The Immediate Data behind a Write.
     Immediate { seq: u64, immediate: u64 },
@@ -105,13 +105,14 @@ impl Tx {
 }
 
 impl Connection {
-    /// Cuts as much as fits `budget` octets into FPDUs.
+    /// Cuts as much as fits `budget` bytes into FPDUs.
     pub(crate) fn fill(&mut self, budget: usize, stags: &StagTable) {
         while self.batch.has_room(budget) {
             match self.push_next(stags) {
                 Ok(true) => {}
                 Ok(false) => break,
-                // The peer's request cannot be answered: it hears why before anything else.
+                // The peer's request cannot be answered: the Terminate that says why goes out
+                // before anything else.
                 Err(fault) => self.fail(fault),
             }
         }
@@ -145,8 +146,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Everything before the next request has come to its end. One that cannot be carried out ends
-    /// the connection, and waits for that.
+    /// Everything before the next request has completed. If the next request cannot be carried out,
+    /// it ends the connection, and waits for that end.
     fn is_settled(&self) -> bool {
         self.batch.is_empty() && self.sends.owed_len() == 0
     }

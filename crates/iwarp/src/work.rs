@@ -7,12 +7,12 @@
 use outboard_mem::SgList;
 use outboard_wire::ddp::Stag;
 
-/// A place in the peer's memory: an STag and a tagged offset in octets (RFC 5041 §4.2).
+/// A place in the peer's memory: an STag and a tagged offset in bytes (RFC 5041 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's steering tag.
     pub stag: Stag,
-    /// Octets from the start of what the STag names, in the peer's own numbering.
+    /// Bytes from the start of what the STag names, in the peer's own numbering.
     pub offset: u64,
 }
 
@@ -25,36 +25,36 @@ pub enum SendOp {
         invalidate: Option<Stag>,
     },
     /// A Send whose receive completes with immediate data, on connections whose both ends have
-    /// agreed to that ([`crate::Connection::pair_immediates`]).
-    SendImmediate {
+    /// agreed to that ([`crate::Connection::allow_send_with_imm`]).
+    SendWithImm {
         /// The immediate data.
         immediate: u32,
     },
     /// Places the local bytes in the peer's memory (RFC 5040 §5.1).
     Write {
-        /// Where to.
+        /// The address in the peer's memory.
         to: Remote,
     },
     /// A Write followed by Immediate Data, which completes one of the peer's receives.
-    WriteImmediate {
-        /// Where to.
+    WriteWithImm {
+        /// The address in the peer's memory.
         to: Remote,
-        /// The eight octets of immediate data, most significant first on the wire.
+        /// The eight bytes of immediate data, most significant first on the wire.
         immediate: u64,
     },
     /// Immediate Data alone (RFC 7306 §6).
     Immediate {
-        /// The eight octets of immediate data, most significant first on the wire.
+        /// The eight bytes of immediate data, most significant first on the wire.
         immediate: u64,
     },
     /// Fetches the peer's memory into the local list (RFC 5040 §5.2).
     Read {
-        /// Where from.
+        /// The address in the peer's memory.
         from: Remote,
     },
-    /// Atomic add on eight aligned octets; the original lands in the local list (RFC 7306 §5.1.1).
+    /// Atomic add on eight aligned bytes; the original lands in the local list (RFC 7306 §5.1.1).
     FetchAdd {
-        /// Where.
+        /// The address in the peer's memory.
         at: Remote,
         /// What to add.
         add: u64,
@@ -63,7 +63,7 @@ pub enum SendOp {
     },
     /// Masked compare and swap; the original lands in the local list (RFC 7306 §5.1.2).
     CompareSwap {
-        /// Where.
+        /// The address in the peer's memory.
         at: Remote,
         /// New value, under `swap_mask`.
         swap: u64,
@@ -95,8 +95,8 @@ impl SendOp {
     /// The operation as completions name it.
     pub fn operation(&self) -> Operation {
         match self {
-            Self::Send { .. } | Self::SendImmediate { .. } => Operation::Send,
-            Self::Write { .. } | Self::WriteImmediate { .. } => Operation::Write,
+            Self::Send { .. } | Self::SendWithImm { .. } => Operation::Send,
+            Self::Write { .. } | Self::WriteWithImm { .. } => Operation::Write,
             Self::Immediate { .. } => Operation::Immediate,
             Self::Read { .. } => Operation::Read,
             Self::FetchAdd { .. } => Operation::FetchAdd,
@@ -208,7 +208,7 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub operation: Operation,
-    /// Octets moved.
+    /// Bytes moved.
     pub bytes: u32,
     /// Immediate data that came with it.
     pub immediate: Option<u64>,

@@ -9,8 +9,9 @@ bitflags! {
     /// What may be done with registered memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u8 {
-        /// Our own receives and Reads may land in it. Whoever holds a segment of the region can do
-        /// that anyway: it says what a registration is for, and protects nothing.
+        /// Receives and Reads that this program posts may be placed in it. A program that holds a
+        /// segment of the region can do that without this right: it documents the registration's
+        /// purpose and protects nothing.
         const LOCAL_WRITE = 1;
         /// A peer may read it (RDMA Read, RFC 5040 §4.4).
         const REMOTE_READ = 2;

@@ -30,6 +30,17 @@ pub enum MemError {
         /// Length of the piece in bytes.
         len: usize,
     },
+    /// Caller: the memory is not mapped any more, or lies behind the end of its file.
+    #[error(
+        "caller's {len} bytes at {addr:#x} are not there; deregister memory before it is unmapped \
+         and before its file is shortened"
+    )]
+    Missing {
+        /// Address of the first byte that was asked for.
+        addr: usize,
+        /// How many bytes were asked for.
+        len: usize,
+    },
     /// Caller: the last remote offset of the registration would exceed 64 bits.
     #[error(
         "caller registered {len} bytes at remote offset {base:#x}, which wraps; lower the base"
@@ -52,7 +63,7 @@ pub enum MemError {
         /// How many registrations the table can hold at once.
         capacity: u32,
     },
-    /// This machine: no memory to map.
+    /// This machine: the kernel refuses the mapping.
     #[error("cannot map {len} bytes: {}", std::io::Error::from_raw_os_error(*errno))]
     Map {
         /// Bytes asked for.
@@ -60,9 +71,68 @@ pub enum MemError {
         /// The operating system's error number.
         errno: i32,
     },
-    /// Caller: the file can still change, so that it must not be mapped.
+    /// Caller: the file can still change, so it is not mapped.
     #[error("the caller's file can still change; seal it, or give it neither name nor writers")]
     Unsteady,
+    /// Caller (or the process that made the memfd): its length can still change, or it cannot be
+    /// written.
+    #[error(
+        "the caller's descriptor {}; hand over a memfd with F_SEAL_SHRINK and F_SEAL_GROW and \
+         without F_SEAL_WRITE and F_SEAL_FUTURE_WRITE",
+        seals_text(*found)
+    )]
+    Seals {
+        /// The seals that it has; `None` for a file on a disk.
+        found: Option<i32>,
+    },
+    /// Caller: the file does not have these bytes.
+    #[error(
+        "the caller asked for the bytes {start}..{end} of a file that has only {size}; lengthen \
+         it, or have the space reserved"
+    )]
+    FileRange {
+        /// First byte asked for.
+        start: u64,
+        /// Behind the last byte asked for.
+        end: u64,
+        /// How many bytes the file has.
+        size: u64,
+    },
+    /// Caller: something is mapped that is not a regular file.
+    #[error("the caller's descriptor is not a regular file; only such a file is mapped")]
+    NotRegular,
+    /// Caller: mappings begin and end where pages do.
+    #[error(
+        "the caller maps {len} bytes from offset {offset} at address {addr:#x} (0: any); each must \
+         be a multiple of the page size, {page}, and the length of a second mapping as well"
+    )]
+    Pages {
+        /// Address asked for; 0 if the kernel chooses it.
+        addr: usize,
+        /// Offset asked for.
+        offset: u64,
+        /// How many bytes were asked for.
+        len: usize,
+        /// Length of a page in bytes.
+        page: usize,
+    },
+    /// Caller: the region has no descriptor.
+    #[error(
+        "the caller's region has no descriptor, so that it cannot be handed over or mapped again; \
+         make it by `memfd`, `from_memfd` or `map_file`"
+    )]
+    NotShared,
+    /// This machine: no space in the file system, or no memory.
+    #[error(
+        "cannot reserve {len} bytes: {}; free some, or ask for less",
+        std::io::Error::from_raw_os_error(*errno)
+    )]
+    Reserve {
+        /// Bytes asked for.
+        len: u64,
+        /// The operating system's error number.
+        errno: i32,
+    },
     /// This machine: no random numbers for STag keys.
     #[error("cannot draw an STag key: {}", std::io::Error::from_raw_os_error(*errno))]
     Random {
@@ -90,4 +160,16 @@ pub enum AccessError {
     /// The sum of offset and length does not fit 64 bits (code 0x04, RFC 5041 §7.1 item 5).
     #[error("peer's range wraps around 2^64")]
     Wraps,
+}
+
+fn seals_text(found: Option<i32>) -> String {
+    match found {
+        Some(seals) => format!("has the seals {seals:#x}"),
+        None => "is no memfd".into(),
+    }
+}
+
+/// The error number of the system call that has just failed.
+pub(crate) fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

@@ -8,8 +8,8 @@
 //! deregistration wait for ever, but never lets memory be used after it is gone.
 //!
 //! Modules in reading order: [`owned`], `racy` (the only racy accesses, one file per processor),
-//! `file` (which files may be mapped), [`shared`], [`mod@slice`], [`sg`], [`access`], `slot` (pin
-//! and close), [`stag`], [`error`].
+//! `file` (files to be mapped), [`mapping`], [`shared`], [`mod@slice`], [`sg`], [`access`], `slot`
+//! (pin and close), [`stag`], [`error`].
 
 // `loom` and `outboard_bytewise` are set through RUSTFLAGS: the first for the model checker, the
 // second to replace assembly by plain atomics that AddressSanitizer can see.
@@ -18,6 +18,7 @@
 pub mod access;
 pub mod error;
 mod file;
+pub mod mapping;
 pub mod owned;
 mod racy;
 pub mod sg;
@@ -28,8 +29,9 @@ pub mod stag;
 
 pub use access::{Access, PdId};
 pub use error::{AccessError, MemError};
+pub use mapping::{Rights, SecondMapping};
 pub use owned::OwnedBuf;
 pub use sg::{Segment, SgList};
-pub use shared::{SharedRegion, Span};
+pub use shared::{SharedRegion, Space, Span};
 pub use slice::SharedSlice;
 pub use stag::{Placement, StagTable};

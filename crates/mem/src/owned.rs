@@ -1,6 +1,6 @@
 //! Exclusive memory: handed to the engine with a work request, handed back with its completion.
 //!
-//! It is never registered with remote rights, so whoever holds it may use plain references.
+//! It is never registered with remote rights, so its holder may use plain references.
 
 use std::ops::{Deref, DerefMut};
 
@@ -22,7 +22,7 @@ impl OwnedBuf {
     }
 }
 
-/// The length only: buffers are large, and what they hold is the caller's business.
+/// Shows the length only: buffers are large, and their contents may be confidential.
 impl std::fmt::Debug for OwnedBuf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "OwnedBuf({} bytes)", self.0.len())

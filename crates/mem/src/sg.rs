@@ -2,8 +2,8 @@
 //!
 //! A list owns its exclusive buffers and keeps its shared memory alive, so a work request is
 //! complete in itself. Raw spans for system calls are made here and used only by the engine.
-//! Shared memory can be taken away from a list ([`SgList::revoke`]); what is left keeps its length
-//! and refuses every access.
+//! Shared memory can be taken away from a list ([`SgList::revoke`]): the list keeps its length, and
+//! accesses to that part fail.
 
 use crate::error::MemError;
 use crate::owned::OwnedBuf;
@@ -17,7 +17,7 @@ pub enum Segment {
     Owned(OwnedBuf),
     /// A part of remotely accessible memory.
     Shared(SharedSlice),
-    /// Memory that is not registered, or no longer: nothing can be done with it.
+    /// Memory that is not registered, or no longer: every access to it fails.
     Gone {
         /// Length in bytes of what should be there.
         len: usize,
@@ -131,7 +131,7 @@ impl SgList {
     /// Whether the `len` bytes from the logical `offset` can be used.
     #[must_use]
     pub fn is_usable(&self, offset: usize, len: usize) -> bool {
-        let mut pieces = Pieces::new(offset, len);
+        let mut pieces = SegmentRanges::new(offset, len);
         let mut parts = self.segments().map(|part| (part, pieces.next_in(part.len())));
         self.is_intact() || !parts.any(|(part, piece)| part.is_gone() && piece.is_some())
     }
@@ -181,11 +181,11 @@ impl SgList {
     /// Writes `bytes` at the logical `offset`.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]: nothing is written; [`MemError::Gone`]: only what lies before
-    /// that memory.
+    /// [`MemError::OutOfBounds`]: nothing is written; [`MemError::Gone`], [`MemError::Missing`]:
+    /// only what lies before that memory, and of that a part.
     pub fn scatter(&mut self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
         check(offset, bytes.len(), self.len)?;
-        let mut pieces = Pieces::new(offset, bytes.len());
+        let mut pieces = SegmentRanges::new(offset, bytes.len());
         for segment in self.as_mut_slice() {
             let Some(piece) = pieces.next_in(segment.len()) else {
                 continue;
@@ -203,24 +203,26 @@ impl SgList {
     /// Appends a copy of `len` bytes from the logical `offset` to `out`.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`], [`MemError::Gone`]; then nothing is appended.
+    /// [`MemError::OutOfBounds`], [`MemError::Gone`], [`MemError::Missing`]; then nothing is
+    /// appended.
     pub fn gather(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> Result<(), MemError> {
         check(offset, len, self.len)?;
         out.reserve(len);
         let before = out.len();
-        let mut pieces = Pieces::new(offset, len);
+        let mut pieces = SegmentRanges::new(offset, len);
         for segment in self.segments() {
             let Some(piece) = pieces.next_in(segment.len()) else {
                 continue;
             };
-            match segment {
-                Segment::Owned(buf) => out.extend_from_slice(&buf[piece.range()]),
-                Segment::Shared(slice) => slice.append_to(piece.range(), out)?,
-                Segment::Gone { len } => {
-                    out.truncate(before);
-                    return Err(MemError::Gone { len: *len });
+            let appended = match segment {
+                Segment::Owned(buf) => {
+                    out.extend_from_slice(&buf[piece.range()]);
+                    Ok(())
                 }
-            }
+                Segment::Shared(slice) => slice.append_to(piece.range(), out),
+                Segment::Gone { len } => Err(MemError::Gone { len: *len }),
+            };
+            appended.inspect_err(|_| out.truncate(before))?;
         }
         Ok(())
     }
@@ -234,7 +236,7 @@ impl SgList {
     pub fn spans(&self, offset: usize, len: usize, out: &mut Vec<Span>) -> Result<(), MemError> {
         check(offset, len, self.len)?;
         let before = out.len();
-        let mut pieces = Pieces::new(offset, len);
+        let mut pieces = SegmentRanges::new(offset, len);
         for segment in self.segments() {
             let Some(piece) = pieces.next_in(segment.len()) else {
                 continue;
@@ -266,7 +268,7 @@ impl SgList {
     ) -> Result<(), MemError> {
         check(offset, len, self.len)?;
         let before = out.len();
-        let mut pieces = Pieces::new(offset, len);
+        let mut pieces = SegmentRanges::new(offset, len);
         for segment in self.as_mut_slice() {
             let Some(piece) = pieces.next_in(segment.len()) else {
                 continue;
@@ -290,7 +292,7 @@ impl SgList {
     /// be sent or checksummed where they are. An empty range is in none.
     #[must_use]
     pub fn owned_slice(&self, offset: usize, len: usize) -> Option<&[u8]> {
-        let mut pieces = Pieces::new(offset, len);
+        let mut pieces = SegmentRanges::new(offset, len);
         for segment in self.segments() {
             let Some(piece) = pieces.next_in(segment.len()) else {
                 continue;
@@ -321,7 +323,7 @@ impl SgList {
 }
 
 /// Cuts a logical range at the borders of the segments, which are shown to it in order.
-struct Pieces {
+struct SegmentRanges {
     /// Bytes still to skip.
     skip: usize,
     /// Bytes still to hand out.
@@ -330,29 +332,29 @@ struct Pieces {
 }
 
 /// `len` bytes at `at` of one segment, after `done` earlier bytes of the whole range.
-struct Piece {
+struct SegmentRange {
     at: usize,
     len: usize,
     done: usize,
 }
 
-impl Piece {
+impl SegmentRange {
     fn range(&self) -> std::ops::Range<usize> {
         self.at..self.at + self.len
     }
 }
 
-impl Pieces {
+impl SegmentRanges {
     fn new(offset: usize, len: usize) -> Self {
         Self { skip: offset, left: len, done: 0 }
     }
 
     /// The part of the range in the next segment, of `size` bytes; `None` if it has none.
-    fn next_in(&mut self, size: usize) -> Option<Piece> {
+    fn next_in(&mut self, size: usize) -> Option<SegmentRange> {
         let at = self.skip.min(size);
         self.skip -= at;
         let len = self.left.min(size - at);
-        let piece = Piece { at, len, done: self.done };
+        let piece = SegmentRange { at, len, done: self.done };
         self.left -= len;
         self.done += len;
         (len > 0).then_some(piece)

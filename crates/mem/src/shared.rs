@@ -5,15 +5,19 @@
 //! before completion), but never undefined behaviour: all accesses go through `racy`.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::error::MemError;
 use crate::file::steady_len;
+use crate::mapping::Mapping;
 use crate::racy;
 use crate::slice::{SharedSlice, check, range_len};
+
+pub mod backed;
+pub use backed::Space;
 
 /// Memory that peers may be allowed to read and write. Cloning it shares the same bytes.
 #[derive(Clone, Debug)]
@@ -21,9 +25,24 @@ pub struct SharedRegion {
     start: NonNull<u8>,
     len: usize,
     /// What clones and slices have in common, and no other region over the same bytes has.
-    id: u64,
-    /// Keeps mapped memory alive; foreign memory (`from_raw`) is its maker's business.
-    _mapping: Option<Arc<Mapping>>,
+    owner: Arc<Owner>,
+}
+
+/// What keeps the bytes mapped.
+#[derive(Debug)]
+enum Owner {
+    /// The region's own pages, or none at all.
+    Region { _pages: Option<Mapping>, backing: Option<Backing> },
+    /// The caller of `from_raw`.
+    Caller,
+}
+
+/// The descriptor that the pages are mapped from, shared.
+#[derive(Debug)]
+struct Backing {
+    file: OwnedFd,
+    /// Where in the file the region starts.
+    offset: libc::off_t,
 }
 
 // SAFETY: the bytes are accessed only through `racy`, that is by (a model of) atomic accesses,
@@ -32,58 +51,6 @@ unsafe impl Send for SharedRegion {}
 // SAFETY: as for `Send`; no method needs exclusive access.
 unsafe impl Sync for SharedRegion {}
 
-/// A number for a new region, never given twice.
-fn next_id() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Pages from `mmap`, unmapped with the last owner.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: only an address to unmap; nothing is accessed through it.
-unsafe impl Send for Mapping {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn anonymous(len: usize) -> Result<Self, MemError> {
-        Self::new(len, libc::MAP_ANONYMOUS, -1)
-    }
-
-    /// `file` has `len` bytes and keeps them: see [`steady_len`].
-    fn of_file(file: BorrowedFd<'_>, len: usize) -> Result<Self, MemError> {
-        Self::new(len, libc::MAP_NORESERVE, file.as_raw_fd())
-    }
-
-    fn new(len: usize, flags: libc::c_int, file: libc::c_int) -> Result<Self, MemError> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = flags | libc::MAP_PRIVATE;
-        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
-        match NonNull::new(start.cast()) {
-            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self { start, len }),
-            _ => {
-                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM);
-                Err(MemError::Map { len, errno })
-            }
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `start` and `len` are one whole mapping of ours, and no owner is left that
-        // could access it.
-        let result = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert_eq!(result, 0, "munmap of our own mapping");
-    }
-}
-
 impl SharedRegion {
     /// `len` zero bytes, page-aligned; `len` may be 0.
     ///
@@ -91,10 +58,8 @@ impl SharedRegion {
     /// [`MemError::Map`] if this machine has no such memory.
     pub fn zeroed(len: usize) -> Result<Self, MemError> {
         if len == 0 {
-            return Ok(Self { start: NonNull::dangling(), len, id: next_id(), _mapping: None });
-        }
-        if isize::try_from(len).is_err() {
-            return Err(MemError::Map { len, errno: libc::ENOMEM });
+            let owner = Arc::new(Owner::Region { _pages: None, backing: None });
+            return Ok(Self { start: NonNull::dangling(), len, owner });
         }
         Ok(Self::of_mapping(Mapping::anonymous(len)?))
     }
@@ -111,54 +76,76 @@ impl SharedRegion {
         if len == 0 {
             return Self::zeroed(0);
         }
-        Ok(Self::of_mapping(Mapping::of_file(file.as_fd(), len)?))
+        Ok(Self::of_mapping(Mapping::private(file.as_fd(), len)?))
     }
 
     fn of_mapping(mapping: Mapping) -> Self {
-        let (start, len) = (mapping.start, mapping.len);
-        Self { start, len, id: next_id(), _mapping: Some(Arc::new(mapping)) }
+        let (start, len) = (mapping.start(), mapping.len());
+        let owner = Arc::new(Owner::Region { _pages: Some(mapping), backing: None });
+        Self { start, len, owner }
     }
 
-    /// Adopts memory that somebody else allocated, such as a mapped file or a C program's buffer.
+    /// Adopts memory that the caller allocated, such as a C program's buffer.
     ///
     /// # Safety
     /// Until the last clone, slice, registration and [`Span`] of it is gone: `ptr` is valid for
     /// reads of `len` bytes (at most `isize::MAX`), and for writes if anything writes, from any
     /// thread; and no Rust code accesses the bytes other than through clones of this region. If
-    /// `len` is 0, `ptr` may be anything.
+    /// `len` is 0, `ptr` may be anything. Pages may be missing: accesses to them fail with
+    /// [`MemError::Missing`] on x86-64 and aarch64, and end the process elsewhere.
     #[must_use]
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
+        racy::expect_missing();
         let (start, len) = match NonNull::new(ptr) {
             Some(start) => (start, len),
             None => (NonNull::dangling(), 0),
         };
-        Self { start, len, id: next_id(), _mapping: None }
+        Self { start, len, owner: Arc::new(Owner::Caller) }
     }
 
-    /// Appends a copy of memory that somebody else allocated and that peers may be writing, as
+    /// Appends a copy of memory that the caller allocated and that peers may be writing, as
     /// [`append_to`](Self::append_to) does, without adopting it.
     ///
     /// # Safety
-    /// `from` is valid for reads of `len` bytes (at most `isize::MAX`) until the call returns, and
-    /// no Rust code writes the bytes meanwhile other than through regions over them.
+    /// `from` is valid for reads of `len` bytes (at most `isize::MAX`) until the call returns, or
+    /// missing, and no Rust code writes the bytes meanwhile other than through regions over them.
+    ///
+    /// # Errors
+    /// [`MemError::Missing`]; then nothing is appended.
     #[inline]
-    pub unsafe fn append_raw(from: *const u8, len: usize, out: &mut Vec<u8>) {
+    pub unsafe fn append_raw(
+        from: *const u8,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MemError> {
         out.reserve(len);
         let old = out.len();
-        // SAFETY: the caller's word for the source; the reserved spare capacity of `out` holds
-        // `len` more bytes and is ours alone; after the copy the `len` bytes behind `old` are
-        // initialised.
+        // SAFETY: the source is valid by the caller's contract; the reserved spare capacity of
+        // `out` holds `len` more bytes and is ours alone; after the copy the `len` bytes behind
+        // `old` are initialised.
         unsafe {
-            racy::load(from, out.as_mut_ptr().add(old), len);
+            racy::load(from, out.as_mut_ptr().add(old), len).map_err(|_| missing(from, len))?;
             out.set_len(old + len);
         }
+        Ok(())
     }
 
-    /// True for a clone of the same region. Regions made apart are different, even over the same
-    /// bytes: who adopts memory twice may give up one of the two.
+    /// True for a clone of the same region. Regions made by separate calls are different, even
+    /// over the same bytes: a caller that adopts memory twice may drop one of the two.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.id == other.id
+        Arc::ptr_eq(&self.owner, &other.owner)
+    }
+
+    /// True when there is no other clone of the region, no slice and no second mapping of it: no
+    /// other thread reaches the bytes through it, and earlier accesses by other threads are
+    /// complete.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        let sole = Arc::strong_count(&self.owner) == 1;
+        // Pairs with the release of the count when a clone is dropped.
+        fence(Ordering::Acquire);
+        sole
     }
 
     /// Length in bytes.
@@ -182,26 +169,26 @@ impl SharedRegion {
     /// Copies `into.len()` bytes from `offset` out of the region.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is copied.
+    /// [`MemError::OutOfBounds`]; then nothing is copied. [`MemError::Missing`].
     #[inline]
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), MemError> {
         let from = self.check(offset, into.len())?;
         // SAFETY: `check` put the range inside the region; `into` is ours alone, thus disjoint.
-        unsafe { racy::load(from, into.as_mut_ptr(), into.len()) };
-        Ok(())
+        unsafe { racy::load(from, into.as_mut_ptr(), into.len()) }
+            .map_err(|_| missing(from, into.len()))
     }
 
     /// Copies `bytes` into the region at `offset`.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is copied.
+    /// [`MemError::OutOfBounds`]; then nothing is copied. [`MemError::Missing`].
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
         let to = self.check(offset, bytes.len())?;
         // SAFETY: `check` put the range inside the region; nobody writes `bytes` while it is
         // borrowed, thus it is not region memory.
-        unsafe { racy::store(to, bytes.as_ptr(), bytes.len()) };
-        Ok(())
+        unsafe { racy::store(to, bytes.as_ptr(), bytes.len()) }
+            .map_err(|_| missing(to, bytes.len()))
     }
 
     /// A copy of the bytes of `range`.
@@ -218,41 +205,39 @@ impl SharedRegion {
     /// bytes themselves may change meanwhile.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`]; then nothing is appended.
+    /// [`MemError::OutOfBounds`], [`MemError::Missing`]; then nothing is appended.
     pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), MemError> {
         let len = range_len(&range, self.len)?;
         let from = self.check(range.start, len)?;
         // SAFETY: the source is inside the checked range, which lives as long as the region.
-        unsafe { Self::append_raw(from, len, out) };
-        Ok(())
+        unsafe { Self::append_raw(from, len, out) }
     }
 
     /// Loads the 64-bit word at `offset` (native order) without tearing; acquire ordering.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`].
+    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`], [`MemError::Missing`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, MemError> {
         let word = self.word(offset)?;
         // SAFETY: `word` checked bounds and alignment.
-        Ok(unsafe { racy::load_u64(word) })
+        unsafe { racy::load_u64(word) }.map_err(|_| missing(word.cast(), 8))
     }
 
     /// Stores the 64-bit word at `offset` (native order) without tearing; release ordering.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`].
+    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`], [`MemError::Missing`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), MemError> {
         let word = self.word(offset)?;
         // SAFETY: `word` checked bounds and alignment.
-        unsafe { racy::store_u64(word, value) };
-        Ok(())
+        unsafe { racy::store_u64(word, value) }.map_err(|_| missing(word.cast(), 8))
     }
 
     /// Replaces the 64-bit word at `offset` by `f` of it, atomically among 64-bit accesses, and
     /// returns the original. `f` runs again when another thread was faster.
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`].
+    /// [`MemError::OutOfBounds`], [`MemError::Unaligned`], [`MemError::Missing`].
     pub fn fetch_update_u64(
         &self,
         offset: usize,
@@ -260,11 +245,12 @@ impl SharedRegion {
     ) -> Result<u64, MemError> {
         let word = self.word(offset)?;
         // SAFETY: `word` checked bounds and alignment.
-        let mut current = unsafe { racy::load_u64(word) };
+        let mut current = unsafe { racy::load_u64(word) }.map_err(|_| missing(word.cast(), 8))?;
         loop {
             let new = f(current);
             // SAFETY: as above.
-            let found = unsafe { racy::compare_exchange_u64(word, current, new) };
+            let found = unsafe { racy::compare_exchange_u64(word, current, new) }
+                .map_err(|_| missing(word.cast(), 8))?;
             if found == current {
                 return Ok(found);
             }
@@ -306,6 +292,10 @@ impl SharedRegion {
         }
         Ok(word)
     }
+}
+
+fn missing(from: *const u8, len: usize) -> MemError {
+    MemError::Missing { addr: from.addr(), len }
 }
 
 /// A raw piece of memory for one system call, which must finish before its source is dropped,

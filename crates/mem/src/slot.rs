@@ -1,9 +1,9 @@
 //! One slot of the STag table: a value that many threads pin for a moment and one closes.
 //!
 //! A pin is one atomic addition, so that a placement costs nanoseconds; closing first makes new
-//! pins fail, then waits until the old ones are gone, and only then takes the value out. Who
-//! opens a slot must own it (the table's free list sees to that); the type checks nothing else
-//! about STags. Forgotten pins make `close` wait for ever, never the value disappear.
+//! pins fail, then waits until the old ones are gone, and only then takes the value out. The
+//! caller of `open` must own the slot (the table's free list ensures that); the type checks nothing
+//! else about STags. A forgotten pin makes `close` wait for ever; it never frees the value early.
 
 #[cfg(all(loom, test))]
 use loom::{
@@ -48,9 +48,9 @@ const PINS: u64 = (1 << 48) - 1;
 /// More pins than this mean that the program forgets them by the billion: refuse to pin, long
 /// before the count could run over into the other bits.
 const PINS_MAX: u64 = 1 << 47;
-/// The value may be pinned.
+/// Set while the value may be pinned.
 const OPEN: u64 = 1 << 48;
-/// The slot holds a value that nobody has closed yet.
+/// Set while the slot holds a value that no call of `close` has taken.
 const HELD: u64 = 1 << 49;
 const KEY_SHIFT: u32 = 50;
 

@@ -26,9 +26,9 @@ const BLOCK: usize = 256;
 /// an STag is gone before its slot comes back, the fewer stale requests are still on their way.
 const REST: usize = 64;
 
-/// Who may do what with which memory.
+/// A registration: a domain, its rights, and the memory that they are for.
 #[derive(Debug)]
-struct Entry {
+struct Registration {
     pd: PdId,
     access: Access,
     /// Remote offset of the slice's first byte; `base + slice.len()` fits 64 bits.
@@ -36,7 +36,7 @@ struct Entry {
     slice: SharedSlice,
 }
 
-type Block = Box<[Slot<Entry>]>;
+type Block = Box<[Slot<Registration>]>;
 
 /// The registrations of one software NIC. All methods may be called from any thread.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl StagTable {
         }
     }
 
-    /// Lets peers in domain `pd` do `access` to `slice`, whose first byte gets the remote offset
-    /// `base` (the TO of RFC 5041). Returns the STag.
+    /// Grants peers in domain `pd` the rights `access` to `slice`, whose first byte gets the remote
+    /// offset `base` (the TO of RFC 5041). Returns the STag.
     ///
     /// # Errors
     /// [`MemError::BaseWraps`], [`MemError::TableFull`], [`MemError::Random`].
@@ -88,7 +88,7 @@ impl StagTable {
         let slot = &block[number as usize % BLOCK];
         // SAFETY: `take` gave the number to this thread alone; it is new, or was given back
         // after `close` had returned its value.
-        unsafe { slot.open(key, Entry { pd, access, base, slice }) };
+        unsafe { slot.open(key, Registration { pd, access, base, slice }) };
         Ok(number << KEY_BITS | u32::from(key))
     }
 
@@ -105,13 +105,14 @@ impl StagTable {
         Ok(())
     }
 
-    /// Lets an STag stand for something else, also one that was invalidated. Returns only when no
-    /// placement into what it stood for is under way; peers that use it meanwhile are refused.
+    /// Replaces the registration behind an STag, also behind one that was invalidated. Returns
+    /// only when no placement into the earlier memory is under way; peers that use the STag
+    /// meanwhile are refused.
     ///
     /// # Errors
     /// [`MemError::BaseWraps`], then nothing has changed; [`MemError::UnknownStag`] as for
     /// [`Self::deregister`].
-    pub fn change(
+    pub fn reregister(
         &self,
         stag: u32,
         pd: PdId,
@@ -124,7 +125,7 @@ impl StagTable {
         let before = slot.close(key).ok_or(MemError::UnknownStag { stag })?;
         // SAFETY: `close` has returned its value, and the number was not given back, so that no
         // other thread opens it.
-        unsafe { slot.open(key, Entry { pd, access, base, slice }) };
+        unsafe { slot.open(key, Registration { pd, access, base, slice }) };
         drop(before);
         Ok(())
     }
@@ -191,13 +192,13 @@ impl StagTable {
     }
 
     #[inline]
-    fn pin(&self, stag: u32) -> Result<Pin<'_, Entry>, AccessError> {
+    fn pin(&self, stag: u32) -> Result<Pin<'_, Registration>, AccessError> {
         let (slot, key) = self.find(stag).ok_or(AccessError::InvalidStag)?;
         slot.pin(key).ok_or(AccessError::InvalidStag)
     }
 
     #[inline]
-    fn find(&self, stag: u32) -> Option<(&Slot<Entry>, u16)> {
+    fn find(&self, stag: u32) -> Option<(&Slot<Registration>, u16)> {
         let number = (stag >> KEY_BITS) as usize;
         let block = self.blocks.get(number / BLOCK)?.get()?;
         Some((&block[number % BLOCK], key_of(stag)))
@@ -225,7 +226,7 @@ fn key_of(word: u32) -> u16 {
     (word & KEY_MASK) as u16
 }
 
-impl Entry {
+impl Registration {
     /// Where in the slice the access starts, and its length.
     #[inline]
     fn check(
@@ -315,7 +316,7 @@ impl Random {
 /// soon: a deregistration waits for it. Offsets are relative to the access.
 #[derive(Debug)]
 pub struct Placement<'a> {
-    pin: Pin<'a, Entry>,
+    pin: Pin<'a, Registration>,
     /// `start + len` lies inside the entry's slice.
     start: usize,
     len: usize,

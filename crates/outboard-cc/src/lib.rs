@@ -1,13 +1,13 @@
-//! A compiler's stand-in: it asks the manager whether a job runs elsewhere, writes what comes back,
-//! or becomes the compiler.
+//! The compiler wrapper: it asks the manager whether a job runs remotely, and then either writes
+//! the remote compiler's output and status, or becomes the local compiler.
 //!
-//! It is started once for each file of a build, so it does nothing that the manager could do for
-//! all of them: it reads no configuration, opens no file of the job, and knows no network. Whatever
-//! goes wrong between it and the manager, the compiler runs at home.
+//! It starts once for each file of a build, so it does nothing that the manager could do for all of
+//! them: it reads no configuration, opens no file of the job, and does not use the network. If
+//! anything goes wrong between wrapper and manager, the compiler runs locally.
 //!
-//! Modules in reading order: [`wire`] (what the two say to each other), [`place`] (where they
-//! meet), [`real`] (which compiler is meant), `start` (a manager when there is none), `source` (a
-//! preprocessed source for it), [`wrapper`] (the program).
+//! Modules in reading order: [`wire`] (the messages between wrapper and manager), [`place`] (the
+//! directory of the manager's socket), [`real`] (finds the real compiler), `start` (starts a
+//! manager), `source` (preprocesses a source for the manager), [`wrapper`] (the program).
 
 pub mod place;
 pub mod real;
@@ -15,3 +15,5 @@ mod source;
 mod start;
 pub mod wire;
 pub mod wrapper;
+
+pub use start::settle;

@@ -1,4 +1,4 @@
-//! The program `outboard-cc`, and everything that links to it by a compiler's name.
+//! The program `outboard-cc`, also under the names of compilers by links to it.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,12 @@
-//! Where wrapper and manager meet: a directory of the user's own with a Unix socket in it.
+//! The directory of the manager's Unix socket, which belongs to the user.
 //!
-//! It is `$XDG_RUNTIME_DIR/outboard`, or else `/tmp/outboard-UID`. Anybody may have made the
-//! latter, so it is used only when it belongs to the user and nobody else may enter.
+//! It is `$XDG_RUNTIME_DIR/outboard`, or else `/tmp/outboard-UID`. Any user can make the latter, so
+//! it is used only if it belongs to the user and no other user may enter it.
 //!
-//! Each choice of servers has a manager and a socket of its own: who changes `OUTBOARD_HOSTS` is
-//! not served by a manager that knows others.
+//! Each choice of servers has a manager and a socket of its own, so that a change of
+//! `OUTBOARD_HOSTS` takes effect at once. So has each view of the machine's files, because a path
+//! means other files in another mount namespace or below another root, and each set of hard limits,
+//! which a manager cannot raise.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,38 +16,45 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 /// The variable that names the cluster's key.
 const KEY: &str = "OUTBOARD_KEY";
-/// What a manager's connections depend on.
+/// The variables on which a manager's connections depend.
 const SETTINGS: [&str; 3] = ["OUTBOARD_HOSTS", KEY, "OUTBOARD_FABRIC"];
+/// Limits that would end a manager before the builds that it serves.
+const LIMITS: [Resource; 4] = [Resource::As, Resource::Data, Resource::Cpu, Resource::Fsize];
 
-/// A directory that only its user may enter, checked to be so, and which manager in it is meant.
+/// A directory that was checked to be accessible to its user only, and the manager in it that this
+/// process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ManagerPlace {
     dir: PathBuf,
     /// Part of the socket's name.
     manager: String,
 }
 
-impl Place {
-    /// The user's place, made when it is not there, for the servers that the environment names.
+impl ManagerPlace {
+    /// The user's directory, which is made if it does not exist, and the manager for this
+    /// environment.
     ///
     /// # Errors
     /// It cannot be made, is another user's, or is open to others.
     pub fn of_user() -> io::Result<Self> {
         let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let place = match runtime.filter(|dir| dir.is_absolute()) {
-            // It may name what was never made: in containers, after su.
+            // The variable may name a directory that does not exist: in containers, after su.
             Some(dir) => Self::at(&dir.join("outboard")).or_else(|_| Self::at(&fallback())),
             None => Self::at(&fallback()),
         };
         Ok(Self { manager: manager(setting), ..place? })
     }
 
-    /// `dir` as a place, made when it is not there, without any servers; its parent must be there.
+    /// The manager without servers in `dir`, which is made if it does not exist; its parent must
+    /// exist.
     ///
     /// # Errors
-    /// As [`Place::of_user`].
+    /// As [`ManagerPlace::of_user`].
     pub fn at(dir: &Path) -> io::Result<Self> {
         let place = Self { dir: dir.to_owned(), manager: manager(|_| None) };
         match place.check() {
@@ -60,7 +69,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Not followed when it is a link: whoever could make that could change it later.
+    /// Does not follow a link: its owner could change it later.
     fn check(&self) -> io::Result<()> {
         let found = fs::symlink_metadata(&self.dir)?;
         let private = found.mode() & 0o077 == 0 && found.uid() == user();
@@ -77,7 +86,7 @@ impl Place {
         self.dir.join(format!("{}.sock", self.manager))
     }
 
-    /// The sockets of all managers of this user's, also of those that have ended.
+    /// The sockets of all of this user's managers, also of those that have ended.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
@@ -85,26 +94,32 @@ impl Place {
         paths.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect()
     }
 
-    /// Locked by whoever makes or removes the socket.
+    /// The file that a process locks while it makes or removes the socket.
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.dir.join("cc.lock")
     }
 
-    /// What managers have to say that nobody waits for.
+    /// A mark whose age tells how long ago a manager did not answer.
+    #[must_use]
+    pub fn silence(&self) -> PathBuf {
+        self.dir.join(format!("{}.silent", self.manager))
+    }
+
+    /// The managers' log.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.dir.join("cc.log")
     }
 
-    /// Its age tells how long ago a manager could not be started.
+    /// A mark whose age tells how long ago a manager could not be started.
     #[must_use]
     pub fn failure(&self) -> PathBuf {
         self.dir.join(format!("{}.failed", self.manager))
     }
 }
 
-/// The key's file, whatever directory a manager runs in.
+/// The key's file as an absolute path: a manager runs in another directory.
 #[must_use]
 pub fn key() -> Option<OsString> {
     let key = env::var_os(KEY).filter(|key| !key.is_empty())?;
@@ -116,15 +131,20 @@ fn setting(name: &str) -> Option<OsString> {
     if name == KEY { key() } else { env::var_os(name).filter(|value| !value.is_empty()) }
 }
 
-/// What the files of a manager with these settings are called.
+/// The name of a manager with these settings, in this process's view of the files.
 fn manager(setting: impl Fn(&str) -> Option<OsString>) -> String {
-    let settings = SETTINGS.map(setting);
-    if settings.iter().all(Option::is_none) {
-        return "cc".to_owned();
-    }
     let mut hasher = DefaultHasher::new();
-    settings.hash(&mut hasher);
+    SETTINGS.map(setting).hash(&mut hasher);
+    view_of_files().hash(&mut hasher);
+    LIMITS.map(|limit| getrlimit(limit).maximum).hash(&mut hasher);
     format!("cc-{:016x}", hasher.finish())
+}
+
+/// The mount namespace and the root directory, by device and inode: they decide which file a path
+/// means.
+fn view_of_files() -> [Option<(u64, u64)>; 2] {
+    let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    ["/proc/self/ns/mnt", "/"].map(identity)
 }
 
 fn fallback() -> PathBuf {
@@ -151,26 +171,26 @@ mod tests {
     #[test]
     fn a_place_is_made_private_and_found_again() {
         let dir = scratch("made");
-        let place = Place::at(&dir.join("p")).unwrap();
+        let place = ManagerPlace::at(&dir.join("p")).unwrap();
         assert_eq!(fs::metadata(dir.join("p")).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(Place::at(&dir.join("p")).unwrap(), place);
+        assert_eq!(ManagerPlace::at(&dir.join("p")).unwrap(), place);
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_place_that_others_may_enter_or_made_is_refused() {
         let dir = scratch("open");
-        Place::at(&dir.join("p")).unwrap();
+        ManagerPlace::at(&dir.join("p")).unwrap();
         fs::set_permissions(dir.join("p"), Permissions::from_mode(0o710)).unwrap();
-        assert!(Place::at(&dir.join("p")).is_err());
+        assert!(ManagerPlace::at(&dir.join("p")).is_err());
         fs::set_permissions(dir.join("p"), Permissions::from_mode(0o700)).unwrap();
         symlink(dir.join("p"), dir.join("link")).unwrap();
-        assert!(Place::at(&dir.join("link")).is_err());
+        assert!(ManagerPlace::at(&dir.join("link")).is_err());
         fs::write(dir.join("file"), "").unwrap();
-        assert!(Place::at(&dir.join("file")).is_err());
+        assert!(ManagerPlace::at(&dir.join("file")).is_err());
         if user() == 0 {
             std::os::unix::fs::chown(dir.join("p"), Some(12345), None).unwrap();
-            assert!(Place::at(&dir.join("p")).is_err());
+            assert!(ManagerPlace::at(&dir.join("p")).is_err());
         }
         fs::remove_dir_all(dir).unwrap();
     }
@@ -179,7 +199,6 @@ mod tests {
     fn other_servers_are_another_managers() {
         let with =
             |hosts: &'static str| manager(|name| (name == SETTINGS[0]).then(|| hosts.into()));
-        assert_eq!(manager(|_| None), "cc");
         assert_eq!(with("n[1-3]"), with("n[1-3]"));
         assert_ne!(with("n[1-3]"), with("n[1-4]"));
         assert_ne!(with("n"), manager(|name| (name == KEY).then(|| "n".into())));
@@ -188,20 +207,23 @@ mod tests {
     #[test]
     fn all_managers_sockets_are_found() {
         let dir = scratch("sockets");
-        let place = Place::at(&dir.join("p")).unwrap();
-        for name in ["cc.sock", "cc-1.sock", "cc.log"] {
+        let place = ManagerPlace::at(&dir.join("p")).unwrap();
+        for name in ["cc-1.sock", "cc.log"] {
             fs::write(dir.join("p").join(name), "").unwrap();
         }
+        fs::write(place.socket(), "").unwrap();
         let mut found = place.sockets();
         found.sort();
-        assert_eq!(found, [dir.join("p/cc-1.sock"), place.socket()]);
+        let mut expected = [dir.join("p/cc-1.sock"), place.socket()];
+        expected.sort();
+        assert_eq!(found, expected);
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn without_a_parent_there_is_no_place() {
         let dir = scratch("parent");
-        assert!(Place::at(&dir.join("no/p")).is_err());
+        assert!(ManagerPlace::at(&dir.join("no/p")).is_err());
         fs::remove_dir_all(dir).unwrap();
     }
 }

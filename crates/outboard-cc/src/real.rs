@@ -1,5 +1,5 @@
-//! Which compiler is meant: the next of its name in `PATH` that is neither this program nor one
-//! that would come back to it.
+//! Finds the real compiler: the first program of the called name in `PATH` that is neither this
+//! program nor a wrapper that would call it again.
 //!
 //! Resolves names and runs nothing.
 
@@ -9,11 +9,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Programs that look like compilers by links to them, and look for the real one in `PATH`
-/// themselves. What they find could be this program again.
+/// Wrappers that are called through links with compilers' names, and search `PATH` for the real
+/// compiler themselves: they could find this program again.
 const STAND_INS: &[&str] =
     &["outboard-cc", "ccache", "sccache", "distcc", "icecc", "icecream", "fastbuild"];
-/// Links that are followed to learn what a compiler's name stands for.
+/// The compiler of a call that names none, as with distcc.
+const DEFAULT: &str = "cc";
+/// Extensions of sources and objects: a word that has one is no compiler's name.
+const FILE_ENDINGS: &[&str] = &[
+    "c", "i", "cc", "cp", "cxx", "cpp", "CPP", "c++", "C", "ii", "m", "mm", "M", "S", "sx", "s",
+    "o", "a", "so",
+];
+/// Links that are followed from a compiler's name, at most.
 const LINKS_MAX: usize = 16;
 
 /// A call of the wrapper, taken apart.
@@ -26,26 +33,39 @@ pub struct Call {
 }
 
 impl Call {
-    /// `argv` with the wrapper's own name in front: that name tells the compiler, unless it is the
-    /// wrapper's; then the compiler follows. `None` when there is none.
+    /// Parses `argv`, which begins with the name by which the wrapper was called. If that is a
+    /// link's name, it names the compiler; otherwise see [`Call::of_words`]. `None` if there is no
+    /// word.
     #[must_use]
     pub fn of(argv: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = argv.into_iter();
         let own = words.next()?;
         let base = Path::new(&own).file_name().unwrap_or(&own);
-        let name = if base == "outboard-cc" { words.next()? } else { base.to_owned() };
+        if base == "outboard-cc" {
+            return Self::of_words(words);
+        }
+        Some(Self { name: base.to_owned(), arguments: words.collect() })
+    }
+
+    /// The first word names the compiler; if it is an option or a file, the compiler is `cc`.
+    /// `None` if there is no word.
+    #[must_use]
+    pub fn of_words(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
+        let mut words = words.into_iter().peekable();
+        let first = words.peek()?;
+        let name = if is_argument(first) { DEFAULT.into() } else { words.next()? };
         Some(Self { name, arguments: words.collect() })
     }
 }
 
-/// What one search needs to know.
+/// A search for the real compiler.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// The variable `PATH`.
     pub path: &'a OsStr,
     /// This program's file, by any of its names.
     pub own: &'a Path,
-    /// What has called us, as a real compiler: it is passed over, too.
+    /// The real compiler that has called this wrapper: it is passed over, too.
     pub caller: Option<&'a OsStr>,
 }
 
@@ -58,7 +78,7 @@ impl Search<'_> {
             return Some(given.to_owned());
         }
         let base = given.file_name()?;
-        let directories = self.path.as_bytes().split(|octet| *octet == b':');
+        let directories = self.path.as_bytes().split(|byte| *byte == b':');
         // An empty entry is the current directory.
         directories
             .map(|dir| Path::new(OsStr::from_bytes(if dir.is_empty() { b"." } else { dir })))
@@ -75,6 +95,12 @@ impl Search<'_> {
             _ => false,
         }
     }
+}
+
+fn is_argument(word: &OsStr) -> bool {
+    let extension = Path::new(word).extension();
+    matches!(word.as_bytes(), [b'-' | b'@', ..])
+        || FILE_ENDINGS.iter().any(|ending| extension == Some(OsStr::new(ending)))
 }
 
 fn is_program(file: &Path) -> bool {
@@ -107,6 +133,10 @@ mod tests {
         assert_eq!(Call::of(words("/a/outboard-cc /b/gcc -c")), call("/b/gcc", "-c"));
         assert_eq!(Call::of(words("/links/g++ -c x.cc")), call("g++", "-c x.cc"));
         assert_eq!(Call::of(words("outboard-cc")), None);
+        assert_eq!(Call::of(words("outboard-cc -E x.c")), call("cc", "-E x.c"));
+        assert_eq!(Call::of(words("/a/outboard-cc x.c -c")), call("cc", "x.c -c"));
+        assert_eq!(Call::of(words("outboard-cc @words")), call("cc", "@words"));
+        assert_eq!(Call::of(words("outboard-cc g++-12.2 x.cc")), call("g++-12.2", "x.cc"));
         assert_eq!(Call::of([]), None);
     }
 
@@ -150,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_of_the_name_that_leads_elsewhere_is_found() {
+    fn the_first_of_the_name_that_is_no_wrapper_is_found() {
         let tree = Tree::new("next");
         tree.program("bin/outboard-cc");
         tree.program("bin/ccache");
@@ -167,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_no_compiler() {
+    fn a_file_that_cannot_be_executed_is_no_compiler() {
         let tree = Tree::new("run");
         tree.program("bin/outboard-cc");
         let file = tree.program("plain/gcc");

@@ -1,7 +1,7 @@
-//! A preprocessed source as a file that no longer changes, handed to the manager.
+//! Preprocesses a source into a file that can no longer change, and hands it to the manager.
 //!
-//! The file is in memory and sealed, or on a project's disk without a name; then it is open for
-//! writing nowhere once it is handed over.
+//! The file is in memory and sealed; or it is on a project's disk, has no name, and no descriptor
+//! is open for writing any more when it is handed over.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -17,11 +17,11 @@ use std::process::{Command, Stdio};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Runs the compiler with `words`, each of which ends with a zero octet. Returns the file and what
-/// it wrote to standard error. `nested` is set for it to its own path.
+/// Runs the compiler with `words`, each of which ends with a zero byte, and with its own path in
+/// the variable `nested`. Returns the file with its standard output, and its standard error.
 ///
 /// # Errors
-/// It fails, or this machine has no such file.
+/// The compiler fails, or the file cannot be made.
 pub(crate) fn preprocess(
     compiler: &Path,
     words: &[u8],
@@ -32,7 +32,7 @@ pub(crate) fn preprocess(
         Some(file) => (file, false),
         None => (memory()?, true),
     };
-    let words = words.strip_suffix(&[0]).unwrap_or(words).split(|octet| *octet == 0);
+    let words = words.strip_suffix(&[0]).unwrap_or(words).split(|byte| *byte == 0);
     let mut child = Command::new(compiler)
         .args(words.map(OsStr::from_bytes))
         .env(nested, compiler)
@@ -40,15 +40,15 @@ pub(crate) fn preprocess(
         .stderr(Stdio::piped())
         .spawn()?;
     let mut said = Vec::new();
-    let heard = child.stderr.take().map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said));
-    if !child.wait()?.success() || heard.is_err() {
-        return Err(io::Error::other("preprocessing fails"));
+    let read = child.stderr.take().map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said));
+    if !child.wait()?.success() || read.is_err() {
+        return Err(io::Error::other("preprocessing failed"));
     }
     if in_memory {
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
         return Ok((file, said));
     }
-    // Open for reading only: the one that could write goes with this function.
+    // Opened again for reading only: the descriptor for writing is closed at the end.
     let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     Ok((File::open(own)?, said))
 }
@@ -58,7 +58,7 @@ fn memory() -> io::Result<File> {
     Ok(memfd_create("source", flags)?.into())
 }
 
-/// A file without a name in a directory that is on a disk.
+/// A file without a name in the directory `beside`, if that is on a disk.
 fn on_disk(beside: &[u8]) -> Option<File> {
     let directory = Path::new(OsStr::from_bytes(beside));
     if beside.is_empty() {
@@ -67,11 +67,11 @@ fn on_disk(beside: &[u8]) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_EXCL);
     let file = options.open(directory).ok()?;
-    // On a file system in memory it is as well sealed.
+    // A file system in memory allows seals; then a sealed file in memory is better.
     fcntl_get_seals(&file).is_err().then_some(file)
 }
 
-/// Gives the manager the file: one octet, with the descriptor.
+/// Sends the manager the file's descriptor, with one byte.
 ///
 /// # Errors
 /// The manager has gone.

@@ -1,52 +1,88 @@
-//! A manager when there is none: one of several wrappers starts it, the others wait for that.
+//! Connects to the manager, and starts it if none runs: one of several wrappers does so while the
+//! others wait.
 //!
-//! The wrapper makes the socket and the manager inherits it as its standard input, so that whoever
-//! connects meanwhile waits in the socket's queue and nobody asks twice. The manager inherits
-//! nothing else: a build tool waits until the last holder of its pipes has closed them.
+//! The wrapper makes the socket and the manager inherits it as its standard input, so that other
+//! wrappers can connect at once and wait in the socket's queue. The manager inherits nothing else:
+//! a build tool waits until every process that holds its pipes has closed them.
 
-use crate::place::{self, Place};
+use crate::place::{self, ManagerPlace};
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// For so long after a manager failed to start nobody tries again.
+/// How long no wrapper tries again after a manager failed to start.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How long no wrapper asks a manager after one did not answer.
+const LEAVE_ALONE: Duration = Duration::from_secs(60);
+/// How long a manager may take to accept a connection or to read, and a wrapper to start a manager.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a manager may take to answer the question whether it is alive.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time between two attempts to take a lock that another wrapper holds.
+const PAUSE: Duration = Duration::from_millis(5);
 
-/// Whose manager it is that a wrapper is connected to.
+/// Variables that a manager inherits, as names or beginnings of names. All others belong to the
+/// build that happens to start it, and a manager serves all builds.
+const VARIABLES: &[&str] =
+    &["HOME", "LOGNAME", "OUTBOARD_", "PATH", "RUST_", "TMPDIR", "USER", "XDG_"];
+/// Descriptors that a manager may have, at most: some programs loop over all that the limit allows.
+const DESCRIPTORS_MAX: u64 = 1 << 16;
+/// Limits of the build that starts a manager, which must not hold for other builds.
+const LIMITS: [Resource; 6] = [
+    Resource::As,
+    Resource::Cpu,
+    Resource::Data,
+    Resource::Fsize,
+    Resource::Memlock,
+    Resource::Nproc,
+];
+
+/// How a wrapper got its manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manager {
-    /// It was there.
+    /// It ran already.
     Found,
-    /// This wrapper has started it, and nobody knows yet whether it works.
+    /// This wrapper has started it; whether it works is not known yet.
     Started,
 }
 
-/// A log longer than this is begun anew.
-const LOG_OCTETS_MAX: u64 = 64 << 10;
+/// A log that is longer is emptied.
+const LOG_BYTES_MAX: u64 = 64 << 10;
 
-/// Connects to the manager, which is started when it is not there.
+/// Connects to the manager, and starts it if it does not run.
 ///
 /// # Errors
-/// No manager can be started, or one could not a moment ago.
-pub(crate) fn connect(place: &Place) -> io::Result<(UnixStream, Manager)> {
-    if let Ok(stream) = UnixStream::connect(place.socket()) {
+/// No manager can be started; or one could not be started, or did not answer, a moment ago.
+pub(crate) fn connect(place: &ManagerPlace) -> io::Result<(UnixStream, Manager)> {
+    if is_newer(&place.silence(), LEAVE_ALONE) {
+        return Err(io::Error::other("the manager did not answer a moment ago"));
+    }
+    if let Some(stream) = reach(place)? {
         return Ok((stream, Manager::Found));
     }
     let lock = open_lock(place)?;
-    flock(&lock, FlockOperation::LockExclusive)?;
-    if let Ok(stream) = UnixStream::connect(place.socket()) {
+    wait_for(&lock)?;
+    if let Some(stream) = reach(place)? {
         return Ok((stream, Manager::Found));
     }
-    if failed_lately(place) {
+    if is_newer(&place.failure(), RETRY_AFTER) {
         return Err(io::Error::other("the manager could not be started a moment ago"));
     }
     match start(place) {
@@ -58,31 +94,91 @@ pub(crate) fn connect(place: &Place) -> io::Result<(UnixStream, Manager)> {
     }
 }
 
-/// Leaves a mark, so that the next wrappers do not try as well.
-pub(crate) fn note_failure(place: &Place) {
-    // The mark saves time only; without it they try.
+/// Whether the manager at a socket is alive. Asks through a new connection.
+pub(crate) fn answers(socket: &Path) -> bool {
+    probe(socket).is_ok()
+}
+
+/// Has the manager at a socket write its statistics, if there is one, and waits until it has, up to
+/// a limit.
+pub fn settle(socket: &Path) {
+    // Without a manager everything is written already.
+    let _ = probe(socket).and_then(|mut stream| stream.read(&mut [0]));
+}
+
+/// Shuts a connection down without a request: the manager answers with a byte, and closes the
+/// connection once it has written its statistics.
+fn probe(socket: &Path) -> io::Result<UnixStream> {
+    let mut stream = dial(socket)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    stream.shutdown(Shutdown::Write)?;
+    stream.read_exact(&mut [0])?;
+    Ok(stream)
+}
+
+/// Leaves a mark, so that the next wrappers do not wait for this manager.
+pub(crate) fn note_silence(place: &ManagerPlace) {
+    let _ = fs::write(place.silence(), "");
+}
+
+/// A connection to a running manager; `None` if there is none. It is an error if a manager does not
+/// accept.
+fn reach(place: &ManagerPlace) -> io::Result<Option<UnixStream>> {
+    match dial(&place.socket()) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(Errno::AGAIN) => {
+            note_silence(place);
+            Err(io::Error::other("the manager accepts no connection"))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Connects. Connecting and writing fail if the other side does not accept or read in time.
+fn dial(path: &Path) -> Result<UnixStream, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Waits for the lock, up to a limit: a wrapper that was stopped may hold it.
+fn wait_for(lock: &File) -> io::Result<()> {
+    let deadline = Instant::now() + CONNECT_MAX;
+    while let Err(errno) = flock(lock, FlockOperation::NonBlockingLockExclusive) {
+        if errno != Errno::WOULDBLOCK || Instant::now() > deadline {
+            return Err(errno.into());
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Leaves a mark, so that the next wrappers do not try to start a manager.
+pub(crate) fn note_failure(place: &ManagerPlace) {
+    // Without the mark they only lose time.
     let _ = fs::write(place.failure(), "");
 }
 
-fn open_lock(place: &Place) -> io::Result<File> {
+fn open_lock(place: &ManagerPlace) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(place.lock())
 }
 
-/// What earlier managers said stays until it is too much.
-fn open_log(place: &Place) -> io::Result<File> {
+/// The log, which keeps the messages of earlier managers up to a length.
+fn open_log(place: &ManagerPlace) -> io::Result<File> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(place.log())?;
-    if log.metadata()?.len() > LOG_OCTETS_MAX {
+    if log.metadata()?.len() > LOG_BYTES_MAX {
         log.set_len(0)?;
     }
     Ok(log)
 }
 
-fn failed_lately(place: &Place) -> bool {
-    let age = fs::metadata(place.failure()).and_then(|mark| mark.modified());
-    age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < RETRY_AFTER))
+fn is_newer(mark: &Path, age_max: Duration) -> bool {
+    let made = fs::metadata(mark).and_then(|mark| mark.modified());
+    made.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < age_max))
 }
 
-fn start(place: &Place) -> io::Result<UnixStream> {
+fn start(place: &ManagerPlace) -> io::Result<UnixStream> {
     let socket = place.socket();
     match fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -90,7 +186,7 @@ fn start(place: &Place) -> io::Result<UnixStream> {
     }
     let listener = UnixListener::bind(&socket)?;
     match spawn(listener, open_log(place)?) {
-        Ok(()) => UnixStream::connect(&socket),
+        Ok(()) => Ok(dial(&socket)?),
         Err(error) => fs::remove_file(&socket).and(Err(error)),
     }
 }
@@ -103,10 +199,17 @@ fn spawn(listener: UnixListener, log: File) -> io::Result<()> {
         .stdin(OwnedFd::from(listener))
         .stdout(Stdio::null())
         .stderr(log);
-    // It has a directory of its own.
+    let is_kept = |name: &OsStr| {
+        VARIABLES.iter().any(|kept| match kept.strip_suffix('_') {
+            Some(_) => name.as_bytes().starts_with(kept.as_bytes()),
+            None => name == *kept,
+        })
+    };
+    command.env_clear().envs(env::vars_os().filter(|(name, _)| is_kept(name)));
+    // The manager runs in another directory.
     command.envs(place::key().map(|key| ("OUTBOARD_KEY", key)));
     leave_the_caller(&mut command);
-    // Nobody waits for it: it outlives this process, and becomes the child of what reaps.
+    // It is not waited for: it outlives this process, and init adopts it.
     command.spawn().map(drop)
 }
 
@@ -116,18 +219,33 @@ fn manager() -> PathBuf {
     beside.filter(|file| file.exists()).unwrap_or_else(|| PathBuf::from("outboard"))
 }
 
-/// A session of its own, away from the terminal's signals, and no descriptor but the standard ones.
+/// Raises limits as far as this process may.
+fn lift_limits() {
+    let lift = |limit: Resource, most: u64| {
+        let mut found = getrlimit(limit);
+        found.current = found.maximum.map_or(Some(most), |maximum| Some(maximum.min(most)));
+        found.current = found.current.filter(|current| *current != u64::MAX);
+        // If it fails, the manager has the caller's limit.
+        let _ = setrlimit(limit, found);
+    };
+    LIMITS.into_iter().for_each(|limit| lift(limit, u64::MAX));
+    lift(Resource::Nofile, DESCRIPTORS_MAX);
+}
+
+/// Gives the new process a session of its own, without the terminal's signals, closes all
+/// descriptors but the standard ones at exec, and raises its limits.
 fn leave_the_caller(command: &mut Command) {
     let leave = || {
-        // It fails for leaders of a group only, and a new process is none.
+        // It fails only for a leader of a process group, which a new process is not.
         let _ = rustix::process::setsid();
+        lift_limits();
         // SAFETY: the call changes flags of descriptors and no memory. It closes nothing now, so
         // what other owners hold in this process stays open until they are gone with the exec.
         let done = unsafe { libc::close_range(3, libc::c_uint::MAX, CLOEXEC) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing, takes
-    // no lock and touches no memory of the parent's.
+    // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing,
+    // takes no lock and touches no memory of the parent's.
     unsafe { command.pre_exec(leave) };
 }
 

@@ -1,33 +1,41 @@
-//! What wrapper and manager say to each other: one request, one reply, in this machine's byte
-//! order.
+//! The messages between wrapper and manager: a request and a reply (two, if the wrapper
+//! preprocesses in between), in this machine's byte order.
 //!
 //! Both come from one build and one user, but `parse` trusts neither length nor count: a request
-//! has at most [`REQUEST_OCTETS_MAX`] octets.
+//! has at most [`REQUEST_BYTES_MAX`] bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// First word of a request; another one is another version.
-const MAGIC: u32 = u32::from_le_bytes(*b"occ1");
-/// Octets before a request's body: the magic and the body's length.
-pub const HEAD_OCTETS: usize = 8;
-/// Octets of a reply before its texts.
-pub const REPLY_OCTETS: usize = 16;
-/// Octets of a request's body. Linux gives a program at most 6 MiB of words.
-pub const REQUEST_OCTETS_MAX: usize = 8 << 20;
+/// First word of a request. It changes with the version of the messages.
+const MAGIC: u32 = u32::from_le_bytes(*b"occ2");
+/// Bytes before a request's body: the magic and the body's length.
+pub const HEAD_BYTES: usize = 8;
+/// Bytes of a reply before its texts.
+pub const REPLY_BYTES: usize = 16;
+/// Bytes of a request's body. Linux gives a program at most 6 MiB of words.
+pub const REQUEST_BYTES_MAX: usize = 8 << 20;
 
 const TERMINAL: u32 = 1;
-const HOME: u32 = 0;
+const LOCAL: u32 = 0;
 const DONE: u32 = 1;
 const PREPROCESS: u32 = 2;
 
 /// The variable that says how a job is handed over: `pull`, `preprocess` or `preprocess-disk`.
 pub const MODE: &str = "OUTBOARD_CC_MODE";
+/// The variable that names directories to be shown to servers, separated by colons.
+pub const SHOW: &str = "OUTBOARD_CC_SHOW";
+/// The variable that, with the value `0`, makes a job fail that could run remotely and does not.
+pub const FALLBACK: &str = "OUTBOARD_CC_FALLBACK";
+/// The variable that has each wrapper show where its job ran, and why there.
+pub const VERBOSE: &str = "OUTBOARD_CC_VERBOSE";
 
-/// Variables that compilers look at, by name, or by how the name starts where a `*` ends it. Others
-/// stay where they are.
+/// Variables that compilers read: names, or beginnings of names where a `*` ends them. No others go
+/// to the manager.
 pub const VARIABLES: &[&str] = &[
     "CCC_*",
+    "CC_LOG_DIAGNOSTICS*",
+    "CC_PRINT_*",
     "CLANG_*",
     "CLICOLOR*",
     "COLLECT_*",
@@ -37,10 +45,14 @@ pub const VARIABLES: &[&str] = &[
     "CPLUS_INCLUDE_PATH",
     "C_INCLUDE_PATH",
     "DEPENDENCIES_OUTPUT",
+    FALLBACK,
     "GCC_*",
     "LANG",
     "LANGUAGE",
     "LC_*",
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
     "NO_COLOR",
     "OBJCPLUS_INCLUDE_PATH",
     "OBJC_INCLUDE_PATH",
@@ -48,10 +60,14 @@ pub const VARIABLES: &[&str] = &[
     "PATH",
     "PWD",
     "SDKROOT",
+    SHOW,
     "SOURCE_DATE_EPOCH",
     "SUNPRO_DEPENDENCIES",
     "TERM",
     "TERM_URLS",
+    "TZ",
+    "TZDIR",
+    VERBOSE,
 ];
 
 /// Whether a variable goes to the manager.
@@ -68,9 +84,9 @@ pub fn is_wanted(name: &OsStr) -> bool {
 pub struct Request {
     /// The real compiler.
     pub compiler: OsString,
-    /// Its words, its own name first.
+    /// The command line, the compiler's name first.
     pub argv: Vec<OsString>,
-    /// Where it was called.
+    /// The working directory.
     pub cwd: OsString,
     /// The variables that [`is_wanted`] wants.
     pub env: Vec<(OsString, OsString)>,
@@ -80,7 +96,7 @@ pub struct Request {
     pub terminal: bool,
 }
 
-/// Whose octets made no sense.
+/// The bytes are no message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -101,18 +117,18 @@ impl Request {
             put_text(out, name);
             put_text(out, value);
         }
-        let body = length(out.len() - start - HEAD_OCTETS);
+        let body = length(out.len() - start - HEAD_BYTES);
         out[start + 4..start + 8].copy_from_slice(&body.to_ne_bytes());
     }
 
     /// The length of the body behind a head.
     ///
     /// # Errors
-    /// The head is another version's, or the body too long.
-    pub fn body_octets(head: &[u8; HEAD_OCTETS]) -> Result<usize, Malformed> {
+    /// The head is of another version, or the body is too long.
+    pub fn body_bytes(head: &[u8; HEAD_BYTES]) -> Result<usize, Malformed> {
         let mut fields = Fields(head);
-        let (magic, octets) = (fields.word()?, fields.word()? as usize);
-        if magic == MAGIC && octets <= REQUEST_OCTETS_MAX { Ok(octets) } else { Err(Malformed) }
+        let (magic, bytes) = (fields.word()?, fields.word()? as usize);
+        if magic == MAGIC && bytes <= REQUEST_BYTES_MAX { Ok(bytes) } else { Err(Malformed) }
     }
 
     /// Reads a body.
@@ -131,28 +147,31 @@ impl Request {
     }
 }
 
-/// What the manager answers.
+/// A reply of the manager's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Become the compiler; the connection is the token of a local slot and stays open until the
-    /// compiler has ended.
-    Home,
-    /// Run the compiler with these words, which preprocess to standard output, and hand the file
-    /// over with one octet; another reply follows. The connection is a slot's token meanwhile.
-    /// When that fails, become the compiler: the slot is its own.
+    /// Become the compiler. The wrapper holds a local slot as long as this connection is open: it
+    /// stays open until the compiler has ended.
+    Local {
+        /// Text to show first; empty unless the wrapper is verbose.
+        why: Vec<u8>,
+    },
+    /// Run the compiler with these words, which preprocess to standard output, and send the file's
+    /// descriptor with one byte; another reply follows. The wrapper holds a local slot meanwhile.
+    /// If preprocessing fails, the wrapper becomes the compiler and keeps the slot.
     Preprocess {
-        /// The words after the compiler's own, each with a zero octet behind it.
+        /// The words after the compiler's name, each followed by a zero byte.
         words: Vec<u8>,
-        /// The directory for a file on its disk; empty for a file in memory.
+        /// The directory for a file on disk; empty for a file in memory.
         beside: Vec<u8>,
     },
-    /// The compiler ran elsewhere; its outputs are in place.
+    /// The compiler ran remotely, and its outputs are in place.
     Done {
-        /// As wait(2) encodes it.
+        /// The exit status as wait(2) encodes it.
         status: i32,
-        /// What it wrote to standard output.
+        /// Its standard output.
         stdout: Vec<u8>,
-        /// What it wrote to standard error.
+        /// Its standard error.
         stderr: Vec<u8>,
     },
 }
@@ -161,7 +180,7 @@ impl Reply {
     /// Writes the reply.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let (kind, status, texts): (u32, i32, [&[u8]; 2]) = match self {
-            Self::Home => (HOME, 0, [&[], &[]]),
+            Self::Local { why } => (LOCAL, 0, [&[], why]),
             Self::Preprocess { words, beside } => (PREPROCESS, 0, [words, beside]),
             Self::Done { status, stdout, stderr } => (DONE, *status, [stdout, stderr]),
         };
@@ -171,16 +190,17 @@ impl Reply {
         texts.iter().for_each(|text| out.extend_from_slice(text));
     }
 
-    /// Reads a reply's head: the reply with texts as long as announced, still to be read into.
+    /// Parses a reply's head. The texts of the reply have the announced lengths; the caller reads
+    /// their bytes into them.
     ///
     /// # Errors
     /// It is no reply.
-    pub fn parse_head(head: &[u8; REPLY_OCTETS]) -> Result<Self, Malformed> {
+    pub fn parse_head(head: &[u8; REPLY_BYTES]) -> Result<Self, Malformed> {
         let mut fields = Fields(head);
         let (kind, status) = (fields.word()?, fields.word()?.cast_signed());
         let mut text = || Ok(vec![0; fields.word()? as usize]);
         match kind {
-            HOME => Ok(Self::Home),
+            LOCAL => Ok(Self::Local { why: [text()?, text()?].concat() }),
             PREPROCESS => Ok(Self::Preprocess { words: text()?, beside: text()? }),
             DONE => Ok(Self::Done { status, stdout: text()?, stderr: text()? }),
             _ => Err(Malformed),
@@ -197,9 +217,9 @@ fn put_text(out: &mut Vec<u8>, text: &OsStr) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Longer ones make a body that is too long, which the other side refuses.
-fn length(octets: usize) -> u32 {
-    u32::try_from(octets).unwrap_or(u32::MAX)
+/// A longer text gives a body that is too long, which the manager refuses.
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 struct Fields<'a>(&'a [u8]);
@@ -212,8 +232,8 @@ impl Fields<'_> {
     }
 
     fn text(&mut self) -> Result<OsString, Malformed> {
-        let octets = self.word()? as usize;
-        let (text, rest) = self.0.split_at_checked(octets).ok_or(Malformed)?;
+        let bytes = self.word()? as usize;
+        let (text, rest) = self.0.split_at_checked(bytes).ok_or(Malformed)?;
         self.0 = rest;
         Ok(OsString::from_vec(text.to_vec()))
     }
@@ -222,7 +242,7 @@ impl Fields<'_> {
         &mut self,
         one: impl Fn(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {
-        // Nothing is reserved: a count may promise more than there is.
+        // Nothing is reserved: the count may be larger than the number of texts that follow.
         (0..self.word()?).map(|_| one(self)).collect()
     }
 }
@@ -242,7 +262,7 @@ mod tests {
         }
     }
 
-    fn octets(request: &Request) -> Vec<u8> {
+    fn bytes(request: &Request) -> Vec<u8> {
         let mut out = Vec::new();
         request.emit(&mut out);
         out
@@ -250,16 +270,16 @@ mod tests {
 
     #[test]
     fn a_request_comes_out_as_it_went_in() {
-        let all = octets(&request());
+        let all = bytes(&request());
         let (head, body) = all.split_first_chunk().unwrap();
-        assert_eq!(Request::body_octets(head), Ok(body.len()));
+        assert_eq!(Request::body_bytes(head), Ok(body.len()));
         assert_eq!(Request::parse(body), Ok(request()));
     }
 
     #[test]
     fn whatever_is_cut_off_or_appended_is_malformed() {
-        let all = octets(&request());
-        let body = &all[HEAD_OCTETS..];
+        let all = bytes(&request());
+        let body = &all[HEAD_BYTES..];
         for end in 0..body.len() {
             assert_eq!(Request::parse(&body[..end]), Err(Malformed), "{end}");
         }
@@ -268,22 +288,22 @@ mod tests {
 
     #[test]
     fn a_huge_count_reserves_nothing() {
-        let mut body = octets(&Request { argv: vec![], env: vec![], ..request() });
+        let mut body = bytes(&Request { argv: vec![], env: vec![], ..request() });
         let at = body.len() - 8;
         body[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
-        assert_eq!(Request::parse(&body[HEAD_OCTETS..]), Err(Malformed));
+        assert_eq!(Request::parse(&body[HEAD_BYTES..]), Err(Malformed));
     }
 
     #[test]
     fn another_version_and_a_body_too_long_are_refused() {
-        let mut head: [u8; HEAD_OCTETS] = octets(&request())[..HEAD_OCTETS].try_into().unwrap();
+        let mut head: [u8; HEAD_BYTES] = bytes(&request())[..HEAD_BYTES].try_into().unwrap();
         head[3] += 1;
-        assert_eq!(Request::body_octets(&head), Err(Malformed));
+        assert_eq!(Request::body_bytes(&head), Err(Malformed));
         head[3] -= 1;
         head[4..].copy_from_slice(&(8u32 << 20).to_ne_bytes());
-        assert_eq!(Request::body_octets(&head), Ok(8 << 20));
+        assert_eq!(Request::body_bytes(&head), Ok(8 << 20));
         head[4..].copy_from_slice(&((8u32 << 20) + 1).to_ne_bytes());
-        assert_eq!(Request::body_octets(&head), Err(Malformed));
+        assert_eq!(Request::body_bytes(&head), Err(Malformed));
     }
 
     #[test]
@@ -298,10 +318,11 @@ mod tests {
         out.clear();
         Reply::Preprocess { words: b"-E\0".to_vec(), beside: Vec::new() }.emit(&mut out);
         let empty = Reply::Preprocess { words: vec![0; 3], beside: Vec::new() };
-        assert_eq!(Reply::parse_head(out[..REPLY_OCTETS].try_into().unwrap()), Ok(empty));
+        assert_eq!(Reply::parse_head(out[..REPLY_BYTES].try_into().unwrap()), Ok(empty));
         out.clear();
-        Reply::Home.emit(&mut out);
-        assert_eq!(Reply::parse_head(out[..].try_into().unwrap()), Ok(Reply::Home));
+        let home = Reply::Local { why: Vec::new() };
+        home.emit(&mut out);
+        assert_eq!(Reply::parse_head(out[..].try_into().unwrap()), Ok(home));
         out[0] = 9;
         assert_eq!(Reply::parse_head(out[..].try_into().unwrap()), Err(Malformed));
     }

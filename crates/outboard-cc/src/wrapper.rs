@@ -1,13 +1,13 @@
-//! The program: finds the compiler, asks the manager, and does what it says.
+//! The program: finds the compiler, asks the manager, and executes the manager's reply.
 //!
-//! It becomes the compiler whenever the manager says so, cannot be reached or goes away, so that no
-//! build depends on it. It forks only to start a manager.
+//! It becomes the compiler if the manager says so, cannot be reached, ends or does not answer, so
+//! that no build depends on the manager. It forks only to start a manager or a preprocessor.
 
-use crate::place::Place;
+use crate::place::ManagerPlace;
 use crate::real::{Call, Search};
 use crate::source;
 use crate::start::{self, Manager};
-use crate::wire::{self, REPLY_OCTETS, Reply, Request};
+use crate::wire::{self, REPLY_BYTES, Reply, Request};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
@@ -15,16 +15,17 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Signal, getpid, kill_process, umask};
 
-/// Set for a compiler that runs at home, to its path: what it calls in turn stays at home, too, and
-/// holds no second slot.
+/// The variable that holds the path of the compiler that runs locally: wrappers that it calls run
+/// locally, too, without a second slot.
 const NESTED: &str = "OUTBOARD_CC_NESTED";
-/// Set by people who want to know why a job runs at home without the manager's asking.
-const VERBOSE: &str = "OUTBOARD_CC_VERBOSE";
-/// What shells answer for a command that is not there.
+/// After this long without a reply the wrapper asks whether the manager is alive.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// The exit code of shells for a command that does not exist.
 const NOT_FOUND: u8 = 127;
 
 /// Runs the wrapper with this process's arguments and environment; returns its exit code unless it
@@ -32,7 +33,7 @@ const NOT_FOUND: u8 = 127;
 #[must_use]
 pub fn run() -> ExitCode {
     let Some(call) = Call::of(env::args_os()) else {
-        eprintln!("outboard-cc: name a compiler: outboard-cc gcc -c x.c");
+        eprintln!("outboard-cc: no compiler is named; for example: outboard-cc gcc -c x.c");
         return ExitCode::FAILURE;
     };
     compile(&call)
@@ -43,52 +44,73 @@ pub fn run() -> ExitCode {
 pub fn compile(call: &Call) -> ExitCode {
     let caller = env::var_os(NESTED);
     let Some(compiler) = find(&call.name, caller.as_deref()) else {
-        eprintln!("outboard-cc: there is no {} in PATH but links to this", call.name.display());
+        eprintln!(
+            "outboard-cc: there is no {} in PATH except links to this wrapper",
+            call.name.display()
+        );
         return ExitCode::from(NOT_FOUND);
     };
     let arguments = &call.arguments;
     if caller.is_some() {
         return become_compiler(&compiler, arguments, None);
     }
-    match ask(&compiler, arguments).and_then(|(reply, stream)| heed(reply, stream, &compiler)) {
+    match ask_manager(&compiler, arguments) {
         Ok(Verdict::Done { status, stdout, stderr }) => finish(status, &stdout, &stderr),
-        Ok(Verdict::Home(slot)) => become_compiler(&compiler, arguments, Some(&slot)),
+        Ok(Verdict::Local(slot)) => become_compiler(&compiler, arguments, Some(&slot)),
+        Err(error) if env::var_os(wire::FALLBACK).is_some_and(|value| value == "0") => {
+            eprintln!("outboard-cc: not compiled because of {}=0: {error}", wire::FALLBACK);
+            ExitCode::FAILURE
+        }
         Err(error) => {
-            if env::var_os(VERBOSE).is_some() {
-                eprintln!("outboard-cc: compiling at home: {error}");
+            if env::var_os(wire::VERBOSE).is_some() {
+                eprintln!("outboard-cc: compiling locally: {error}");
             }
             become_compiler(&compiler, arguments, None)
         }
     }
 }
 
-/// What is left to be done.
+fn ask_manager(compiler: &Path, arguments: &[OsString]) -> io::Result<Verdict> {
+    let place = ManagerPlace::of_user()?;
+    let (reply, stream) = ask(&place, compiler, arguments)?;
+    execute(reply, stream, &place, compiler)
+}
+
+/// What the wrapper must still do.
 enum Verdict {
-    /// To become the compiler, with this token.
-    Home(UnixStream),
-    /// To show what it said.
+    /// Become the compiler; this connection holds the local slot.
+    Local(UnixStream),
+    /// Show the remote compiler's output and exit.
     Done { status: i32, stdout: Vec<u8>, stderr: Vec<u8> },
 }
 
-/// Does what the manager says, until that is the end.
-fn heed(reply: Reply, mut stream: UnixStream, compiler: &Path) -> io::Result<Verdict> {
+/// Executes the manager's replies up to the last one.
+fn execute(
+    reply: Reply,
+    mut stream: UnixStream,
+    place: &ManagerPlace,
+    compiler: &Path,
+) -> io::Result<Verdict> {
     let mut warnings = Vec::new();
     let mut reply = reply;
     loop {
         match reply {
-            Reply::Home => return Ok(Verdict::Home(stream)),
+            Reply::Local { why } => {
+                let _ = io::stderr().write_all(&why);
+                return Ok(Verdict::Local(stream));
+            }
             Reply::Done { status, stdout, stderr } => {
                 let stderr = [warnings, stderr].concat();
                 return Ok(Verdict::Done { status, stdout, stderr });
             }
             Reply::Preprocess { words, beside } => {
                 let made = source::preprocess(compiler, &words, &beside, NESTED);
-                // Whatever is wrong the compiler itself can say best.
-                let Ok((file, said)) = made else { return Ok(Verdict::Home(stream)) };
+                // The compiler itself reports best what is wrong.
+                let Ok((file, said)) = made else { return Ok(Verdict::Local(stream)) };
                 source::hand_over(&stream, &file)?;
                 warnings = said;
                 drop(file);
-                reply = read_reply(&mut stream)?;
+                reply = read_reply(&mut stream, place)?;
             }
         }
     }
@@ -99,24 +121,28 @@ fn find(name: &OsStr, caller: Option<&OsStr>) -> Option<PathBuf> {
     Search { path: &path, own: Path::new("/proc/self/exe"), caller }.find(name)
 }
 
-/// Asks the manager. The connection comes with the reply: it is the token of a slot at home.
-fn ask(compiler: &Path, arguments: &[OsString]) -> io::Result<(Reply, UnixStream)> {
-    let place = Place::of_user()?;
-    let (mut stream, manager) = start::connect(&place)?;
-    let mut octets = Vec::with_capacity(4096);
-    request(compiler, arguments)?.emit(&mut octets);
-    let reply = stream.write_all(&octets).and_then(|()| read_reply(&mut stream));
-    // One that has read the request before it went away has worked, and the next one may.
+/// Sends the request. Returns the reply with the connection, which holds a local slot if one is
+/// granted.
+fn ask(
+    place: &ManagerPlace,
+    compiler: &Path,
+    arguments: &[OsString],
+) -> io::Result<(Reply, UnixStream)> {
+    let (mut stream, manager) = start::connect(place)?;
+    let mut bytes = Vec::with_capacity(4096);
+    request(compiler, arguments)?.emit(&mut bytes);
+    let reply = stream.write_all(&bytes).and_then(|()| read_reply(&mut stream, place));
+    // A manager that read the request before it ended has started properly: another one may, too.
     let has_read = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
     if manager == Manager::Started && reply.as_ref().err().is_some_and(|error| !has_read(error)) {
-        start::note_failure(&place);
+        start::note_failure(place);
     }
     let gone = |error| io::Error::other(format!("{error}; see {}", place.log().display()));
     Ok((reply.map_err(gone)?, stream))
 }
 
 fn request(compiler: &Path, arguments: &[OsString]) -> io::Result<Request> {
-    // There is no way to look at the mask but to set it.
+    // The umask can only be read by setting it.
     let mask = umask(rustix::fs::Mode::empty());
     umask(mask);
     let mut argv = Vec::with_capacity(1 + arguments.len());
@@ -132,22 +158,45 @@ fn request(compiler: &Path, arguments: &[OsString]) -> io::Result<Request> {
     })
 }
 
-fn read_reply(stream: &mut UnixStream) -> io::Result<Reply> {
-    let mut head = [0; REPLY_OCTETS];
-    stream.read_exact(&mut head)?;
+fn read_reply(stream: &mut UnixStream, place: &ManagerPlace) -> io::Result<Reply> {
+    let mut head = [0; REPLY_BYTES];
+    read_patiently(stream, &mut head, place)?;
     let unknown = |_| io::Error::other("the manager is another version");
     let mut reply = Reply::parse_head(&head).map_err(unknown)?;
-    if let Reply::Done { stdout: first, stderr: second, .. }
-    | Reply::Preprocess { words: first, beside: second } = &mut reply
-    {
-        stream.read_exact(first)?;
-        stream.read_exact(second)?;
-    }
+    let texts = match &mut reply {
+        Reply::Done { stdout, stderr, .. } => vec![stdout, stderr],
+        Reply::Preprocess { words, beside } => vec![words, beside],
+        Reply::Local { why } => vec![why],
+    };
+    texts.into_iter().try_for_each(|text| read_patiently(stream, text, place))?;
     Ok(reply)
 }
 
+/// Reads without a limit of time, as long as the manager is alive.
+fn read_patiently(
+    stream: &mut UnixStream,
+    mut room: &mut [u8],
+    place: &ManagerPlace,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    while !room.is_empty() {
+        match stream.read(room) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => room = &mut room[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if start::answers(&place.socket()) => {}
+            Err(_) => {
+                start::note_silence(place);
+                return Err(io::Error::other("the manager does not answer"));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn finish(status: i32, stdout: &[u8], stderr: &[u8]) -> ExitCode {
-    // Whoever closed them does not want to know.
+    // If the outputs are closed, nothing can be shown.
     let _ = io::stdout().write_all(stdout).and_then(|()| io::stdout().flush());
     let _ = io::stderr().write_all(stderr);
     let status = ExitStatus::from_raw(status);
@@ -157,10 +206,10 @@ fn finish(status: i32, stdout: &[u8], stderr: &[u8]) -> ExitCode {
     status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Returns only when that fails.
+/// Replaces this process by the compiler. Returns only if that fails.
 fn become_compiler(compiler: &Path, arguments: &[OsString], slot: Option<&UnixStream>) -> ExitCode {
     if let Some(slot) = slot {
-        // Without its token the manager may give the slot to another: no harm to this job.
+        // If the connection closes at exec, the manager grants the slot again; this job still runs.
         let _ = fcntl_setfd(slot, FdFlags::empty());
     }
     let error = Command::new(compiler).args(arguments).env(NESTED, compiler).exec();

@@ -1,8 +1,9 @@
-//! The wrapper as it is installed, with a manager that says what a test wants.
+//! The wrapper as it is installed, with a manager that replies as a test wants.
 
 #![forbid(unsafe_code)]
 
-use outboard_cc::wire::{HEAD_OCTETS, Reply, Request};
+use outboard_cc::place::ManagerPlace;
+use outboard_cc::wire::{HEAD_BYTES, Reply, Request};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, symlink};
@@ -26,7 +27,7 @@ fn wrapper() -> &'static Path {
     })
 }
 
-/// A directory with a place for the socket, links, and a compiler that says how it was called.
+/// A directory for the socket, links, and a compiler that prints its arguments.
 struct World(PathBuf);
 
 impl World {
@@ -39,13 +40,14 @@ impl World {
         fs::DirBuilder::new().mode(0o700).create(dir.join("run/outboard")).unwrap();
         let world = Self(dir);
         symlink(wrapper(), world.0.join("links/gcc")).unwrap();
-        world.script("gcc", "echo \"home $*\"; exit ${CODE:-0}");
+        world.script("gcc", "echo \"local $*\"; exit ${CODE:-0}");
         world
     }
 
     fn script(&self, name: &str, text: &str) {
         let file = self.0.join("bin").join(name);
-        // Written by another program: what this one has open cannot be run by its threads.
+        // Another program writes the script: a file that this process has open for writing cannot
+        // be executed by its other threads.
         let line =
             format!("printf '#!/bin/sh\\n%s\\n' \"$1\" > {0}; chmod 755 {0}", file.display());
         let status = Command::new("sh").args(["-c", &line, "sh", text]).status().unwrap();
@@ -63,19 +65,24 @@ impl World {
         command
     }
 
+    /// Where wrappers look for a manager.
+    fn place(&self) -> ManagerPlace {
+        ManagerPlace::at(&self.0.join("run/outboard")).unwrap()
+    }
+
     /// A manager that serves one wrapper.
     fn manager<T: Send + 'static>(
         &self,
         serve: impl FnOnce(UnixStream, Request) -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        let listener = UnixListener::bind(self.0.join("run/outboard/cc.sock")).unwrap();
+        let listener = UnixListener::bind(self.place().socket()).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             listener.set_nonblocking(true).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            let mut head = [0; HEAD_OCTETS];
+            let mut head = [0; HEAD_BYTES];
             stream.read_exact(&mut head).unwrap();
-            let mut body = vec![0; Request::body_octets(&head).unwrap()];
+            let mut body = vec![0; Request::body_bytes(&head).unwrap()];
             stream.read_exact(&mut body).unwrap();
             let served = serve(stream, Request::parse(&body).unwrap());
             assert!(listener.accept().is_err(), "nobody else has come");
@@ -91,9 +98,9 @@ impl Drop for World {
 }
 
 fn answer(mut stream: &UnixStream, reply: &Reply) {
-    let mut octets = Vec::new();
-    reply.emit(&mut octets);
-    stream.write_all(&octets).unwrap();
+    let mut bytes = Vec::new();
+    reply.emit(&mut bytes);
+    stream.write_all(&bytes).unwrap();
 }
 
 fn done(status: i32) -> Reply {
@@ -101,12 +108,12 @@ fn done(status: i32) -> Reply {
 }
 
 fn texts(output: &Output) -> (String, String) {
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
-fn what_the_manager_did_is_shown_as_the_compilers() {
+fn the_remote_compilers_output_is_shown_as_its_own() {
     let world = World::new("done");
     let manager = world.manager(|stream, request| {
         answer(&stream, &done(0));
@@ -136,11 +143,11 @@ fn status_and_signal_are_the_compilers() {
 }
 
 #[test]
-fn a_job_at_home_holds_its_slot_until_the_compiler_has_ended() {
-    let world = World::new("home");
+fn a_local_job_holds_its_slot_until_the_compiler_has_ended() {
+    let world = World::new("local");
     world.script("gcc", "sleep 0.3; echo \"$OUTBOARD_CC_NESTED $*\"; exit 7");
     let manager = world.manager(|mut stream, _| {
-        answer(&stream, &Reply::Home);
+        answer(&stream, &Reply::Local { why: Vec::new() });
         let begin = Instant::now();
         // It says nothing more; the end comes with the compiler's.
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
@@ -154,16 +161,16 @@ fn a_job_at_home_holds_its_slot_until_the_compiler_has_ended() {
 }
 
 #[test]
-fn a_manager_that_goes_away_costs_nothing_but_its_help() {
+fn when_the_manager_ends_the_job_runs_locally() {
     for (name, part) in [("gone", 0), ("head", 7), ("texts", 18)] {
         let world = World::new(name);
         let manager = world.manager(move |mut stream, _| {
-            let mut octets = Vec::new();
-            done(0).emit(&mut octets);
-            stream.write_all(&octets[..part]).unwrap();
+            let mut bytes = Vec::new();
+            done(0).emit(&mut bytes);
+            stream.write_all(&bytes[..part]).unwrap();
         });
         let output = world.command().arg("-c").output().unwrap();
-        assert_eq!(texts(&output), ("home -c\n".into(), String::new()));
+        assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
         manager.join().unwrap();
     }
 }
@@ -173,11 +180,11 @@ fn without_a_manager_it_is_quiet_unless_asked() {
     let world = World::new("none");
     let output = world.command().arg("-c").env("CODE", "4").output().unwrap();
     assert_eq!(output.status.code(), Some(4));
-    assert_eq!(texts(&output), ("home -c\n".into(), String::new()));
+    assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
     let output = world.command().env("OUTBOARD_CC_VERBOSE", "1").output().unwrap();
     let (_, errors) = texts(&output);
     assert_eq!(errors.lines().count(), 1, "{errors}");
-    assert!(errors.starts_with("outboard-cc: compiling at home: "), "{errors}");
+    assert!(errors.starts_with("outboard-cc: compiling locally: "), "{errors}");
 }
 
 #[test]
@@ -186,7 +193,7 @@ fn a_manager_that_cannot_start_is_tried_once() {
     world.script("outboard", "echo started >> \"$XDG_RUNTIME_DIR/starts\"; exit 1");
     for _ in 0..5 {
         let output = world.command().arg("-c").output().unwrap();
-        assert_eq!(texts(&output), ("home -c\n".into(), String::new()));
+        assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
     }
     assert_eq!(fs::read_to_string(world.0.join("run/starts")).unwrap(), "started\n");
 }
@@ -215,7 +222,93 @@ fn a_manager_inherits_its_socket_and_nothing_else() {
 }
 
 #[test]
-fn what_a_compiler_at_home_calls_stays_at_home() {
+fn a_manager_has_limits_and_an_environment_of_its_own() {
+    let world = World::new("own");
+    let report = "{ env; ulimit -v; ulimit -t; } > \"$XDG_RUNTIME_DIR/own.new\"; \
+                  mv \"$XDG_RUNTIME_DIR/own.new\" \"$XDG_RUNTIME_DIR/own\"";
+    world.script("outboard", report);
+    let wrapper = world.command();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sv 4000000; ulimit -St 1000; exec links/gcc -c"]);
+    shell.current_dir(&world.0).envs(
+        wrapper.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))),
+    );
+    shell.env("LD_PRELOAD", "").env("CPATH", "/x").env("LC_ALL", "C").env("OUTBOARD_X", "kept");
+    shell.env_remove("OUTBOARD_CC_NESTED");
+    assert!(shell.output().unwrap().status.success());
+    let own = fs::read_to_string(world.0.join("run/own")).unwrap();
+    for absent in ["LD_PRELOAD", "CPATH", "LC_ALL", "4000000", "1000\n"] {
+        assert!(!own.contains(absent), "{absent}: {own}");
+    }
+    for kept in ["OUTBOARD_X=kept", "XDG_RUNTIME_DIR=", "PATH="] {
+        assert!(own.contains(kept), "{kept}: {own}");
+    }
+}
+
+/// The wrapper below a program that changes what it sees of this machine.
+fn below(world: &World, program: &[&str]) -> Option<Output> {
+    let wrapper = world.command();
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).arg(wrapper.get_program()).arg("-c").current_dir(&world.0);
+    for (name, value) in wrapper.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.output().ok()
+}
+
+#[test]
+fn another_view_of_files_or_other_limits_mean_another_manager() {
+    let world = World::new("namespace");
+    let limited = ["sh", "-c", "ulimit -v 4000000; exec \"$@\"", "sh"];
+    let namespace = ["unshare", "--user", "--map-current-user", "--mount"];
+    let listener = UnixListener::bind(world.place().socket()).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for program in [&limited[..], &namespace] {
+        if program == namespace
+            && !Command::new("unshare")
+                .args(&namespace[1..])
+                .arg("true")
+                .status()
+                .is_ok_and(|at| at.success())
+        {
+            println!("skipped: there are no namespaces for users here");
+            continue;
+        }
+        let output = below(&world, program).unwrap();
+        assert_eq!(texts(&output).0, "local -c\n", "{program:?}: {}", texts(&output).1);
+        assert!(listener.accept().is_err(), "{program:?} has met this one's manager");
+    }
+    // The same way without a change leads here.
+    let asked = thread::spawn(move || {
+        listener.set_nonblocking(false).unwrap();
+        listener.accept().map(drop)
+    });
+    assert_eq!(texts(&below(&world, &["env"]).unwrap()).0, "local -c\n");
+    asked.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_manager_that_stops_is_waited_for_once_and_not_for_long() {
+    let world = World::new("stopped");
+    // It never accepts.
+    let _listener = UnixListener::bind(world.place().socket()).unwrap();
+    for limit in [30, 3] {
+        let begin = Instant::now();
+        let output = world.command().arg("-c").output().unwrap();
+        assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
+        assert!(begin.elapsed() < Duration::from_secs(limit), "{:?}", begin.elapsed());
+    }
+    let output = world.command().arg("-c").env("OUTBOARD_CC_FALLBACK", "0").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(texts(&output).1.contains("OUTBOARD_CC_FALLBACK=0"), "{}", texts(&output).1);
+    assert_eq!(texts(&output).0, "");
+}
+
+#[test]
+fn wrappers_that_a_local_compiler_calls_run_locally() {
     let world = World::new("nested");
     world.script("gcc", "echo outer; exec gcc inner");
     fs::create_dir(world.0.join("last")).unwrap();
@@ -223,7 +316,7 @@ fn what_a_compiler_at_home_calls_stays_at_home() {
     fs::rename(world.0.join("bin/real"), world.0.join("last/gcc")).unwrap();
     let path = format!("{0}/links:{0}/bin:{0}/last:/usr/bin:/bin", world.0.display());
     let manager = world.manager(|mut stream, _| {
-        answer(&stream, &Reply::Home);
+        answer(&stream, &Reply::Local { why: Vec::new() });
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
     });
     let output = world.command().env("PATH", path).output().unwrap();
@@ -232,7 +325,7 @@ fn what_a_compiler_at_home_calls_stays_at_home() {
 }
 
 #[test]
-fn a_compiler_that_is_not_there_is_what_shells_say() {
+fn a_missing_compiler_gives_the_exit_code_of_shells() {
     let world = World::new("absent");
     fs::remove_file(world.0.join("bin/gcc")).unwrap();
     let only = |dir: &str| world.0.join(dir).into_os_string();
@@ -262,7 +355,7 @@ fn it_is_linked_statically() {
         println!("skipped: there is no static C library here");
         return;
     }
-    let octets = fs::read(wrapper()).unwrap();
-    let has = |name: &[u8]| octets.windows(name.len()).any(|window| window == name);
+    let bytes = fs::read(wrapper()).unwrap();
+    let has = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     assert!(!has(b"/ld-linux-"), "the dynamic loader takes longer than the wrapper");
 }

@@ -3,14 +3,15 @@
 
 use crate::{Outcome, parent};
 use clap::Args;
-use outboard_cc::place::Place;
+use outboard_cc::place::ManagerPlace;
 use outboard_cc::real::Call;
 use outboard_cc::wrapper;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
+use outboard_cluster::keys::Places;
 use outboard_compile::args::is_compiler;
-use outboard_compile::client::{Cluster, Dial};
-use outboard_compile::front::{self, Front, Nobody, Settings};
+use outboard_compile::client::{Dial, ServerPool};
+use outboard_compile::manager::{self, Manager, NoServers, Settings};
 use outboard_compile::stats::{self, Journal, Record, Saved, state_directory};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::ServiceName;
@@ -19,33 +20,40 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// A manager that cannot have servers goes so soon, so that what was mended counts at once.
+/// A manager without servers exits after this time, so that a repaired setting soon takes effect.
 const MENDING: Duration = Duration::from_secs(1);
 
-/// Compile somewhere else: run one compiler, or see how that went.
+/// How often the list of revoked nodes is looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Compile on other machines: run one compiler, or see how that went.
 ///
 /// Put `outboard-cc` (or `outboard cc`) before a compiler's name, as in CC="outboard-cc gcc",
 /// CMake's CMAKE_C_COMPILER_LAUNCHER or CCACHE_PREFIX, or put a directory of links before others in
-/// PATH. What cannot run elsewhere runs here.
+/// PATH. What cannot run remotely runs locally.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard cc gcc -O2 -c x.c
   outboard cc --install-links ~/.local/lib/outboard && \
 PATH=~/.local/lib/outboard:$PATH make -j32
   outboard cc --timeline build.html
-With OUTBOARD_CC_VERBOSE set, a wrapper that finds no manager says why.
+With OUTBOARD_CC_VERBOSE set, a wrapper says where its job ran, and why there.
+With OUTBOARD_CC_FALLBACK=0 a job that could run remotely and does not fails.
+OUTBOARD_CC_SHOW names directories, with colons between, that servers may see although a name \
+above them begins with a dot or no word of a command line leads there.
 OUTBOARD_CC_MODE says how jobs are handed over: pull (the default; servers read the files that \
 compilers ask for), preprocess (sources are preprocessed here, into memory) or preprocess-disk \
 (into nameless files beside the outputs).")]
 #[group(required = true, multiple = true)]
 pub(crate) struct CcArgs {
-    /// Print what ran where, and why at home.
+    /// Print what ran where, and why locally.
     #[arg(long, conflicts_with_all = ["words", "manager", "install_links"])]
     stats: bool,
     /// Print the statistics as JSON.
@@ -67,7 +75,7 @@ pub(crate) struct CcArgs {
     #[arg(long, hide = true, requires = "manager")]
     with_parent: bool,
     /// The compiler and its arguments, as they are.
-    #[arg(trailing_var_arg = true, value_name = "COMPILER")]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMPILER")]
     words: Vec<OsString>,
 }
 
@@ -83,22 +91,21 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
     } else if args.stats || args.timeline.is_some() {
         report(&args)?;
     } else {
-        let mut words = args.words.into_iter();
-        // There is one: the command line's definition wants it.
-        let name = words.next().unwrap_or_default();
-        return Ok(wrapper::compile(&Call { name, arguments: words.collect() }));
+        // There are some: the command line's definition wants it.
+        let call = Call::of_words(args.words).ok_or("name a compiler")?;
+        return Ok(wrapper::compile(&call));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn manage() -> Outcome {
-    let (listener, place) = front::listen()?;
+    let (listener, place) = manager::listen()?;
     let journal = Journal::new(state_directory().as_deref());
     let settings = Settings::default();
-    // Without servers it still counts, and bounds what runs at home.
+    // Without servers it still counts, and bounds what runs locally.
     let (why, idle) = match servers() {
-        Ok(Some(farm)) => {
-            return Ok(Front::new(listener, Some(place), farm, settings, journal)?.run()?);
+        Ok(Some(servers)) => {
+            return Ok(Manager::new(listener, Some(place), servers, settings, journal)?.run()?);
         }
         Ok(None) => ("OUTBOARD_HOSTS is not set".to_owned(), settings.idle),
         Err(error) => {
@@ -107,11 +114,11 @@ fn manage() -> Outcome {
         }
     };
     let settings = Settings { idle, ..settings };
-    Ok(Front::new(listener, Some(place), Nobody::new(why)?, settings, journal)?.run()?)
+    Ok(Manager::new(listener, Some(place), NoServers::new(why)?, settings, journal)?.run()?)
 }
 
 /// The servers of OUTBOARD_HOSTS, with the key of OUTBOARD_KEY.
-fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
+fn servers() -> Result<Option<ServerPool>, Box<dyn std::error::Error>> {
     let Some(hosts) = env::var_os("OUTBOARD_HOSTS").filter(|hosts| !hosts.is_empty()) else {
         return Ok(None);
     };
@@ -120,25 +127,59 @@ fn servers() -> Result<Option<Cluster>, Box<dyn std::error::Error>> {
     let hosts: Vec<_> = hosts.iter().cloned().collect();
     let service: ServiceName = "compile".parse()?;
     let services = std::slice::from_ref(&service);
-    let dialer = Dialer::from_environment(|name| env::var_os(name), services)?;
+    let variable = |name: &str| env::var_os(name);
+    let dialer = Dialer::from_environment(variable, services)?;
+    let dialer = Arc::new(RwLock::new(dialer));
+    let own = Arc::clone(&dialer);
     let names = hosts.iter().map(ToString::to_string).collect();
     let dial: Dial = Arc::new(move |line, limit| {
+        let dialer = own.read().unwrap_or_else(PoisonError::into_inner).clone();
         let dialled = dialer.dial(&hosts[line], &service, Instant::now() + limit);
         dialled.map_err(|error| error.to_string())
     });
     let toolchains = Toolchains::new(state_directory().as_deref());
-    Ok(Some(Cluster::new(names, dial, client_name(), toolchains)?))
+    let servers = ServerPool::new(names, dial, client_name(), toolchains)?;
+    follow_revocations(Places::from_environment(variable)?.revoked, dialer, servers.distrust());
+    Ok(Some(servers))
 }
 
-/// For the servers' people: user and host.
+/// A thread that reads the list of revoked nodes again when it has changed: from then on none of
+/// them is a server.
+fn follow_revocations(
+    list: PathBuf,
+    dialer: Arc<RwLock<Dialer>>,
+    distrust: impl Fn() + Send + 'static,
+) {
+    let state = move || fs::metadata(&list).ok().map(|at| (at.ino(), at.len(), at.modified().ok()));
+    let mut known = state();
+    thread::spawn(move || {
+        loop {
+            thread::sleep(LOOK_AGAIN);
+            let found = state();
+            if found == known {
+                continue;
+            }
+            known = found;
+            let services = ["compile".parse().ok()].into_iter().flatten().collect::<Vec<_>>();
+            match Dialer::from_environment(|name| env::var_os(name), &services) {
+                Ok(new) => *dialer.write().unwrap_or_else(PoisonError::into_inner) = new,
+                // What was read before holds.
+                Err(error) => eprintln!("outboard: {error}"),
+            }
+            distrust();
+        }
+    });
+}
+
+/// This client's name for servers' operators: user and host.
 fn client_name() -> String {
     let user = env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
 }
 
 fn report(args: &CcArgs) -> Outcome {
-    if let Ok(place) = Place::of_user() {
-        place.sockets().iter().for_each(|socket| front::settle(socket));
+    if let Ok(place) = ManagerPlace::of_user() {
+        place.sockets().iter().for_each(|socket| manager::settle(socket));
     }
     let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME: statistics lie there")?;
     let saved = Saved::load(&directory)?;
@@ -151,7 +192,7 @@ fn report(args: &CcArgs) -> Outcome {
         (false, false) => String::new(),
     };
     match io::stdout().write_all(text.as_bytes()) {
-        // Who reads has read enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written?,
     }

@@ -38,9 +38,9 @@ pub(crate) enum Command {
         /// The service.
         name: String,
     },
-    /// What a service starts: the anchor of a sandbox.
+    /// What the service compile starts: the supervisor of a client's sandbox.
     #[command(hide = true)]
-    Anchor,
+    SandboxSupervisor,
     /// Write manual pages or completions for shells, from the command line's own definition.
     #[command(hide = true)]
     Generate {

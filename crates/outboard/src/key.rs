@@ -1,14 +1,16 @@
-//! `outboard key`: the cluster's key, services' keys, and whom not to talk to.
+//! `outboard key`: the cluster's key, services' keys, and the list of revoked nodes.
 
 use crate::Outcome;
+use crate::services::SERVICES;
 use clap::Subcommand;
 use outboard_cluster::keys::{Key as Held, KeysError, Places};
+use outboard_cluster::status::STATUS;
 use outboard_secure::{ClusterKey, Identity, NodeId, Revoked, ServiceName};
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Keys: who may use which service of a cluster.
+/// Keys: access to the services of a cluster.
 ///
 /// The key is in ~/.config/outboard/key unless OUTBOARD_KEY names another file. Every machine and
 /// user of a cluster has a copy of it, or of one service's key.
@@ -21,10 +23,10 @@ pub(crate) enum Key {
     #[command(after_help = "Example:
   outboard key new")]
     New,
-    /// Write one service's key to a file, for those who may use only that.
+    /// Write one service's key to a file, for users who may use only that service.
     ///
-    /// Who has the file can also offer the service in this machine's place. On their machine
-    /// OUTBOARD_KEY names it, or it is ~/.config/outboard/key.
+    /// A holder of the file can also offer the service in this machine's place. On the user's
+    /// machine OUTBOARD_KEY names it, or it is ~/.config/outboard/key.
     #[command(after_help = "Example:
   outboard key export compile --to alice.key")]
     Export {
@@ -37,22 +39,21 @@ pub(crate) enum Key {
     /// Shut a node or user out here; repeat it on every machine that it must not reach.
     ///
     /// `outboard key show` prints its number there, and a node's log here. Nodes that run notice
-    /// within seconds. Who kept a copy of the key can come back as somebody else: against that
-    /// helps only a new key.
+    /// within seconds. A user who kept a copy of the key can return with a new identity: only a
+    /// new key prevents that.
     #[command(after_help = "Example:
   outboard key revoke 2f9d1c0a4b7e8d6655aa0c1b2d3e4f50 --why 'laptop lost'")]
     Revoke {
         /// Its number: 32 hexadecimal digits.
         node: NodeId,
-        /// A note for whoever reads the list.
+        /// A comment for readers of the list.
         #[arg(long, value_name = "TEXT", default_value = "")]
         why: String,
         /// The list [default: ~/.config/outboard/revoked].
         #[arg(long, value_name = "FILE")]
         list: Option<PathBuf>,
     },
-    /// Tell what is here: the key's kind, and the number by which others know this user. The key
-    /// itself is not shown.
+    /// Show the key's kind, and this user's number for other nodes. The key itself is not shown.
     #[command(after_help = "Example:
   outboard key show")]
     Show {
@@ -85,11 +86,16 @@ fn new(places: &Places) -> Outcome {
 }
 
 fn export(places: &Places, service: &ServiceName, to: Option<PathBuf>) -> Outcome {
+    let known: Vec<&str> = SERVICES.iter().map(|spec| spec.name).chain([STATUS]).collect();
+    if !known.contains(&service.as_str()) {
+        let (service, known) = (service.as_str(), known.join(", "));
+        return Err(format!("there is no service {service:?}; there are: {known}").into());
+    }
     let no_key = || format!("{} is another service's key", places.key.display());
     let key = Held::load(&places.key)?.service(service).ok_or_else(no_key)?;
     let path = to.unwrap_or_else(|| format!("{}.key", service.as_str()).into());
     key.export(&path)?;
-    say(&format!("wrote {}: who has it may use {}", path.display(), service.as_str()))
+    say(&format!("wrote {}: its holders may use {}", path.display(), service.as_str()))
 }
 
 fn show(places: &Places, as_json: bool) -> Outcome {

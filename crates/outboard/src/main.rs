@@ -4,7 +4,8 @@
 //! error and a non-zero exit code.
 //!
 //! Modules in reading order: `cli` (the commands), `tour`, `cc`, `run`, `perf`, `node` with
-//! `services`, `key`, `status`, `top`, `parent` (who ends with whom), `generate`.
+//! `services` and `log`, `key`, `status`, `top`, `parent` (ending with the parent process),
+//! `generate`.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod cc;
 mod cli;
 mod generate;
 mod key;
+mod log;
 mod node;
 mod parent;
 mod perf;
@@ -40,8 +42,10 @@ fn main() -> ExitCode {
         Command::Key(key) => key::run(key).map(success),
         Command::Status(args) => status::run(args).map(success),
         Command::Top(args) => top::run(args).map(success),
-        Command::NodeService { name } => Ok(cluster_node::serve(&name, services::SERVICES)),
-        Command::Anchor => Ok(outboard_compile::sandbox::anchor_main()),
+        Command::NodeService { name } => {
+            log::start(None).map(|()| cluster_node::serve(&name, services::SERVICES))
+        }
+        Command::SandboxSupervisor => Ok(outboard_compile::sandbox::anchor_main()),
         Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {

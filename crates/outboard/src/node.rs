@@ -1,7 +1,7 @@
 //! `outboard node`: the daemon. Its configuration comes from a file and from flags.
 
 use crate::services::SERVICES;
-use crate::{Outcome, parent};
+use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cluster::keys::{KeysError, Places};
 use outboard_cluster::node::{Config, Supervisor};
@@ -14,25 +14,29 @@ const SERVICE: &str = "node-service";
 
 /// Serve: let others with the cluster's key use this machine.
 ///
-/// Listens, and starts a process for each service. As root, services run as an ordinary user. The
-/// first start makes the key; copy it to every machine of the cluster. SIGTERM ends it in order.
+/// Listens, and starts a process for each service. As root, each service runs as a user of its own.
+/// Where no key's file is named, the first start makes ~/.config/outboard/key; copy it to every
+/// machine of the cluster. SIGTERM ends it in order.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard node --listen 0.0.0.0:7410 --slots 8
 
 The configuration file, whose settings the options override (all may be left out):
   listen = [\"127.0.0.1:7410\"]
-  serve = []                          # default: every service
+  serve = [\"compile\"]                 # default: compile
   slots = 4                           # default: as many as processors
-  key = \"/etc/outboard/key\"           # default: OUTBOARD_KEY, or else ~/.config/outboard/key
-  identity = \"/etc/outboard/identity\"
-  revoked = \"/etc/outboard/revoked\"   # nodes that are shut out; read again when it changes
-  allowed = \"/etc/outboard/allowed\"   # if given, nobody else gets in
+  sessions = 64                       # of one identity with one service
   trusted_fabric = false
-  user = \"nobody\"                     # whom services are, where the node is root
+  log = \"info\"                        # or OUTBOARD_LOG
+  # key = \"/etc/outboard/key\"         # default: OUTBOARD_KEY, or else ~/.config/outboard/key
+  # identity = \"/etc/outboard/identity\"
+  # revoked = \"/etc/outboard/revoked\" # nodes that are shut out; read again when it changes
+  # allowed = \"/etc/outboard/allowed\" # if given, no other node gets in
+  # user = \"nobody\"                   # as root: one user for all services
   [compile]
+  # slots = 2                         # of this service
   accept_toolchains = false
-  toolchains = { gcc = \"/opt/x/bin/gcc\" }
+  # toolchains = { gcc = \"/opt/x/bin/gcc\" }
   cache = \"/var/cache/compile\"        # default: in ~/.cache/outboard, or /var/cache/outboard
   cache_mib = 4096
   memory_mib = 4096                   # of one job")]
@@ -43,7 +47,7 @@ pub(crate) struct NodeArgs {
     /// Where to listen, with commas between [default: 127.0.0.1:7410].
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     listen: Option<Vec<SocketAddr>>,
-    /// Services to offer, with commas between [default: all].
+    /// Services to offer, with commas between [default: compile].
     #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
     serve: Option<Vec<String>>,
     /// Jobs at a time [default: as many as processors].
@@ -60,10 +64,14 @@ pub(crate) struct NodeArgs {
     /// sandbox is then the only boundary.
     #[arg(long)]
     accept_toolchains: bool,
-    /// Nobody else reads or alters what the network carries: clients that say so too may talk in
-    /// clear.
+    /// No third party reads or alters what the network carries: clients that are set to trust it
+    /// too may talk in clear.
     #[arg(long)]
     trusted_fabric: bool,
+    /// Which events to log on standard error: a level (error, warn, info, debug, trace, off), or
+    /// levels of parts, info,outboard_cluster=debug [default: OUTBOARD_LOG, or else info].
+    #[arg(long, value_name = "LEVELS")]
+    log: Option<String>,
     /// End with the process that started this one.
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -77,6 +85,7 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
     let accepts = args.accept_toolchains;
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
+    log::start(config.log.as_deref())?;
     let places = match (places, &config.key) {
         // Without a home, as daemons are: everything is beside the key.
         (Err(KeysError::NoHome), Some(key)) => {
@@ -84,9 +93,8 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
         }
         (places, _) => places?,
     };
-    let known: Vec<&str> = SERVICES.iter().map(|(name, _)| *name).collect();
-    let serves = config.serve.clone().unwrap_or_else(|| known.iter().map(|&s| s.into()).collect());
-    let supervisor = Supervisor::new(config, places, &known, vec![SERVICE.into()])?;
+    let serves = config.served(SERVICES);
+    let supervisor = Supervisor::new(config, places, SERVICES, vec![SERVICE.into()])?;
     let addresses: Vec<String> = supervisor.addresses().iter().map(ToString::to_string).collect();
     let mut out = std::io::stdout();
     writeln!(
@@ -102,11 +110,11 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
 
 fn file(args: &NodeArgs, places: Option<&Places>) -> Result<Config, Box<dyn std::error::Error>> {
     if let Some(path) = &args.config {
-        return Ok(Config::read(path)?);
+        return Ok(Config::read(path, SERVICES)?);
     }
     let own = places.map(|places| places.identity.with_file_name("node.toml"));
     match own.filter(|path| path.exists()) {
-        Some(path) => Ok(Config::read(&path)?),
+        Some(path) => Ok(Config::read(&path, SERVICES)?),
         None => Ok(Config::default()),
     }
 }
@@ -153,6 +161,7 @@ fn flags(args: NodeArgs) -> Config {
         slots: args.slots,
         key: args.key,
         trusted_fabric: args.trusted_fabric.then_some(true),
+        log: args.log,
         ..Config::default()
     }
 }

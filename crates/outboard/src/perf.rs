@@ -127,13 +127,13 @@ pub(crate) struct TestArgs {
     /// Where `outboard perf serve` listens [default: a server of its own on this machine].
     #[arg(value_name = "HOST[:PORT]")]
     host: Option<String>,
-    /// Octets of a message [default: 8 for latency, 65536 for bandwidth, 64 for rate].
-    #[arg(long, value_name = "OCTETS", allow_negative_numbers = true)]
+    /// Bytes of a message [default: 8 for latency, 65536 for bandwidth, 64 for rate].
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     size: Option<usize>,
-    /// Stop after so many messages [default: 20000 for latency].
+    /// Stop after this number of messages [default: 20000 for latency].
     #[arg(long, value_name = "N", conflicts_with = "seconds", allow_negative_numbers = true)]
     iters: Option<u64>,
-    /// Stop after so long [default: 3 for bandwidth and rate].
+    /// Stop after this time [default: 3 for bandwidth and rate].
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<Duration>,
     /// Queue pairs of a bandwidth or rate test.
@@ -215,7 +215,7 @@ fn split(perf: Perf) -> Result<(Test, TestArgs), ServeArgs> {
 }
 
 fn serve(args: &ServeArgs) -> Outcome {
-    // Signals before the address is printed: whoever reads it may stop us at once.
+    // Signals before the address is printed: its reader may stop this process at once.
     let (stop, sender) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;

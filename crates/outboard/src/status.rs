@@ -50,10 +50,24 @@ pub(crate) fn run(args: StatusArgs) -> Outcome {
             }
         }
     }
+    let down: Vec<_> =
+        hosts.iter().zip(&answers).flat_map(|(host, answer)| down(host, answer)).collect();
     match answers.iter().filter(|answer| answer.is_err()).count() {
-        0 => Ok(()),
+        0 if down.is_empty() => Ok(()),
+        0 => Err(down.join("; ").into()),
         silent => Err(format!("{silent} of {} nodes did not answer", answers.len()).into()),
     }
+}
+
+/// What is wrong with services that should run on a node and do not.
+fn down(host: &Host, answer: &Answer) -> Vec<String> {
+    let services = answer.iter().flat_map(|status| status["services"].as_array()).flatten();
+    let down = services.filter(|service| service["state"] == "down");
+    let why = |service: &Value| {
+        let (name, end) = (word(&service["name"]), word(&service["ended"]));
+        format!("the service {name} is down on {host} ({end}): that node's log says why")
+    };
+    down.map(why).collect()
 }
 
 /// The hosts that are named, or else the environment's, or else this machine.
@@ -103,12 +117,12 @@ fn describe(host: &Host, status: &Value) -> String {
     );
     for service in status["services"].as_array().into_iter().flatten() {
         text += &format!(
-            "  {}  {}  up {}  restarts {}  guests {}",
+            "  {}  {}  up {}  restarts {}  sessions {}",
             word(&service["name"]),
             word(&service["state"]),
             age(number(&service["uptime_s"])),
             number(&service["restarts"]),
-            number(&service["guests"]),
+            number(&service["sessions"]),
         );
         for (name, value) in service["report"].as_object().into_iter().flatten() {
             if value.is_number() || value.is_string() || value.is_boolean() {
@@ -151,7 +165,7 @@ mod tests {
         let status = json!({
             "node": "ab", "uptime_s": 3700, "slots": 4, "refused": 0,
             "services": [{
-                "name": "compile", "state": "running", "uptime_s": 61, "restarts": 1, "guests": 2,
+                "name": "compile", "state": "running", "uptime_s": 61, "restarts": 1, "sessions": 2,
                 "report": { "jobs_now": 3, "note": "a\u{1b}[2Jb", "lanes": [1] },
             }],
         });
@@ -159,7 +173,15 @@ mod tests {
         assert_eq!(
             describe(&hosts.hosts()[0], &status),
             "n1:7411  node ab  up 1 h 1 min  slots 4  refused 0\n  compile  running  up 1 min 1 s  \
-             restarts 1  guests 2  jobs_now 3  note a[2Jb\n"
+             restarts 1  sessions 2  jobs_now 3  note a[2Jb\n"
+        );
+        let mut status = status;
+        assert!(down(&hosts.hosts()[0], &Ok(status.clone())).is_empty());
+        status["services"][0]["state"] = "down".into();
+        status["services"][0]["ended"] = "exit status: 1".into();
+        assert_eq!(
+            down(&hosts.hosts()[0], &Ok(status)),
+            ["the service compile is down on n1:7411 (exit status: 1): that node's log says why"]
         );
         assert_eq!((age(59), age(90_000)), ("59 s".into(), "1 d 1 h".into()));
     }

@@ -5,11 +5,12 @@
 //! left out, and says what is missing.
 //!
 //! Modules in reading order: `place` (the directory), `rdma` and `compile` (the stops), `project`
-//! (what is built), `cluster` (who builds it), `build` (a build's jobs, side by side).
+//! (what is built), `cluster` (the servers that build it), `build` (a build's jobs, side by side).
 
 mod build;
 mod cluster;
 mod compile;
+mod idle;
 mod place;
 mod project;
 mod rdma;
@@ -17,7 +18,7 @@ mod rdma;
 use crate::Outcome;
 use clap::Args;
 use outboard_perf::Progress;
-use place::Place;
+use place::TourDir;
 use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
@@ -39,7 +40,7 @@ use std::time::Instant;
   outboard tour
   outboard tour --json > tour.json")]
 pub(crate) struct TourArgs {
-    /// Print the figures as one JSON object at the end; what goes on is told on standard error.
+    /// Print the figures as one JSON object at the end; progress goes to standard error.
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +52,7 @@ enum Trouble {
     LeftOut(String),
     /// Something that must work does not.
     Failed(String),
-    /// Somebody has had enough.
+    /// The user has interrupted it.
     Interrupted,
 }
 
@@ -74,7 +75,7 @@ impl From<io::Error> for Trouble {
 
 /// What every stop has.
 struct Guide {
-    place: Place,
+    place: TourDir,
     progress: Progress,
     stop: Arc<AtomicBool>,
     /// Standard output is for the JSON object.
@@ -85,7 +86,11 @@ struct Guide {
 type Stop = (&'static str, &'static str, fn(&Guide) -> Result<Value, Trouble>);
 
 const STOPS: &[Stop] = &[
-    ("rdma", "RDMA beside TCP: two processes on loopback, a second each", rdma::show),
+    (
+        "rdma",
+        "RDMA beside TCP: two processes on loopback, in turns, a second each in all",
+        rdma::show,
+    ),
     ("compile", "A C project on three compile servers, beside a local build", compile::show),
 ];
 
@@ -134,7 +139,7 @@ impl Guide {
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
             register(signal, Arc::clone(&stop))?;
         }
-        Ok(Self { place: Place::new()?, progress, stop, json })
+        Ok(Self { place: TourDir::new()?, progress, stop, json })
     }
 
     fn make(&self, show: fn(&Self) -> Result<Value, Trouble>) -> Result<Value, Box<dyn Error>> {
@@ -150,7 +155,7 @@ impl Guide {
         }
     }
 
-    /// Tells people. A reader that has gone is none of ours.
+    /// Prints a line. A reader that has gone is not an error.
     fn say(&self, line: &str) {
         let _told = if self.json {
             writeln!(io::stderr(), "{line}")

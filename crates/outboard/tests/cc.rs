@@ -60,10 +60,10 @@ fn statistics_are_shown_counted_and_cleared() {
     let user = User::new("stats");
     user.said(&["gcc", "--version"]);
     let json: serde_json::Value = serde_json::from_str(&user.said(&["--stats", "--json"])).unwrap();
-    assert_eq!(json["home"], 1);
+    assert_eq!(json["local"], 1);
     assert_eq!(json["causes"]["asks the compiler something"], 1);
-    assert!(user.said(&["--stats", "--zero"]).contains("  at home                   1"));
-    assert!(user.said(&["--stats"]).contains("  at home                   0"));
+    assert!(user.said(&["--stats", "--zero"]).contains("  locally                   1"));
+    assert!(user.said(&["--stats"]).contains("  locally                   0"));
     for (file, start) in [("a.svg", "<svg"), ("a.html", "<!DOCTYPE html>")] {
         user.said(&["--timeline", file]);
         assert!(fs::read_to_string(user.0.join("src").join(file)).unwrap().starts_with(start));

@@ -88,6 +88,70 @@ fn a_key_is_made_once_shown_and_exported() {
     assert!(fs::read_to_string(home.0.join("compile.key")).unwrap().contains(" compile "));
     assert!(home.complaint(&["key", "export", "compile"]).contains("is there already"));
     home.complaint(&["key", "export", "No Service"]);
+    let typo = home.complaint(&["key", "export", "compiler"]);
+    assert!(typo.contains("no service \"compiler\"; there are: compile, status"), "{typo}");
+    assert!(!home.0.join("compiler.key").exists());
+}
+
+#[test]
+fn no_key_is_made_where_one_is_named() {
+    let home = Home::new("named");
+    let missing = home.0.join("etc/key");
+    let path = missing.display().to_string();
+    fs::write(home.0.join("node.toml"), format!("key = {path:?}\n")).unwrap();
+    let said = [
+        home.complaint(&["node", "--listen=127.0.0.1:0", "--key", &path]),
+        home.complaint(&["node", "--listen=127.0.0.1:0", "--config=node.toml"]),
+        {
+            let mut node = home.command(&["node", "--listen=127.0.0.1:0"]);
+            let output = node.env("OUTBOARD_KEY", &path).output().unwrap();
+            assert!(!output.status.success());
+            String::from_utf8(output.stderr).unwrap()
+        },
+    ];
+    for said in said {
+        assert!(said.contains("there is no key at") && said.contains("etc/key"), "{said}");
+    }
+    assert!(!missing.exists() && !home.0.join(".config/outboard/key").exists());
+    // Where it is made on purpose, it serves.
+    let mut make = home.command(&["key", "new"]);
+    assert!(make.env("OUTBOARD_KEY", &path).status().unwrap().success());
+    let (_node, _address) = home.node(&["--key", &path]);
+}
+
+/// The example of docs/node.md, as it stands but for what names this machine's places.
+#[test]
+fn the_pages_example_works_as_it_stands() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/node.md"));
+    let page = page.unwrap();
+    let example = page.split("```").find(|part| part.contains("listen = [")).expect("an example");
+    let home = Home::new("page");
+    let cache = home.0.join("var/cache/compile");
+    let example = example.replace("/var/cache/compile", cache.to_str().unwrap());
+    fs::write(home.0.join("node.toml"), example.replace("0.0.0.0:7410", "127.0.0.1:0")).unwrap();
+    let (_node, address) = home.node(&["--config", "node.toml"]);
+    let status = || -> serde_json::Value {
+        let told = home.told(&["status", "--json", &address]);
+        let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+        json[0]["status"]["services"][0].clone()
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while status()["report"]["slots"] != 8 {
+        let now = status();
+        if now["restarts"].as_u64() > Some(0) && !has_fuse() {
+            println!("skipped: no sandbox starts here");
+            return;
+        }
+        assert_eq!(now["restarts"], 0, "{now}");
+        assert!(std::time::Instant::now() < deadline, "{now}");
+    }
+    assert!(cache.join("store").exists(), "the service keeps contents there");
+}
+
+/// Whether every user may use FUSE, which the service compile needs.
+fn has_fuse() -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata("/dev/fuse").is_ok_and(|device| device.permissions().mode() & 0o006 == 0o006)
 }
 
 #[test]
@@ -101,13 +165,40 @@ fn a_node_makes_its_key_and_tells_how_it_is() {
     assert_eq!(json[0]["status"]["slots"], 3);
     let by_environment = home.command(&["status"]).env("OUTBOARD_HOSTS", &address).output();
     assert!(by_environment.unwrap().status.success());
-    // Somebody else is nobody here.
-    let stranger = Home::new("stranger");
-    assert!(stranger.complaint(&["status", &address]).contains("there is no key"));
-    stranger.told(&["key", "new"]);
-    let output = stranger.run(&["status", &address]);
+    // A user without the key is refused.
+    let keyless = Home::new("keyless");
+    assert!(keyless.complaint(&["status", &address]).contains("there is no key"));
+    keyless.told(&["key", "new"]);
+    let output = keyless.run(&["status", &address]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("the peer refuses"), "{output:?}");
     assert!(!output.status.success());
+}
+
+/// Why peers are refused and sessions end is said at levels that the operator sets, and counted.
+#[test]
+fn an_operator_sets_what_is_said() {
+    for (words, expected) in [(&["--log", "info"][..], true), (&["--log=off"], false)] {
+        let home = Home::new("log");
+        let log = home.0.join("log");
+        let words = [&["node", "--listen", "127.0.0.1:0"], words].concat();
+        let mut node = home.command(&words);
+        node.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+        let mut child = node.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let node = Node(child);
+        let address = line.split(' ').nth(4).unwrap().to_owned();
+        let keyless = Home::new("log-keyless");
+        keyless.told(&["key", "new"]);
+        assert!(!keyless.run(&["status", &address]).status.success());
+        let told = home.told(&["status", "--json", &address]);
+        let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(json[0]["status"]["refusals"]["handshake"], 1, "{json}");
+        assert_eq!(json[0]["status"]["refused"], 1);
+        drop(node);
+        let said = fs::read_to_string(&log).unwrap();
+        assert_eq!(said.contains("refused (handshake): 127.0.0.1"), expected, "{said}");
+    }
 }
 
 #[test]
@@ -150,9 +241,22 @@ fn what_a_node_cannot_do_is_said() {
     let (_node, address) = home.node(&[]);
     assert!(home.complaint(&["node", "--listen", &address]).contains("cannot listen on"));
     assert!(home.complaint(&["node", "--serve", "nothing"]).contains("no service \"nothing\""));
-    assert!(home.complaint(&["node", "--slots", "0"]).contains("at least one slot"));
+    let said = home.complaint(&["node", "--log", "loud"]);
+    assert!(said.contains("--log is \"loud\"") && said.contains("write a level"), "{said}");
+    assert!(home.complaint(&["node", "--slots", "0"]).contains("1 to 1024 slots, not 0"));
     assert!(home.complaint(&["node", "--config", "none.toml"]).contains("none.toml"));
     fs::write(home.0.join("bad.toml"), "listen = 3").unwrap();
-    assert!(home.complaint(&["node", "--config", "bad.toml"]).contains("bad.toml: TOML parse"));
+    assert!(
+        home.complaint(&["node", "--config", "bad.toml"]).contains("bad.toml, line 1: invalid")
+    );
+    for (text, expected) in [
+        ("\n[compile]\ncache_mb = 3\n", "bad.toml, line 3: the table [compile]: unknown field"),
+        ("slots = 1\nslot = 2\n", "bad.toml, line 2: \"slot\" is neither"),
+        ("revoked = \"none\"\n", "there is no list of nodes at none: `touch` it"),
+    ] {
+        fs::write(home.0.join("bad.toml"), text).unwrap();
+        let said = home.complaint(&["node", "--config", "bad.toml"]);
+        assert!(said.contains(expected) && !said.contains("key new"), "{said}");
+    }
     assert!(home.complaint(&["node-service", "nothing"]).contains("`outboard node` starts"));
 }

@@ -205,7 +205,7 @@ fn streams_spin_and_block() {
 }
 
 #[test]
-fn sizes_from_one_octet_to_large() {
+fn sizes_from_one_byte_to_large() {
     let (_alone, server) = (alone(), Server::start());
     for test in ["write-lat", "send-lat", "write-imm-lat", "tcp-lat", "read-lat"] {
         for size in [1, 4096, 1_000_003] {

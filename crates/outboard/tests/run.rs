@@ -204,7 +204,7 @@ fn copy(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
 }
 
 #[test]
-fn a_program_that_the_loader_would_not_obey_for_is_refused() {
+fn a_program_for_which_the_loader_ignores_the_environment_is_refused() {
     let dir = place("refused");
     libraries(&dir);
     let complain = |program: &Path| complaint(run(&dir).arg("--").arg(program));
@@ -218,7 +218,7 @@ fn a_program_that_the_loader_would_not_obey_for_is_refused() {
     assert!(complain(&program).ends_with(" is built for another kind of processor than Outboard"));
     let program = copy(&dir, |_| {});
     assert!(run(&dir).arg("--").arg(&program).status().unwrap().success());
-    // Only root can give a file away; who else there is, is tested beside the code.
+    // Only root can give a file away; other owners are tested beside the code.
     if chown(&program, Some(65534), None).is_ok() {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(complain(&program).contains(" runs with rights of its own (setuid, "));

@@ -62,7 +62,7 @@ impl Drop for User {
 #[test]
 fn a_frame_has_every_host_and_goes_on_without_those_that_are_silent() {
     let user = User::new("hosts");
-    // Nobody listens on port 1.
+    // No program listens on port 1.
     let hosts = format!("{},127.0.0.1:1", user.address);
     let output = user.top(&[&hosts, "--once", "--json"]);
     assert!(output.status.success(), "{output:?}");
@@ -118,9 +118,9 @@ fn q_ends_it_and_the_terminal_is_as_it_was() {
     let mut terminal = File::from(master);
     let mut shown = Vec::new();
     while !String::from_utf8_lossy(&shown).contains("your builds: ") {
-        let mut octets = [0; 4096];
-        let count = terminal.read(&mut octets).unwrap();
-        shown.extend_from_slice(&octets[..count]);
+        let mut bytes = [0; 4096];
+        let count = terminal.read(&mut bytes).unwrap();
+        shown.extend_from_slice(&bytes[..count]);
     }
     assert!(shown.starts_with(b"\x1b[?1049h"));
     assert_ne!(modes(), before);

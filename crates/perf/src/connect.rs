@@ -98,7 +98,7 @@ impl Objects {
 #[derive(Debug)]
 pub(crate) struct Host {
     plan: Plan,
-    /// Nobody else is served.
+    /// No other client is served.
     from: IpAddr,
     door: Door,
 }
@@ -197,7 +197,7 @@ impl Door {
     }
 }
 
-/// Nobody came in time, or a signal did.
+/// No client came in time, or a signal did.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -21,7 +21,7 @@ pub enum PerfError {
     /// The server said no.
     #[error("{peer} refused: {why}")]
     Refused {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
         /// What it says.
         why: String,
@@ -32,7 +32,7 @@ pub enum PerfError {
          look at what listens there"
     )]
     NotAServer {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
     },
     /// What the peer said makes no sense.

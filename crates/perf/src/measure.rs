@@ -21,9 +21,9 @@ const WARM_UP: (u64, Duration) = (1000, Duration::from_millis(200));
 /// When a test is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// After so many messages, counted over all queue pairs.
+    /// After this many messages, counted over all queue pairs.
     Messages(u64),
-    /// After so long.
+    /// After this time.
     Time(Duration),
 }
 

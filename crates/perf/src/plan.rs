@@ -4,13 +4,13 @@ use crate::error::PerfError;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 
-/// Octets of one message at most: a server holds twice as much for each test.
+/// Bytes of one message at most: a server holds twice as much for each test.
 pub const SIZE_MAX: usize = 64 << 20;
 /// Queue pairs of one test at most.
 pub const QPS_MAX: usize = 64;
 /// Operations under way on one queue pair at most.
 pub const DEPTH_MAX: usize = 4096;
-/// Octets of an atomic operation's operand (RFC 7306 §5).
+/// Bytes of an atomic operation's operand (RFC 7306 §5).
 pub const ATOMIC_SIZE: usize = 8;
 
 /// What is done over and over.
@@ -23,7 +23,7 @@ pub enum Operation {
     /// Send into a posted receive.
     Send,
     /// RDMA Write that completes a receive of the peer's.
-    WriteImmediate,
+    WriteWithImm,
     /// FetchAdd.
     Atomic,
     /// Bytes over a plain TCP socket.
@@ -83,9 +83,9 @@ const TESTS: &[(Test, &str, Operation, Kind)] = &[
     (Test::SendLat, "send-lat", O::Send, K::Latency),
     (Test::SendBw, "send-bw", O::Send, K::Bandwidth),
     (Test::SendRate, "send-rate", O::Send, K::Rate),
-    (Test::WriteImmLat, "write-imm-lat", O::WriteImmediate, K::Latency),
-    (Test::WriteImmBw, "write-imm-bw", O::WriteImmediate, K::Bandwidth),
-    (Test::WriteImmRate, "write-imm-rate", O::WriteImmediate, K::Rate),
+    (Test::WriteImmLat, "write-imm-lat", O::WriteWithImm, K::Latency),
+    (Test::WriteImmBw, "write-imm-bw", O::WriteWithImm, K::Bandwidth),
+    (Test::WriteImmRate, "write-imm-rate", O::WriteWithImm, K::Rate),
     (Test::AtomicLat, "atomic-lat", O::Atomic, K::Latency),
     (Test::TcpLat, "tcp-lat", O::Tcp, K::Latency),
     (Test::TcpBw, "tcp-bw", O::Tcp, K::Bandwidth),
@@ -119,7 +119,7 @@ impl Test {
         self.row().3
     }
 
-    /// Octets of a message unless told otherwise.
+    /// Bytes of a message unless told otherwise.
     pub fn default_size(self) -> usize {
         match self.kind() {
             // What is registered for a connection, or goes once to and fro on it.
@@ -150,7 +150,7 @@ impl Test {
         self.kind() == Kind::Latency && !one_sided && !self.is_connect()
     }
 
-    /// What is made and ended is connections.
+    /// True for tests that make and end connections.
     pub fn is_connect(self) -> bool {
         matches!(self.operation(), Operation::Connect | Operation::TcpConnect)
     }
@@ -165,14 +165,14 @@ impl Test {
         match self.operation() {
             Operation::Read | Operation::Atomic => true,
             Operation::Write => self.kind() != Kind::Latency,
-            Operation::Send | Operation::WriteImmediate | Operation::Tcp => false,
+            Operation::Send | Operation::WriteWithImm | Operation::Tcp => false,
             Operation::Connect | Operation::TcpConnect => false,
         }
     }
 
     /// Messages consume receives that the server posts.
     pub fn needs_receives(self) -> bool {
-        matches!(self.operation(), Operation::Send | Operation::WriteImmediate)
+        matches!(self.operation(), Operation::Send | Operation::WriteWithImm)
     }
 }
 
@@ -207,7 +207,7 @@ impl Display for Wait {
 pub struct Plan {
     /// Which test.
     pub test: Test,
-    /// Octets of a message.
+    /// Bytes of a message.
     pub size: usize,
     /// Queue pairs.
     pub qps: usize,
@@ -235,7 +235,7 @@ impl Plan {
     /// Holds the parameters to what a test can be.
     ///
     /// # Errors
-    /// [`PerfError::BadParameter`], the fault of whoever made the plan.
+    /// [`PerfError::BadParameter`], the caller's fault.
     pub fn check(&self) -> Result<(), PerfError> {
         within("--size", self.size, SIZE_MAX)?;
         within("--qps", self.qps, QPS_MAX)?;

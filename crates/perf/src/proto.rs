@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
-/// Octets of private data that MPA revision 2 leaves to programs (RFC 6581 §4.1).
+/// Bytes of private data that MPA revision 2 leaves to programs (RFC 6581 §4.1).
 pub const PRIVATE_MAX: usize = 508;
 
 /// Characters of a refusal's reason: even escaped they fit.
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_largest_question_fits() {
         let bytes = encode(&largest());
-        assert!(bytes.len() < PRIVATE_MAX, "{} octets", bytes.len());
+        assert!(bytes.len() < PRIVATE_MAX, "{} bytes", bytes.len());
         assert_eq!(decode::<Ask>(&bytes).unwrap(), largest());
     }
 

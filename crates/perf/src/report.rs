@@ -23,7 +23,7 @@ const TAIL_ROWS: u32 = 5;
 pub struct Report {
     /// Which test.
     pub test: Test,
-    /// Octets of a message; none where connections are made.
+    /// Bytes of a message; none where connections are made.
     pub size: Option<usize>,
     /// Messages that the client started; in a ping-pong as many came back.
     pub iters: u64,
@@ -80,7 +80,7 @@ impl Report {
         let scale = scale(plan.test);
         let quantile = |q| latencies.map(|all| round(all.value_at_quantile(q) as f64 * scale));
         let size = (!plan.test.is_connect()).then_some(plan.size);
-        let octets = timed.messages as f64 * size.unwrap_or(0) as f64;
+        let bytes = timed.messages as f64 * size.unwrap_or(0) as f64;
         Self {
             test: plan.test,
             size,
@@ -97,7 +97,7 @@ impl Report {
             mean_us: latencies.map(|all| round(all.mean() * scale)),
             sd_us: latencies.map(|all| round(all.stdev() * scale)),
             max_us: latencies.map(|all| round(all.max() as f64 * scale)),
-            mib_per_s: octets / f64::from(1 << 20) / seconds,
+            mib_per_s: bytes / f64::from(1 << 20) / seconds,
             messages_per_s: timed.messages as f64 / seconds,
             cpu_s: (client + server).as_secs_f64(),
             cpu_client_s: client.as_secs_f64(),

@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::proto::{Answer, Ask, decode, encode};
 use outboard_verbs::{CmChannel, CmEventKind, ConnectRequest, Context, Listener};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use session::{Group, Session};
+use session::{Group, TestSession};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     /// Tests whose connections are not all there yet.
     groups: Vec<Group>,
-    sessions: Vec<Session>,
+    sessions: Vec<TestSession>,
 }
 
 impl Server {
@@ -98,7 +98,7 @@ impl Server {
         self.groups.retain(|group| group.born.elapsed() < GATHER_MAX && !group.side.is_over());
     }
 
-    /// Answers one client. One that has gone meanwhile needs no answer.
+    /// Answers one client. A client that has gone meanwhile needs no answer.
     fn answer(&mut self, request: ConnectRequest) {
         let _gone = match decode(request.private_data()) {
             Ok(Ask::Cpu) => {
@@ -130,7 +130,7 @@ impl Server {
         self.check_room()?;
         let address = SocketAddr::new(self.local_addr().ip(), 0);
         let from = request.peer_addr().ip();
-        let (session, port) = Session::open_port(address, from, plan, &self.stop)?;
+        let (session, port) = TestSession::open_port(address, from, plan, &self.stop)?;
         self.sessions.push(session);
         Ok(port)
     }
@@ -165,7 +165,7 @@ impl Server {
             drop(self.groups.swap_remove(index));
         } else if self.groups[index].is_complete() {
             let group = self.groups.swap_remove(index);
-            self.sessions.push(Session::start(group)?);
+            self.sessions.push(TestSession::start(group)?);
         }
         joined
     }

@@ -6,8 +6,8 @@
 use crate::error::PerfError;
 use crate::plan::{Operation, Plan, Test, Wait};
 use outboard_verbs::{
-    Access, Completion, Context, Cq, MissingReceive, Mr, Qp, QpConfig, QpState, RecvRequest,
-    Remote, SendOp, SendRequest, SgList, SharedRegion, Stag, Status,
+    Access, Completion, Context, Cq, Mr, Qp, QpConfig, QpState, RecvRequest, Remote, RnrPolicy,
+    SendOp, SendRequest, SgList, SharedRegion, Stag, Status,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ impl Vigil {
         Self { spins: 0, quiet_since: None, stop }
     }
 
-    /// Something happened. Fails when told to stop, or a busy test would never hear of it.
+    /// Something happened. Fails when told to stop: a busy test would otherwise never check that.
     #[inline]
     pub(crate) fn stir(&mut self) -> Result<(), PerfError> {
         self.spins = 0;
@@ -133,7 +133,7 @@ impl Side {
         let config = QpConfig {
             send_depth: self.plan.depth + SPARE,
             recv_depth: self.plan.depth + SPARE,
-            missing_receive: MissingReceive::Stall(SILENCE_MAX),
+            rnr_policy: RnrPolicy::Stall(SILENCE_MAX),
             ..QpConfig::new(&self.cq)
         };
         let qp = self.pd.create_qp(config)?;
@@ -153,7 +153,7 @@ impl Side {
 
     /// A receive; Immediate Data needs no memory.
     pub(crate) fn receive(&self, lane: u64, sink: SgList) -> RecvRequest {
-        let bare = self.plan.test.operation() == Operation::WriteImmediate;
+        let bare = self.plan.test.operation() == Operation::WriteWithImm;
         RecvRequest { wr_id: lane, local: if bare { SgList::new() } else { sink } }
     }
 
@@ -174,7 +174,7 @@ impl Side {
         let op = match self.plan.test.operation() {
             Operation::Write => SendOp::Write { to },
             Operation::Read => SendOp::Read { from: to },
-            Operation::WriteImmediate => SendOp::WriteImmediate { to, immediate: 0 },
+            Operation::WriteWithImm => SendOp::WriteWithImm { to, immediate: 0 },
             Operation::Atomic => SendOp::FetchAdd { at: to, add: 1, mask: 0 },
             _ => SendOp::Send { invalidate: None },
         };
@@ -216,13 +216,13 @@ impl Side {
         Ok(count)
     }
 
-    /// Sets the last octet of what the next message carries.
+    /// Sets the last byte of what the next message carries.
     #[inline]
     pub(crate) fn mark(&self, value: u8) -> Result<(), PerfError> {
         Ok(self.outbox.copy_in(self.plan.size - 1, &[value])?)
     }
 
-    /// Waits until the last octet of the inbox is this: the peer's Write has landed.
+    /// Waits until the last byte of the inbox is this: the peer's Write has landed.
     #[inline]
     pub(crate) fn await_mark(&mut self, value: u8) -> Result<(), PerfError> {
         match self.plan.wait {
@@ -290,7 +290,7 @@ impl Side {
 fn rights(test: Test) -> Access {
     let local = Access::LOCAL_WRITE | Access::REMOTE_READ;
     match test.operation() {
-        Operation::Write | Operation::WriteImmediate => local | Access::REMOTE_WRITE,
+        Operation::Write | Operation::WriteWithImm => local | Access::REMOTE_WRITE,
         Operation::Atomic => local | Access::REMOTE_ATOMIC,
         _ => local,
     }

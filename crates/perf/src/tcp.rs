@@ -20,7 +20,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const READ_MIN: usize = 128 << 10;
 /// How long a stream runs before the timed part.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// First octet of a stream's last message, and the receiver's answer: it has everything.
+/// First byte of a stream's last message, and the receiver's answer: it has everything.
 const LAST: u8 = 1;
 
 /// One side of a TCP test.
@@ -75,7 +75,7 @@ impl Tcp {
     }
 
     /// Messages until the goal is reached, then until the server has them. The
-    /// first octet of each says whether it is the last.
+    /// first byte of each says whether it is the last.
     fn stream(&mut self, goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
         let start = Instant::now();
         let mut messages = 0;
@@ -115,7 +115,7 @@ impl Tcp {
     /// Takes messages in large reads, and answers the last of each stream.
     fn serve_streams(&mut self) -> Result<Infallible, PerfError> {
         let mut buffer = vec![0; self.plan.size.max(READ_MIN)];
-        // Octets from the buffer's start to the next message's first, and what the last one was.
+        // Bytes from the buffer's start to the next message's first, and what the last one was.
         let (mut next, mut last) = (0, 0);
         loop {
             let count = self.read(&mut buffer)?;
@@ -148,7 +148,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Reads at least one octet.
+    /// Reads at least one byte.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, PerfError> {
         loop {
             let count = self.socket.read(buffer);
@@ -159,7 +159,7 @@ impl Tcp {
         }
     }
 
-    /// Writes one octet or a few, which the socket always has room for soon.
+    /// Writes one byte or a few, which the socket always has room for soon.
     fn write(&mut self, bytes: &[u8]) -> Result<(), PerfError> {
         let mut done = 0;
         while done < bytes.len() {

@@ -1,9 +1,10 @@
-//! Measures a session's octets a second, sealed and opened, and handshakes a second.
+//! Measures a session's bytes a second, sealed and opened, and handshakes a second.
 //!
 //! `cargo bench -p outboard-secure`; gives the median of several runs of each, on one thread.
 
 use outboard_secure::{
-    ClusterKey, Credentials, Fabric, Handshake, Identity, Keyring, Revoked, ServiceName, Session,
+    ClusterKey, Credentials, Fabric, Handshake, Identity, Keyring, Revoked, SecureSession,
+    ServiceName,
 };
 use std::error::Error;
 use std::sync::Arc;
@@ -34,24 +35,24 @@ fn ends() -> Result<[Arc<Credentials>; 2], Box<dyn Error>> {
     Ok([end()?, end()?])
 }
 
-fn meet(ends: &[Arc<Credentials>; 2], service: &ServiceName) -> (Session, Session) {
+fn meet(ends: &[Arc<Credentials>; 2], service: &ServiceName) -> (SecureSession, SecureSession) {
     let [client, server] = ends.clone();
     let mut client = Handshake::initiator(client, service).expect("it has the key");
     let mut server = Handshake::responder(server);
     while !(client.is_done() && server.is_done()) {
-        if let Some(octets) = client.poll_transmit() {
-            server.handle(&octets).expect("the client is right");
+        if let Some(bytes) = client.poll_transmit() {
+            server.handle(&bytes).expect("the client is right");
         }
-        if let Some(octets) = server.poll_transmit() {
-            client.handle(&octets).expect("the server is right");
+        if let Some(bytes) = server.poll_transmit() {
+            client.handle(&bytes).expect("the server is right");
         }
     }
     let [client, server] = [client, server].map(|end| end.into_session().expect("it is done"));
     (client, server)
 }
 
-/// A MiB a round, sealed in pieces and opened in reads of so many octets.
-fn bulk((mut client, mut server): (Session, Session), piece: usize, read: usize) {
+/// A MiB a round, sealed in pieces and opened in reads of so many bytes.
+fn bulk((mut client, mut server): (SecureSession, SecureSession), piece: usize, read: usize) {
     let plain = vec![0x5a; piece];
     let (mut wire, mut opened) = (Vec::new(), Vec::new());
     let rounds = (0..ROUNDS).map(|_| {
@@ -61,9 +62,9 @@ fn bulk((mut client, mut server): (Session, Session), piece: usize, read: usize)
             pieces.for_each(|_| client.seal(&plain, &mut wire).expect("it is alive"));
         });
         let opening = time(|| {
-            wire.chunks(read).for_each(|octets| {
+            wire.chunks(read).for_each(|bytes| {
                 opened.clear();
-                server.open(octets, &mut opened).expect("nobody is in between");
+                server.open(bytes, &mut opened).expect("nobody is in between");
             });
         });
         (sealing, opening)

@@ -23,7 +23,7 @@ pub(crate) struct Cipher {
 impl Cipher {
     /// A cipher whose next message is number `count`, from 0. No two may seal with the same.
     pub(crate) fn new(key: Secret, count: u64) -> Self {
-        let aead = aead(key.octets());
+        let aead = aead(key.bytes());
         Self { key, aead, count }
     }
 
@@ -61,12 +61,12 @@ impl Cipher {
 
     /// A new key for what follows (§4.2).
     pub(crate) fn rekey(&mut self) {
-        let mut octets = Zeroizing::new([0; secret::LEN]);
+        let mut bytes = Zeroizing::new([0; secret::LEN]);
         let sealed =
-            self.aead.seal_in_place_separate_tag(nonce(REKEY_NONCE), Aad::empty(), &mut octets[..]);
-        let _tag = sealed.expect("32 octets are not too long for AES-GCM");
-        self.key.octets_mut().copy_from_slice(&octets[..]);
-        self.aead = aead(self.key.octets());
+            self.aead.seal_in_place_separate_tag(nonce(REKEY_NONCE), Aad::empty(), &mut bytes[..]);
+        let _tag = sealed.expect("32 bytes are not too long for AES-GCM");
+        self.key.bytes_mut().copy_from_slice(&bytes[..]);
+        self.aead = aead(self.key.bytes());
     }
 
     fn nonce(&self) -> Result<Nonce, NoiseError> {
@@ -79,13 +79,13 @@ impl Cipher {
 
 /// §12.4: 32 bits of zeros, then the number, big-endian.
 fn nonce(count: u64) -> Nonce {
-    let mut octets = [0; 12];
-    octets[4..].copy_from_slice(&count.to_be_bytes());
-    Nonce::assume_unique_for_key(octets)
+    let mut bytes = [0; 12];
+    bytes[4..].copy_from_slice(&count.to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
 }
 
 fn aead(key: &[u8; secret::LEN]) -> LessSafeKey {
-    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("its keys have 32 octets"))
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("its keys have 32 bytes"))
 }
 
 impl fmt::Debug for Cipher {

@@ -1,5 +1,5 @@
-//! What an end brings to every handshake: who it is, which keys it has, whom it refuses, and what
-//! its operator says of the network.
+//! What an end brings to every handshake: its identity, its keys, the nodes that it refuses, and
+//! whether its operator trusts the network.
 //!
 //! Values only; the handshake judges them.
 
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 /// What an end brings to every handshake.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     /// The services that it may use, or offers.
     pub keys: Keyring,
     /// What its operator says of the network.
     pub fabric: Fabric,
-    /// Whom it does not talk to.
+    /// The nodes that it refuses.
     pub revoked: Revoked,
 }
 
@@ -28,7 +28,7 @@ pub enum Fabric {
     /// Others may read or alter what it carries: nothing passes in clear.
     #[default]
     Untrusted,
-    /// Nobody else reads or alters what it carries: octets may pass in clear if the other end's
+    /// No third party reads or alters what it carries: bytes may pass in clear if the other end's
     /// operator says so too.
     Trusted,
 }
@@ -38,7 +38,7 @@ pub enum Fabric {
 pub enum Mode {
     /// AES-256-GCM records.
     Encrypted,
-    /// The octets themselves. Both ends know to whom they spoke at the start, and no more.
+    /// The bytes themselves. Only the handshake is authenticated.
     Trusted,
 }
 

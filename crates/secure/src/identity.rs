@@ -1,7 +1,7 @@
 //! A node's or user's static key pair, and the short name that its public key gives it.
 //!
 //! Only the private key is kept in the file; the public one follows from it (X25519, RFC 7748).
-//! Says who somebody is, not what they may do: that is the service key's part.
+//! Identifies an end; the service keys decide what it may do.
 
 use crate::key::line;
 use crate::keyfile::{self, Holding, KeyFileError};
@@ -19,7 +19,7 @@ pub struct Identity {
     node: NodeId,
 }
 
-/// Who somebody is: the first 16 octets of the BLAKE3 hash of their public key, printed as 32
+/// An identity: the first 16 bytes of the BLAKE3 hash of a public key, printed as 32
 /// hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId([u8; Self::LEN]);
@@ -41,7 +41,7 @@ impl Identity {
     /// Reads the key pair.
     ///
     /// # Errors
-    /// [`KeyFileError`] when there is none, it is not an identity, it is somebody else's or others
+    /// [`KeyFileError`] when there is none, it is not an identity, it is another user's or others
     /// have rights to it.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         keyfile::load(path, Holding::Identity, Self::parse)
@@ -79,7 +79,7 @@ impl Identity {
 }
 
 impl NodeId {
-    /// Octets of an id.
+    /// Bytes of an id.
     pub const LEN: usize = 16;
 
     /// The id that belongs to a public key.
@@ -92,12 +92,12 @@ impl NodeId {
 }
 
 impl NodeId {
-    pub(crate) fn octets(&self) -> &[u8; Self::LEN] {
+    pub(crate) fn bytes(&self) -> &[u8; Self::LEN] {
         &self.0
     }
 
-    pub(crate) fn from_octets(octets: [u8; Self::LEN]) -> Self {
-        Self(octets)
+    pub(crate) fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The cluster's key and the services' keys derived from it.
 //!
 //! A service's key is HKDF-SHA256 (RFC 5869) of the cluster's key without salt, with the info
-//! `outboard service key v1` followed by the service's name: who has one cannot compute another,
+//! `outboard service key v1` followed by the service's name: from one no other can be computed,
 //! nor the cluster's. Keys are never printed; [`ServiceKey::export`] writes a file.
 
 use crate::keyfile::{self, Holding, KeyFileError};
@@ -17,7 +17,8 @@ const SERVICE_INFO: &[u8] = b"outboard service key v1";
 #[derive(Debug)]
 pub struct ClusterKey(Secret);
 
-/// The key of one service: who holds it may use the service, and be taken for one who offers it.
+/// The key of one service. A holder may use the service, and can also pose as a node that offers
+/// it.
 #[derive(Clone, Debug)]
 pub struct ServiceKey {
     name: ServiceName,
@@ -36,7 +37,7 @@ impl ClusterKey {
     /// Reads the key.
     ///
     /// # Errors
-    /// [`KeyFileError`] when there is none, it is not a cluster key, it is somebody else's or
+    /// [`KeyFileError`] when there is none, it is not a cluster key, it is another user's or
     /// others have rights to it.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         keyfile::load(path, Holding::ClusterKey, Self::parse)
@@ -72,10 +73,10 @@ impl ClusterKey {
     #[must_use]
     pub fn service(&self, name: &ServiceName) -> ServiceKey {
         let mut secret = Secret::zero();
-        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(self.0.octets());
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(self.0.bytes());
         extracted
             .expand(&[SERVICE_INFO, name.as_str().as_bytes()], hkdf::HKDF_SHA256)
-            .and_then(|expanded| expanded.fill(secret.octets_mut()))
+            .and_then(|expanded| expanded.fill(secret.bytes_mut()))
             .expect("HKDF-SHA256 gives its own length, RFC 5869 §2.3");
         ServiceKey { name: name.clone(), secret }
     }
@@ -85,7 +86,7 @@ impl ServiceKey {
     /// Reads a service's key that was exported.
     ///
     /// # Errors
-    /// [`KeyFileError`] when there is none, it is not a service's key, it is somebody else's or
+    /// [`KeyFileError`] when there is none, it is not a service's key, it is another user's or
     /// others have rights to it.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         keyfile::load(path, Holding::ServiceKey, Self::parse)
@@ -118,8 +119,8 @@ impl ServiceKey {
         &self.name
     }
 
-    pub(crate) fn octets(&self) -> &[u8; secret::LEN] {
-        self.secret.octets()
+    pub(crate) fn bytes(&self) -> &[u8; secret::LEN] {
+        self.secret.bytes()
     }
 }
 

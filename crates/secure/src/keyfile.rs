@@ -43,7 +43,10 @@ pub enum KeyFileError {
         path: PathBuf,
     },
     /// The system refuses to read.
-    #[error("{} cannot be read: {source}; see who may read it and its directory", path.display())]
+    #[error(
+        "{} cannot be read: {source}; check the owner and mode of the file and its directory",
+        path.display()
+    )]
     Read {
         /// What was to be read.
         path: PathBuf,
@@ -78,7 +81,7 @@ pub enum KeyFileError {
         /// Permission bits that it may have at most.
         allowed: u32,
     },
-    /// It is somebody else's.
+    /// It belongs to another user.
     #[error(
         "{} belongs to user {owner} and this process runs as user {user}: make a file of your own, \
          or run as its owner", path.display()
@@ -102,11 +105,11 @@ pub enum KeyFileError {
         found: Option<Holding>,
     },
     /// It is longer than such files are.
-    #[error("{} has more than {len_max} octets: name another file", path.display())]
+    #[error("{} has more than {len_max} bytes: name another file", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Octets that such a file has at most.
+        /// Bytes that such a file has at most.
         len_max: u64,
     },
     /// It is there already, and key files are never overwritten.
@@ -162,7 +165,7 @@ pub(crate) struct Rule {
     pub(crate) len_max: u64,
 }
 
-/// A file whose contents nobody else may know.
+/// A file whose contents no other user may know.
 const SECRET: Rule = Rule { allowed: 0o700, len_max: 1024 };
 
 /// Reads a key file and takes it apart with `parse`, which is given its line without the end.
@@ -171,14 +174,14 @@ pub(crate) fn load<T>(
     expected: Holding,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, KeyFileError> {
-    let octets = read(path, SECRET)?;
-    let line = str::from_utf8(&octets).unwrap_or_default().trim_ascii_end();
+    let bytes = read(path, SECRET)?;
+    let line = str::from_utf8(&bytes).unwrap_or_default().trim_ascii_end();
     let found = Holding::of(line);
     let parsed = if found == Some(expected) { parse(line) } else { None };
     parsed.ok_or_else(|| KeyFileError::Format { path: path.into(), expected, found })
 }
 
-/// Reads a key file, made from `fresh` if there is none. Whoever comes first decides what it holds.
+/// Reads a key file, made from `fresh` if there is none. The first process decides what it holds.
 pub(crate) fn load_or_create<T>(
     path: &Path,
     expected: Holding,
@@ -240,7 +243,7 @@ pub(crate) fn make_parent(path: &Path) -> Result<(), KeyFileError> {
     made.map_err(|source| KeyFileError::Write { path: path.into(), source })
 }
 
-/// A name in the same directory that nobody else uses.
+/// A name in the same directory that no other process uses.
 fn beside(path: &Path) -> Result<PathBuf, KeyFileError> {
     let name = path.file_name().ok_or_else(|| KeyFileError::NotAFile { path: path.into() })?;
     let mut random = [0; 8];
@@ -251,7 +254,7 @@ fn beside(path: &Path) -> Result<PathBuf, KeyFileError> {
     Ok(path.with_file_name(temporary))
 }
 
-/// Reads a whole file that is the reader's own and gives nobody rights beyond the rule's.
+/// Reads a whole file that is the reader's own and gives no rights beyond the rule's.
 pub(crate) fn read(path: &Path, rule: Rule) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => KeyFileError::Missing { path: path.into() },
@@ -267,12 +270,12 @@ pub(crate) fn read(path: &Path, rule: Rule) -> Result<Zeroizing<Vec<u8>>, KeyFil
     check_mode(path, metadata.mode() & 0o777, rule)?;
     // Room for everything at once: a buffer that grows leaves copies behind.
     let room = metadata.len().min(rule.len_max) + 1;
-    let mut octets = Zeroizing::new(Vec::with_capacity(usize::try_from(room).unwrap_or_default()));
-    file.take(rule.len_max + 1).read_to_end(&mut octets).map_err(failed)?;
-    if u64::try_from(octets.len()).is_ok_and(|len| len > rule.len_max) {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(room).unwrap_or_default()));
+    file.take(rule.len_max + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len > rule.len_max) {
         return Err(KeyFileError::TooLong { path: path.into(), len_max: rule.len_max });
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn check_owner(path: &Path, owner: u32) -> Result<(), KeyFileError> {

@@ -1,19 +1,19 @@
-//! Keys and sessions without I/O: who may talk to which service, and octets that nobody else reads
-//! or alters.
+//! Keys and sessions without I/O: authentication for each service, and bytes that no third party
+//! reads or alters.
 //!
 //! A cluster has one key; each service's key is derived from it and can be handed out alone. Two
 //! ends that hold a service's key prove it to each other in a [`Handshake`], a Noise XXpsk3
 //! exchange that also shows each end the other's static key, its identity. What comes out is a
-//! [`Session`], which turns plain octets into records and back.
+//! [`SecureSession`], which turns plain bytes into records and back.
 //!
 //! Nothing here opens a socket, starts a thread or reads a clock; only [`ClusterKey`],
 //! [`ServiceKey`], [`Identity`] and [`Revoked`] touch the file system, in the methods that take a
 //! path. No input from a peer makes it panic or allocate more than a record. Our own copies of
 //! keys are wiped when dropped and never printed; the libraries below do not wipe theirs.
 //!
-//! Modules in reading order: `name` (services' names), `secret` (32 octets nobody sees), `keyfile`
-//! (files that only their owner reads), `key` (cluster and service keys), `identity` (static keys
-//! and node ids), `revoked` (whom not to talk to), `credentials` (what an end brings along),
+//! Modules in reading order: `name` (services' names), `secret` (32 secret bytes), `keyfile` (files
+//! that only their owner reads), `key` (cluster and service keys), `identity` (static keys and node
+//! ids), `revoked` (the list of revoked nodes), `credentials` (what an end proves itself with),
 //! `noise` (the library behind the handshake), `cipher` (one direction after it), `handshake`
 //! (messages and their order), `session` (records, and handing a session to another process).
 //!
@@ -36,11 +36,11 @@
 //! let mut client = Handshake::initiator(end()?, &compile)?;
 //! let mut server = Handshake::responder(end()?);
 //! while !(client.is_done() && server.is_done()) {
-//!     if let Some(octets) = client.poll_transmit() {
-//!         server.handle(&octets)?;
+//!     if let Some(bytes) = client.poll_transmit() {
+//!         server.handle(&bytes)?;
 //!     }
-//!     if let Some(octets) = server.poll_transmit() {
-//!         client.handle(&octets)?;
+//!     if let Some(bytes) = server.poll_transmit() {
+//!         client.handle(&bytes)?;
 //!     }
 //! }
 //! let mut client = client.into_session().expect("it is done");
@@ -75,4 +75,4 @@ pub use keyfile::{Holding, KeyFileError};
 pub use name::{ServiceName, ServiceNameError};
 pub use revoked::{Revoked, RevokedError};
 pub use secret::NoEntropy;
-pub use session::{NotASession, RECORD_PLAIN_MAX, Session, SessionError};
+pub use session::{NotASession, RECORD_PLAIN_MAX, SecureSession, SessionError};

@@ -1,6 +1,6 @@
 //! The names of services, as they stand in key files and in a handshake's first message.
 //!
-//! A name that exists is legal. It says nothing about who offers the service.
+//! A value of this type is legal. It does not say which node offers the service.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub enum ServiceNameError {
     /// Nothing, or too much.
     #[error("a service's name has 1 to {max} characters, not {found}", max = ServiceName::LEN_MAX)]
     Length {
-        /// Its octets.
+        /// Its bytes.
         found: usize,
     },
     /// Something else than a lower-case letter, a digit or `-`.
@@ -24,28 +24,28 @@ pub enum ServiceNameError {
          one is something else"
     )]
     Character {
-        /// Of the first wrong octet, from 1.
+        /// Of the first wrong byte, from 1.
         position: usize,
     },
 }
 
 impl ServiceName {
-    /// Octets of the longest name.
+    /// Bytes of the longest name.
     pub const LEN_MAX: usize = 32;
 
-    /// The name in the octets of a message.
+    /// The name in the bytes of a message.
     ///
     /// # Errors
     /// [`ServiceNameError`] when it is not one.
-    pub fn parse(octets: &[u8]) -> Result<Self, ServiceNameError> {
-        if octets.is_empty() || octets.len() > Self::LEN_MAX {
-            return Err(ServiceNameError::Length { found: octets.len() });
+    pub fn parse(bytes: &[u8]) -> Result<Self, ServiceNameError> {
+        if bytes.is_empty() || bytes.len() > Self::LEN_MAX {
+            return Err(ServiceNameError::Length { found: bytes.len() });
         }
-        let legal = |octet: &u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-');
-        if let Some(wrong) = octets.iter().position(|octet| !legal(octet)) {
+        let legal = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        if let Some(wrong) = bytes.iter().position(|byte| !legal(byte)) {
             return Err(ServiceNameError::Character { position: wrong + 1 });
         }
-        Ok(Self(octets.iter().copied().map(char::from).collect()))
+        Ok(Self(bytes.iter().copied().map(char::from).collect()))
     }
 
     /// The name as text.

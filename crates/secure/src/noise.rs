@@ -18,13 +18,13 @@ const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 /// XXpsk3 mixes the pre-shared key in at the end of its third message (§9.3).
 const PSK_POSITION: u8 = 3;
 
-/// Octets that a cipher adds.
+/// Bytes that a cipher adds.
 pub(crate) const TAG_LEN: usize = 16;
 
-/// Octets of a public key.
+/// Bytes of a public key.
 pub(crate) const PUBLIC_LEN: usize = 32;
 
-/// Who speaks first.
+/// Which side sends the first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Initiator,
@@ -55,7 +55,7 @@ impl From<snow::Error> for NoiseError {
 /// The public key that belongs to a private one.
 pub(crate) fn public_key(private: &Secret) -> [u8; PUBLIC_LEN] {
     let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("it is compiled in");
-    dh.set(private.octets());
+    dh.set(private.bytes());
     let mut public = [0; PUBLIC_LEN];
     public.copy_from_slice(dh.pubkey());
     public
@@ -73,7 +73,7 @@ impl Exchange {
     ) -> Result<Self, NoiseError> {
         let pattern = PATTERN.parse().map_err(NoiseError::from)?;
         let builder = Builder::new(pattern)
-            .local_private_key(identity.private().octets())?
+            .local_private_key(identity.private().bytes())?
             .psk(PSK_POSITION, key)?
             .prologue(prologue)?;
         let state = match side {
@@ -92,7 +92,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Reads the peer's next message, whose payload has exactly `N` octets.
+    /// Reads the peer's next message, whose payload has exactly `N` bytes.
     pub(crate) fn read<const N: usize>(&mut self, message: &[u8]) -> Result<[u8; N], NoiseError> {
         // The library opens in place when there is room for the tag as well.
         let mut payload = [0; 2 * TAG_LEN];

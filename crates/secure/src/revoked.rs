@@ -1,4 +1,4 @@
-//! Whom not to talk to: a text file of node ids, one a line, `#` before comments.
+//! The list of revoked nodes: a text file of node ids, one a line, `#` before comments.
 //!
 //! It shuts out an identity, and so a machine whose files were lost or lent. It does not shut out
 //! a person who kept a copy of a key: that person can make a new identity. Against that helps only
@@ -19,8 +19,8 @@ const LIST: Rule = Rule { allowed: 0o755, len_max: 16 << 20 };
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoked(BTreeSet<NodeId>);
 
-/// What is wrong with a list of revoked nodes. A list with mistakes is not used in part: who is
-/// missing from it would get in.
+/// What is wrong with a list of revoked nodes. A list with mistakes is not used in part: nodes
+/// that are missing from it would be admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokedError {
     /// A line that is neither an id nor a comment.
@@ -32,7 +32,7 @@ pub enum RevokedError {
         /// Its number, from 1.
         line: usize,
     },
-    /// The file holds octets that are no text.
+    /// The file holds bytes that are no text.
     #[error("{} is no list of revoked nodes: it must be text", path.display())]
     NotText {
         /// The file.
@@ -61,10 +61,10 @@ impl Revoked {
     ///
     /// # Errors
     /// [`RevokedError`] when it cannot be read, others may change it, or a line is wrong. No file
-    /// is an error too ([`KeyFileError::Missing`]): a list that was lost revokes nobody.
+    /// is an error too ([`KeyFileError::Missing`]): a list that was lost would revoke no node.
     pub fn load(path: &Path) -> Result<Self, RevokedError> {
-        let octets = keyfile::read(path, LIST)?;
-        let text = str::from_utf8(&octets);
+        let bytes = keyfile::read(path, LIST)?;
+        let text = str::from_utf8(&bytes);
         Self::parse(text.map_err(|_| RevokedError::NotText { path: path.into() })?)
     }
 

@@ -1,4 +1,4 @@
-//! Thirty-two octets that nobody sees: wiped when dropped, never printed, never compared.
+//! Thirty-two secret bytes: wiped when dropped, never printed, never compared.
 //!
 //! They stand on the heap, so that moving a key leaves no copy behind on a stack.
 
@@ -7,7 +7,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Octets of every key.
+/// Bytes of every key.
 pub(crate) const LEN: usize = 32;
 
 /// This machine has no random numbers to give.
@@ -29,17 +29,17 @@ impl Secret {
         Self(Box::new(Zeroizing::new([0; LEN])))
     }
 
-    pub(crate) fn of(octets: &[u8; LEN]) -> Self {
+    pub(crate) fn of(bytes: &[u8; LEN]) -> Self {
         let mut secret = Self::zero();
-        secret.0.copy_from_slice(octets);
+        secret.0.copy_from_slice(bytes);
         secret
     }
 
-    pub(crate) fn octets(&self) -> &[u8; LEN] {
+    pub(crate) fn bytes(&self) -> &[u8; LEN] {
         &self.0
     }
 
-    pub(crate) fn octets_mut(&mut self) -> &mut [u8; LEN] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8; LEN] {
         &mut self.0
     }
 
@@ -61,7 +61,7 @@ impl Secret {
 
 impl Clone for Secret {
     fn clone(&self) -> Self {
-        Self::of(self.octets())
+        Self::of(self.bytes())
     }
 }
 
@@ -71,8 +71,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-pub(crate) fn fill_random(octets: &mut [u8]) -> Result<(), NoEntropy> {
-    SystemRandom::new().fill(octets).map_err(|_| NoEntropy)
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), NoEntropy> {
+    SystemRandom::new().fill(bytes).map_err(|_| NoEntropy)
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(text.len(), 64);
         let upper = text.to_uppercase();
         for form in [&text, &upper] {
-            assert_eq!(Secret::parse(form).expect("64 digits").octets(), secret.octets());
+            assert_eq!(Secret::parse(form).expect("64 digits").bytes(), secret.bytes());
         }
         assert_eq!(format!("{secret:?}"), "(secret)");
     }
@@ -103,6 +103,6 @@ mod tests {
     #[test]
     fn two_random_secrets_differ() {
         let [a, b] = [Secret::random(), Secret::random()].map(|it| it.expect("random numbers"));
-        assert_ne!(a.octets(), b.octets());
+        assert_ne!(a.bytes(), b.bytes());
     }
 }

@@ -1,15 +1,15 @@
-//! Octets both ways once the handshake is over: records, or the octets themselves where both
+//! Bytes both ways once the handshake is over: records, or the bytes themselves where both
 //! operators trust the fabric.
 //!
 //! ```text
 //!  0         2
 //! +---------+----------------------------------------+
-//! | length  | AES-256-GCM: up to 16 KiB, tag (16)    |   `length` octets follow, big-endian
+//! | length  | AES-256-GCM: up to 16 KiB, tag (16)    |   `length` bytes follow, big-endian
 //! +---------+----------------------------------------+
 //! ```
 //!
-//! A record's nonce is its number, so that one which is altered, left out, repeated or moved does
-//! not open. A record of nothing ends its direction: who cuts the connection cannot forge that.
+//! A record's nonce is its number, so that an altered, omitted, repeated or moved record does not
+//! open. An empty record ends its direction: an attacker who cuts the connection cannot forge it.
 //! Both ends change a direction's key after every 65,536 of its records, 1 GiB at most (Noise
 //! §11.3; far below what AES-GCM bears, NIST SP 800-38D §8).
 //!
@@ -26,7 +26,7 @@ use crate::name::ServiceName;
 use crate::noise::{Ciphers, NoiseError, TAG_LEN};
 use std::mem;
 
-/// Plain octets in a record, at most. From 8 to 64 KiB the ciphers are equally fast; 16 KiB stays
+/// Plain bytes in a record, at most. From 8 to 64 KiB the ciphers are equally fast; 16 KiB stays
 /// in a processor's first cache, and the receiver waits less for its first record.
 pub const RECORD_PLAIN_MAX: usize = 16 * 1024;
 
@@ -36,9 +36,9 @@ const REKEY_RECORDS: u64 = 1 << 16;
 
 /// Both directions after a handshake.
 #[derive(Debug)]
-pub struct Session {
+pub struct SecureSession {
     peer: Peer,
-    state: State,
+    state: RecordState,
 }
 
 /// What the handshake found out and agreed on.
@@ -50,7 +50,7 @@ pub(crate) struct Peer {
 }
 
 #[derive(Debug)]
-enum State {
+enum RecordState {
     Trusted,
     Encrypted(Box<Records>),
     Dead,
@@ -78,7 +78,7 @@ enum Direction {
 pub enum SessionError {
     /// The peer's record cannot have that length.
     #[error(
-        "the peer's record {record} cannot have {found} octets, but {TAG_LEN} to {SEALED_MAX}: it \
+        "the peer's record {record} cannot have {found} bytes, but {TAG_LEN} to {SEALED_MAX}: it \
          was altered on the way"
     )]
     Length {
@@ -90,13 +90,13 @@ pub enum SessionError {
     /// The peer's record does not open.
     #[error(
         "the peer's record {record} was altered, left out, repeated or moved on the way: connect \
-         again, and see who is in between"
+         again, and look for a device that alters it"
     )]
     Altered {
         /// Its number, from 1.
         record: u64,
     },
-    /// The peer's octets end before it has said that they do.
+    /// The peer's bytes end before it has said that they do.
     #[error(
         "the connection was cut after the peer's record {record}, and the peer has not ended it: \
          it has failed, or someone in between cut it"
@@ -105,8 +105,8 @@ pub enum SessionError {
         /// The number of the last whole record; 0 is none.
         record: u64,
     },
-    /// There are octets behind the peer's end.
-    #[error("there are octets behind the end of the peer's stream: they were added on the way")]
+    /// There are bytes behind the peer's end.
+    #[error("there are bytes behind the end of the peer's stream: they were added on the way")]
     BehindEnd,
     /// The caller seals after having finished.
     #[error("this end has finished its stream: nothing can follow")]
@@ -125,16 +125,16 @@ impl From<NoiseError> for SessionError {
     }
 }
 
-impl Session {
+impl SecureSession {
     pub(crate) fn new(ciphers: Ciphers, peer: Peer) -> Self {
         let state = match peer.mode {
-            Mode::Trusted => State::Trusted,
-            Mode::Encrypted => State::Encrypted(Box::new(Records::new(ciphers))),
+            Mode::Trusted => RecordState::Trusted,
+            Mode::Encrypted => RecordState::Encrypted(Box::new(Records::new(ciphers))),
         };
         Self { peer, state }
     }
 
-    /// Who the peer is.
+    /// The peer's identity.
     #[must_use]
     pub fn peer(&self) -> NodeId {
         self.peer.node
@@ -153,7 +153,7 @@ impl Session {
         self.peer.mode
     }
 
-    /// Octets that [`Self::seal`] makes of `plain_len` octets.
+    /// Bytes that [`Self::seal`] makes of `plain_len` bytes.
     #[must_use]
     pub fn sealed_len(&self, plain_len: usize) -> usize {
         match self.peer.mode {
@@ -170,12 +170,12 @@ impl Session {
     /// [`SessionError::Finished`] and [`SessionError::Over`] when the caller goes on after the end.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         let result = match &mut self.state {
-            State::Trusted => {
+            RecordState::Trusted => {
                 out.extend_from_slice(plain);
                 Ok(())
             }
-            State::Encrypted(records) => records.seal(plain, out),
-            State::Dead => Err(SessionError::Over),
+            RecordState::Encrypted(records) => records.seal(plain, out),
+            RecordState::Dead => Err(SessionError::Over),
         };
         self.settle(result)
     }
@@ -187,48 +187,48 @@ impl Session {
     /// As [`Self::seal`].
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), SessionError> {
         let result = match &mut self.state {
-            State::Trusted => Ok(()),
-            State::Encrypted(records) => records.finish(out),
-            State::Dead => Err(SessionError::Over),
+            RecordState::Trusted => Ok(()),
+            RecordState::Encrypted(records) => records.finish(out),
+            RecordState::Dead => Err(SessionError::Over),
         };
         self.settle(result)
     }
 
-    /// Takes the peer's octets, cut anywhere, and appends the plain octets of every record that is
+    /// Takes the peer's bytes, cut anywhere, and appends the plain bytes of every record that is
     /// whole now to `plain`. That is never more than came in, now and before.
     ///
     /// # Errors
     /// [`SessionError`] when a record is wrong. What was appended up to there is the peer's, what
     /// follows is lost, and the session is over.
-    pub fn open(&mut self, octets: &[u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
+    pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
         let result = match &mut self.state {
-            State::Trusted => {
-                plain.extend_from_slice(octets);
+            RecordState::Trusted => {
+                plain.extend_from_slice(bytes);
                 Ok(())
             }
-            State::Encrypted(records) => records.open(octets, plain),
-            State::Dead => Err(SessionError::Over),
+            RecordState::Encrypted(records) => records.open(bytes, plain),
+            RecordState::Dead => Err(SessionError::Over),
         };
         self.settle(result)
     }
 
-    /// Takes the end of the peer's octets.
+    /// Takes the end of the peer's bytes.
     ///
     /// # Errors
     /// [`SessionError::Truncated`] when the peer has not ended its stream: it has failed, or
-    /// somebody cut the connection. [`Mode::Trusted`] cannot tell.
+    /// the connection was cut. [`Mode::Trusted`] cannot tell.
     pub fn handle_end(&mut self) -> Result<(), SessionError> {
         let result = match &self.state {
-            State::Trusted => Ok(()),
-            State::Encrypted(records) => records.check_end(),
-            State::Dead => Err(SessionError::Over),
+            RecordState::Trusted => Ok(()),
+            RecordState::Encrypted(records) => records.check_end(),
+            RecordState::Dead => Err(SessionError::Over),
         };
         self.settle(result)
     }
 
     fn settle(&mut self, result: Result<(), SessionError>) -> Result<(), SessionError> {
         if !matches!(result, Ok(()) | Err(SessionError::Finished)) {
-            self.state = State::Dead;
+            self.state = RecordState::Dead;
         }
         result
     }
@@ -266,45 +266,45 @@ impl Records {
         Ok(())
     }
 
-    fn open(&mut self, mut octets: &[u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
-        plain.reserve(octets.len());
-        while !octets.is_empty() {
-            octets = if self.partial.is_empty() {
-                self.open_first(octets, plain)?
+    fn open(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
+        plain.reserve(bytes.len());
+        while !bytes.is_empty() {
+            bytes = if self.partial.is_empty() {
+                self.open_first(bytes, plain)?
             } else {
-                self.open_partial(octets, plain)?
+                self.open_partial(bytes, plain)?
             };
         }
         Ok(())
     }
 
-    /// Opens the record that begins `octets` where it lies, or keeps them if it is not whole; gives
+    /// Opens the record that begins `bytes` where it lies, or keeps them if it is not whole; gives
     /// what follows.
     fn open_first<'a>(
         &mut self,
-        octets: &'a [u8],
+        bytes: &'a [u8],
         plain: &mut Vec<u8>,
     ) -> Result<&'a [u8], SessionError> {
-        let missing = self.missing(octets)?;
+        let missing = self.missing(bytes)?;
         if missing > 0 {
-            self.partial.reserve(octets.len() + missing);
-            self.partial.extend_from_slice(octets);
+            self.partial.reserve(bytes.len() + missing);
+            self.partial.extend_from_slice(bytes);
             return Ok(&[]);
         }
-        let record_len = LENGTH_LEN + usize::from(length(octets).unwrap_or_default());
-        let (record, rest) = octets.split_at(record_len);
+        let record_len = LENGTH_LEN + usize::from(length(bytes).unwrap_or_default());
+        let (record, rest) = bytes.split_at(record_len);
         self.open_record(record, plain)?;
         Ok(rest)
     }
 
-    /// Completes the record that was not whole as far as `octets` go; gives what follows.
+    /// Completes the record that was not whole as far as `bytes` go; gives what follows.
     fn open_partial<'a>(
         &mut self,
-        octets: &'a [u8],
+        bytes: &'a [u8],
         plain: &mut Vec<u8>,
     ) -> Result<&'a [u8], SessionError> {
         let missing = self.missing(&self.partial)?;
-        let (more, rest) = octets.split_at(missing.min(octets.len()));
+        let (more, rest) = bytes.split_at(missing.min(bytes.len()));
         self.partial.reserve(missing);
         self.partial.extend_from_slice(more);
         if self.missing(&self.partial)? == 0 {
@@ -315,17 +315,17 @@ impl Records {
         Ok(rest)
     }
 
-    /// How many octets are missing until the record that begins `octets` is whole, at least.
-    fn missing(&self, octets: &[u8]) -> Result<usize, SessionError> {
+    /// How many bytes are missing until the record that begins `bytes` is whole, at least.
+    fn missing(&self, bytes: &[u8]) -> Result<usize, SessionError> {
         if self.receiving == Direction::Ended {
             return Err(SessionError::BehindEnd);
         }
-        let Some(found) = length(octets) else { return Ok(LENGTH_LEN - octets.len()) };
+        let Some(found) = length(bytes) else { return Ok(LENGTH_LEN - bytes.len()) };
         let found = usize::from(found);
         if !(TAG_LEN..=SEALED_MAX).contains(&found) {
             return Err(SessionError::Length { record: self.opened() + 1, found });
         }
-        Ok((LENGTH_LEN + found).saturating_sub(octets.len()))
+        Ok((LENGTH_LEN + found).saturating_sub(bytes.len()))
     }
 
     fn open_record(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
@@ -356,9 +356,9 @@ impl Records {
     }
 }
 
-/// The length of the sealed part of the record that begins `octets`.
-fn length(octets: &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes([*octets.first()?, *octets.get(1)?]))
+/// The length of the sealed part of the record that begins `bytes`.
+fn length(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.first()?, *bytes.get(1)?]))
 }
 
 #[cfg(test)]

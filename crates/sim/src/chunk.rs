@@ -1,15 +1,15 @@
-//! How many octets move at a time: TCP may cut its stream anywhere.
+//! How many bytes move at a time: TCP may cut its stream anywhere.
 //!
 //! Random means reproducible: the sequence follows from the seed alone.
 
-/// How many octets one step of the network moves.
+/// How many bytes one step of the network moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
     /// Everything there is.
     Whole,
-    /// This many octets.
+    /// This many bytes.
     Every(usize),
-    /// 1 to 1,500 octets, small numbers more often, from this seed on.
+    /// 1 to 1,500 bytes, small numbers more often, from this seed on.
     Random(u64),
 }
 

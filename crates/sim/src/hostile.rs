@@ -1,18 +1,19 @@
-//! Arbitrary octets from a peer, to a start-up and to a connection in full operation: nothing
+//! Arbitrary bytes from a peer, to a start-up and to a connection in full operation: nothing
 //! panics, nothing is written where the peer may not write, every request comes back once, and
 //! what we say stays an iWARP stream. Property tests and the fuzzer share it.
 //!
-//! Random numbers seldom hit an STag or a CRC, so the octets may be framed here, and STags written
+//! Random numbers seldom hit an STag or a CRC, so the bytes may be framed here, and STags written
 //! `0xaa0000NN` stand for the NN-th of the victim's own.
 
 use crate::chunk::Chunks;
 use crate::lone::{Lone, agreed};
 use crate::side::{OTHER_PD, PD, Side};
 use outboard_iwarp::startup::{
-    Initiator, LocalParams, Negotiated, Outcome, Responder, Role, Rtr, StartupError, State,
+    Initiator, LocalParams, Negotiated, ReplyOutcome, Responder, Role, Rtr, StartupError,
+    StartupState,
 };
 use outboard_iwarp::work::{Remote, SendOp};
-use outboard_iwarp::{Event, MissingReceive, Phase};
+use outboard_iwarp::{Event, Phase, RnrPolicy};
 use outboard_mem::{Access, SharedRegion};
 use outboard_wire::ddp::Stag;
 use outboard_wire::rdmap::Opcode;
@@ -29,7 +30,7 @@ const BUFFER: usize = 100;
 const RECEIVES: u64 = 3;
 const REQUESTS: usize = 5;
 
-/// Splits off `count` octets; zeros stand for what is missing.
+/// Splits off `count` bytes; zeros stand for what is missing.
 fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
     let mut head = [0; N];
     let (given, rest) = bytes.split_at(bytes.len().min(N));
@@ -45,7 +46,7 @@ fn chunks(byte: u8) -> Chunks {
     }
 }
 
-/// Both roles of a start-up hear the octets piece by piece.
+/// Both roles of a start-up handle the bytes piece by piece.
 ///
 /// # Panics
 /// When they get out of step with themselves.
@@ -71,8 +72,8 @@ fn respond(local: &LocalParams, heard: &[u8], mut chunks: Chunks) {
         len += chunks.next_len().min(heard.len() - len);
         match responder.handle_bytes(&heard[..len]) {
             Ok(None) if len == heard.len() => return,
-            Ok(None) => assert_eq!(responder.state(), State::AwaitRequest),
-            Err(_) => return assert_eq!(responder.state(), State::Failed),
+            Ok(None) => assert_eq!(responder.state(), StartupState::AwaitRequest),
+            Err(_) => return assert_eq!(responder.state(), StartupState::Failed),
             Ok(Some(request)) => {
                 assert!(matches!(request.revision, 1 | 2));
                 break;
@@ -87,7 +88,7 @@ fn respond(local: &LocalParams, heard: &[u8], mut chunks: Chunks) {
     let (reply, reject) = reply.expect("the private data fits").expect("after a Request");
     let (frame, used) = StartupFrame::parse(&reply).expect("our own").expect("whole");
     assert_eq!((used, frame.kind, frame.reject), (reply.len(), FrameKind::Reply, reject));
-    assert_eq!(responder.state(), if reject { State::Rejected } else { State::Full });
+    assert_eq!(responder.state(), if reject { StartupState::Rejected } else { StartupState::Full });
 }
 
 fn initiate(local: LocalParams, heard: &[u8], mut chunks: Chunks) {
@@ -99,23 +100,23 @@ fn initiate(local: LocalParams, heard: &[u8], mut chunks: Chunks) {
         len += chunks.next_len().min(heard.len() - len);
         match initiator.handle_bytes(&heard[..len]) {
             Ok(None) if len == heard.len() => return,
-            Ok(None) => assert_eq!(initiator.state(), State::AwaitReply),
+            Ok(None) => assert_eq!(initiator.state(), StartupState::AwaitReply),
             Err(error) => {
-                assert_eq!(initiator.state(), State::Failed);
+                assert_eq!(initiator.state(), StartupState::Failed);
                 let ours = matches!(error, StartupError::CallerPrivateData { .. });
                 return assert!(!ours, "the peer's fault is blamed on the caller");
             }
             Ok(Some((outcome, used))) => {
                 assert!(used <= len);
-                let accepted = matches!(outcome, Outcome::Accepted(_));
-                let expected = if accepted { State::Full } else { State::Rejected };
+                let accepted = matches!(outcome, ReplyOutcome::Accepted(_));
+                let expected = if accepted { StartupState::Full } else { StartupState::Rejected };
                 return assert_eq!(initiator.state(), expected);
             }
         }
     }
 }
 
-/// A connection hears the octets.
+/// A connection is given the bytes.
 ///
 /// # Panics
 /// When it breaks a promise to its driver or its user.
@@ -123,9 +124,9 @@ pub fn full_operation(bytes: &[u8]) {
     let ([flags, more, cut], heard) = split::<3>(bytes);
     let mut victim = Victim::new(flags, more);
     if flags & 8 == 0 {
-        victim.hear(heard, chunks(cut));
+        victim.handle(heard, chunks(cut));
     } else {
-        victim.hear_framed(heard, chunks(cut));
+        victim.handle_framed(heard, chunks(cut));
     }
     victim.end(more, heard.len());
 }
@@ -138,7 +139,7 @@ struct Victim {
     open: Vec<Range<usize>>,
     stags: Vec<Stag>,
     said: Vec<Opcode>,
-    octets: usize,
+    bytes: usize,
 }
 
 fn negotiated(flags: u8, more: u8) -> Negotiated {
@@ -163,9 +164,9 @@ fn negotiated(flags: u8, more: u8) -> Negotiated {
 impl Victim {
     fn new(flags: u8, more: u8) -> Self {
         let missing = if flags & 0x20 == 0 {
-            MissingReceive::Stall(Duration::from_millis(100))
+            RnrPolicy::Stall(Duration::from_millis(100))
         } else {
-            MissingReceive::Terminate
+            RnrPolicy::Terminate
         };
         let mut lone = Lone::with(negotiated(flags, more), missing);
         lone.side.direct = flags & 0x40 == 0;
@@ -194,10 +195,10 @@ impl Victim {
         }
         ask(&mut lone.side, &region);
         open.push(SHARE * 11..SHARE * 11 + BUFFER);
-        Self { lone, region, before, open, stags, said: Vec::new(), octets: 0 }
+        Self { lone, region, before, open, stags, said: Vec::new(), bytes: 0 }
     }
 
-    fn hear(&mut self, bytes: &[u8], mut chunks: Chunks) {
+    fn handle(&mut self, bytes: &[u8], mut chunks: Chunks) {
         let mut at = 0;
         while at < bytes.len() {
             let len = chunks.next_len().min(bytes.len() - at);
@@ -207,8 +208,8 @@ impl Victim {
         }
     }
 
-    /// Each record is a length (two octets) and as much of a ULPDU.
-    fn hear_framed(&mut self, mut bytes: &[u8], chunks: Chunks) {
+    /// Each record is a length (two bytes) and as much of a ULPDU.
+    fn handle_framed(&mut self, mut bytes: &[u8], chunks: Chunks) {
         while !bytes.is_empty() {
             let (len, rest) = split::<2>(bytes);
             let len = usize::from(u16::from_be_bytes(len)) % 700;
@@ -217,7 +218,7 @@ impl Victim {
             let mut ulpdu = ulpdu.to_vec();
             self.name_stags(&mut ulpdu);
             let frame = self.lone.frame(&ulpdu);
-            self.hear(&frame, chunks);
+            self.handle(&frame, chunks);
         }
     }
 
@@ -239,13 +240,13 @@ impl Victim {
             let ended = self.said.last() == Some(&Opcode::Terminate);
             assert!(!ended, "something follows a Terminate");
             self.said.push(segment.header.opcode());
-            self.octets += segment.payload.len();
+            self.bytes += segment.payload.len();
         }
     }
 
     fn end(mut self, more: u8, heard: usize) {
         self.note();
-        assert!(self.octets <= 3000 + heard * 20, "{} octets said", self.octets);
+        assert!(self.bytes <= 3000 + heard * 20, "{} bytes said", self.bytes);
         match more >> 6 {
             0 => self.lone.eof(),
             1 => self.lone.pass(Duration::from_millis(100)),
@@ -288,7 +289,7 @@ impl Victim {
         let after = self.region.snapshot(0..self.before.len()).expect("inside");
         for (at, (before, after)) in self.before.iter().zip(&after).enumerate() {
             let open = self.open.iter().any(|range| range.contains(&at));
-            assert!(open || before == after, "octet {at} was written");
+            assert!(open || before == after, "byte {at} was written");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Arbitrary octets to handshakes and sessions, and genuine ones that somebody in between changes:
-//! nothing panics, an end that fails says nothing more, nobody gets a session or an octet that the
-//! peer did not send. Property tests and the fuzzer share it.
+//! Arbitrary bytes to handshakes and sessions, and genuine bytes that an attacker in between
+//! changes: nothing panics, an end that fails says nothing more, and no one gets a session or a
+//! byte that the peer did not send. Property tests and the fuzzer share it.
 //!
-//! Random octets never hit a tag, so most of what they lead to comes from changing real messages:
-//! each three octets of a script are one change.
+//! Random bytes never hit a tag, so most of what they lead to comes from changing real messages:
+//! each three bytes of a script are one change.
 
 use crate::chunk::Chunks;
 use outboard_secure::{
-    ClusterKey, Credentials, Fabric, Handshake, Identity, Mode, Revoked, ServiceName, Session,
-    SessionError,
+    ClusterKey, Credentials, Fabric, Handshake, Identity, Mode, Revoked, SecureSession,
+    ServiceName, SessionError,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -35,7 +35,7 @@ enum Kind {
     Repeat,
 }
 
-/// The edits that a script stands for; a rest of fewer than three octets is none.
+/// The edits that a script stands for; a rest of fewer than three bytes is none.
 fn edits(script: &[u8]) -> Vec<Edit> {
     let triples = script.chunks_exact(3).map(|triple| {
         let kind = [Kind::Flip, Kind::Insert, Kind::Cut, Kind::Repeat][usize::from(triple[0] >> 6)];
@@ -46,26 +46,26 @@ fn edits(script: &[u8]) -> Vec<Edit> {
 }
 
 impl Edit {
-    fn apply(self, octets: &mut Vec<u8>) {
-        let at = self.at.min(octets.len());
+    fn apply(self, bytes: &mut Vec<u8>) {
+        let at = self.at.min(bytes.len());
         match self.kind {
             Kind::Flip => {
-                if let Some(octet) = octets.get_mut(at) {
-                    *octet ^= self.value;
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= self.value;
                 }
             }
-            Kind::Insert => octets.insert(at, self.value),
-            Kind::Cut => octets.truncate(at),
-            Kind::Repeat if octets.len() < LONGEST_REPEATED => octets.extend_from_within(at..),
+            Kind::Insert => bytes.insert(at, self.value),
+            Kind::Cut => bytes.truncate(at),
+            Kind::Repeat if bytes.len() < LONGEST_REPEATED => bytes.extend_from_within(at..),
             Kind::Repeat => {}
         }
     }
 }
 
 /// Applies what a script says of one message.
-fn change(edits: &[Edit], message: usize, octets: &mut Vec<u8>) {
+fn change(edits: &[Edit], message: usize, bytes: &mut Vec<u8>) {
     let meant = edits.iter().filter(|edit| edit.message == message);
-    meant.for_each(|edit| edit.apply(octets));
+    meant.for_each(|edit| edit.apply(bytes));
 }
 
 fn service() -> ServiceName {
@@ -90,8 +90,8 @@ fn ends() -> [Handshake; 2] {
     [client, Handshake::responder(server)]
 }
 
-/// Both roles of a handshake: with 0 in its first octet, each hears the rest of the octets; else
-/// these are edits to what crosses between them. The second octet says into which pieces TCP cuts.
+/// Both roles of a handshake: with 0 in its first byte, each hears the rest of the bytes; else
+/// these are edits to what crosses between them. The second byte says into which pieces TCP cuts.
 ///
 /// # Panics
 /// When an end breaks a promise.
@@ -100,18 +100,18 @@ pub fn handshake(bytes: &[u8]) {
     if *how == 0 {
         for mut end in ends() {
             while end.poll_transmit().is_some() {}
-            assert!(!hear(&mut end, script, *cut), "nobody can guess a key");
+            assert!(!handle(&mut end, script, *cut), "nobody can guess a key");
         }
         return;
     }
     let (mut ends, edits) = (ends(), edits(script));
     let mut changed = false;
     for turn in 0..4 {
-        let Some(mut octets) = ends[turn % 2].poll_transmit() else { break };
-        let genuine = octets.clone();
-        change(&edits, turn, &mut octets);
-        changed |= octets != genuine;
-        hear(&mut ends[1 - turn % 2], &octets, *cut);
+        let Some(mut bytes) = ends[turn % 2].poll_transmit() else { break };
+        let genuine = bytes.clone();
+        change(&edits, turn, &mut bytes);
+        changed |= bytes != genuine;
+        handle(&mut ends[1 - turn % 2], &bytes, *cut);
     }
     let done = ends.map(|end| end.into_session().is_some());
     // A confirm may be lost: the responder cannot know.
@@ -119,15 +119,15 @@ pub fn handshake(bytes: &[u8]) {
     assert!(changed || done == [true, true], "it fails by itself");
 }
 
-/// Whether edits only add octets, which may then belong to what follows the handshake.
+/// Whether edits only add bytes, which may then belong to what follows the handshake.
 fn behind_its_end(edits: &[Edit]) -> bool {
     edits.iter().any(|edit| matches!(edit.kind, Kind::Repeat | Kind::Insert))
 }
 
-/// Gives an end octets in pieces, as far as it takes them; says whether it is done.
-fn hear(end: &mut Handshake, octets: &[u8], cut: u8) -> bool {
+/// Gives an end bytes in pieces, as far as it takes them; says whether it is done.
+fn handle(end: &mut Handshake, bytes: &[u8], cut: u8) -> bool {
     let mut chunks = Chunks::Every(usize::from(cut));
-    let mut rest = octets;
+    let mut rest = bytes;
     while !rest.is_empty() {
         let (piece, behind) = rest.split_at(chunks.next_len().min(rest.len()));
         match end.handle(piece) {
@@ -136,7 +136,7 @@ fn hear(end: &mut Handshake, octets: &[u8], cut: u8) -> bool {
             Err(error) => {
                 assert!(!error.to_string().is_empty());
                 assert_eq!(end.poll_transmit(), None, "an end that fails says nothing");
-                assert!(end.handle(octets).is_err(), "and stays failed");
+                assert!(end.handle(bytes).is_err(), "and stays failed");
                 return false;
             }
         }
@@ -144,17 +144,17 @@ fn hear(end: &mut Handshake, octets: &[u8], cut: u8) -> bool {
     end.is_done()
 }
 
-fn sessions() -> [Session; 2] {
+fn sessions() -> [SecureSession; 2] {
     let mut ends = ends();
     for turn in 0..4 {
-        let octets = ends[turn % 2].poll_transmit().expect("its turn");
-        ends[1 - turn % 2].handle(&octets).expect("nobody is in between");
+        let bytes = ends[turn % 2].poll_transmit().expect("its turn");
+        ends[1 - turn % 2].handle(&bytes).expect("nobody is in between");
     }
     ends.map(|end| end.into_session().expect("it is done"))
 }
 
-/// A session: with 0 in its first octet, it hears the rest of the octets; else these are edits to
-/// seven pieces of its peer's records and to their end. The second octet says into which pieces TCP
+/// A session: with 0 in its first byte, it hears the rest of the bytes; else these are edits to
+/// seven pieces of its peer's records and to their end. The second byte says into which pieces TCP
 /// cuts.
 ///
 /// # Panics
@@ -172,37 +172,42 @@ pub fn records(bytes: &[u8]) {
     let edits = edits(script);
     let (mut sent, mut genuine, mut wire) = (Vec::new(), Vec::new(), Vec::new());
     for message in 0..8 {
-        let mut octets = next_records(&mut client, message, *how, &mut sent);
-        genuine.extend_from_slice(&octets);
-        change(&edits, message, &mut octets);
-        wire.extend_from_slice(&octets);
+        let mut bytes = next_records(&mut client, message, *how, &mut sent);
+        genuine.extend_from_slice(&bytes);
+        change(&edits, message, &mut bytes);
+        wire.extend_from_slice(&bytes);
     }
     let result = open(&mut server, &wire, *cut, &mut plain);
-    assert!(sent.starts_with(&plain), "octets that the peer did not send");
+    assert!(sent.starts_with(&plain), "bytes that the peer did not send");
     assert_eq!(result.is_err(), wire != genuine, "{result:?}");
     assert!(result.is_err() || plain == sent);
 }
 
-fn next_records(client: &mut Session, message: usize, fill: u8, sent: &mut Vec<u8>) -> Vec<u8> {
-    let mut octets = Vec::new();
+fn next_records(
+    client: &mut SecureSession,
+    message: usize,
+    fill: u8,
+    sent: &mut Vec<u8>,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
     if message == 7 {
-        client.finish(&mut octets).expect("it is alive");
-        return octets;
+        client.finish(&mut bytes).expect("it is alive");
+        return bytes;
     }
     let piece = vec![fill; PIECES[message % PIECES.len()]];
-    client.seal(&piece, &mut octets).expect("it is alive");
+    client.seal(&piece, &mut bytes).expect("it is alive");
     sent.extend_from_slice(&piece);
-    octets
+    bytes
 }
 
 /// Everything that comes, up to the end of the connection.
 fn open(
-    session: &mut Session,
-    octets: &[u8],
+    session: &mut SecureSession,
+    bytes: &[u8],
     cut: u8,
     plain: &mut Vec<u8>,
 ) -> Result<(), SessionError> {
-    let size = if cut == 0 { octets.len().max(1) } else { usize::from(cut) };
-    octets.chunks(size).try_for_each(|piece| session.open(piece, plain))?;
+    let size = if cut == 0 { bytes.len().max(1) } else { usize::from(cut) };
+    bytes.chunks(size).try_for_each(|piece| session.open(piece, plain))?;
     session.handle_end()
 }

@@ -7,23 +7,23 @@
 //!
 //! Modules in reading order:
 //! * [`side`]: one connection with its memory, receives and completions;
-//! * [`trace`]: octets of a stream to FPDUs to lines of text;
+//! * [`trace`]: bytes of a stream to FPDUs to lines of text;
 //! * [`chunk`]: how much TCP moves at a time;
 //! * [`pair`]: two sides and the network between them;
-//! * [`lone`]: one side against octets written by hand;
-//! * [`hostile`]: one side against arbitrary octets;
-//! * [`intruder`]: handshakes and sessions with somebody in between;
-//! * [`catalogue`]: a server's knowledge of files against any log;
+//! * [`lone`]: one side against bytes written by hand;
+//! * [`hostile`]: one side against arbitrary bytes;
+//! * [`intruder`]: handshakes and sessions with an attacker in between;
+//! * [`metadata_log`]: a server's knowledge of files against any log;
 //! * [`script`]: random operations against a model of memory;
-//! * [`pcap`]: captured TCP streams, for replaying what others sent.
+//! * [`pcap`]: captured TCP streams, for replaying bytes of other implementations.
 
 #![forbid(unsafe_code)]
 
-pub mod catalogue;
 pub mod chunk;
 pub mod hostile;
 pub mod intruder;
 pub mod lone;
+pub mod metadata_log;
 pub mod pair;
 pub mod pcap;
 pub mod script;
@@ -32,5 +32,5 @@ pub mod trace;
 
 pub use chunk::Chunks;
 pub use lone::Lone;
-pub use pair::{Pair, Setup, SideSetup, Who};
+pub use pair::{End, Pair, Setup, SideSetup};
 pub use side::{Mr, Side};

@@ -1,12 +1,12 @@
-//! One connection against octets written by hand: for peers that break the rules.
+//! One connection against bytes written by hand: for peers that break the rules.
 //!
-//! The connection is a responder without RTR unless told otherwise, so that it may speak once
-//! the peer has; its peer is nobody, so MSNs, lengths and CRCs are the test's.
+//! The connection is a responder without RTR unless told otherwise, so that it may speak once the
+//! peer has; there is no real peer, so the test chooses MSNs, lengths and CRCs.
 
 use crate::side::{PD, Side};
 use crate::trace::{self, Decoder, Segment};
 use outboard_iwarp::startup::{Negotiated, Role};
-use outboard_iwarp::{MissingReceive, Params};
+use outboard_iwarp::{Params, RnrPolicy};
 use outboard_wire::ddp::{Header, Stag, Tagged, Untagged};
 use outboard_wire::fpdu;
 use outboard_wire::marker::MarkerInserter;
@@ -14,7 +14,7 @@ use outboard_wire::rdmap::Opcode;
 use outboard_wire::startup::RtrModes;
 use std::time::{Duration, Instant};
 
-/// A connection and a pen.
+/// A connection, and the means to write the peer's bytes by hand.
 #[derive(Debug)]
 pub struct Lone {
     /// The connection.
@@ -47,26 +47,26 @@ pub fn agreed() -> Negotiated {
 impl Lone {
     /// A connection that stalls for a second without receives.
     pub fn new(negotiated: Negotiated) -> Self {
-        Self::with(negotiated, MissingReceive::Stall(Duration::from_secs(1)))
+        Self::with(negotiated, RnrPolicy::Stall(Duration::from_secs(1)))
     }
 
     /// A connection.
-    pub fn with(negotiated: Negotiated, missing_receive: MissingReceive) -> Self {
+    pub fn with(negotiated: Negotiated, rnr_policy: RnrPolicy) -> Self {
         let now = Instant::now();
         let crc = negotiated.crc;
         let markers = negotiated.rx_markers.then(MarkerInserter::new);
         let decoder = Decoder::new(crc, negotiated.tx_markers);
         let params =
-            Params { qp: 3, pd: PD, negotiated, max_ulpdu: 1024, send_depth: 16, missing_receive };
+            Params { qp: 3, pd: PD, negotiated, max_ulpdu: 1024, send_depth: 16, rnr_policy };
         Self { side: Side::new(params, now), now, crc, markers, decoder }
     }
 
-    /// Delivers octets as they are.
+    /// Delivers bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.side.deliver(self.now, bytes);
     }
 
-    /// Delivers octets `size` at a time.
+    /// Delivers bytes `size` at a time.
     pub fn raw_pieces(&mut self, bytes: &[u8], size: usize) {
         for piece in bytes.chunks(size) {
             self.raw(piece);

@@ -6,8 +6,8 @@
 use crate::chunk::Chunks;
 use crate::side::{PD, Side};
 use crate::trace::{self, Decoder};
-use outboard_iwarp::startup::{Initiator, LocalParams, Negotiated, Outcome, Responder};
-use outboard_iwarp::{MissingReceive, Params};
+use outboard_iwarp::startup::{Initiator, LocalParams, Negotiated, ReplyOutcome, Responder};
+use outboard_iwarp::{Params, RnrPolicy};
 use outboard_wire::startup::{RtrModes, StartupFrame};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const MAX_STEPS: usize = 10_000_000;
 
 /// Names a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum End {
     /// The initiator.
     A,
     /// The responder.
@@ -28,12 +28,12 @@ pub enum Who {
 pub struct SideSetup {
     /// What it brings to the start-up.
     pub local: LocalParams,
-    /// Largest ULPDU it sends, in octets.
+    /// Largest ULPDU it sends, in bytes.
     pub max_ulpdu: usize,
     /// Depth of its send queue.
     pub send_depth: usize,
     /// What it does without receives.
-    pub missing_receive: MissingReceive,
+    pub rnr_policy: RnrPolicy,
 }
 
 impl Default for SideSetup {
@@ -42,7 +42,7 @@ impl Default for SideSetup {
             local: LocalParams { crc: false, ..LocalParams::default() },
             max_ulpdu: 1442,
             send_depth: 256,
-            missing_receive: MissingReceive::Stall(Duration::from_secs(1)),
+            rnr_policy: RnrPolicy::Stall(Duration::from_secs(1)),
         }
     }
 }
@@ -134,10 +134,10 @@ impl Pair {
     }
 
     /// A side by name.
-    pub fn side(&mut self, who: Who) -> &mut Side {
-        match who {
-            Who::A => &mut self.a,
-            Who::B => &mut self.b,
+    pub fn side(&mut self, end: End) -> &mut Side {
+        match end {
+            End::A => &mut self.a,
+            End::B => &mut self.b,
         }
     }
 
@@ -170,11 +170,11 @@ impl Pair {
         self.drive();
     }
 
-    /// Lets `who`'s TCP take at most `count` octets, and delivers them at once.
-    pub fn carry(&mut self, who: Who, count: usize) {
-        let (lane, from, to) = match who {
-            Who::A => (&mut self.to_b, &mut self.a, &mut self.b),
-            Who::B => (&mut self.to_a, &mut self.b, &mut self.a),
+    /// Lets `end`'s TCP take at most `count` bytes, and delivers them at once.
+    pub fn carry(&mut self, end: End, count: usize) {
+        let (lane, from, to) = match end {
+            End::A => (&mut self.to_b, &mut self.a, &mut self.b),
+            End::B => (&mut self.to_a, &mut self.b, &mut self.a),
         };
         lane.send(from, to, self.now, count, &mut self.trace);
         to.deliver(self.now, &std::mem::take(&mut lane.in_flight));
@@ -237,7 +237,7 @@ impl Lane {
         let bytes = from.transmit(now, budget);
         for segment in self.decoder.push(&bytes) {
             let len = segment.header.len() + segment.payload.len();
-            assert!(len <= self.max_ulpdu, "a ULPDU of {len} octets");
+            assert!(len <= self.max_ulpdu, "a ULPDU of {len} bytes");
             trace.push(format!("{} {}", self.mark, trace::line(&segment, &to.names)));
         }
         self.in_flight.extend_from_slice(&bytes);
@@ -258,7 +258,7 @@ impl Lane {
         if count == 0 {
             return to.can_resume() && to.deliver(now, &[]);
         }
-        if to.connection.is_stalled() && !to.can_resume() {
+        if to.connection.is_full() && !to.can_resume() {
             return false;
         }
         to.deliver(now, &self.in_flight[..count]);
@@ -274,7 +274,7 @@ fn params(qp: u32, setup: SideSetup, negotiated: Negotiated) -> Params {
         negotiated,
         max_ulpdu: setup.max_ulpdu,
         send_depth: setup.send_depth,
-        missing_receive: setup.missing_receive,
+        rnr_policy: setup.rnr_policy,
     }
 }
 
@@ -291,8 +291,8 @@ fn start_up(setup: &Setup, trace: &mut Vec<String>) -> (Negotiated, Negotiated) 
         feed(&reply, setup.chunks, |bytes| initiator.handle_bytes(bytes).expect("our own"));
     assert_eq!(used, reply.len());
     match outcome {
-        Outcome::Accepted(ours) => (ours, theirs),
-        Outcome::Rejected(_) => panic!("nobody rejected"),
+        ReplyOutcome::Accepted(ours) => (ours, theirs),
+        ReplyOutcome::Rejected(_) => panic!("nobody rejected"),
     }
 }
 

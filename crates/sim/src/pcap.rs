@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
-/// Why a file cannot be read; whoever made it is at fault.
+/// Why a file cannot be read; the file is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcapError {
     /// Not a little-endian pcap file of Ethernet frames.
     #[error("not a little-endian pcap file of Ethernet frames; make one with tcpdump -w")]
     Format,
     /// The file ends within a packet.
-    #[error("the file ends within the packet at octet {at}; capture it again")]
+    #[error("the file ends within the packet at byte {at}; capture it again")]
     CutShort {
         /// Where the packet starts.
         at: usize,
     },
-    /// Octets of a stream were not captured.
-    #[error("{from} sent octets that are not in the file; capture it again")]
+    /// Bytes of a stream were not captured.
+    #[error("{from} sent bytes that are not in the file; capture it again")]
     Missing {
         /// The stream's sender.
         from: SocketAddrV4,
@@ -27,9 +27,9 @@ pub enum PcapError {
 /// One TCP connection.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Who opened it.
+    /// The end that opened it.
     pub client: SocketAddrV4,
-    /// Who was called.
+    /// The end that accepted it.
     pub server: SocketAddrV4,
     /// What was said, in the order in which it could be read.
     pub pieces: Vec<Piece>,
@@ -37,24 +37,24 @@ pub struct Stream {
     server_half: Half,
 }
 
-/// Octets that became readable at once.
+/// Bytes that became readable at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Whether the client sent them.
     pub by_client: bool,
-    /// The octets.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Half {
-    /// Sequence number of the next octet.
+    /// Sequence number of the next byte.
     next: u32,
-    /// Octets ahead of it, by their distance from the first octet.
+    /// Bytes ahead of it, by their distance from the first byte.
     ahead: BTreeMap<u32, Vec<u8>>,
 }
 
-struct Segment<'a> {
+struct TcpSegment<'a> {
     from: SocketAddrV4,
     to: SocketAddrV4,
     seq: u32,
@@ -97,16 +97,16 @@ fn packet(file: &[u8], at: usize) -> Option<&[u8]> {
 }
 
 /// The TCP segment in an Ethernet frame, if there is one.
-fn segment(frame: &[u8]) -> Option<Segment<'_>> {
+fn segment(frame: &[u8]) -> Option<TcpSegment<'_>> {
     let ip = frame.get(14..).filter(|_| frame[12..14] == [8, 0])?;
     let ip_len = usize::from(u16::from_be_bytes([*ip.get(2)?, *ip.get(3)?]));
     let tcp = ip.get(usize::from(ip[0] & 15) * 4..ip_len).filter(|_| ip[9] == 6)?;
     let address = |at: usize, port: usize| -> Option<SocketAddrV4> {
-        let octets: [u8; 4] = *ip.get(at..)?.first_chunk()?;
+        let bytes: [u8; 4] = *ip.get(at..)?.first_chunk()?;
         let port = u16::from_be_bytes(*tcp.get(port..)?.first_chunk()?);
-        Some(SocketAddrV4::new(octets.into(), port))
+        Some(SocketAddrV4::new(bytes.into(), port))
     };
-    Some(Segment {
+    Some(TcpSegment {
         from: address(12, 0)?,
         to: address(16, 2)?,
         seq: u32::from_be_bytes(*tcp.get(4..)?.first_chunk()?),
@@ -116,7 +116,7 @@ fn segment(frame: &[u8]) -> Option<Segment<'_>> {
     })
 }
 
-fn take(streams: &mut Vec<Stream>, segment: &Segment<'_>) {
+fn take(streams: &mut Vec<Stream>, segment: &TcpSegment<'_>) {
     let half = Half { next: segment.seq.wrapping_add(1), ahead: BTreeMap::new() };
     if segment.syn && !segment.ack {
         streams.push(Stream {
@@ -146,7 +146,7 @@ fn take(streams: &mut Vec<Stream>, segment: &Segment<'_>) {
 }
 
 impl Half {
-    /// The octets that are in order now.
+    /// The bytes that are in order now.
     fn take(&mut self, seq: u32, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.ahead.insert(seq, payload.to_vec());
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_come_in_order_and_once() {
+    fn bytes_come_in_order_and_once() {
         let mut half = Half { next: u32::MAX - 1, ahead: BTreeMap::new() };
         assert_eq!(half.take(2, b"efg"), b"");
         assert_eq!(half.take(u32::MAX, b"bc"), b"");

@@ -1,36 +1,36 @@
 //! Random operations on a connected pair, held against a model of memory.
 //!
-//! A script is a string of octets, so that a property test and a fuzzer share it and shrink it.
+//! A script is a string of bytes, so that a property test and a fuzzer share it and shrink it.
 //! The model knows what each side asked for and nothing of protocols: what the peer's memory, the
 //! completions and the received messages must be follows from the requests alone.
 //!
-//! RDMA leaves open whether a Write behind an unanswered Read or atomic on the same octets comes
+//! RDMA leaves open whether a Write behind an unanswered Read or atomic on the same bytes comes
 //! before it (RFC 5040 §5.5); the script sets a fence there, so that there is one right answer.
 
 mod model;
 
 use self::model::{Expected, Model};
 use crate::chunk::{Chunks, next_word};
-use crate::pair::{Pair, Setup, SideSetup, Who};
+use crate::pair::{End, Pair, Setup, SideSetup};
 use crate::side::{Mr, PD, Side};
 use outboard_iwarp::startup::LocalParams;
 use outboard_iwarp::work::{Completion, Remote, SendOp, SendRequest, Status};
-use outboard_iwarp::{MissingReceive, PostError};
+use outboard_iwarp::{PostError, RnrPolicy};
 use outboard_mem::{Access, OwnedBuf, Segment, SgList, SharedRegion};
 use outboard_wire::ddp::Stag;
 use std::time::Duration;
 
-/// Octets that each side registers for the other.
+/// Bytes that each side registers for the other.
 const REGION: usize = 8 * 1024;
-/// Octets in front of them and behind them, which nobody may touch.
+/// Bytes in front of them and behind them, which neither side may touch.
 const CANARY: usize = 512;
-const CANARY_OCTET: u8 = 0xc5;
+const CANARY_BYTE: u8 = 0xc5;
 /// Time after which a responder may speak that was promised nothing.
 const GRACE: Duration = Duration::from_millis(20);
 /// Longest message and length of every receive.
 const MAX_LEN: usize = 4096;
 
-/// Numbers drawn from a string of octets; zeros when it is used up.
+/// Numbers drawn from a string of bytes; zeros when it is used up.
 #[derive(Debug)]
 struct Draw<'a> {
     bytes: &'a [u8],
@@ -78,20 +78,20 @@ struct Runner {
     models: [Model; 2],
     fill: u64,
     /// One side leaves at the end without waiting.
-    leaves: Option<Who>,
+    leaves: Option<End>,
 }
 
-const fn index(who: Who) -> usize {
-    match who {
-        Who::A => 0,
-        Who::B => 1,
+const fn index(end: End) -> usize {
+    match end {
+        End::A => 0,
+        End::B => 1,
     }
 }
 
-const fn other(who: Who) -> Who {
-    match who {
-        Who::A => Who::B,
-        Who::B => Who::A,
+const fn other(end: End) -> End {
+    match end {
+        End::A => End::B,
+        End::B => End::A,
     }
 }
 
@@ -109,7 +109,7 @@ fn side_setup(draw: &mut Draw<'_>, flags: u8) -> SideSetup {
         },
         max_ulpdu: draw.one_of(&[1442, 128, 131, 300, 577, 9000, 64_768]),
         send_depth: draw.one_of(&[64, 1, 5]),
-        missing_receive: MissingReceive::Stall(Duration::from_secs(3600)),
+        rnr_policy: RnrPolicy::Stall(Duration::from_secs(3600)),
     }
 }
 
@@ -128,7 +128,7 @@ fn setup(draw: &mut Draw<'_>) -> Setup {
 /// Registers the middle of a region of canaries.
 fn register(side: &mut Side, name: &str) -> Mr {
     let region = side.region(REGION + 2 * CANARY);
-    region.copy_in(0, &[CANARY_OCTET; REGION + 2 * CANARY]).expect("the whole region");
+    region.copy_in(0, &[CANARY_BYTE; REGION + 2 * CANARY]).expect("the whole region");
     region.copy_in(CANARY, &[0; REGION]).expect("inside");
     let share = region.slice(CANARY..CANARY + REGION).expect("inside");
     let access = Access::REMOTE | Access::LOCAL_WRITE;
@@ -144,8 +144,8 @@ impl Runner {
         pair.a.direct = ending & 1 == 0;
         pair.b.direct = pair.a.direct;
         let leaves = match ending >> 1 & 3 {
-            1 => Some(Who::A),
-            2 => Some(Who::B),
+            1 => Some(End::A),
+            2 => Some(End::B),
             _ => None,
         };
         let mrs = [register(&mut pair.a, "a"), register(&mut pair.b, "b")];
@@ -160,27 +160,27 @@ impl Runner {
         }
         match self.leaves {
             None => self.finish(),
-            Some(who) => self.leave(who),
+            Some(end) => self.leave(end),
         }
         for mr in &self.mrs {
             let bytes = mr.bytes();
             let canaries = bytes[..CANARY].iter().chain(&bytes[CANARY + REGION..]);
-            assert!(canaries.into_iter().all(|octet| *octet == CANARY_OCTET), "a canary died");
+            assert!(canaries.into_iter().all(|byte| *byte == CANARY_BYTE), "a canary died");
         }
     }
 
     fn operation(&mut self, draw: &mut Draw<'_>) {
         let kind = draw.byte();
-        let who = if kind & 0x80 == 0 { Who::A } else { Who::B };
+        let end = if kind & 0x80 == 0 { End::A } else { End::B };
         match kind & 0x0f {
-            0 | 1 => self.post_send(who, draw, false),
-            2 => self.post_send(who, draw, true),
-            3 | 4 => self.post_write(who, draw, None),
-            5 => self.post_write(who, draw, Some(u64::from(kind) << 40 | 7)),
-            6 => self.post_immediate(who, draw),
-            7 | 8 => self.post_read(who, draw),
-            9 | 10 => self.post_atomic(who, draw),
-            11 | 12 => self.post_receives(who, draw.byte() % 4 + 1, draw.byte()),
+            0 | 1 => self.post_send(end, draw, false),
+            2 => self.post_send(end, draw, true),
+            3 | 4 => self.post_write(end, draw, None),
+            5 => self.post_write(end, draw, Some(u64::from(kind) << 40 | 7)),
+            6 => self.post_immediate(end, draw),
+            7 | 8 => self.post_read(end, draw),
+            9 | 10 => self.post_atomic(end, draw),
+            11 | 12 => self.post_receives(end, draw.byte() % 4 + 1, draw.byte()),
             13 => self.pair.pass(Duration::from_millis(u64::from(draw.byte()))),
             _ => (0..draw.byte()).for_each(|_| {
                 self.pair.step();
@@ -188,19 +188,19 @@ impl Runner {
         }
     }
 
-    /// Octets that look like nothing else.
+    /// Bytes that look like nothing else.
     fn fresh(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| next_word(&mut self.fill).to_le_bytes()[3]).collect()
     }
 
-    /// A local list with these octets, of one kind or another.
-    fn local(&mut self, who: Who, bytes: &[u8], shape: u8) -> SgList {
+    /// A local list with these bytes, of one kind or another.
+    fn local(&mut self, end: End, bytes: &[u8], shape: u8) -> SgList {
         let shared = |side: &mut Side, bytes: &[u8]| -> SharedRegion {
             let region = side.region(bytes.len());
             region.copy_in(0, bytes).expect("the whole region");
             region
         };
-        let side = self.pair.side(who);
+        let side = self.pair.side(end);
         let (head, tail) = bytes.split_at(bytes.len() / 3);
         let owned = |bytes: &[u8]| Segment::from(OwnedBuf::from(bytes));
         match shape % 4 {
@@ -214,25 +214,25 @@ impl Runner {
     /// Posts a request and notes what must come of it; `false` when the queue did not take it.
     fn post(
         &mut self,
-        who: Who,
+        end: End,
         (op, bytes): (SendOp, &[u8]),
         draw: &mut Draw<'_>,
         content: Option<Vec<u8>>,
     ) -> bool {
         let flags = draw.byte();
-        let local = self.local(who, bytes, draw.byte());
-        let model = &mut self.models[index(who)];
+        let local = self.local(end, bytes, draw.byte());
+        let model = &mut self.models[index(end)];
         let mut request = SendRequest::new(model.next_wr, op, local);
         request.signaled = flags & 3 != 3;
         request.solicited = flags & 4 != 0;
         request.fence = flags & 0x18 == 0x18 || model.needs_fence(&op, bytes.len());
         let (signaled, fence) = (request.signaled, request.fence);
-        match self.pair.side(who).post(request) {
+        match self.pair.side(end).post(request) {
             Ok(()) => {}
             Err(PostError::QueueFull { .. } | PostError::NoReads) => return false,
             Err(error) => panic!("the script posted nonsense: {error}"),
         }
-        let model = &mut self.models[index(who)];
+        let model = &mut self.models[index(end)];
         model.note(&op, bytes, fence, flags & 4 != 0);
         let bytes = if matches!(op, SendOp::Immediate { .. }) { 0 } else { bytes.len() };
         if signaled {
@@ -250,49 +250,49 @@ impl Runner {
         true
     }
 
-    fn post_send(&mut self, who: Who, draw: &mut Draw<'_>, invalidate: bool) {
+    fn post_send(&mut self, end: End, draw: &mut Draw<'_>, invalidate: bool) {
         let len = draw.len();
         let bytes = self.fresh(len);
-        let peer = self.pair.side(other(who));
+        let peer = self.pair.side(other(end));
         let doomed = invalidate.then(|| peer.register("doomed", 8, Access::REMOTE).stag);
-        let posted = self.post(who, (SendOp::Send { invalidate: doomed }, &bytes), draw, None);
+        let posted = self.post(end, (SendOp::Send { invalidate: doomed }, &bytes), draw, None);
         if let (Some(stag), false) = (doomed, posted) {
-            self.pair.side(other(who)).stags.deregister(stag.0).expect("just registered");
+            self.pair.side(other(end)).stags.deregister(stag.0).expect("just registered");
         }
     }
 
-    fn target(&self, who: Who, offset: usize) -> Remote {
-        Remote { stag: self.mrs[index(other(who))].stag, offset: offset as u64 }
+    fn target(&self, end: End, offset: usize) -> Remote {
+        Remote { stag: self.mrs[index(other(end))].stag, offset: offset as u64 }
     }
 
-    fn post_write(&mut self, who: Who, draw: &mut Draw<'_>, immediate: Option<u64>) {
+    fn post_write(&mut self, end: End, draw: &mut Draw<'_>, immediate: Option<u64>) {
         let len = draw.len();
-        let to = self.target(who, draw.word() % (REGION - len + 1));
+        let to = self.target(end, draw.word() % (REGION - len + 1));
         let bytes = self.fresh(len);
         let op = match immediate {
-            Some(immediate) => SendOp::WriteImmediate { to, immediate },
+            Some(immediate) => SendOp::WriteWithImm { to, immediate },
             None => SendOp::Write { to },
         };
-        self.post(who, (op, &bytes), draw, None);
+        self.post(end, (op, &bytes), draw, None);
     }
 
-    fn post_immediate(&mut self, who: Who, draw: &mut Draw<'_>) {
+    fn post_immediate(&mut self, end: End, draw: &mut Draw<'_>) {
         let immediate = u64::from(draw.byte()) << 56 | 1;
-        self.post(who, (SendOp::Immediate { immediate }, &[]), draw, None);
+        self.post(end, (SendOp::Immediate { immediate }, &[]), draw, None);
     }
 
-    fn post_read(&mut self, who: Who, draw: &mut Draw<'_>) {
+    fn post_read(&mut self, end: End, draw: &mut Draw<'_>) {
         let len = draw.len();
         let offset = draw.word() % (REGION - len + 1);
-        let from = self.target(who, offset);
-        let content = self.models[index(who)].there[offset..offset + len].to_vec();
-        self.post(who, (SendOp::Read { from }, &vec![0xee; len]), draw, Some(content));
+        let from = self.target(end, offset);
+        let content = self.models[index(end)].there[offset..offset + len].to_vec();
+        self.post(end, (SendOp::Read { from }, &vec![0xee; len]), draw, Some(content));
     }
 
-    fn post_atomic(&mut self, who: Who, draw: &mut Draw<'_>) {
+    fn post_atomic(&mut self, end: End, draw: &mut Draw<'_>) {
         let offset = draw.word() % (REGION / 8) * 8;
-        let at = self.target(who, offset);
-        let original = self.models[index(who)].word(offset);
+        let at = self.target(end, offset);
+        let original = self.models[index(end)].word(offset);
         let (add, mask) = (next_word(&mut self.fill), u64::from(draw.byte()) << 31);
         let op = match draw.byte() % 3 {
             0 => SendOp::FetchAdd { at, add, mask },
@@ -305,29 +305,29 @@ impl Runner {
             },
         };
         let content = original.to_ne_bytes().to_vec();
-        self.post(who, (op, &[0xee; 8]), draw, Some(content));
+        self.post(end, (op, &[0xee; 8]), draw, Some(content));
     }
 
-    fn post_receives(&mut self, who: Who, count: u8, shape: u8) {
+    fn post_receives(&mut self, end: End, count: u8, shape: u8) {
         for _ in 0..count {
-            let local = self.local(who, &[0xdd; MAX_LEN], shape);
-            let model = &mut self.models[index(other(who))];
+            let local = self.local(end, &[0xdd; MAX_LEN], shape);
+            let model = &mut self.models[index(other(end))];
             let wr_id = model.receives;
             model.receives += 1;
-            self.pair.side(who).receive_into(wr_id, local);
+            self.pair.side(end).receive_into(wr_id, local);
         }
     }
 
     /// Compares what completed with what had to.
     fn check_completions(&mut self, leaving: bool) {
-        for who in [Who::A, Who::B] {
-            for completion in std::mem::take(&mut self.pair.side(who).completions) {
+        for end in [End::A, End::B] {
+            for completion in std::mem::take(&mut self.pair.side(end).completions) {
                 if leaving && completion.status == Status::Flushed {
-                    self.check_flushed(who, &completion);
+                    self.check_flushed(end, &completion);
                 } else if completion.operation.is_receive() {
-                    self.check_message(who, &completion);
+                    self.check_message(end, &completion);
                 } else {
-                    let model = &mut self.models[index(who)];
+                    let model = &mut self.models[index(end)];
                     let expected = model.sends.pop_front().expect("nothing else was signaled");
                     assert_eq!(completion.wr_id, expected.wr_id, "out of order");
                     expected.check(&completion);
@@ -336,15 +336,15 @@ impl Runner {
         }
     }
 
-    fn check_message(&mut self, who: Who, completion: &Completion) {
-        let model = &mut self.models[index(other(who))];
+    fn check_message(&mut self, end: End, completion: &Completion) {
+        let model = &mut self.models[index(other(end))];
         let mut expected = model.messages.pop_front().expect("nothing was sent");
         expected.wr_id = model.received;
         model.received += 1;
         assert_eq!(completion.wr_id, expected.wr_id, "out of order");
         expected.check(completion);
         if let Some(stag) = expected.invalidated {
-            let stags = &self.pair.side(who).stags;
+            let stags = &self.pair.side(end).stags;
             assert!(
                 stags.resolve(stag.0, PD, Access::REMOTE_READ, 0, 1).is_err(),
                 "not invalidated"
@@ -354,14 +354,14 @@ impl Runner {
     }
 
     /// A flushed request was signaled or not, but never completed before, and stays in order.
-    fn check_flushed(&mut self, who: Who, completion: &Completion) {
+    fn check_flushed(&mut self, end: End, completion: &Completion) {
         if completion.operation.is_receive() {
-            let model = &mut self.models[index(other(who))];
+            let model = &mut self.models[index(other(end))];
             assert_eq!(completion.wr_id, model.received, "a receive came back twice");
             model.received += 1;
             return;
         }
-        let model = &mut self.models[index(who)];
+        let model = &mut self.models[index(end)];
         assert!(completion.wr_id < model.next_wr);
         while model.sends.front().is_some_and(|next| next.wr_id <= completion.wr_id) {
             let next = model.sends.pop_front().map(|next| next.wr_id);
@@ -369,38 +369,39 @@ impl Runner {
         }
     }
 
-    /// Posts what receives are missing, lets everything happen and compares all there is.
+    /// Posts the receives that are missing, drives both sides until they are idle and compares
+    /// everything.
     fn finish(&mut self) {
-        for who in [Who::A, Who::B] {
-            let model = &self.models[index(other(who))];
+        for end in [End::A, End::B] {
+            let model = &self.models[index(other(end))];
             let posted = model.receives - model.received;
             for _ in posted..model.messages.len() as u64 {
-                self.post_receives(who, 1, 0);
+                self.post_receives(end, 1, 0);
             }
         }
         self.pair.drive();
         self.pair.pass(GRACE);
         self.check_completions(false);
-        for who in [Who::A, Who::B] {
-            assert!(self.pair.side(who).connection.is_idle());
-            assert_eq!(self.pair.side(who).untaken(), 0);
-            let model = &self.models[index(who)];
+        for end in [End::A, End::B] {
+            assert!(self.pair.side(end).connection.is_idle());
+            assert_eq!(self.pair.side(end).untaken(), 0);
+            let model = &self.models[index(end)];
             assert!(model.sends.is_empty() && model.messages.is_empty(), "something is missing");
-            let there = self.mrs[index(other(who))].bytes();
+            let there = self.mrs[index(other(end))].bytes();
             assert!(there[CANARY..CANARY + REGION] == model.there, "memory differs");
         }
-        self.leave(Who::A);
+        self.leave(End::A);
     }
 
     /// One side leaves; everything comes back, and both connections close.
-    fn leave(&mut self, who: Who) {
-        self.pair.side(who).connection.disconnect();
+    fn leave(&mut self, end: End) {
+        self.pair.side(end).connection.disconnect();
         self.pair.drive();
         self.check_completions(true);
-        for who in [Who::A, Who::B] {
+        for end in [End::A, End::B] {
             // A stream that waits for a receive hides the FIN behind it.
-            if self.pair.side(who).connection.is_stalled() {
-                self.pair.side(who).connection.disconnect();
+            if self.pair.side(end).connection.is_stalled() {
+                self.pair.side(end).connection.disconnect();
             }
         }
         self.pair.drive();

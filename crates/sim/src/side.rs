@@ -1,5 +1,5 @@
 //! One connection with everything that a driver owns: registered memory, posted receives,
-//! completions, events, and the octets that arrived but were not taken yet.
+//! completions, events, and the bytes that arrived but were not taken yet.
 //!
 //! It does what the engine does with a socket, and checks on the way what a connection promises
 //! its driver.
@@ -16,7 +16,7 @@ use std::time::Instant;
 const MAX_SPANS: usize = 5;
 /// Domain of the connection.
 pub const PD: PdId = PdId(7);
-/// Domain of somebody else.
+/// A protection domain of another peer.
 pub const OTHER_PD: PdId = PdId(8);
 
 /// A first-in first-out receive queue.
@@ -34,12 +34,12 @@ impl Receives for ReceiveQueue {
 pub struct Mr {
     /// Its steering tag.
     pub stag: Stag,
-    /// Its octets.
+    /// Its bytes.
     pub region: SharedRegion,
 }
 
 impl Mr {
-    /// All octets.
+    /// All bytes.
     pub fn bytes(&self) -> Vec<u8> {
         self.region.snapshot(0..self.region.len()).expect("the whole region")
     }
@@ -92,12 +92,12 @@ impl Side {
         region
     }
 
-    /// Registers `len` zero octets at remote offset 0 in the connection's domain.
+    /// Registers `len` zero bytes at remote offset 0 in the connection's domain.
     pub fn register(&mut self, name: &str, len: usize, access: Access) -> Mr {
         self.register_in(PD, name, len, access)
     }
 
-    /// Registers `len` zero octets at remote offset 0.
+    /// Registers `len` zero bytes at remote offset 0.
     pub fn register_in(&mut self, pd: PdId, name: &str, len: usize, access: Access) -> Mr {
         let region = self.region(len);
         self.register_at(pd, name, region, 0, access)
@@ -117,7 +117,7 @@ impl Side {
         Mr { stag: Stag(stag), region }
     }
 
-    /// Posts a receive of `len` exclusive octets.
+    /// Posts a receive of `len` exclusive bytes.
     pub fn receive(&mut self, wr_id: u64, len: usize) {
         self.receive_into(wr_id, OwnedBuf::zeroed(len).into());
     }
@@ -143,7 +143,7 @@ impl Side {
         self.post(SendRequest::new(wr_id, op, SgList::copied(bytes))).expect("posted");
     }
 
-    /// What the socket takes of what the connection has to say: at most `take` octets.
+    /// What the socket takes of what the connection has to say: at most `take` bytes.
     pub fn transmit(&mut self, now: Instant, take: usize) -> Vec<u8> {
         let mut env = Env {
             stags: &self.stags,
@@ -153,11 +153,11 @@ impl Side {
         let mut out = Vec::new();
         let promised = self.connection.has_output();
         let offered = self.connection.poll_transmit_copy(now, take, &mut env, &mut out);
-        assert!(promised || offered == 0, "has_output() denied {offered} octets");
+        assert!(promised || offered == 0, "has_output() denied {offered} bytes");
         let (mut spans, mut pins) = (Vec::new(), Vec::new());
         let listed = self.connection.poll_transmit(
             now,
-            Limits { octets: take, spans: MAX_SPANS },
+            Limits { bytes: take, spans: MAX_SPANS },
             &mut env,
             &mut spans,
             &mut pins,
@@ -172,9 +172,13 @@ impl Side {
         out
     }
 
-    /// Octets arrive. True when the connection took any.
+    /// Bytes arrive. True when the connection took any.
     pub fn deliver(&mut self, now: Instant, bytes: &[u8]) -> bool {
         self.inbox.extend_from_slice(bytes);
+        let resumes = self.can_resume();
+        if resumes && self.inbox.is_empty() {
+            self.take(now);
+        }
         let before = self.inbox.len();
         while !self.inbox.is_empty() {
             let used = self.take_direct().unwrap_or_else(|| self.take(now));
@@ -184,7 +188,7 @@ impl Side {
             }
         }
         self.settle(now);
-        self.inbox.len() < before
+        resumes || self.inbox.len() < before
     }
 
     fn take(&mut self, now: Instant) -> usize {
@@ -246,12 +250,12 @@ impl Side {
         due
     }
 
-    /// True when octets wait for a receive that is there now.
+    /// True when a message waits for a receive that is there now.
     pub fn can_resume(&self) -> bool {
         self.connection.is_stalled() && !self.receives.0.is_empty()
     }
 
-    /// Octets that arrived and were not taken.
+    /// Bytes that arrived and were not taken.
     pub fn untaken(&self) -> usize {
         self.inbox.len()
     }
@@ -261,7 +265,7 @@ impl Side {
         self.eof
     }
 
-    /// The completions since the last call, as `wr_id Operation Status octets`.
+    /// The completions since the last call, as `wr_id Operation Status bytes`.
     pub fn completion_lines(&mut self) -> Vec<String> {
         self.completions.drain(..).map(|completion| completion_line(&completion)).collect()
     }
@@ -297,7 +301,7 @@ fn home(regions: &[SharedRegion], span: &Span) -> Option<(SharedRegion, usize)> 
     Some((region.clone(), at - region.addr()))
 }
 
-/// The octets that a completion moved, from the list that it hands back.
+/// The bytes that a completion moved, from the list that it hands back.
 pub fn bytes_of(completion: &Completion) -> Vec<u8> {
     let mut bytes = Vec::new();
     let list = &completion.local;

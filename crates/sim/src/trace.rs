@@ -1,4 +1,4 @@
-//! Octets of one direction to FPDUs to lines of text. The decoder knows the wire format only, no
+//! Bytes of one direction to FPDUs to lines of text. The decoder knows the wire format only, no
 //! connection's state: what it makes of a stream is a second opinion.
 //!
 //! STags are shown by the name under which the receiver registered them, else as a number.
@@ -34,7 +34,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// From the first octet after start-up on.
+    /// From the first byte after start-up on.
     pub fn new(crc: bool, markers: bool) -> Self {
         Self { crc, markers: markers.then(MarkerStripper::new), pending: Vec::new() }
     }
@@ -44,10 +44,10 @@ impl Decoder {
         Self::new(agreed.crc, agreed.rx_markers)
     }
 
-    /// Takes the next octets and returns the segments that are complete with them.
+    /// Takes the next bytes and returns the segments that are complete with them.
     ///
     /// # Panics
-    /// When the octets are no FPDUs or hold no DDP header.
+    /// When the bytes are no FPDUs or hold no DDP header.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Segment> {
         self.pending.extend_from_slice(bytes);
         let mut segments = Vec::new();
@@ -186,7 +186,7 @@ fn atomic_request(payload: &[u8], names: &Names) -> String {
 
 fn immediate(payload: &[u8]) -> String {
     match <[u8; 8]>::try_from(payload) {
-        Ok(octets) => format!(" data={:#x}", u64::from_be_bytes(octets)),
+        Ok(bytes) => format!(" data={:#x}", u64::from_be_bytes(bytes)),
         Err(_) => " malformed".to_owned(),
     }
 }

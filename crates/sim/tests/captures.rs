@@ -2,12 +2,12 @@
 //! every captured TCP stream, hears what siw heard, is asked for what siw was asked for, and must
 //! say and get the same. See `tests/captures/README.md` for where the files come from.
 //!
-//! STags are each table's own, so those in the heard octets are replaced, in place, by those of
-//! our registrations and of our Reads' sinks; nothing else is touched, no octet moves.
+//! STags are each table's own, so those in the heard bytes are replaced, in place, by those of
+//! our registrations and of our Reads' sinks; nothing else is touched, no byte moves.
 
-use outboard_iwarp::startup::{Initiator, LocalParams, Negotiated, Outcome, Responder};
+use outboard_iwarp::startup::{Initiator, LocalParams, Negotiated, ReplyOutcome, Responder};
 use outboard_iwarp::work::{Operation, Remote, SendOp, SendRequest, Status};
-use outboard_iwarp::{Event, MissingReceive, Params, Phase};
+use outboard_iwarp::{Event, Params, Phase, RnrPolicy};
 use outboard_mem::{Access, SgList};
 use outboard_sim::pcap::{self, Stream};
 use outboard_sim::side::{Mr, PD, Side, bytes_of};
@@ -36,7 +36,7 @@ struct Place {
     header: Header,
     /// Of the header.
     start: usize,
-    /// Of the octet behind the FPDU.
+    /// Of the byte behind the FPDU.
     end: usize,
     payload: Vec<u8>,
 }
@@ -119,7 +119,7 @@ impl Replay {
             negotiated,
             max_ulpdu: 1442,
             send_depth: 1000,
-            missing_receive: MissingReceive::Stall(Duration::from_secs(1)),
+            rnr_policy: RnrPolicy::Stall(Duration::from_secs(1)),
         };
         Self {
             side: Side::new(params, now),
@@ -154,7 +154,7 @@ impl Replay {
         }
     }
 
-    /// What we hear: the captured octets with our STags.
+    /// What we hear: the captured bytes with our STags.
     fn translate(&self, heard: &Said, said: &[(usize, Message)]) -> Vec<u8> {
         let reads = said.iter().filter(|(_, m)| m.opcode == Opcode::ReadRequest);
         let mut sinks: Vec<ReadRequest> = reads.map(|(_, m)| request(m)).rev().collect();
@@ -263,7 +263,7 @@ fn agree(said: &Said, heard: &Said, as_client: bool) -> Negotiated {
     let (frame, negotiated) = if as_client {
         let (mut initiator, bytes) = Initiator::new(local).expect("a Request");
         match initiator.handle_bytes(&heard.frame_bytes) {
-            Ok(Some((Outcome::Accepted(agreed), _))) => (bytes, agreed),
+            Ok(Some((ReplyOutcome::Accepted(agreed), _))) => (bytes, agreed),
             other => panic!("siw's Reply was not understood: {other:?}"),
         }
     } else {
@@ -348,7 +348,8 @@ fn finish(mut replay: Replay, asked: &[(usize, Message)], told: &[(usize, Messag
     outcomes
 }
 
-/// We said what siw said; only who answers when may differ, and the names of sinks.
+/// We said what siw said; only the order of the two sides' answers may differ, and the names of
+/// sinks.
 fn same_words(ours: &[Message], asked: &[(usize, Message)]) {
     let is_answer = |message: &&Message| message.opcode == Opcode::ReadResponse;
     let theirs: Vec<&Message> = asked.iter().map(|(_, message)| message).collect();
@@ -368,7 +369,7 @@ fn same_words(ours: &[Message], asked: &[(usize, Message)]) {
             assert!(ours == theirs, "{:?} differs", ours.opcode);
         }
     }
-    // An answer goes where its request said, so these agree to the octet.
+    // An answer goes where its request said, so these agree to the byte.
     let ours: Vec<&Message> = ours.iter().filter(is_answer).collect();
     let theirs: Vec<&Message> = theirs.into_iter().filter(is_answer).collect();
     assert!(ours == theirs, "answers differ");

@@ -2,10 +2,10 @@
 //! comes back.
 
 use outboard_iwarp::work::{Remote, SendOp, SendRequest};
-use outboard_iwarp::{Event, Phase, PostError};
+use outboard_iwarp::{CLOSE_LIMIT, Event, Phase, PostError, RECEIVE_GRACE};
 use outboard_mem::{Access, SgList};
 use outboard_sim::lone::{self, Lone};
-use outboard_sim::{Pair, Setup, Who};
+use outboard_sim::{End, Pair, Setup};
 use outboard_wire::ddp::Header;
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::terminate::{Layout, Terminate, TerminateCode};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const SEND: SendOp = SendOp::Send { invalidate: None };
 
 #[test]
-fn leaving_flushes_what_was_not_begun() {
+fn leaving_flushes_requests_that_were_not_begun() {
     let mut pair = Pair::open(Setup::default());
     let mr = pair.b.register("mr", 16, Access::REMOTE);
     pair.b.receive(9, 8);
@@ -46,7 +46,7 @@ fn leaving_in_the_middle_of_an_fpdu_finishes_it() {
         let mut decoder = outboard_sim::trace::Decoder::new(crc, false);
         let segments = decoder.push(&[first, rest].concat());
         assert!(decoder.is_between() && !segments.is_empty());
-        assert!(segments.iter().all(|segment| segment.payload.iter().all(|octet| *octet == 5)));
+        assert!(segments.iter().all(|segment| segment.payload.iter().all(|byte| *byte == 5)));
         assert_eq!(pair.a.completion_lines(), ["1 Send Flushed 0"]);
     }
 }
@@ -58,11 +58,38 @@ fn a_peer_that_never_closes_is_given_up() {
     pair.a.connection.disconnect();
     assert!(pair.a.transmit(now, 1000).is_empty());
     assert_eq!(pair.a.connection.phase(), Phase::HalfClosed);
-    pair.a.tick(now + Duration::from_millis(1999));
+    pair.a.tick(now + CLOSE_LIMIT - Duration::from_millis(1));
     assert_eq!(pair.a.connection.phase(), Phase::HalfClosed);
-    pair.a.tick(now + Duration::from_millis(2000));
+    pair.a.tick(now + CLOSE_LIMIT);
     assert_eq!(pair.a.connection.phase(), Phase::Closed);
     assert_eq!(pair.a.connection.poll_timeout(), None);
+}
+
+/// A message waits for a receive, and its sender has closed behind it.
+#[test]
+fn a_stalled_message_of_a_peer_that_has_left_waits_a_moment_only() {
+    let mut pair = Pair::open(Setup::default().both(|side| {
+        side.rnr_policy = outboard_iwarp::RnrPolicy::Stall(Duration::from_secs(60));
+    }));
+    pair.a.send(1, SEND, b"first");
+    pair.a.send(2, SEND, b"second");
+    pair.carry(End::A, 1000);
+    let start = pair.now();
+    assert!(pair.b.connection.is_stalled());
+    let later = start + Duration::from_secs(10);
+    pair.b.tick(later);
+    pair.b.connection.handle_hangup(later);
+    assert_eq!(pair.b.connection.poll_timeout(), Some(later + RECEIVE_GRACE));
+    // A receive for the first gives the second its own time.
+    pair.b.receive(7, 8);
+    let posted = later + RECEIVE_GRACE / 2;
+    pair.b.deliver(posted, &[]);
+    assert_eq!(pair.b.connection.poll_timeout(), Some(posted + RECEIVE_GRACE));
+    pair.b.tick(posted + RECEIVE_GRACE);
+    assert_eq!(pair.b.connection.phase(), Phase::HalfClosed);
+    assert!(pair.b.transmit(posted + RECEIVE_GRACE, 1000).is_empty(), "no Terminate");
+    assert_eq!(pair.b.completion_lines(), ["7 Receive Success 5"]);
+    assert_eq!(pair.b.events, [Event::Over]);
 }
 
 #[test]
@@ -120,8 +147,8 @@ fn memory_that_goes_while_it_is_read_ends_the_connection() {
     let mut pair = Pair::open(Setup::default().both(|side| side.max_ulpdu = 142));
     let mr = pair.b.register("mr", 4096, Access::REMOTE);
     pair.a.send(1, SendOp::Read { from: Remote { stag: mr.stag, offset: 0 } }, &[0; 600]);
-    pair.carry(Who::A, 1000);
-    pair.carry(Who::B, 150);
+    pair.carry(End::A, 1000);
+    pair.carry(End::B, 150);
     pair.b.stags.deregister(mr.stag.0).expect("registered");
     pair.b.names.clear();
     pair.drive();
@@ -176,7 +203,7 @@ fn siws_terminate_is_understood_as_well() {
 }
 
 #[test]
-fn a_terminate_without_headers_blames_nobody() {
+fn a_terminate_without_headers_blames_no_request() {
     let (lines, _) = blamed(|terminate, out| Terminate::new(terminate.code).emit(out));
     assert_eq!(lines, ["1 Read Flushed 0", "2 FetchAdd Flushed 0", "3 Read Flushed 0"]);
 }
@@ -190,7 +217,7 @@ fn an_operational_error_is_no_access_error() {
 }
 
 #[test]
-fn an_initiator_that_cannot_live_with_the_reply_says_why() {
+fn an_initiator_that_refuses_the_reply_says_why() {
     let mut negotiated = lone::agreed();
     negotiated.role = outboard_iwarp::startup::Role::Initiator;
     negotiated.refuse = Some(TerminateCode::MPA_NO_MATCHING_RTR);
@@ -206,8 +233,8 @@ fn the_end_in_the_middle_of_an_fpdu_leaves_nothing_to_say() {
         pair.b.receive(1, 8);
         pair.b.send(1, SEND, &[1; 1000]);
         pair.a.send(1, SEND, b"hello");
-        pair.carry(Who::A, 10);
-        pair.carry(Who::B, 10);
+        pair.carry(End::A, 10);
+        pair.carry(End::B, 10);
         let now = pair.now();
         pair.b.deliver_eof(now);
         assert_eq!(pair.b.connection.phase(), Phase::Closed);

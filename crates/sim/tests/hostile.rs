@@ -1,9 +1,9 @@
-//! Arbitrary octets from a peer; see [`outboard_sim::hostile`]. The fuzzer goes further.
+//! Arbitrary bytes from a peer; see [`outboard_sim::hostile`]. The fuzzer goes further.
 
 use outboard_sim::hostile;
 use proptest::prelude::*;
 
-/// Start-up frames with one octet or more changed.
+/// Start-up frames with one byte or more changed.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     let change = (0..24usize, any::<u8>());
     (any::<[u8; 2]>(), any::<bool>(), prop::collection::vec(change, 0..3), 0..40usize).prop_map(

@@ -3,13 +3,13 @@
 use outboard_sim::intruder;
 use proptest::prelude::*;
 
-/// Whether there are edits, pieces, and up to four edits or octets.
+/// Whether there are edits, pieces, and up to four edits or bytes.
 fn script() -> impl Strategy<Value = Vec<u8>> {
     let head = (0u8..3, any::<u8>());
     let edit = (any::<u8>(), 0u8..130, any::<u8>());
     (head, prop::collection::vec(edit, 0..5)).prop_map(|((how, cut), edits)| {
-        let octets = edits.into_iter().flat_map(|(kind, at, value)| [kind, at, value]);
-        [how, cut].into_iter().chain(octets).collect()
+        let bytes = edits.into_iter().flat_map(|(kind, at, value)| [kind, at, value]);
+        [how, cut].into_iter().chain(bytes).collect()
     })
 }
 

@@ -1,12 +1,12 @@
-//! From the first message to the last: who may speak when, how much may be under way, what waits,
-//! and how a connection ends.
+//! From the first message to the last: which side may speak when, how much may be under way, what
+//! waits, and how a connection ends.
 
 use outboard_iwarp::startup::{Initiator, LocalParams, Responder};
-use outboard_iwarp::work::{Remote, SendOp, SendRequest};
-use outboard_iwarp::{Event, MissingReceive, Phase, PostError};
+use outboard_iwarp::work::{Operation, Remote, SendOp, SendRequest};
+use outboard_iwarp::{Event, Phase, PostError, RnrPolicy};
 use outboard_mem::{Access, SgList};
 use outboard_sim::lone::{self, Lone};
-use outboard_sim::{Chunks, Pair, Setup, Who};
+use outboard_sim::{Chunks, End, Pair, Setup};
 use outboard_wire::ddp::Header;
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::startup::RtrModes;
@@ -249,8 +249,70 @@ fn stall_and_go_on(mut pair: Pair) {
     assert_eq!(&mr.bytes()[..6], b"behind");
 }
 
+/// Both sides lack a receive while each waits for the other's answers.
 #[test]
-fn a_stall_that_lasts_is_told_with_the_header() {
+fn answers_pass_messages_that_wait_for_a_receive() {
+    for crc in [false, true] {
+        for chunks in [Chunks::Whole, Chunks::Every(1), Chunks::Every(100)] {
+            for markers in [false, true] {
+                let setup = Setup { chunks, ..Setup::default() };
+                let setup =
+                    setup.both(|side| (side.local.crc, side.local.markers) = (crc, markers));
+                answers_pass(Pair::open(setup));
+            }
+        }
+    }
+}
+
+fn answers_pass(mut pair: Pair) {
+    let mr = pair.a.register("mr", 8, Access::REMOTE);
+    let there = Remote { stag: mr.stag, offset: 0 };
+    let own = pair.b.register("own", 8, Access::REMOTE);
+    pair.a.send(1, SEND, &[1; 3000]);
+    pair.a.send(2, SendOp::Read { from: Remote { stag: own.stag, offset: 0 } }, &[0; 8]);
+    pair.drive();
+    assert!(pair.b.connection.is_stalled());
+    assert_eq!(pair.a.completion_lines(), ["1 Send Success 3000"]);
+    pair.b.send(3, SendOp::Read { from: there }, &[0; 8]);
+    pair.b.send(4, SendOp::fetch_add(there, 1), &[0; 8]);
+    pair.drive();
+    assert_eq!(pair.b.completion_lines(), ["3 Read Success 8", "4 FetchAdd Success 8"]);
+    // The answer to a Read says that everything before it was delivered: it has to wait.
+    assert_eq!(pair.a.completion_lines(), [""; 0]);
+    pair.pass(Duration::from_millis(900));
+    pair.b.receive(7, 3000);
+    pair.drive();
+    assert_eq!(pair.b.received(), [vec![1; 3000]]);
+    assert_eq!(pair.a.completion_lines(), ["2 Read Success 8"]);
+    assert!(!pair.b.connection.is_stalled());
+    pair.pass(Duration::from_secs(5));
+    assert!(!pair.is_closed(), "the clock of a message that was delivered goes on");
+}
+
+/// A receiver keeps a bounded number of bytes, whatever the sizes of the messages.
+#[test]
+fn a_stall_keeps_a_bounded_part_of_the_stream() {
+    for len in [0, 1, 1000, 60_000] {
+        let setup = Setup::default().both(|side| {
+            (side.send_depth, side.max_ulpdu) = (20_000, 64_768);
+        });
+        let mut pair = Pair::open(setup);
+        let count: u64 = if len < 1000 { 12_000 } else { 300 };
+        let message = vec![5; len];
+        (0..count).for_each(|wr_id| pair.a.send(wr_id, SEND, &message));
+        pair.drive();
+        assert!(pair.b.connection.is_full(), "{count} messages of {len} bytes all taken");
+        pair.b.send(1, SEND, b"nobody");
+        (0..count).for_each(|wr_id| pair.b.receive(wr_id, len));
+        pair.drive();
+        assert!(!pair.b.connection.is_stalled());
+        let done = pair.b.completions.iter().filter(|done| done.operation == Operation::Receive);
+        assert!(done.map(|done| done.wr_id).eq(0..count), "order");
+    }
+}
+
+#[test]
+fn a_long_stall_ends_with_a_terminate_that_quotes_the_header() {
     let mut pair = Pair::open(Setup::default());
     pair.a.send(1, SEND, b"nobody is there");
     pair.drive();
@@ -266,20 +328,18 @@ fn a_stall_that_lasts_is_told_with_the_header() {
 }
 
 #[test]
-fn more_octets_do_not_prolong_a_stall() {
+fn more_bytes_do_not_prolong_a_stall() {
     let mut lone = Lone::new(lone::agreed());
-    let header = Header::Untagged(lone::untagged(Opcode::Send, 1));
-    lone.segment(header, b"nobody");
-    for _ in 0..4 {
+    for msn in 1..5 {
+        lone.segment(Header::Untagged(lone::untagged(Opcode::Send, msn)), b"nobody");
         lone.pass(Duration::from_millis(300));
-        lone.raw(&[0]);
     }
     assert_eq!(lone.lines(), ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=24"]);
 }
 
 #[test]
 fn without_patience_a_missing_receive_ends_the_connection_at_once() {
-    let setup = Setup::default().both(|side| side.missing_receive = MissingReceive::Terminate);
+    let setup = Setup::default().both(|side| side.rnr_policy = RnrPolicy::Terminate);
     let mut pair = Pair::open(setup);
     pair.a.send(1, SEND, b"nobody");
     pair.drive();
@@ -294,14 +354,14 @@ fn without_patience_a_missing_receive_ends_the_connection_at_once() {
 
 #[test]
 fn a_stall_and_the_grace_that_end_together_still_send_the_terminate() {
-    let mut lone = Lone::with(lone::agreed(), MissingReceive::Stall(Duration::from_millis(10)));
+    let mut lone = Lone::with(lone::agreed(), RnrPolicy::Stall(Duration::from_millis(10)));
     lone.segment(Header::Untagged(lone::untagged(Opcode::Send, 1)), b"nobody");
     lone.pass(Duration::from_millis(30));
     assert_eq!(lone.lines(), ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=24"]);
 }
 
 #[test]
-fn an_initiator_that_hears_nothing_nudges_three_times() {
+fn an_initiator_without_an_answer_nudges_three_times() {
     let mut pair = Pair::connect(without_rtr());
     pair.take_trace();
     pair.pass(Duration::from_secs(1));
@@ -335,7 +395,7 @@ fn a_nudge_waits_for_the_end_of_a_message() {
     let mut pair = Pair::open(Setup::default());
     pair.b.receive(1, 8192);
     pair.a.send(1, SEND, &[1; 4272]);
-    pair.carry(Who::A, 10);
+    pair.carry(End::A, 10);
     let now = pair.now() + Duration::from_millis(20);
     assert!(pair.a.tick(now));
     pair.expect(
@@ -347,7 +407,7 @@ fn a_nudge_waits_for_the_end_of_a_message() {
 }
 
 #[test]
-fn a_nudge_does_not_change_what_immediate_data_tells() {
+fn a_nudge_does_not_change_immediate_data_of_a_write() {
     let mut pair = Pair::open(Setup::default());
     let mr = pair.b.register("mr", 8, Access::REMOTE);
     pair.b.receive(1, 0);

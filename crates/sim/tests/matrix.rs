@@ -3,7 +3,7 @@
 
 use outboard_iwarp::work::{Remote, SendOp, SendRequest};
 use outboard_mem::{Access, SgList};
-use outboard_sim::{Chunks, Mr, Pair, Setup, Who};
+use outboard_sim::{Chunks, End, Mr, Pair, Setup};
 
 const CHUNKS: [Chunks; 7] = [
     Chunks::Every(1),
@@ -33,22 +33,22 @@ fn every_operation_under_every_framing() {
                 setup.a.max_ulpdu = max_ulpdu;
                 setup.b.max_ulpdu = ULPDUS[(i + j) % ULPDUS.len()];
                 let mut pair = Pair::open(setup);
-                exchange(&mut pair, Who::A, Who::B);
-                exchange(&mut pair, Who::B, Who::A);
+                exchange(&mut pair, End::A, End::B);
+                exchange(&mut pair, End::B, End::A);
             }
         }
     }
 }
 
-fn octets(len: usize, salt: usize) -> Vec<u8> {
+fn bytes(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256 + salt).to_le_bytes()[0]).collect()
 }
 
 /// All that `from` can ask of `to`, in all lengths, at once.
-fn exchange(pair: &mut Pair, from: Who, to: Who) {
+fn exchange(pair: &mut Pair, from: End, to: End) {
     let source = pair.side(to).register("source", 8192, Access::REMOTE);
     let sink = pair.side(to).register("sink", 65_536, Access::REMOTE);
-    source.region.copy_in(0, &octets(8192, 3)).expect("inside");
+    source.region.copy_in(0, &bytes(8192, 3)).expect("inside");
     for (i, len) in LENGTHS.into_iter().enumerate() {
         ask(pair, (from, to), (i, len), (&source, &sink));
     }
@@ -58,18 +58,18 @@ fn exchange(pair: &mut Pair, from: Who, to: Who) {
     let got = pair.side(to).received();
     assert_eq!(got.len(), 4 * LENGTHS.len());
     for (i, len) in LENGTHS.into_iter().enumerate() {
-        assert!(sent[7 * i + 4] == octets(8192, 3)[i..i + len], "a Read of {len}");
-        assert!(got[4 * i] == octets(len, i), "a Send of {len}");
+        assert!(sent[7 * i + 4] == bytes(8192, 3)[i..i + len], "a Read of {len}");
+        assert!(got[4 * i] == bytes(len, i), "a Send of {len}");
         let at = i * 8192;
         let written = sink.region.snapshot(at..at + len).expect("inside");
-        assert!(written == octets(len, i + 1), "a Write of {len}");
+        assert!(written == bytes(len, i + 1), "a Write of {len}");
         assert_eq!(sink.region.load_u64(at + 8000), Ok(5), "an atomic");
     }
 }
 
 fn ask(
     pair: &mut Pair,
-    (from, to): (Who, Who),
+    (from, to): (End, End),
     (i, len): (usize, usize),
     (source, sink): (&Mr, &Mr),
 ) {
@@ -89,20 +89,20 @@ fn ask(
         compare_mask: u64::MAX,
     };
     let halves = vec![
-        outboard_mem::OwnedBuf::from(&octets(len, i)[..len / 2]).into(),
-        outboard_mem::OwnedBuf::from(&octets(len, i)[len / 2..]).into(),
+        outboard_mem::OwnedBuf::from(&bytes(len, i)[..len / 2]).into(),
+        outboard_mem::OwnedBuf::from(&bytes(len, i)[len / 2..]).into(),
     ];
     let send = SendOp::Send { invalidate: None };
     side.post(SendRequest::new(wr_id, send, halves.into())).expect("posted");
-    side.send(wr_id, SendOp::Write { to: at }, &octets(len, i));
-    side.send(wr_id, SendOp::WriteImmediate { to: at, immediate: 9 }, &octets(len, i + 1));
+    side.send(wr_id, SendOp::Write { to: at }, &bytes(len, i));
+    side.send(wr_id, SendOp::WriteWithImm { to: at, immediate: 9 }, &bytes(len, i + 1));
     side.send(wr_id, SendOp::FetchAdd { at: word, add: 3, mask: 0 }, &[0; 8]);
     let from = Remote { stag: source.stag, offset: wr_id };
     side.send(wr_id, SendOp::Read { from }, &vec![0; len]);
     let mut all = SendRequest::new(
         wr_id,
         SendOp::Send { invalidate: Some(doomed) },
-        SgList::copied(&octets(len, i)),
+        SgList::copied(&bytes(len, i)),
     );
     all.solicited = true;
     all.signaled = false;

@@ -93,7 +93,7 @@ fn writes_with_and_without_immediate_data() {
     pair.b.receive(8, 0);
     let to = Remote { stag: mr.stag, offset: 100 };
     pair.a.send(1, SendOp::Write { to }, &[1; 1500]);
-    pair.a.send(2, SendOp::WriteImmediate { to, immediate: 0xabcd }, &[2; 3]);
+    pair.a.send(2, SendOp::WriteWithImm { to, immediate: 0xabcd }, &[2; 3]);
     pair.a.send(3, SendOp::Write { to }, &[]);
     let mut alone = SendRequest::new(4, SendOp::Immediate { immediate: 5 }, SgList::new());
     alone.solicited = true;
@@ -126,8 +126,8 @@ fn writes_with_and_without_immediate_data() {
 /// A pair of which both ends have agreed on that.
 fn paired() -> Pair {
     let mut pair = pair();
-    pair.a.connection.pair_immediates(true);
-    pair.b.connection.pair_immediates(true);
+    pair.a.connection.allow_send_with_imm(true);
+    pair.b.connection.allow_send_with_imm(true);
     pair
 }
 
@@ -135,9 +135,9 @@ fn paired() -> Pair {
 fn immediate_data_with_sends() {
     let mut pair = paired();
     pair.b.receive(7, 1500);
-    pair.a.send(1, SendOp::SendImmediate { immediate: 0xabcd }, &[1; 1500]);
+    pair.a.send(1, SendOp::SendWithImm { immediate: 0xabcd }, &[1; 1500]);
     pair.a.send(2, SendOp::Send { invalidate: None }, &[2; 2]);
-    let op = SendOp::SendImmediate { immediate: 0 };
+    let op = SendOp::SendWithImm { immediate: 0 };
     let mut solicited = SendRequest::new(3, op, SgList::new());
     solicited.solicited = true;
     pair.a.post(solicited).expect("posted");
@@ -171,8 +171,8 @@ fn immediate_data_with_sends() {
 fn immediate_data_with_sends_is_agreed_on_first() {
     let with = |op| SendRequest::new(1, op, SgList::new());
     let mut other = pair();
-    let op = SendOp::SendImmediate { immediate: 1 };
-    assert_eq!(other.a.post(with(op)), Err(PostError::NotPaired));
+    let op = SendOp::SendWithImm { immediate: 1 };
+    assert_eq!(other.a.post(with(op)), Err(PostError::NoSendWithImm));
     other.b.receive(7, 0);
     other.a.send(2, SendOp::Immediate { immediate: 1 }, &[]);
     other.expect("> Immediate last msn=1 data=0x1");
@@ -185,7 +185,7 @@ fn immediate_data_with_sends_is_agreed_on_first() {
 #[test]
 fn immediate_data_without_its_send_is_a_fault() {
     let mut pair = pair();
-    pair.b.connection.pair_immediates(true);
+    pair.b.connection.allow_send_with_imm(true);
     pair.b.receive(7, 8);
     for (wr_id, immediate) in [(1, 1), (2, 2)] {
         pair.a.send(wr_id, SendOp::Immediate { immediate }, &[]);
@@ -258,13 +258,13 @@ fn atomics_return_the_original() {
         .a
         .received()
         .iter()
-        .map(|bytes| u64::from_ne_bytes(bytes[..].try_into().expect("eight octets")))
+        .map(|bytes| u64::from_ne_bytes(bytes[..].try_into().expect("eight bytes")))
         .collect();
     assert_eq!(words, [0x10_00ff, 0x10_0100, 0x11_01ff, 0x11_01ff]);
 }
 
 #[test]
-fn an_atomic_completes_with_eight_octets_whatever_the_list() {
+fn an_atomic_completes_with_eight_bytes_whatever_the_list() {
     let mut pair = pair();
     let mr = pair.b.register("mr", 8, Access::REMOTE_ATOMIC);
     let at = Remote { stag: mr.stag, offset: 0 };

@@ -5,7 +5,7 @@ use outboard_iwarp::work::{Remote, SendOp, SendRequest};
 use outboard_iwarp::{Event, Phase};
 use outboard_mem::{Access, Segment, SgList, SharedRegion, SharedSlice};
 
-use outboard_sim::{Chunks, Pair, Setup, Who};
+use outboard_sim::{Chunks, End, Pair, Setup};
 
 const SEND: SendOp = SendOp::Send { invalidate: None };
 const TERMINATE: &str = "0x0/0x0/0x00";
@@ -49,7 +49,7 @@ fn a_receive_without_its_memory_fails_when_a_message_needs_it() {
 }
 
 #[test]
-fn a_message_without_octets_needs_no_memory() {
+fn a_message_without_bytes_needs_no_memory() {
     for mut pair in pairs() {
         pair.b.receive_into(8, Segment::Gone { len: 10 }.into());
         pair.a.send(1, SEND, &[]);
@@ -67,7 +67,7 @@ fn a_receive_that_loses_its_memory_is_filled_no_further() {
         let region = pair.b.region(9000);
         pair.b.receive_into(8, list(&region));
         pair.a.send(1, SEND, &[5; 9000]);
-        pair.carry(Who::A, 3000);
+        pair.carry(End::A, 3000);
         let before = region.snapshot(0..9000).expect("all");
         assert!(before[..2900] == [5; 2900]);
         pair.b.connection.revoke(&region);
@@ -89,7 +89,7 @@ fn a_response_without_a_place_fails_its_request() {
             let op = if read { SendOp::Read { from: at } } else { SendOp::fetch_add(at, 1) };
             pair.a.post(SendRequest::new(1, op, list(&region))).expect("posted");
             pair.a.send(2, SendOp::Read { from: at }, &[0; 4]);
-            pair.carry(Who::A, 1000);
+            pair.carry(End::A, 1000);
             pair.a.connection.revoke(&region);
             assert_eq!(pair.a.connection.phase(), Phase::Open);
             pair.drive();
@@ -143,7 +143,7 @@ fn half_an_fpdu_without_its_memory_ends_the_connection_at_once() {
 }
 
 #[test]
-fn octets_that_were_copied_need_no_memory() {
+fn bytes_that_were_copied_need_no_memory() {
     let mut pair = Pair::open(Setup::default().both(|side| side.local.crc = true));
     let (region, now) = (pair.a.region(1000), pair.now());
     pair.a.post(SendRequest::new(1, SEND, list(&region))).expect("posted");
@@ -158,13 +158,13 @@ fn octets_that_were_copied_need_no_memory() {
 }
 
 #[test]
-fn what_is_out_already_is_not_missed() {
+fn bytes_that_are_out_already_are_not_missed() {
     let mut pair = Pair::open(Setup::default().both(|side| side.max_ulpdu = 10_000));
     let regions = [pair.a.region(4000), pair.a.region(5000)];
     let parts = regions.each_ref().map(|region| SharedSlice::from(region.clone()).into());
     pair.a.post(SendRequest::new(1, SEND, Vec::<Segment>::from(parts).into())).expect("posted");
     pair.b.receive(9, 9000);
-    pair.carry(Who::A, 5000);
+    pair.carry(End::A, 5000);
     pair.a.connection.revoke(&regions[0]);
     pair.drive();
     assert_eq!(pair.a.completion_lines(), ["1 Send Success 9000"]);
@@ -176,7 +176,7 @@ fn memory_that_no_request_names_may_go() {
     let (region, other) = (pair.a.region(9000), pair.a.region(9000));
     pair.a.post(SendRequest::new(1, SEND, list(&region))).expect("posted");
     pair.b.receive(9, 9000);
-    pair.carry(Who::A, 100);
+    pair.carry(End::A, 100);
     pair.a.connection.revoke(&other);
     pair.drive();
     assert_eq!(pair.a.completion_lines(), ["1 Send Success 9000"]);

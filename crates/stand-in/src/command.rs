@@ -1,12 +1,12 @@
-//! What a compiler's command line asks for, as far as a stand-in must know.
+//! The parts of a compiler's command line that a stand-in needs.
 //!
-//! Knows one kind of command line only: one source compiled to one object (`-c`).
+//! Understands one kind of command line only: one source compiled to one object (`-c`).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Options whose value is a word of its own.
+/// Options whose value is a separate argument.
 const WITH_VALUE: &[&str] = &[
     "-D",
     "-I",
@@ -22,7 +22,7 @@ const WITH_VALUE: &[&str] = &[
     "-o",
     "--param",
 ];
-/// Options that tell compilations of one source apart, however much a distributor takes away.
+/// Options that distinguish compilations of one source and that no distributor removes.
 const TELLING: &[&str] = &["-O", "-g", "-std="];
 /// How preprocessed sources are called, and what `-x` says of those that are called otherwise.
 const PREPROCESSED: &[&str] = &["i", "ii"];
@@ -31,28 +31,27 @@ const PREPROCESSED_LANGUAGES: &[&str] = &["cpp-output", "c++-cpp-output"];
 /// A compilation of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The source as it was named.
+    /// The source's path as given.
     pub source: Source,
-    /// Where the object shall be.
+    /// The path of the object.
     pub object: PathBuf,
-    /// The options that tell one compilation of a source from another, in order.
+    /// The options that distinguish compilations of one source, in order.
     options: Vec<OsString>,
 }
 
-/// What is compiled.
+/// The input of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file of the project.
     Plain(PathBuf),
-    /// A file that names in its first line what it was made from.
+    /// A preprocessed file whose first line names its source.
     Preprocessed(PathBuf),
-    /// The same on standard input.
+    /// A preprocessed text on standard input.
     Input,
 }
 
 impl Command {
-    /// The compilation that the words after the compiler's name ask for; `None` when they ask for
-    /// something else.
+    /// The compilation that the arguments ask for; `None` if they ask for something else.
     #[must_use]
     pub fn parse(words: &[OsString]) -> Option<Self> {
         let mut words = words.iter();
@@ -77,8 +76,8 @@ impl Command {
         Some(Self { source, object, options })
     }
 
-    /// The name of the record of this compilation of `source`, which is given relative to the
-    /// project's root.
+    /// The name of the record for this compilation of `source`, a path relative to the project's
+    /// root.
     #[must_use]
     pub fn key(&self, source: &Path) -> OsString {
         let mut key = flat(source.as_os_str());
@@ -90,7 +89,7 @@ impl Command {
     }
 }
 
-/// A text without anything that a file's name cannot have.
+/// The text with all characters replaced that a file name cannot have.
 fn flat(text: &OsStr) -> OsString {
     let bytes = text.as_bytes().iter().map(|byte| if *byte == b'/' { b'%' } else { *byte });
     OsString::from_vec(bytes.collect())
@@ -121,7 +120,7 @@ impl Source {
     }
 }
 
-/// What a preprocessed text was made from, by its first line: `# 0 "src/server.c"`.
+/// The source of a preprocessed text, named in its first line: `# 0 "src/server.c"`.
 #[must_use]
 pub fn origin(text: &[u8]) -> Option<&Path> {
     let line = text.split(|byte| *byte == b'\n').next()?;
@@ -159,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn without_an_object_the_compiler_has_a_name_for_it() {
+    fn without_an_object_the_compilers_default_is_used() {
         assert_eq!(parse("-c src/a.c").unwrap().object, Path::new("a.o"));
     }
 
     #[test]
-    fn other_work_is_not_ours() {
+    fn other_commands_are_not_replayed() {
         for line in ["-E -c a.c", "a.o -o a", "--version", "-c"] {
             assert_eq!(parse(line), None, "{line}");
         }

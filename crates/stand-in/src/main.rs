@@ -1,6 +1,6 @@
-//! The stand-in as a program: `DIR/bin/gcc`, with what it replays in `DIR/record`.
+//! The stand-in as a program: `DIR/bin/gcc`, which replays the records in `DIR/record`.
 //!
-//! What is not a compilation (`-E`, `--version`, linking) the real compiler does in its stead.
+//! Commands that are no compilation (`-E`, `--version`, linking) are passed to the real compiler.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -8,14 +8,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use outboard_stand_in::command::Command;
-use outboard_stand_in::place::{Fault, Place};
+use outboard_stand_in::place::{Fault, ReplayDir};
 use outboard_stand_in::play;
 
 fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(fault) => {
-            // Nobody is left to tell when this cannot be written.
+            // If standard error cannot be written, the error cannot be reported.
             let _ = writeln!(io::stderr(), "stand-in compiler: {fault}");
             ExitCode::FAILURE
         }
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Fault> {
     let mut words = env::args_os();
     let program = words.next().unwrap_or_default();
-    let place = Place::of(&program)?;
+    let place = ReplayDir::of(&program)?;
     let words: Vec<_> = words.collect();
     match Command::parse(&words) {
         Some(command) => play::play(&place, &command).map(|()| ExitCode::SUCCESS),

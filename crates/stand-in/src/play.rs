@@ -1,8 +1,9 @@
-//! Doing again what a compiler did.
+//! Replays what a compiler did.
 //!
 //! Reads and look-ups come first and take the time they take; then the emulated processor is held
-//! for the recorded time; then the outputs are written. Whatever the file system answers otherwise
-//! than it did is an error, so a benchmark also finds out who shows a compiler the wrong files.
+//! for the recorded time; then the outputs are written. An answer of the file system that differs
+//! from the recorded one is an error, so a benchmark also detects a distributor that shows a
+//! compiler the wrong files.
 
 use std::env;
 use std::fs::{self, File};
@@ -13,21 +14,21 @@ use std::thread;
 use rustix::fs::Access;
 
 use crate::command::{Command, Source, origin};
-use crate::place::{Fault, Place};
+use crate::place::{Fault, ReplayDir};
 use crate::record::{Kind, Lookup, Output, Record};
 
-/// Does it.
+/// Replays the record of a command.
 ///
 /// # Errors
-/// When this compilation was never watched, or the file system is not as it was.
-pub fn play(place: &Place, command: &Command) -> Result<(), Fault> {
+/// When this compilation was not recorded, or the file system differs.
+pub fn play(place: &ReplayDir, command: &Command) -> Result<(), Fault> {
     let record = match &command.source {
         Source::Plain(path) => {
             let record = place.record(command.key(&relative(path)))?;
             record.lookups.iter().try_for_each(look_up)?;
             record
         }
-        // Who has the preprocessed text asks for nothing else.
+        // A compilation of preprocessed text looks up no other files.
         Source::Preprocessed(path) => {
             let text = fs::read(path).map_err(fault(path))?;
             place.record(command.key(&source_of(&text, path)?))?
@@ -43,8 +44,8 @@ pub fn play(place: &Place, command: &Command) -> Result<(), Fault> {
     io::stderr().write_all(&record.diagnostics).map_err(fault(Path::new("standard error")))
 }
 
-/// Holds the processor for the recorded time, using none.
-fn compute(place: &Place, record: &Record) -> Result<(), Fault> {
+/// Holds the emulated processor for the recorded time, asleep.
+fn compute(place: &ReplayDir, record: &Record) -> Result<(), Fault> {
     let time = record.cpu.mul_f64(place.factor()?);
     if !time.is_zero() {
         let _held = place.processor()?;
@@ -58,7 +59,7 @@ fn source_of(text: &[u8], path: &Path) -> Result<PathBuf, Fault> {
     Ok(relative(origin))
 }
 
-/// The path as seen from the project's root, which is where a compiler is started.
+/// The path relative to the project's root, which is where a compiler is started.
 fn relative(path: &Path) -> PathBuf {
     let root = env::current_dir().unwrap_or_default();
     path.strip_prefix(&root).unwrap_or(path).to_owned()
@@ -85,7 +86,7 @@ fn read(path: &Path, size: u64) -> Result<(), Fault> {
     if content.len() as u64 == size {
         return Ok(());
     }
-    Err(differs(path, &format!("{size} octets"), &format!("{} octets", content.len())))
+    Err(differs(path, &format!("{size} bytes"), &format!("{} bytes", content.len())))
 }
 
 fn absent<T>(path: &Path, asked: Result<T, impl Into<io::Error>>) -> Result<(), Fault> {

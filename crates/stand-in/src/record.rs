@@ -1,8 +1,8 @@
-//! What was seen of one compilation, and its layout in a file.
+//! The recording of one compilation, and its file format.
 //!
-//! A file is a row of fields: a tag of one octet, the length of the value as 8 octets, least
-//! significant first, the value. It is written and read on one machine, so it has no version: what
-//! does not parse is recorded anew.
+//! A file is a row of fields: a tag of one byte, the length of the value as 8 bytes, least
+//! significant first, the value. It is written and read on one machine, so it has no version: a
+//! file that does not parse is recorded again.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,50 +12,50 @@ use std::time::Duration;
 /// One compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Processor time that it took.
+    /// The compiler's processor time.
     pub cpu: Duration,
     /// The files it read, each once, and every look-up that failed, in order. Relative paths are
-    /// relative to the project's root, where it was started.
+    /// relative to the project's root, where the compiler was started.
     pub lookups: Vec<Lookup>,
     /// The files it made.
     pub outputs: Vec<Output>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub diagnostics: Vec<u8>,
 }
 
-/// A question to the file system.
+/// A request to the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// How it was put.
+    /// The kind of request.
     pub kind: Kind,
-    /// What about.
+    /// The path.
     pub path: PathBuf,
 }
 
-/// How the file system was asked, and what it said.
+/// How the file system was asked, and what it answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `open`, and all of so many octets were read.
+    /// `open`, followed by reads of the whole file.
     Read {
         /// Size of the file.
         size: u64,
     },
-    /// `open` of what was not there.
+    /// `open` of an absent path.
     OpenAbsent,
-    /// `stat` of what was not there.
+    /// `stat` of an absent path.
     StatAbsent,
-    /// `access` to what was not there.
+    /// `access` to an absent path.
     AccessAbsent,
-    /// `readlink` of what was not there.
+    /// `readlink` of an absent path.
     LinkAbsent,
 }
 
 /// A file that the compilation made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// What its name ends with, where the object's ends with `o`.
+    /// The end of its name, which stands where the object's name has its final `o`.
     pub ending: OsString,
-    /// All of it.
+    /// Its contents.
     pub content: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ const ENDING: u8 = b'n';
 const CONTENT: u8 = b'o';
 const READ: u8 = b'r';
 
-/// The kinds of look-ups that have no number with them.
+/// The kinds of look-ups without a size.
 const PLAIN: &[(u8, Kind)] = &[
     (b'O', Kind::OpenAbsent),
     (b'S', Kind::StatAbsent),
@@ -74,7 +74,7 @@ const PLAIN: &[(u8, Kind)] = &[
 ];
 
 impl Record {
-    /// The content of its file.
+    /// The record as the bytes of its file.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut file = Vec::new();
@@ -89,7 +89,7 @@ impl Record {
         file
     }
 
-    /// Reads what [`Record::emit`] wrote; `None` for anything else.
+    /// Parses the output of [`Record::emit`]; `None` for anything else.
     #[must_use]
     pub fn parse(mut file: &[u8]) -> Option<Self> {
         let mut record = Self::default();

@@ -1,31 +1,35 @@
-//! Files named by their hash: made whole, looked at with suspicion, removed when others are newer.
+//! Files named by their hash: they appear whole, are verified, and are removed when the quota
+//! requires it.
 //!
-//! A file's time of modification is when somebody last used it.
+//! A file's time of modification is the time of its last use by any process. A process that writes
+//! a file holds it locked (flock(2)): a file with an unfinished name and without a lock was
+//! abandoned by its writer.
 
 use crate::error::StoreError;
 use crate::store::{Hash, Kind};
 use data_encoding::HEXLOWER;
+use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-/// How old a file that is being written must be for its writer to be gone.
-const ABANDONED: Duration = Duration::from_secs(60 * 60);
+/// Suffix of the file that lists a content's chunks.
+const CHUNKS: &str = ".chunks";
 
 /// A file of the store.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct StoredFile {
     pub(crate) path: PathBuf,
     pub(crate) hash: Hash,
     pub(crate) len: u64,
     pub(crate) used: SystemTime,
 }
 
-/// Makes the directory, or sees that it is safe to use.
+/// Makes the directory, or checks that it is safe to use.
 pub(crate) fn prepare(dir: &Path) -> Result<(), StoreError> {
     let refused = |source| StoreError::Directory { dir: dir.into(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused)?;
@@ -49,13 +53,13 @@ pub(crate) fn path_of(dir: &Path, hash: &Hash) -> PathBuf {
     dir.join(&name[..2]).join(name)
 }
 
-/// Everything in the store; what nobody will finish writing is removed.
-pub(crate) fn scan(dir: &Path) -> io::Result<Vec<Found>> {
+/// Lists the files in the store, and removes abandoned ones.
+pub(crate) fn scan(dir: &Path) -> io::Result<Vec<StoredFile>> {
     let mut found = Vec::new();
     for first in 0..=u8::MAX {
         let sub = dir.join(HEXLOWER.encode(&[first]));
         for entry in fs::read_dir(sub)? {
-            // Another process may remove it at this very moment.
+            // Another process may remove it at this moment.
             let Ok((entry, meta)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)))
             else {
                 continue;
@@ -66,22 +70,95 @@ pub(crate) fn scan(dir: &Path) -> io::Result<Vec<Found>> {
     Ok(found)
 }
 
-fn classify(path: PathBuf, meta: &fs::Metadata) -> Option<Found> {
+fn classify(path: PathBuf, meta: &fs::Metadata) -> Option<StoredFile> {
     let name = path.file_name()?.to_str()?;
-    let used = meta.modified().ok()?;
-    if name.starts_with('.') && used.elapsed().is_ok_and(|age| age > ABANDONED) {
-        let _ = fs::remove_file(&path);
+    let is_orphan = name.strip_suffix(CHUNKS).is_some_and(|of| !path.with_file_name(of).exists());
+    if name.starts_with('.') || is_orphan {
+        remove_unless_locked(&path);
     }
     let hash = HEXLOWER.decode(name.as_bytes()).ok()?.try_into().ok()?;
-    meta.is_file().then_some(Found { hash, len: meta.len(), used, path })
+    let used = meta.modified().ok()?;
+    meta.is_file().then_some(StoredFile { hash, len: meta.len(), used, path })
 }
 
-/// A name in the same directory that nobody else uses.
-fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.{count}", process::id()))
+/// Removes a file and its list of chunks, unless a process writes it or has pinned it.
+pub(crate) fn remove_unless_locked(path: &Path) -> bool {
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path);
+    // A file that cannot be opened has no writer.
+    let is_free = file.map_or(true, |file| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && {
+            let removed = fs::remove_file(path).is_ok();
+            drop(fs::remove_file(chunks_path(path)));
+            drop(file);
+            removed
+        }
+    });
+    is_free && !path.exists()
+}
+
+fn chunks_path(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(CHUNKS);
+    path.with_file_name(name)
+}
+
+/// The list of a content's chunks, as stored; the caller verifies it.
+pub(crate) fn read_chunks(path: &Path) -> Option<Vec<Hash>> {
+    let bytes = fs::read(chunks_path(path)).ok()?;
+    let (chunks, rest) = bytes.as_chunks::<32>();
+    rest.is_empty().then(|| chunks.to_vec())
+}
+
+/// Writes the list of a content's chunks, if there is more than one.
+pub(crate) fn write_chunks(path: &Path, chunks: &[Hash]) -> io::Result<()> {
+    if chunks.len() < 2 {
+        return Ok(());
+    }
+    write(&chunks_path(path), chunks.as_flattened(), Kind::Data)
+}
+
+/// A file that is being written, locked, in a directory of the store; it is removed unless
+/// published.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    pub(crate) file: File,
+    path: PathBuf,
+}
+
+impl Temporary {
+    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = dir.join(format!(".{}.{count}", process::id()));
+            let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            let file = match opened {
+                // An earlier process with the same id may have left one.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                opened => opened?,
+            };
+            // Another process may have removed it as abandoned just now.
+            let is_locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if is_locked && file.metadata()?.nlink() > 0 {
+                return Ok(Self { file, path });
+            }
+            drop(fs::remove_file(&path));
+        }
+    }
+
+    /// Gives the complete file its name.
+    pub(crate) fn publish(self, path: &Path, kind: Kind) -> io::Result<()> {
+        self.file.set_permissions(fs::Permissions::from_mode(mode_of(kind)))?;
+        fs::rename(&self.path, path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // A published file has another name.
+        drop(fs::remove_file(&self.path));
+    }
 }
 
 pub(crate) fn mode_of(kind: Kind) -> u32 {
@@ -91,33 +168,21 @@ pub(crate) fn mode_of(kind: Kind) -> u32 {
     }
 }
 
-/// Makes a file that is whole as soon as it is there.
+/// Writes a file so that it appears only when it is complete.
 pub(crate) fn write(path: &Path, bytes: &[u8], kind: Kind) -> io::Result<()> {
-    let temporary = beside(path);
-    let written = write_new(&temporary, bytes, kind).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    let mut temporary = Temporary::new(path.parent().unwrap_or(path))?;
+    temporary.file.write_all(bytes)?;
+    temporary.publish(path, kind)
 }
 
-fn write_new(path: &Path, bytes: &[u8], kind: Kind) -> io::Result<()> {
-    let mode = mode_of(kind);
-    // A process that had the same id may have left one.
-    let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
-    file.write_all(bytes)
-}
-
-/// Opens a file of the store, and notes that it is used.
+/// Opens a file of the store, and records the time of its use.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(ErrorKind::InvalidData.into());
     }
-    // The worst that comes of a failure is that it goes early.
+    // If this fails, the file is at worst removed too early.
     let _ = file.set_modified(SystemTime::now());
     Ok(file)
 }

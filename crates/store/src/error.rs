@@ -1,23 +1,23 @@
-//! What can go wrong with a store. None of it loses what the caller holds.
+//! Errors of a store. After each of them the caller still has its bytes.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A store cannot be used, or does not keep something.
+/// Why a store cannot be used, or does not keep a content.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// This machine: nobody said where, and the environment does not tell.
-    #[error("there is no place for a store: set XDG_CACHE_HOME or HOME, or name a directory")]
+    /// This machine: no directory was given, and the environment names none.
+    #[error("no directory is known for a store: set XDG_CACHE_HOME or HOME, or name a directory")]
     NoPlace,
     /// This machine: the directory cannot be made or read.
     #[error("the store {} cannot be used: {source}; name a directory of your own", dir.display())]
     Directory {
         /// The store's directory.
         dir: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// This machine: others could put files there.
+    /// This machine: other users could put files there.
     #[error(
         "the store {} belongs to user {owner} and has mode {mode:03o}: it must be user {user}'s \
          and writable to nobody else", dir.display()
@@ -32,26 +32,26 @@ pub enum StoreError {
         /// The effective user id of this process.
         user: u32,
     },
-    /// Caller: the bytes are not what the hash names.
+    /// Caller: the bytes do not have the given hash.
     #[error("caller stores {len} bytes under a hash that is not theirs")]
     WrongHash {
-        /// How many bytes they are.
+        /// Their length in bytes.
         len: usize,
     },
-    /// Caller: more than the whole store may hold.
+    /// Caller: the content is larger than the quota of the store.
     #[error("caller stores {len} bytes where {quota} are allowed: raise the store's quota")]
     TooLarge {
-        /// How many bytes they are.
+        /// Its length in bytes.
         len: u64,
-        /// How many bytes a store may hold.
+        /// The quota in bytes.
         quota: u64,
     },
-    /// This machine: no room on the disk.
+    /// This machine: the disk is full.
     #[error("no room for {len} bytes in {}: free some, or lower the store's quota", dir.display())]
     DiskFull {
         /// The store's directory.
         dir: PathBuf,
-        /// How many bytes they are.
+        /// The length of the content in bytes.
         len: u64,
     },
     /// This machine: a file cannot be written.
@@ -59,7 +59,7 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

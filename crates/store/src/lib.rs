@@ -1,17 +1,22 @@
 //! Contents by their BLAKE3 hash, kept on disk under a quota across jobs, clients and restarts.
 //!
 //! ```text
-//! DIR/ab/abcdef…   one file for each content, mode 0400, or 0500 for programs
-//! DIR/ab/.…        one that is being written
+//! DIR/ab/abcdef…          one file for each content, mode 0400, or 0500 for programs
+//! DIR/ab/abcdef….chunks   the hashes of its chunks of 1 MiB, if it has several
+//! DIR/ab/.…               a content that is being written
 //! ```
 //!
-//! A file appears whole, by rename, and is hashed when a process first reads it: what is corrupt is
-//! removed and was never there. Several processes may share a directory. Small contents are kept in
-//! memory besides. A disk that is full, or gone, costs nothing but the disk's share.
+//! A file appears whole, by rename, and is hashed when a process first reads it: a corrupt file is
+//! removed and treated as absent. Parts of large contents are verified by their chunks alone.
+//! Several processes may share a directory: files that are written or pinned are locked, so that
+//! abandoned files can be told from files that another process is writing. Small contents are also
+//! kept in memory. If the disk is full or fails, the contents in memory are still served.
 //!
-//! Never decides who may have a content: knowing a hash grants nothing here. Never changes a file.
+//! Never decides which clients may have a content: knowing a hash grants nothing here. Never
+//! changes a file.
 //!
-//! Modules in reading order: [`store`], `disk`, `memory`, [`error`].
+//! Modules in reading order: [`store`], [`writer`] and [`reader`] (contents of any length),
+//! `chunks`, `disk`, `memory`, [`error`].
 //!
 //! # Examples
 //!
@@ -29,13 +34,19 @@
 
 #![forbid(unsafe_code)]
 
+mod chunks;
 mod disk;
 pub mod error;
 mod memory;
+pub mod reader;
 pub mod store;
+pub mod writer;
 
+pub use chunks::CHUNK_LEN;
 pub use error::StoreError;
+pub use reader::Pin;
 pub use store::{Hash, Kind, Store, Usage, default_directory};
+pub use writer::Writer;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The contents that were used last, as far as they fit into a number of bytes.
+//! The most recently used contents, within a limit in bytes.
 
 use crate::store::Hash;
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) struct Memory {
     len: usize,
     len_max: usize,
-    /// Counts uses.
+    /// Counter of uses.
     now: u64,
     held: HashMap<Hash, (Arc<[u8]>, u64)>,
     by_use: BTreeMap<u64, Hash>,
@@ -32,7 +32,7 @@ impl Memory {
         Some(Arc::clone(bytes))
     }
 
-    /// Keeps contents if they are small; the least used go.
+    /// Keeps contents if they are small; the least recently used are dropped.
     pub(crate) fn put(&mut self, hash: &Hash, bytes: &Arc<[u8]>) {
         if bytes.len() > self.len_max / 16 || self.get(hash).is_some() {
             return;

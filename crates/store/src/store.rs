@@ -1,4 +1,4 @@
-//! The store itself: memory first, then the disk.
+//! The store itself: looks in memory first, then on disk.
 //!
 //! Its locks are never held while a file is read or written.
 
@@ -6,68 +6,70 @@ use crate::disk;
 use crate::error::StoreError;
 use crate::memory::Memory;
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// BLAKE3 of contents.
+/// BLAKE3 hash of a content.
 pub type Hash = [u8; 32];
 
-/// Bytes that are kept in memory, at most; one content may have a sixteenth of it.
+/// Bytes kept in memory, at most; one content may take a sixteenth of it.
 pub const MEMORY_LEN_MAX: usize = 64 << 20;
 
-/// What a content is for.
+/// What a content is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To be read.
+    /// Reading only.
     Data,
-    /// To be executed too.
+    /// Reading and execution.
     Program,
 }
 
-/// What a store holds and did.
+/// Size and counters of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Bytes on disk, as far as this process knows.
     pub bytes: u64,
     /// Files on disk, as far as this process knows.
     pub files: u64,
-    /// Bytes on disk that are allowed.
+    /// The quota: bytes on disk, at most.
     pub quota: u64,
     /// Bytes in memory.
     pub memory: u64,
-    /// Contents that were found.
+    /// Requests whose content was found.
     pub hits: u64,
-    /// Contents that were not.
+    /// Requests whose content was absent.
     pub misses: u64,
-    /// Files that were not what their names said.
+    /// Files that did not have the hash in their names.
     pub corrupt: u64,
-    /// Files that were removed for others.
+    /// Files that were removed to make room for others.
     pub evicted: u64,
 }
 
 #[derive(Debug)]
-struct State {
+pub(crate) struct StoreState {
     memory: Memory,
     usage: Usage,
-    /// Files whose hash this process has seen to be right.
+    /// Files whose hash this process has verified.
     verified: HashSet<Hash>,
-    /// Bytes written since the directory was last looked through.
+    /// Bytes written since the directory was last scanned.
     unseen: u64,
+    /// The chunk hashes of contents.
+    pub(crate) trees: HashMap<Hash, Arc<[Hash]>>,
 }
 
-/// Contents by their hash. See the crate's text.
+/// Contents by their hash; see the [crate](crate).
 #[derive(Debug)]
 pub struct Store {
-    dir: PathBuf,
-    quota: u64,
-    state: Mutex<State>,
+    pub(crate) dir: PathBuf,
+    pub(crate) quota: u64,
+    state: Mutex<StoreState>,
 }
 
-/// Where a store is when nobody says: `$XDG_CACHE_HOME/outboard/store`, else
+/// The default directory of a store: `$XDG_CACHE_HOME/outboard/store`, else
 /// `$HOME/.cache/outboard/store`.
 ///
 /// # Errors
@@ -80,29 +82,31 @@ pub fn default_directory() -> Result<PathBuf, StoreError> {
 }
 
 impl Store {
-    /// Opens a store of at most `quota` bytes, or makes one. What is too much is removed.
+    /// Opens a store of at most `quota` bytes, or makes one. Contents beyond the quota are removed.
     ///
     /// # Errors
     /// [`StoreError::Directory`], [`StoreError::Exposed`].
     pub fn open(dir: &Path, quota: u64) -> Result<Self, StoreError> {
         disk::prepare(dir)?;
-        let state = State {
+        let state = StoreState {
             memory: Memory::new(MEMORY_LEN_MAX),
             usage: Usage { quota, ..Usage::default() },
             verified: HashSet::new(),
             unseen: 0,
+            trees: HashMap::new(),
         };
         let store = Self { dir: dir.into(), quota, state: Mutex::new(state) };
         store.tidy().map_err(|source| StoreError::Directory { dir: dir.into(), source })?;
         Ok(store)
     }
 
-    /// A panic elsewhere leaves nothing half done that matters: these are counters and copies.
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// After a panic of another thread the state is still valid: it consists of counters and
+    /// copies.
+    pub(crate) fn state(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The contents that a hash names, if they are here.
+    /// The content with this hash, if the store has it.
     #[must_use]
     pub fn get(&self, hash: &Hash) -> Option<Arc<[u8]>> {
         let held = self.state().memory.get(hash);
@@ -115,7 +119,7 @@ impl Store {
         found
     }
 
-    /// An open file with the contents that a hash names; it stays readable if the store removes it.
+    /// An open file with the content that has this hash; it stays readable if the store removes it.
     #[must_use]
     pub fn file(&self, hash: &Hash) -> Option<File> {
         let found = self.verified_path(hash).and_then(|path| disk::open(&path).ok());
@@ -123,8 +127,8 @@ impl Store {
         found
     }
 
-    /// Where the contents are that a hash names: for mounting, before somebody else's use of the
-    /// store removes them.
+    /// The path of the content that has this hash, to be mounted before another use of the store
+    /// may remove the file.
     #[must_use]
     pub fn path_of(&self, hash: &Hash) -> Option<PathBuf> {
         let found = self.verified_path(hash);
@@ -132,11 +136,11 @@ impl Store {
         found
     }
 
-    /// Keeps contents. After an error they may still be in memory, for a while.
+    /// Stores a content. After an error it may still be in memory for a while.
     ///
     /// # Errors
     /// [`StoreError::WrongHash`], [`StoreError::TooLarge`], [`StoreError::DiskFull`],
-    /// [`StoreError::Write`]. Nothing that was there before is lost by any of them.
+    /// [`StoreError::Write`]. None of them loses earlier contents.
     pub fn put(&self, hash: &Hash, bytes: Arc<[u8]>, kind: Kind) -> Result<(), StoreError> {
         if blake3::hash(&bytes).as_bytes() != hash {
             return Err(StoreError::WrongHash { len: bytes.len() });
@@ -154,8 +158,8 @@ impl Store {
         self.note_written(hash, len)
     }
 
-    /// Whether this process knows that a file is there and right. A program's must be executable.
-    fn is_there(&self, path: &Path, hash: &Hash, kind: Kind) -> bool {
+    /// Whether this process has verified the file. A program must also be executable.
+    pub(crate) fn is_there(&self, path: &Path, hash: &Hash, kind: Kind) -> bool {
         let known = self.state().verified.contains(hash);
         let Some(meta) = fs::symlink_metadata(path).ok().filter(|_| known) else { return false };
         let mode = meta.permissions().mode() & 0o777;
@@ -176,8 +180,8 @@ impl Store {
         }
     }
 
-    /// Others write as well, so that a count of our own is only good for a while.
-    fn note_written(&self, hash: &Hash, len: u64) -> Result<(), StoreError> {
+    /// Other processes write as well, so this process's count is exact only for a while.
+    pub(crate) fn note_written(&self, hash: &Hash, len: u64) -> Result<(), StoreError> {
         let mut state = self.state();
         state.verified.insert(*hash);
         state.usage.bytes += len;
@@ -192,19 +196,25 @@ impl Store {
         Ok(())
     }
 
-    /// Looks through the directory, and removes what was not used for longest.
+    /// Scans the directory, and removes the least recently used files that are not pinned.
     fn tidy(&self) -> std::io::Result<()> {
         let mut found = disk::scan(&self.dir)?;
         let mut bytes = found.iter().map(|file| file.len).sum::<u64>();
         let mut evicted = 0;
         if bytes > self.quota {
             found.sort_by_key(|file| std::cmp::Reverse(file.used));
-            // Somewhat below, so that not every file that comes costs a look.
+            let mut pinned = Vec::new();
+            // Somewhat below the quota, so that not every new file causes a scan.
             while bytes > self.quota - self.quota / 10 {
                 let Some(file) = found.pop() else { break };
-                evicted += u64::from(fs::remove_file(&file.path).is_ok());
-                bytes -= file.len;
+                if disk::remove_unless_locked(&file.path) {
+                    evicted += 1;
+                    bytes -= file.len;
+                } else {
+                    pinned.push(file);
+                }
             }
+            found.extend(pinned);
         }
         let mut state = self.state();
         state.usage.bytes = bytes;
@@ -216,18 +226,18 @@ impl Store {
         Ok(())
     }
 
-    /// The whole of a file, if it is what its name says.
+    /// The whole of a file, if it has the hash in its name.
     fn read(&self, hash: &Hash) -> Option<Vec<u8>> {
         let path = disk::path_of(&self.dir, hash);
         let mut file = self.opened(&path, hash)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
-        // Looked at before or not: disks forget, and this costs less than reading did.
+        // Verified on every read: disks lose bits, and hashing costs less than the read did.
         let right = blake3::hash(&bytes).as_bytes() == hash;
         self.judge(hash, &path, right).then_some(bytes)
     }
 
-    /// Where a file is, if it is what its name says.
+    /// The path of a file, if it has the hash in its name.
     fn verified_path(&self, hash: &Hash) -> Option<PathBuf> {
         let path = disk::path_of(&self.dir, hash);
         let mut file = self.opened(&path, hash)?;
@@ -239,7 +249,7 @@ impl Store {
         self.judge(hash, &path, hasher.finalize().as_bytes() == hash).then_some(path)
     }
 
-    fn opened(&self, path: &Path, hash: &Hash) -> Option<File> {
+    pub(crate) fn opened(&self, path: &Path, hash: &Hash) -> Option<File> {
         match disk::open(path) {
             Ok(file) => Some(file),
             Err(error) => {
@@ -252,11 +262,13 @@ impl Store {
         }
     }
 
-    /// Notes that a file is right, or removes it.
-    fn judge(&self, hash: &Hash, path: &Path, right: bool) -> bool {
+    /// Records that a file is right, or removes it.
+    pub(crate) fn judge(&self, hash: &Hash, path: &Path, right: bool) -> bool {
         if !right {
             let _ = fs::remove_file(path);
-            self.state().usage.corrupt += 1;
+            let mut state = self.state();
+            state.usage.corrupt += 1;
+            state.trees.remove(hash);
         } else {
             self.state().verified.insert(*hash);
         }
@@ -268,7 +280,7 @@ impl Store {
         if found { usage.hits += 1 } else { usage.misses += 1 }
     }
 
-    /// What the store holds and did.
+    /// Size and counters of the store.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let state = self.state();

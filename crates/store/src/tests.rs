@@ -1,9 +1,10 @@
-//! Stores on real directories, with what goes wrong there.
+//! Stores on real directories, including failures of disks and processes.
 
 use crate::store::MEMORY_LEN_MAX;
 use crate::{Hash, Kind, Store, StoreError};
 use proptest::prelude::*;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// Another process with the same directory.
+    /// Another process's store in the same directory.
     fn other(&self) -> Store {
         Store::open(&self.dir.path().join("store"), QUOTA).unwrap()
     }
@@ -54,7 +55,7 @@ fn age(path: &std::path::Path, seconds: u64) {
 }
 
 #[test]
-fn what_is_put_is_there_for_others_and_later() {
+fn a_content_is_there_for_other_processes_and_later() {
     let rig = rig();
     let hash = put(&rig.store, 1, 5000);
     for store in [&rig.store, &rig.other()] {
@@ -81,7 +82,7 @@ fn modes_are_as_asked_for() {
 }
 
 #[test]
-fn what_is_corrupt_was_never_there() {
+fn a_corrupt_content_is_absent() {
     let rig = rig();
     for (number, damage) in [&b"other"[..], b""].into_iter().enumerate() {
         let hash = put(&rig.store, number, 5000);
@@ -100,10 +101,10 @@ fn what_is_corrupt_was_never_there() {
 }
 
 #[test]
-fn what_is_altered_later_is_not_given_out() {
+fn a_content_altered_later_is_not_returned() {
     let rig = rig();
     let store = Store::open(&rig.dir.path().join("store"), 1 << 30).unwrap();
-    // Too large for memory, so that it is read each time.
+    // Too large for memory, so that it is read from disk each time.
     let hash = put(&store, 1, MEMORY_LEN_MAX / 16 + 1);
     let mut altered = store.get(&hash).unwrap().to_vec();
     altered[100] ^= 1;
@@ -129,7 +130,7 @@ fn a_link_is_not_followed() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first() {
+fn the_least_recently_used_is_removed_first() {
     let rig = rig();
     let hashes: Vec<Hash> = (0..10).map(|number| put(&rig.store, number, 10_000)).collect();
     for (number, hash) in hashes.iter().enumerate() {
@@ -158,7 +159,7 @@ fn several_processes_keep_to_one_quota() {
 }
 
 #[test]
-fn caller_s_mistakes_are_told() {
+fn mistakes_of_the_caller_are_reported() {
     let rig = rig();
     let wrong = rig.store.put(&[0; 32], b"x"[..].into(), Kind::Data);
     assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1 })));
@@ -191,18 +192,99 @@ fn a_directory_of_others_is_refused() {
 }
 
 #[test]
-fn what_nobody_will_finish_is_removed() {
+fn abandoned_files_are_removed() {
+    use std::io::Write;
     let rig = rig();
     let sub = rig.path(&[0; 32]).parent().unwrap().to_owned();
-    for (name, old) in [(".old", true), (".young", false), ("stranger", true)] {
+    for name in [".left", "stranger", &format!("{}.chunks", "0".repeat(64))] {
         fs::write(sub.join(name), "").unwrap();
-        if old {
-            age(&sub.join(name), 7200);
-        }
     }
+    let mut writer = rig.store.writer(Kind::Data).unwrap();
+    writer.write_all(b"half").unwrap();
+    let names = || {
+        let names = fs::read_dir(&sub).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
     drop(rig.other());
-    let left = [".old", ".young", "stranger"].map(|name| sub.join(name).exists());
-    assert_eq!(left, [false, true, true]);
+    let left = names();
+    assert!(left.len() == 2 && left[0].starts_with('.') && left[1] == "stranger", "{left:?}");
+    writer.write_all(b" and whole").unwrap();
+    let hash = writer.finish().unwrap();
+    assert_eq!(rig.other().get(&hash).as_deref(), Some(&b"half and whole"[..]));
+    drop(rig.store.writer(Kind::Data).unwrap());
+    assert_eq!(names(), ["stranger"], "what was not finished was never there");
+}
+
+#[test]
+fn a_content_in_pieces_is_read_in_pieces() {
+    use crate::CHUNK_LEN;
+    use std::io::Write;
+    let rig = rig();
+    let dir = rig.dir.path().join("large");
+    let store = Store::open(&dir, 1 << 30).unwrap();
+    let whole: Vec<u8> = (0..3 * CHUNK_LEN + 999).map(|at| (at >> 7).to_le_bytes()[0]).collect();
+    let mut writer = store.writer(Kind::Program).unwrap();
+    whole.chunks(70_001).for_each(|part| writer.write_all(part).unwrap());
+    let hash = *blake3::hash(&whole).as_bytes();
+    writer.finish_as(&hash).unwrap();
+    let other = Store::open(&dir, 1 << 30).unwrap();
+    let len = whole.len();
+    let mib = CHUNK_LEN;
+    for (start, end) in [(0, 1), (mib - 1, mib + 1), (5, 3 * mib), (len - 1, len), (len, len)] {
+        let found = other.range(&hash, start as u64..end as u64).unwrap();
+        assert!(found == whole[start..end], "{start}..{end}");
+    }
+    assert_eq!(other.range(&hash, 0..u64::MAX).unwrap().len(), len);
+    assert_eq!(other.range(&hash, Range { start: u64::MAX, end: 0 }).unwrap(), []);
+    assert_eq!(other.range(&[7; 32], 0..1), None);
+    assert_eq!(other.chunks(&hash).unwrap().len(), 4);
+    // Damage in one chunk is found by the reader of that chunk.
+    let path = crate::disk::path_of(&dir, &hash);
+    let mut damaged = whole.clone();
+    damaged[2 * mib + 5] ^= 1;
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, damaged).unwrap();
+    assert!(other.range(&hash, 0..mib as u64).is_some());
+    assert_eq!(other.range(&hash, 2 * mib as u64..2 * mib as u64 + 1), None);
+    assert!(!path.exists(), "it is removed");
+    // A content that was put as a whole gets its list when the list is requested.
+    store.put(&hash, whole.clone().into(), Kind::Data).unwrap();
+    assert_eq!(Store::open(&dir, 1 << 30).unwrap().range(&hash, 7..9).unwrap(), whole[7..9]);
+}
+
+#[test]
+fn a_content_in_pieces_has_its_hash_and_fits_the_quota() {
+    use std::io::Write;
+    let rig = rig();
+    let mut writer = rig.store.writer(Kind::Data).unwrap();
+    writer.write_all(b"x").unwrap();
+    let wrong = writer.finish_as(&[0; 32]);
+    assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1 })));
+    let mut writer = rig.store.writer(Kind::Data).unwrap();
+    let error = writer.write_all(&vec![0; usize::try_from(QUOTA).unwrap() + 1]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::QuotaExceeded);
+}
+
+#[test]
+fn a_pinned_content_stays() {
+    let rig = rig();
+    let hashes: Vec<Hash> = (0..10).map(|number| put(&rig.store, number, 10_000)).collect();
+    for (number, hash) in hashes.iter().enumerate() {
+        age(&rig.path(hash), 1000 - number as u64);
+    }
+    let pin = rig.other().pin(&hashes[0]).unwrap();
+    age(&rig.path(&hashes[0]), 2000);
+    assert!(rig.store.pin(&[7; 32]).is_none());
+    put(&rig.store, 10, 10_000);
+    assert!(rig.path(&hashes[0]).exists() && !rig.path(&hashes[1]).exists());
+    assert_eq!(pin.file().metadata().unwrap().len(), 10_000);
+    drop(pin);
+    age(&rig.path(&hashes[0]), 2000);
+    put(&rig.store, 11, 10_000);
+    put(&rig.store, 12, 10_000);
+    assert!(!rig.path(&hashes[0]).exists());
 }
 
 #[test]
@@ -221,7 +303,7 @@ fn memory_is_bounded() {
     assert_eq!(rig.store.get(&content(1, len).0), None);
 }
 
-/// Which process, whether it puts, and what.
+/// The process, whether it puts, and the number of the content.
 fn use_of_one() -> impl Strategy<Value = (usize, bool, usize)> {
     (0..2_usize, any::<bool>(), 0..40_usize)
 }
@@ -229,7 +311,7 @@ fn use_of_one() -> impl Strategy<Value = (usize, bool, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Two processes put and get as they like: what is got is right, and not too much is kept.
+    /// Two processes put and get at random: results are right, and the quota is kept.
     #[test]
     fn two_processes(ops in prop::collection::vec(use_of_one(), 1..200)) {
         let rig = rig();

@@ -20,7 +20,7 @@ const WRITES: u32 = 2_000;
 const PINGS: u32 = 20_000;
 
 fn main() {
-    // Somebody in between is for tests.
+    // The attacker in between is for tests.
     let _tests_only = (session::between, session::Meddler::Alter, session::Handle::set);
     println!("{:10} {:>12} {:>16}", "session", "Writes GB/s", "Send RTT/2 µs");
     for (name, fabric) in
@@ -47,7 +47,7 @@ fn pair(fabric: Option<Fabric>) -> (Side, Side) {
     (a, b)
 }
 
-/// In 10⁹ octets a second.
+/// In 10⁹ bytes a second.
 fn bandwidth(a: &Side, b: &Side) -> f64 {
     let target = b.register(WRITE_LEN, Access::REMOTE_WRITE | Access::REMOTE_READ);
     let start = Instant::now();
@@ -70,7 +70,7 @@ fn bandwidth(a: &Side, b: &Side) -> f64 {
     f64::from(WRITES) * WRITE_LEN as f64 / start.elapsed().as_secs_f64() / 1e9
 }
 
-/// Half a round trip of 64 octets, both ends asleep while they wait.
+/// Half a round trip of 64 bytes, both ends asleep while they wait.
 fn latency(a: &Side, b: &Side) -> Duration {
     thread::scope(|scope| {
         scope.spawn(|| {

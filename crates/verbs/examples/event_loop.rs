@@ -6,7 +6,9 @@
 //! cargo run --example send_recv -- client 127.0.0.1:7472 some words
 //! ```
 
-use outboard_verbs::{Arm, CmEventKind, Completion, ConnectParams, Context, Cq, OwnedBuf, Pd, Qp};
+use outboard_verbs::{
+    CmEventKind, Completion, ConnectParams, Context, Cq, NotifyOn, OwnedBuf, Pd, Qp,
+};
 use outboard_verbs::{Operation, QpConfig, RecvRequest, SendOp, SendRequest, SgList, Status};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
@@ -31,8 +33,8 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
 
     let mut clients = HashMap::new();
     loop {
-        // Arm first, then look: what comes in between makes an event.
-        cq.arm(Arm::Any);
+        // NotifyOn first, then look: what comes in between makes an event.
+        cq.request_notify(NotifyOn::Any);
         serve(&cq, &mut clients)?;
         let mut fds =
             [PollFd::new(&peers, PollFlags::IN), PollFd::new(&completions, PollFlags::IN)];

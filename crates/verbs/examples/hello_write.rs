@@ -34,7 +34,7 @@ fn server(address: SocketAddr, ready: &mpsc::Sender<SocketAddr>) -> Outcome {
     // A context is a NIC; a protection domain holds what one kind of peer may reach.
     let context = Context::open()?;
     let pd = context.alloc_pd();
-    // Registering memory gives it an STag. Whoever knows it may write there, but not read.
+    // Registering memory gives it an STag. A peer that knows it may write there, but not read.
     let mr = pd.register(SharedRegion::zeroed(4096)?, Access::REMOTE_WRITE)?;
     let listener = context.listen(address, 1)?;
     println!("listening on {}", listener.local_addr());
@@ -47,8 +47,8 @@ fn server(address: SocketAddr, ready: &mpsc::Sender<SocketAddr>) -> Outcome {
     let private_data = mr.stag().0.to_be_bytes().to_vec();
     request.accept(&qp, &ConnectParams { private_data, ..ConnectParams::default() })?;
 
-    // Nobody tells a server that it was written to: it looks.
-    let arrived = || mr.memory().snapshot(0..HELLO.len()).is_ok_and(|octets| octets == HELLO);
+    // No event tells the server that a peer has written to its memory: it looks.
+    let arrived = || mr.memory().snapshot(0..HELLO.len()).is_ok_and(|bytes| bytes == HELLO);
     if !context.wait_until(Some(Duration::from_secs(60)), arrived) {
         return Err("nobody wrote anything within a minute".into());
     }

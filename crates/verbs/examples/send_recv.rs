@@ -11,7 +11,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-/// Octets of a message at most.
+/// Bytes of a message at most.
 const MESSAGE_MAX: usize = 256;
 
 fn main() -> ExitCode {

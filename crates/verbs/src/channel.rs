@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Events that a channel keeps; a queue is armed for one event at a time, so this is its queues.
+/// Events that a channel keeps. A queue is armed for one event at a time, so this is also how many
+/// queues a channel can serve.
 const EVENTS_MAX: usize = 65_536;
 
 /// A completion channel.

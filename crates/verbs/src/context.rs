@@ -27,19 +27,19 @@ pub struct Context {
     shared: Arc<Shared>,
 }
 
-/// What every public object holds: dropping the last one stops the engine.
+/// Every public object holds this; dropping the last one stops the engine.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
 }
 
-/// What the engine's thread and sources work on.
+/// The state that the engine's thread and sources work on.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) stags: StagTable,
     pub(crate) engine: Engine,
     pub(crate) async_events: Signal<AsyncEvent>,
-    /// Sees the octets of every connection.
+    /// Sees the bytes of every connection.
     pub(crate) tap: Option<Arc<dyn Tap>>,
     numbers: AtomicU32,
 }
@@ -52,7 +52,7 @@ impl Core {
 }
 
 impl Shared {
-    /// Refuses an object of another context: what comes of it here wakes nobody there.
+    /// Refuses an object of another context: its events here would wake no thread that waits there.
     pub(crate) fn check_own(
         self: &Arc<Self>,
         other: &Arc<Self>,
@@ -64,6 +64,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.core.drain();
         self.core.shut_down();
     }
 }
@@ -132,8 +133,9 @@ impl Context {
         CmChannel::new(&self.shared, true)
     }
 
-    /// A channel for events of connections whose program does not care for
-    /// [`CmEventKind::Established`](crate::CmEventKind::Established), and so is not woken for it.
+    /// A channel for all events of connections but
+    /// [`CmEventKind::Established`](crate::CmEventKind::Established): a program that ignores that
+    /// event is not woken for it.
     ///
     /// # Errors
     /// As [`Context::create_cm_channel`].
@@ -169,7 +171,7 @@ impl Context {
     /// owner watches the descriptor.
     ///
     /// # Errors
-    /// [`VerbsError::System`] when somebody else listens there.
+    /// [`VerbsError::System`] when another program listens there.
     pub fn listen_at(
         &self,
         at: Bound,
@@ -179,6 +181,11 @@ impl Context {
         Listener::new(&self.shared, at, backlog, channel)
     }
 
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.shared.core
+    }
+
     /// Does whatever the engine has to do now, without sleeping.
     pub fn turn(&self) {
         self.shared.core.engine.note_application();
@@ -186,22 +193,23 @@ impl Context {
         self.shared.core.try_turn();
     }
 
-    /// Says that this thread is about to sleep on a descriptor, with poll(2) or the like. A program
-    /// that has polled or waited here before need not say so, but then the engine's own thread
-    /// finds out only some milliseconds later that it has to drive again.
+    /// Says that this thread is about to sleep on a descriptor, with poll(2) or the like, or to
+    /// work for longer than a moment before it waits here again: the engine's own thread serves
+    /// peers meanwhile. A program that has polled or waited here before need not say so, but then
+    /// that thread finds out only some milliseconds later that it has to drive again.
     pub fn rest(&self) {
         self.shared.core.rest();
     }
 
-    /// Sleeps on the sockets, doing what comes in, until `done` says so. False: time is over.
-    /// `done` must not wait for anything itself: nothing moves meanwhile.
-    /// This is how a thread waits for a change of registered memory that no completion tells of.
+    /// Sleeps on the sockets and serves them until `done` is true. False when the time is over.
+    /// `done` must not wait for anything itself: no socket is served meanwhile. This is how a
+    /// thread waits for a change of registered memory that no completion tells of.
     pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let deadline = deadline(timeout);
         self.shared.core.wait_until(deadline, || done().then_some(())).is_some()
     }
 
-    /// The oldest asynchronous event that nobody has taken.
+    /// Takes the oldest asynchronous event.
     pub fn poll_async_event(&self) -> Option<AsyncEvent> {
         self.shared.core.async_events.pop()
     }

@@ -1,15 +1,16 @@
 //! Completion queues. Polling an empty queue drains the sockets of its queue pairs in the
 //! caller's own context; waiting sleeps on them.
 
-use crate::cadence::{Cadence, count};
 use crate::channel::CompChannel;
 use crate::context::Shared;
 use crate::error::{CqOverflow, VerbsError};
+use crate::poll_interval::{PollInterval, count};
 use crate::qp::QpShared;
 use crate::signal::{Signal, deadline, lock};
+use crate::yielding::Yielding;
 use outboard_iwarp::work::{Completion, Status};
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const DIRECT_QPS_MAX: usize = 4;
 
 /// Which completions make an event on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arm {
+pub enum NotifyOn {
     /// Any.
     Any,
     /// Receives whose sender asked for it, and errors.
@@ -33,24 +34,28 @@ pub struct Cq {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What queue pairs hold on to.
+/// The part of a completion queue that its queue pairs share.
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) number: u32,
-    state: Mutex<State>,
-    qps: Mutex<Vec<Weak<QpShared>>>,
+    state: Mutex<CqState>,
+    /// Queue pairs that complete here, by number.
+    qps: Mutex<BTreeMap<u32, Weak<QpShared>>>,
+    /// How many of them have outstanding requests.
+    pub(crate) busy: AtomicUsize,
     channel: Option<Arc<Signal<u32>>>,
-    pub(crate) cadence: Cadence,
+    pub(crate) interval: PollInterval,
     /// Counts polls that found nothing at first.
     empty_polls: AtomicU32,
+    yielding: Yielding,
 }
 
 #[derive(Debug)]
-struct State {
+struct CqState {
     entries: VecDeque<Completion>,
     capacity: usize,
     overflowed: bool,
-    armed: Option<Arm>,
+    armed: Option<NotifyOn>,
 }
 
 impl Cq {
@@ -60,14 +65,16 @@ impl Cq {
         channel: Option<&CompChannel>,
     ) -> Self {
         let capacity = capacity.max(1);
-        let state = State { entries: VecDeque::new(), capacity, overflowed: false, armed: None };
+        let state = CqState { entries: VecDeque::new(), capacity, overflowed: false, armed: None };
         let inner = CqShared {
             number: shared.core.next_number(),
             state: Mutex::new(state),
-            qps: Mutex::new(Vec::new()),
+            qps: Mutex::default(),
+            busy: AtomicUsize::new(0),
             channel: channel.map(|channel| Arc::clone(&channel.events)),
-            cadence: Cadence::default(),
+            interval: PollInterval::default(),
             empty_polls: AtomicU32::new(0),
+            yielding: Yielding::default(),
         };
         Self { inner: Arc::new(inner), shared: Arc::clone(shared) }
     }
@@ -82,12 +89,25 @@ impl Cq {
     /// # Errors
     /// [`CqOverflow`] when completions were lost, after the others have been taken.
     pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
+        self.poll_by(|| self.inner.take(out, max))
+    }
+
+    /// As [`Cq::poll`], for a caller that must do more than take completions, such as hold a lock
+    /// meanwhile: `take`, which works with [`Cq::take`] and says how many it found, is called
+    /// before anything is driven, and again after that when it found none.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn poll_by(
+        &self,
+        mut take: impl FnMut() -> Result<usize, CqOverflow>,
+    ) -> Result<usize, CqOverflow> {
         let turn_due = self.count_poll();
-        match self.inner.take(out, max)? {
+        match take()? {
             0 => {
                 self.count_empty_poll();
                 self.drive(turn_due);
-                self.inner.take(out, max)
+                take()
             }
             count => {
                 // Completions that are always there must not keep everything else waiting.
@@ -97,6 +117,14 @@ impl Cq {
                 Ok(count)
             }
         }
+    }
+
+    /// Moves up to `max` completions that are there to `out` and says how many; drives nothing.
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    pub fn take(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
+        self.inner.take(out, max)
     }
 
     /// Sleeps until at least one completion is there, and moves up to `max`. Returns 0 only when
@@ -122,15 +150,19 @@ impl Cq {
         got.unwrap_or(Ok(0))
     }
 
-    /// Asks for one event on the queue's channel, at the next completion of this kind. Poll once
-    /// more after arming: what came before makes no event.
-    pub fn arm(&self, arm: Arm) {
-        lock(&self.inner.state).armed = Some(arm);
+    /// Asks for one event on the queue's channel, at the next completion of this kind;
+    /// [`NotifyOn::Any`] stays in force when both kinds have been asked for. Poll once more
+    /// afterwards: completions that came before make no event.
+    pub fn request_notify(&self, arm: NotifyOn) {
+        let mut state = lock(&self.inner.state);
+        if state.armed != Some(NotifyOn::Any) {
+            state.armed = Some(arm);
+        }
     }
 
-    /// Makes the event that [`Cq::arm`] asked for also of a completion that was there before: for a
-    /// caller who is about to sleep on the channel and may have left some behind, here or (`kept`)
-    /// where it keeps those it has taken.
+    /// Raises the event that [`Cq::request_notify`] asked for if a completion is there already: for
+    /// a caller that is about to sleep on the channel and may not have polled all completions, or
+    /// (`kept`) has taken some and not handled them yet.
     pub fn recall(&self, kept: bool) {
         self.inner.recall(kept);
     }
@@ -140,21 +172,15 @@ impl Cq {
         self.shared.core.rest();
     }
 
-    /// The same when nothing is under way that could complete here: then who polled for
-    /// completions will look elsewhere for news, such as into memory that peers write.
+    /// As [`Cq::rest`], if no outstanding request could complete here: a program that polled for
+    /// completions then looks elsewhere for news, such as into memory that peers write.
     pub fn rest_if_idle(&self) {
         let engine = &self.shared.core.engine;
-        if engine.drives_in_background() || !self.is_idle() {
+        if engine.drives_in_background() || self.inner.busy.load(Ordering::Relaxed) > 0 {
             return;
         }
         self.inner.empty_polls.store(0, Ordering::Relaxed);
         self.shared.core.rest_if_worthwhile();
-    }
-
-    fn is_idle(&self) -> bool {
-        // Somebody else at work is somebody at work.
-        let Ok(qps) = self.inner.qps.try_lock() else { return false };
-        qps.iter().filter_map(Weak::upgrade).all(|qp| qp.expects_nothing())
     }
 
     /// Changes the capacity. A queue that had overflowed works again.
@@ -183,7 +209,7 @@ impl Cq {
         fits
     }
 
-    /// How many of the completions that wait here are such.
+    /// How many of the completions that wait here satisfy `such`.
     ///
     /// # Errors
     /// [`CqOverflow`] when completions were lost.
@@ -191,7 +217,7 @@ impl Cq {
         self.inner.waiting(such)
     }
 
-    /// Drops the completions of a queue pair that nobody has taken.
+    /// Drops the completions of a queue pair that have not been polled.
     pub fn purge(&self, qp: u32) {
         lock(&self.inner.state).entries.retain(|completion| completion.qp != qp);
     }
@@ -199,44 +225,54 @@ impl Cq {
     /// Notes a poll; true when it is time for a turn of the whole engine.
     fn count_poll(&self) -> bool {
         self.shared.core.engine.note_application();
-        self.inner.cadence.count()
+        self.inner.interval.count()
     }
 
-    /// Notes a poll that found nothing. Many such, and the application polls in earnest: the
-    /// background thread would only be in its way.
+    /// Notes a poll that found nothing. After many of them the application polls continuously: the
+    /// background thread would only compete with it, and is asked to stand down. The processor is
+    /// offered to other threads, because the peer may be waiting for it.
     fn count_empty_poll(&self) {
         if count(&self.inner.empty_polls) {
             self.shared.core.engine.claim_by_polling();
+            self.inner.yielding.give_way();
         }
     }
 
     /// Lets this thread do what the engine would do: an application that polls is its own engine.
     fn drive(&self, turn_due: bool) {
         let core = &self.shared.core;
-        // Another thread that polls this queue does the same at this moment.
+        // If the lock is taken, another thread that polls this queue does the same at this moment.
         let Ok(qps) = self.inner.qps.try_lock() else { return };
         if qps.len() <= DIRECT_QPS_MAX {
-            for qp in qps.iter().filter_map(Weak::upgrade) {
+            for qp in qps.values().filter_map(Weak::upgrade) {
                 qp.try_progress(core);
             }
-            if !turn_due && !self.inner.cadence.is_eager() {
+            if !turn_due && !self.inner.interval.is_every_poll() {
                 return;
             }
         }
         drop(qps);
-        self.inner.cadence.turn(|| core.try_turn());
+        self.inner.interval.turn(|| core.try_turn());
     }
 }
 
 impl CqShared {
     pub(crate) fn attach(&self, qp: &Arc<QpShared>) {
-        let mut qps = lock(&self.qps);
-        qps.retain(|known| known.strong_count() > 0);
-        qps.push(Arc::downgrade(qp));
+        lock(&self.qps).insert(qp.number, Arc::downgrade(qp));
     }
 
     pub(crate) fn detach(&self, qp: &QpShared) {
-        lock(&self.qps).retain(|known| !std::ptr::eq(known.as_ptr(), qp));
+        lock(&self.qps).remove(&qp.number);
+    }
+
+    /// A queue pair has outstanding requests now, or has none any more.
+    pub(crate) fn count_busy(&self, busy: bool) {
+        // A queue pair that was counted is subtracted at most once.
+        if busy {
+            self.busy.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Adds completions in order; true when one found no room.
@@ -273,7 +309,8 @@ impl CqShared {
 
     fn recall(&self, kept: bool) {
         let mut state = lock(&self.state);
-        let left = |arm: Arm| kept || state.entries.iter().any(|completion| arm.wants(completion));
+        let left =
+            |arm: NotifyOn| kept || state.entries.iter().any(|completion| arm.wants(completion));
         if !state.armed.is_some_and(left) {
             return;
         }
@@ -299,8 +336,47 @@ impl CqShared {
     }
 }
 
-impl Arm {
+impl NotifyOn {
     fn wants(self, completion: &Completion) -> bool {
         self == Self::Any || completion.solicited || completion.status != Status::Success
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Context, OwnedBuf, QpConfig, RecvRequest};
+
+    fn busy(cq: &Cq) -> usize {
+        cq.inner.busy.load(Ordering::Relaxed)
+    }
+
+    fn receive() -> RecvRequest {
+        RecvRequest { wr_id: 1, local: OwnedBuf::zeroed(8).into() }
+    }
+
+    #[test]
+    fn queue_pairs_with_something_under_way_are_counted_once_each() {
+        let context = Context::open().expect("a context");
+        let (pd, sends, receives) =
+            (context.alloc_pd(), context.create_cq(16), context.create_cq(16));
+        let apart = || QpConfig { recv_cq: receives.clone(), ..QpConfig::new(&sends) };
+        let qps = [QpConfig::new(&sends), apart(), apart()].map(|config| pd.create_qp(config));
+        let [one, two, three] = qps.map(|qp| qp.expect("a queue pair"));
+        let srq = Some(pd.create_srq(4, 1));
+        let shared = pd.create_qp(QpConfig { srq, ..apart() }).expect("a queue pair");
+        assert_eq!((busy(&sends), busy(&receives)), (1, 1), "a shared queue always has some");
+        for qp in [&one, &two, &three] {
+            (0..2).for_each(|_| qp.post_recv(receive()).expect("room"));
+        }
+        assert_eq!((busy(&sends), busy(&receives)), (4, 3));
+        one.reset();
+        assert_eq!((busy(&sends), busy(&receives)), (3, 3));
+        drop((two, shared));
+        assert_eq!((busy(&sends), busy(&receives)), (1, 1));
+        drop(three);
+        assert_eq!((busy(&sends), busy(&receives)), (0, 0));
+        drop(one);
+        assert_eq!(busy(&sends), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! How connections end that do not end in order, for programs that must tell reasons apart.
+//! Why a connection did not end in order, for programs that must tell the reasons apart.
 
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::terminate::{Terminate, TerminateCode};
@@ -6,11 +6,11 @@ use outboard_wire::terminate::{Terminate, TerminateCode};
 /// How a Terminate ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The peer sent it; otherwise we did.
+    /// True when the peer sent the Terminate; otherwise we did.
     pub by_peer: bool,
-    /// What it says.
+    /// Its code.
     pub code: TerminateCode,
-    /// It speaks of a Read or an atomic, so that all requests before that one were in order.
+    /// The Terminate is about a Read or an atomic, so all requests before that one were in order.
     pub quotes_request: bool,
 }
 

@@ -68,7 +68,7 @@ pub enum ConnectError {
     /// The peer could not be reached.
     #[error("cannot connect to {peer}: {source}; is a server listening there?")]
     Unreachable {
-        /// Where to.
+        /// The peer's address.
         peer: SocketAddr,
         /// What the system said.
         source: io::Error,
@@ -76,7 +76,7 @@ pub enum ConnectError {
     /// The peer did not answer in time.
     #[error("{peer} did not answer within {limit:?}: neither TCP nor the MPA start-up was done")]
     TimedOut {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
         /// How long we waited.
         limit: Duration,
@@ -84,35 +84,35 @@ pub enum ConnectError {
     /// The peer closed during start-up: it may not speak MPA, or not this revision.
     #[error("{peer} closed the connection during MPA start-up")]
     Closed {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
     },
     /// The queue pair was disconnected, reset or dropped meanwhile.
     #[error("the attempt to connect to {peer} was given up on this side")]
     Cancelled {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
     },
     /// The peer's program refused.
-    #[error("{peer} rejected the connection ({} octets of private data)", private_data.len())]
+    #[error("{peer} rejected the connection ({} bytes of private data)", private_data.len())]
     Rejected {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
-        /// What it said.
+        /// The private data of its program.
         private_data: Vec<u8>,
     },
     /// The start-up broke a rule.
     #[error("MPA start-up with {peer}: {source}")]
     Startup {
-        /// Who.
+        /// The peer's address.
         peer: SocketAddr,
         /// Which rule.
         source: StartupError,
     },
     /// The session under the connection failed.
     #[error("the session with {peer} failed: {source}")]
-    Session {
-        /// Who.
+    SecureSession {
+        /// The peer's address.
         peer: SocketAddr,
         /// What is wrong.
         source: SessionError,
@@ -122,13 +122,13 @@ pub enum ConnectError {
     Verbs(#[from] VerbsError),
 }
 
-/// A request that a queue did not take, as it was given.
+/// A request that a queue refused, unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused<T> {
-    /// Why.
+    /// Why it was refused.
     pub error: PostError,
-    /// What.
+    /// The request.
     pub request: T,
 }
 

@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened to objects without anybody having asked.
+//! Asynchronous events: what happened to objects, apart from the program's requests.
 
 use outboard_secure::SessionError;
 use outboard_wire::terminate::TerminateCode;
@@ -13,7 +13,7 @@ pub enum AsyncEvent {
         /// Number of the queue pair.
         qp: u32,
     },
-    /// The peer broke a rule and was told so.
+    /// The peer broke a rule, and we sent a Terminate.
     PeerFault {
         /// Number of the queue pair.
         qp: u32,
@@ -27,13 +27,24 @@ pub enum AsyncEvent {
         /// What the Terminate says.
         code: TerminateCode,
     },
-    /// The session under a connection failed, and the connection is lost: octets were altered or
+    /// The session under a connection failed, and the connection is lost: bytes were altered or
     /// cut off on the way, or the peer's process ended without leaving.
     SessionFailed {
         /// Number of the queue pair.
         qp: u32,
         /// What is wrong.
         error: SessionError,
+    },
+    /// A queue pair that takes its receives from a shared queue is over, and takes none any more.
+    LastReceive {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// The engine failed while it served this context: a defect of Outboard's, which has been
+    /// printed. The queue pair was ended.
+    EngineFailed {
+        /// Number of the queue pair.
+        qp: u32,
     },
     /// A shared receive queue fell below its limit.
     SrqLimit {

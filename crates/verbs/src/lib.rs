@@ -33,10 +33,12 @@
 //! ```
 //!
 //! Modules in reading order: [`context`], [`pd`], [`mr`], [`qp`] with [`state`] and [`ended`],
-//! [`cq`] with `cadence`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`], `engine`, `signal`,
-//! [`error`].
+//! [`cq`] with `poll_interval` and `yielding`, [`srq`], [`channel`], [`event`], [`cm`], [`tap`],
+//! `engine`, `signal`, [`error`].
 
-mod cadence;
+// `--cfg loom` builds the models of `engine/role`.
+#![allow(unexpected_cfgs)]
+
 pub mod channel;
 pub mod cm;
 pub mod context;
@@ -47,11 +49,13 @@ pub mod error;
 pub mod event;
 pub mod mr;
 pub mod pd;
+mod poll_interval;
 pub mod qp;
 mod signal;
 pub mod srq;
 pub mod state;
 pub mod tap;
+mod yielding;
 
 pub use channel::CompChannel;
 pub use cm::{
@@ -59,7 +63,7 @@ pub use cm::{
     Listener, NotAccepted, Role, Secured, StreamError,
 };
 pub use context::Context;
-pub use cq::{Arm, Cq};
+pub use cq::{Cq, NotifyOn};
 pub use ended::Ended;
 pub use error::{ConnectError, CqOverflow, Refused, VerbsError};
 pub use event::AsyncEvent;
@@ -67,8 +71,10 @@ pub use mr::Mr;
 pub use outboard_iwarp::work::{
     Completion, Operation, RecvRequest, Remote, SendOp, SendRequest, Status,
 };
-pub use outboard_iwarp::{MissingReceive, PostError};
-pub use outboard_mem::{Access, MemError, OwnedBuf, Segment, SgList, SharedRegion, SharedSlice};
+pub use outboard_iwarp::{PostError, RnrPolicy};
+pub use outboard_mem::{
+    Access, MemError, OwnedBuf, Segment, SgList, SharedRegion, SharedSlice, Space,
+};
 pub use outboard_wire::ddp::Stag;
 pub use outboard_wire::terminate::TerminateCode;
 pub use pd::Pd;

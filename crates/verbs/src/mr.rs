@@ -39,7 +39,7 @@ impl Mr {
     /// # Errors
     /// [`VerbsError::Memory`] when offsets would wrap, [`VerbsError::OtherContext`] when the domain
     /// is another context's; then nothing has changed.
-    pub fn change(
+    pub fn reregister(
         &mut self,
         pd: &Pd,
         slice: SharedSlice,
@@ -47,7 +47,7 @@ impl Mr {
         access: Access,
     ) -> Result<(), VerbsError> {
         self.shared.check_own(&pd.shared, "the protection domain")?;
-        self.shared.core.stags.change(self.stag.0, pd.id, slice.clone(), base, access)?;
+        self.shared.core.stags.reregister(self.stag.0, pd.id, slice.clone(), base, access)?;
         (self.slice, self.base, self.access) = (slice, base, access);
         Ok(())
     }
@@ -57,17 +57,17 @@ impl Mr {
         self.stag
     }
 
-    /// The tagged offset of the region's first octet.
+    /// The tagged offset of the region's first byte.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Length in octets.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.slice.len()
     }
 
-    /// True for a region without octets.
+    /// True for a region without bytes.
     pub fn is_empty(&self) -> bool {
         self.slice.is_empty()
     }
@@ -77,17 +77,17 @@ impl Mr {
         self.access
     }
 
-    /// The memory, from the region's first octet on.
+    /// The memory, from the region's first byte on.
     pub fn memory(&self) -> &SharedSlice {
         &self.slice
     }
 
-    /// Where peers find the octet at `at` of the region.
+    /// Where peers find the byte at `at` of the region.
     pub fn remote(&self, at: usize) -> Remote {
         Remote { stag: self.stag, offset: self.base + at as u64 }
     }
 
-    /// A part of the region, in octets from its start, for a work request's local list.
+    /// A part of the region, in bytes from its start, for a work request's local list.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`] when the range is not inside the region.

@@ -27,7 +27,7 @@ impl Pd {
         self.register_range(region, 0..len, 0, access)
     }
 
-    /// Registers part of a region; its first octet gets tagged offset `base`.
+    /// Registers part of a region; its first byte gets tagged offset `base`.
     ///
     /// # Errors
     /// [`VerbsError::Memory`] when the range is outside the region or the STag table is full.

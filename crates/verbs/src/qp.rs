@@ -1,20 +1,20 @@
 //! Queue pairs: send queue, receive queue and the connection between them and a peer.
 
 mod leave;
+mod news;
 
-use crate::cm::{CmEvent, CmEventKind, CmShared};
+use crate::cm::CmShared;
 use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
 use crate::ended::Ended;
 use crate::engine::link::{Link, RecvSource};
 use crate::error::{Refused, VerbsError};
-use crate::event::AsyncEvent;
 use crate::pd::Pd;
 use crate::signal::lock;
 use crate::srq::{Srq, SrqShared};
 use crate::state::{QpEvent, QpState};
-use outboard_iwarp::work::{Completion, Operation, RecvRequest, SendRequest, Status};
-use outboard_iwarp::{Env, Event, MissingReceive, PostError};
+use outboard_iwarp::work::{Completion, RecvRequest, SendRequest};
+use outboard_iwarp::{Env, PostError, RnrPolicy};
 use outboard_mem::{Access, PdId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// How long a message may wait for a posted receive unless the configuration says otherwise.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a queue pair is made of.
+/// The parameters of a new queue pair.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
     /// Where send requests complete.
@@ -41,7 +41,7 @@ pub struct QpConfig {
     /// Every send request completes, signaled or not.
     pub signal_all: bool,
     /// What happens to a message that finds no posted receive.
-    pub missing_receive: MissingReceive,
+    pub rnr_policy: RnrPolicy,
 }
 
 impl QpConfig {
@@ -55,25 +55,26 @@ impl QpConfig {
             recv_depth: 128,
             max_sge: 16,
             signal_all: false,
-            missing_receive: MissingReceive::Stall(STALL_LIMIT),
+            rnr_policy: RnrPolicy::Stall(STALL_LIMIT),
         }
     }
 }
 
-/// A queue pair. Dropping it ends its connection and drops what was posted.
+/// A queue pair. Dropping it ends its connection as [`Qp::disconnect`] does, and drops what was
+/// posted: the engine sees to the rest of the stream.
 #[derive(Debug)]
 pub struct Qp {
     pub(crate) inner: Arc<QpShared>,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the engine and the connection manager work on.
+/// The state that the engine and the connection manager work on.
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) number: u32,
     pub(crate) pd: PdId,
     pub(crate) send_depth: usize,
-    pub(crate) missing_receive: MissingReceive,
+    pub(crate) rnr_policy: RnrPolicy,
     recv_depth: usize,
     max_sge: usize,
     signal_all: bool,
@@ -87,7 +88,7 @@ pub(crate) struct QpShared {
 pub(crate) struct Inner {
     pub(crate) state: QpState,
     pub(crate) link: Option<Link>,
-    /// Who hears of the connection's life.
+    /// Where the connection's events go.
     pub(crate) cm: Option<Arc<CmShared>>,
     posted: VecDeque<RecvRequest>,
     /// Receives that were flushed and may not have been polled: no fewer than there are.
@@ -95,10 +96,10 @@ pub(crate) struct Inner {
     completions: Vec<Completion>,
     /// The attempt to connect that may still give it a link.
     pub(crate) attempt: Option<u64>,
-    /// What the peer may do here, whatever STags it has.
+    /// What the peer may do on this queue pair, whatever rights its STags have.
     allowed: Access,
-    /// Immediate Data may belong to the Send behind it.
-    pairs: bool,
+    /// Sends with immediate data are allowed: Immediate Data may belong to the Send behind it.
+    send_with_imm: bool,
     /// How a Terminate has ended the connection.
     ended: Option<Ended>,
     /// The owner dropped it: completions have no reader.
@@ -107,6 +108,8 @@ pub(crate) struct Inner {
     overflowed: bool,
     /// The shared receive queue knows that this stream waits for a receive.
     noted: bool,
+    /// The completion queues count it among those with outstanding requests.
+    busy: bool,
 }
 
 impl Qp {
@@ -120,7 +123,7 @@ impl Qp {
             number: core.next_number(),
             pd: pd.id,
             send_depth: config.send_depth,
-            missing_receive: config.missing_receive,
+            rnr_policy: config.rnr_policy,
             recv_depth: config.recv_depth,
             max_sge: config.max_sge,
             signal_all: config.signal_all,
@@ -136,17 +139,16 @@ impl Qp {
                 completions: Vec::new(),
                 attempt: None,
                 allowed: Access::REMOTE,
-                pairs: false,
+                send_with_imm: false,
                 ended: None,
                 orphaned: false,
                 overflowed: false,
                 noted: false,
+                busy: false,
             }),
         });
-        inner.send_cq.attach(&inner);
-        if !Arc::ptr_eq(&inner.send_cq, &inner.recv_cq) {
-            inner.recv_cq.attach(&inner);
-        }
+        inner.cqs().for_each(|cq| cq.attach(&inner));
+        inner.note_busy(&mut inner.lock());
         Ok(Self { inner, shared: Arc::clone(&pd.shared) })
     }
 
@@ -160,20 +162,22 @@ impl Qp {
         lock(&self.inner.inner).state
     }
 
-    /// Limits what peers may do here, whatever STags they have: Writes, Reads and atomics without
-    /// their right in `access` are refused from now on. At first everything is allowed.
-    pub fn allow(&self, access: Access) {
+    /// Limits what the peer may do on this queue pair, whatever rights its STags have: Writes,
+    /// Reads, atomics and invalidations without their right in `access` are refused from now on. At
+    /// first everything is allowed.
+    pub fn set_access(&self, access: Access) {
         let mut inner = lock(&self.inner.inner);
         inner.allowed = access;
         if let Some(link) = inner.link.as_mut() {
-            link.conn.allow(access);
+            link.conn.set_access(access);
         }
     }
 
-    /// Whether both ends have agreed, by means of their own, that the next connection has Sends
-    /// with immediate data ([`outboard_iwarp::Connection::pair_immediates`]). At first it has none.
-    pub fn pair_immediates(&self, agreed: bool) {
-        lock(&self.inner.inner).pairs = agreed;
+    /// Allows Sends with immediate data on the next connection
+    /// ([`outboard_iwarp::Connection::allow_send_with_imm`]): `agreed` says whether both ends have
+    /// agreed on them, by means of their own. At first they are not allowed.
+    pub fn allow_send_with_imm(&self, agreed: bool) {
+        lock(&self.inner.inner).send_with_imm = agreed;
     }
 
     /// How a Terminate has ended the connection; `None` while it works, and when a side left in
@@ -185,6 +189,12 @@ impl Qp {
     /// True while there is a connection on which Reads and atomics may be posted (ORD above 0).
     pub fn may_read(&self) -> bool {
         lock(&self.inner.inner).link.as_ref().is_some_and(|link| link.conn.ord() > 0)
+    }
+
+    /// How many Reads and atomics may be under way towards us (IRD) and towards the peer (ORD),
+    /// while there is a connection.
+    pub fn read_depths(&self) -> Option<(u16, u16)> {
+        lock(&self.inner.inner).link.as_ref().map(|link| (link.conn.ird(), link.conn.ord()))
     }
 
     /// Posts one send request; it is transmitted before this returns when nothing is queued and
@@ -236,7 +246,9 @@ impl Qp {
     }
 
     /// Ends the connection in order, or gives up an attempt to connect. Requests that are not
-    /// finished are flushed, so wait for the completions that matter first.
+    /// finished are flushed, so wait for the completions that matter first. What has completed
+    /// reaches the peer as long as it reads; when both sides have closed, the program is told
+    /// [`Disconnected`](crate::CmEventKind::Disconnected).
     pub fn disconnect(&self) {
         let mut inner = lock(&self.inner.inner);
         inner.cancel_attempt(&self.shared.core);
@@ -246,13 +258,13 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        self.inner.send_cq.detach(&self.inner);
-        self.inner.recv_cq.detach(&self.inner);
+        self.inner.cqs().for_each(|cq| cq.detach(&self.inner));
         let mut inner = lock(&self.inner.inner);
         inner.orphaned = true;
         inner.cm = None;
+        self.inner.note_busy(&mut inner);
         inner.cancel_attempt(&self.shared.core);
-        self.inner.leave(&mut inner, &self.shared.core);
+        self.inner.desert(&mut inner, &self.shared.core);
     }
 }
 
@@ -301,10 +313,10 @@ impl QpShared {
         before != inner.link.as_ref().map(Link::received)
     }
 
-    /// A turn has found something for this queue pair.
+    /// A turn has found work for this queue pair.
     pub(crate) fn note_found(&self) {
-        self.send_cq.cadence.note_own();
-        self.recv_cq.cadence.note_own();
+        self.send_cq.interval.note_own();
+        self.recv_cq.interval.note_own();
     }
 
     /// The shared receive queue has a receive for this stream, which waits for one.
@@ -314,16 +326,25 @@ impl QpShared {
         self.progress_locked(&mut inner, core, false);
     }
 
-    /// True when no request of either queue is under way; a shared receive queue always has some.
-    pub(crate) fn expects_nothing(&self) -> bool {
-        self.srq.is_none()
-            && self.inner.try_lock().is_ok_and(|inner| {
-                let idle = inner.link.as_ref().is_none_or(|link| link.conn.is_idle());
-                idle && inner.posted.is_empty()
-            })
+    /// Its completion queues, each once.
+    fn cqs(&self) -> impl Iterator<Item = &CqShared> {
+        let one = Arc::ptr_eq(&self.send_cq, &self.recv_cq);
+        std::iter::once(&*self.send_cq).chain((!one).then_some(&*self.recv_cq))
     }
 
-    /// The same without news from the kernel, unless another thread is at it.
+    /// Tells the completion queues whether a request of either queue is under way; a shared receive
+    /// queue always has some.
+    fn note_busy(&self, inner: &mut Inner) {
+        let sends = || inner.link.as_ref().is_some_and(|link| !link.conn.is_idle());
+        let any = self.srq.is_some() || !inner.posted.is_empty() || sends();
+        let busy = any && !inner.orphaned;
+        if std::mem::replace(&mut inner.busy, busy) != busy {
+            self.cqs().for_each(|cq| cq.count_busy(busy));
+        }
+    }
+
+    /// As [`Self::progress`] without an event from the kernel, unless another thread does the same
+    /// now.
     pub(crate) fn try_progress(self: &Arc<Self>, core: &Arc<Core>) {
         if let Ok(mut inner) = self.inner.try_lock() {
             self.progress_locked(&mut inner, core, false);
@@ -358,6 +379,13 @@ impl QpShared {
         self.transmit(&mut inner, core);
     }
 
+    /// Ends the connection where it stands.
+    pub(crate) fn end_at_once(self: &Arc<Self>, core: &Arc<Core>) {
+        let mut inner = lock(&self.inner);
+        self.with_link(&mut inner, core, |link, env| link.abandon(env));
+        self.transmit(&mut inner, core);
+    }
+
     fn with_link(
         &self,
         inner: &mut Inner,
@@ -370,125 +398,6 @@ impl QpShared {
         let mut receives = RecvSource { own: posted, srq: self.srq.as_deref() };
         let mut env = Env { stags: &core.stags, receives: &mut receives, completions };
         work(link, &mut env);
-    }
-
-    /// Hands what is queued to TCP, then everything that came of it to those who wait for it.
-    pub(crate) fn transmit(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
-        if inner.link.as_ref().is_some_and(Link::wants_transmit) {
-            self.with_link(inner, core, |link, env| link.transmit(core, env));
-        }
-        if inner.link.as_ref().is_some_and(Link::has_news) {
-            self.handle_news(inner, core);
-        }
-        self.deliver(inner, core);
-    }
-
-    /// Events of the connection, its timers and its end.
-    fn handle_news(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
-        while let Some(event) = inner.link.as_mut().and_then(|link| link.conn.poll_event()) {
-            self.handle_event(inner, core, event);
-        }
-        let Some(link) = inner.link.as_mut() else {
-            return;
-        };
-        if let Some(error) = link.take_session_fault() {
-            core.async_events.push(AsyncEvent::SessionFailed { qp: self.number, error });
-        }
-        link.send_fin();
-        link.arm_timer(core);
-        if link.is_closed()
-            && let Some(link) = inner.link.take()
-        {
-            self.close(inner, core, link);
-        }
-    }
-
-    fn handle_event(&self, inner: &mut Inner, core: &Arc<Core>, event: Event) {
-        match event {
-            Event::Established => self.tell(inner, CmEventKind::Established),
-            Event::Faulted(fault) => {
-                inner.ended = Some(Ended::by_us(fault.code));
-                Self::advance(inner, QpEvent::Terminate);
-                // Of our own mistakes a completion tells.
-                if !fault.is_local() {
-                    let event = AsyncEvent::PeerFault { qp: self.number, code: fault.code };
-                    core.async_events.push(event);
-                }
-            }
-            Event::PeerTerminated { terminate, .. } => {
-                inner.ended = Some(Ended::by_peer(&terminate));
-                Self::advance(inner, QpEvent::Terminate);
-                let event = AsyncEvent::PeerTerminated { qp: self.number, code: terminate.code };
-                core.async_events.push(event);
-            }
-            Event::Over => {
-                Self::advance(inner, QpEvent::Leave);
-                self.flush_posted(inner);
-                self.tell(inner, CmEventKind::Disconnected);
-            }
-        }
-    }
-
-    fn tell(&self, inner: &Inner, kind: CmEventKind) {
-        if let Some(cm) = &inner.cm {
-            cm.push(CmEvent { qp: self.number, kind });
-        }
-    }
-
-    fn close(&self, inner: &mut Inner, core: &Arc<Core>, link: Link) {
-        core.engine.remove(link.token, &link.socket);
-        Self::advance(inner, QpEvent::Gone);
-    }
-
-    fn flush_posted(&self, inner: &mut Inner) {
-        let Inner { posted, flushed, completions, .. } = inner;
-        *flushed += posted.len();
-        completions.extend(posted.drain(..).map(|request| {
-            let RecvRequest { wr_id, local } = request;
-            Completion::new(wr_id, self.number, Operation::Receive, Status::Flushed, local)
-        }));
-    }
-
-    /// Hands completions to their queues and wakes who waits.
-    pub(crate) fn deliver(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
-        if inner.completions.is_empty() {
-            return;
-        }
-        let overflowed = if inner.orphaned || inner.overflowed {
-            inner.completions.clear();
-            None
-        } else if Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
-            let overflowed = self.send_cq.push_all(inner.completions.drain(..));
-            overflowed.then_some(self.send_cq.number)
-        } else {
-            self.deliver_apart(inner)
-        };
-        core.engine.notify();
-        if let Some(cq) = overflowed {
-            core.async_events.push(AsyncEvent::CqOverflow { cq, qp: self.number });
-            inner.overflowed = true;
-            self.leave(inner, core);
-        }
-    }
-
-    /// Number of a queue that had no room, if one had none.
-    fn deliver_apart(&self, inner: &mut Inner) -> Option<u32> {
-        let mut overflowed = None;
-        for completion in inner.completions.drain(..) {
-            let receive = completion.operation.is_receive();
-            let cq = if receive { &self.recv_cq } else { &self.send_cq };
-            if cq.push_all(std::iter::once(completion)) {
-                overflowed = Some(cq.number);
-            }
-        }
-        overflowed
-    }
-
-    fn leave(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
-        if let Some(link) = inner.link.as_mut() {
-            link.conn.disconnect();
-            self.transmit(inner, core);
-        }
     }
 
     fn enqueue(
@@ -523,6 +432,7 @@ impl QpShared {
             return Err((PostError::QueueFull { depth: self.recv_depth }, request));
         }
         inner.posted.push_back(request);
+        self.note_busy(inner);
         Ok(())
     }
 
@@ -538,12 +448,12 @@ impl QpShared {
 
     /// A connection is there: the queue pair starts to work.
     pub(crate) fn attach(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>, mut link: Link) {
-        link.conn.allow(inner.allowed);
-        link.conn.pair_immediates(inner.pairs);
+        link.conn.set_access(inner.allowed);
+        link.conn.allow_send_with_imm(inner.send_with_imm);
         inner.link = Some(link);
         Self::advance(inner, QpEvent::Attach);
         if inner.orphaned {
-            return self.leave(inner, core);
+            return self.desert(inner, core);
         }
         self.progress_locked(inner, core, true);
     }

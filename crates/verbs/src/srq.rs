@@ -19,29 +19,30 @@ pub struct Srq {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What queue pairs hold on to.
+/// The part of a shared receive queue that its queue pairs share.
 #[derive(Debug)]
 pub(crate) struct SrqShared {
     number: u32,
     depth: usize,
     max_sge: usize,
-    state: Mutex<State>,
+    state: Mutex<SrqState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SrqState {
     posted: VecDeque<RecvRequest>,
     /// Below this many entries an event is due; 0 when none is wanted.
     limit: usize,
+    /// The event is due, until it is taken.
     limit_reached: bool,
     /// Queue pairs whose stream waits for a receive, each once.
     stalled: VecDeque<Weak<QpShared>>,
 }
 
-impl State {
+impl SrqState {
     fn note_limit(&mut self) {
-        self.limit_reached = self.posted.len() < self.limit;
-        if self.limit_reached {
+        if self.posted.len() < self.limit {
+            self.limit_reached = true;
             self.limit = 0;
         }
     }
@@ -53,7 +54,7 @@ impl Srq {
             number: pd.shared.core.next_number(),
             depth: depth.max(1),
             max_sge,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(SrqState::default()),
         };
         Self { inner: Arc::new(inner), shared: Arc::clone(&pd.shared) }
     }
@@ -102,7 +103,7 @@ impl Srq {
         post_in_order(requests, post)
     }
 
-    /// Takes `region` away from every receive; one that a message needs fails then, as
+    /// Takes `region` away from every receive. A message that consumes such a receive fails, as
     /// [`Qp::revoke`](crate::Qp::revoke) says.
     pub fn revoke(&self, region: &SharedRegion) {
         for request in &mut lock(&self.inner.state).posted {

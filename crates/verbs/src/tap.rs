@@ -1,5 +1,5 @@
-//! Watching what connections say on the wire, for recorders. Off unless a context is opened with
-//! [`crate::Context::open_tapped`]; then every octet takes a copy more. A tap sees octets in the
+//! Watching the bytes of connections on the wire, for recorders. Off unless a context is opened
+//! with [`crate::Context::open_tapped`]; then every byte takes a copy more. A tap sees bytes in the
 //! order of the stream and can neither change nor delay them.
 
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One TCP connection under an RDMA connection, before its first octet.
+/// One TCP connection under an RDMA connection, before its first byte.
 #[derive(Clone, Copy, Debug)]
 pub struct TappedStream {
     /// Our end.
@@ -18,15 +18,15 @@ pub struct TappedStream {
     pub dialed: bool,
 }
 
-/// Sees the octets of a context's connections. Called from whatever thread moves them, with locks
+/// Sees the bytes of a context's connections. Called from the thread that moves them, with locks
 /// held: it must not call back into the context.
 pub trait Tap: Send + Sync + Debug {
     /// A connection begins; `stream` names it from now on, unique within the process.
     fn opened(&self, stream: u64, ends: TappedStream);
-    /// TCP took these octets of ours.
-    fn sent(&self, stream: u64, octets: &[u8]);
-    /// These octets of the peer's arrived.
-    fn received(&self, stream: u64, octets: &[u8]);
+    /// TCP took these bytes of ours.
+    fn sent(&self, stream: u64, bytes: &[u8]);
+    /// These bytes of the peer's arrived.
+    fn received(&self, stream: u64, bytes: &[u8]);
     /// The connection is over.
     fn closed(&self, stream: u64);
 }
@@ -47,19 +47,19 @@ impl StreamTap {
     ) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let tap = Arc::clone(tap?);
-        // A socket without an address has failed already, and will say nothing.
+        // A socket without an address has failed already, and will carry nothing.
         let local = socket.local_addr().ok()?;
         let stream = NEXT.fetch_add(1, Ordering::Relaxed);
         tap.opened(stream, TappedStream { local, peer, dialed });
         Some(Self { tap, stream })
     }
 
-    pub(crate) fn sent(&self, octets: &[u8]) {
-        self.tap.sent(self.stream, octets);
+    pub(crate) fn sent(&self, bytes: &[u8]) {
+        self.tap.sent(self.stream, bytes);
     }
 
-    pub(crate) fn received(&self, octets: &[u8]) {
-        self.tap.received(self.stream, octets);
+    pub(crate) fn received(&self, bytes: &[u8]) {
+        self.tap.received(self.stream, bytes);
     }
 }
 

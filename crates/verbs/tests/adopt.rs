@@ -5,7 +5,7 @@ mod common;
 #[path = "adopt/session.rs"]
 mod session;
 
-use common::{LIMIT, SEND, Side, at, ends, octets, pattern};
+use common::{LIMIT, SEND, Side, at, bytes, ends, pattern};
 use outboard_secure::{Fabric, SessionError};
 use outboard_verbs::{
     Access, AsyncEvent, CmEventKind, ConnectError, ConnectParams, Connected, OwnedBuf, QpState,
@@ -68,13 +68,13 @@ fn sends_writes_and_reads_of_every_size_arrive() {
             let data = pattern(len, len);
             b.receive(1, len);
             a.send(2, &data);
-            assert_eq!(octets(b.success()), data, "{fabric:?} {len}");
+            assert_eq!(bytes(b.success()), data, "{fabric:?} {len}");
             a.success();
             let target = b.register(len + 1, Access::REMOTE_WRITE | Access::REMOTE_READ);
             a.carry_out(SendOp::Write { to: at(&target, 0) }, SgList::copied(&data));
             let sink = OwnedBuf::zeroed(len);
             let done = a.carry_out(SendOp::Read { from: at(&target, 0) }, sink);
-            assert_eq!(octets(done), data, "{fabric:?} {len}");
+            assert_eq!(bytes(done), data, "{fabric:?} {len}");
         }
     }
 }
@@ -97,7 +97,7 @@ fn many_small_and_large_messages_cross_both_ways_at_once() {
         done.retain(|one| one.wr_id >= 1000);
         for (id, one) in done.into_iter().enumerate() {
             assert_eq!((one.wr_id, one.status), (1000 + id as u64, Status::Success));
-            assert_eq!(octets(one), pattern(id + shift, lens[id]));
+            assert_eq!(bytes(one), pattern(id + shift, lens[id]));
         }
     }
 }
@@ -158,7 +158,7 @@ fn a_peer_that_does_not_read_for_a_while_loses_nothing() {
     assert!(done.len() < MUCH, "the kernel took everything: nothing was tested");
     for id in 0..MUCH {
         b.receive(id as u64, 1 << 20);
-        assert_eq!(octets(b.success()), pattern(id, 1 << 20));
+        assert_eq!(bytes(b.success()), pattern(id, 1 << 20));
     }
     let left = MUCH - done.len();
     done.append(&mut a.take(left));
@@ -166,7 +166,7 @@ fn a_peer_that_does_not_read_for_a_while_loses_nothing() {
 }
 
 #[test]
-fn who_leaves_while_tcp_has_no_room_ends_its_stream_all_the_same() {
+fn a_side_that_leaves_while_tcp_has_no_room_still_ends_its_stream() {
     let (a, b) = congested(64 * 1024);
     a.qp.disconnect();
     // Its requests are flushed although the peer reads nothing.
@@ -184,7 +184,7 @@ fn who_leaves_while_tcp_has_no_room_ends_its_stream_all_the_same() {
 }
 
 #[test]
-fn who_leaves_does_not_mind_what_the_other_could_not_send_any_more() {
+fn a_side_that_leaves_ignores_what_the_other_could_no_longer_send() {
     let (a, b) = congested(8 * 1024);
     b.qp.disconnect();
     common::eventually("both are over", || {
@@ -195,7 +195,7 @@ fn who_leaves_does_not_mind_what_the_other_could_not_send_any_more() {
 }
 
 #[test]
-fn a_record_altered_on_the_way_ends_the_connection_and_says_so() {
+fn a_record_altered_on_the_way_ends_the_connection_with_an_event() {
     let (a, b) = (Side::new(), Side::new());
     let (ends_of_pair, meddler) = between();
     adopt_both(&a, &b, ends_of_pair);
@@ -220,7 +220,7 @@ fn a_cut_shows() {
     adopt_both(&a, &b, ends_of_pair);
     b.receive(1, 100);
     meddler.set(Meddler::Cut);
-    // Refused where another octet of this end's has met the cut already.
+    // Refused where another byte of this end's has met the cut already.
     let last = SendRequest::new(2, SEND, SgList::copied(b"the last word"));
     let _refused = a.qp.post_send(last);
     assert_eq!(ends(&b.take(1)), [(1, Status::Flushed)]);
@@ -231,7 +231,7 @@ fn a_cut_shows() {
 }
 
 #[test]
-fn a_cut_behind_ones_own_end_is_nobodys_business() {
+fn a_cut_after_our_own_end_is_not_reported() {
     let (a, b) = (Side::new(), Side::new());
     let (ends_of_pair, meddler) = between();
     adopt_both(&a, &b, ends_of_pair);
@@ -256,13 +256,13 @@ fn a_silent_peer_costs_the_time_limit_and_the_queue_pair_is_good_for_more() {
 }
 
 #[test]
-fn octets_that_are_no_record_fail_the_start_up() {
+fn bytes_that_are_no_record_fail_the_start_up() {
     let a = Side::new();
     let (end, other) = secured_pair(Fabric::Untrusted);
     let (mut socket, _, _) = other.into_parts();
     socket.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
     let error = adopt(&a, end, Role::Responder, &ConnectParams::default()).expect_err("no");
-    assert!(matches!(error, ConnectError::Session { .. }), "{error}");
+    assert!(matches!(error, ConnectError::SecureSession { .. }), "{error}");
 }
 
 #[test]
@@ -285,11 +285,11 @@ fn small_talk_passes_before_a_connection_does() {
     adopt_both(&a, &b, (one, other));
     b.receive(1, 10);
     a.send(2, b"more");
-    assert_eq!(octets(b.success()), b"more");
+    assert_eq!(bytes(b.success()), b"more");
 }
 
 #[test]
-fn the_end_of_small_talk_is_told_from_a_cut() {
+fn an_end_after_small_messages_is_not_taken_for_a_cut() {
     let (mut one, mut other) = secured_pair(Fabric::Untrusted);
     let deadline = Instant::now() + LIMIT;
     one.finish(deadline).expect("finished");
@@ -298,5 +298,5 @@ fn the_end_of_small_talk_is_told_from_a_cut() {
     let (one, mut other) = secured_pair(Fabric::Untrusted);
     drop(one);
     let error = other.receive(&mut Vec::new(), deadline).expect_err("a cut");
-    assert!(matches!(error, StreamError::Session(SessionError::Truncated { .. })), "{error}");
+    assert!(matches!(error, StreamError::SecureSession(SessionError::Truncated { .. })), "{error}");
 }

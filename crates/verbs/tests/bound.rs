@@ -1,11 +1,11 @@
-//! Addresses that are taken first and used later, channels that leave out what nobody asked for,
-//! and programs that sleep on descriptors of their own.
+//! Addresses that are taken first and used later, channels that leave out unwanted events, and
+//! programs that sleep on descriptors of their own.
 
 mod common;
 
 use common::{ANY, LIMIT, Side, connect, connected};
 use outboard_verbs::{
-    Arm, Bound, CmEventKind, CompChannel, ConnectParams, Context, QpConfig, VerbsError,
+    Bound, CmEventKind, CompChannel, ConnectParams, Context, NotifyOn, QpConfig, VerbsError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ fn a_taken_address_is_where_connections_come_from_and_go_to() {
 }
 
 #[test]
-fn a_channel_leaves_out_what_nobody_asked_for() {
+fn a_channel_leaves_out_unwanted_events() {
     for wants in [true, false] {
         let (a, b) = (Side::new(), Side::new());
         let listener = b.listen();
@@ -78,7 +78,7 @@ fn latency_after_rest(a: &Side, b: &Side, events: &CompChannel) -> Duration {
     for _ in 0..500 {
         assert_eq!(b.cq.poll(&mut Vec::new(), 1).expect("no overflow"), 0);
     }
-    b.cq.arm(Arm::Any);
+    b.cq.request_notify(NotifyOn::Any);
     b.context.rest();
     let started = Instant::now();
     a.send(2, b"hello");
@@ -91,7 +91,7 @@ fn latency_after_rest(a: &Side, b: &Side, events: &CompChannel) -> Duration {
 }
 
 #[test]
-fn who_rests_is_served_at_once() {
+fn a_resting_application_is_served_at_once() {
     let (a, context) = (Side::new(), Context::open().expect("a context"));
     let events = context.create_comp_channel().expect("a channel");
     let (pd, cq) = (context.alloc_pd(), context.create_cq_on(16, &events).expect("a queue"));

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    ANY, LIMIT, Side, address, at, connect, connect_with, connected, descriptors, ends, eventually,
-    octets, pair, pattern, take, threads,
+    ANY, LIMIT, Side, address, at, bytes, connect, connect_with, connected, descriptors, ends,
+    eventually, pair, pattern, take, threads,
 };
 use outboard_iwarp::startup::StartupError;
 use outboard_verbs::{
@@ -131,16 +131,16 @@ fn revision_1_does_everything_but_negotiate_depths() {
     let mr = b.register(64, Access::REMOTE);
     b.receive(1, 8);
     a.send(1, b"first");
-    assert_eq!(octets(b.success()), b"first");
+    assert_eq!(bytes(b.success()), b"first");
     a.success();
     a.carry_out(SendOp::Read { from: at(&mr, 0) }, OwnedBuf::zeroed(64));
     a.receive(2, 8);
     b.send(2, b"back");
-    assert_eq!(octets(a.success()), b"back");
+    assert_eq!(bytes(a.success()), b"back");
 }
 
 #[test]
-fn the_depths_of_reads_are_the_lesser_of_what_both_say() {
+fn read_depths_are_the_lesser_of_both_sides() {
     for ((ird_a, ord_a), (ird_b, ord_b)) in
         [((4, 7), (9, 3)), ((1, 0), (0, 1)), ((16, 16), (2, 32))]
     {
@@ -158,14 +158,14 @@ fn the_responder_may_speak_first_when_the_initiator_promised_to_open() {
     let (a, b) = pair();
     a.receive(1, 8);
     b.send(2, b"first");
-    assert_eq!(octets(a.success()), b"first");
+    assert_eq!(bytes(a.success()), b"first");
     // Without the promise it waits for a moment, then speaks all the same.
     let (a, b) = (Side::new(), Side::new());
     let quiet = params(|p| p.peer_to_peer = false);
     connect_with(&a, &b, &quiet, &ConnectParams::default());
     a.receive(1, 8);
     b.send(2, b"first");
-    assert_eq!(octets(a.success()), b"first");
+    assert_eq!(bytes(a.success()), b"first");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_peer_that_never_answers_is_given_up_in_time() {
 }
 
 #[test]
-fn nobody_listening_is_told_as_unreachable() {
+fn a_port_without_a_listener_is_reported_as_unreachable() {
     let free = TcpListener::bind(ANY).expect("a port").local_addr().expect("an address");
     let a = Side::new();
     for _ in 0..3 {
@@ -274,7 +274,7 @@ fn one_sided_operations_are_served_while_the_target_sleeps_or_computes() {
         for i in 0..50u64 {
             a.carry_out(SendOp::Write { to: at(&mr, 8) }, SgList::copied(&i.to_be_bytes()));
             let read = a.carry_out(SendOp::Read { from: at(&mr, 8) }, OwnedBuf::zeroed(8));
-            assert_eq!(octets(read), i.to_be_bytes(), "{what}");
+            assert_eq!(bytes(read), i.to_be_bytes(), "{what}");
         }
     };
     // The target's program has just polled, so its engine had stood down for it.
@@ -321,7 +321,8 @@ fn threads_wait_on_different_queues_of_one_context() {
         }
     };
     for (_, b) in &connections {
-        // The first message must find its receive whoever is quicker: stalling does that.
+        // The first message must find its receive whichever side is quicker: the stream stalls
+        // until the receive is posted.
         assert_eq!(b.qp.state(), QpState::Rts);
     }
     std::thread::scope(|scope| {
@@ -340,7 +341,7 @@ fn one_context_connects_to_itself() {
     let mr = b.register(100_000, Access::REMOTE);
     a.carry_out(SendOp::Write { to: at(&mr, 0) }, OwnedBuf::from(pattern(1, 100_000)));
     let read = a.carry_out(SendOp::Read { from: at(&mr, 0) }, OwnedBuf::zeroed(100_000));
-    assert!(octets(read) == pattern(1, 100_000));
+    assert!(bytes(read) == pattern(1, 100_000));
 }
 
 #[test]
@@ -383,7 +384,7 @@ fn drop_in_the_middle(order: usize) {
         0 => drop((a, b, here, there, pending, third)),
         1 => drop((here, there, third, b, a, pending)),
         2 => {
-            // Somebody else polls and waits meanwhile.
+            // Another thread polls and waits meanwhile.
             let (cq, context) = (a.cq.clone(), b.context.clone());
             std::thread::scope(|scope| {
                 scope.spawn(|| cq.wait(&mut Vec::new(), 64, Some(Duration::from_millis(20))));
@@ -412,7 +413,7 @@ fn a_dropped_queue_pair_ends_the_connection_in_order() {
     assert!(began.elapsed() < Duration::from_secs(1), "the peer is told at once");
     let expected = [(0, Status::Success), (1, Status::Flushed), (2, Status::Flushed)];
     assert_eq!(ends(&done), expected);
-    assert_eq!(octets(done.remove(0)), b"last");
+    assert_eq!(bytes(done.remove(0)), b"last");
 }
 
 #[test]

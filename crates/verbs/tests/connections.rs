@@ -141,10 +141,9 @@ impl Client {
         for (number, qp) in self.qps.iter().enumerate() {
             let number = number as u64;
             let to = Remote { stag: self.stag, offset: 8 * number };
-            let octets = || SgList::copied(&number.to_ne_bytes());
-            let write = SendRequest::new(0, SendOp::Write { to }, octets());
-            qp.post_send_batch(&mut vec![write, SendRequest::new(1, SEND, octets())])
-                .expect("room");
+            let bytes = || SgList::copied(&number.to_ne_bytes());
+            let write = SendRequest::new(0, SendOp::Write { to }, bytes());
+            qp.post_send_batch(&mut vec![write, SendRequest::new(1, SEND, bytes())]).expect("room");
         }
         let done = take(&self.cq, 3 * CONNECTIONS);
         assert!(done.iter().all(|done| done.status == Status::Success));
@@ -163,7 +162,7 @@ fn receive(qp: &Qp) {
     qp.post_recv(request).expect("room");
 }
 
-/// The server: takes everybody, answers everybody, then checks what was written.
+/// The server: accepts and answers every client, then checks what was written.
 fn serve() {
     let context = Context::open().expect("a context");
     let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * CONNECTIONS));

@@ -20,7 +20,7 @@ impl Running {
     fn address(&mut self) -> String {
         let mut line = String::new();
         let stdout = self.0.stdout.as_mut().expect("piped");
-        // One octet at a time: what follows the line stays in the pipe.
+        // One byte at a time: what follows the line stays in the pipe.
         let mut lines = BufReader::with_capacity(1, stdout);
         lines.read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("listening on ");

@@ -1,46 +1,66 @@
-//! Nobody waits for ever: what a peer, a busy application or a panic of its own must not bring
+//! No program waits for ever: what a peer, a busy application or a panic of its own must not bring
 //! about. Each of these once did.
 
 mod common;
 
 use common::{ANY, LIMIT, SEND, Side, address, connect, connect_with, eventually, pair};
 use outboard_verbs::{
-    Access, ConnectError, ConnectParams, MissingReceive, OwnedBuf, QpConfig, RecvRequest, SendOp,
-    SgList, VerbsError,
+    Access, Completion, ConnectError, ConnectParams, Operation, OwnedBuf, QpConfig, RecvRequest,
+    RnrPolicy, SendOp, SgList, Status, VerbsError,
 };
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::RefCell;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The FIN's event comes while the stream is stalled, and more than one read lies before it.
+/// The FIN's event comes while the stream is stalled: right behind what the connection keeps, or
+/// with more in front of it than that, and than one read takes.
 #[test]
 fn a_fin_behind_stalled_messages_is_seen() {
-    const MESSAGES: u64 = 300;
-    for crc in [true, false] {
+    for (crc, messages) in [(true, 100), (true, 300), (false, 100), (false, 300)] {
         let deep = |config: &mut QpConfig| (config.send_depth, config.recv_depth) = (512, 512);
         let (a, b) = (Side::with(deep), Side::with(deep));
         let params = ConnectParams { crc, ..ConnectParams::default() };
         connect_with(&a, &b, &params, &params);
-        for wr_id in 0..MESSAGES {
+        for wr_id in (0..).take(messages) {
             a.post(wr_id, SEND, OwnedBuf::zeroed(1000));
         }
-        a.take(300);
+        a.take(messages);
         a.qp.disconnect();
         std::thread::sleep(Duration::from_millis(50));
         let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(1000).into() };
-        b.qp.post_recv_batch(&mut (0..MESSAGES).map(receive).collect()).expect("room");
-        b.take(300);
+        b.qp.post_recv_batch(&mut (0..).take(messages).map(receive).collect()).expect("room");
+        b.take(messages);
         eventually("the end of the connection", || b.qp.state().is_over());
     }
 }
 
+/// Tells this program that it runs one test only.
+const ALONE: &str = "OUTBOARD_LIVENESS_ALONE";
+
+/// Runs a test in a process of its own, because it measures the whole process: other tests of this
+/// program run in it at the same time.
+fn alone(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.args([name, "--exact", "--nocapture"]).env(ALONE, "1");
+    assert!(command.status().expect("this program again").success());
+}
+
 #[test]
 fn a_stalled_stream_costs_a_shared_queue_one_note() {
+    alone("a_stalled_stream_costs_a_shared_queue_one_note", stall_on_a_shared_queue);
+}
+
+fn stall_on_a_shared_queue() {
     let server = Side::new();
     let srq = server.pd.create_srq(64, 1);
     let (context, pd) = (server.context.clone(), server.pd.clone());
@@ -109,10 +129,8 @@ fn a_panic_in_a_condition_leaves_the_engine_working() {
 
 #[test]
 fn a_stall_without_end_is_no_fault() {
-    let (a, b) = (
-        Side::new(),
-        Side::with(|config| config.missing_receive = MissingReceive::Stall(Duration::MAX)),
-    );
+    let (a, b) =
+        (Side::new(), Side::with(|config| config.rnr_policy = RnrPolicy::Stall(Duration::MAX)));
     connect(&a, &b);
     a.send(1, b"waits");
     std::thread::sleep(Duration::from_millis(100));
@@ -199,7 +217,7 @@ impl Drop for AtTheEnd {
 fn converse(a: &Side, b: &Side) {
     b.receive(1, 8);
     a.send(2, b"hello");
-    assert_eq!(common::octets(b.success()), b"hello");
+    assert_eq!(common::bytes(b.success()), b"hello");
     assert_eq!(a.success().wr_id, 2);
 }
 
@@ -290,9 +308,124 @@ fn silent_peers_are_asked_whether_they_are_there() {
     eventually("both ends ask", || tcp_timers(port).iter().filter(|end| asked(end)).count() == 2);
 }
 
-/// Strangers who connect and say nothing, such as who scans ports, keep nobody out.
+/// Answers every message until `over`, by polling only.
+fn echo(side: &Side, over: &AtomicBool) {
+    let mut done = Vec::new();
+    while !over.load(Ordering::SeqCst) {
+        side.cq.poll(&mut done, 16).expect("no overflow");
+        for completion in done.drain(..).filter(|done| done.operation == Operation::Receive) {
+            side.receive(completion.wr_id, 8);
+            side.send(1, b"pong");
+        }
+    }
+}
+
+/// How long messages take there and back when their answers are polled for, the least first.
+fn round_trips(side: &Side, count: usize) -> Vec<Duration> {
+    let once = |_| {
+        let sent = Instant::now();
+        side.receive(2, 8);
+        side.send(3, b"ping");
+        let mut done = Vec::new();
+        while !done.iter().any(|done: &Completion| done.operation == Operation::Receive) {
+            side.cq.poll(&mut done, 16).expect("no overflow");
+        }
+        sent.elapsed()
+    };
+    let mut times: Vec<_> = (0..count).map(once).collect();
+    times.sort();
+    times
+}
+
+/// Threads that poll share a processor: none of them polls away the time in which another would
+/// answer. A whole time slice is a millisecond and more; what else runs here takes some as well.
 #[test]
-fn silent_strangers_shut_nobody_out() {
+fn two_polling_threads_on_one_processor_yield_to_each_other() {
+    let (a, b) = pair();
+    (0..8).for_each(|wr_id| b.receive(wr_id, 8));
+    let over = AtomicBool::new(false);
+    let pin = || {
+        let mut set = sched_getaffinity(None).expect("a set");
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| set.is_set(*cpu)).expect("a processor");
+        set.clear();
+        set.set(first);
+        sched_setaffinity(None, &set).expect("one of ours");
+    };
+    let times = thread::scope(|scope| {
+        scope.spawn(|| {
+            pin();
+            echo(&b, &over);
+        });
+        let client = scope.spawn(|| {
+            pin();
+            round_trips(&a, 500)
+        });
+        let times = client.join().expect("no panic");
+        over.store(true, Ordering::SeqCst);
+        times
+    });
+    // Where others keep the processor busy, most take as long as their slices.
+    let fast = times[times.len() / 20];
+    assert!(fast < Duration::from_millis(2), "the fastest twentieth takes up to {fast:?}");
+}
+
+/// A service's loop: waits for a message, works on it, waits for the next. Counts the pieces of
+/// work that it has begun and ended; the message "over" ends it.
+fn wait_and_work(side: &Side, work: Duration, begun: &AtomicU64, ended: &AtomicU64) {
+    for piece in 1.. {
+        side.receive(piece, 8);
+        let message = side.take(1).remove(0);
+        if message.status != Status::Success || common::bytes(message) == b"over" {
+            return;
+        }
+        side.context.rest();
+        begun.store(piece, Ordering::SeqCst);
+        let start = Instant::now();
+        while start.elapsed() < work {
+            std::hint::spin_loop();
+        }
+        ended.store(piece, Ordering::SeqCst);
+    }
+}
+
+/// The loop drives the engine while it waits; while it works, the engine's own thread serves peers
+/// that read its memory.
+#[test]
+fn reads_are_served_while_a_loop_works_between_messages() {
+    const WORK: Duration = Duration::from_millis(20);
+    const PIECES: u64 = 100;
+    let (a, b) = pair();
+    let (c, d) = (Side::new(), Side::in_domain(b.context.clone(), b.pd.clone(), |_| {}));
+    connect(&c, &d);
+    let mr = d.register(64, Access::REMOTE_READ);
+    let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut times = Vec::new();
+    let meanwhile = thread::scope(|scope| {
+        scope.spawn(|| wait_and_work(&b, WORK, &begun, &ended));
+        let mut meanwhile = 0;
+        for piece in 1..=PIECES {
+            a.carry_out(SEND, SgList::copied(b"work"));
+            while begun.load(Ordering::SeqCst) < piece {
+                thread::yield_now();
+            }
+            let start = Instant::now();
+            c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
+            times.push(start.elapsed());
+            // A loop that has come back to wait would have served it itself.
+            meanwhile += u64::from(ended.load(Ordering::SeqCst) < piece);
+        }
+        a.send(2, b"over");
+        meanwhile
+    });
+    times.sort();
+    let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    println!("Reads while a loop works: median {median:?}, 99th percentile {late:?}");
+    assert!(meanwhile > PIECES * 3 / 4, "{meanwhile} of {PIECES} before its work was done");
+}
+
+/// Peers that connect and send nothing, such as port scanners, keep no other peer out.
+#[test]
+fn silent_peers_keep_no_other_peer_out() {
     let server = Side::new();
     let listener = server.context.listen(address(ANY), 1).expect("a listener");
     for count in [20, 100] {

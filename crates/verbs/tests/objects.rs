@@ -4,13 +4,13 @@
 mod common;
 
 use common::{
-    LIMIT, SEND, Side, address, at, connect, connect_with, ends, eventually, octets, pair, pattern,
+    LIMIT, SEND, Side, address, at, bytes, connect, connect_with, ends, eventually, pair, pattern,
     take,
 };
 use outboard_verbs::{
-    Access, Arm, AsyncEvent, CmEventKind, CompChannel, ConnectError, ConnectParams, Context,
-    CqOverflow, MissingReceive, OwnedBuf, PostError, QpConfig, QpState, RecvRequest, Refused,
-    Segment, SendOp, SendRequest, SgList, Status, VerbsError,
+    Access, AsyncEvent, CmEventKind, CompChannel, ConnectError, ConnectParams, Context, CqOverflow,
+    NotifyOn, OwnedBuf, PostError, QpConfig, QpState, RecvRequest, Refused, RnrPolicy, Segment,
+    SendOp, SendRequest, SgList, Status, VerbsError,
 };
 use outboard_wire::terminate::TerminateCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,7 +45,7 @@ fn receive_request(wr_id: u64, len: usize) -> RecvRequest {
 }
 
 #[test]
-fn a_completion_queue_is_resized_but_not_below_what_waits() {
+fn a_completion_queue_is_not_resized_below_its_completions() {
     let context = Context::open().expect("a context");
     let a = Side::with(|_| {});
     let pd = context.alloc_pd();
@@ -70,7 +70,7 @@ fn a_completion_queue_is_resized_but_not_below_what_waits() {
 }
 
 #[test]
-fn an_overflown_completion_queue_says_so_after_it_is_drained() {
+fn an_overflow_is_reported_after_the_queue_is_drained() {
     let context = Context::open().expect("a context");
     let (pd, cq) = (context.alloc_pd(), context.create_cq(3));
     let b = Side::in_domain(context, pd, |config| config.recv_cq = cq.clone());
@@ -93,7 +93,7 @@ fn an_overflown_completion_queue_says_so_after_it_is_drained() {
 }
 
 #[test]
-fn a_shared_receive_queue_serves_two_queue_pairs_and_tells_when_it_runs_low() {
+fn a_shared_receive_queue_serves_two_queue_pairs_and_raises_its_limit_event() {
     let context = Context::open().expect("a context");
     let pd = context.alloc_pd();
     let srq = pd.create_srq(4, 4);
@@ -113,10 +113,30 @@ fn a_shared_receive_queue_serves_two_queue_pairs_and_tells_when_it_runs_low() {
         let server = &servers[i % 2];
         let done = server.success();
         assert_eq!((done.wr_id, done.qp), (i as u64, server.qp.number()));
-        assert_eq!(octets(done), [u8::try_from(i).expect("small")]);
+        assert_eq!(bytes(done), [u8::try_from(i).expect("small")]);
         assert_eq!(srq.len(), 3 - i);
     }
     assert!(srq.is_empty());
+    assert_eq!(async_event(&context), AsyncEvent::SrqLimit { srq: srq.number() });
+    assert!(stays_unreadable(context.async_fd()), "one event for each arming");
+}
+
+#[test]
+fn a_shared_queue_raises_its_limit_event_when_messages_come_together() {
+    let context = Context::open().expect("a context");
+    let pd = context.alloc_pd();
+    let srq = pd.create_srq(16, 4);
+    let server =
+        Side::in_domain(context.clone(), pd.clone(), |config| config.srq = Some(srq.clone()));
+    let client = Side::new();
+    connect(&client, &server);
+    for wr_id in 0..16 {
+        srq.post_recv(receive_request(wr_id, 8)).expect("room");
+    }
+    srq.arm_limit(8);
+    let send = |wr_id| SendRequest::new(wr_id, SEND, SgList::copied(&[1; 8]));
+    client.qp.post_send_batch(&mut (0..16).map(send).collect()).expect("room");
+    server.take(16);
     assert_eq!(async_event(&context), AsyncEvent::SrqLimit { srq: srq.number() });
     assert!(stays_unreadable(context.async_fd()), "one event for each arming");
 }
@@ -168,14 +188,14 @@ fn an_armed_queue_makes_one_event_and_a_disarmed_one_none() {
     a.send(0, b"x");
     assert!(stays_unreadable(&channel), "never armed");
     b.success();
-    b.cq.arm(Arm::Any);
+    b.cq.request_notify(NotifyOn::Any);
     a.send(0, b"x");
     a.send(0, b"x");
     assert!(becomes_readable(&channel));
     assert_eq!(channel.try_next(), Some(b.cq.number()));
     assert!(stays_unreadable(&channel), "one event for one arming");
     assert_eq!(channel.try_next(), None);
-    b.cq.arm(Arm::Any);
+    b.cq.request_notify(NotifyOn::Any);
     a.send(0, b"x");
     assert_eq!(channel.next(Some(LIMIT)), Some(b.cq.number()));
     assert_eq!(channel.next(Some(Duration::from_millis(20))), None);
@@ -183,19 +203,19 @@ fn an_armed_queue_makes_one_event_and_a_disarmed_one_none() {
 }
 
 #[test]
-fn what_was_there_before_a_queue_was_armed_makes_an_event_only_when_recalled() {
+fn earlier_completions_make_an_event_only_when_recalled() {
     let (a, b, channel) = pair_with_channel();
-    b.cq.arm(Arm::Any);
+    b.cq.request_notify(NotifyOn::Any);
     a.send(0, b"x");
     assert_eq!(channel.next(Some(LIMIT)), Some(b.cq.number()));
     b.cq.recall(false);
     assert_eq!(channel.try_next(), None, "not armed");
-    b.cq.arm(Arm::Any);
+    b.cq.request_notify(NotifyOn::Any);
     assert_eq!(channel.try_next(), None, "nothing new");
     b.cq.recall(false);
     assert_eq!(channel.try_next(), Some(b.cq.number()));
     b.success();
-    b.cq.arm(Arm::Any);
+    b.cq.request_notify(NotifyOn::Any);
     b.cq.recall(false);
     assert_eq!(channel.try_next(), None, "nothing left behind");
     b.cq.recall(true);
@@ -205,7 +225,7 @@ fn what_was_there_before_a_queue_was_armed_makes_an_event_only_when_recalled() {
 #[test]
 fn a_queue_armed_for_solicited_completions_ignores_others_but_not_errors() {
     let (a, b, channel) = pair_with_channel();
-    b.cq.arm(Arm::SolicitedOnly);
+    b.cq.request_notify(NotifyOn::SolicitedOnly);
     a.send(0, b"x");
     assert!(stays_unreadable(&channel), "not solicited");
     let solicited = SendRequest { solicited: true, ..SendRequest::new(0, SEND, SgList::new()) };
@@ -213,9 +233,27 @@ fn a_queue_armed_for_solicited_completions_ignores_others_but_not_errors() {
     assert!(becomes_readable(&channel), "solicited");
     assert_eq!(channel.try_next(), Some(b.cq.number()));
     b.take(2);
-    b.cq.arm(Arm::SolicitedOnly);
+    b.cq.request_notify(NotifyOn::SolicitedOnly);
     a.qp.disconnect();
     assert!(becomes_readable(&channel), "flushed receives");
+}
+
+/// Two threads may ask for events of one queue.
+#[test]
+fn asking_for_solicited_completions_takes_nothing_back() {
+    let (a, b, channel) = pair_with_channel();
+    b.cq.request_notify(NotifyOn::Any);
+    b.cq.request_notify(NotifyOn::SolicitedOnly);
+    a.send(0, b"x");
+    assert!(becomes_readable(&channel), "any was asked for before");
+    assert_eq!(channel.try_next(), Some(b.cq.number()));
+    b.success();
+    b.cq.request_notify(NotifyOn::SolicitedOnly);
+    a.send(0, b"x");
+    assert!(stays_unreadable(&channel), "that event was the one");
+    b.cq.request_notify(NotifyOn::Any);
+    a.send(0, b"x");
+    assert!(becomes_readable(&channel), "any is asked for now");
 }
 
 #[test]
@@ -328,7 +366,7 @@ fn posting_to_full_queues_gives_the_request_back() {
 }
 
 #[test]
-fn atomics_need_eight_octets_and_an_ord() {
+fn atomics_need_eight_bytes_and_an_ord() {
     let (a, b) = (Side::new(), Side::new());
     let params = ConnectParams { ord: 0, ..ConnectParams::default() };
     connect_with(&a, &b, &params, &params);
@@ -386,7 +424,7 @@ fn a_fenced_request_waits_for_the_reads_before_it() {
     a.qp.post_send_batch(&mut vec![read, write]).expect("room");
     let mut done = a.take(2);
     assert_eq!(ends(&done), [(1, Status::Success), (2, Status::Success)]);
-    let data = octets(done.remove(0));
+    let data = bytes(done.remove(0));
     assert_eq!(data[LARGE - 8..], [0; 8], "the Write overtook the Read's response");
 }
 
@@ -397,12 +435,12 @@ fn copied_data_may_change_after_posting() {
     let mut data = pattern(1, 100);
     a.send(1, &data);
     data.fill(0);
-    assert_eq!(octets(b.success()), pattern(1, 100));
+    assert_eq!(bytes(b.success()), pattern(1, 100));
     a.success();
 }
 
 #[test]
-fn what_is_unfinished_at_the_end_is_flushed_in_order() {
+fn unfinished_requests_are_flushed_in_order_at_the_end() {
     let (a, b) = pair();
     (0..5).for_each(|i| b.receive(i, 64));
     a.send(1, b"x");
@@ -447,7 +485,7 @@ fn a_queue_pair_is_reset_and_connected_again() {
         b.receive(1, 64);
         a.receive(2, 64);
         a.send(3, &pattern(round, 64));
-        assert_eq!(octets(b.success()), pattern(round, 64));
+        assert_eq!(bytes(b.success()), pattern(round, 64));
         a.success();
         a.qp.reset();
         assert_eq!(a.qp.state(), QpState::Idle);
@@ -467,7 +505,7 @@ fn after_deregistration_a_writing_peer_changes_nothing() {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| write_until_refused(&a, to, &over));
-            let busy = || region.snapshot(0..1).is_ok_and(|octet| octet != [0]);
+            let busy = || region.snapshot(0..1).is_ok_and(|byte| byte != [0]);
             assert!(b.context.wait_until(Some(LIMIT), busy), "the peer writes");
             std::thread::sleep(Duration::from_micros(700 * round as u64));
             mr.deregister().expect("registered");
@@ -534,18 +572,18 @@ fn a_peer_cannot_invalidate_memory_of_another_domain() {
 fn a_message_without_a_receive_waits_or_ends_the_connection_as_configured() {
     let a = Side::new();
     let waits = Side::with(|config| {
-        config.missing_receive = MissingReceive::Stall(Duration::from_millis(200));
+        config.rnr_policy = RnrPolicy::Stall(Duration::from_millis(200));
     });
     connect(&a, &waits);
     a.send(1, b"early");
     waits.stays_quiet();
     waits.receive(1, 8);
-    assert_eq!(octets(waits.success()), b"early");
+    assert_eq!(bytes(waits.success()), b"early");
     a.send(2, b"never");
     let code = TerminateCode::UNTAGGED_NO_BUFFER;
     assert_eq!(async_event(&waits.context), AsyncEvent::PeerFault { qp: waits.qp.number(), code });
 
-    let (a, strict) = (Side::new(), Side::with(|c| c.missing_receive = MissingReceive::Terminate));
+    let (a, strict) = (Side::new(), Side::with(|c| c.rnr_policy = RnrPolicy::Terminate));
     connect(&a, &strict);
     a.send(1, b"early");
     assert_eq!(
@@ -606,7 +644,7 @@ fn a_receive_of_a_thousand_pieces_takes_a_message_in_place() {
     assert_eq!(got, bytes);
 }
 
-/// What comes of one context's engine wakes nobody who sleeps in another's.
+/// Events of one context's engine wake no thread that sleeps in another context's.
 #[test]
 fn channels_of_another_context_are_refused() {
     let (a, b) = (Side::new(), Side::new());

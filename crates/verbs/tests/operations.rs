@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SEND, Side, at, connect_with, ends, octets, pair, pattern};
+use common::{SEND, Side, at, bytes, connect_with, ends, pair, pattern};
 use outboard_verbs::{
     Access, ConnectParams, FpduPolicy, Mr, Operation, OwnedBuf, Segment, SendOp, SendRequest,
     SgList, Status,
@@ -42,7 +42,7 @@ fn sends(from: &Side, to: &Side) {
         from.send(1, &pattern(seed, len));
         let done = to.success();
         assert_eq!((done.wr_id, done.operation), (len as u64, Operation::Receive));
-        assert_eq!(octets(done), pattern(seed, len));
+        assert_eq!(bytes(done), pattern(seed, len));
         assert_eq!(from.success().bytes as usize, len);
     }
     for (invalidate, solicited) in [(false, true), (true, false), (true, true)] {
@@ -58,7 +58,7 @@ fn sends(from: &Side, to: &Side) {
     }
 }
 
-/// A Write is not told to its target: a Send behind it says that it is placed.
+/// The target gets no event of a Write: a Send behind it says that the Write is placed.
 fn writes(from: &Side, to: &Side) {
     let target = to.register(REGION, Access::REMOTE_WRITE);
     let source = from.register(REGION, Access::empty());
@@ -89,7 +89,7 @@ fn reads(from: &Side, to: &Side) {
         source.memory().copy_in(PLACE, &data).expect("room");
         let read = SendOp::Read { from: at(&source, PLACE as u64) };
         let done = from.carry_out(read, OwnedBuf::zeroed(len));
-        assert_eq!(octets(done), data);
+        assert_eq!(bytes(done), data);
         from.carry_out(read, sink.segment(7..7 + len).expect("inside"));
         assert_eq!(sink.memory().snapshot(7..7 + len).expect("inside"), data);
     }
@@ -99,7 +99,7 @@ fn immediates(from: &Side, to: &Side) {
     let target = to.register(REGION, Access::REMOTE_WRITE);
     for len in [0, 5, 70_000] {
         to.receive(1, 0);
-        let op = SendOp::WriteImmediate {
+        let op = SendOp::WriteWithImm {
             to: at(&target, PLACE as u64),
             immediate: 0x0102_0304_0506_0708,
         };
@@ -124,8 +124,8 @@ fn atomics(from: &Side, to: &Side) {
     let target = to.register(64, Access::REMOTE_ATOMIC);
     let word = || target.memory().load_u64(8).expect("aligned");
     let original = |op| {
-        let result = octets(from.carry_out(op, OwnedBuf::zeroed(8)));
-        u64::from_ne_bytes(*result.first_chunk().expect("eight octets"))
+        let result = bytes(from.carry_out(op, OwnedBuf::zeroed(8)));
+        u64::from_ne_bytes(*result.first_chunk().expect("eight bytes"))
     };
     let at = at(&target, 8);
     target.memory().store_u64(8, u64::MAX).expect("aligned");
@@ -216,10 +216,10 @@ fn large_messages_cross_in_both_directions_at_once() {
         here.memory().copy_in(0, &data).expect("room");
         a.post(1, SendOp::Write { to: at(&there, 0) }, here.segment(0..LARGE).expect("inside"));
         b.post(2, SendOp::Read { from: at(&here, 0) }, OwnedBuf::zeroed(LARGE));
-        assert!(octets(b.success()) == data, "crc {crc}");
+        assert!(bytes(b.success()) == data, "crc {crc}");
         a.success();
         a.post(3, SendOp::Read { from: at(&there, 0) }, OwnedBuf::zeroed(LARGE));
-        assert!(octets(a.success()) == data, "crc {crc}");
+        assert!(bytes(a.success()) == data, "crc {crc}");
     }
 }
 
@@ -255,7 +255,7 @@ fn requests_of_every_kind_complete_in_the_order_of_posting() {
         }
     }
     assert_eq!(ends(&a.take(100)), (0..100).map(|i| (i, Status::Success)).collect::<Vec<_>>());
-    let texts: Vec<_> = b.take(25).into_iter().map(octets).collect();
+    let texts: Vec<_> = b.take(25).into_iter().map(bytes).collect();
     let sent: Vec<_> = (0..25u64).map(|i| (4 * i).to_be_bytes().to_vec()).collect();
     assert_eq!(texts, sent);
 }

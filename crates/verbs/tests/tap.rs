@@ -37,12 +37,12 @@ impl Tap for Keeper {
         self.with(stream, |seen| seen.dialed = ends.dialed);
     }
 
-    fn sent(&self, stream: u64, octets: &[u8]) {
-        self.with(stream, |seen| seen.sent.extend_from_slice(octets));
+    fn sent(&self, stream: u64, bytes: &[u8]) {
+        self.with(stream, |seen| seen.sent.extend_from_slice(bytes));
     }
 
-    fn received(&self, stream: u64, octets: &[u8]) {
-        self.with(stream, |seen| seen.received.extend_from_slice(octets));
+    fn received(&self, stream: u64, bytes: &[u8]) {
+        self.with(stream, |seen| seen.received.extend_from_slice(bytes));
     }
 
     fn closed(&self, stream: u64) {
@@ -51,7 +51,7 @@ impl Tap for Keeper {
 }
 
 #[test]
-fn both_ends_see_the_same_octets() {
+fn both_ends_see_the_same_bytes() {
     let (ours, theirs) = (Arc::new(Keeper::default()), Arc::new(Keeper::default()));
     let client = Context::open_tapped(ours.clone()).unwrap();
     let server = Context::open_tapped(theirs.clone()).unwrap();

@@ -76,7 +76,7 @@ impl Opcode {
     #[inline]
     #[must_use]
     pub const fn is_tagged(self) -> bool {
-        matches!(self, Self::Write | Self::ReadResponse)
+        self.queue().is_none()
     }
 
     /// The queue its untagged segments go to; none when they are tagged.
@@ -88,7 +88,12 @@ impl Opcode {
             Self::ReadRequest | Self::AtomicRequest => Some(queue::READ_REQUEST),
             Self::Terminate => Some(queue::TERMINATE),
             Self::AtomicResponse => Some(queue::ATOMIC_RESPONSE),
-            _ => Some(queue::SEND),
+            Self::Send
+            | Self::SendInvalidate
+            | Self::SendSolicited
+            | Self::SendSolicitedInvalidate
+            | Self::Immediate
+            | Self::ImmediateSolicited => Some(queue::SEND),
         }
     }
 

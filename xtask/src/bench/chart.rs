@@ -1,4 +1,4 @@
-//! Drawing a report as SVG: a panel below the other, a line for each contender.
+//! Drawing a report as SVG: panels below each other, a line for each contender.
 //!
 //! The vertical axis becomes logarithmic when the medians span more than `LINEAR_SPAN`; then
 //! the logarithm is drawn and the labels give the value.
@@ -14,9 +14,9 @@ const LINEAR_SPAN: f64 = 30.0;
 /// Pixels.
 const WIDTH: u32 = 760;
 const PANEL_HEIGHT: u32 = 320;
-/// Contenders stand so far apart at a point, so that none hides another.
+/// Horizontal offset between contenders at a point, so that none hides another.
 const APART: f64 = 0.03;
-/// Ours first, and told apart by the colour-blind as well (Okabe and Ito).
+/// Colours, Outboard's first, which the colour-blind can distinguish as well (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -88,7 +88,7 @@ fn draw_panel(panel: &Panel, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// The name of the point that stands exactly at `place`; nothing between points.
+/// The name of the point at exactly `place`; empty between points.
 fn point_label(panel: &Panel, place: f64) -> String {
     let at = |index: usize| u32::try_from(index).is_ok_and(|x| (f64::from(x) - place).abs() < 0.01);
     let found = panel.points.iter().enumerate().find(|(index, _)| at(*index));

@@ -1,6 +1,6 @@
-//! Running contenders in turn and summing up what they did.
+//! Running contenders in turn and summarizing their samples.
 //!
-//! Contenders alternate within each round, so that a slow minute of the machine hits all alike.
+//! Contenders alternate within each round, so that a slow minute of the machine affects all alike.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -12,11 +12,11 @@ use serde_json::Value;
 use super::report::Series;
 use crate::command;
 
-/// One way of doing the work: ours, or a rival's.
+/// One way of doing the work: Outboard's, or a rival's.
 pub struct Contender<'a, S = f64> {
-    /// As the chart's legend names it.
+    /// Its name in the chart's legend.
     pub name: &'a str,
-    /// Does the work once at one point (such as a message size) and returns what it measured.
+    /// Does the work once at one point (such as a message size) and returns the measured sample.
     pub measure: Box<Measure<'a, S>>,
 }
 
@@ -73,7 +73,7 @@ pub fn json(command: &mut Command) -> Result<Value> {
         .with_context(|| format!("{} printed no JSON: {text}", command::line(command)))
 }
 
-/// The number at `pointer` (such as `/latency/p50`) of what a command printed.
+/// The number at `pointer` (such as `/latency/p50`) in the output of a command.
 ///
 /// # Errors
 /// When there is none.
@@ -98,7 +98,7 @@ impl Server {
 }
 
 impl Server {
-    /// Starts `command` and waits for the first line it prints, which says that it listens.
+    /// Starts `command` and waits for its first line of output, which says that it listens.
     ///
     /// # Errors
     /// When it cannot be started or ends without a line.
@@ -109,21 +109,21 @@ impl Server {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         if line.is_empty() {
-            bail!("{} ended without a word", command::line(command));
+            bail!("{} ended without any output", command::line(command));
         }
         Ok((server, line))
     }
 }
 
 impl Drop for Server {
-    /// Both calls fail only when the server has ended by itself, which is as good.
+    /// Both calls fail only if the server has ended by itself, which is expected.
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Samples of one contender at one point, summed up.
+/// Statistics of one contender's samples at one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// The middle sample, or the mean of the two in the middle.

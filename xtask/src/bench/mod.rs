@@ -1,10 +1,10 @@
 //! Benchmarks: `cargo xtask bench NAME`.
 //!
-//! A benchmark runs ours and its rivals in turn, on the same work, in one run; ratios are what
-//! counts, because absolute times from a shared machine are noise. It never fails a test run.
-//! `measure` runs commands and sums up samples, `report` writes `target/bench/NAME.json` and the
-//! table `docs/benchmarks/NAME.md`, `chart` draws the picture beside it. A new benchmark is a
-//! module here and a row in [`BENCHES`].
+//! A benchmark runs Outboard and its rivals in turn, on the same work, in one run; only ratios
+//! count, because absolute times from a shared machine are noise. It never fails a test run.
+//! `measure` runs commands and summarizes samples, `report` writes `target/bench/NAME.json` and the
+//! table `docs/benchmarks/NAME.md`, `chart` draws the chart beside it. A new benchmark is a module
+//! here and a row in [`BENCHES`].
 
 pub mod chart;
 mod compile;
@@ -23,12 +23,12 @@ use report::Report;
 use crate::command;
 use crate::test::needs::{self, Need};
 
-/// A benchmark that can be asked for by name.
+/// A benchmark that can be run by name.
 #[derive(Debug)]
 pub struct Bench {
-    /// What `cargo xtask bench NAME` calls it.
+    /// Its name in `cargo xtask bench NAME`.
     pub name: &'static str,
-    /// What it cannot run without.
+    /// Its requirements.
     pub needs: &'static [Need],
     /// Measures everything; may take minutes.
     pub run: fn() -> Result<Report>,
@@ -42,7 +42,7 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "compile-servers", needs: compile::NEEDS, run: compile::run_servers },
 ];
 
-/// Runs one benchmark, prints its table and writes its files. With `install`, what it needs is
+/// Runs one benchmark, prints its table and writes its files. With `install`, its requirements are
 /// installed first.
 ///
 /// # Errors

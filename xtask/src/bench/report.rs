@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use super::chart;
 use super::measure::{Summary, number};
 
-/// Everything a benchmark found.
+/// All results of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was compared.
+    /// The title: what was compared.
     pub title: String,
-    /// How, in sentences: which core does what, blocking or spinning, CRC, encryption.
+    /// The conditions, in sentences: which core does what, blocking or spinning, CRC, encryption.
     pub conditions: Vec<String>,
-    /// What was aimed at and what else is worth a table of its own; they stand first.
+    /// The targets and other tables of their own; they stand first.
     pub tables: Vec<Table>,
-    /// One picture and one table each.
+    /// One chart and one table each.
     pub panels: Vec<Panel>,
 }
 
@@ -28,9 +28,9 @@ pub struct Report {
 pub struct Table {
     /// Such as `Targets`.
     pub title: String,
-    /// Heads of the columns.
+    /// Headings of the columns.
     pub head: Vec<String>,
-    /// Cells, as many in each row as there are columns.
+    /// Rows of cells; each row has a cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -39,13 +39,13 @@ pub struct Table {
 pub struct Panel {
     /// Such as `Latency`.
     pub title: String,
-    /// Unit of the samples, and what is better, such as `µs, less is better`.
+    /// Unit of the samples, and which direction is better, such as `µs, less is better`.
     pub unit: String,
-    /// What the points are, such as `message size`.
+    /// The quantity that the points vary, such as `message size`.
     pub axis: String,
     /// Names of the points.
     pub points: Vec<String>,
-    /// Ours first: ratios are ours to each rival.
+    /// Outboard's first: ratios are of Outboard to each rival.
     pub series: Vec<Series>,
 }
 
@@ -54,7 +54,7 @@ pub struct Panel {
 pub struct Series<S = f64> {
     /// The contender's name.
     pub name: String,
-    /// For each point, one sample a round.
+    /// For each point, one sample for each round.
     pub samples: Vec<Vec<S>>,
 }
 
@@ -71,7 +71,7 @@ impl Report {
         save(&page.with_extension("svg"), &chart::draw(self)?)
     }
 
-    /// Every sample and every table, with the machine they come from.
+    /// Every sample and every table, with a description of the machine.
     #[must_use]
     pub fn json(&self) -> Value {
         json!({
@@ -150,13 +150,14 @@ impl Panel {
 }
 
 impl Series {
-    /// The samples at one point, summed up; `None` when there are none.
+    /// The statistics of the samples at one point; `None` if there are none.
     #[must_use]
     pub fn summary(&self, point: usize) -> Option<Summary> {
         Summary::of(self.samples.get(point)?)
     }
 
-    /// Ours to a rival's in each round, summed up: what a slow minute does to both cancels out.
+    /// The ratios of this contender to a rival in each round, summarized: a slow minute that
+    /// affects both cancels out.
     #[must_use]
     pub fn ratio_to(&self, rival: &Self, point: usize) -> Option<Summary> {
         let pairs = self.samples.get(point)?.iter().zip(rival.samples.get(point)?);
@@ -168,7 +169,7 @@ impl Series<Value> {
     /// The number at `pointer` (such as `/p50_us`) of every sample.
     ///
     /// # Errors
-    /// When a sample has none.
+    /// When a sample has no such number.
     pub fn numbers(&self, pointer: &str) -> Result<Series> {
         let of_point = |samples: &Vec<Value>| -> Result<Vec<f64>> {
             samples.iter().map(|sample| number(sample, pointer)).collect()
@@ -178,7 +179,7 @@ impl Series<Value> {
     }
 }
 
-/// A cell of the table; a rival's ends with the ratio of ours to it.
+/// A cell of the table; a rival's ends with the ratio of Outboard to it.
 fn cell(summary: Option<Summary>, ratio: Option<Summary>) -> String {
     match (summary, ratio) {
         (None, _) => "not run".to_owned(),
@@ -194,7 +195,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Three significant digits, no more.
+/// Rounded to three significant digits.
 pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! Contenders take turns; tables and charts say what the samples say.
+//! Contenders alternate; tables and charts agree with the samples.
 
 use std::cell::RefCell;
 use std::env;
@@ -89,7 +89,7 @@ fn samples_are_summed_up() {
 
 #[test]
 fn ratios_are_taken_round_by_round() {
-    // A slow machine in the second round: the ratio of the medians would be 2.5.
+    // A slow machine in the second round: a ratio of the medians would be 2.5.
     let ours = series("outboard", &[&[1.0, 100.0, 5.0]]);
     let theirs = series("tcp", &[&[1.0, 100.0, 2.0]]);
     let ratio = ours.ratio_to(&theirs, 0).expect("there are rounds");

@@ -1,5 +1,5 @@
-/* A compiler that does what it must not: the source's name says what. It makes an object only if
- * that has worked. Called as: gcc -c WHAT.c -o WHAT.o */
+/* A compiler that attacks: the name of the source selects the attack. It makes an object only if
+ * the attack succeeds. Called as: gcc -c WHAT.c -o WHAT.o */
 #define main hostile
 #include "hostile.c"
 #undef main
@@ -17,7 +17,7 @@ static int read_secrets(void)
 	return 1;
 }
 
-/* What is made beside the object must not come to the client. */
+/* A file made beside the object must not reach the client. */
 static int plant(void)
 {
 	const char *places[] = { "planted.h", "Makefile", "../planted", "/tmp/planted" };

@@ -1,5 +1,5 @@
-//! Whole projects with every kind of output: what comes back is what compilers make at home, and
-//! nothing stays at home without a reason.
+//! Whole projects with every kind of output: the results equal those of local compilers, and every
+//! local job has a reason.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::site::{SERVERS, Site};
 use super::statistics::ORDINARY;
 use super::tree::Tree;
 
-/// What compilers are told of optimisation and debug information. Of variables in optimised code
-/// gcc writes what depends on where its own memory is: the number that joins an object to its
-/// `.dwo` file is another one each time, also at home.
+/// Options for optimisation and debug information. For variables in optimised code gcc writes
+/// values that depend on its own memory addresses: the number that joins an object to its `.dwo`
+/// file differs each time, even locally.
 const LEVELS: [&str; 3] = ["-O0", "-O2 -g", "-O3 -g -gsplit-dwarf -fno-var-tracking-assignments"];
 
-/// All combinations, or some that have everything in them once.
+/// All combinations, or a sample in which every option occurs once.
 pub(super) fn checks(full: bool) -> Vec<Check> {
     let kinds = [Kind::Redis, Kind::ZeromqNinja, Kind::ZeromqMake, Kind::ZeromqClang];
     let all = LEVELS.iter().flat_map(|level| kinds.map(|kind| (kind, *level)));
@@ -38,21 +38,21 @@ pub(super) fn checks(full: bool) -> Vec<Check> {
 
 fn build(site: &mut Site, kind: Kind, amount: Amount, level: &str) -> Result<()> {
     let project = Project::prepare(site, kind, amount, level)?;
-    let home = project.make(site, Place::Home)?;
+    let home = project.make(site, Place::Local)?;
     expect_everything(&home, level)?;
     site.warm(SERVERS)?;
     let elsewhere = project.make(site, Place::Elsewhere)?;
     home.expect(&elsewhere)?;
     let statistics = site.statistics()?;
-    statistics.at_home_only_for(ORDINARY)?;
-    // Build files try compilers out beside.
+    statistics.locally_only_for(ORDINARY)?;
+    // Build files also try compilers out.
     if statistics.remote < home.count(".o") as u64 || statistics.failed != 0 {
         bail!("{} objects, and {statistics:?}", home.count(".o"));
     }
     statistics.expect_servers(SERVERS)
 }
 
-/// Every kind of output is among what is compared.
+/// Requires that every kind of output is among the compared files.
 fn expect_everything(home: &Tree, level: &str) -> Result<()> {
     let mut endings = BTreeSet::from([".o", ".d", ".su", ".gcno"]);
     if level.contains("split") {
@@ -60,7 +60,7 @@ fn expect_everything(home: &Tree, level: &str) -> Result<()> {
     }
     let counts: Vec<_> = endings.iter().map(|ending| (*ending, home.count(ending))).collect();
     if counts.iter().any(|(_, count)| *count < 8) {
-        bail!("the build at home made too little: {counts:?}");
+        bail!("the local build made too little: {counts:?}");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Files that change while a build runs: edited, generated, removed, truncated. What is compiled
-//! is what was there when the compiler was started, or later; never anything older, never half.
+//! Files that change while a build runs: edited, generated, removed, truncated. Compilers see the
+//! state when they were started, or a later one; never an older one, never a half-written one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use crate::process::Process;
 
 const COMPILE_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Compilations that are under way together.
+/// Number of compilations that are under way together.
 const AT_ONCE: usize = 6;
-/// Octets of a source that is not read in one go.
+/// Bytes of a source that is too large for one read.
 const LARGE: usize = 6 << 20;
 
 pub(super) fn checks(full: bool) -> Vec<Check> {
@@ -41,7 +41,7 @@ impl<'a> Bench<'a> {
     fn new(site: &'a Site) -> Result<Self> {
         let at = site.directory("edits")?;
         fs::write(at.join("Makefile"), "")?;
-        // Of another check.
+        // Left by another check.
         let _ = fs::remove_file(at.join("value.h"));
         for number in 0..AT_ONCE {
             let text = "#include <stdio.h>\n#if __has_include(\"value.h\")\n#include \"value.h\"\n\
@@ -53,7 +53,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Writes the header in place, as long as the last one.
+    /// Writes the header in place, always with the same length.
     fn write(&self, value: usize) -> Result<()> {
         Ok(fs::write(self.at.join("value.h"), format!("#define VALUE {value:9}L\n"))?)
     }
@@ -64,7 +64,8 @@ impl<'a> Bench<'a> {
         compile
     }
 
-    /// Over outputs that are there already, as in most builds, and that no compiler made.
+    /// Starts compilations over existing outputs, as in most builds; these were not made by a
+    /// compiler.
     fn start(&self) -> Result<Vec<Process>> {
         for number in 0..AT_ONCE {
             fs::write(self.at.join(format!("{number}.s")), "of no compiler\n")?;
@@ -79,7 +80,7 @@ impl<'a> Bench<'a> {
         (0..AT_ONCE).map(start).collect()
     }
 
-    /// What the compiled sources say that the header said.
+    /// The values of the header that the objects contain.
     fn values(&self) -> Result<Vec<usize>> {
         let value = |number: usize| {
             let text = fs::read_to_string(self.at.join(format!("{number}.s")))?;
@@ -103,10 +104,10 @@ fn finish(compilations: Vec<Process>) -> Result<()> {
     compilations.into_iter().try_for_each(|mut one| one.finish(deadline).map(drop))
 }
 
-/// Most of it has to run elsewhere, or nothing is shown.
+/// Most jobs have to run remotely, or else the check proves nothing.
 fn expect_remote(site: &Site, jobs: usize) -> Result<()> {
     let statistics = site.statistics()?;
-    statistics.at_home_only_for(FAILED)?;
+    statistics.locally_only_for(FAILED)?;
     if statistics.remote < (jobs / 2) as u64 {
         bail!("{jobs} jobs: {statistics:?}");
     }
@@ -147,7 +148,7 @@ fn generated(site: &mut Site, rounds: usize) -> Result<()> {
         let absent = bench.compile()?;
         bench.write(round)?;
         let present = bench.compile()?;
-        // As generators do it that care.
+        // By rename, as careful generators do it.
         fs::write(bench.at.join("value.new"), format!("#define VALUE {:9}L\n", round + 1))?;
         fs::rename(bench.at.join("value.new"), bench.at.join("value.h"))?;
         let replaced = bench.compile()?;
@@ -165,14 +166,14 @@ fn truncated(site: &mut Site, rounds: usize) -> Result<()> {
     let bench = Bench::new(site)?;
     let (first, last) = ("int first;\n", "int last;\n");
     let whole = [first, &"// filler\n".repeat(LARGE / 10), last].concat();
-    let at_home = |name: &str, text: &str| -> Result<Vec<u8>> {
+    let locally = |name: &str, text: &str| -> Result<Vec<u8>> {
         fs::write(bench.at.join("large.c"), text)?;
         let mut compile = site.here("gcc");
         compile.args(["-c", "large.c", "-o", name]).current_dir(&bench.at);
         site.finish(&mut compile, COMPILE_MAX)?;
         Ok(fs::read(bench.at.join(name))?)
     };
-    let (short, long) = (at_home("short.o", first)?, at_home("long.o", &whole)?);
+    let (short, long) = (locally("short.o", first)?, locally("long.o", &whole)?);
     let object = bench.at.join("large.o");
     let mut seen = [0; 2];
     for round in 0..rounds {
@@ -187,7 +188,7 @@ fn truncated(site: &mut Site, rounds: usize) -> Result<()> {
         fs::remove_file(&object)?;
     }
     println!("  {} compiled as truncated, {} as they had been", seen[0], seen[1]);
-    // Whoever kept what was mapped would be gone.
+    // A process that reads files through mappings would have been killed by SIGBUS.
     let statistics = site.statistics()?;
     bench.write(1)?;
     if bench.compile()? != [1; AT_ONCE] || site.statistics()?.remote == 0 {

@@ -1,5 +1,5 @@
-//! Servers that die, hang, lose their link, their disk or what is on it while a build is under way:
-//! it succeeds all the same, with the same outputs.
+//! Servers that die, hang, lose their link, their disk or its contents while a build is under way:
+//! the build succeeds with the same outputs.
 
 use std::cell::RefCell;
 use std::fs;
@@ -20,16 +20,16 @@ use super::tree::Tree;
 use crate::command;
 use crate::lab::Cable;
 
-/// So many objects are there when it happens.
+/// Number of objects that exist when the failure occurs.
 const MIDWAY: usize = 8;
-/// Blocks that are left of a full disk.
+/// Blocks that are left on a full disk.
 const BLOCKS_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is built again and again, and what comes of it at home.
+/// The files of a local build, with which all others are compared.
 type Reference = Rc<RefCell<Option<Tree>>>;
 
-/// What happens in the middle of a build.
+/// The failure in the middle of a build.
 type Fault = fn(&mut Site) -> Result<()>;
 
 /// A check for each way to fail.
@@ -55,7 +55,7 @@ pub(super) fn checks(full: bool) -> Vec<Check> {
     checks
 }
 
-/// What a failing build is compared with.
+/// The project whose builds are disturbed, and its local build.
 struct Bench {
     build: (Amount, &'static str),
     reference: Reference,
@@ -68,13 +68,13 @@ impl Bench {
         let mut kept = self.reference.borrow_mut();
         let home = match kept.take() {
             Some(home) => home,
-            None => project.make(site, Place::Home)?,
+            None => project.make(site, Place::Local)?,
         };
         *kept = Some(home.clone());
         Ok((project, home))
     }
 
-    /// A build in the middle of which it happens.
+    /// A build in the middle of which the failure occurs.
     fn strike(&self, site: &mut Site) -> Result<Statistics> {
         let (project, home) = self.project(site)?;
         let mut build = project.start(site, Place::Elsewhere)?;
@@ -92,7 +92,7 @@ impl Bench {
         build.finish(deadline)?;
         home.expect(&project.made()?)?;
         let statistics = site.statistics()?;
-        statistics.at_home_only_for(&[ORDINARY, FAILED].concat())?;
+        statistics.locally_only_for(&[ORDINARY, FAILED].concat())?;
         Ok(statistics)
     }
 }
@@ -100,22 +100,22 @@ impl Bench {
 fn struck(site: &mut Site, bench: &Bench) -> Result<()> {
     site.warm(SERVERS)?;
     let statistics = bench.strike(site)?;
-    println!("  {} on servers, {} at home", statistics.remote, statistics.home);
+    println!("  {} on servers, {} locally", statistics.remote, statistics.local);
     Ok(())
 }
 
-/// Every server's cache is a file system with room for next to nothing.
+/// Every server's cache is a file system with next to no space.
 fn full_disks(site: &mut Site, bench: &Bench) -> Result<()> {
     for index in 0..SERVERS {
         site.replace(index, &Setup { disk: Some("64k"), ..Setup::default() })?;
     }
     site.warm(SERVERS)?;
     let statistics = bench.strike(site)?;
-    statistics.at_home_only_for(ORDINARY)?;
+    statistics.locally_only_for(ORDINARY)?;
     for index in 0..SERVERS {
         let root = PathBuf::from(format!("/proc/{}/root", site.node(index)?));
         let cache = root.join(site.cache(index).strip_prefix("/")?);
-        // Not df, which would look for it on this side.
+        // Not df, which would look for the path on this side.
         let mut stat = Command::new("stat");
         stat.args(["--file-system", "--format=%a"]).arg(cache);
         let left: u32 = command::output(&mut stat)?.trim().parse()?;
@@ -126,7 +126,7 @@ fn full_disks(site: &mut Site, bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What servers keep is altered between two builds, and again during the second.
+/// Stored contents of servers are altered between two builds, and again during the second.
 fn altered_stores(site: &mut Site, bench: &Bench) -> Result<()> {
     site.warm(SERVERS)?;
     let (project, home) = bench.project(site)?;
@@ -139,7 +139,7 @@ fn altered_stores(site: &mut Site, bench: &Bench) -> Result<()> {
         site.replace(index, &Setup::default())?;
     }
     site.warm(SERVERS)?;
-    bench.strike(site)?.at_home_only_for(ORDINARY)
+    bench.strike(site)?.locally_only_for(ORDINARY)
 }
 
 /// Alters every file of every server's store, without changing its size.
@@ -158,12 +158,12 @@ fn alter_stores(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// False: the file is empty, or has gone meanwhile.
+/// False if the file is empty, or is gone meanwhile.
 fn alter(path: &Path) -> Result<bool> {
-    let Ok(mut octets) = fs::read(path) else { return Ok(false) };
-    let Some(octet) = octets.last_mut() else { return Ok(false) };
-    *octet = octet.wrapping_add(1);
+    let Ok(mut bytes) = fs::read(path) else { return Ok(false) };
+    let Some(byte) = bytes.last_mut() else { return Ok(false) };
+    *byte = byte.wrapping_add(1);
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    fs::write(path, octets)?;
+    fs::write(path, bytes)?;
     Ok(true)
 }

@@ -1,5 +1,5 @@
-//! Where outputs go and what files are called: hidden directories, as automake and libtool have
-//! them, and names that shells and build files have trouble with.
+//! Output directories and file names: hidden directories, as automake and libtool use them, and
+//! names that shells and build files have trouble with.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,8 +15,8 @@ use super::tree::Tree;
 
 const COMPILE_MAX: Duration = Duration::from_secs(60);
 
-/// Parts of names: spaces, quotes, new lines, what a shell or make would expand, and octets that
-/// are no UTF-8.
+/// Parts of names: spaces, quotes, new lines, characters that a shell or make would expand, and
+/// bytes that are not UTF-8.
 const NAMES: &[&[u8]] = &[
     b"two words",
     b"it's \"quoted\"",
@@ -40,7 +40,7 @@ fn words<const N: usize>(words: [&str; N]) -> Words {
     words.iter().map(OsString::from).collect()
 }
 
-/// Compiles at home and elsewhere; everything must be the same, and all of it elsewhere.
+/// Compiles locally and remotely; all files must be equal, and all jobs must have run remotely.
 pub(super) fn both(site: &Site, at: &Path, compilations: &[Words]) -> Result<()> {
     let before = Tree::read(at)?;
     for words in compilations {
@@ -49,7 +49,7 @@ pub(super) fn both(site: &Site, at: &Path, compilations: &[Words]) -> Result<()>
     }
     let home = Tree::read(at)?.since(&before);
     if home.count("") < compilations.len() {
-        bail!("{} compilations made {} files at home", compilations.len(), home.count(""));
+        bail!("{} compilations made {} files locally", compilations.len(), home.count(""));
     }
     home.remove(at)?;
     site.warm(SERVERS)?;
@@ -59,7 +59,7 @@ pub(super) fn both(site: &Site, at: &Path, compilations: &[Words]) -> Result<()>
     }
     home.expect(&Tree::read(at)?.since(&before))?;
     let statistics = site.statistics()?;
-    statistics.at_home_only_for(&[])?;
+    statistics.locally_only_for(&[])?;
     statistics.expect_remote(compilations.len())
 }
 
@@ -130,8 +130,8 @@ fn all_names(site: &mut Site) -> Result<()> {
             let path = [front.as_bytes(), name, back.as_bytes()].concat();
             directory.join(OsString::from_vec(path))
         };
-        // What stands between quotes of an include is taken as it is, but ends with the line.
-        let header = name.iter().all(|octet| !b"\n\"".contains(octet)).then(|| path("h ", ".h"));
+        // The text between the quotes of an include is taken literally, but ends with the line.
+        let header = name.iter().all(|byte| !b"\n\"".contains(byte)).then(|| path("h ", ".h"));
         let mut source = Vec::new();
         if let Some(header) = header {
             fs::write(&header, "static const char *file = __FILE__;\n")?;

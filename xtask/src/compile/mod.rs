@@ -1,18 +1,20 @@
-//! Proof that `outboard cc` builds what compilers build at home, whatever happens meanwhile.
+//! Tests that `outboard cc` builds what local compilers build, whatever happens meanwhile.
 //!
 //! A client and three servers are network namespaces of this machine, and programs are started as
-//! users start them. Every check begins with new nodes and an empty client, and has a time limit
-//! for each program that it starts. `OUTBOARD_ONLY=redis cargo xtask test compile` runs what has
-//! that in its name.
+//! users start them. Every check begins with new nodes and a client without state, and has a time
+//! limit for each program that it starts. `OUTBOARD_ONLY=redis cargo xtask test compile` runs the
+//! checks with that in their names.
 //!
-//! Reading order: `site` (hosts, nodes, the client), `tree` (what a build made), `statistics`,
-//! `project` (Redis, ZeroMQ), then the checks: `builds`, `layouts`, `failures`,
+//! Reading order: `site` (hosts, nodes, the client), `tree` (the files of a build), `statistics`,
+//! `project` (Redis, ZeroMQ), then the checks: `builds`, `linux`, `layouts`, `callers`, `failures`,
 //! `edits`, `strangers`, `storm`.
 
 mod builds;
+mod callers;
 mod edits;
 mod failures;
 mod layouts;
+mod linux;
 mod project;
 mod site;
 mod statistics;
@@ -34,13 +36,18 @@ use site::Site;
 /// [`crate::sources`].
 pub const PACKAGES: &[&str] = &[
     "apt",
+    "bc",
+    "bison",
+    "ccache",
     "clang",
     "cmake",
     "dpkg-dev",
+    "flex",
     "g++",
     "gcc",
     "iproute2",
     "libc6-dev",
+    "linux-source-6.1",
     "make",
     "ninja-build",
     "util-linux",
@@ -49,7 +56,7 @@ pub const PACKAGES: &[&str] = &[
 
 type Run = dyn Fn(&mut Site) -> Result<()>;
 
-/// One thing that is shown.
+/// One test.
 struct Check {
     name: String,
     run: Box<Run>,
@@ -64,14 +71,16 @@ impl Check {
 /// Builds the programs and runs every check.
 ///
 /// # Errors
-/// When there can be no hosts here or something does not build; a check that fails is counted.
+/// When hosts cannot be made here or a program does not build; a check that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
     if fs::metadata("/proc/self")?.uid() != 0 {
         println!("skipped: hosts are network namespaces, which need root");
         return Ok(Count { skipped: 1, ..Count::default() });
     }
     let mut checks = builds::checks(full);
+    checks.extend(linux::checks(full));
     checks.extend(layouts::checks());
+    checks.extend(callers::checks());
     checks.extend(failures::checks(full));
     checks.extend(edits::checks(full));
     checks.extend(strangers::checks());
@@ -83,16 +92,16 @@ pub fn run(full: bool) -> Result<Count> {
         let began = Instant::now();
         let result = site.begin().and_then(|()| (check.run)(&mut site));
         let result = result.and_then(|()| site.end());
-        tell(&check.name, began.elapsed(), &result);
+        report(&check.name, began.elapsed(), &result);
         if result.is_err() {
-            site.tell_logs();
+            site.print_logs();
         }
         total += Count::one(result.is_ok());
     }
     Ok(total)
 }
 
-fn tell(name: &str, took: Duration, result: &Result<()>) {
+fn report(name: &str, took: Duration, result: &Result<()>) {
     let seconds = took.as_secs_f64();
     match result {
         Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
@@ -100,7 +109,7 @@ fn tell(name: &str, took: Duration, result: &Result<()>) {
     }
 }
 
-/// Whether this is among what `OUTBOARD_ONLY` asks for, a part of a name.
+/// Whether a check's name contains the text in `OUTBOARD_ONLY`.
 fn wanted(name: &str) -> bool {
     env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
 }

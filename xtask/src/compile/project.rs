@@ -1,4 +1,4 @@
-//! Redis and ZeroMQ, built by their own build files, at home and elsewhere, at one path.
+//! Redis and ZeroMQ, built by their own build files, locally and remotely, at the same path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use crate::sources::{REDIS, ZEROMQ};
 /// How long a build may take.
 pub(super) const BUILD_MAX: Duration = Duration::from_secs(600);
 
-/// Asks compilers for every side output that they have. The seed stands for what would be drawn at
-/// random: names, and the stamp of notes for coverage.
+/// Requests every side output from compilers. The seed replaces random numbers: names, and the
+/// stamp of notes for coverage.
 const EXTRAS: &str = "-MD -fstack-usage --coverage -frandom-seed=outboard";
-/// What clang does not know.
+/// Options that clang does not know.
 const GCC_ONLY: &[&str] = &["-fno-var-tracking-assignments"];
-/// Objects of Redis that stand for all of them.
+/// A sample of Redis's objects.
 const REDIS_SAMPLE: &[&str] = &[
     "adlist.o",
     "ae.o",
@@ -40,9 +40,9 @@ const REDIS_SAMPLE: &[&str] = &[
     "util.o",
     "zmalloc.o",
 ];
-/// Of ZeroMQ's objects one of so many stands for the others.
+/// Of ZeroMQ's objects, one of this number is compared.
 const ZEROMQ_SAMPLE: usize = 9;
-/// What keeps CMake from looking for other libraries, and from making things twice.
+/// Keeps CMake from looking for other libraries, and from making objects twice.
 const ZEROMQ_OPTIONS: &[&str] = &[
     "-DBUILD_TESTS=OFF",
     "-DWITH_DOCS=OFF",
@@ -52,7 +52,7 @@ const ZEROMQ_OPTIONS: &[&str] = &[
     "-DCMAKE_BUILD_TYPE=None",
 ];
 
-/// What is built, and by what.
+/// A project with its build tool and compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Redis by make.
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// How much of it.
+/// How much of a project is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     /// Some objects.
@@ -95,11 +95,11 @@ pub(super) enum Amount {
 /// Where compilers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Home,
+    Local,
     Elsewhere,
 }
 
-/// A project, ready to be built as often as one likes.
+/// A project, ready to be built repeatedly.
 #[derive(Debug)]
 pub(super) struct Project {
     kind: Kind,
@@ -107,13 +107,13 @@ pub(super) struct Project {
     level: String,
     /// Where it is built.
     at: PathBuf,
-    /// What is there before a build.
+    /// The files that exist before a build.
     before: Tree,
     kept: PathBuf,
 }
 
 impl Project {
-    /// Fetches and configures it. `level` is what compilers are told of optimisation.
+    /// Fetches and configures it. `level` has the compilers' options for optimisation.
     pub(super) fn prepare(site: &Site, kind: Kind, amount: Amount, level: &str) -> Result<Self> {
         let name = format!("{kind:?}").to_lowercase();
         let (at, kept) =
@@ -153,7 +153,7 @@ impl Project {
         self.at.join("build")
     }
 
-    /// Puts everything back to what it was before any build.
+    /// Restores the state before any build.
     fn renew(&self, site: &Site) -> Result<()> {
         remove(&self.at)?;
         copy(&self.kept, &self.at)?;
@@ -174,7 +174,7 @@ impl Project {
         format!("{} {EXTRAS}", words.join(" "))
     }
 
-    /// Builds it; returns what was made.
+    /// Builds it; returns the files that were made.
     pub(super) fn make(&self, site: &Site, place: Place) -> Result<Tree> {
         self.start(site, place)?.finish(std::time::Instant::now() + BUILD_MAX)?;
         self.made()
@@ -186,7 +186,7 @@ impl Project {
         let is_ninjas = !self.kind.is_redis() && self.kind.generator() == "Ninja";
         let program = if is_ninjas { "ninja" } else { "make" };
         let mut build = match place {
-            Place::Home => site.here(program),
+            Place::Local => site.here(program),
             Place::Elsewhere => site.away(program),
         };
         build.arg(format!("-j{}", SERVERS * slots() + 4));
@@ -210,8 +210,8 @@ impl Project {
         make
     }
 
-    /// The objects to ask the build tool for; none means everything. CMake's own Makefile makes
-    /// one target after the other, so that of the objects' is named then.
+    /// The objects to request from the build tool; none means everything. CMake's own Makefile
+    /// makes one target after the other, so a single target's objects are named then.
     fn objects(&self, site: &Site) -> Result<Vec<String>> {
         if self.amount == Amount::Whole {
             return Ok(Vec::new());
@@ -250,7 +250,7 @@ impl Project {
         largest.context("CMake made no makefiles")
     }
 
-    /// What builds have made so far.
+    /// The files that builds have made so far.
     pub(super) fn made(&self) -> Result<Tree> {
         Ok(Tree::read(&self.at)?.since(&self.before))
     }
@@ -259,12 +259,11 @@ impl Project {
     pub(super) fn progress(&self) -> usize {
         let mut find = Command::new("find");
         find.arg(&self.at).args(["-name", "*.o", "-size", "+0"]);
-        find.output()
-            .map_or(0, |found| found.stdout.iter().filter(|octet| **octet == b'\n').count())
+        find.output().map_or(0, |found| found.stdout.iter().filter(|byte| **byte == b'\n').count())
     }
 }
 
-/// Copies a directory with everybody's times.
+/// Copies a directory, preserving times.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("it has a place")?)?;
     let mut copy = Command::new("cp");

@@ -1,10 +1,9 @@
-//! A client and its servers, as users have them: programs, keys, nodes, and directories of their
-//! own for everybody.
+//! A client and its servers, set up as by users: programs, keys, nodes, and a directory for each.
 //!
-//! Servers together have more slots than a small farm, so that a job waits for one of them however
-//! long that takes: whatever runs at home does so for another reason.
+//! Servers together have more slots than a small pool of servers, so that a job waits for one of
+//! them however long that takes: a local job always has another reason.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -20,24 +19,24 @@ use crate::command::{self, cargo};
 use crate::lab::{Cable, Host, Lab, Link};
 use crate::process::Process;
 
-/// How many servers there are.
+/// Number of servers.
 pub(super) const SERVERS: usize = 3;
-/// The user that services are: nobody.
+/// The user as which services run: nobody.
 pub(super) const SERVICE_USER: u32 = 65534;
 
 const PORT: u16 = 7410;
 const LINK: Link = Link::BitsPerSecond(1_000_000_000);
-/// How long a node may take to listen, and all of them to get their first jobs.
+/// How long a node may take to listen, and all servers to get their first jobs.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How long a program may take that only asks something.
+/// How long a program that makes a query may take.
 const ASK_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
-/// How all directories begin, also those that a killed run left behind.
+/// The beginning of all directories' names, including those that a killed run left behind.
 const SCRATCH: &str = "outboard-test-compile-";
-/// Where the client's programs look for others.
+/// The search path for programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// Gives a host a name of its own and, if asked, a small file system; becomes the rest.
+/// Gives a host a name of its own and, if requested, a small file system; then executes the rest.
 const FURNISH: &str = r#"
 echo "$1" > /proc/sys/kernel/hostname
 test -z "$2" || mount -t tmpfs -o "size=$2,mode=700,uid=$4" tmpfs "$3"
@@ -45,23 +44,23 @@ shift 4
 exec "$@"
 "#;
 
-/// What build files name that are made once for both ways of building.
+/// Names in build files that are the same for both ways of building.
 const LAUNCHER: &str = "#!/bin/sh\nexec $LAUNCHER \"$@\"\n";
 
-/// How a node is started, where that is not as usual.
+/// Deviations from the usual start of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Setup {
-    /// More of its command line.
+    /// Further command-line arguments.
     pub(super) arguments: Vec<String>,
-    /// More of the service's configuration.
+    /// Further lines of the service's configuration.
     pub(super) compile: String,
     /// The size of the file system that holds its cache, as mount(8) takes it.
     pub(super) disk: Option<&'static str>,
-    /// Another key than the cluster's.
+    /// A key other than the cluster's.
     pub(super) key: Option<PathBuf>,
 }
 
-/// See the [module](self).
+/// A client and its servers; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Site {
     lab: Lab,
@@ -70,13 +69,13 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Hosts on which nothing runs yet.
+    /// Hosts without running programs.
     pub(super) fn new() -> Result<Self> {
         command::run(&mut cargo(["build", "--package=outboard", "--package=outboard-cc"]))?;
         let scratch = Scratch::new()?;
         for program in ["outboard", "outboard-cc"] {
             let built = command::target_dir().join("debug").join(program);
-            // Services are an ordinary user, who may not be let into the workspace.
+            // Services run as an ordinary user, who may have no access to the workspace.
             fs::copy(&built, scratch.directory("bin")?.join(program))?;
         }
         let launcher = scratch.0.join("bin/launcher");
@@ -91,7 +90,7 @@ impl Site {
         Ok(site)
     }
 
-    /// New nodes, and a client that nobody knows yet.
+    /// Starts new nodes, and a client without state.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.silence()?;
         for index in 0..SERVERS {
@@ -105,7 +104,7 @@ impl Site {
         (0..SERVERS).try_for_each(|index| self.wait_listening(index))
     }
 
-    /// Looks whether anything went wrong that no check asked about, and ends everything.
+    /// Checks for faults that no check looks for, such as panics, and ends everything.
     pub(super) fn end(&mut self) -> Result<()> {
         let logs = self.logs();
         self.silence()?;
@@ -116,8 +115,8 @@ impl Site {
         }
     }
 
-    /// Prints what everybody wrote.
-    pub(super) fn tell_logs(&self) {
+    /// Prints all logs.
+    pub(super) fn print_logs(&self) {
         for (path, text) in self.logs() {
             let lines: Vec<&str> = text.lines().collect();
             let last = lines[lines.len().saturating_sub(12)..].join("\n    ");
@@ -127,9 +126,18 @@ impl Site {
 
     fn logs(&self) -> Vec<(PathBuf, String)> {
         let nodes = (0..SERVERS).map(|index| self.log(index));
-        let manager = self.scratch.0.join("client/run/outboard/cc.log");
+        let manager = self.manager_log();
         let read = |path: PathBuf| Some((path.clone(), fs::read_to_string(path).ok()?));
         nodes.chain([manager]).filter_map(read).collect()
+    }
+
+    fn manager_log(&self) -> PathBuf {
+        self.scratch.0.join("client/run/outboard/cc.log")
+    }
+
+    /// The log of the client's managers so far.
+    pub(super) fn manager_said(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.manager_log())?)
     }
 
     fn silence(&mut self) -> Result<()> {
@@ -140,7 +148,7 @@ impl Site {
         Ok(())
     }
 
-    /// Where anything may lie that a check needs.
+    /// A directory for a check's files.
     pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
         self.scratch.directory(name)
     }
@@ -154,12 +162,12 @@ impl Site {
         self.scratch.0.join("key")
     }
 
-    fn links(&self) -> PathBuf {
+    pub(super) fn links(&self) -> PathBuf {
         self.scratch.0.join("links")
     }
 
-    /// What stands before a compiler's name in build files: the wrapper in [`Site::away`], and
-    /// nothing in [`Site::here`].
+    /// The launcher in front of a compiler's name in build files: the wrapper in [`Site::away`],
+    /// and nothing in [`Site::here`].
     pub(super) fn launcher(&self) -> PathBuf {
         self.scratch.0.join("bin/launcher")
     }
@@ -172,7 +180,7 @@ impl Site {
         &self.lab.hosts()[1 + index]
     }
 
-    /// Where a server's contents stay.
+    /// The directory of a server's stored contents.
     pub(super) fn cache(&self, index: usize) -> PathBuf {
         self.scratch.0.join(host_name(index)).join("cache")
     }
@@ -183,7 +191,7 @@ impl Site {
         node.with_context(|| format!("{} has no node", host_name(index)))
     }
 
-    /// A server's list of those who are shut out.
+    /// A server's list of revoked identities.
     pub(super) fn revoked(&self, index: usize) -> PathBuf {
         self.scratch.0.join(host_name(index)).join(".config/outboard/revoked")
     }
@@ -192,19 +200,18 @@ impl Site {
         self.scratch.0.join(host_name(index)).join("log")
     }
 
-    /// What a node wrote so far.
-    #[allow(dead_code)]
+    /// A node's log so far.
     pub(super) fn said(&self, index: usize) -> String {
         fs::read_to_string(self.log(index)).unwrap_or_default()
     }
 
-    /// Kills everything on a server's host at once.
+    /// Kills all processes on a server's host at once.
     pub(super) fn kill(&mut self, index: usize) -> Result<()> {
         self.server(index).group.kill()?;
         self.nodes[index].take().map_or(Ok(()), reap)
     }
 
-    /// Sends everything on a server's host a signal, such as `STOP`.
+    /// Sends all processes on a server's host a signal, such as `STOP`.
     pub(super) fn signal(&self, index: usize, signal: &str) -> Result<()> {
         let processes = self.server(index).group.processes()?;
         if processes.is_empty() {
@@ -215,7 +222,7 @@ impl Site {
         command::run(&mut kill)
     }
 
-    /// Cuts or joins a server's link.
+    /// Cuts or connects a server's link.
     pub(super) fn cable(&self, index: usize, cable: Cable) -> Result<()> {
         self.lab.cable(1 + index, cable)
     }
@@ -280,7 +287,7 @@ impl Site {
         let mut command = self.client().command(program);
         let home = self.scratch.0.join("client");
         command.env_clear().env("HOME", &home).env("OUTBOARD_KEY", self.key());
-        command.env("PATH", format!("{}:{PATH}", self.scratch.0.join("bin").display()));
+        command.env("PATH", self.path());
         for (variable, directory) in [
             ("XDG_CONFIG_HOME", "config"),
             ("XDG_STATE_HOME", "state"),
@@ -292,12 +299,17 @@ impl Site {
         let hosts = self.lab.hosts().iter().skip(1);
         let hosts: Vec<_> = hosts.map(|host| format!("{}:{PORT}", host.address)).collect();
         command.env("OUTBOARD_HOSTS", hosts.join(","));
-        // What compilers put into objects beside what they are given.
+        // Variables that compilers write into objects.
         command.env("SOURCE_DATE_EPOCH", "1000000000").env("LC_ALL", "C").env("TERM", "dumb");
         command
     }
 
-    /// The same with links to the wrapper in the places of compilers.
+    /// The search path of the client's programs.
+    pub(super) fn path(&self) -> OsString {
+        format!("{}:{PATH}", self.scratch.0.join("bin").display()).into()
+    }
+
+    /// A program on the client's host, with links to the wrapper in place of compilers.
     pub(super) fn away(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.here(program);
         let (links, bin) = (self.links(), self.scratch.0.join("bin"));
@@ -306,7 +318,7 @@ impl Site {
         command
     }
 
-    /// Runs a program to its end, which must be a success.
+    /// Runs a program to its end; it must succeed.
     pub(super) fn finish(&self, command: &mut Command, limit: Duration) -> Result<String> {
         Process::start(command, &self.scratch.unique())?.finish(Instant::now() + limit)
     }
@@ -321,12 +333,12 @@ impl Site {
         self.finish(self.here(program).args(arguments), ASK_MAX)
     }
 
-    /// Where jobs ran since the last time this was asked.
+    /// Where jobs ran since the last call.
     pub(super) fn statistics(&self) -> Result<Statistics> {
         Statistics::parse(&self.ask("outboard", &["cc", "--stats", "--json", "--zero"])?)
     }
 
-    /// Compiles a trifle until every one of `servers` has had a job, so that all are connected.
+    /// Compiles a small file until each of `servers` has had a job, so that all are connected.
     pub(super) fn warm(&self, servers: usize) -> Result<()> {
         let at = self.directory("warm")?;
         fs::write(at.join("nothing.c"), "int nothing;\n")?;
@@ -353,13 +365,13 @@ impl Site {
     }
 }
 
-/// Slots of each server: together more than a small farm's, which has up to four for each
-/// processor of the client.
+/// Slots of each server: all together more than those of a small pool, which has up to four for
+/// each processor of the client.
 pub(super) fn slots() -> usize {
     4 * thread::available_parallelism().map_or(1, usize::from) / SERVERS + 1
 }
 
-/// What a server calls itself.
+/// A server's name.
 pub(super) fn host_name(index: usize) -> String {
     format!("server{index}")
 }
@@ -372,12 +384,12 @@ fn reap(mut node: Child) -> Result<()> {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // Who holds on to the directory ends first; the lab ends whoever is left.
+        // The nodes, which use the directory, end first; the lab ends the other processes.
         let _ = self.silence();
     }
 }
 
-/// A directory for all of it, removed at the end.
+/// The directory of all files, removed at the end.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
@@ -407,7 +419,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// A file's name that nobody else uses.
+    /// A file name that is not in use.
     fn unique(&self) -> PathBuf {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         self.0.join("logs").join(COUNT.fetch_add(1, Ordering::Relaxed).to_string())
@@ -416,7 +428,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays behind is removed by the next.
+        // If the removal fails, the next run removes it.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -431,7 +443,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes what runs have left behind whose process is no more.
+/// Removes the directories of runs whose process has ended.
 fn clear(parent: &Path) -> Result<()> {
     for entry in fs::read_dir(parent)? {
         let entry = entry?;

@@ -1,11 +1,11 @@
-//! What `outboard cc --stats --json` says of a build, and what may be asked of it.
+//! The output of `outboard cc --stats --json` after a build, and the checks on it.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Why jobs of an ordinary build run at home.
+/// Why jobs of an ordinary build run locally.
 pub(super) const ORDINARY: &[&str] = &[
     "links",
     "asks the compiler something",
@@ -16,31 +16,42 @@ pub(super) const ORDINARY: &[&str] = &[
     "writes to no ordinary file",
 ];
 
+/// Further causes, when build files try options out.
+pub(super) const PROBES: &[&str] = &[
+    "brings its own compiler parts",
+    "failed remotely and was run again",
+    "found no server with this compiler",
+    "has an unknown option",
+    // On a machine that is busy with other work.
+    SLOW,
+];
+
 /// Why they may when servers fail, or files change under them.
 pub(super) const FAILED: &[&str] =
-    &["was lost by servers", "was taken home from the queue", "found no server"];
+    &[SLOW, "was lost by servers", "found no free slot in time", "found no server"];
+const SLOW: &str = "took too long on a server";
 
-/// Where jobs ran.
+/// Where jobs ran, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     /// On servers.
     pub(super) remote: u64,
-    /// At home.
-    pub(super) home: u64,
-    /// Of these, those that a server's compiler had failed.
+    /// Locally.
+    pub(super) local: u64,
+    /// Number of local jobs that had failed on a server first.
     pub(super) failed: u64,
-    /// Wrappers that went away.
+    /// Wrappers that ended before their jobs.
     pub(super) abandoned: u64,
-    /// Why at home.
+    /// Local jobs by cause.
     pub(super) causes: BTreeMap<String, u64>,
-    /// The same with the word at fault.
+    /// Local jobs by cause and offending argument.
     words: BTreeMap<String, u64>,
     /// Jobs by server.
     pub(super) servers: BTreeMap<String, u64>,
 }
 
 impl Statistics {
-    /// Reads what the program prints.
+    /// Parses the program's output.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let value: Value =
             serde_json::from_str(text).with_context(|| format!("no statistics: {text}"))?;
@@ -53,7 +64,7 @@ impl Statistics {
         let jobs = |server: &Value| server.get("jobs").and_then(Value::as_u64).unwrap_or_default();
         Ok(Self {
             remote: number("remote")?,
-            home: number("home")?,
+            local: number("local")?,
             failed: number("failed_remotely")?,
             abandoned: number("abandoned")?,
             causes: table(&value, "causes"),
@@ -62,20 +73,20 @@ impl Statistics {
         })
     }
 
-    /// Requires that jobs ran at home for these causes only.
+    /// Requires that jobs ran locally for these causes only.
     ///
     /// # Errors
-    /// Names the others.
-    pub(super) fn at_home_only_for(&self, causes: &[&str]) -> Result<()> {
+    /// Names the other causes.
+    pub(super) fn locally_only_for(&self, causes: &[&str]) -> Result<()> {
         let others = self.causes.iter().filter(|(cause, _)| !causes.contains(&cause.as_str()));
         let others: Vec<_> = others.map(|(cause, count)| format!("{count} {cause}")).collect();
         if others.is_empty() {
             return Ok(());
         }
-        bail!("ran at home: {} (words: {:?})", others.join(", "), self.words)
+        bail!("ran locally: {} (words: {:?})", others.join(", "), self.words)
     }
 
-    /// Requires so many jobs on servers.
+    /// Requires that this number of jobs ran on servers.
     ///
     /// # Errors
     /// Says how many there were.
@@ -86,10 +97,10 @@ impl Statistics {
         Ok(())
     }
 
-    /// Requires that so many servers have had jobs.
+    /// Requires that this number of servers have had jobs.
     ///
     /// # Errors
-    /// Says which had some.
+    /// Names the servers that had jobs.
     pub(super) fn expect_servers(&self, servers: usize) -> Result<()> {
         if self.servers.len() != servers {
             bail!("{servers} servers should have had jobs: {:?}", self.servers);
@@ -107,22 +118,22 @@ fn table(value: &Value, name: &str) -> BTreeMap<String, u64> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = r#"{"remote": 3, "home": 2, "failed_remotely": 0, "abandoned": 1,
+    const TEXT: &str = r#"{"remote": 3, "local": 2, "failed_remotely": 0, "abandoned": 1,
         "causes": {"links": 1, "found no server": 1}, "words": {"has an unknown option: -x": 1},
         "servers": {"n1": {"jobs": 2, "us": 5}, "n2": {"jobs": 1}}}"#;
 
     #[test]
     fn a_silent_fallback_is_named() {
         let statistics = Statistics::parse(TEXT).unwrap();
-        statistics.at_home_only_for(&["links", "found no server"]).unwrap();
-        let error = statistics.at_home_only_for(ORDINARY).unwrap_err().to_string();
+        statistics.locally_only_for(&["links", "found no server"]).unwrap();
+        let error = statistics.locally_only_for(ORDINARY).unwrap_err().to_string();
         assert!(error.contains("1 found no server") && !error.contains("1 links"), "{error}");
     }
 
     #[test]
     fn jobs_and_servers_are_exact() {
         let statistics = Statistics::parse(TEXT).unwrap();
-        assert_eq!((statistics.home, statistics.abandoned), (2, 1));
+        assert_eq!((statistics.local, statistics.abandoned), (2, 1));
         statistics.expect_remote(3).unwrap();
         statistics.expect_remote(4).unwrap_err();
         statistics.expect_servers(2).unwrap();

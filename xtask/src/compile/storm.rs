@@ -1,5 +1,5 @@
-//! Thousands of small compilations at once, some of whose wrappers are killed: nothing is left of
-//! them, no object is half an object, and nobody grows.
+//! Thousands of small compilations at once, some of whose wrappers are killed: no process or file
+//! is left over, no object is incomplete, and no process grows.
 
 use std::fs;
 use std::path::Path;
@@ -13,20 +13,20 @@ use super::site::{SERVERS, Site};
 use super::statistics::FAILED;
 use super::tree::Tree;
 
-/// Wrappers at once.
+/// Number of wrappers at once.
 const AT_ONCE: usize = 64;
-/// Sources, of which every one is compiled many times.
+/// Number of sources, each of which is compiled many times.
 const SOURCES: usize = 50;
 const STORM_MAX: Duration = Duration::from_secs(900);
-/// How long what is left over may take to go.
+/// How long the remains of killed wrappers may take to disappear.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
-/// Memory by which everything together may grow, in KiB: caches fill.
+/// Memory by which all processes together may grow, in KiB: caches fill.
 const GROWTH_MAX: u64 = 64 << 10;
-/// Descriptors by which everything together may grow: one for a cell here and there.
+/// Descriptors by which all processes together may grow: a few for new slot sandboxes.
 const DESCRIPTORS_MAX: usize = 16;
 
-/// One compilation; of every five wrappers one is killed, at the latest after three tenths of a
-/// second.
+/// One compilation; one of every five wrappers is killed, after three tenths of a second at the
+/// latest.
 const ONE: &str = r#"
 n=$1
 set -- gcc -c "$((n % SOURCES)).c" -o "out/$n.o"
@@ -53,26 +53,26 @@ fn storm(site: &mut Site, count: usize) -> Result<()> {
         site.finish(compile, STORM_MAX)?;
     }
     site.warm(SERVERS)?;
-    // The first gust makes what is made once.
-    blow(site, &at, count / 5)?;
+    // The first round makes everything that is made once.
+    compile_many(site, &at, count / 5)?;
     let before = Census::take(site)?;
     site.statistics()?;
-    blow(site, &at, count)?;
+    compile_many(site, &at, count)?;
     let statistics = site.statistics()?;
     println!(
-        "  {} on servers, {} at home, {} abandoned",
-        statistics.remote, statistics.home, statistics.abandoned
+        "  {} on servers, {} locally, {} abandoned",
+        statistics.remote, statistics.local, statistics.abandoned
     );
-    statistics.at_home_only_for(FAILED)?;
-    let jobs = statistics.remote + statistics.home + statistics.abandoned;
+    statistics.locally_only_for(FAILED)?;
+    let jobs = statistics.remote + statistics.local + statistics.abandoned;
     if statistics.abandoned == 0 || statistics.remote < jobs / 2 {
         bail!("no storm: {statistics:?}");
     }
     before.expect_no_more(site)
 }
 
-/// Compiles `count` times and looks at what was made.
-fn blow(site: &Site, at: &Path, count: usize) -> Result<()> {
+/// Compiles `count` times and checks the objects.
+fn compile_many(site: &Site, at: &Path, count: usize) -> Result<()> {
     let out = at.join("out");
     super::site::remove(&out)?;
     fs::create_dir(&out)?;
@@ -102,7 +102,7 @@ fn blow(site: &Site, at: &Path, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Everything that runs, and what it holds.
+/// All running processes, and the resources that they hold.
 #[derive(Clone, Copy, Debug, Default)]
 struct Census {
     processes: usize,
@@ -122,7 +122,7 @@ impl Census {
         Ok(all)
     }
 
-    /// A process that ends meanwhile holds nothing.
+    /// A process that ends meanwhile is not counted.
     fn add(&mut self, process: u32) {
         let place = Path::new("/proc").join(process.to_string());
         let Ok(status) = fs::read_to_string(place.join("status")) else { return };
@@ -134,7 +134,7 @@ impl Census {
         self.descriptors += fs::read_dir(place.join("fd")).map_or(0, Iterator::count);
     }
 
-    /// Waits until no more is there than now, with some allowance.
+    /// Waits until no more resources are in use than in this census, with some allowance.
     fn expect_no_more(self, site: &Site) -> Result<()> {
         let deadline = Instant::now() + SETTLE_MAX;
         loop {

@@ -1,5 +1,5 @@
-//! Those who may not use servers, and jobs that want more than compile: nothing of it works, and
-//! who only wanted to compile has an object.
+//! Peers that may not use servers, and jobs that do more than compile: all of it fails, and an
+//! honest client still gets its object.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::Check;
 use super::site::{SERVERS, Setup, Site};
@@ -16,9 +16,9 @@ use super::statistics::Statistics;
 use crate::command;
 
 const COMPILE_MAX: Duration = Duration::from_secs(120);
-/// How long nodes may take to notice that somebody is revoked.
+/// How long nodes may take to notice a revocation.
 const NOTICE_MAX: Duration = Duration::from_secs(20);
-/// Memory of a job, in MiB, where one takes all there is.
+/// Memory limit of a job, in MiB, where one tries to use all memory.
 const MEMORY_MIB: u32 = 256;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -26,12 +26,13 @@ pub(super) fn checks() -> Vec<Check> {
         Check::new("stranger: without the key", without_the_key),
         Check::new("stranger: with a service's key", with_a_services_key),
         Check::new("stranger: revoked", revoked),
+        Check::new("stranger: a server that the client revokes", revoked_server),
         Check::new("job: what is not shown is not read", unshown),
         Check::new("job: a compiler that does more", attacks),
     ]
 }
 
-/// Compiles a file in a directory of its own and says where that was.
+/// Compiles a file in a directory of its own; returns where it was compiled.
 fn compile(site: &Site, key: &Path) -> Result<Statistics> {
     let at = site.directory("stranger")?;
     fs::write(at.join("a.c"), "int a;\n")?;
@@ -45,9 +46,9 @@ fn compile(site: &Site, key: &Path) -> Result<Statistics> {
     site.statistics()
 }
 
-fn expect_at_home(statistics: &Statistics, jobs: u64) -> Result<()> {
-    statistics.at_home_only_for(&["found no server"])?;
-    if (statistics.remote, statistics.home) != (0, jobs) {
+fn expect_locally(statistics: &Statistics, jobs: u64) -> Result<()> {
+    statistics.locally_only_for(&["found no server"])?;
+    if (statistics.remote, statistics.local) != (0, jobs) {
         bail!("servers took jobs of a stranger: {statistics:?}");
     }
     Ok(())
@@ -68,18 +69,18 @@ fn key(site: &Site, name: &str, words: &[&str]) -> Result<PathBuf> {
 
 fn without_the_key(site: &mut Site) -> Result<()> {
     let stranger = key(site, "stranger", &["new"])?;
-    expect_at_home(&compile(site, &stranger)?, 1)?;
+    expect_locally(&compile(site, &stranger)?, 1)?;
     restart_client(site)?;
-    // The same with the right one works.
+    // With the right key it works.
     site.warm(SERVERS)
 }
 
 fn with_a_services_key(site: &mut Site) -> Result<()> {
     let other = key(site, "other", &["export", "archive"])?;
-    // There the manager does not even start: nothing is counted, and the object is there.
+    // There the manager does not even start: nothing is counted, and the object is made.
     let statistics = compile(site, &other)?;
     if statistics.remote != 0 {
-        bail!("another service's key is good for compile: {statistics:?}");
+        bail!("another service's key is accepted by compile: {statistics:?}");
     }
     restart_client(site)?;
     let own = key(site, "own", &["export", "compile"])?;
@@ -89,17 +90,17 @@ fn with_a_services_key(site: &mut Site) -> Result<()> {
         last = compile(site, &own)?;
     }
     if last.remote == 0 {
-        bail!("the service's own key is not good for it: {last:?}");
+        bail!("the service's own key is not accepted: {last:?}");
     }
     let mut status = site.here("outboard");
     status.arg("status").env("OUTBOARD_KEY", &own);
     match site.finish(&mut status, COMPILE_MAX) {
-        Ok(said) => bail!("the key of compile is good for status: {said}"),
+        Ok(said) => bail!("the key of compile is accepted by status: {said}"),
         Err(_) => Ok(()),
     }
 }
 
-/// Ends the client's manager: the next wrapper starts another.
+/// Ends the client's manager: the next wrapper starts a new one.
 fn restart_client(site: &Site) -> Result<()> {
     site.client().group.kill()
 }
@@ -122,16 +123,34 @@ fn revoked(site: &mut Site) -> Result<()> {
             break;
         }
         if Instant::now() > deadline {
-            bail!("servers go on working for who is revoked: {statistics:?}");
+            bail!("servers go on working for a revoked client: {statistics:?}");
         }
         sleep(Duration::from_millis(200));
     }
-    // Nor does anybody let a new manager in.
+    // A new manager is not admitted either.
     restart_client(site)?;
-    expect_at_home(&compile(site, &site.key())?, 1)
+    expect_locally(&compile(site, &site.key())?, 1)
 }
 
-/// Files that are there, on both sides, and none of which is shown.
+/// The manager keeps running, and sends that server no more jobs.
+fn revoked_server(site: &mut Site) -> Result<()> {
+    site.warm(SERVERS)?;
+    let said = site.said(0);
+    let node = said.split(' ').nth(1).context("a node that does not say who it is")?;
+    let mut revoke = site.here("outboard");
+    site.finish(revoke.args(["key", "revoke", node]), COMPILE_MAX)?;
+    let deadline = Instant::now() + NOTICE_MAX;
+    // When it dials the server again, it finds the revocation.
+    while !site.manager_said()?.contains("is revoked") {
+        if Instant::now() > deadline {
+            bail!("the manager has not noticed: {}", site.manager_said()?);
+        }
+        sleep(Duration::from_millis(200));
+    }
+    site.warm(SERVERS - 1)
+}
+
+/// Files that exist on both sides and must not be shown to jobs.
 fn unshown(site: &mut Site) -> Result<()> {
     let at = site.directory("unshown")?;
     fs::create_dir_all(at.join(".ssh"))?;
@@ -171,12 +190,12 @@ fn unshown(site: &mut Site) -> Result<()> {
     }
     let statistics = site.statistics()?;
     if statistics.remote != 0 {
-        bail!("servers have read what is not shown: {statistics:?}");
+        bail!("servers have read files that are not exported: {statistics:?}");
     }
     Ok(())
 }
 
-/// What the stand-in for a compiler tries, each as `WHAT.c`.
+/// The attacks of the compiler's stand-in, each as `WHAT.c`.
 const ATTACKS: &[&str] = &[
     "socket-inet",
     "socket-unix",
@@ -232,13 +251,13 @@ fn attacks(site: &mut Site) -> Result<()> {
     let planted = ["planted.h", "../planted", "/tmp/planted"];
     let planted: Vec<_> = planted.iter().filter(|path| at.join(path).exists()).collect();
     if !planted.is_empty() || fs::read_to_string(at.join("Makefile"))? != "all:\n" {
-        bail!("a server put this on the client: {planted:?}, or the Makefile");
+        bail!("a server wrote this on the client: {planted:?}, or the Makefile");
     }
     let statistics = site.statistics()?;
     if statistics.remote != 0 {
-        bail!("some attacks came to an object: {statistics:?}");
+        bail!("some attacks produced an object: {statistics:?}");
     }
-    // What does nothing it must not is let through, so that all of this shows something.
+    // Without an attack the stand-in's object is accepted, so the checks above prove something.
     home("nothing")?;
     if elsewhere("nothing")? != b"worked\n" {
         bail!("the stand-in was not used: {:?}", site.statistics()?);
@@ -246,7 +265,7 @@ fn attacks(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the stand-in, with nothing that it would have to be shown beside it.
+/// Compiles the stand-in, statically, so that no other file has to be shown with it.
 fn attacker(site: &Site) -> Result<PathBuf> {
     let bin = site.directory("attacker/bin")?;
     let program = bin.join("gcc");

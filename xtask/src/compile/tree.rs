@@ -1,7 +1,7 @@
-//! What is in a directory: every file's contents and permissions, as a value that can be compared.
+//! The files of a directory: contents and permissions, as a value that can be compared.
 //!
-//! Holds hashes, not contents: two builds of one project are compared, one after the other, at one
-//! path.
+//! Holds hashes, not contents: two builds of one project at one path are compared, one after the
+//! other.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// What build tools write for themselves, with times in it.
+/// Files that build tools write for themselves, with times in them.
 const OWN: &[&str] = &[".ninja_log", ".ninja_deps", ".ninja_lock"];
 /// How many differences an error names.
 const NAMED_MAX: usize = 8;
@@ -29,10 +29,10 @@ struct File {
 }
 
 impl Tree {
-    /// Everything in `directory`, all the way down.
+    /// Reads all files beneath `directory`.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// When a file cannot be read.
     pub(super) fn read(directory: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         let mut waiting = vec![PathBuf::new()];
@@ -53,13 +53,21 @@ impl Tree {
         Ok(Self(files))
     }
 
-    /// What is new or other than in `before`.
+    /// The files that are new or different since `before`.
     pub(super) fn since(mut self, before: &Self) -> Self {
         self.0.retain(|path, file| before.0.get(path) != Some(file));
         self
     }
 
-    /// Removes all of it from `directory`.
+    /// The files that have one of these extensions.
+    pub(super) fn only(mut self, endings: &[&str]) -> Self {
+        let has =
+            |path: &Path, ending: &&str| path.as_os_str().as_bytes().ends_with(ending.as_bytes());
+        self.0.retain(|path, _| endings.iter().any(|ending| has(path, ending)));
+        self
+    }
+
+    /// Removes these files from `directory`.
     ///
     /// # Errors
     /// When a file cannot be removed.
@@ -70,7 +78,7 @@ impl Tree {
         self.0.keys().try_for_each(remove)
     }
 
-    /// How many files have this ending.
+    /// The number of files with this extension.
     pub(super) fn count(&self, ending: &str) -> usize {
         self.0
             .keys()
@@ -78,10 +86,10 @@ impl Tree {
             .count()
     }
 
-    /// Requires that `built` is the same.
+    /// Requires that `built` is equal.
     ///
     /// # Errors
-    /// Names what is missing, new or different.
+    /// Names the files that are missing, new or different.
     pub(super) fn expect(&self, built: &Self) -> Result<()> {
         let missing = self.0.keys().filter(|path| !built.0.contains_key(*path));
         let missing = missing.map(|path| format!("{} is missing", path.display()));
@@ -104,14 +112,14 @@ impl Tree {
 
 impl File {
     fn read(path: &Path, meta: &Metadata) -> Result<Self> {
-        let octets = if meta.is_symlink() {
+        let bytes = if meta.is_symlink() {
             fs::read_link(path)?.into_os_string().into_encoded_bytes()
         } else {
             fs::read(path).with_context(|| format!("reading {}", path.display()))?
         };
         let mut hasher = DefaultHasher::new();
-        hasher.write(&octets);
-        Ok(Self { mode: meta.mode(), len: octets.len() as u64, hash: hasher.finish() })
+        hasher.write(&bytes);
+        Ok(Self { mode: meta.mode(), len: bytes.len() as u64, hash: hasher.finish() })
     }
 }
 
@@ -120,7 +128,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A directory of its own, gone at the end.
+    /// A directory of its own, removed when dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -155,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_octet_one_bit_and_one_file_are_differences() {
+    fn one_byte_one_bit_and_one_file_are_differences() {
         let scratch = Scratch::new("differences");
         scratch.write("a.o", "object");
         scratch.write("b.o", "object");

@@ -1,13 +1,16 @@
 //! C programs of ours, compiled against the distribution's headers: one passes nonsense to every
-//! entry, one uses every entry under AddressSanitizer, one forks.
+//! entry, one uses every entry under AddressSanitizer, one forks; and one for MPI.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::pair::Bench;
+use super::table::Site;
 use crate::command::{self, root};
 use crate::process::Process;
 
@@ -32,9 +35,9 @@ pub(super) const PROGRAMS: &[Program] = &[
 
 /// Compiles and runs one.
 pub(super) fn run(bench: &Bench, program: &Program, personality: &str) -> Result<()> {
-    let binary = bench.scratch().join(format!("{}.{personality}", program.name));
+    let binary = bench.scratch(Site::Loopback).join(format!("{}.{personality}", program.name));
     compile(program, &binary)?;
-    let log = bench.scratch().join(format!("{}.{personality}.log", program.name));
+    let log = bench.scratch(Site::Loopback).join(format!("{}.{personality}.log", program.name));
     let words = [&*binary.to_string_lossy()];
     let mut command = bench.command(personality, "127.0.0.1", &words);
     Process::start(&mut command, &log)?.finish(Instant::now() + LIMIT).map(drop)
@@ -48,12 +51,24 @@ fn compile(program: &Program, binary: &Path) -> Result<()> {
     command::run(&mut cc)
 }
 
+/// Compiles the program for MPI, under the name that its rows start. Rows may do so at once: each
+/// file is whole when it gets its name.
+pub(super) fn compile_mpi(bench: &Bench) -> Result<()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (source, binary) =
+        (root().join("crates/ibverbs/tests/c/mpi.c"), bench.scratch(Site::Loopback).join("mpi"));
+    let mut mpicc = Command::new("mpicc");
+    mpicc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]).arg(source);
+    let fresh = binary.with_extension("new");
+    command::run(mpicc.arg("-o").arg(&fresh))?;
+    Ok(fs::rename(fresh, binary)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::libs::Library;
-    use std::fs;
-
     /// Public symbols that neither program can use: drivers of before 2008 registered with it.
     const LEFT_OUT: &[&str] = &["ibv_register_driver"];
 

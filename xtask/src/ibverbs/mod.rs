@@ -1,12 +1,14 @@
 //! Proof that programs built for RDMA hardware run unchanged: stock ones from Debian, pyverbs' own
 //! tests, and C programs of ours that are hard on the libraries.
 //!
-//! Every program has a time limit. `OUTBOARD_ONLY=ib_send_bw cargo xtask test ibverbs` runs what
-//! has that in its name. Reading order: `table` (what is run), `pair` (running a row),
-//! `namespace`, `pyverbs`, `c_programs`.
+//! Every program has a time limit. `OUTBOARD_ONLY=ib_send_bw cargo xtask test ibverbs` runs the
+//! rows with that in their names. Reading order: `table` (what is run), `pair` (running a row),
+//! `namespace`, `debian13` (rdma-core 56), `ordinary` (a user), `pyverbs`, `c_programs`.
 
 mod c_programs;
+mod debian13;
 mod namespace;
+mod ordinary;
 mod pair;
 mod pyverbs;
 mod table;
@@ -19,14 +21,16 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::command::{self, cargo};
 use crate::libs;
 use crate::test::Count;
+use debian13::Debian13;
 use namespace::Namespace;
+use ordinary::Ordinary;
 use pair::Bench;
-use table::Row;
+use table::{Row, Site};
 
 /// The Debian packages of the programs, and what compiles C.
 pub const PACKAGES: &[&str] = &[
@@ -35,6 +39,9 @@ pub const PACKAGES: &[&str] = &[
     "perftest",
     "fio",
     "libfabric-bin",
+    "openmpi-bin",
+    "libopenmpi-dev",
+    "qperf",
     "python3-pyverbs",
     "rdma-core",
     "libibverbs-dev",
@@ -56,8 +63,9 @@ const SLOWEST: usize = 10;
 /// # Errors
 /// When something does not build; a program that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
-    let bench = prepare()?;
-    let jobs = Mutex::new(jobs(full));
+    let jobs = jobs(full);
+    let bench = prepare(&jobs)?;
+    let jobs = Mutex::new(jobs);
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let work = || {
@@ -72,15 +80,16 @@ pub fn run(full: bool) -> Result<Count> {
     Ok(report(done))
 }
 
-/// What is run, and counted, by itself.
+/// A unit of work that is run and counted by itself.
 #[derive(Debug)]
 enum Job {
     Row(Row),
     CProgram(&'static c_programs::Program, &'static str),
-    Pyverbs(&'static str),
+    Pyverbs(&'static str, Site),
+    Mpi(Row),
 }
 
-/// What became of a job: its name, how long it took, its count.
+/// The result of a job: its name, how long it took, its count.
 type Done = (String, Duration, Count);
 
 /// Everything that `OUTBOARD_ONLY` asks for, the longest first.
@@ -88,8 +97,11 @@ fn jobs(full: bool) -> VecDeque<Job> {
     let programs = c_programs::PROGRAMS.iter();
     let both = |program| ["iwarp", "roce"].map(|personality| Job::CProgram(program, personality));
     let rows = table::rows(full).into_iter().map(Job::Row);
-    let jobs = ["roce", "iwarp"].map(Job::Pyverbs).into_iter().chain(rows);
-    jobs.chain(programs.flat_map(both)).filter(|job| wanted(&job.name())).collect()
+    let pyverbs = [("roce", Site::Loopback), ("iwarp", Site::Loopback), ("roce", Site::Ordinary)];
+    let jobs = pyverbs.map(|(personality, site)| Job::Pyverbs(personality, site));
+    let jobs = jobs.into_iter().chain(["iwarp", "roce"].map(|at| Job::Mpi(table::mpi(at))));
+    let jobs = jobs.chain(rows).chain(programs.flat_map(both));
+    jobs.filter(|job| wanted(&job.name())).collect()
 }
 
 fn next(jobs: &Mutex<VecDeque<Job>>) -> Option<Job> {
@@ -99,26 +111,38 @@ fn next(jobs: &Mutex<VecDeque<Job>>) -> Option<Job> {
 impl Job {
     fn name(&self) -> String {
         match self {
-            Self::Row(row) => row.name.clone(),
+            Self::Row(row) | Self::Mpi(row) => row.name.clone(),
             Self::CProgram(program, personality) => format!("{}.c ({personality})", program.name),
-            Self::Pyverbs(personality) => format!("pyverbs ({personality})"),
+            Self::Pyverbs(personality, Site::Ordinary) => {
+                format!("pyverbs as an ordinary user ({personality})")
+            }
+            Self::Pyverbs(personality, _) => format!("pyverbs ({personality})"),
+        }
+    }
+
+    fn site(&self) -> Site {
+        match self {
+            Self::Row(row) | Self::Mpi(row) => row.site,
+            Self::CProgram(..) => Site::Loopback,
+            Self::Pyverbs(_, site) => *site,
         }
     }
 
     fn run(&self, bench: &Bench) -> Done {
         let (name, began) = (self.name(), Instant::now());
+        if let Some(why) = bench.lacks(self.site()) {
+            return (name.clone(), Duration::ZERO, skipped(&name, why));
+        }
         let result = match self {
-            Self::Row(row) => match bench.lacks(row) {
-                Some(why) => return (name.clone(), Duration::ZERO, skipped(&name, why)),
-                None => bench.run(row),
-            },
+            Self::Row(row) => bench.run(row),
+            Self::Mpi(row) => c_programs::compile_mpi(bench).and_then(|()| bench.run(row)),
             Self::CProgram(program, personality) => c_programs::run(bench, program, personality),
-            Self::Pyverbs(personality) => match pyverbs::run(bench, personality) {
+            Self::Pyverbs(personality, site) => match pyverbs::run(bench, personality, *site) {
                 Ok(count) => return (name, began.elapsed(), count),
                 Err(error) => Err(error),
             },
         };
-        let count = told(&name, began, result);
+        let count = print_result(&name, began, result);
         (name, began.elapsed(), count)
     }
 }
@@ -140,17 +164,24 @@ fn wanted(name: &str) -> bool {
     env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
 }
 
-fn prepare() -> Result<Bench> {
+fn prepare(jobs: &VecDeque<Job>) -> Result<Bench> {
     command::run(&mut cargo(["build", "--release", "--package", "outboard"]))?;
     libs::build(true)?;
     let logs = command::target_dir().join("ibverbs");
     fs::create_dir_all(&logs)?;
+    let outboard = command::target_dir().join("release/outboard");
     let namespace = Namespace::new().map_err(|error| format!("{error:#}"));
-    Ok(Bench { outboard: command::target_dir().join("release/outboard"), logs, namespace })
+    let debian13 = match jobs.iter().any(|job| job.site() == Site::Debian13) {
+        true => Debian13::new(&command::target_dir().join("debian13"), &outboard),
+        false => Err(anyhow!("no row wants it")),
+    };
+    let debian13 = debian13.map_err(|error| format!("{error:#}"));
+    let ordinary = Ordinary::new(&outboard).map_err(|error| format!("{error:#}"));
+    Ok(Bench { outboard, logs, namespace, debian13, ordinary })
 }
 
 /// Prints how one program went.
-fn told(name: &str, began: Instant, result: Result<()>) -> Count {
+fn print_result(name: &str, began: Instant, result: Result<()>) -> Count {
     let seconds = began.elapsed().as_secs_f64();
     match &result {
         Ok(()) => println!("passed  {name} ({seconds:.1} s)"),

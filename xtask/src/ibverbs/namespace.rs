@@ -72,16 +72,21 @@ impl Namespace {
         command.args(["--user", "--net", "--preserve-credentials", "--target"]);
         command.arg(self.0.id().to_string()).arg("--").arg(program.get_program());
         command.args(program.get_args());
-        for (name, value) in program.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        if let Some(directory) = program.get_current_dir() {
-            command.current_dir(directory);
-        }
+        like(&mut command, program);
         command
+    }
+}
+
+/// Gives a command that starts `program` its environment and directory.
+pub(super) fn like(command: &mut Command, program: &Command) {
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if let Some(directory) = program.get_current_dir() {
+        command.current_dir(directory);
     }
 }
 
@@ -102,7 +107,7 @@ mod tests {
     fn a_namespace_has_its_own_interface_only() {
         let namespace = match Namespace::new() {
             Ok(namespace) => namespace,
-            // A machine that allows none is told apart where the rows are counted.
+            // On a machine that allows none, the rows are counted as skipped.
             Err(error) => return assert!(error.to_string().contains("no network namespace")),
         };
         let mut list = Command::new("ip");
@@ -113,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_keep_what_they_were_given() {
+    fn commands_keep_their_environment_and_directory() {
         let Ok(namespace) = Namespace::new() else { return };
         let mut program = Command::new("sh");
         program.args(["-c", "echo $OUTBOARD_WORD; pwd"]).env("OUTBOARD_WORD", "two words");
@@ -122,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_namespaces_is_told() {
+    fn a_machine_without_namespaces_is_reported() {
         let mut refused = Command::new("sh");
         let error = Namespace::held_by(refused.args(["-c", "echo not permitted >&2; exit 1"]));
         let text = error.unwrap_err().to_string();

@@ -10,16 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::debian13::Debian13;
 use super::namespace::{self, Namespace};
+use super::ordinary::Ordinary;
 use super::table::{Row, Site};
 use crate::command;
 use crate::process::{PAUSE, Process};
-
-/// perftest's servers listen a second time, a moment after they have told their client to connect.
-/// A client that is faster is refused (by TCP: 111) and says one of these: it should connect again,
-/// but release 4.5 does that with an identifier that it has destroyed.
-const TOO_SOON: [&str; 2] =
-    ["Unexpected CM event bl blka 8", "RDMA_CM_EVENT_REJECTED; error: -111"];
 
 /// What every row needs: the program that starts others, and where logs go.
 #[derive(Debug)]
@@ -28,27 +24,25 @@ pub(super) struct Bench {
     pub(super) logs: PathBuf,
     /// Where rows of [`Site::Interface`] run; why not, where it cannot be had.
     pub(super) namespace: Result<Namespace, String>,
+    /// Where rows of [`Site::Debian13`] run; likewise.
+    pub(super) debian13: Result<Debian13, String>,
+    /// Where rows of [`Site::Ordinary`] run; likewise.
+    pub(super) ordinary: Result<Ordinary, String>,
 }
 
 impl Bench {
     /// Why a row cannot run here, if so.
-    pub(super) fn lacks(&self, row: &Row) -> Option<&str> {
-        let needs = row.site == Site::Interface;
-        self.namespace.as_ref().err().filter(|_| needs).map(|why| &**why)
-    }
-
-    /// Runs a row to its end; a second time, and says so, when perftest was faster than itself.
-    pub(super) fn run(&self, row: &Row) -> Result<()> {
-        match self.once(row) {
-            Err(error) if TOO_SOON.iter().any(|text| format!("{error:#}").contains(text)) => {
-                println!("again   {}: its client came before its server listened", row.name);
-                self.once(row)
-            }
-            ended => ended,
+    pub(super) fn lacks(&self, site: Site) -> Option<&str> {
+        match site {
+            Site::Loopback => None,
+            Site::Interface => self.namespace.as_ref().err().map(|why| &**why),
+            Site::Debian13 => self.debian13.as_ref().err().map(|why| &**why),
+            Site::Ordinary => self.ordinary.as_ref().err().map(|why| &**why),
         }
     }
 
-    fn once(&self, row: &Row) -> Result<()> {
+    /// Runs a row to its end.
+    pub(super) fn run(&self, row: &Row) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(row.seconds);
         let port = free_port()?;
         let address = address(row.site);
@@ -77,10 +71,17 @@ impl Bench {
         let words: Vec<&str> = words.split(' ').collect();
         let mut command = self.command(row.personality, &address.to_string(), &words);
         command.envs(row.environment.iter().copied());
-        if let (Site::Interface, Ok(namespace)) = (row.site, &self.namespace) {
-            command = namespace.inside(&command);
+        Process::start(&mut self.at(row.site, command), &log)
+    }
+
+    /// The same command, there.
+    pub(super) fn at(&self, site: Site, command: Command) -> Command {
+        match (site, &self.namespace, &self.debian13, &self.ordinary) {
+            (Site::Interface, Ok(namespace), ..) => namespace.inside(&command),
+            (Site::Debian13, _, Ok(root), _) => root.inside(&command),
+            (Site::Ordinary, .., Ok(user)) => user.inside(&command),
+            _ => command,
         }
-        Process::start(&mut command, &log)
     }
 
     /// `outboard run` of a program on the one device of `address`.
@@ -92,12 +93,15 @@ impl Bench {
     }
 
     /// Where the compiled programs and copies of scripts go.
-    pub(super) fn scratch(&self) -> &Path {
-        &self.logs
+    pub(super) fn scratch(&self, site: Site) -> &Path {
+        match (site, &self.ordinary) {
+            (Site::Ordinary, Ok(user)) => user.directory(),
+            _ => &self.logs,
+        }
     }
 }
 
-/// Waits for both: where one fails, the other would wait for it in vain.
+/// Waits for both: when one fails, the other would wait for ever.
 fn together(server: &mut Process, client: &mut Process, deadline: Instant) -> Result<()> {
     loop {
         let served = server.succeeded(deadline);
@@ -119,7 +123,7 @@ fn expect(row: &Row, said: &str) -> Result<()> {
 
 fn address(site: Site) -> Ipv4Addr {
     match site {
-        Site::Loopback => Ipv4Addr::LOCALHOST,
+        Site::Loopback | Site::Debian13 | Site::Ordinary => Ipv4Addr::LOCALHOST,
         Site::Interface => namespace::ADDRESS,
     }
 }

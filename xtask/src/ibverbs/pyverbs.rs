@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::pair::Bench;
+use super::table::Site;
 use crate::command::{self, root};
 use crate::process::Process;
 use crate::test::Count;
@@ -23,9 +24,9 @@ const SECONDS_PER_TEST: &str = "25";
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs all tests on one personality.
-pub(super) fn run(bench: &Bench, personality: &str) -> Result<Count> {
-    let directory = unpack(&bench.scratch().join(format!("pyverbs.{personality}")))?;
-    judge(personality, &run_all(bench, &directory, personality)?)
+pub(super) fn run(bench: &Bench, personality: &str, site: Site) -> Result<Count> {
+    let directory = unpack(&bench.scratch(site).join(format!("pyverbs.{personality}")))?;
+    judge(personality, &run_all(bench, &directory, personality, site)?)
 }
 
 /// Copies the tests to where they can be imported from: Debian compresses the longer ones.
@@ -46,16 +47,17 @@ fn unpack(directory: &Path) -> Result<PathBuf> {
             }
         }
     }
+    fs::copy(root().join("crates/ibverbs/tests/pyverbs/run.py"), directory.join("run.py"))?;
     Ok(directory.to_owned())
 }
 
-fn run_all(bench: &Bench, directory: &Path, personality: &str) -> Result<String> {
-    let script = root().join("crates/ibverbs/tests/pyverbs/run.py");
+fn run_all(bench: &Bench, directory: &Path, personality: &str, site: Site) -> Result<String> {
+    let script = directory.join("run.py");
     let (script, directory) = (script.to_string_lossy(), directory.to_string_lossy());
     let words = ["/usr/bin/python3", &script, &directory, "127.0.0.1", SECONDS_PER_TEST];
-    let mut command = bench.command(personality, "127.0.0.1", &words);
-    let log = bench.scratch().join(format!("pyverbs.{personality}.log"));
-    Process::start(&mut command, &log)?.finish(Instant::now() + LIMIT)?;
+    let command = bench.command(personality, "127.0.0.1", &words);
+    let log = bench.scratch(Site::Loopback).join(format!("pyverbs.{personality}.{site:?}.log"));
+    Process::start(&mut bench.at(site, command), &log)?.finish(Instant::now() + LIMIT)?;
     Ok(fs::read_to_string(log)?)
 }
 
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_are_told_from_tracebacks() {
+    fn tracebacks_are_no_verdicts() {
         let text = "passed  tests.a.b\n    failed as\nskipped tests.c: no: port\nhangs   tests.d";
         let found = verdicts(text);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["tests.a.b", "tests.c", "tests.d"]);

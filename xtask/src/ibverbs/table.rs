@@ -3,7 +3,7 @@
 //! `{port}` stands for a free port, `{address}` for the device's address, `{count}` for how often
 //! the work is repeated: less when sampled, as the issue asks when full.
 
-/// Which address the device has.
+/// Where a row runs, and which address the device has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Site {
     /// 127.0.0.1.
@@ -11,6 +11,10 @@ pub(super) enum Site {
     Loopback,
     /// An interface's, in a namespace of our own: libfabric's verbs provider leaves loopback out.
     Interface,
+    /// 127.0.0.1, with the programs and drivers of Debian 13 (rdma-core 56); only when full.
+    Debian13,
+    /// 127.0.0.1, as a user without rights.
+    Ordinary,
 }
 
 /// One proof: a server and a client of it, or a program alone.
@@ -64,7 +68,7 @@ const CONNECTED: &[Line] = &[
         "rping, QP by hand",
         "rping -s -q -V -a {address} -p {port} -C 100",
         "rping -c -q -V -a {address} -p {port} -C 100",
-        // The server's last word; the client may be gone before a thread of its says one.
+        // The server's last output; the client may end before one of its threads prints.
         &["wait for RDMA_READ_ADV state 10"],
     ),
 ];
@@ -117,6 +121,33 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("-A FETCH_AND_ADD -q 8 -b", &["atomic_bw"]),
 ];
 
+/// Debian 13's programs: personality, options of both ends.
+const DEBIAN_13: &[(&str, &str)] = &[
+    ("iwarp", "ib_write_bw -R -p {port} -n 50"),
+    ("iwarp", "ib_send_bw -R -s 64 -I 64 -p {port} -n 50"),
+    ("iwarp", "ib_atomic_lat -R -p {port} -n 50"),
+    ("roce", "ib_write_bw -a -p {port} -n 50"),
+    ("roce", "ib_read_bw -q 8 -b -p {port} -n 50"),
+    ("roce", "ib_send_lat -s 65536 -e -p {port} -n 51"),
+    ("roce", "ib_atomic_bw -p {port} -n 50"),
+    ("roce", "ibv_rc_pingpong -g 0 -c -p {port}"),
+];
+
+/// What a user without rights runs: personality, what is different in the server, client.
+const ORDINARY: &[(&str, &str, &str)] = &[
+    (
+        "iwarp",
+        "rping -s -a {address} -p {port} -C 100",
+        "rping -c -V -a {address} -p {port} -C 100",
+    ),
+    ("iwarp", "ib_write_bw -R -p {port} -n 50", "ib_write_bw -R -p {port} -n 50 {address}"),
+    ("roce", "ibv_rc_pingpong -g 0 -c -p {port}", "ibv_rc_pingpong -g 0 -c -p {port} {address}"),
+    ("roce", "ib_send_lat -e -p {port} -n 51", "ib_send_lat -e -p {port} -n 51 {address}"),
+];
+
+/// qperf's tests of reliable connections, one after the other; the last ends the server.
+const QPERF: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_read_bw rc_rdma_write_lat ver_rc_fetch_add quit";
+
 /// The largest size that rping takes.
 const RPING_MOST: usize = 65_535;
 
@@ -139,7 +170,57 @@ pub(super) fn rows(full: bool) -> Vec<Row> {
     rows.extend(LIBFABRIC.iter().map(|(provider, endpoint)| libfabric(provider, endpoint)));
     rows.extend(BY_NUMBER.iter().map(|line| plain(line, "roce")));
     rows.extend(perftest("roce", "", full));
+    rows.extend(["iwarp", "roce"].map(qperf));
+    rows.extend(ORDINARY.iter().map(|(personality, server, client)| Row {
+        name: format!("{} as an ordinary user ({personality})", server.replace(" -p {port}", "")),
+        server: Some((*server).to_owned()),
+        site: Site::Ordinary,
+        ..plain(&("", "", client, &[]), personality)
+    }));
+    if full {
+        rows.extend(DEBIAN_13.iter().map(|(personality, work)| debian13(personality, work)));
+    }
     rows
+}
+
+/// Three ranks on libfabric's verbs provider, which says in the figures that it was in use.
+pub(super) fn mpi(personality: &'static str) -> Row {
+    Row {
+        name: format!("OpenMPI, verbs;ofi_rxm ({personality})"),
+        client: "mpirun --allow-run-as-root --oversubscribe -np 3 --mca pml cm --mca mtl ofi \
+                 --mca mtl_ofi_provider_include verbs;ofi_rxm --mca btl self ./mpi"
+            .to_owned(),
+        personality,
+        says: &["3 ranks agree", "outboard: queue pair"],
+        environment: &[("OUTBOARD_STATS", "1")],
+        site: Site::Interface,
+        seconds: 60,
+        ..Row::default()
+    }
+}
+
+fn qperf(personality: &'static str) -> Row {
+    Row {
+        name: format!("qperf ({personality})"),
+        server: Some("qperf -lp {port}".to_owned()),
+        client: format!("qperf -lp {{port}} {{address}} -t 1 -cm 1 {QPERF}"),
+        personality,
+        says: &["rc_bi_bw:", "ver_rc_fetch_add:", "quit:"],
+        seconds: 60,
+        ..Row::default()
+    }
+}
+
+fn debian13(personality: &'static str, work: &str) -> Row {
+    Row {
+        name: format!("{}, Debian 13 ({personality})", work.replace(" -p {port}", "")),
+        personality,
+        server: Some(work.to_owned()),
+        client: format!("{work} {{address}}"),
+        site: Site::Debian13,
+        seconds: 120,
+        ..Row::default()
+    }
 }
 
 fn plain(&(name, server, client, says): &Line, personality: &'static str) -> Row {
@@ -184,7 +265,7 @@ fn perftest(personality: &'static str, connect: &str, full: bool) -> Vec<Row> {
         let count = match options {
             with_events if with_events.contains("-e") => 51,
             _ if full => 1_000,
-            // No less is taken.
+            // The program refuses smaller values.
             all_sizes if all_sizes.contains("-a") => 5,
             _ => 50,
         };

@@ -1,4 +1,4 @@
-//! Control groups, version 2: what several processes use together, and their end.
+//! Control groups, version 2: accounting for and killing several processes together.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long killed processes may take to be gone.
+/// How long the end of killed processes may take.
 const END_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Group(PathBuf);
 
 impl Group {
-    /// The group called `name` below the root of all; it is not made yet.
+    /// The group called `name` below the root group; it is not made yet.
     pub(super) fn at_root(name: &str) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let root = root_in(&mounts).context("no cgroup2 file system is mounted")?;
@@ -36,7 +36,7 @@ impl Group {
     /// A new group inside.
     ///
     /// # Errors
-    /// When it exists, or one may not make groups.
+    /// When it exists, or this user may not make groups.
     pub fn child(&self, name: &str) -> Result<Self> {
         let child = Self(self.0.join(name));
         child.create()?;
@@ -46,7 +46,7 @@ impl Group {
     /// Processor time of everything that ran inside, exact to the microsecond.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel's file cannot be read.
     pub fn cpu(&self) -> Result<Duration> {
         let path = self.0.join("cpu.stat");
         let text = fs::read_to_string(&path);
@@ -57,7 +57,7 @@ impl Group {
     /// Everything that runs inside now.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel's file cannot be read.
     pub fn processes(&self) -> Result<Vec<u32>> {
         let text = fs::read_to_string(self.0.join("cgroup.procs"))?;
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
@@ -70,7 +70,7 @@ impl Group {
     pub fn kill(&self) -> Result<()> {
         let deadline = Instant::now() + END_MAX;
         while self.is_populated()? {
-            // Who is forked while this happens is killed too.
+            // A process that is forked meanwhile is killed too.
             fs::write(self.0.join("cgroup.kill"), "1")?;
             if Instant::now() > deadline {
                 bail!("processes in {} do not end", self.0.display());

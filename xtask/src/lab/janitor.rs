@@ -1,4 +1,4 @@
-//! Who clears up after a lab, however the program that made it ends.
+//! Cleans up after a lab, however the program that made it ends.
 //!
 //! A shell that waits for its input to end, which happens when the lab is dropped and also when
 //! this program is killed. It is in a process group of its own, so no Ctrl-C reaches it.
@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// `$0` is the control group; the rest are namespaces. Groups can be removed a moment after their
-/// processes are gone, so that is tried again for five seconds.
+/// `$0` is the control group; the rest are namespaces. A group can be removed only a moment after
+/// its processes have ended, so that is retried for five seconds.
 const CLEAR: &str = r#"
 cat > /dev/null
 echo 1 > "$0/cgroup.kill"
@@ -26,18 +26,18 @@ for attempt in 1 2 3 4 5 6 7 8 9 10; do
 done
 "#;
 
-/// The process that waits.
+/// The waiting process.
 #[derive(Debug)]
 pub(super) struct Janitor(Child);
 
 impl Janitor {
-    pub(super) fn hire(
+    pub(super) fn start(
         group: &Path,
         namespaces: impl Iterator<Item = impl AsRef<OsStr>>,
     ) -> Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", CLEAR]).arg(group).args(namespaces);
-        // What is already gone cannot be removed, which is as good and not worth a word.
+        // Errors about namespaces or groups that are gone already are expected and suppressed.
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         shell.spawn().map(Self).context("cannot start a shell")
     }

@@ -1,9 +1,9 @@
 //! Several hosts on one machine: network namespaces with links of limited speed to one bridge.
 //!
-//! Every host has a control group, so that what its programs use of the processors is known
-//! exactly, and a processor that they are pinned to. It needs root. Nothing of it is connected to
-//! anything outside, there is no route out, and all of it goes with the value, or with this
-//! program however that ends: a janitor, a process of its own, sees to that.
+//! Every host has a control group, which measures exactly how much processor time its programs use,
+//! and a processor to which they are pinned. A lab needs root. It has no connection and no route to
+//! the outside, and it is removed when the value is dropped, or when this program ends in any way:
+//! a janitor, a process of its own, does that.
 //!
 //! Reading order: `group` (control groups), `network` (namespaces, links), `janitor`.
 
@@ -27,32 +27,32 @@ use janitor::Janitor;
 /// The Debian packages with which hosts are made.
 pub const PACKAGES: &[&str] = &["iproute2", "util-linux"];
 
-/// Enters the group, then becomes the program.
+/// Enters the group, then executes the program.
 const ENTER: &str = "echo 0 > \"$0\" && exec \"$@\"";
 
-/// Hosts and what joins them.
+/// Hosts and their network.
 #[derive(Debug)]
 pub struct Lab {
     hosts: Vec<Host>,
     group: Group,
     bridge: String,
-    // Last: it removes what the others stand for.
+    // The last field, because dropping it removes the hosts of the others.
     _janitor: Janitor,
 }
 
 /// A host: its namespace, its address, its group of processes.
 #[derive(Debug)]
 pub struct Host {
-    /// Where the others reach it.
+    /// The host's address for the other hosts.
     pub address: Ipv4Addr,
     /// Everything that was started with [`Host::command`], and its children.
     pub group: Group,
     namespace: String,
-    /// As for `taskset`.
+    /// In the form of `taskset`.
     processors: String,
 }
 
-/// Labs of this process so far, as no two may share names.
+/// Number of labs made by this process, so that no two share names.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
 impl Lab {
@@ -68,7 +68,7 @@ impl Lab {
             (0..processors.len()).map(|host| format!("{name}-h{host}")).collect();
         let bridge = format!("{name}-sw");
         let everything = namespaces.iter().chain([&bridge]);
-        let janitor = Janitor::hire(group.path(), everything)?;
+        let janitor = Janitor::start(group.path(), everything)?;
         group.create()?;
         network::make(&bridge, &namespaces, link)
             .context("cannot make hosts (network namespaces need root)")?;
@@ -88,7 +88,7 @@ impl Lab {
         &self.hosts
     }
 
-    /// Cuts or joins the link of a host, given by its place in [`Lab::hosts`].
+    /// Cuts or connects the link of a host, given by its index in [`Lab::hosts`].
     ///
     /// # Errors
     /// When there is no such host.
@@ -113,30 +113,31 @@ impl Host {
         command
     }
 
-    /// Processor time that this host's programs have used so far, those that have ended included.
+    /// Processor time of this host's programs so far, including those that have ended.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel's counter cannot be read.
     pub fn cpu(&self) -> Result<Duration> {
         self.group.cpu()
     }
 
-    /// Octets that this host has sent so far, with the headers of their packets.
+    /// Bytes that this host has sent so far, with the headers of their packets.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel's counter cannot be read.
     pub fn sent(&self) -> Result<u64> {
         network::sent(&self.namespace)
     }
 }
 
 impl Group {
-    /// `program` in this group, on no host.
+    /// `program` in this group, outside any host.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", ENTER]).arg(self.path().join("cgroup.procs")).arg(program);
-        // Cargo's, for programs of its own: everybody's loader would look there first.
+        // cargo's library path is for programs that cargo starts: loaders of other programs would
+        // search it first.
         command.env_remove("LD_LIBRARY_PATH");
         command
     }

@@ -1,7 +1,7 @@
-//! Namespaces, the bridge between them, and what limits their links.
+//! Namespaces, the bridge between them, and the rate limits of their links.
 //!
-//! The bridge is in a namespace of its own. Neighbours are entered for good, because the kernel's
-//! table of neighbours is one for the whole machine; there is no default route, because programs
+//! The bridge is in a namespace of its own. Neighbours are static entries, because the kernel's
+//! neighbour table is shared by the whole machine; there is no default route, because programs
 //! would wait for a name server behind it.
 
 use std::fmt::Write as _;
@@ -14,32 +14,32 @@ use serde_json::Value;
 
 use crate::command;
 
-/// What a host's link to the bridge can carry, each way.
+/// The rate of a host's link to the bridge, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// As fast as the machine makes it.
+    /// Unlimited: as fast as the machine is.
     Unlimited,
-    /// So many bits a second. Up to `BURST` octets pass an idle link at once, so the time that a
-    /// short message spends on a wire is not emulated: with less, whole segments would not fit
-    /// and the machine would be busy cutting them.
+    /// Bits per second. Up to `BURST` bytes pass an idle link at once, so the serialization delay
+    /// of a short message is not emulated: with a smaller burst, whole segments would not fit and
+    /// the machine would be busy splitting them.
     BitsPerSecond(u64),
 }
 
-/// Whether a host's link carries anything.
+/// Whether a host's link is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cable {
-    /// Nothing, without anybody being told.
+    /// Everything is dropped silently.
     Cut,
-    /// What is sent.
+    /// Everything is passed.
     Joined,
 }
 
-/// Octets.
+/// Bytes.
 const BURST: u32 = 70_000;
-/// Octets that wait in front of a link: those of 8 ms at 1 Gbit/s.
+/// Bytes of a link's queue: those of 8 ms at 1 Gbit/s.
 const QUEUE: u32 = 1_000_000;
 
-/// The address of a host in its lab, of the range for tests between networks (RFC 2544 §C.2.2).
+/// The address of a host in its lab, from the range for tests between networks (RFC 2544 §C.2.2).
 pub(super) fn address(index: usize) -> Ipv4Addr {
     let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
     Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits().saturating_add(number))
@@ -50,7 +50,7 @@ fn hardware(index: usize) -> String {
     format!("02:00:c6:12:{high:02x}:{low:02x}")
 }
 
-/// Makes the namespaces and joins them.
+/// Makes the namespaces and connects them.
 pub(super) fn make(bridge: &str, hosts: &[String], link: Link) -> Result<()> {
     let namespaces = hosts.iter().map(String::as_str).chain([bridge]);
     let add: String = namespaces.map(|name| format!("netns add {name}\n")).collect();
@@ -102,7 +102,7 @@ fn limits(interfaces: impl Iterator<Item = String>, link: Link) -> String {
     interfaces.map(limit).collect()
 }
 
-/// Cuts or joins a link at the bridge.
+/// Cuts or connects a link at the bridge.
 pub(super) fn cable(bridge: &str, index: usize, cable: Cable) -> Result<()> {
     let state = match cable {
         Cable::Cut => "down",
@@ -111,16 +111,16 @@ pub(super) fn cable(bridge: &str, index: usize, cable: Cable) -> Result<()> {
     batch("ip", Some(bridge), &format!("link set p{index} {state}\n"))
 }
 
-/// What a host's interface has sent.
+/// The bytes that a host's interface has sent.
 pub(super) fn sent(namespace: &str) -> Result<u64> {
     let mut show = Command::new("ip");
     show.args(["-n", namespace, "-statistics", "-json", "link", "show", "eth0"]);
     let shown: Value = serde_json::from_str(&command::output(&mut show)?)?;
-    let octets = shown.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64);
-    octets.with_context(|| format!("ip shows no octets sent: {shown}"))
+    let bytes = shown.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64);
+    bytes.with_context(|| format!("ip shows no bytes sent: {shown}"))
 }
 
-/// Gives several commands to `ip` or `tc` at once.
+/// Passes several commands to `ip` or `tc` at once.
 fn batch(program: &str, namespace: Option<&str>, lines: &str) -> Result<()> {
     if lines.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Labs of two hosts, where this machine allows them.
+//! Labs of two hosts, on machines that allow them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use super::*;
 use crate::bench::measure::Server;
 use crate::command;
 
-/// `None` where one is not root, or has no control groups.
+/// `None` if the user is not root, or there are no control groups.
 fn lab() -> Option<Lab> {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     let allowed = ALLOWED.get_or_init(|| {
@@ -35,7 +35,7 @@ fn hosts_reach_each_other_and_nobody_else() {
     let mut server = other.command("python3");
     let _server = Server::start_with_line(server.args(["-c", serve]));
     assert_eq!(command::output(one.command("bash").args(["-c", &get])).unwrap(), "hello");
-    // The same port is free on our own loopback, so it was not ours.
+    // The same port is free on this machine's loopback, so the server was in the host.
     assert!(!matches!(TcpListener::bind("127.0.0.1:7"),
         Err(error) if error.kind() == ErrorKind::AddrInUse));
 }

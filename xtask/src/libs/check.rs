@@ -1,5 +1,5 @@
-//! What was linked, compared with the tables: nothing missing, nothing more, every version right,
-//! and nothing called unsupported that Rust code has.
+//! Compares the linked libraries with the tables: no symbol missing, none in excess, every version
+//! right, and none listed as unsupported that Rust code defines.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,10 @@ use anyhow::Result;
 use super::symbols::{self, Symbol};
 use super::{Library, archive, unsupported};
 
-/// The version of what librdmacm jumps to.
+/// The version of the symbols that librdmacm jumps to.
 const PRIVATE: &str = "OUTBOARD_PRIVATE";
 
-/// What is wrong with the libraries in `directory`, one line for each symbol.
+/// The faults of the libraries in `directory`, one line for each symbol.
 ///
 /// # Errors
 /// When a table or a library cannot be read.

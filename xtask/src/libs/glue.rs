@@ -1,5 +1,5 @@
-//! The C that the linking step writes: jumps from librdmacm into libibverbs, and the functions
-//! that do nothing but say so. Only what C can say on every machine, and two instructions.
+//! The C code that the linking step generates: jumps from librdmacm into libibverbs, and
+//! unsupported functions, which only report that. All but two instructions are portable C.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::Library;
 use super::symbols::{Answer, Symbol, Unsupported};
 
-/// How every file begins. A jump leaves arguments, stack and return address as they are.
+/// The beginning of every file. A jump leaves arguments, stack and return address unchanged.
 const HEAD: &str = r#"/* Written by `cargo xtask libs`. */
 #include <errno.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ const HEAD: &str = r#"/* Written by `cargo xtask libs`. */
 
 "#;
 
-/// What a library needs beside the Rust code.
+/// The C code that a library needs beside the Rust code.
 #[derive(Debug)]
 pub(super) struct Glue<'a> {
     jumps: Vec<&'a Symbol>,
@@ -64,7 +64,7 @@ impl<'a> Glue<'a> {
         Ok(glue)
     }
 
-    /// The C.
+    /// The C code.
     pub(super) fn text(&self) -> String {
         let jumps = self.jumps.iter().map(|symbol| format!("TRAMPOLINE({});\n", symbol.name));
         let stubs = self.stubs.iter().map(|(symbol, answer)| stub(symbol, answer));
@@ -72,13 +72,13 @@ impl<'a> Glue<'a> {
     }
 }
 
-/// Results are as wide as a register: a caller that expects less looks at the lower half.
+/// Results are as wide as a register: a caller that expects a narrower one uses the lower half.
 fn stub(symbol: &Symbol, answer: &Answer) -> String {
     let Symbol { name, version, current } = symbol;
     let (name, alias) = if *current {
         (name.clone(), String::new())
     } else {
-        // A version that is not the current one hangs on another name.
+        // A version that is not the current one is attached to another name.
         let old = format!("old_{name}");
         let alias = format!("__asm__(\".symver {old}, {name}@{version}\");\n");
         (old, alias)

@@ -27,7 +27,7 @@ impl Symbol {
         Some(Self { name: name.to_owned(), version, current })
     }
 
-    /// How the table of unsupported symbols calls it.
+    /// The symbol's name in the table of unsupported symbols.
     pub(super) fn key(&self) -> String {
         if self.current { self.name.clone() } else { self.to_string() }
     }
@@ -46,14 +46,14 @@ pub(super) fn listed(table: &str) -> Result<Vec<Symbol>> {
     rows(table).map(|(_, line)| symbol(line)).collect()
 }
 
-/// The lines that say something, with their numbers.
+/// The lines that are neither empty nor comments, with their numbers.
 fn rows(table: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = table.lines().map(str::trim).enumerate();
     let rows = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     rows.map(|(index, line)| (index + 1, line))
 }
 
-/// What a function that does nothing returns.
+/// The result of a function that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Null(String),
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-/// The table of symbols that do nothing.
+/// The table of unsupported symbols.
 #[derive(Debug, Default)]
 pub(super) struct Unsupported(BTreeMap<String, Answer>);
 
@@ -106,7 +106,7 @@ impl Unsupported {
         self.0.get(&symbol.key())
     }
 
-    /// Rows of symbols that Rust code defines.
+    /// Rows of symbols that Rust code defines nevertheless.
     pub(super) fn stale(&self, written: &BTreeSet<String>) -> Vec<&str> {
         let by_rust = |symbol: &str| {
             Library::ALL.iter().any(|library| written.contains(&library.rust_name(symbol)))

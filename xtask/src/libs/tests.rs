@@ -1,4 +1,4 @@
-//! The linking step's own rules, on small tables.
+//! The rules of the linking step, on small tables.
 
 use std::collections::BTreeSet;
 

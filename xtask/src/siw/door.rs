@@ -1,15 +1,16 @@
-//! What stands between the two programs where an emulated machine is too slow for them: a port of
-//! the host that leads to another. It changes no octet, only when they come.
+//! A proxy between the two programs, where an emulated machine is too slow for them: a port of the
+//! host that forwards to another. It changes no byte, only the timing.
 //!
-//! It opens late. qemu accepts in the guest's name at once and resets the connection when the guest
-//! does not listen. perftest's servers listen a second time, a moment after they have told their
-//! client to connect; its client should try again, but release 4.5-0.17 does so with an identifier
-//! that it has destroyed. So the client's MPA Request Frame (RFC 5044 section 7.1) is kept and sent
+//! It opens late. qemu accepts connections for the guest at once and resets them if the guest does
+//! not listen. perftest's servers listen a second time, a moment after they have told their client
+//! to connect; its client should retry, but release 4.5-0.17 does so with an identifier that it has
+//! destroyed. So the proxy keeps the client's MPA Request Frame (RFC 5044 section 7.1) and sends it
 //! until it is answered.
 //!
 //! It closes late. siw reports a Send as failed (a local operation error) when the peer closes
-//! before the sending call returns, even though all of it is sent and answered: `siw_qp_sq_proc_tx`
-//! looks whether the socket's other half is closed before it looks whether the message is complete.
+//! before the sending call returns, even though all of it is sent and acknowledged:
+//! `siw_qp_sq_proc_tx` checks whether the socket's other half is closed before it checks whether
+//! the message is complete.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,13 +21,13 @@ use std::time::{Duration, Instant};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a call of the guest's may take at worst.
+/// How long a system call of the guest takes at most.
 const CLOSE_AFTER: Duration = Duration::from_millis(200);
 
 /// Key, flags, revision, and the length of the private data that follows.
 const FRAME_HEADER: usize = 20;
 
-/// Closed for new connections when dropped.
+/// A proxy; it accepts no more connections after it is dropped.
 #[derive(Debug)]
 pub(super) struct Door {
     port: u16,
@@ -34,7 +35,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Opens one on 127.0.0.1 to another port there.
+    /// Opens a proxy on 127.0.0.1 to another port there.
     pub(super) fn open(onwards: u16) -> Result<Self, String> {
         let fault = |error: io::Error| format!("cannot listen on 127.0.0.1: {error}");
         let listener = TcpListener::bind("127.0.0.1:0").map_err(fault)?;
@@ -53,7 +54,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts; if that is gone already, nobody needs to be woken.
+        // Wakes the accepting thread; an error says that the thread has ended already.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -64,14 +65,14 @@ fn serve(listener: &TcpListener, onwards: u16, closed: &AtomicBool) {
             return;
         }
         let Ok(client) = client else { return };
-        // A client that is not answered sees its connection closed.
+        // If no answer comes, the client's connection is closed.
         thread::spawn(move || carry(client, onwards));
     }
 }
 
 fn carry(mut client: TcpStream, onwards: u16) -> io::Result<()> {
     let request = frame(&mut client)?;
-    let (server, answer) = knock(onwards, &request)?;
+    let (server, answer) = connect_until_answered(onwards, &request)?;
     client.set_nodelay(true)?;
     client.write_all(&answer)?;
     let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
@@ -80,7 +81,7 @@ fn carry(mut client: TcpStream, onwards: u16) -> io::Result<()> {
     Ok(())
 }
 
-/// An MPA Request Frame, whole.
+/// A complete MPA Request Frame.
 fn frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; FRAME_HEADER];
     client.read_exact(&mut frame)?;
@@ -90,8 +91,8 @@ fn frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Connects and sends `request` until the first octets of an answer come.
-fn knock(onwards: u16, request: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
+/// Connects and sends `request` until the first bytes of an answer come.
+fn connect_until_answered(onwards: u16, request: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
     let deadline = Instant::now() + ANSWER_LIMIT;
     loop {
         let answer = ask(onwards, request);
@@ -115,7 +116,7 @@ fn ask(onwards: u16, request: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
     Ok((server, answer))
 }
 
-/// Everything until the end of one direction, and later that end; an error ends both.
+/// Forwards one direction until its end, and the end a little later; an error ends both directions.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let copied = io::copy(&mut from, &mut to);
     thread::sleep(CLOSE_AFTER);
@@ -128,12 +129,12 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
 mod tests {
     use super::*;
 
-    /// A request with three octets of private data.
+    /// A request with three bytes of private data.
     fn request() -> Vec<u8> {
         [b"MPA ID Req Frame\x00\x02\x00\x03".as_slice(), b"abc"].concat()
     }
 
-    /// A door, and what is behind it.
+    /// A proxy, and the server behind it.
     fn door() -> (Door, TcpListener) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         (Door::open(server.local_addr().unwrap().port()).unwrap(), server)
@@ -158,7 +159,7 @@ mod tests {
     fn a_server_that_listens_late_gets_the_request_and_what_follows() {
         let (door, server) = door();
         let mut client = knock_at(&door);
-        // What qemu does for a guest that does not listen yet.
+        // As qemu does for a guest that does not listen yet.
         drop(server.accept().unwrap());
         let mut stream = answer_at(&server);
         let mut reply = [0; 5];

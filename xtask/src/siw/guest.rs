@@ -1,9 +1,9 @@
-//! A running guest: its serial console, and its end.
+//! A running guest: its serial console and its end.
 //!
-//! qemu emulates the processor, as the hardware's help is rarely to be had where tests run. Its
-//! user network gives the guest 10.0.2.15, shows it the host's loopback as 10.0.2.2 and opens the
-//! forwarded ports on 127.0.0.1 only. No guest outlives its [`Guest`], nor the thread that booted
-//! it, even if the whole process is killed.
+//! qemu emulates the processor, because hardware virtualization is rarely available where tests
+//! run. Its user network gives the guest 10.0.2.15, shows it the host's loopback as 10.0.2.2 and
+//! opens the forwarded ports on 127.0.0.1 only. A guest ends with its [`Guest`] and with the thread
+//! that booted it, even if the whole process is killed.
 
 use super::Vm;
 use super::quiet::tail;
@@ -17,10 +17,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much of the console an error shows.
+/// How much of the console an error message shows.
 const TAIL_LINES: usize = 60;
 
-/// Tells the initramfs files of one process apart.
+/// Distinguishes the initramfs files of one process.
 static BOOTS: AtomicU32 = AtomicU32::new(0);
 
 /// A virtual machine which ends when this value does.
@@ -74,7 +74,7 @@ impl Guest {
         Ok(std::mem::take(&mut self.log))
     }
 
-    /// Takes what the console says next; `false` once the guest has ended.
+    /// Reads the console's next output; `false` once the guest has ended.
     fn read_until(&mut self, deadline: Instant) -> Result<bool, &'static str> {
         match self.console.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(text) => self.log.push_str(&text),
@@ -92,13 +92,14 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // A guest that has ended already cannot be killed, which is as good.
+        // If the guest has ended already, the error is expected.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
 }
 
-/// A file with this content and no name: it takes no room once we and qemu have closed it.
+/// A file with this content and no name: its space is freed once this process and qemu have closed
+/// it.
 fn unnamed(directory: &Path, content: &[u8]) -> io::Result<File> {
     let number = BOOTS.fetch_add(1, Ordering::Relaxed);
     let path = directory.join(format!("initrd-{}-{number}", process::id()));
@@ -113,7 +114,8 @@ fn qemu_command(vm: &Vm, initrd: &File, forwards: &[(u16, u16)]) -> Command {
     for (host, guest) in forwards {
         network.push_str(&format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
     }
-    // setpriv becomes qemu; the kernel then ends it when our thread ends, however that happens.
+    // setpriv executes qemu; the kernel then kills it when the booting thread ends, for whatever
+    // reason.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -132,7 +134,7 @@ fn qemu_command(vm: &Vm, initrd: &File, forwards: &[(u16, u16)]) -> Command {
     command
 }
 
-/// Sends on what `stream` says, without carriage returns, until it ends.
+/// Forwards the output of `stream`, without carriage returns, until it ends.
 fn forward(stream: Option<impl Read + Send + 'static>, console: Sender<String>) {
     let Some(mut stream) = stream else { return };
     thread::spawn(move || {

@@ -1,8 +1,8 @@
 //! The guest's root file system: busybox, the modules, rdma-core and the programs under test.
 //!
 //! Assembled in memory from the cache and from the host's installed files at every run, so it
-//! can never be out of date. The script to run is a second archive, which the kernel unpacks over
-//! the first. It never contains a compiler, a network configuration daemon or any of our code.
+//! cannot be out of date. The script to run is a second archive, which the kernel unpacks over the
+//! first. It contains no compiler, no network configuration daemon and none of the project's code.
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
@@ -23,8 +23,8 @@ const PROGRAMS: [&str; 8] = [
     "rping",
 ];
 
-/// Opened at run time, so that no program names them: the siw provider by libibverbs, and
-/// libgcc_s by the C library when a thread is cancelled.
+/// Libraries opened at run time, so that no program lists them: the siw provider, by libibverbs,
+/// and libgcc_s, by the C library when a thread is cancelled.
 const OPENED_LATER: [&str; 2] = ["libibverbs/libsiw-rdmav34.so", "libgcc_s.so.1"];
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
@@ -33,7 +33,7 @@ const SCRIPT: &str = "/script";
 /// The first process of the guest.
 const INIT: &str = include_str!("init.sh");
 
-/// Waits until something in the guest listens on the TCP port given.
+/// Waits until a socket in the guest listens on the given TCP port.
 const WAIT_LISTEN: &str = include_str!("wait-listen.sh");
 const RPING_ONCE: &str = include_str!("rping-once.sh");
 
@@ -59,7 +59,7 @@ pub(super) fn script_archive(script: &str) -> Vec<u8> {
     archive.finish()
 }
 
-/// An archive with a file of the host's under another name, and the libraries it names.
+/// An archive with a file of the host under another name, and the libraries that it links to.
 pub(super) fn file_archive(from: &Path, to: &str) -> Result<Vec<u8>, String> {
     let mut archive = Archive::default();
     add_copy(&mut archive, from, to)?;
@@ -103,7 +103,7 @@ fn add_copy(archive: &mut Archive, from: &Path, to: &str) -> Result<(), String> 
     Ok(())
 }
 
-/// Where a program is installed; `sbin` may be missing from a plain user's `PATH`.
+/// Where a program is installed; `sbin` may be missing from an ordinary user's `PATH`.
 fn program(name: &str) -> Result<PathBuf, String> {
     let places = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     let mut candidates = places.iter().map(|place| Path::new(place).join(name));

@@ -14,7 +14,7 @@ ip addr add 10.0.2.15/24 dev eth0
 ip link set eth0 up
 ip route add default via 10.0.2.2
 rdma link add siw0 type siw netdev eth0 || echo "INIT FAILED to add siw0"
-# What the kernel says from here on belongs to the script; it is shown when that fails.
+# Kernel messages from here on belong to the script; they are shown if it fails.
 dmesg -c > /dev/null
 sh /script
 code=$?

@@ -1,9 +1,10 @@
-//! rping, ours against the stock one on siw: both ways round, with and without CRC.
+//! rping, Outboard's against the stock one on siw: each as server and as client, with and without
+//! CRC.
 //!
-//! rping makes every operation count: each iteration advertises a buffer by Send, fetches it by
-//! RDMA Read, writes it back by RDMA Write, and the client compares. One boot serves all runs.
-//! siw never asks for a CRC but uses it when asked to (RFC 5044 section 7.1), so only our side
-//! is told, and only our side can say what was negotiated.
+//! rping checks every operation: each iteration advertises a buffer by Send, fetches it by RDMA
+//! Read, writes it back by RDMA Write, and the client compares. One boot serves all runs. siw never
+//! requests a CRC but uses it when the peer requests it (RFC 5044 section 7.1), so only Outboard's
+//! side is configured, and only Outboard's side can report the negotiated mode.
 
 use super::meeting::{self, Meeting, Ports};
 use super::{GUEST_ADDRESS, HOST_ADDRESS, Vm};
@@ -14,31 +15,32 @@ use std::process::Command;
 
 pub use super::meeting::Side;
 
-/// The largest size the stock rping takes; it claims one more in its message, but refuses that.
+/// The largest size that the stock rping accepts; its message says one byte more, but it refuses
+/// that.
 pub const MAX_SIZE: u32 = 65_535;
 
 /// Guest ports: one for stock against stock, then one for each run.
 const FIRST_PORT: u16 = 7174;
 
-/// What runs at our end.
+/// The program at Outboard's end.
 #[derive(Debug, Clone, Copy)]
 pub enum Program<'a> {
     /// The native example: `rping server|client 127.0.0.1:PORT --count N --size S --crc on|off`,
     /// which prints `negotiated crc=on|off`.
     Native(&'a Path),
-    /// The stock rping on our C libraries, started by this `outboard run`. It always asks for
-    /// CRCs, and cannot say what was negotiated.
+    /// The stock rping on Outboard's C libraries, started by this `outboard run`. It always
+    /// requests CRCs, and cannot report the negotiated mode.
     Stock(&'a Path),
 }
 
-/// One connection to be made and what is to happen on it.
+/// One connection, and the work on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// The end that is ours.
+    /// The role of Outboard's end.
     pub ours: Side,
-    /// Whether our end asks for CRC-32C.
+    /// Whether Outboard's end requests CRC-32C.
     pub crc: bool,
-    /// How many buffers go there and back.
+    /// How many buffers are sent there and back.
     pub iterations: u32,
     /// Bytes in each; from 23 to [`MAX_SIZE`].
     pub size: u32,
@@ -52,13 +54,13 @@ impl fmt::Display for Run {
     }
 }
 
-/// How many short connections [`matrix`] has.
+/// The number of short connections in [`matrix`].
 const SHORT: usize = 8;
 
-/// Both ways round with and without CRC: `iterations` of an odd size that takes several FPDUs
-/// and padding, and a twentieth of that at rping's largest size. Then some short connections to
-/// siw, which sends its MPA reply before it watches the socket for FPDUs: one that comes too soon
-/// lies there unseen until more arrives.
+/// Both roles with and without CRC: `iterations` of an odd size that takes several FPDUs and
+/// padding, and a twentieth of that at rping's largest size. Then some short connections to siw,
+/// which sends its MPA reply before it watches the socket for FPDUs: an FPDU that arrives too early
+/// stays unread until more data arrives.
 pub fn matrix(iterations: u32) -> Vec<Run> {
     let mut runs = Vec::new();
     for (iterations, size) in [(iterations, 4099), (iterations.div_ceil(20), MAX_SIZE)] {
@@ -73,17 +75,17 @@ pub fn matrix(iterations: u32) -> Vec<Run> {
     runs
 }
 
-/// The same for the stock rping on our C libraries, which has no say in CRCs.
+/// The matrix for the stock rping on Outboard's C libraries, where CRCs cannot be chosen.
 pub fn stock_matrix(iterations: u32) -> Vec<Run> {
     matrix(iterations).into_iter().filter(|run| run.crc || run.iterations == 1).collect()
 }
 
-/// Runs an rping at our end against the guest's, all `runs` one after another in one boot. It must
-/// exit with 0 when all iterations were right.
-/// A run of stock against stock comes first: if that fails, the guest is to blame.
+/// Runs an rping at Outboard's end against the guest's: all `runs` one after another in one boot.
+/// It must exit with 0 if all iterations were right. A run of stock against stock comes first: if
+/// that fails, the guest is at fault.
 ///
 /// # Errors
-/// Names the run, with what our program printed and the end of the guest's console.
+/// Names the run, with the output of Outboard's program and the end of the guest's console.
 pub fn rping(vm: &Vm, program: Program<'_>, runs: &[Run]) -> Result<(), String> {
     let mut meetings = Vec::new();
     for (run, guest_port) in runs.iter().zip(FIRST_PORT + 1..) {
@@ -137,7 +139,7 @@ impl Run {
     }
 }
 
-/// Three attempts, because siw overlooks its own first FPDU now and then as well.
+/// Three attempts, because siw sometimes misses its own first FPDU as well.
 fn stock_against_stock() -> String {
     let options = format!("-a {GUEST_ADDRESS} -p {FIRST_PORT} -C 10 -V");
     format!(

@@ -1,8 +1,9 @@
 //! Debian's kernel image, its modules, and siw built for it; kept in the cache by version.
 //!
 //! The packages are downloaded as files and unpacked, never installed. Image, headers and source
-//! must be of one version, or the module would not load: that of the installed linux-source-6.1
-//! decides. A cache directory appears by one rename when it is complete, and is never changed.
+//! must have one version, or the module would not load: the version of the installed
+//! linux-source-6.1. A cache directory appears by one rename when it is complete, and is never
+//! changed.
 
 use super::announced;
 use super::modules;
@@ -16,8 +17,9 @@ const SOURCE_ARCHIVE: &str = "/usr/src/linux-source-6.1.tar.xz";
 const SIW_SOURCE: &str = "linux-source-6.1/drivers/infiniband/sw/siw";
 const FLAVOUR: &str = "amd64";
 
-/// What siw is built with the second time: it then asks for CRCs. Once this was a parameter of the
-/// module; since it is a constant, nothing else turns them on between siw and siw.
+/// A constant of siw that is changed for its second build, which then requests CRCs. It was a
+/// parameter of the module once; since it is a constant, there is no other way to enable them
+/// between siw and siw.
 const WITHOUT_CRC: &str = "const bool mpa_crc_required;";
 const WITH_CRC: &str = "const bool mpa_crc_required = true;";
 const CRC_MODULE: &str = "siw_crc";
@@ -34,7 +36,7 @@ impl Kernel {
         self.directory.join("vmlinuz")
     }
 
-    /// A siw that asks for CRCs, to be inserted instead of the other.
+    /// A siw that requests CRCs, to be inserted instead of the other.
     pub(super) fn crc_module(&self) -> PathBuf {
         self.directory.join(format!("{CRC_MODULE}.ko"))
     }
@@ -53,7 +55,7 @@ impl Kernel {
 /// The kernel in `cache`; fetched and built first when its version is not there yet.
 pub(super) fn cached(cache: &Path) -> Result<Kernel, String> {
     let version = source_version()?;
-    // The ending tells what is inside, for caches of earlier releases.
+    // The suffix names the contents, so that caches of earlier releases are not used.
     let directory = cache.join(format!("{version}+{CRC_MODULE}"));
     if !directory.is_dir() {
         let work = Workshop::open(cache)?;
@@ -109,7 +111,7 @@ impl Workshop {
         kept.map_err(|error| format!("cannot keep siw.ko: {error}"))
     }
 
-    /// The same source but for one constant.
+    /// Builds from the same source with one constant changed.
     fn build_crc(&self, release: &str) -> Result<(), String> {
         let path = self.path(SIW_SOURCE).join("siw_main.c");
         let fault = |error| format!("cannot change {}: {error}", path.display());
@@ -122,8 +124,8 @@ impl Workshop {
         self.keep(&self.compiled(), &format!("{CRC_MODULE}.ko"))
     }
 
-    /// Compiles the module in place. The headers' makefile names its other half by an absolute
-    /// path, the only one in these packages: it is written anew.
+    /// Compiles the module in place. The headers' Makefile names its other half by an absolute
+    /// path, the only one in these packages, which is replaced.
     fn compile(&self, release: &str) -> Result<(), String> {
         let headers = self.path(&format!("root/usr/src/linux-headers-{release}"));
         let common = release.replace(FLAVOUR, "common");
@@ -134,11 +136,11 @@ impl Workshop {
         let mut make = Command::new("make");
         make.arg("-j2").arg("-C").arg(headers).args([&source, "CONFIG_RDMA_SIW=m", "modules"]);
         run(&mut make)?;
-        // Nine tenths of it is debugging information, which every boot would unpack.
+        // Nine tenths of it is debugging information, which every boot would have to unpack.
         run(Command::new("strip").arg("--strip-debug").arg(self.compiled())).map(drop)
     }
 
-    /// Moves what a guest needs to `done`: some thirty files of the five thousand.
+    /// Moves the files that a guest needs to `done`: some thirty of five thousand.
     fn collect(&self, release: &str) -> Result<(), String> {
         let mut files = modules::files_under(&self.path("root"))?;
         files.insert("siw".into(), self.siw_module());
@@ -158,7 +160,7 @@ impl Workshop {
             Err(error) if !directory.is_dir() => {
                 Err(format!("cannot create {}: {error}", directory.display()))
             }
-            // When another process was faster, its directory serves as well.
+            // If another process was faster, its directory is used.
             _ => Ok(()),
         }
     }
@@ -167,7 +169,7 @@ impl Workshop {
         self.path(SIW_SOURCE).join("siw.ko")
     }
 
-    /// Out of the way of the next.
+    /// Moved aside, because the second build writes the same file.
     fn siw_module(&self) -> PathBuf {
         self.path("siw.ko")
     }
@@ -179,7 +181,7 @@ impl Workshop {
 
 impl Drop for Workshop {
     fn drop(&mut self) {
-        // What stays behind costs room and nothing else.
+        // If the removal fails, only disk space is lost.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,7 +1,8 @@
-//! One connection between a program of ours on the host and a stock one in the guest: their ports,
-//! who waits for whom, and what went wrong at either end. One boot serves many.
+//! One connection between one of the project's programs on the host and a stock program in the
+//! guest: their ports, the order in which they start, and the errors of both ends. One boot serves
+//! many connections.
 //!
-//! It knows no program: what runs at both ends comes from [`super::interop`] and
+//! Knows no particular program: the command lines come from [`super::interop`] and
 //! [`super::perftest`].
 
 use super::process::Ours;
@@ -12,22 +13,23 @@ use std::process::Command;
 use std::time::Duration;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
-/// The guest gives up first, so that it can say why.
+/// The guest's limit is shorter, so that it can report why it gave up.
 const GUEST_LIMIT: Duration = Duration::from_secs(100);
 const RUN_LIMIT: Duration = Duration::from_secs(110);
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// Which end of the connection is our program; the stock one in the guest is the other.
+/// The role of the project's program; the stock program in the guest has the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Ours listens on the host, the guest connects.
+    /// The project's program listens on the host, the guest connects.
     Server,
-    /// Ours connects to the guest.
+    /// The project's program connects to the guest.
     Client,
 }
 
-/// The two TCP ports of a meeting: only one is listened on, the host's by our server or the
-/// guest's by its own; qemu forwards the former to the latter for our client.
+/// The two TCP ports of a connection: only one is listened on, the host's by the project's server
+/// or the guest's by the stock server; qemu forwards the former to the latter for the project's
+/// client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
     pub(super) host: u16,
@@ -35,7 +37,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Finds one on the host that was free a moment ago, which is as sure as it gets.
+    /// Finds a port on the host that was free a moment ago.
     pub(super) fn find(guest: u16) -> Result<Self, String> {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = port.map_err(|error| format!("no free port: {error}"))?;
@@ -43,21 +45,22 @@ impl Ports {
     }
 }
 
-/// What is to happen on one connection.
+/// One connection, and the work on it.
 pub(super) struct Meeting {
     /// For messages.
     pub(super) name: String,
     pub(super) ours: Side,
     pub(super) ports: Ports,
-    /// Our program; it must exit with 0.
+    /// The project's program; it must exit with 0.
     pub(super) command: Command,
     /// The guest's program with its arguments; it must exit with 0.
     pub(super) guest: String,
-    /// What our program must print; may be empty.
+    /// Text that the project's program must print; may be empty.
     pub(super) wanted: String,
 }
 
-/// Boots a guest that runs `prelude`, which must print `marker`, then holds all meetings in turn.
+/// Boots a guest that runs `prelude`, which must print `marker`, then makes all connections in
+/// turn.
 pub(super) fn hold(
     vm: &Vm,
     prelude: &str,
@@ -79,7 +82,7 @@ pub(super) fn hold(
 }
 
 impl Meeting {
-    /// Ours, where it has to be there before the guest.
+    /// Starts the project's program, if it is the server and must listen before the guest connects.
     fn server(&mut self) -> Result<Option<Ours>, String> {
         if self.ours == Side::Client {
             return Ok(None);
@@ -89,7 +92,7 @@ impl Meeting {
         Ok(Some(server))
     }
 
-    /// Follows both ends and holds them to their promises.
+    /// Waits for both ends and checks their results.
     fn watch(&mut self, guest: &mut Guest, server: Option<Ours>) -> Result<(), String> {
         let said = match server {
             Some(server) => self.watch_server(guest, server),
@@ -106,19 +109,20 @@ impl Meeting {
         both(server.finish(END_LIMIT), guest_side)
     }
 
-    /// Our end is waited for first: a client that fails at once leaves the guest listening.
+    /// The project's end is waited for first: if its client fails at once, the guest goes on
+    /// listening.
     fn watch_client(&mut self, guest: &mut Guest) -> Result<String, String> {
         guest.wait_for(&self.ready(), RUN_LIMIT)?;
         let our_side = Ours::start(&mut self.command)?.finish(RUN_LIMIT);
         both(our_side, guest.wait_for(&self.done(), END_LIMIT))
     }
 
-    /// The port on the host through which our client reaches the guest.
+    /// The port on the host through which the project's client reaches the guest.
     pub(super) fn forward(&self) -> Option<(u16, u16)> {
         (self.ours == Side::Client).then_some((self.ports.host, self.ports.guest))
     }
 
-    /// The guest's part: the first step that fails ends the guest.
+    /// The guest's part of the script: the first step that fails ends the guest.
     fn script(&self) -> String {
         let Self { guest, ports: Ports { guest: port, .. }, .. } = self;
         let limit = GUEST_LIMIT.as_secs();
@@ -146,7 +150,7 @@ impl Meeting {
     }
 }
 
-/// What ours said if both ends succeeded, otherwise what went wrong at either.
+/// The output of the project's program if both ends succeeded, otherwise the errors of both.
 fn both(ours: Result<String, String>, guest: Result<(), String>) -> Result<String, String> {
     match (ours, guest) {
         (Ok(said), Ok(())) => Ok(said),

@@ -1,14 +1,15 @@
-//! Linux's own software iWARP (`siw`) in a virtual machine, to meet ours over TCP.
+//! Linux's own software iWARP (`siw`) in a virtual machine, as a peer for Outboard over TCP.
 //!
-//! Debian 12's kernel leaves `siw.ko` out, its source package has it: [`prepare`] builds the one
-//! module against the headers of the very same version and packs it with busybox and rdma-core
-//! into an initramfs; [`Vm::boot`] runs that under qemu, whose user network needs no root.
-//! Nothing is installed, and no disk image, kernel build or network set-up is involved.
+//! Debian 12's kernel package lacks `siw.ko`, its source package has it: [`prepare`] builds this
+//! one module against the headers of the same version and packs it with busybox and rdma-core into
+//! an initramfs; [`Vm::boot`] runs that under qemu, whose user network needs no root. Nothing is
+//! installed, and no disk image, kernel build or network set-up is involved.
 //!
-//! Reading order: `packages` (what must be there), `quiet` (running tools), `kernel` (fetch and
-//! build, cached), `modules` (what to load, in which order), `cpio` and `image` (the initramfs),
-//! `guest` (the running machine), `process` (ours beside it), `meeting` (one connection), `door`
-//! (for programs that the guest is too slow for), `interop` and `perftest` (what is proven).
+//! Reading order: `packages` (the Debian packages), `quiet` (running tools), `kernel` (fetch and
+//! build, cached), `modules` (which modules to load, in which order), `cpio` and `image` (the
+//! initramfs), `guest` (the running machine), `process` (Outboard's program on the host), `meeting`
+//! (one connection), `door` (a proxy for programs that the guest is too slow for), `interop` and
+//! `perftest` (the tests).
 
 mod cpio;
 mod door;
@@ -33,7 +34,7 @@ pub use packages::PACKAGES;
 /// The guest's address on qemu's user network; also where siw listens.
 pub const GUEST_ADDRESS: &str = "10.0.2.15";
 
-/// How the guest names the host's loopback.
+/// The host's loopback address as seen by the guest.
 pub const HOST_ADDRESS: &str = "10.0.2.2";
 
 /// Everything needed to boot a guest with siw, as often as wanted.
@@ -48,8 +49,8 @@ pub struct Vm {
 /// Fetches and builds what is missing (about half a minute once, then a tenth of a second).
 ///
 /// # Errors
-/// One message that names the missing packages with the `apt-get` line to install them, or the
-/// step that failed with the tool's own words.
+/// One message that names the missing packages with the `apt-get` line to install them, or the step
+/// that failed with the tool's output.
 pub fn prepare() -> Result<Vm, String> {
     packages::require()?;
     let cache = target_dir().join("siw");
@@ -61,13 +62,13 @@ pub fn prepare() -> Result<Vm, String> {
 }
 
 impl Vm {
-    /// Emulates that many processors instead of one.
+    /// Emulates this number of processors instead of one.
     #[must_use]
     pub fn with_processors(self, processors: u32) -> Self {
         Self { processors, ..self }
     }
 
-    /// Puts a program or library of the host's at `to`, with the libraries that it names.
+    /// Puts a program or library of the host at `to`, with the libraries that it links to.
     ///
     /// # Errors
     /// When one of these files cannot be read.
@@ -92,7 +93,7 @@ impl Vm {
     }
 }
 
-/// Runs `step` and says on standard error what it is and how long it took.
+/// Runs `step`, and reports on standard error its name and how long it took.
 fn announced<T>(what: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let began = Instant::now();
     let result = step().map_err(|error| format!("{what}: {error}"))?;

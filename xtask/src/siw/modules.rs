@@ -1,4 +1,4 @@
-//! Which kernel modules siw needs, and the order in which to insert them.
+//! The kernel modules that siw needs, and the order in which to insert them.
 //!
 //! Reads the "depends=" line that every module carries in its `.modinfo` section; it needs no
 //! kmod and no depmod. Names are compared with '-' read as '_', as the kernel does.
@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the guest is for, in the order of insertion; their dependencies come before each.
-/// siw asks the crypto layer for "crc32c" when it is loaded: that cannot come later.
+/// The modules that the guest uses, in the order of insertion; the dependencies of each come before
+/// it. siw requests "crc32c" from the crypto layer when it is loaded, so that comes first.
 const WANTED: [&str; 9] = [
     "crc32c_generic",
     "virtio_pci",

@@ -1,11 +1,11 @@
-//! The Debian packages the virtual machine is made of, and whether they are installed.
+//! The Debian packages that the virtual machine is built from, and whether they are installed.
 //!
 //! Only asks dpkg; it never installs anything. The kernel image and its headers are not here:
 //! they are fetched as files and unpacked into the cache, so the host keeps its own kernel.
 
 use std::process::Command;
 
-/// What `apt-get install --no-install-recommends` must have been given on Debian 12.
+/// The packages to be installed by `apt-get install --no-install-recommends` on Debian 12.
 pub const PACKAGES: &[&str] = &[
     "busybox-static",
     "gcc-12",
@@ -21,7 +21,7 @@ pub const PACKAGES: &[&str] = &[
     "xz-utils",
 ];
 
-/// Fails with the one command that installs what is missing.
+/// Fails with the one command that installs the missing packages.
 pub(super) fn require() -> Result<(), String> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err("the siw virtual machine needs an x86-64 host".into());
@@ -31,7 +31,7 @@ pub(super) fn require() -> Result<(), String> {
 
 /// The names among [`PACKAGES`] which dpkg reports as installed, one per line.
 fn installed() -> Result<String, String> {
-    // dpkg-query exits with 1 when it does not know one of them, yet lists the others.
+    // dpkg-query exits with 1 when it does not know a package, yet lists the others.
     let output = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${db:Status-Status} ${Package}\n"])
         .args(PACKAGES)

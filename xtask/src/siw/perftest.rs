@@ -1,8 +1,9 @@
-//! perftest's programs on our C libraries against the same programs on siw: both ways round.
+//! perftest's programs on Outboard's C libraries against the same programs on siw, each as server
+//! and as client.
 //!
-//! They check no data, rping does; but they have many operations under way at once, from both
+//! They check no data, as rping does; but they have many operations under way at once, from both
 //! ends, and end only when every completion has come. They connect by rdma_cm (`-R`), as iWARP
-//! must, and exchange their keys on that connection.
+//! requires, and exchange their keys on that connection.
 
 use super::door::Door;
 use super::meeting::{self, Meeting, Ports, Side};
@@ -11,21 +12,21 @@ use super::{HOST_ADDRESS, Vm};
 use std::path::Path;
 use std::process::Command;
 
-/// What is run, each as our server and as our client.
+/// The programs, each run as Outboard's server and as its client.
 const PROGRAMS: [&str; 6] =
     ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"];
 
-/// Guest port of the first; others than rping's.
+/// Guest port of the first run; different from rping's.
 const FIRST_PORT: u16 = 18_515;
 
 /// Bytes in each message.
 const SIZE: &str = "65536";
 
-/// Runs everything, `iterations` of each, in one boot; `outboard` starts our end. Returns how many
-/// runs that were.
+/// Runs everything in one boot, with `iterations` each; `outboard` starts Outboard's end. Returns
+/// the number of runs.
 ///
 /// # Errors
-/// Names the run, with what our program printed and the end of the guest's console.
+/// Names the run, with the output of Outboard's program and the end of the guest's console.
 pub fn run(vm: &Vm, outboard: &Path, iterations: u32) -> Result<usize, String> {
     let sides = [Side::Server, Side::Client];
     let runs = PROGRAMS.iter().flat_map(|program| sides.map(|ours| (*program, ours)));
@@ -42,7 +43,7 @@ pub fn run(vm: &Vm, outboard: &Path, iterations: u32) -> Result<usize, String> {
     Ok(count)
 }
 
-/// One connection to be made and what is to happen on it.
+/// One connection, and the work on it.
 struct Work<'a> {
     program: &'a str,
     ours: Side,
@@ -50,7 +51,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Either client goes to `door`, which leads to `ports.host`.
+    /// A client connects to `door`, which leads to `ports.host`.
     fn meeting(&self, outboard: &Path, ports: Ports, door: u16) -> Meeting {
         let Self { program, ours, iterations } = *self;
         let options = |port: u16| format!("-R -F -n {iterations} -s {SIZE} -p {port}");

@@ -1,6 +1,6 @@
-//! A program of ours on the host: started, waited for, and never left behind.
+//! One of the project's programs on the host: started, waited for, and killed when dropped.
 //!
-//! Its output is kept until it ends, so it must be short (a pipe's 64 KiB).
+//! Its output stays in a pipe until it ends, so the output must be short (a pipe's 64 KiB).
 
 use super::quiet::tail;
 use std::fs;
@@ -28,8 +28,8 @@ impl Ours {
         Ok(Self { child: Some(child) })
     }
 
-    /// Waits until something on 127.0.0.1 listens on `port`. Looks without connecting, as that
-    /// would be the one connection a server takes.
+    /// Waits until a socket on 127.0.0.1 listens on `port`. Looks without connecting, because a
+    /// server accepts one connection only.
     pub(super) fn wait_listening(&mut self, port: u16) -> Result<(), String> {
         let socket = format!(" 0100007F:{port:04X} 00000000:0000 0A ");
         let listens = |_: &mut Self| {
@@ -54,8 +54,8 @@ impl Ours {
         }
     }
 
-    /// Asks again and again until `condition` holds; `false` when it never did in time, or the
-    /// program ended without it.
+    /// Checks repeatedly until `condition` holds; `false` if it did not within `limit`, or the
+    /// program ended before it did.
     fn wait_until(&mut self, limit: Duration, condition: impl Fn(&mut Self) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -78,7 +78,7 @@ impl Ours {
         let Some(mut child) = self.child.take() else {
             return String::new();
         };
-        // One that has exited cannot be killed, which is as good.
+        // If the program has exited already, the error is expected.
         let _ = child.kill();
         child.wait_with_output().map_or_else(
             |error| format!("our program's output is lost: {error}"),

@@ -1,4 +1,4 @@
-//! Running a tool to its end, with its own words in the error when it fails.
+//! Running a tool to its end, with its output in the error when it fails.
 //!
 //! It never runs a shell and never passes on a tool's output when the tool succeeded.
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# rping-once WORDS: rping(1), but for a fault of its own. When it ends, its main thread closes the
-# descriptor that its other thread waits on: who is unlucky then reports that and fails, after all
-# went well.
+# rping-once WORDS: rping(1) without one of its faults. When it ends, its main thread closes the
+# descriptor that its other thread waits on: sometimes that thread then reports an error and fails
+# the program, although all went well.
 log=/log.$$
 rping "$@" > "$log" 2>&1
 code=$?

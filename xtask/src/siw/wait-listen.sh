@@ -1,5 +1,5 @@
 #!/bin/sh
-# wait-listen PORT: returns once something listens on that TCP port, fails after ten seconds.
+# wait-listen PORT: returns once a socket listens on that TCP port, fails after ten seconds.
 socket=$(printf ':%04X 0*:0000 0A' "$1")
 for turn in $(seq 200); do
     grep -q "$socket" /proc/net/tcp /proc/net/tcp6 && exit 0

@@ -1,8 +1,8 @@
-//! The archives that this machine installs from, as places to get sources from.
+//! The package archives that this machine uses, as archives of sources.
 //!
-//! Reads apt's configuration in both its formats and never writes there. Only Debian's and
-//! Ubuntu's own archives count, known by the last part of their address: others carry packages
-//! under the same names.
+//! Reads apt's configuration in both its formats and never writes there. Only the archives of
+//! Debian and Ubuntu count, recognized by the last part of their address: others carry other
+//! packages under the same names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::Result;
 
 /// Where apt looks.
 const CONFIGURATION: &str = "/etc/apt";
-/// How an address of an archive or of its mirror ends.
+/// The ends of the addresses of these archives and their mirrors.
 const ARCHIVES: &[&str] = &["/debian", "/debian-security", "/ubuntu", "/ubuntu-ports"];
 
 /// Writes the machine's archives to `directory` as archives of sources, for apt's
@@ -48,7 +48,7 @@ fn configured() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The format of one archive a line: `deb [options] address suite component...`.
+/// The format with one archive per line: `deb [options] address suite component...`.
 fn of_lines(text: &str) -> String {
     let sources = text.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix("deb ")?;
@@ -57,7 +57,7 @@ fn of_lines(text: &str) -> String {
     sources.collect()
 }
 
-/// The format of stanzas with fields, which may go on in lines that begin with a space.
+/// The format of stanzas with fields, which may continue on lines that begin with a space.
 fn of_stanzas(text: &str) -> String {
     let uncommented: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let stanzas = uncommented.split(|line| line.trim().is_empty());

@@ -1,6 +1,6 @@
 //! Downloading and unpacking a source package, without touching the system's apt.
 //!
-//! Everything happens in a directory beside the result, which appears by one rename when it is
+//! Everything happens in a directory beside the target, which appears by one rename when it is
 //! complete.
 
 use std::fs;
@@ -30,7 +30,7 @@ pub(super) fn into(package: &str, kept: &Path) -> Result<()> {
         Err(error) if !kept.is_dir() => {
             Err(error).with_context(|| format!("cannot create {}", kept.display()))
         }
-        // When another process was faster, its directory serves as well.
+        // If another process was faster, its directory is used.
         _ => Ok(()),
     }
 }
@@ -49,8 +49,8 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// apt-get with its lists, its cache and its list of archives in here. apt checks what it
-    /// fetches against the keys that the machine trusts.
+    /// apt-get with its lists, its cache and its list of archives in this directory. apt checks
+    /// what it fetches against the keys that the machine trusts.
     fn apt(&self, arguments: &[&str]) -> Result<()> {
         let setting = |name: &str, value: &Path| format!("{name}={}", value.display());
         let settings = [
@@ -64,7 +64,7 @@ impl Workshop {
         quietly(apt.current_dir(&self.0))
     }
 
-    /// Checks the archives' sums once more and unpacks them.
+    /// Checks the archives' checksums once more and unpacks them.
     fn unpack(&self) -> Result<()> {
         let described = fs::read_dir(&self.0)?.filter_map(|entry| Some(entry.ok()?.path()));
         let mut described = described.filter(|path| path.extension().is_some_and(|e| e == "dsc"));
@@ -81,7 +81,7 @@ impl Workshop {
 
 impl Drop for Workshop {
     fn drop(&mut self) {
-        // What stays behind costs room and nothing else.
+        // If the removal fails, only disk space is lost.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

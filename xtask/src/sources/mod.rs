@@ -2,8 +2,8 @@
 //!
 //! They come from the Debian or Ubuntu archives that this machine already uses, by `apt-get
 //! source`, which checks them against the archive's signature; the system's own configuration and
-//! lists are left as they are. Each is fetched once and kept in `target/sources`, where nobody
-//! writes: who compiles copies it with [`Project::copy_to`] first.
+//! lists are left unchanged. Each is fetched once and kept unmodified in `target/sources`: to
+//! compile it, copy it with [`Project::copy_to`] first.
 //!
 //! `archives` finds the archives; `fetch` downloads and unpacks.
 
@@ -31,10 +31,10 @@ pub const REDIS: Project = Project("redis");
 pub const ZEROMQ: Project = Project("zeromq3");
 
 impl Project {
-    /// Where its sources are, to be read only; fetched first when they are not there yet.
+    /// The directory of its sources, which is read-only; they are fetched on first use.
     ///
     /// # Errors
-    /// When no archive is configured or reachable, or what came does not unpack.
+    /// When no archive is configured or reachable, or the package cannot be unpacked.
     pub fn path(self) -> Result<PathBuf> {
         let kept = command::target_dir().join("sources").join(self.0);
         if !kept.is_dir() {

@@ -1,9 +1,9 @@
-//! How many tests passed, failed and were skipped, and reading that from `cargo test`.
+//! Numbers of tests that passed, failed and were skipped, as read from the output of `cargo test`.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Numbers of single tests.
+/// Numbers of individual tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Ran and passed.
@@ -21,7 +21,7 @@ impl Count {
         Self { passed: u32::from(passed), failed: u32::from(!passed), skipped: 0 }
     }
 
-    /// Reads the line with which each test program of `cargo test` closes:
+    /// Parses the last line of a test program of `cargo test`:
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (_, numbers) = line.strip_prefix("test result: ")?.split_once(". ")?;

@@ -1,5 +1,5 @@
-//! A time limit for a suite: once it is over, everything that the suite has started is killed, so
-//! that whoever waits for it goes on, and the suite has failed.
+//! A time limit for a suite: when it expires, every process that the suite has started is killed,
+//! so that the suite ends, and the suite counts as failed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// A suite that goes on with something else gets that killed after so long, too.
+/// If the suite then starts another process, that is killed after this time, too.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Does the work; false when it took longer than `limit`.
+/// Does the work; false if it took longer than `limit`.
 pub(super) fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
     watched(limit, work, || kill(&descendants(std::process::id(), &parents())))
 }
@@ -48,7 +48,7 @@ fn parent(process: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The children of a process, theirs and so on.
+/// The descendants of a process.
 fn descendants(root: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
@@ -63,7 +63,7 @@ fn descendants(root: u32, parents: &[(u32, u32)]) -> Vec<u32> {
 fn kill(processes: &[u32]) {
     let numbers = processes.iter().map(u32::to_string);
     let mut command = Command::new("kill");
-    // Who has ended meanwhile cannot be killed, which is as good.
+    // An error for a process that has ended meanwhile is expected.
     let _ = command.arg("-KILL").args(numbers).stderr(Stdio::null()).status();
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_late_is_stopped_and_told_so() {
+    fn a_late_suite_is_stopped_and_reported() {
         let (stopped, stops) = mpsc::channel();
         let stop = move || stopped.send(()).unwrap();
         let ((), in_time) = watched(Duration::ZERO, || stops.recv().unwrap(), stop);

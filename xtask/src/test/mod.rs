@@ -30,10 +30,10 @@ pub struct Settings {
 /// How many times longer a suite may take with [`Settings::full`].
 const FULL_FACTOR: u64 = 20;
 
-/// How a suite went.
+/// The result of a suite.
 enum Outcome {
     Ran(Count),
-    /// With what to do, so that it can run.
+    /// With the commands that install its needs.
     Skipped(String),
 }
 

@@ -1,5 +1,5 @@
-//! What a suite or a benchmark needs beyond Rust: finding out what is missing, saying how to get
-//! it, getting it.
+//! Requirements of a suite or a benchmark beyond Rust: detecting which are missing, and installing
+//! them.
 //!
 //! Never installs anything unless told to by `--install`.
 
@@ -11,18 +11,18 @@ use anyhow::Result;
 
 use crate::command;
 
-/// Something a suite or a benchmark cannot run without.
+/// A requirement of a suite or a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Debian packages.
     Packages(&'static [&'static str]),
     /// A subcommand of cargo, from the crate `cargo-NAME`.
     CargoTool(&'static str),
-    /// The nightly toolchain, for what stable Rust has no switch for.
+    /// The nightly toolchain, for options that stable Rust lacks.
     Nightly,
 }
 
-/// A single missing thing, by the command that brings it.
+/// A single missing item, by the command that installs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Missing {
     Package(&'static str),
@@ -30,7 +30,7 @@ pub(crate) enum Missing {
     Nightly,
 }
 
-/// Which of `needs` this machine lacks.
+/// The items of `needs` that this machine lacks.
 pub(crate) fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<Missing> {
     let mut missing: Vec<Missing> = needs.into_iter().flat_map(lacking).collect();
     missing.sort();
@@ -47,11 +47,25 @@ fn lacking(need: &Need) -> Vec<Missing> {
         Need::CargoTool(name) if !command::succeeds("cargo", &[name, "--version"]) => {
             vec![Missing::CargoTool(name)]
         }
-        Need::Nightly if !command::succeeds("cargo", &["+nightly", "--version"]) => {
-            vec![Missing::Nightly]
-        }
+        Need::Nightly if !has_nightly(&toolchains()) => vec![Missing::Nightly],
         Need::CargoTool(_) | Need::Nightly => Vec::new(),
     }
+}
+
+/// The toolchains that rustup has. `cargo +nightly` is not tried: rustup would install it.
+fn toolchains() -> String {
+    let listed = Command::new("rustup").args(["toolchain", "list"]).output();
+    listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+/// Whether `cargo +nightly` has a toolchain: the undated one for this machine.
+fn has_nightly(toolchains: &str) -> bool {
+    let names = toolchains.lines().filter_map(|line| line.split_whitespace().next());
+    names.into_iter().any(|name| {
+        let host = name.strip_prefix("nightly-");
+        name == "nightly"
+            || host.is_some_and(|host| !host.starts_with(|c: char| c.is_ascii_digit()))
+    })
 }
 
 fn is_installed(package: &str) -> bool {
@@ -63,13 +77,13 @@ fn is_installed(package: &str) -> bool {
     })
 }
 
-/// The commands that bring what is missing, as one types them.
+/// The commands that install the missing items, as typed in a shell.
 pub(crate) fn remedy(missing: &[Missing]) -> String {
     let commands = commands(missing);
     commands.iter().map(|words| words.join(" ")).collect::<Vec<_>>().join(" && ")
 }
 
-/// Installs whatever is missing of `needs`.
+/// Installs the missing items of `needs`.
 ///
 /// # Errors
 /// When one of the installations fails.
@@ -121,7 +135,25 @@ fn as_root(words: &[&'static str]) -> Vec<&'static str> {
     all
 }
 
-/// Our own user is the owner of our entry in `/proc`.
-fn is_root() -> bool {
+/// This process's entry in `/proc` belongs to its user.
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nightly_of_a_day_is_no_nightly() {
+        assert!(has_nightly(
+            "stable-x86_64-unknown-linux-gnu (default)\nnightly-x86_64-unknown-linux-gnu\n"
+        ));
+        assert!(has_nightly("nightly (default)\n"));
+        assert!(!has_nightly(
+            "stable-x86_64-unknown-linux-gnu\nnightly-2026-01-02-x86_64-unknown-linux-gnu"
+        ));
+        assert!(!has_nightly("no installed toolchains\n"));
+        assert!(!has_nightly(""));
+    }
 }

@@ -1,7 +1,7 @@
 //! The table of test suites.
 //!
 //! A test that cargo alone can run needs no row: `cargo test` finds it. An integration test that
-//! needs more (a package, a release build, long) says `test = false` in its crate's manifest, so
+//! needs more (a package, a release build, minutes) says `test = false` in its crate's manifest, so
 //! that `cargo test` leaves it out, and has a row here that runs it by its name.
 
 use std::fs;
@@ -22,12 +22,12 @@ use crate::{compile, ibverbs, libs, siw, tidy};
 pub struct Suite {
     /// What `cargo xtask test NAME` calls it.
     pub name: &'static str,
-    /// What it shows, in one line.
+    /// What it tests, in one line.
     pub about: &'static str,
-    /// What it cannot run without.
+    /// Its requirements.
     pub needs: &'static [Need],
-    /// After so many minutes it is stopped and has failed: several times what it takes on two
-    /// cores, with what it builds.
+    /// Time limit in minutes, after which it is stopped and has failed: several times what it takes
+    /// on two cores, including builds.
     pub minutes: u64,
     /// Runs it. An error counts as one failed test.
     pub run: fn(&Settings) -> Result<Count>,
@@ -52,7 +52,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "tshark",
-        about: "Wireshark's dissectors read what we send",
+        about: "Wireshark's dissectors decode Outboard's packets",
         needs: &[Need::Packages(&["tshark"])],
         minutes: 5,
         run: |settings| integration(settings, "tshark"),
@@ -73,23 +73,23 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "siw",
-        about: "ours and Linux's siw in a virtual machine talk to each other",
+        about: "Outboard and Linux's siw in a virtual machine interoperate",
         needs: &[Need::Packages(siw::PACKAGES)],
         minutes: 12,
         run: siw_interop,
     },
     Suite {
         name: "ibverbs",
-        about: "stock RDMA programs on our libibverbs and librdmacm",
+        about: "stock RDMA programs on Outboard's libibverbs and librdmacm",
         needs: &[Need::Packages(ibverbs::PACKAGES)],
-        minutes: 12,
+        minutes: 20,
         run: |settings| ibverbs::run(settings.full),
     },
     Suite {
         name: "compile",
-        about: "outboard cc on three servers: what is built, failures, strangers",
+        about: "outboard cc on three servers: builds, failures, unauthenticated peers",
         needs: &[Need::Packages(compile::PACKAGES)],
-        minutes: 12,
+        minutes: 25,
         run: |settings| compile::run(settings.full),
     },
     Suite {
@@ -108,7 +108,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "network",
-        about: "a farm and servers that compile for it, over loopback",
+        about: "a manager and servers that compile for it, over loopback",
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
         minutes: 8,
         run: |settings| integration(settings, "network"),
@@ -119,6 +119,13 @@ pub const SUITES: &[Suite] = &[
         needs: &[],
         minutes: 8,
         run: |settings| cargo_test(settings, &["--workspace", "--release", "--test=connections"]),
+    },
+    Suite {
+        name: "loom",
+        about: "every interleaving of threads in STag slots and between drivers of the engine",
+        needs: &[],
+        minutes: 12,
+        run: interleavings,
     },
     Suite {
         name: "asan",
@@ -170,7 +177,7 @@ fn counted(settings: &Settings, test: &mut Command) -> Result<Count> {
     Ok(total)
 }
 
-/// Counts the comparison with the tables as one test.
+/// Counts the comparison of the libraries with the tables as one test.
 fn libraries(settings: &Settings) -> Result<Count> {
     let directory = libs::build(false)?;
     let findings = libs::check(&directory)?;
@@ -180,8 +187,9 @@ fn libraries(settings: &Settings) -> Result<Count> {
     Ok(count)
 }
 
-/// Both sides as server and client, by `rping`: the example program of ours, and the stock one on
-/// our C libraries; siw has the stock one. Then perftest's programs likewise.
+/// Outboard and siw each as server and client: first with `rping` (the project's example program,
+/// the stock program on the project's C libraries, and the stock program on siw), then with
+/// perftest's programs.
 fn siw_interop(settings: &Settings) -> Result<Count> {
     let release = ["build", "--workspace", "--release", "--bin=outboard", "--example=rping"];
     command::run(&mut cargo(release))?;
@@ -205,19 +213,30 @@ fn siw_interop(settings: &Settings) -> Result<Count> {
     Ok(total)
 }
 
-/// Instruments for this machine explicitly, so that build scripts are left alone.
+/// In a target directory of its own: its compiler flags would cause a rebuild of everything else.
+fn interleavings(settings: &Settings) -> Result<Count> {
+    let mut total = Count::default();
+    for (package, models) in [("outboard-mem", "interleaved"), ("outboard-verbs", "models")] {
+        let mut test = cargo(["test", "--lib", "--package", package, models]);
+        test.env("CARGO_TARGET_DIR", command::target_dir().join("loom"));
+        total += counted(settings, test.env("RUSTFLAGS", "--cfg loom"))?;
+    }
+    Ok(total)
+}
+
+/// Names the target explicitly, so that build scripts are not instrumented.
 fn address_sanitizer(settings: &Settings) -> Result<Count> {
     let version = command::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV names no host")?;
     let mut test = cargo(["+nightly", "test", "--no-fail-fast", "--lib"]);
-    // The tests that run inside one process: an example started by a test has no sanitizer.
+    // Only tests that run inside one process: an example started by a test is not instrumented.
     test.args(["--test=connect", "--test=objects", "--test=operations"]);
     test.args(["--package=outboard-mem", "--package=outboard-verbs", "--target", host]);
     counted(settings, test.env("RUSTFLAGS", format!("-Zsanitizer=address {VISIBLE_COPIES}")))
 }
 
-/// Copies to and from shared memory in Rust instead of assembly, so that sanitizers see them.
+/// Copies to and from shared memory in Rust instead of assembly, so that sanitizers can check them.
 const VISIBLE_COPIES: &str = "--cfg outboard_bytewise";
 
 /// Builds all targets once, then runs as many at a time as there are processors.
@@ -241,7 +260,7 @@ fn fuzz_at_once(targets: &[&str], seconds: u32, logs: &Path) -> Result<Vec<bool>
     let started = targets.iter().map(|target| {
         println!("fuzz {target} for {seconds} s");
         let limit = format!("-max_total_time={seconds}");
-        // New finds go to the first directory; the second, the kept corpus, is only read.
+        // New inputs are written to the first directory; the second, the kept corpus, is only read.
         let finds = logs.join(format!("{target}-finds"));
         fs::create_dir_all(&finds)?;
         let log = fs::File::create(logs.join(target))?;

@@ -1,4 +1,4 @@
-//! The runner's own rules: what counts as failed, what a missing need leads to.
+//! The runner's rules: which suites count as failed, and the effect of a missing need.
 
 use std::collections::BTreeSet;
 

@@ -48,13 +48,13 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["outboard-stand-in"]),
 ];
 
-/// Crates for development: anyone's tests may name them, nothing that ships may.
+/// Crates for development: every crate's tests may name them, nothing that ships may.
 pub(super) const DEV_CRATES: &[&str] = &["outboard-sim"];
 
-/// Crates of pure values: given bytes and the time, they never fetch either.
+/// Crates of pure values: they are given bytes and the time, and obtain neither themselves.
 pub(super) const PURE_CRATES: &[&str] = &["wire", "iwarp", "mem", "secure"];
 
-/// What the code (not the tests) of a pure crate must not say, and why.
+/// Words that the code (not the tests) of a pure crate must not contain, and why.
 pub(super) const IMPURE: &[(&str, &str)] = &[
     ("std::net", "opens sockets: the engine in verbs does that"),
     ("thread::spawn", "starts threads: the engine in verbs does that"),
@@ -62,7 +62,7 @@ pub(super) const IMPURE: &[(&str, &str)] = &[
     ("SystemTime::now", "reads the clock: take the time as an argument"),
 ];
 
-/// What no code may say, and why.
+/// Words that no code may contain, and why.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[
     ("todo!", "finish it or leave it out"),
     ("unimplemented!", "finish it or leave it out"),
@@ -73,8 +73,8 @@ pub(super) const UNFINISHED: &[(&str, &str)] = &[
 /// Marks of unfinished work, in comments too. Spelt apart, so that this file passes.
 pub(super) const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Directories of the root where people and build servers keep what is theirs: a path into one
-/// of them exists on somebody's machine only.
+/// Top-level directories for the files of users and of build servers: a path into one of them
+/// exists on one machine only.
 pub(super) const HOMES: &[&str] =
     &["home", "root", "Users", "build", "builds", "work", "workspace", "mnt", "media", "srv"];
 
@@ -88,7 +88,7 @@ pub(super) const TEST_FILE_LINES: usize = 900;
 
 /// Lines in a function, from its `fn` to its closing brace.
 pub(super) const FUNCTION_LINES: usize = 60;
-/// Lines that not even an exception may have.
+/// Lines of a function that not even an exception may exceed.
 pub(super) const FUNCTION_LINES_CAP: usize = 100;
 
 /// Functions longer than [`FUNCTION_LINES`]: file, name, exact lines.
@@ -104,30 +104,37 @@ pub(super) const UNSAFE_PLACES: &[&str] = &[
     "crates/compile/src/sandbox/child/raw.rs",
 ];
 
-/// Where every function that C calls is `unsafe`, and counting says nothing.
+/// Where every function that C calls is `unsafe`, so that a count says nothing.
 pub(super) const UNCOUNTED: &str = "crates/ibverbs/";
 
-/// Files that a program wrote, which are as they are.
+/// Generated files, to which the rules do not apply.
 pub(super) const GENERATED: &[&str] = &["crates/ibverbs/src/abi/bindings.rs"];
 
-/// How often the word `unsafe` stands in each file: a change needs a look at this table.
+/// How often the word `unsafe` stands in each file: a change of the number requires a change here,
+/// to be reviewed.
 pub(super) const UNSAFE_COUNTS: &[(&str, usize)] = &[
     ("crates/compile/src/sandbox/child/raw.rs", 16),
     ("crates/mem/benches/mem.rs", 1),
-    ("crates/mem/src/file.rs", 4),
+    ("crates/mem/src/file.rs", 10),
+    ("crates/mem/src/mapping.rs", 12),
     ("crates/mem/src/racy.rs", 10),
-    ("crates/mem/src/racy/aarch64.rs", 12),
+    ("crates/mem/src/racy/aarch64.rs", 11),
     ("crates/mem/src/racy/bytewise.rs", 14),
+    ("crates/mem/src/racy/fault.rs", 7),
+    ("crates/mem/src/racy/fault/tests.rs", 6),
     ("crates/mem/src/racy/tests.rs", 7),
-    ("crates/mem/src/racy/x86_64.rs", 26),
+    ("crates/mem/src/racy/x86_64.rs", 15),
     ("crates/mem/src/sg/tests.rs", 3),
-    ("crates/mem/src/shared.rs", 17),
+    ("crates/mem/src/shared.rs", 13),
+    ("crates/mem/src/shared/backed.rs", 2),
     ("crates/mem/src/shared/tests.rs", 4),
     ("crates/mem/src/slot.rs", 5),
     ("crates/mem/src/slot/tests.rs", 5),
     ("crates/mem/src/stag.rs", 3),
+    ("crates/mem/tests/backed.rs", 13),
+    ("crates/mem/tests/faults.rs", 8),
     ("crates/outboard-cc/src/start.rs", 2),
-    ("crates/verbs/src/engine/sockio.rs", 12),
+    ("crates/verbs/src/engine/sockio.rs", 14),
 ];
 
 /// Crates whose root file may lack `#![forbid(unsafe_code)]`.

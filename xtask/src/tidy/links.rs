@@ -31,7 +31,7 @@ fn exists(target: &str, files: &[String]) -> bool {
     files.iter().any(|path| path == target || path.starts_with(&directory))
 }
 
-/// The links of a document to files of ours: `](target)` and `src="target"`.
+/// The links of a document to files of the project: `](target)` and `src="target"`.
 fn links(document: &Source) -> Vec<Link> {
     let mut links = Vec::new();
     for (line, text) in document.lines() {

@@ -1,5 +1,5 @@
-//! Rules about what the C libraries say: they live in programs of other people, so everything they
-//! print is explained on a page of its own.
+//! Rules about the messages of the C libraries: they are printed inside other people's programs, so
+//! each is explained on a page of its own.
 //!
 //! A message is what `eprintln!` and `say!` print, what the functions named `why_…` return, and any
 //! text in `outboard run`. Its fixed parts, those between the values filled in, must stand on the
@@ -13,13 +13,14 @@ use super::source::Source;
 
 /// The page that explains every message.
 pub(super) const PAGE: &str = "docs/run-troubleshooting.md";
-/// Where messages come from; and where every text is one, because all of them are errors.
+/// The files whose messages are checked, and those in which every text is a message because all of
+/// them are errors.
 const SPEAKERS: &[&str] = &["crates/ibverbs/src/", RUN];
 const RUN: &str = "crates/outboard/src/run";
-/// Fixed parts shorter than this say nothing on their own.
+/// Fixed parts shorter than this identify no message.
 const SHORT: usize = 8;
 
-/// Messages that the page does not have.
+/// Messages that the page does not explain.
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let page = sources.iter().find(|source| source.path == PAGE);
     let page = page.map_or("", |source| &source.text);
@@ -70,7 +71,7 @@ fn messages(text: &str, all: bool) -> Vec<(usize, String)> {
 #[derive(Default)]
 struct Finder {
     found: Vec<(usize, String)>,
-    /// How many functions named `why_…` this is inside of.
+    /// The depth of nested functions named `why_…`.
     reasons: usize,
 }
 
@@ -78,9 +79,9 @@ impl Finder {
     fn add(&mut self, literal: &syn::LitStr) {
         let message = literal.value();
         let message = message.trim_start_matches("outboard: ").trim();
-        // A text that only passes another one on says nothing itself.
+        // A format without text of its own only passes another message on.
         let passed_on = message.starts_with('{') && message.ends_with('}');
-        // One word is a name, such as a path.
+        // A single word is a name, such as a path.
         if message.contains(' ') && !passed_on {
             self.found.push((literal.span().start().line, message.to_owned()));
         }

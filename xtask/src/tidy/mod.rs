@@ -2,9 +2,8 @@
 //!
 //! Every rule is a function from a file (or the whole workspace) to findings, and has a test that
 //! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
-//! `source` the reading of files, `text` the rules about lines, `syntax` the rules about code,
-//! `workspace` the rules about crates, `links` the rules about documents, `messages` what the C
-//! libraries say.
+//! `source` reads files, `text` has the rules about lines, `syntax` about code, `workspace` about
+//! crates, `links` about documents, `messages` about the messages of the C libraries.
 
 mod house;
 mod links;
@@ -24,7 +23,7 @@ use anyhow::Result;
 use crate::command;
 use source::Source;
 
-/// A place that breaks a rule, and what to do about it.
+/// A violation of a rule, and how to correct it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     /// File or crate, relative to the workspace's root.

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-/// Directories that hold nothing we wrote.
+/// Directories without files of the project.
 const SKIPPED: &[&str] = &["target", ".git", "corpus", "artifacts", "coverage"];
-/// Endings of the text files the rules apply to.
+/// Extensions of the text files that the rules apply to.
 const ENDINGS: &[&str] = &[".rs", ".toml", ".md", ".ci/run"];
 
 /// One file of the workspace.
@@ -24,7 +24,7 @@ pub(super) struct Source {
     pub(super) rust: Option<Rust>,
 }
 
-/// What a parse of a Rust file gives the rules.
+/// The parts of a Rust file that the rules need.
 #[derive(Default)]
 pub(super) struct Rust {
     /// The lines of the file without comments and literals, spaces only between words.
@@ -32,7 +32,7 @@ pub(super) struct Rust {
     /// For each line, whether it belongs to tests.
     pub(super) in_tests: Vec<bool>,
     pub(super) functions: Vec<Function>,
-    /// Lines that say `unsafe`, once for each time.
+    /// Lines with the word `unsafe`, once for each occurrence.
     pub(super) unsafe_lines: Vec<usize>,
 }
 
@@ -212,7 +212,7 @@ fn brackets(delimiter: Delimiter) -> (&'static str, &'static str) {
     }
 }
 
-/// Every file below `root` that we wrote, relative to it, sorted.
+/// Every file of the project below `root`, relative to it, sorted.
 ///
 /// # Errors
 /// When a directory cannot be read.
@@ -237,7 +237,7 @@ fn walk(directory: &Path, prefix: &str, files: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Reads and parses every file the rules apply to.
+/// Reads and parses every file that the rules apply to.
 ///
 /// # Errors
 /// When a file cannot be read, or is Rust and does not parse.

@@ -1,4 +1,4 @@
-//! Rules about code: what must not be said, how long a function may be, where `unsafe` may stand.
+//! Rules about code: banned words, the length of functions, the places of `unsafe`.
 
 use super::Finding;
 use super::house::{

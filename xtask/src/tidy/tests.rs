@@ -169,7 +169,7 @@ fn no_path_of_one_machine() {
     assert_eq!(check_file(&source("README.md", &up(1))).len(), 1);
 }
 
-/// What `cargo metadata` says of a package with one dependency, beside all crates it may name.
+/// The part of `cargo metadata` for a package with one dependency, beside all crates it may name.
 fn metadata(name: &str, dependency: &str, kind: Option<&str>) -> Value {
     json!({ "packages": [
         { "name": name, "dependencies": [

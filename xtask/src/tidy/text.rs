@@ -32,7 +32,7 @@ fn opening(source: &Source) -> Option<Finding> {
     })
 }
 
-/// The root files of crates without `unsafe` say so to the compiler.
+/// The root files of crates without `unsafe` forbid it to the compiler.
 fn root_forbids_unsafe(source: &Source) -> Option<Finding> {
     let root = source.path.ends_with("src/lib.rs") || source.path.ends_with("src/main.rs");
     let free = source.crate_name().is_some_and(|name| UNSAFE_CRATES.contains(&name));
@@ -63,7 +63,7 @@ fn marks(source: &Source) -> Vec<Finding> {
     banned_words(source, MARKS, "finish it, or write an issue and leave the mark out")
 }
 
-/// Paths that exist on one machine only: into somebody's directory, or out of the workspace.
+/// Paths that exist on one machine only: into a user's directory, or out of the workspace.
 fn machine_paths(source: &Source) -> Vec<Finding> {
     let depth = source.path.matches('/').count();
     let hits = source.lines().flat_map(|(line, text)| {
@@ -87,7 +87,7 @@ fn is_in_a_home(path: &str) -> bool {
     start == Some("") && first.is_some_and(|first| HOMES.contains(&first)) && parts.next().is_some()
 }
 
-/// How many directories a path goes up before it goes anywhere.
+/// How many directories a path ascends from its start.
 fn ups(path: &str) -> usize {
     path.split('/').take_while(|part| *part == "..").count()
 }

@@ -39,10 +39,10 @@ fn serve(listener: TcpListener, credentials: Arc<Credentials>) -> thread::JoinHa
     thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a caller");
         let mut handshake = Handshake::responder(credentials);
-        let mut octets = [0; READ_LEN];
+        let mut bytes = [0; READ_LEN];
         loop {
-            let count = socket.read(&mut octets).expect("octets");
-            if handshake.handle(&octets[..count]).is_err() {
+            let count = socket.read(&mut bytes).expect("bytes");
+            if handshake.handle(&bytes[..count]).is_err() {
                 return;
             }
             let Some(mut message) = handshake.poll_transmit() else { continue };
@@ -69,9 +69,9 @@ fn a_host_with_the_key_is_reached() {
     let server = serve(listener, theirs);
     let mut stream = dial(&Dialer::new(credentials(&key)), &host).expect("reached");
     assert_eq!(stream.peer(), node);
-    let mut heard = Vec::new();
-    stream.receive(&mut heard, soon()).expect("what came early");
-    assert_eq!(heard, b"welcome");
+    let mut received = Vec::new();
+    stream.receive(&mut received, soon()).expect("what came early");
+    assert_eq!(received, b"welcome");
     server.join().expect("no panic");
 }
 
@@ -95,7 +95,7 @@ fn a_service_without_a_key_is_not_dialed() {
 }
 
 #[test]
-fn nobody_listening_is_told_from_silence_and_from_another_protocol() {
+fn a_closed_port_silence_and_another_protocol_have_different_errors() {
     let dialer = Dialer::new(credentials(&cluster()));
     let (host, listener) = listen();
     let error = dial(&dialer, &host).expect_err("silence");
@@ -115,7 +115,7 @@ fn nobody_listening_is_told_from_silence_and_from_another_protocol() {
 }
 
 #[test]
-fn an_octet_now_and_then_gains_no_time() {
+fn an_byte_now_and_then_gains_no_time() {
     let (host, listener) = listen();
     let server = thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a caller");
@@ -133,7 +133,7 @@ fn an_octet_now_and_then_gains_no_time() {
 }
 
 #[test]
-fn a_name_that_nobody_knows() {
+fn a_name_that_does_not_resolve() {
     let hosts: HostList = "no-such-host.invalid".parse().expect("a list");
     let dialer = Dialer::new(credentials(&cluster()));
     let error = dialer.dial(&hosts.hosts()[0], &name("test"), soon()).expect_err("no such host");

@@ -43,11 +43,11 @@ pub enum HostsError {
         source: io::Error,
     },
     /// The file is longer than any host list.
-    #[error("the host list {} has more than {len_max} octets: name another file", path.display())]
+    #[error("the host list {} has more than {len_max} bytes: name another file", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Octets that it may have.
+        /// Bytes that it may have.
         len_max: u64,
     },
 }

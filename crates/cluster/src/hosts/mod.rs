@@ -102,15 +102,15 @@ impl HostList {
     }
 
     /// Keeps each host once, with all its slots.
-    fn merged(entries: Vec<parse::Entry>) -> Result<Self, parse::Fault> {
+    fn merged(entries: Vec<parse::HostEntry>) -> Result<Self, parse::ParseFault> {
         let mut hosts: Vec<Host> = Vec::new();
         let mut places = HashMap::new();
-        for parse::Entry { host, at } in entries {
+        for parse::HostEntry { host, at } in entries {
             let place = *places.entry((host.name.clone(), host.port)).or_insert(hosts.len());
             match hosts.get_mut(place) {
                 Some(known) => {
                     let sum = total(known.slots, host.slots);
-                    known.slots = sum.map_err(|problem| parse::Fault { problem, at })?;
+                    known.slots = sum.map_err(|problem| parse::ParseFault { problem, at })?;
                 }
                 None => hosts.push(host),
             }

@@ -1,6 +1,6 @@
 //! From text to hosts; the grammar stands in the module above.
 //!
-//! Every fault carries the octets of the text that are wrong. Nothing is expanded before it is
+//! Every fault carries the bytes of the text that are wrong. Nothing is expanded before it is
 //! known how much it becomes.
 
 use super::{HOSTS_MAX, Host, Problem, SLOTS_MAX};
@@ -14,20 +14,20 @@ const NAME_MAX: usize = 253;
 /// Digits of a number in a group, at most: it fits an `u64`.
 const DIGITS_MAX: usize = 18;
 
-/// A host and the octets of the text that name it.
-pub(super) struct Entry {
+/// A host and the bytes of the text that name it.
+pub(super) struct HostEntry {
     pub(super) host: Host,
     pub(super) at: Range<usize>,
 }
 
-/// What is wrong with some octets of the text.
+/// What is wrong with some bytes of the text.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ParseFault {
     pub(super) problem: Problem,
     pub(super) at: Range<usize>,
 }
 
-type Parsed<T> = Result<T, Fault>;
+type Parsed<T> = Result<T, ParseFault>;
 
 /// A part of the text that knows where it stands.
 #[derive(Clone, Copy)]
@@ -41,19 +41,19 @@ impl<'a> Span<'a> {
         self.start..self.start + self.text.len()
     }
 
-    fn fault(self, problem: Problem) -> Fault {
-        Fault { problem, at: self.at() }
+    fn fault(self, problem: Problem) -> ParseFault {
+        ParseFault { problem, at: self.at() }
     }
 
-    /// What stands before and behind an octet at which the text may be cut.
+    /// What stands before and behind a byte at which the text may be cut.
     fn split_at(self, index: usize) -> (Self, Self) {
         let (before, behind) = self.text.split_at(index);
         (Self { text: before, ..self }, Self { text: behind, start: self.start + index })
     }
 
-    /// Some octets of it, between places at which the text may be cut.
-    fn part(self, octets: Range<usize>) -> Self {
-        Self { text: &self.text[octets.clone()], start: self.start + octets.start }
+    /// Some bytes of it, between places at which the text may be cut.
+    fn part(self, bytes: Range<usize>) -> Self {
+        Self { text: &self.text[bytes.clone()], start: self.start + bytes.start }
     }
 
     /// What stands before such a place, and from there on if there is one.
@@ -63,7 +63,7 @@ impl<'a> Span<'a> {
         (before, Some(behind))
     }
 
-    /// Without its first octet, which is one character.
+    /// Without its first byte, which is one character.
     fn behind_first(self) -> Self {
         self.split_at(self.text.len().min(1)).1
     }
@@ -80,7 +80,7 @@ impl<'a> Span<'a> {
 }
 
 /// The hosts that a text names, in order, equal ones not yet merged.
-pub(super) fn entries(text: &str) -> Parsed<Vec<Entry>> {
+pub(super) fn entries(text: &str) -> Parsed<Vec<HostEntry>> {
     let mut entries = Vec::new();
     let mut rest = Span { text, start: 0 };
     let mut comma: Option<Span<'_>> = None;
@@ -124,7 +124,7 @@ fn next_token<'a>(rest: &mut Span<'a>) -> Parsed<Option<Token<'a>>> {
     Ok(None)
 }
 
-/// Octets of the host that begins `rest`; commas in its brackets belong to it.
+/// Bytes of the host that begins `rest`; commas in its brackets belong to it.
 fn host_len(rest: Span<'_>) -> Parsed<usize> {
     let mut open = None;
     let unpaired = |from, to| Err(rest.part(from..to).fault(Problem::Bracket));
@@ -146,7 +146,7 @@ fn host_len(rest: Span<'_>) -> Parsed<usize> {
 }
 
 /// Appends the hosts that one word names.
-fn append_hosts(word: Span<'_>, entries: &mut Vec<Entry>) -> Parsed<()> {
+fn append_hosts(word: Span<'_>, entries: &mut Vec<HostEntry>) -> Parsed<()> {
     let (name, port, slots) = parts(word)?;
     let port = port.map(parse_port).transpose()?;
     let slots = slots.map(parse_slots).transpose()?;
@@ -156,7 +156,7 @@ fn append_hosts(word: Span<'_>, entries: &mut Vec<Entry>) -> Parsed<()> {
     };
     entries.extend(names.into_iter().map(|name| {
         let host = Host { name: name.into_boxed_str(), port, slots };
-        Entry { host, at: word.at() }
+        HostEntry { host, at: word.at() }
     }));
     if entries.len() > HOSTS_MAX {
         return Err(word.fault(Problem::TooMany));
@@ -201,7 +201,7 @@ fn parse_slots(span: Span<'_>) -> Parsed<NonZeroU32> {
 
 /// Without a sign, which the standard library takes.
 fn is_number(digits: &str) -> bool {
-    !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit())
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The name, if it must be an address: its first bracket has a colon in it.
@@ -218,12 +218,12 @@ fn parse_address(span: Span<'_>) -> Parsed<String> {
 }
 
 /// A part of a name: what may stand there.
-enum Piece<'a> {
+enum NamePart<'a> {
     Text(&'a str),
     Group(Vec<Numbers>),
 }
 
-/// The numbers of a range, with at least so many digits.
+/// The numbers of a range, padded to a number of digits.
 #[derive(Clone, Copy)]
 struct Numbers {
     low: u64,
@@ -252,12 +252,12 @@ fn expand(name: Span<'_>, names_max: usize) -> Parsed<Vec<String>> {
     Ok(names)
 }
 
-impl Piece<'_> {
+impl NamePart<'_> {
     /// What a name becomes with the piece behind it.
     fn behind(&self, name: &str) -> Vec<String> {
         match self {
-            Piece::Text(text) => vec![format!("{name}{text}")],
-            Piece::Group(ranges) => {
+            NamePart::Text(text) => vec![format!("{name}{text}")],
+            NamePart::Group(ranges) => {
                 let numbers = ranges.iter().flat_map(|range| {
                     let Numbers { low, high, digits } = *range;
                     (low..=high).map(move |number| format!("{name}{number:0digits$}"))
@@ -269,12 +269,12 @@ impl Piece<'_> {
 }
 
 /// Texts and groups in turn, which make `names_max` names at most.
-fn pieces(name: Span<'_>, names_max: u64) -> Parsed<Vec<Piece<'_>>> {
+fn pieces(name: Span<'_>, names_max: u64) -> Parsed<Vec<NamePart<'_>>> {
     let (mut pieces, mut rest, mut count) = (Vec::new(), name, 1u64);
     while !rest.text.is_empty() {
         let (text, bracket) = rest.cut(rest.text.find('['));
         check_text(text)?;
-        pieces.push(Piece::Text(text.text));
+        pieces.push(NamePart::Text(text.text));
         let Some(bracket) = bracket else { break };
         // Every bracket has its partner: `host_len` has seen to that.
         let end = bracket.text.find(']').unwrap_or_default();
@@ -284,7 +284,7 @@ fn pieces(name: Span<'_>, names_max: u64) -> Parsed<Vec<Piece<'_>>> {
         if count > names_max {
             return Err(name.fault(Problem::TooMany));
         }
-        pieces.push(Piece::Group(ranges));
+        pieces.push(NamePart::Group(ranges));
         rest = bracket.part(end + 1..bracket.text.len());
         // Each group is a character at least.
         if pieces.len() > 2 * NAME_MAX {

@@ -2,7 +2,7 @@
 //!
 //! The environment is asked through a function, so that nothing here depends on it.
 
-use super::parse::{self, Fault};
+use super::parse::{self, ParseFault};
 use super::{HostList, HostsError};
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::Path;
 /// People's variable first, then the scheduler's.
 const VARIABLES: [&str; 2] = ["OUTBOARD_HOSTS", "SLURM_JOB_NODELIST"];
 
-/// Octets of a host list's file, at most: longer than [`super::HOSTS_MAX`] of the longest names.
+/// Bytes of a host list's file, at most: longer than [`super::HOSTS_MAX`] of the longest names.
 const FILE_LEN_MAX: u64 = 32 << 20;
 
 /// Characters of an excerpt in an error.
@@ -37,14 +37,14 @@ impl HostList {
     /// [`HostsError`] when it cannot be read, is not a host list, or names no host.
     pub fn read(path: &Path) -> Result<Self, HostsError> {
         let failed = |source| HostsError::File { path: path.into(), source };
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let file = File::open(path).map_err(failed)?;
-        file.take(FILE_LEN_MAX + 1).read_to_end(&mut octets).map_err(failed)?;
-        if u64::try_from(octets.len()).is_ok_and(|len| len > FILE_LEN_MAX) {
+        file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if u64::try_from(bytes.len()).is_ok_and(|len| len > FILE_LEN_MAX) {
             return Err(HostsError::TooLong { path: path.into(), len_max: FILE_LEN_MAX });
         }
         let source_name = path.display().to_string();
-        match str::from_utf8(&octets) {
+        match str::from_utf8(&bytes) {
             Ok(text) => Self::parse(text, &source_name),
             Err(_) => Err(HostsError::NotText { source_name }),
         }
@@ -72,7 +72,7 @@ impl HostList {
 }
 
 /// The error for a fault: its line, column and what stands there.
-fn place(text: &str, source_name: &str, fault: &Fault) -> HostsError {
+fn place(text: &str, source_name: &str, fault: &ParseFault) -> HostsError {
     let (before, rest) = text.split_at_checked(fault.at.start).unwrap_or((text, ""));
     let beside = before.rsplit('\n').next().unwrap_or_default();
     let wrong = rest.get(..fault.at.len()).unwrap_or(rest);

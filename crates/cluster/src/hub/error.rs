@@ -1,6 +1,5 @@
 //! What can be wrong with a hub, and whose fault it is.
 
-use super::MESSAGE_MAX;
 use outboard_verbs::{ConnectError, CqOverflow, PostError, Refused, VerbsError};
 
 /// Why a hub cannot do what it was asked for.
@@ -10,14 +9,16 @@ pub enum HubError {
     #[error("that peer is gone")]
     NoPeer,
     /// The caller's message is too long.
-    #[error("a message of {found} octets is too long: at most {MESSAGE_MAX} are possible")]
+    #[error("a message of {found} bytes is too long: at most {limit} are possible")]
     TooLong {
         /// Its length.
         found: usize,
+        /// What this hub was made for.
+        limit: usize,
     },
     /// The caller asks for more than the peer takes.
-    #[error("{limit} requests wait for this peer already: it does not take them")]
-    TooMany {
+    #[error("{limit} bytes wait for this peer already: it does not take them")]
+    TooMuch {
         /// How many may wait.
         limit: usize,
     },

@@ -2,7 +2,7 @@
 //! sleep on.
 //!
 //! A hub owns the verbs objects of its connections: a protection domain for each peer, so that none
-//! reaches what was exposed to another. It knows no message's meaning, dials nobody and never
+//! reaches what was exposed to another. It does not interpret messages, does not dial and never
 //! waits; [`Hub::turn`] hands out what has happened since.
 
 mod error;
@@ -11,82 +11,136 @@ mod peer;
 mod tests;
 
 pub use error::HubError;
-pub use peer::{Admission, Admitted, Exposed, PeerId};
+pub use peer::{Admission, Admitted, Exposed, HubOptions, PeerId};
 
+use crate::waker::Waker;
 use outboard_verbs::{
-    Access, Arm, CmChannel, CmEventKind, CompChannel, Completion, Context, Cq, Operation, OwnedBuf,
-    Remote, SendOp, SendRequest, SgList, SharedSlice, Status,
+    Access, CmChannel, CmEventKind, CompChannel, Completion, Context, Cq, NotifyOn, Operation,
+    OwnedBuf, Remote, SendOp, SgList, SharedSlice, Status,
 };
-use peer::Peer;
+use peer::{Peer, Purpose};
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Octets of a control message, at most.
+/// Bytes of a control message, at most, unless [`HubOptions`] say something else.
 pub const MESSAGE_MAX: usize = 64 * 1024;
 
 /// Completions taken at a time.
 const BATCH: usize = 64;
+/// Batches of a turn, at most: its caller has other things to do.
+const BATCHES: usize = 64;
 /// Completions that the queue holds: more than all peers' requests together.
 const COMPLETIONS: usize = 1 << 20;
 
-/// Something that happened to a peer.
+/// Something that happened to a peer. A tag is the value that the caller gave with its request.
 #[derive(Debug)]
-pub enum HubEvent {
+pub enum HubEvent<T = u64> {
     /// It sent a message.
     Message {
-        /// Who.
+        /// Which peer.
         peer: PeerId,
         /// The message.
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
     },
-    /// What we asked for from its memory is here.
+    /// It sent immediate data, alone or behind a Write that is there now.
+    Immediate {
+        /// Which peer.
+        peer: PeerId,
+        /// The data.
+        immediate: u64,
+    },
+    /// An RDMA Read of its memory is done.
     Read {
         /// Whose memory.
         peer: PeerId,
-        /// The caller's name for it.
-        tag: u64,
-        /// What is there.
-        octets: Vec<u8>,
+        /// The request's tag.
+        tag: T,
+        /// What is there; empty where it went into memory of the caller's.
+        bytes: Vec<u8>,
+    },
+    /// An RDMA Write no longer uses the caller's memory, which may change again. The data arrive
+    /// before any message that is sent from now on.
+    Written {
+        /// Whose memory.
+        peer: PeerId,
+        /// The request's tag.
+        tag: T,
+    },
+    /// An atomic operation is done.
+    Atomic {
+        /// Whose memory.
+        peer: PeerId,
+        /// The request's tag.
+        tag: T,
+        /// The value before it.
+        original: u64,
     },
     /// The connection is over; nothing more comes from this peer.
     Gone {
-        /// Who.
+        /// Which peer.
         peer: PeerId,
         /// Why, for people.
         why: String,
     },
 }
 
-/// See the [module](self).
+impl<T> HubEvent<T> {
+    /// Which peer it is about.
+    pub fn peer(&self) -> PeerId {
+        match self {
+            Self::Message { peer, .. }
+            | Self::Immediate { peer, .. }
+            | Self::Read { peer, .. }
+            | Self::Written { peer, .. }
+            | Self::Atomic { peer, .. }
+            | Self::Gone { peer, .. } => *peer,
+        }
+    }
+}
+
+/// See the [module](self). `T` is the type of the tags of requests.
 #[derive(Debug)]
-pub struct Hub {
-    peers: HashMap<u32, Peer>,
+pub struct Hub<T = u64> {
+    peers: HashMap<u32, Peer<T>>,
+    options: HubOptions,
     cq: Cq,
     completions: CompChannel,
     connections: CmChannel,
     context: Context,
     ready: OwnedFd,
+    /// Wakes the loop for what a turn has left.
+    more: Waker,
     done: Vec<Completion>,
 }
 
-impl Hub {
-    /// A hub without peers.
+impl<T> Hub<T> {
+    /// A hub without peers, of the usual sizes.
     ///
     /// # Errors
     /// This machine's: no descriptors left.
     pub fn new() -> Result<Self, HubError> {
+        Self::with(HubOptions::default())
+    }
+
+    /// A hub without peers.
+    ///
+    /// # Errors
+    /// As [`Hub::new`].
+    pub fn with(options: HubOptions) -> Result<Self, HubError> {
         let context = Context::open()?;
         let completions = context.create_comp_channel()?;
         let connections = context.create_cm_channel()?;
         let cq = context.create_cq_on(COMPLETIONS, &completions)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (at, fd) in [completions.as_fd(), connections.as_fd()].into_iter().enumerate() {
+        let more = Waker::new()?;
+        let fds = [completions.as_fd(), connections.as_fd(), more.as_fd()];
+        for (at, fd) in fds.into_iter().enumerate() {
             let data = epoll::EventData::new_u64(at as u64);
             epoll::add(&ready, fd, data, epoll::EventFlags::IN)?;
         }
         let (peers, done) = (HashMap::new(), Vec::new());
-        Ok(Self { peers, cq, completions, connections, context, ready, done })
+        Ok(Self { peers, options, cq, completions, connections, context, ready, more, done })
     }
 
     /// The context of all its connections.
@@ -100,7 +154,7 @@ impl Hub {
     /// # Errors
     /// This machine's.
     pub fn prepare(&self) -> Result<Admission, HubError> {
-        Admission::new(&self.context, &self.cq, &self.connections)
+        Admission::new(&self.context, &self.cq, &self.connections, self.options)
     }
 
     /// Takes a new peer in. Nothing that it has sent is lost meanwhile.
@@ -108,7 +162,7 @@ impl Hub {
     /// # Errors
     /// A fault of Outboard: its queue pair takes no receives.
     pub fn enroll(&mut self, admitted: Admitted) -> Result<PeerId, HubError> {
-        let peer = admitted.into_peer()?;
+        let peer = admitted.into_peer(self.options)?;
         let id = PeerId(peer.number());
         self.peers.insert(id.0, peer);
         Ok(id)
@@ -142,31 +196,46 @@ impl Hub {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`HubError::TooLong`], [`HubError::NoPeer`]. A connection that fails later shows as
-    /// [`HubEvent::Gone`].
-    pub fn send(&mut self, peer: PeerId, octets: &[u8]) -> Result<(), HubError> {
-        if octets.len() > MESSAGE_MAX {
-            return Err(HubError::TooLong { found: octets.len() });
+    /// [`HubError::TooLong`], [`HubError::NoPeer`], [`HubError::TooMuch`]. A connection that fails
+    /// later shows as [`HubEvent::Gone`].
+    pub fn send(&mut self, peer: PeerId, bytes: &[u8]) -> Result<(), HubError> {
+        self.send_list(peer, bytes.len(), SgList::copied(bytes))
+    }
+
+    /// As [`Hub::send`], from memory of the caller's, which is not to change until something that
+    /// is asked for later is answered.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn send_from(&mut self, peer: PeerId, from: SharedSlice) -> Result<(), HubError> {
+        self.send_list(peer, from.len(), from.into())
+    }
+
+    fn send_list(&mut self, peer: PeerId, found: usize, local: SgList) -> Result<(), HubError> {
+        let limit = self.options.message_max;
+        if found > limit {
+            return Err(HubError::TooLong { found, limit });
         }
-        let op = SendOp::Send { invalidate: None };
-        self.peer(peer)?.post(SendRequest::new(0, op, SgList::copied(octets)))
+        self.post(peer, SendOp::Send { invalidate: None }, local, Purpose::Quiet)
+    }
+
+    /// Sends eight bytes of immediate data.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn send_immediate(&mut self, peer: PeerId, immediate: u64) -> Result<(), HubError> {
+        self.post(peer, SendOp::Immediate { immediate }, SgList::new(), Purpose::Quiet)
     }
 
     /// Reads from a peer's memory; [`HubEvent::Read`] brings it.
     ///
     /// # Errors
     /// As [`Hub::send`].
-    pub fn read(
-        &mut self,
-        peer: PeerId,
-        from: Remote,
-        len: usize,
-        tag: u64,
-    ) -> Result<(), HubError> {
+    pub fn read(&mut self, peer: PeerId, from: Remote, len: usize, tag: T) -> Result<(), HubError> {
         self.read_into(peer, from, vec![0; len], tag)
     }
 
-    /// As [`Hub::read`], as many octets as `into` has, which comes back with the event.
+    /// As [`Hub::read`], as many bytes as `into` has, which comes back with the event.
     ///
     /// # Errors
     /// As [`Hub::send`].
@@ -175,36 +244,123 @@ impl Hub {
         peer: PeerId,
         from: Remote,
         into: Vec<u8>,
-        tag: u64,
+        tag: T,
     ) -> Result<(), HubError> {
-        let op = SendOp::Read { from };
-        self.peer(peer)?.post(SendRequest::new(tag, op, OwnedBuf::from(into).into()))
+        let local = OwnedBuf::from(into).into();
+        self.post(peer, SendOp::Read { from }, local, Purpose::Read(tag))
+    }
+
+    /// As [`Hub::read`], into memory of the caller's: no byte is copied on the way.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn read_to(
+        &mut self,
+        peer: PeerId,
+        from: Remote,
+        into: SharedSlice,
+        tag: T,
+    ) -> Result<(), HubError> {
+        self.post(peer, SendOp::Read { from }, into.into(), Purpose::Read(tag))
     }
 
     /// Writes into a peer's memory. A message sent afterwards arrives after it.
     ///
     /// # Errors
     /// As [`Hub::send`].
-    pub fn write(&mut self, peer: PeerId, to: Remote, octets: Vec<u8>) -> Result<(), HubError> {
-        let op = SendOp::Write { to };
-        self.peer(peer)?.post(SendRequest::new(0, op, OwnedBuf::from(octets).into()))
+    pub fn write(&mut self, peer: PeerId, to: Remote, bytes: Vec<u8>) -> Result<(), HubError> {
+        let local = OwnedBuf::from(bytes).into();
+        self.post(peer, SendOp::Write { to }, local, Purpose::Quiet)
     }
 
-    /// Hands out what has happened since the last turn. Does not wait: sleep on the descriptor.
+    /// As [`Hub::write`], from memory of the caller's; [`HubEvent::Written`] tells when it may
+    /// change again.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn write_from(
+        &mut self,
+        peer: PeerId,
+        to: Remote,
+        from: SharedSlice,
+        tag: T,
+    ) -> Result<(), HubError> {
+        self.post(peer, SendOp::Write { to }, from.into(), Purpose::Write(tag))
+    }
+
+    /// As [`Hub::write_from`], with immediate data that tells the peer of it.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn write_immediate(
+        &mut self,
+        peer: PeerId,
+        to: Remote,
+        (from, immediate): (SharedSlice, u64),
+        tag: T,
+    ) -> Result<(), HubError> {
+        let op = SendOp::WriteWithImm { to, immediate };
+        self.post(peer, op, from.into(), Purpose::Write(tag))
+    }
+
+    /// Adds to eight aligned bytes of a peer's memory; [`HubEvent::Atomic`] tells what was there.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn fetch_add(
+        &mut self,
+        peer: PeerId,
+        at: Remote,
+        add: u64,
+        tag: T,
+    ) -> Result<(), HubError> {
+        let local = OwnedBuf::zeroed(8).into();
+        self.post(peer, SendOp::fetch_add(at, add), local, Purpose::Atomic(tag))
+    }
+
+    /// Replaces eight aligned bytes of a peer's memory, `(compare, swap)`, if they are the first;
+    /// [`HubEvent::Atomic`] tells what was there.
+    ///
+    /// # Errors
+    /// As [`Hub::send`].
+    pub fn compare_swap(
+        &mut self,
+        peer: PeerId,
+        at: Remote,
+        (compare, swap): (u64, u64),
+        tag: T,
+    ) -> Result<(), HubError> {
+        let local = OwnedBuf::zeroed(8).into();
+        self.post(peer, SendOp::compare_swap(at, compare, swap), local, Purpose::Atomic(tag))
+    }
+
+    fn post(
+        &mut self,
+        peer: PeerId,
+        op: SendOp,
+        local: SgList,
+        purpose: Purpose<T>,
+    ) -> Result<(), HubError> {
+        self.peer(peer)?.post(op, local, purpose)
+    }
+
+    /// Hands out what has happened since the last turn, or much of it: then the descriptor stays
+    /// readable. Does not wait: sleep on the descriptor.
     ///
     /// # Errors
     /// [`HubError`]: this machine's or our own; the hub is of no use any more.
-    pub fn turn(&mut self, events: &mut Vec<HubEvent>) -> Result<(), HubError> {
+    pub fn turn(&mut self, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {
+        self.more.clear();
+        // What is there is taken without the queue being armed, so that it causes no wake-up; what
+        // comes between the last poll and arming is found by the poll after it.
+        let mut batches = BATCHES;
+        self.take(&mut batches, events)?;
         while self.completions.try_next().is_some() {}
-        // Arm first, then look: what comes in between makes an event.
-        self.cq.arm(Arm::Any);
-        let mut done = std::mem::take(&mut self.done);
-        while self.cq.poll(&mut done, BATCH)? > 0 {
-            for completion in done.drain(..) {
-                self.complete(completion, events);
-            }
+        self.cq.request_notify(NotifyOn::Any);
+        self.take(&mut batches, events)?;
+        if batches == 0 {
+            self.more.wake();
         }
-        self.done = done;
         while let Some(event) = self.connections.try_next() {
             if let CmEventKind::Disconnected = event.kind {
                 self.lose(event.qp, "the peer has closed the connection", events);
@@ -213,7 +369,19 @@ impl Hub {
         Ok(())
     }
 
-    fn complete(&mut self, completion: Completion, events: &mut Vec<HubEvent>) {
+    fn take(&mut self, batches: &mut usize, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {
+        let mut done = std::mem::take(&mut self.done);
+        while *batches > 0 && self.cq.poll(&mut done, BATCH)? > 0 {
+            *batches -= 1;
+            for completion in done.drain(..) {
+                self.complete(completion, events);
+            }
+        }
+        self.done = done;
+        Ok(())
+    }
+
+    fn complete(&mut self, completion: Completion, events: &mut Vec<HubEvent<T>>) {
         let id = PeerId(completion.qp);
         let Some(peer) = self.peers.get_mut(&id.0) else { return };
         if completion.status != Status::Success {
@@ -224,35 +392,50 @@ impl Hub {
             Operation::Receive => {
                 let len = completion.bytes as usize;
                 let buffer = completion.local.into_owned();
-                let octets = buffer.as_ref().map(|buffer| buffer[..len].to_vec());
-                events.extend(octets.map(|octets| HubEvent::Message { peer: id, octets }));
+                let bytes = buffer.as_ref().map(|buffer| buffer[..len].to_vec());
+                events.extend(bytes.map(|bytes| HubEvent::Message { peer: id, bytes }));
                 buffer.map_or(Ok(()), |buffer| peer.receive(buffer))
             }
-            operation => {
-                let octets = completion.local.into_owned().map(OwnedBuf::into_vec);
-                if let (Operation::Read, Some(octets)) = (operation, octets) {
-                    events.push(HubEvent::Read { peer: id, tag: completion.wr_id, octets });
-                }
-                peer.completed()
+            Operation::ReceiveImmediate => {
+                let immediate = completion.immediate.unwrap_or_default();
+                events.push(HubEvent::Immediate { peer: id, immediate });
+                completion.local.into_owned().map_or(Ok(()), |buffer| peer.receive(buffer))
             }
+            _ => peer.completed(completion.wr_id).map(|purpose| {
+                let local = completion.local.into_owned().map(OwnedBuf::into_vec);
+                events.extend(event(id, purpose, local.unwrap_or_default()));
+            }),
         };
         if let Err(error) = result {
             self.lose(id.0, &error.to_string(), events);
         }
     }
 
-    fn lose(&mut self, number: u32, why: &str, events: &mut Vec<HubEvent>) {
+    fn lose(&mut self, number: u32, why: &str, events: &mut Vec<HubEvent<T>>) {
         if self.peers.remove(&number).is_some() {
             events.push(HubEvent::Gone { peer: PeerId(number), why: why.to_owned() });
         }
     }
 
-    fn peer(&mut self, id: PeerId) -> Result<&mut Peer, HubError> {
+    fn peer(&mut self, id: PeerId) -> Result<&mut Peer<T>, HubError> {
         self.peers.get_mut(&id.0).ok_or(HubError::NoPeer)
     }
 }
 
-impl AsFd for Hub {
+/// The caller's event for a request that is done.
+fn event<T>(peer: PeerId, purpose: Option<Purpose<T>>, bytes: Vec<u8>) -> Option<HubEvent<T>> {
+    match purpose? {
+        Purpose::Quiet => None,
+        Purpose::Write(tag) => Some(HubEvent::Written { peer, tag }),
+        Purpose::Read(tag) => Some(HubEvent::Read { peer, tag, bytes }),
+        Purpose::Atomic(tag) => {
+            let original = bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes);
+            Some(HubEvent::Atomic { peer, tag, original })
+        }
+    }
+}
+
+impl<T> AsFd for Hub<T> {
     /// Readable when a turn has something to do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()

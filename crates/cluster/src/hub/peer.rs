@@ -4,19 +4,52 @@
 use super::{HubError, MESSAGE_MAX};
 use outboard_verbs::{
     Access, CmChannel, ConnectError, ConnectParams, Connected, Context, Cq, Mr, OwnedBuf, Pd, Qp,
-    QpConfig, RecvRequest, Remote, SendRequest, SharedSlice, Stag, Status,
+    QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedSlice, Stag, Status,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Messages that a peer may send before we have looked at them; more wait in its socket.
-const RECEIVES: usize = 16;
-/// Requests under way towards a peer; more wait here.
-const SENDS: usize = 256;
-/// Requests that may wait here: a caller that does not wait for answers is at fault.
-const WAITING_MAX: usize = 65_536;
-/// Reads under way each way.
-const READS: u16 = 64;
+/// How much a hub has under way with each peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HubOptions {
+    /// Bytes of a control message, at most. As many are held for each receive.
+    pub message_max: usize,
+    /// Messages that a peer may send before we have looked at them; more wait in its socket.
+    pub receives: usize,
+    /// Requests under way towards a peer; more wait here.
+    pub sends: usize,
+    /// Reads and atomics under way, each way.
+    pub reads: u16,
+    /// Bytes that may wait here: a caller that does not wait for answers is at fault.
+    pub waiting_max: usize,
+}
+
+impl Default for HubOptions {
+    fn default() -> Self {
+        Self {
+            message_max: MESSAGE_MAX,
+            receives: 16,
+            sends: 256,
+            reads: 64,
+            waiting_max: 256 << 20,
+        }
+    }
+}
+
+/// What a request takes besides its bytes.
+const REQUEST_LEN: usize = 256;
+/// Above this a request tells that it is done, so that its memory is counted no longer than held.
+const LARGE: usize = 64 * 1024;
+
+/// What the caller wants to know when a request is done.
+#[derive(Clone, Debug)]
+pub(super) enum Purpose<T> {
+    /// Nothing.
+    Quiet,
+    Write(T),
+    Read(T),
+    Atomic(T),
+}
 
 /// A peer of a hub, from its admission to the event that it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,19 +64,19 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// True for no octets.
+    /// True for no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where `len` octets at `at` are, if they are inside.
+    /// Where `len` bytes at `at` are, if they are inside.
     #[must_use]
     pub fn range(&self, at: u64, len: u64) -> Option<Remote> {
         let end = at.checked_add(len)?;
@@ -54,37 +87,54 @@ impl Exposed {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct Peer<T> {
     qp: Qp,
     exposed: Vec<Mr>,
     pd: Pd,
-    under_way: usize,
-    waiting: VecDeque<SendRequest>,
-}
-
-/// What this side brings to every connection.
-fn params() -> ConnectParams {
-    ConnectParams { ird: READS, ord: READS, ..ConnectParams::default() }
+    options: HubOptions,
+    next: u64,
+    /// By their numbers, the oldest first. Those that are quiet are done when a later one is.
+    under_way: VecDeque<(u64, Purpose<T>)>,
+    /// Quiet ones since the last that tells.
+    quiet: usize,
+    waiting: VecDeque<(SendRequest, Purpose<T>)>,
+    waiting_len: usize,
 }
 
 /// A connection to be, for [`super::Hub::enroll`]. Any thread may set it up.
 #[derive(Debug)]
 pub struct Admission {
-    peer: Peer,
+    ends: Ends,
     connections: CmChannel,
+    options: HubOptions,
 }
 
 /// A connection that is up.
 #[derive(Debug)]
-pub struct Admitted(Peer);
+pub struct Admitted(Ends);
+
+/// The verbs objects of a connection.
+#[derive(Debug)]
+struct Ends {
+    qp: Qp,
+    pd: Pd,
+}
 
 impl Admission {
     pub(super) fn new(
         context: &Context,
         cq: &Cq,
         connections: &CmChannel,
+        options: HubOptions,
     ) -> Result<Self, HubError> {
-        Ok(Self { peer: Peer::new(context, cq)?, connections: connections.clone() })
+        let pd = context.alloc_pd();
+        let depths = QpConfig {
+            send_depth: options.sends,
+            recv_depth: options.receives,
+            ..QpConfig::new(cq)
+        };
+        let ends = Ends { qp: pd.create_qp(depths)?, pd };
+        Ok(Self { ends, connections: connections.clone(), options })
     }
 
     /// Sets the connection up: `connect` is given an idle queue pair, what to propose, and the
@@ -96,29 +146,36 @@ impl Admission {
         self,
         connect: impl FnOnce(&Qp, &ConnectParams, &CmChannel) -> Result<Connected, ConnectError>,
     ) -> Result<Admitted, ConnectError> {
-        connect(&self.peer.qp, &params(), &self.connections)?;
-        Ok(Admitted(self.peer))
+        let reads = self.options.reads;
+        let params = ConnectParams { ird: reads, ord: reads, ..ConnectParams::default() };
+        connect(&self.ends.qp, &params, &self.connections)?;
+        Ok(Admitted(self.ends))
     }
 }
 
 impl Admitted {
     /// Only now receives are posted: earlier messages wait in the socket.
-    pub(super) fn into_peer(self) -> Result<Peer, HubError> {
-        for _ in 0..RECEIVES {
-            self.0.receive(OwnedBuf::zeroed(MESSAGE_MAX))?;
+    pub(super) fn into_peer<T>(self, options: HubOptions) -> Result<Peer<T>, HubError> {
+        let Ends { qp, pd } = self.0;
+        let peer = Peer {
+            qp,
+            exposed: Vec::new(),
+            pd,
+            options,
+            next: 0,
+            under_way: VecDeque::new(),
+            quiet: 0,
+            waiting: VecDeque::new(),
+            waiting_len: 0,
+        };
+        for _ in 0..options.receives {
+            peer.receive(OwnedBuf::zeroed(options.message_max))?;
         }
-        Ok(self.0)
+        Ok(peer)
     }
 }
 
-impl Peer {
-    fn new(context: &Context, cq: &Cq) -> Result<Self, HubError> {
-        let pd = context.alloc_pd();
-        let depths = QpConfig { send_depth: SENDS, recv_depth: RECEIVES, ..QpConfig::new(cq) };
-        let qp = pd.create_qp(depths)?;
-        Ok(Self { qp, exposed: Vec::new(), pd, under_way: 0, waiting: VecDeque::new() })
-    }
-
+impl<T> Peer<T> {
     pub(super) fn number(&self) -> u32 {
         self.qp.number()
     }
@@ -143,26 +200,59 @@ impl Peer {
     }
 
     /// Posts a request, in order, when there is room.
-    pub(super) fn post(&mut self, request: SendRequest) -> Result<(), HubError> {
-        if self.under_way < SENDS && self.waiting.is_empty() {
-            self.qp.post_send(request)?;
-            self.under_way += 1;
-        } else if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(request);
-        } else {
-            return Err(HubError::TooMany { limit: WAITING_MAX });
+    pub(super) fn post(
+        &mut self,
+        op: SendOp,
+        local: SgList,
+        purpose: Purpose<T>,
+    ) -> Result<(), HubError> {
+        let len = local.len();
+        let request = SendRequest::new(self.next, op, local);
+        self.next += 1;
+        if self.under_way.len() < self.options.sends && self.waiting.is_empty() {
+            return self.begin(request, purpose);
         }
+        let limit = self.options.waiting_max;
+        let waiting_len = self.waiting_len.saturating_add(len).saturating_add(REQUEST_LEN);
+        if waiting_len > limit {
+            return Err(HubError::TooMuch { limit });
+        }
+        self.waiting_len = waiting_len;
+        self.waiting.push_back((request, purpose));
         Ok(())
     }
 
-    /// A request is done: the next may go.
-    pub(super) fn completed(&mut self) -> Result<(), HubError> {
-        self.under_way = self.under_way.saturating_sub(1);
-        if let Some(request) = self.waiting.pop_front() {
-            self.qp.post_send(request)?;
-            self.under_way += 1;
-        }
+    /// A quiet request is not signaled, except every few of them, so that their places are freed.
+    fn begin(&mut self, mut request: SendRequest, purpose: Purpose<T>) -> Result<(), HubError> {
+        let is_quiet = matches!(purpose, Purpose::Quiet) && request.local.len() <= LARGE;
+        request.signaled = !is_quiet || self.quiet + 1 >= self.options.sends.div_ceil(4);
+        self.quiet = if request.signaled { 0 } else { self.quiet + 1 };
+        let number = request.wr_id;
+        self.qp.post_send(request)?;
+        self.under_way.push_back((number, purpose));
         Ok(())
+    }
+
+    /// A request is done, and with it the quiet requests before it: the next may be posted.
+    pub(super) fn completed(&mut self, number: u64) -> Result<Option<Purpose<T>>, HubError> {
+        let at = self.under_way.iter().position(|(known, _)| *known == number);
+        let mut purpose = None;
+        if let Some(at) = at {
+            purpose = self.under_way.remove(at).map(|(_, purpose)| purpose);
+            let is_open =
+                |index: usize, of: &Purpose<T>| index >= at || !matches!(of, Purpose::Quiet);
+            let mut index = 0;
+            self.under_way.retain(|(_, of)| {
+                index += 1;
+                is_open(index - 1, of)
+            });
+        }
+        while self.under_way.len() < self.options.sends {
+            let Some((request, purpose)) = self.waiting.pop_front() else { break };
+            self.waiting_len -= request.local.len() + REQUEST_LEN;
+            self.begin(request, purpose)?;
+        }
+        Ok(purpose)
     }
 
     /// Why a request has failed, for people.

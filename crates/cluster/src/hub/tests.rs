@@ -1,8 +1,12 @@
 //! Two hubs over loopback.
 
 use super::*;
+use crate::arrivals::Arrivals;
+use crate::waker::Waker;
 use outboard_verbs::{ConnectRequest, SharedRegion};
 use rustix::event::{PollFd, PollFlags, poll};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +20,12 @@ struct Two {
 
 impl Two {
     fn new() -> Self {
-        let (mut server, mut client) = (Hub::new().expect("a hub"), Hub::new().expect("a hub"));
+        Self::of(HubOptions::default())
+    }
+
+    fn of(options: HubOptions) -> Self {
+        let hub = || Hub::with(options).expect("a hub");
+        let (mut server, mut client) = (hub(), hub());
         let loopback = "127.0.0.1:0".parse().expect("an address");
         let listener = server.context().listen(loopback, 4).expect("a listener");
         let address = listener.local_addr();
@@ -56,7 +65,7 @@ impl Two {
 
     fn message(&mut self, side: usize) -> Vec<u8> {
         match self.next(side) {
-            HubEvent::Message { octets, .. } => octets,
+            HubEvent::Message { bytes, .. } => bytes,
             other => panic!("{other:?}"),
         }
     }
@@ -75,7 +84,7 @@ fn messages_go_both_ways_in_order() {
         two.hubs[1].turn(&mut events).expect("a turn");
     }
     for (number, event) in (0_u8..).zip(&events) {
-        assert!(matches!(event, HubEvent::Message { octets, .. } if *octets == [number; 1000]));
+        assert!(matches!(event, HubEvent::Message { bytes, .. } if *bytes == [number; 1000]));
     }
 }
 
@@ -97,8 +106,8 @@ fn more_requests_than_the_queue_holds_wait_their_turn() {
         two.hubs[1].turn(&mut events).expect("a turn");
     }
     for (at, event) in (0_u64..).zip(&events) {
-        let HubEvent::Read { tag, octets, .. } = event else { panic!("{event:?}") };
-        assert_eq!((*tag, &octets[..]), (at, &at.to_ne_bytes()[..]));
+        let HubEvent::Read { tag, bytes, .. } = event else { panic!("{event:?}") };
+        assert_eq!((*tag, &bytes[..]), (at, &at.to_ne_bytes()[..]));
     }
 }
 
@@ -154,4 +163,168 @@ fn ranges_stay_inside() {
     assert!(exposed.range(0, 64).is_some());
     assert!(exposed.range(1, 64).is_none());
     assert!(exposed.range(u64::MAX, 2).is_none());
+}
+
+/// A session over loopback, in clear, and the client's socket.
+fn session() -> (outboard_verbs::Secured, outboard_verbs::Secured) {
+    use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
+    let key = ClusterKey::generate().expect("random numbers");
+    let name = "echo".parse().expect("a name");
+    let credentials = || {
+        Arc::new(Credentials {
+            identity: Identity::generate().expect("random numbers"),
+            keys: [key.service(&name)].into_iter().collect(),
+            fabric: Fabric::Trusted,
+            revoked: Revoked::default(),
+        })
+    };
+    let mut ends = [
+        Handshake::initiator(credentials(), &name).expect("a key"),
+        Handshake::responder(credentials()),
+    ];
+    while !ends.iter().all(Handshake::is_done) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            while let Some(message) = ends[from].poll_transmit() {
+                ends[to].handle(&message).expect("right");
+            }
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let sockets = [client, listener.accept().expect("connected").0];
+    let mut both = ends.into_iter().zip(sockets).map(|(handshake, socket)| {
+        let session = handshake.into_session().expect("done");
+        outboard_verbs::Secured::new(socket, session, Vec::new())
+    });
+    (both.next().expect("the client"), both.next().expect("the server"))
+}
+
+/// The next that arrives, asleep until then.
+fn arrived(arrivals: &mut Arrivals, waker: &Waker) -> Option<crate::arrivals::Arrived> {
+    let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(waker, PollFlags::IN)], Some(&limit)), Ok(1));
+    waker.clear();
+    arrivals.poll()
+}
+
+#[test]
+fn a_node_that_is_revoked_while_it_arrives_does_not() {
+    for revoked in [false, true] {
+        let (client, server): (Hub, Hub) = (Hub::new().expect("a hub"), Hub::new().expect("a hub"));
+        let waker = Waker::new().expect("a waker");
+        let mut arrivals = Arrivals::new(waker.clone());
+        let (there, here) = session();
+        let node = here.peer();
+        arrivals.admit(&server, here, None).expect("it begins");
+        // The server's thread waits for the client's first message.
+        if revoked {
+            arrivals.shut_out(node);
+        }
+        let connected = client.prepare().expect("an admission").connect(|qp, params, channel| {
+            qp.adopt(there, outboard_verbs::Role::Initiator, params, channel)
+        });
+        connected.expect("connected");
+        assert_eq!(arrived(&mut arrivals, &waker).is_some(), !revoked, "revoked: {revoked}");
+    }
+}
+
+#[test]
+fn slices_are_sent_and_filled_without_a_copy_and_tell_when_they_are_free() {
+    const LEN: usize = 1 << 20;
+    let mut two = Two::new();
+    let [there, here] = [(); 2].map(|()| SharedRegion::zeroed(LEN).expect("memory"));
+    let all = |of: &SharedRegion| of.slice(0..LEN).expect("all of it");
+    let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let exposed = two.hubs[0].expose(two.ids[0], all(&there), access).expect("exposed");
+    let at = exposed.range(0, LEN as u64).expect("inside");
+    here.copy_in(0, &[7; LEN]).expect("inside");
+    two.hubs[1].write_from(two.ids[1], at, all(&here), 5).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Written { tag: 5, .. }));
+    here.copy_in(0, &[8; LEN]).expect("inside");
+    two.hubs[1].read_to(two.ids[1], at, all(&here), 6).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Read { tag: 6, bytes, .. } if bytes.is_empty()));
+    assert_eq!(here.snapshot(0..LEN).expect("inside"), vec![7; LEN]);
+    let slice = here.slice(LEN - 3..LEN).expect("inside");
+    two.hubs[1].send_from(two.ids[1], slice).expect("posted");
+    assert_eq!(two.message(0), [7; 3]);
+}
+
+#[test]
+fn atomics_tell_what_was_there_and_immediates_that_a_write_is() {
+    let mut two = Two::new();
+    let memory = SharedRegion::zeroed(64).expect("memory");
+    let access = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let slice = memory.slice(0..64).expect("all of it");
+    let exposed = two.hubs[0].expose(two.ids[0], slice, access).expect("exposed");
+    let at = exposed.range(0, 8).expect("inside");
+    let [server, client] = two.ids;
+    two.hubs[1].fetch_add(client, at, 5, 1).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Atomic { tag: 1, original: 0, .. }));
+    two.hubs[1].compare_swap(client, at, (5, 9), 2).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Atomic { tag: 2, original: 5, .. }));
+    assert_eq!(memory.load_u64(0), Ok(9));
+    let own = SharedRegion::zeroed(8).expect("memory");
+    own.store_u64(0, 77).expect("inside");
+    let from = own.slice(0..8).expect("all of it");
+    let to = exposed.range(8, 8).expect("inside");
+    two.hubs[1].write_immediate(client, to, (from, 42), 3).expect("posted");
+    assert!(matches!(two.next(0), HubEvent::Immediate { peer, immediate: 42 } if peer == server));
+    assert_eq!(memory.load_u64(8), Ok(77));
+    assert!(matches!(two.next(1), HubEvent::Written { tag: 3, .. }));
+    two.hubs[0].send_immediate(server, 43).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Immediate { immediate: 43, .. }));
+}
+
+/// A peer that takes nothing costs bytes up to a bound, whatever they are divided into.
+#[test]
+fn what_waits_is_bounded_in_bytes() {
+    for len in [0, 1000, 1 << 20] {
+        let two =
+            &mut Two::of(HubOptions { waiting_max: 8 << 20, sends: 4, ..HubOptions::default() });
+        let memory = SharedRegion::zeroed(1 << 20).expect("memory");
+        let slice = memory.slice(0..1 << 20).expect("all of it");
+        let exposed = two.hubs[1].expose(two.ids[1], slice, Access::REMOTE_WRITE).expect("exposed");
+        let to = exposed.range(0, len).expect("inside");
+        let len = usize::try_from(len).expect("small");
+        let posted = (0_usize..).find(|_| {
+            // No turn takes completions, so no room is made.
+            two.hubs[0].write(two.ids[0], to, vec![0; len]).is_err()
+        });
+        let bound = (8 << 20) / (len + 256) + 4;
+        assert_eq!(posted, Some(bound), "{len} bytes each");
+    }
+}
+
+/// Messages that come one after the other wake the loop that takes them once each.
+#[test]
+fn a_message_wakes_a_loop_once() {
+    const MESSAGES: usize = 300;
+    let Two { hubs: [mut server, mut client], ids: [accepted, dialled] } = Two::new();
+    let turn = |hub: &mut Hub, id: PeerId, count: usize, begins: bool| {
+        let (mut events, mut wakes) = (Vec::new(), 0);
+        if begins {
+            hub.send(id, b"ping").expect("sent");
+        }
+        let mut seen = 0;
+        while seen < count {
+            hub.turn(&mut events).expect("a turn");
+            for _ in events.drain(..) {
+                seen += 1;
+                hub.send(id, b"pong").expect("sent");
+            }
+            if seen < count {
+                let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+                assert_eq!(poll(&mut [PollFd::new(hub, PollFlags::IN)], Some(&limit)), Ok(1));
+                wakes += 1;
+            }
+        }
+        wakes
+    };
+    let serving = thread::spawn(move || (turn(&mut server, accepted, MESSAGES, false), server));
+    let wakes = turn(&mut client, dialled, MESSAGES, true);
+    let (served, _server) = serving.join().expect("the server");
+    println!("{MESSAGES} messages woke the client {wakes} times and the server {served} times");
+    // One send of sixty-four tells that it is done.
+    let most = MESSAGES + MESSAGES / 20;
+    assert!(wakes <= most && served <= most, "{wakes} and {served} for {MESSAGES}");
 }

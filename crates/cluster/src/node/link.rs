@@ -1,46 +1,55 @@
-//! A service's side: guests come in with their sessions, reports go out.
+//! A service's side of its supervisor's socket: sessions come in, reports and requests go out.
 //!
 //! A thread reads what the supervisor says, so that a service which is busy, or hangs, still
-//! reports and still ends with its node. It holds no key but those of its guests' sessions.
+//! reports and still ends with its node. It holds no key but those of its sessions.
 
-use super::wire::{self, FromService, Packet, Received, ToService};
+use super::config::ServiceSpec;
+use super::permit::{Permit, Permits};
+use super::wire::{self, FromService, Packet, Received, Request, ToService};
+use crate::hosts::Host;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a service may take to end by itself.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What may wait for a service to take it.
+/// How long the supervisor may take to answer, besides the request's own limit.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Arrivals that may wait until the service takes them, at most.
 const ARRIVALS_MAX: usize = 1024;
 
-/// What a service does with its life.
-pub type Entry = fn(ServiceLink) -> ExitCode;
+/// What a service's process runs.
+pub type ServiceMain = fn(ServiceLink) -> ExitCode;
 
 /// What a service knows of its node.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Welcome {
+pub(super) struct ServiceSetup {
     pub(super) service: String,
     pub(super) node: String,
     pub(super) slots: u32,
     pub(super) config: Value,
+    /// How many memory files come next.
+    pub(super) kept: usize,
 }
 
 /// What the supervisor brings.
 #[derive(Debug)]
 pub enum Arrival {
-    /// Somebody who has proven the service's key.
-    Guest(Secured),
+    /// A peer that has proven the service's key, and what it may use.
+    Session(Secured, Permit),
     /// A node that is revoked: end what it has here.
     Revoked(NodeId),
     /// The node ends, in some seconds by force.
@@ -52,32 +61,59 @@ pub enum Arrival {
 /// A service's link to its supervisor.
 #[derive(Debug)]
 pub struct ServiceLink {
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
     service: ServiceName,
     node: NodeId,
     slots: u32,
     config: Value,
+    kept: BTreeMap<String, OwnedFd>,
+}
+
+/// Asks a service's supervisor for what the service itself cannot do. Any thread may have one.
+#[derive(Clone, Debug)]
+pub struct Requester(Arc<LinkShared>);
+
+/// Why a supervisor did not do what a service asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// It refused, with this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// It did not answer.
+    #[error("the node's supervisor does not answer")]
+    Silent,
+    /// It is gone, or the node ends.
+    #[error("the node ends")]
+    Over,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LinkShared {
     control: OwnedFd,
-    state: Mutex<State>,
+    permits: Arc<Permits>,
+    state: Mutex<LinkState>,
     changed: Condvar,
     /// Readable while something has arrived.
     arrived: OwnedFd,
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     arrivals: VecDeque<Arrival>,
     stopped: bool,
     report: Option<Arc<dyn Fn() -> Value + Send + Sync>>,
+    next_request: u64,
+    /// Threads that wait for an answer.
+    waiting: HashMap<u64, mpsc::Sender<Outcome>>,
+    /// Sessions beyond what their identity may have.
+    over_limit: u64,
 }
 
-impl std::fmt::Debug for State {
+type Outcome = Result<Option<Secured>, String>;
+
+impl std::fmt::Debug for LinkState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("LinkState")
             .field("arrivals", &self.arrivals.len())
             .field("stopped", &self.stopped)
             .finish_non_exhaustive()
@@ -86,11 +122,15 @@ impl std::fmt::Debug for State {
 
 /// Becomes the service `name` of `entries`; what the hidden command of a node's program calls, with
 /// the supervisor's socket as standard input.
-pub fn serve(name: &str, entries: &[(&str, Entry)]) -> ExitCode {
-    let known = entries.iter().find(|(known, _)| *known == name);
-    let link = known.ok_or_else(|| format!("there is no service {name:?}")).and_then(|(_, run)| {
+pub fn serve(name: &str, services: &[ServiceSpec]) -> ExitCode {
+    let known = services.iter().find(|known| known.name == name);
+    let link = known.ok_or_else(|| format!("there is no service {name:?}")).and_then(|known| {
+        // No process of the same user reads sessions' keys out of its memory.
+        let hide = rustix::process::set_dumpable_behavior;
+        let hidden = hide(rustix::process::DumpableBehavior::NotDumpable);
+        hidden.map_err(|error| format!("cannot hide this process's memory: {error}"))?;
         let link = ServiceLink::on_stdin().map_err(|error| error.to_string())?;
-        Ok((link, run))
+        Ok((link, known.run))
     });
     match link {
         Ok((link, run)) => run(link),
@@ -107,21 +147,30 @@ impl ServiceLink {
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let foreign = || io::Error::other("standard input is not a supervisor's socket");
-        let Ok(ToService::Welcome(welcome)) = wait_for(control.as_fd()) else {
+        let Ok(ToService::ServiceSetup(setup)) = wait_for(control.as_fd()) else {
             return Err(foreign());
         };
-        let welcome: Welcome = serde_json::from_slice(&welcome)?;
+        let setup: ServiceSetup = serde_json::from_slice(&setup)?;
+        let mut kept = BTreeMap::new();
+        for _ in 0..setup.kept {
+            match wait_for(control.as_fd()) {
+                Ok(ToService::Kept { name, memory }) => kept.insert(name, memory),
+                _ => return Err(foreign()),
+            };
+        }
         let arrived = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { control, state, changed, arrived });
+        let permits = Arc::default();
+        let shared = Arc::new(LinkShared { control, permits, state, changed, arrived });
         let reader = Arc::clone(&shared);
         thread::Builder::new().name("outboard-link".into()).spawn(move || reader.read())?;
         Ok(Self {
             shared,
-            service: welcome.service.parse().map_err(io::Error::other)?,
-            node: welcome.node.parse().map_err(io::Error::other)?,
-            slots: welcome.slots,
-            config: welcome.config,
+            service: setup.service.parse().map_err(io::Error::other)?,
+            node: setup.node.parse().map_err(io::Error::other)?,
+            slots: setup.slots,
+            config: setup.config,
+            kept,
         })
     }
 
@@ -137,7 +186,7 @@ impl ServiceLink {
         self.node
     }
 
-    /// Jobs that the node may do at a time.
+    /// Jobs that the service may do at a time.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slots
@@ -147,6 +196,31 @@ impl ServiceLink {
     #[must_use]
     pub fn config(&self) -> &Value {
         &self.config
+    }
+
+    /// Memory that the supervisor has kept from the service's processes before this one, by name.
+    /// Given once.
+    pub fn take_kept(&mut self) -> BTreeMap<String, OwnedFd> {
+        mem::take(&mut self.kept)
+    }
+
+    /// Asks the supervisor, from any thread.
+    #[must_use]
+    pub fn requester(&self) -> Requester {
+        Requester(Arc::clone(&self.shared))
+    }
+
+    /// As [`Requester::dial`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn dial(
+        &self,
+        host: &Host,
+        service: &ServiceName,
+        limit: Duration,
+    ) -> Result<Secured, RequestError> {
+        self.requester().dial(host, service, limit)
     }
 
     /// Waits for what comes next; for ever without a limit.
@@ -183,6 +257,70 @@ impl ServiceLink {
     }
 }
 
+impl Requester {
+    /// Reaches a service of another node: the supervisor, which has the key, shakes hands there if
+    /// the node's configuration lets this service do so, and hands the session over. Waits.
+    ///
+    /// # Errors
+    /// [`RequestError`]; not much later than `limit`.
+    pub fn dial(
+        &self,
+        host: &Host,
+        service: &ServiceName,
+        limit: Duration,
+    ) -> Result<Secured, RequestError> {
+        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        let (host, service) = (host.to_string(), service.as_str().to_owned());
+        let outcome = self.ask(Request::Dial { host, service, limit_ms }, None, limit)?;
+        outcome.ok_or_else(|| RequestError::Refused("it hands no session over".into()))
+    }
+
+    /// Has the supervisor keep memory for the service's next process, instead of what it kept under
+    /// that name. The memory file must be sealed against growing and shrinking. Once this returns,
+    /// the memory outlives this process. Waits.
+    ///
+    /// # Errors
+    /// [`RequestError`]: it is no such memory, or there is too much of it.
+    pub fn keep(&self, name: &str, memory: OwnedFd) -> Result<(), RequestError> {
+        let request = Request::Keep { name: name.to_owned() };
+        self.ask(request, Some(memory), Duration::ZERO).map(drop)
+    }
+
+    /// Has the supervisor keep that memory no more. Waits.
+    ///
+    /// # Errors
+    /// [`RequestError`]: there is none of that name.
+    pub fn discard(&self, name: &str) -> Result<(), RequestError> {
+        let request = Request::Discard { name: name.to_owned() };
+        self.ask(request, None, Duration::ZERO).map(drop)
+    }
+
+    fn ask(
+        &self,
+        request: Request,
+        memory: Option<OwnedFd>,
+        limit: Duration,
+    ) -> Result<Option<Secured>, RequestError> {
+        let (sender, answer) = mpsc::channel();
+        let mut state = self.0.lock();
+        if state.stopped {
+            return Err(RequestError::Over);
+        }
+        let id = state.next_request;
+        state.next_request += 1;
+        state.waiting.insert(id, sender);
+        drop(state);
+        let asked = self.0.send_to_supervisor(FromService::Request { id, request, memory });
+        let answer = asked.then(|| answer.recv_timeout(limit.saturating_add(ANSWER_LIMIT)));
+        self.0.lock().waiting.remove(&id);
+        match answer {
+            Some(Ok(outcome)) => outcome.map_err(RequestError::Refused),
+            Some(Err(mpsc::RecvTimeoutError::Timeout)) => Err(RequestError::Silent),
+            Some(Err(mpsc::RecvTimeoutError::Disconnected)) | None => Err(RequestError::Over),
+        }
+    }
+}
+
 /// Readable while [`ServiceLink::next`] has something.
 impl AsFd for ServiceLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -190,61 +328,90 @@ impl AsFd for ServiceLink {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LinkShared {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) {
         loop {
             match wait_for(self.control.as_fd()) {
-                Ok(ToService::Guest { socket, session, early }) => {
-                    if !self.tell_supervisor(&FromService::Taken) {
+                Ok(ToService::Session { stream, grant }) => {
+                    if !self.send_to_supervisor(FromService::Taken) {
                         break;
                     }
-                    self.push(Arrival::Guest(Secured::new(socket, session, early)));
+                    match self.permits.take(stream.peer(), grant) {
+                        Some(permit) => self.push(Arrival::Session(stream, permit)),
+                        None => self.lock().over_limit += 1,
+                    }
                 }
-                Ok(ToService::Revoked(node)) => self.push(Arrival::Revoked(node)),
+                Ok(ToService::Revoked(node)) => self.shut_out(node),
                 Ok(ToService::ReportPlease) => self.report(),
-                Ok(ToService::Welcome(_)) => {}
+                Ok(ToService::Answer { id, outcome }) => {
+                    if let Some(waiting) = self.lock().waiting.remove(&id) {
+                        // It may have lost patience.
+                        let _sent = waiting.send(outcome);
+                    }
+                }
+                Ok(ToService::ServiceSetup(_) | ToService::Kept { .. }) => {}
                 Ok(ToService::Stop) | Err(_) => break,
             }
         }
         let mut state = self.lock();
         state.stopped = true;
-        self.tell();
+        state.waiting.clear();
+        self.notify();
         drop(state);
         thread::sleep(ENDING);
         std::process::exit(1);
     }
 
-    /// Guests beyond the bound find their connection closed.
+    /// Drops a revoked node's sessions that the service has not taken yet.
+    fn shut_out(&self, node: NodeId) {
+        let is_its =
+            |arrival: &Arrival| matches!(arrival, Arrival::Session(of, _) if of.peer() == node);
+        let mut state = self.lock();
+        let (its, others) = mem::take(&mut state.arrivals).into_iter().partition(is_its);
+        state.arrivals = others;
+        drop(state);
+        // Permits are given back without the lock.
+        drop::<VecDeque<Arrival>>(its);
+        self.push(Arrival::Revoked(node));
+    }
+
+    /// Sessions beyond the bound find their connection closed.
     fn push(&self, arrival: Arrival) {
         let mut state = self.lock();
         if state.arrivals.len() < ARRIVALS_MAX || matches!(arrival, Arrival::Revoked(_)) {
             state.arrivals.push_back(arrival);
-            self.tell();
+            self.notify();
         }
     }
 
     /// The caller holds the lock, so that the descriptor and the queue agree.
-    fn tell(&self) {
+    fn notify(&self) {
         // The counter cannot overflow in any life time.
         let _wrote = rustix::io::write(&self.arrived, &1u64.to_ne_bytes());
         self.changed.notify_all();
     }
 
     fn report(&self) {
-        let report = self.lock().report.clone();
-        let value = report.map_or(Value::Null, |report| report());
+        let (report, over_limit) = {
+            let state = self.lock();
+            (state.report.clone(), state.over_limit)
+        };
+        let mut value = report.map_or(Value::Null, |report| report());
+        if let Some(object) = value.as_object_mut() {
+            object.insert("sessions_over_limit".into(), over_limit.into());
+        }
         let json = serde_json::to_vec(&value).unwrap_or_default();
         let json = if json.len() > wire::REPORT_MAX { b"null".to_vec() } else { json };
-        // When the supervisor is gone, that shows elsewhere.
-        self.tell_supervisor(&FromService::Report(json));
+        // That the supervisor is gone, the reading thread finds out.
+        self.send_to_supervisor(FromService::Report(json));
     }
 
     /// True once it is on its way, however long that takes.
-    fn tell_supervisor(&self, message: &FromService) -> bool {
+    fn send_to_supervisor(&self, message: FromService) -> bool {
         let packet = Packet::from_service(message);
         loop {
             match packet.send(self.control.as_fd()) {

@@ -1,4 +1,4 @@
-//! Who is refused, and who alone gets in: lists in files that an operator changes while the node
+//! The lists of revoked and of allowed nodes: files that an operator may change while the node
 //! runs. A list that has become unreadable changes nothing: the one before holds.
 
 use crate::keys::KeysError;
@@ -30,9 +30,9 @@ pub(super) struct Lists {
 /// What a look at the files found.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Nodes that got in before, and must not stay.
+    /// Nodes that were admitted before and no longer are.
     pub(super) shut_out: Vec<NodeId>,
-    /// Lists that are not good.
+    /// Lists that cannot be used.
     pub(super) faults: Vec<RevokedError>,
 }
 
@@ -54,10 +54,14 @@ impl Lists {
         &self.credentials
     }
 
-    /// Whether somebody who has the key gets in.
+    /// Whether a node that has proven the key is admitted.
     pub(super) fn admits(&self, node: NodeId) -> bool {
-        !self.revoked.list.contains(node)
+        !self.is_revoked(node)
             && self.allowed.as_ref().is_none_or(|allowed| allowed.list.contains(node))
+    }
+
+    pub(super) fn is_revoked(&self, node: NodeId) -> bool {
+        self.revoked.list.contains(node)
     }
 
     /// Reads again what has changed.
@@ -87,11 +91,14 @@ impl Lists {
 }
 
 impl Watched {
-    fn read(path: PathBuf, may_be_missing: bool) -> Result<Self, RevokedError> {
+    fn read(path: PathBuf, may_be_missing: bool) -> Result<Self, KeysError> {
         let mark = mark(&path);
         let list = match Revoked::load(&path) {
             Err(RevokedError::File(KeyFileError::Missing { .. })) if may_be_missing => {
                 Revoked::default()
+            }
+            Err(RevokedError::File(KeyFileError::Missing { path })) => {
+                return Err(KeysError::NoList { path });
             }
             loaded => loaded?,
         };
@@ -136,7 +143,8 @@ mod tests {
         let [one, other] = [NodeId::of(&[1; 32]), NodeId::of(&[2; 32])];
         Revoked::append(&allowed, one, "").expect("written");
         let named = Lists::read(credentials.clone(), path.clone(), true, None);
-        named.expect_err("a list that is named must be there");
+        let error = named.expect_err("a list that is named must be there").to_string();
+        assert!(error.contains("touch"), "{error}");
         let mut lists =
             Lists::read(credentials, path.clone(), false, Some(allowed.clone())).expect("lists");
         assert!(lists.admits(one) && !lists.admits(other));

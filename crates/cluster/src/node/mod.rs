@@ -3,25 +3,31 @@
 //!
 //! The supervisor holds the key, accepts, does the handshake, and hands the socket with its session
 //! to the process of the service that was asked for. That process has no key, and no other
-//! service's memory: who breaks into it has what it has. Where the supervisor is root, its services
-//! are an ordinary user; where it is not, they are the same user, and only the sandbox of a service
-//! keeps what it runs from that user's files.
+//! service's memory: taking it over gives an attacker nothing beyond what it has. Where the
+//! supervisor is root, its services are ordinary users, one for each; where it is not, they are the
+//! same user, and only the sandbox of a service keeps what it runs from that user's files.
 //!
-//! A stranger costs one place of many among those whose handshake is under way, for a few seconds;
-//! of the addresses that have most of those, the oldest goes first. The peer's octets are parsed by
-//! the handshake alone.
+//! The handshakes under way are bounded in number and time; at the bound, the address that has most
+//! of them loses its oldest. The supervisor parses no bytes of a peer but its handshake's.
 //!
-//! Modules in reading order: `config` (what the file and the flags say), `user` (whom services
-//! are), `log`, `lists` (who is refused), `door` (handshakes under way), `wire` (what supervisor
-//! and service tell each other), `process` (a service from the supervisor's side), `report`
-//! (answers to `status`), `setup` and `supervisor` (before the loop, and the loop), `link` (the
-//! service's side).
+//! Modules in reading order: `config` (what the file and the flags say), `user` (the users that
+//! services are) and `directories` (what they own), `log`, `lists` (revoked and allowed nodes),
+//! `acceptor` (handshakes under way), `wire` (messages between supervisor and service), `kept`
+//! (memory that outlives a service's process), `process` (a service from the supervisor's side),
+//! `dialing` (other nodes' services), `report` (answers to `status`), `setup` and `supervisor`
+//! (before the loop, and the loop), `link` (the service's side) with `permit` (sessions of one
+//! identity).
 
+mod acceptor;
 mod config;
-mod door;
+mod devices;
+mod dialing;
+mod directories;
+mod kept;
 mod link;
 mod lists;
 mod log;
+mod permit;
 mod process;
 mod report;
 mod setup;
@@ -29,7 +35,9 @@ mod supervisor;
 mod user;
 mod wire;
 
-pub use config::{Config, ConfigError};
-pub use link::{Arrival, Entry, ServiceLink, serve};
+pub use config::{Config, ConfigError, Needs, ServiceSpec, Table, TableError, Tenant};
+pub use directories::DirectoryError;
+pub use link::{Arrival, RequestError, Requester, ServiceLink, ServiceMain, serve};
+pub use permit::Permit;
 pub use setup::NodeError;
 pub use supervisor::Supervisor;

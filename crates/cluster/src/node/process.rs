@@ -1,22 +1,23 @@
 //! A service from the supervisor's side: its process, what waits for it, and its next start if it
 //! dies.
 
-use super::door::Guest;
-use super::link::Welcome;
+use super::config::Grant;
+use super::directories;
+use super::kept::Kept;
+use super::link::ServiceSetup;
 use super::user::User;
-use super::wire::{self, FromService, Packet, Received, ToService};
+use super::wire::{self, FromService, Kind, Packet, Received, Request, ToService};
 use outboard_secure::{NodeId, ServiceName};
+use outboard_verbs::Secured;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder};
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,10 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(30);
 /// ... and as at first when it has run for so long.
 const STEADY: Duration = Duration::from_secs(60);
+/// Requests for connections that may wait for the supervisor.
+const WANTS_MAX: usize = 64;
 /// Messages taken from a service at a time: more than one that is right can have sent.
-const MESSAGES: usize = WAITING_MAX + 16;
+const MESSAGES: usize = WAITING_MAX + WANTS_MAX + 16;
 
 /// Words of the environment that a service gets, besides those that begin with OUTBOARD_.
 const ENVIRONMENT: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "RUST_BACKTRACE"];
@@ -37,67 +40,90 @@ const ENVIRONMENT: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "RUST_B
 const OWN_ENVIRONMENT: &[&str] =
     &["HOME", "USER", "LOGNAME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
 
-/// A directory of a service's own, as another user than this one: below this user's
-/// `XDG_CACHE_HOME`, or else the system's.
-fn cache(service: &ServiceName, user: User) -> io::Result<PathBuf> {
-    let own = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let all = own.unwrap_or_else(|| "/var/cache".into()).join("outboard");
-    fs::create_dir_all(&all)?;
-    let cache = all.join(service.as_str());
-    match DirBuilder::new().mode(0o700).create(&cache) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        // Whoever made it before may have been another user.
-        _ => std::os::unix::fs::lchown(&cache, Some(user.uid), Some(user.gid))?,
-    }
-    Ok(cache)
-}
-
 /// How services are started.
 #[derive(Debug)]
 pub(super) struct Starter {
     /// Words before the service's name that make this program a service.
     pub(super) words: Vec<OsString>,
-    /// Whom it is to be, if not the supervisor's user.
-    pub(super) user: Option<User>,
+    /// Which events they say, if the operator has said so.
+    pub(super) log: Option<String>,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Service {
     name: ServiceName,
-    welcome: Welcome,
-    state: State,
+    welcome: ServiceSetup,
+    /// The user that it runs as, if not the supervisor's.
+    user: Option<User>,
+    kept: Kept,
+    state: ProcessState,
     waiting: VecDeque<Packet>,
     /// Guests on their way, of which the process has not said that it has them.
     on_their_way: VecDeque<Packet>,
+    /// Guests on their way whose nodes have been revoked since.
+    unwelcome: Vec<NodeId>,
+    /// How its last process ended, or why it did not start.
+    ended: Option<String>,
     restarts: u64,
-    guests: u64,
+    sessions: u64,
     delay: Duration,
     report: Value,
+    /// What the process wants, to be taken by the supervisor.
+    wants: VecDeque<Want>,
     /// A report was asked for and is not here.
     asked: bool,
 }
 
+/// A request that the supervisor answers.
 #[derive(Debug)]
-enum State {
+pub(super) struct Want {
+    pub(super) id: u64,
+    pub(super) host: String,
+    pub(super) service: String,
+    pub(super) limit: Duration,
+}
+
+#[derive(Debug)]
+enum ProcessState {
     Running { child: Child, control: OwnedFd, since: Instant },
     Down { until: Instant },
 }
 
 impl Service {
-    pub(super) fn new(welcome: Welcome, name: ServiceName, now: Instant) -> Self {
+    pub(super) fn new(
+        welcome: ServiceSetup,
+        name: ServiceName,
+        user: Option<User>,
+        now: Instant,
+    ) -> Self {
         Self {
             name,
             welcome,
-            state: State::Down { until: now },
+            user,
+            kept: Kept::default(),
+            state: ProcessState::Down { until: now },
             waiting: VecDeque::new(),
             on_their_way: VecDeque::new(),
+            unwelcome: Vec::new(),
+            ended: None,
             restarts: 0,
-            guests: 0,
+            sessions: 0,
             delay: DELAY_MIN,
             report: Value::Null,
+            wants: VecDeque::new(),
             asked: false,
         }
+    }
+
+    /// Jobs that it may do at a time.
+    pub(super) fn slots(&self) -> u32 {
+        self.welcome.slots
+    }
+
+    /// Which of its processes runs, or ran last: an answer is for the one that asked.
+    pub(super) fn generation(&self) -> u64 {
+        self.restarts
     }
 
     pub(super) fn name(&self) -> &ServiceName {
@@ -107,41 +133,47 @@ impl Service {
     /// The supervisor's end, while the process runs.
     pub(super) fn control(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
-            State::Running { control, .. } => Some(control.as_fd()),
-            State::Down { .. } => None,
+            ProcessState::Running { control, .. } => Some(control.as_fd()),
+            ProcessState::Down { .. } => None,
         }
     }
 
     /// When it is to be started.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.state {
-            State::Running { .. } => None,
-            State::Down { until } => Some(until),
+            ProcessState::Running { .. } => None,
+            ProcessState::Down { until } => Some(until),
         }
     }
 
     /// Starts it; messages that wait go to the new process.
     pub(super) fn start(&mut self, starter: &Starter, now: Instant) -> io::Result<()> {
-        let result = starter.start(&self.name);
-        let (child, control) = match result {
+        let result = self
+            .kept
+            .copies()
+            .and_then(|kept| starter.start(&self.name, self.user).map(|started| (started, kept)));
+        let ((child, control), kept) = match result {
             Ok(started) => started,
             Err(error) => {
+                self.ended = Some(error.to_string());
                 self.fall(now);
                 return Err(error);
             }
         };
+        self.welcome.kept = self.kept.len();
         let welcome = serde_json::to_vec(&self.welcome).map_err(io::Error::other)?;
-        if let Some(packet) = Packet::of(ToService::Welcome(welcome)) {
-            self.waiting.push_front(packet);
-        }
-        self.state = State::Running { child, control, since: now };
+        let kept = kept.into_iter().map(|(name, memory)| ToService::Kept { name, memory });
+        let first = [ToService::ServiceSetup(welcome)].into_iter().chain(kept);
+        let first: Vec<Packet> = first.filter_map(Packet::of).collect();
+        first.into_iter().rev().for_each(|packet| self.waiting.push_front(packet));
+        self.state = ProcessState::Running { child, control, since: now };
         self.flush();
         Ok(())
     }
 
     /// Whether the process has ended, and how; it is due again then.
     pub(super) fn reap(&mut self, now: Instant) -> Option<ExitStatus> {
-        let State::Running { child, since, .. } = &mut self.state else { return None };
+        let ProcessState::Running { child, since, .. } = &mut self.state else { return None };
         let status = child.try_wait().ok().flatten()?;
         let since = *since;
         // Guests that it had taken are gone with it.
@@ -149,31 +181,42 @@ impl Service {
         if now.saturating_duration_since(since) >= STEADY {
             self.delay = DELAY_MIN;
         }
+        self.ended = Some(status.to_string());
         self.restarts += 1;
         self.fall(now);
         Some(status)
     }
 
     fn fall(&mut self, now: Instant) {
-        while let Some(guest) = self.on_their_way.pop_back() {
-            self.waiting.push_front(guest);
+        // What was for this process alone goes with it.
+        self.waiting.retain(|packet| packet.kind() != Kind::Other);
+        while let Some(session) = self.on_their_way.pop_back() {
+            self.waiting.push_front(session);
         }
-        self.state = State::Down { until: now + self.delay };
+        for node in mem::take(&mut self.unwelcome) {
+            self.waiting.retain(|packet| packet.kind() != Kind::Session(node));
+        }
+        self.wants.clear();
+        self.state = ProcessState::Down { until: now + self.delay };
         self.delay = (2 * self.delay).min(DELAY_MAX);
         self.report = Value::Null;
         self.asked = false;
     }
 
     /// Hands somebody over; false when too many wait, and then they are gone.
-    pub(super) fn hand_over(&mut self, guest: Guest) -> bool {
-        let Guest { socket, session, early, .. } = guest;
-        self.guests += 1;
-        self.push(ToService::Guest { socket, session, early })
+    pub(super) fn hand_over(&mut self, stream: Secured, grant: Grant) -> bool {
+        self.sessions += 1;
+        self.has_room() && self.push(ToService::Session { stream, grant })
     }
 
+    /// Ends what a node has here, and what is on its way here. Behind a session that the process is
+    /// about to take comes the message that it must not stay.
     pub(super) fn shut_out(&mut self, node: NodeId) {
-        // A process that is not there has nobody.
+        self.waiting.retain(|packet| packet.kind() != Kind::Session(node));
         if self.control().is_some() {
+            if self.on_their_way.iter().any(|packet| packet.kind() == Kind::Session(node)) {
+                self.unwelcome.push(node);
+            }
             self.push(ToService::Revoked(node));
         }
     }
@@ -182,10 +225,23 @@ impl Service {
         self.push(ToService::Stop);
     }
 
-    fn push(&mut self, message: ToService) -> bool {
-        if self.waiting.len() + self.on_their_way.len() >= WAITING_MAX {
-            return false;
+    /// Answers a request of the process that runs.
+    pub(super) fn answer(&mut self, id: u64, outcome: Result<Option<Secured>, String>) {
+        if self.control().is_some() {
+            self.push(ToService::Answer { id, outcome });
         }
+    }
+
+    /// The next request that the supervisor has to judge.
+    pub(super) fn poll_want(&mut self) -> Option<Want> {
+        self.wants.pop_front()
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting.len() + self.on_their_way.len() < WAITING_MAX
+    }
+
+    fn push(&mut self, message: ToService) -> bool {
         let packet = Packet::of(message);
         let whole = packet.is_some();
         self.waiting.extend(packet);
@@ -195,13 +251,13 @@ impl Service {
 
     /// Sends what waits, as far as there is room.
     pub(super) fn flush(&mut self) {
-        let State::Running { control, .. } = &self.state else { return };
+        let ProcessState::Running { control, .. } = &self.state else { return };
         while let Some(packet) = self.waiting.pop_front() {
             // A process that is gone is started again, and gets what waits then.
             if !packet.send(control.as_fd()).unwrap_or(false) {
                 return self.waiting.push_front(packet);
             }
-            if packet.is_guest() {
+            if let Kind::Session(_) = packet.kind() {
                 self.on_their_way.push_back(packet);
             }
         }
@@ -218,6 +274,12 @@ impl Service {
             match wire::receive_from_service(control) {
                 Received::Message(FromService::Taken) => {
                     self.on_their_way.pop_front();
+                    if self.on_their_way.is_empty() {
+                        self.unwelcome.clear();
+                    }
+                }
+                Received::Message(FromService::Request { id, request, memory }) => {
+                    self.wish(id, request, memory);
                 }
                 Received::Message(FromService::Report(json)) => {
                     self.asked = false;
@@ -233,9 +295,26 @@ impl Service {
         true
     }
 
+    fn wish(&mut self, id: u64, request: Request, memory: Option<OwnedFd>) {
+        if self.waiting.len() > 2 * WAITING_MAX {
+            // It asks and does not listen.
+            return self.kill();
+        }
+        let outcome = match request {
+            Request::Dial { host, service, limit_ms } if self.wants.len() < WANTS_MAX => {
+                let limit = Duration::from_millis(limit_ms.into());
+                return self.wants.push_back(Want { id, host, service, limit });
+            }
+            Request::Dial { .. } => Err("too many wait to be connected".to_owned()),
+            Request::Keep { name } => self.kept.keep(name, memory),
+            Request::Discard { name } => self.kept.discard(&name),
+        };
+        self.answer(id, outcome.map(|()| None));
+    }
+
     /// Ends the process by force; [`Service::reap`] finds it.
     pub(super) fn kill(&mut self) {
-        if let State::Running { child, .. } = &mut self.state {
+        if let ProcessState::Running { child, .. } = &mut self.state {
             // Fails only when it has ended already.
             let _killed = child.kill();
         }
@@ -243,7 +322,7 @@ impl Service {
 
     /// Asks for a report.
     pub(super) fn ask(&mut self) {
-        if self.control().is_some() && !self.asked {
+        if self.control().is_some() && !self.asked && self.has_room() {
             self.asked = self.push(ToService::ReportPlease);
         }
     }
@@ -256,16 +335,20 @@ impl Service {
     /// What there is to say of it.
     pub(super) fn describe(&self, now: Instant) -> Value {
         let (state, up) = match &self.state {
-            State::Running { since, .. } if self.asked => ("silent", Some(*since)),
-            State::Running { since, .. } => ("running", Some(*since)),
-            State::Down { .. } => ("down", None),
+            ProcessState::Running { since, .. } if self.asked => ("silent", Some(*since)),
+            ProcessState::Running { since, .. } => ("running", Some(*since)),
+            ProcessState::Down { .. } => ("down", None),
         };
         json!({
             "name": self.name.as_str(),
             "state": state,
             "uptime_s": up.map_or(0, |since| now.saturating_duration_since(since).as_secs()),
+            "ended": self.ended,
             "restarts": self.restarts,
-            "guests": self.guests,
+            "sessions": self.sessions,
+            "slots": self.slots(),
+            "kept": self.kept.describe(),
+            "waiting": self.waiting.len(),
             "report": self.report,
         })
     }
@@ -274,7 +357,7 @@ impl Service {
 /// A service does not outlive its supervisor's hold on it.
 impl Drop for Service {
     fn drop(&mut self) {
-        if let State::Running { child, .. } = &mut self.state {
+        if let ProcessState::Running { child, .. } = &mut self.state {
             let _killed = child.kill();
             let _reaped = child.wait();
         }
@@ -284,26 +367,26 @@ impl Drop for Service {
 impl Starter {
     /// A process and our end of the sockets to it. It gets no descriptor but those of standard
     /// input (its end), output and error, and nothing of the environment that it does not need.
-    fn start(&self, name: &ServiceName) -> io::Result<(Child, OwnedFd)> {
+    fn start(&self, name: &ServiceName, user: Option<User>) -> io::Result<(Child, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("outboard").args(&self.words).arg(name.as_str());
         command.stdin(Stdio::from(theirs)).current_dir("/").process_group(0).env_clear();
-        command.envs(env::vars_os().filter(|(word, _)| self.passes(word)));
-        if let Some(user) = self.user {
+        command.envs(env::vars_os().filter(|(word, _)| passes(word, user)));
+        command.envs(self.log.iter().map(|log| ("OUTBOARD_LOG", log)));
+        if let Some(user) = user {
             // Root's other groups go with this.
-            command.gid(user.gid).uid(user.uid);
-            // A service that must have one says so.
-            command.envs(cache(name, user).ok().map(|cache| ("XDG_CACHE_HOME", cache)));
+            command.gid(user.gid).uid(user.uid).env("XDG_CACHE_HOME", directories::cache(name));
         }
         Ok((command.spawn()?, ours))
     }
+}
 
-    fn passes(&self, word: &OsStr) -> bool {
-        let Some(word) = word.to_str() else { return false };
-        let own = self.user.is_none() && OWN_ENVIRONMENT.contains(&word);
-        let ours = word.starts_with("OUTBOARD_") && word != "OUTBOARD_KEY";
-        own || ours || ENVIRONMENT.contains(&word)
-    }
+/// Whether a service that runs as that user, or as the supervisor's, gets a variable.
+fn passes(word: &OsStr, user: Option<User>) -> bool {
+    let Some(word) = word.to_str() else { return false };
+    let own = user.is_none() && OWN_ENVIRONMENT.contains(&word);
+    let ours = word.starts_with("OUTBOARD_") && word != "OUTBOARD_KEY";
+    own || ours || ENVIRONMENT.contains(&word)
 }

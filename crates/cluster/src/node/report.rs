@@ -1,21 +1,22 @@
-//! Answers to `status`: who has proven its key is told how the node is, and not listened to.
+//! Answers to `status`: a peer that has proven its key gets the node's report; nothing that it
+//! sends is read.
 
-use super::door::Guest;
 use super::process::Service;
-use outboard_secure::Session;
+use outboard_secure::SecureSession;
+use outboard_verbs::Secured;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Those who are being answered, at most.
+/// Status requests under way, at most.
 const ASKERS_MAX: usize = 64;
 /// How long a service may take to report.
 const REPORT_LIMIT: Duration = Duration::from_millis(500);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Those who ask.
+/// Status requests under way.
 #[derive(Debug, Default)]
 pub(super) struct Askers(Vec<Asker>);
 
@@ -23,20 +24,20 @@ pub(super) struct Askers(Vec<Asker>);
 struct Asker {
     socket: TcpStream,
     /// Until the answer is made.
-    session: Option<Session>,
+    session: Option<SecureSession>,
     /// What of it is to be sent.
     answer: Vec<u8>,
     since: Instant,
 }
 
 impl Askers {
-    /// Takes somebody on; false when there are too many.
-    pub(super) fn push(&mut self, guest: Guest, now: Instant) -> bool {
+    /// Adds a request; false when there are too many.
+    pub(super) fn push(&mut self, stream: Secured, now: Instant) -> bool {
         if self.0.len() >= ASKERS_MAX {
             return false;
         }
-        let (socket, session) = (guest.socket, Some(guest.session));
-        self.0.push(Asker { socket, session, answer: Vec::new(), since: now });
+        let (socket, session, _) = stream.into_parts();
+        self.0.push(Asker { socket, session: Some(session), answer: Vec::new(), since: now });
         true
     }
 
@@ -44,7 +45,7 @@ impl Askers {
         self.0.is_empty()
     }
 
-    /// Answers those for whom all reports are here, or have had time enough.
+    /// Answers the requests for which all reports are here or the time limit has passed.
     pub(super) fn serve(
         &mut self,
         services: &[Service],
@@ -83,7 +84,7 @@ impl Asker {
             }
         }
         if self.session.is_none() {
-            // It is told; whether it hears is its own matter.
+            // Whether the peer reads the answer is its own matter.
             let _ended = self.socket.shutdown(Shutdown::Write);
         }
         self.session.is_none()

@@ -1,18 +1,25 @@
 //! What a node needs before its loop begins: names, credentials, addresses, signals.
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, Needs, Reach, ServiceSpec};
+use super::devices;
+use super::directories::{self, DirectoryError};
+use super::link::ServiceSetup;
 use super::lists::Lists;
+use super::process::Service;
 use super::supervisor::LISTENERS;
+use super::user::User;
 use crate::keys::{Key, KeysError, Places};
 use crate::status;
-use outboard_secure::{Credentials, Fabric, Identity, Revoked, ServiceName};
+use outboard_secure::{Credentials, Fabric, Identity, NodeId, Revoked, ServiceName};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Why a node does not start, or does not go on.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +30,9 @@ pub enum NodeError {
     /// The key's, identity's or lists'.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// A service's directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// The key file gives no key of a service.
     #[error(
         "the key file {path} is of another service than {service}: name the cluster's key, or \
@@ -56,7 +66,8 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> No
     move |source| NodeError::System { what, source: source.into() }
 }
 
-/// Strangers and guests are descriptors; the bounds here are narrower than what the system allows.
+/// Handshakes and sessions are descriptors; the bounds here are narrower than what the system
+/// allows.
 pub(super) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -64,28 +75,35 @@ pub(super) fn raise_open_files() {
     let _raised = setrlimit(Resource::Nofile, limit);
 }
 
-pub(super) fn names(config: &Config) -> Result<Vec<ServiceName>, NodeError> {
-    let serve = config.serve.as_deref().unwrap_or_default();
-    let parsed = serve.iter().map(|name| {
-        let unknown = |_| ConfigError::Service { name: name.clone(), known: String::new() };
+pub(super) fn names(config: &Config, known: &[ServiceSpec]) -> Result<Vec<ServiceName>, NodeError> {
+    let parsed = config.served(known).into_iter().map(|name| {
+        let unknown = |_| ConfigError::Service {
+            setting: "serve",
+            name: name.clone(),
+            known: "names of lower-case letters".into(),
+        };
         name.parse().map_err(unknown)
     });
     Ok(parsed.collect::<Result<_, _>>()?)
 }
 
-/// Credentials for these services, and for a node's own where the key gives it; the files are where
-/// the operator or else the environment says.
+/// Credentials for these services and those that they may reach, and for a node's own where the
+/// key gives it; the files are where the operator or else the environment says. A key is made
+/// only where the operator has not named its file.
 pub(super) fn lists(
     config: &Config,
     places: Places,
     names: &[ServiceName],
+    reach: &Reach,
 ) -> Result<Lists, NodeError> {
+    let named = config.key.is_some() || places.is_key_named;
     let path = config.key.clone().unwrap_or(places.key);
-    let key = Key::load_or_create(&path)?;
-    if let Some(name) = names.iter().find(|name| key.service(name).is_none()) {
+    let key = if named { Key::load(&path)? } else { Key::load_or_create(&path)? };
+    let needed: Vec<ServiceName> = names.iter().chain(reach.targets()).cloned().collect();
+    if let Some(name) = needed.iter().find(|name| key.service(name).is_none()) {
         return Err(NodeError::NoKey { service: name.as_str().into(), path });
     }
-    let all: Vec<ServiceName> = names.iter().cloned().chain([status::service()]).collect();
+    let all: Vec<ServiceName> = needed.into_iter().chain([status::service()]).collect();
     let identity = config.identity.clone().unwrap_or(places.identity);
     let trusted = config.trusted_fabric.unwrap_or(false);
     let credentials = Credentials {
@@ -97,6 +115,38 @@ pub(super) fn lists(
     let (named, revoked) = (config.revoked.is_some(), config.revoked.clone());
     let revoked = revoked.unwrap_or(places.revoked);
     Ok(Lists::read(credentials, revoked, named, config.allowed.clone())?)
+}
+
+/// The services' processes to be, each with its user and its directories.
+pub(super) fn services(
+    config: &Config,
+    names: Vec<ServiceName>,
+    needs: &BTreeMap<String, Needs>,
+    (node, now): (NodeId, Instant),
+) -> Result<Vec<Service>, NodeError> {
+    let named = config.user()?;
+    let is_root = rustix::process::geteuid().is_root();
+    let mut users: Vec<User> = Vec::new();
+    let mut services = Vec::new();
+    for name in names {
+        let service = name.as_str();
+        let user = is_root.then(|| named.unwrap_or_else(|| User::own(service, &users)));
+        users.extend(user);
+        let needs = needs.get(service).cloned().unwrap_or_default();
+        directories::make(&name, user, &needs.directories)?;
+        // A service that cannot open one says what to do.
+        let give = |user: User| needs.devices.iter().map(move |device| devices::give(device, user));
+        let _given: Vec<_> = user.into_iter().flat_map(give).collect();
+        let welcome = ServiceSetup {
+            service: service.into(),
+            node: node.to_string(),
+            slots: config.slots_of(service),
+            config: config.table(service),
+            kept: 0,
+        };
+        services.push(Service::new(welcome, name, user, now));
+    }
+    Ok(services)
 }
 
 pub(super) fn listen(

@@ -1,17 +1,18 @@
-//! The supervisor's loop: whoever comes, what services say, signals, and time.
+//! The supervisor's loop: new connections, messages of services, signals, and timers.
 
-use super::config::Config;
-use super::door::{Door, Guest, Progress};
-use super::link::Welcome;
+use super::acceptor::{Acceptor, Progress, Session};
+use super::config::{Config, Grants, Reach, ServiceSpec};
+use super::dialing::{self, Dialing};
 use super::lists::Lists;
-use super::log::Log;
-use super::process::{Service, Starter};
+use super::log::{Log, Refusal};
+use super::process::{Service, Starter, Want};
 use super::report::Askers;
 use super::setup::{self, NodeError, system, watch, watch_signals};
-use super::user::User;
+use crate::hosts::{Host, HostList};
 use crate::keys::Places;
 use crate::status::STATUS;
-use outboard_secure::NodeId;
+use outboard_secure::{NodeId, ServiceName};
+use outboard_verbs::Secured;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use serde_json::{Value, json};
@@ -32,16 +33,18 @@ const EVENTS: usize = 64;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How often lists are looked at.
 const LOOK: Duration = Duration::from_secs(2);
-/// How soon to look again while somebody waits for a report, or a service for room or its end.
+/// How soon to look again while a status request waits for reports, or a service for socket room
+/// or for its end.
 const SOON: Duration = Duration::from_millis(20);
 /// How long services may take to end.
 const ENDING: Duration = Duration::from_secs(5);
 
 const ENDS: u64 = 0;
 const CHILDREN: u64 = 1;
+const DIALLED: u64 = 2;
 pub(super) const LISTENERS: u64 = 1 << 20;
 const SERVICES: u64 = 2 << 20;
-const STRANGERS: u64 = 1 << 32;
+const HANDSHAKES: u64 = 1 << 32;
 
 /// A node. See the [module](super).
 #[derive(Debug)]
@@ -53,13 +56,15 @@ pub struct Supervisor {
     services: Vec<Service>,
     starter: Starter,
     lists: Lists,
-    door: Door,
+    grants: Grants,
+    reach: Reach,
+    dialing: Dialing,
+    acceptor: Acceptor,
     askers: Askers,
     log: Log,
     slots: u32,
     began: Instant,
-    next_stranger: u64,
-    refused: u64,
+    next_handshake: u64,
     /// Listeners are left alone until then.
     resting: Option<Instant>,
     looked: Instant,
@@ -68,45 +73,35 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Reads keys and lists, and listens; services start with [`Supervisor::run`]. `known` are the
-    /// services that this program has, `words` the arguments that make it one of them when its name
-    /// follows.
+    /// Checks everything, makes what services need, and listens; services start with
+    /// [`Supervisor::run`]. `known` are the services that this program has, `words` the arguments
+    /// that make it one of them when its name follows.
     ///
     /// # Errors
     /// See [`NodeError`].
     pub fn new(
-        mut config: Config,
+        config: Config,
         places: Places,
-        known: &[&str],
+        known: &[ServiceSpec],
         words: Vec<OsString>,
     ) -> Result<Self, NodeError> {
-        config.check(known)?;
-        // Nobody of the same user reads the key out of its memory.
+        let needs = config.check(known)?;
+        // No process of the same user reads the key out of its memory.
         let hide = rustix::process::set_dumpable_behavior;
         hide(rustix::process::DumpableBehavior::NotDumpable)
             .map_err(system("cannot hide this process's memory"))?;
         setup::raise_open_files();
         let began = Instant::now();
-        let names = setup::names(&config)?;
-        let lists = setup::lists(&config, places, &names)?;
-        let user = rustix::process::geteuid().is_root();
-        let user = user.then(|| User::find(config.user.as_deref().unwrap_or("nobody")));
-        let starter = Starter { words, user: user.transpose()? };
-        let slots = config.slots_or_processors();
+        let (names, reach) = (setup::names(&config, known)?, config.reachable()?);
+        let grants = Grants { tenants: config.tenants()?, sessions: config.sessions_or_own() };
+        let dialing = Dialing::new(&places).map_err(system("cannot make a descriptor"))?;
+        let lists = setup::lists(&config, places, &names, &reach)?;
         let node = lists.credentials().identity.node();
-        let services = names.into_iter().map(|name| {
-            let welcome = Welcome {
-                service: name.as_str().into(),
-                node: node.to_string(),
-                slots,
-                config: config.table(name.as_str()),
-            };
-            Service::new(welcome, name, began)
-        });
-        let services = services.collect();
+        let services = setup::services(&config, names, &needs, (node, began))?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system("cannot make an epoll"))?;
         let ends = watch_signals(&epoll, &[SIGTERM, SIGINT], ENDS)?;
         let children = watch_signals(&epoll, &[SIGCHLD], CHILDREN)?;
+        watch(&epoll, &dialing, DIALLED).map_err(system("cannot watch a descriptor"))?;
         let listeners = setup::listen(&epoll, &config.addresses())?;
         Ok(Self {
             epoll,
@@ -114,22 +109,24 @@ impl Supervisor {
             children,
             listeners,
             services,
-            starter,
+            starter: Starter { words, log: config.log.clone() },
             lists,
-            door: Door::default(),
+            grants,
+            reach,
+            dialing,
+            acceptor: Acceptor::default(),
             askers: Askers::default(),
             log: Log::new(began),
-            slots,
+            slots: config.slots_or_processors(),
             began,
-            next_stranger: STRANGERS,
-            refused: 0,
+            next_handshake: HANDSHAKES,
             resting: None,
             looked: began,
             ending: None,
         })
     }
 
-    /// Who the node is.
+    /// The node's identity.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.lists.credentials().identity.node()
@@ -187,7 +184,7 @@ impl Supervisor {
             || !self.askers.is_empty()
             || self.services.iter().any(|one| one.is_waiting() && one.control().is_some());
         let due = self.services.iter().filter_map(Service::due);
-        let times = due.chain(self.door.deadline()).chain(self.resting);
+        let times = due.chain(self.acceptor.deadline()).chain(self.resting);
         let next = times.min().map_or(LOOK, |at| at.saturating_duration_since(now));
         next.min(if busy { SOON } else { LOOK })
     }
@@ -202,7 +199,8 @@ impl Supervisor {
                 drain(&self.children);
                 self.reap(now);
             }
-            STRANGERS.. => self.advance(token, now),
+            DIALLED => self.dialled(),
+            HANDSHAKES.. => self.advance(token, now),
             SERVICES.. => {
                 let index = usize::try_from(token - SERVICES).unwrap_or(usize::MAX);
                 if let Some(service) = self.services.get_mut(index) {
@@ -214,6 +212,7 @@ impl Supervisor {
                     }
                     service.flush();
                 }
+                self.dial_for(index);
             }
             LISTENERS.. => self.accept(usize::try_from(token - LISTENERS).unwrap_or(0), now),
             _ => {}
@@ -228,7 +227,7 @@ impl Supervisor {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_callers(&error) => {}
                 Err(error) => {
-                    self.log.say_of_stranger(now, format_args!("cannot accept: {error}"));
+                    self.log.warn_limited(now, format_args!("cannot accept: {error}"));
                     return self.rest(now);
                 }
             }
@@ -236,8 +235,8 @@ impl Supervisor {
     }
 
     fn begin(&mut self, (socket, from): (TcpStream, SocketAddr), now: Instant) {
-        let token = self.next_stranger;
-        self.next_stranger += 1;
+        let token = self.next_handshake;
+        self.next_handshake += 1;
         // Without it a handshake is slower, and no less right.
         let _set = socket.set_nodelay(true);
         let watched = socket.set_nonblocking(true).is_ok()
@@ -246,14 +245,13 @@ impl Supervisor {
             return;
         }
         let credentials = self.lists.credentials();
-        if let Some(gone) = self.door.begin(token, (socket, from), credentials, now) {
-            self.refused += 1;
+        if let Some(gone) = self.acceptor.begin(token, (socket, from), credentials, now) {
             let why = "gave way to others: too many handshakes are under way";
-            self.log.say_of_stranger(now, format_args!("{gone}: {why}"));
+            self.log.refuse(now, Refusal::Unfinished, format_args!("{gone}: {why}"));
         }
     }
 
-    /// Too many descriptors are open: whoever waits in the kernel's queue waits a little more.
+    /// Too many descriptors are open: callers in the kernel's queue wait a little longer.
     fn rest(&mut self, now: Instant) {
         self.resting = Some(now + ACCEPT_RETRY);
         for listener in &self.listeners {
@@ -262,36 +260,86 @@ impl Supervisor {
     }
 
     fn advance(&mut self, token: u64, now: Instant) {
-        match self.door.advance(token) {
+        match self.acceptor.advance(token) {
             Progress::Waits => {}
-            Progress::Proven(guest) => self.admit(guest, now),
+            Progress::Proven(session) => self.admit(session, now),
             Progress::Refused(from, error) => {
-                self.refused += 1;
-                self.log.say_of_stranger(now, format_args!("{from}: {error}"));
+                self.log.refuse(now, Refusal::Handshake, format_args!("{from}: {error}"));
             }
         }
     }
 
-    fn admit(&mut self, guest: Guest, now: Instant) {
-        // The socket goes elsewhere, and nothing of it is news here.
-        let _gone = epoll::delete(&self.epoll, &guest.socket);
-        let (from, node) = (guest.from, guest.session.peer());
-        if !self.lists.admits(node) {
-            self.refused += 1;
-            let why = "is revoked, or not on the list of those who get in";
-            return self.log.say_of_stranger(now, format_args!("{from}: node {node} {why}"));
-        }
-        let taken = if guest.session.service().as_str() == STATUS {
-            self.services.iter_mut().for_each(Service::ask);
-            self.askers.push(guest, now)
-        } else {
-            let name = guest.session.service();
-            let service = self.services.iter_mut().find(|service| service.name() == name);
-            service.is_some_and(|service| service.hand_over(guest))
+    fn admit(&mut self, session: Session, now: Instant) {
+        let Session { from, stream } = session;
+        let (socket, session, early) = stream.into_parts();
+        // The socket goes to a service; its events no longer matter here.
+        let _gone = epoll::delete(&self.epoll, &socket);
+        let (node, name) = (session.peer(), session.service().clone());
+        let stream = Secured::new(socket, session, early);
+        let refuse = |log: &mut Log, refusal, why: &str| {
+            log.refuse(now, refusal, format_args!("{from}: node {node}: {why}"));
         };
-        if !taken {
-            self.refused += 1;
-            self.log.say_of_stranger(now, format_args!("{from}: too many wait for its service"));
+        if !self.lists.admits(node) {
+            let why = "is revoked, or not on the list of allowed nodes";
+            return refuse(&mut self.log, Refusal::NotAdmitted, why);
+        }
+        if name.as_str() == STATUS {
+            self.services.iter_mut().for_each(Service::ask);
+            if !self.askers.push(stream, now) {
+                refuse(&mut self.log, Refusal::Busy, "too many ask for the status");
+            }
+            return;
+        }
+        let Some(service) = self.services.iter_mut().find(|one| *one.name() == name) else {
+            return refuse(&mut self.log, Refusal::NotAdmitted, "its service is not served");
+        };
+        let Some(grant) = self.grants.of(node, name.as_str(), service.slots()) else {
+            let why = format!("as a tenant it may not use {}", name.as_str());
+            return refuse(&mut self.log, Refusal::NotAdmitted, &why);
+        };
+        if !service.hand_over(stream, grant) {
+            refuse(&mut self.log, Refusal::Busy, "too many wait for its service");
+        }
+    }
+
+    /// Checks a service's requests for connections, and begins those that are allowed.
+    fn dial_for(&mut self, index: usize) {
+        while let Some(want) = self.services.get_mut(index).and_then(Service::poll_want) {
+            let id = want.id;
+            if let Err(why) = self.begin_dial(index, want) {
+                self.services[index].answer(id, Err(why));
+            }
+        }
+    }
+
+    fn begin_dial(&mut self, index: usize, want: Want) -> Result<(), String> {
+        let own = &self.services[index];
+        let (host, service) = parse(&want)?;
+        if !self.reach.allows(own.name().as_str(), &service, &host) {
+            return Err(format!(
+                "this node's configuration does not let {own} reach {service} on {host}: a line \
+                 {service} = {host:?} in its table [reach.{own}] would",
+                own = own.name().as_str(),
+                service = service.as_str(),
+                host = host.to_string(),
+            ));
+        }
+        let asker =
+            dialing::DialOrigin { service: index, generation: own.generation(), id: want.id };
+        self.dialing.begin(asker, self.lists.credentials(), (host, service), want.limit)
+    }
+
+    fn dialled(&mut self) {
+        while let Some((asker, outcome)) = self.dialing.poll() {
+            let Some(service) = self.services.get_mut(asker.service) else { continue };
+            // A process that has ended since is not waiting for it.
+            if service.generation() == asker.generation {
+                let outcome = outcome.and_then(|stream| match stream.peer() {
+                    peer if self.lists.is_revoked(peer) => Err(format!("node {peer} is revoked")),
+                    _ => Ok(Some(stream)),
+                });
+                service.answer(asker.id, outcome);
+            }
         }
     }
 
@@ -301,17 +349,16 @@ impl Supervisor {
                 && self.ending.is_none()
             {
                 let name = service.name().as_str();
-                self.log.say(format_args!("service {name} ended ({status}); starting it again"));
+                tracing::warn!("service {name} ended ({status}); starting it again");
             }
         }
     }
 
-    /// What time alone brings about.
+    /// Everything that is due by time alone.
     fn keep_time(&mut self, now: Instant) {
-        for from in self.door.expire(now) {
-            self.refused += 1;
+        for from in self.acceptor.expire(now) {
             let why = "the handshake took too long";
-            self.log.say_of_stranger(now, format_args!("{from}: {why}"));
+            self.log.refuse(now, Refusal::Unfinished, format_args!("{from}: {why}"));
         }
         if self.resting.is_some_and(|until| until <= now) {
             self.resting = None;
@@ -345,7 +392,7 @@ impl Supervisor {
                 None => Ok(()),
             });
             if let Err(error) = watched {
-                self.log.say(format_args!("cannot start {}: {error}", service.name().as_str()));
+                tracing::error!("cannot start {}: {error}", service.name().as_str());
             }
         }
     }
@@ -353,10 +400,10 @@ impl Supervisor {
     fn look_again(&mut self) {
         let changes = self.lists.look_again();
         for fault in changes.faults {
-            self.log.say(format_args!("{fault}; the list before it holds"));
+            tracing::error!("{fault}; the list before it holds");
         }
         for node in changes.shut_out {
-            self.log.say(format_args!("node {node} is shut out"));
+            tracing::warn!("node {node} is shut out");
             self.services.iter_mut().for_each(|service| service.shut_out(node));
         }
     }
@@ -379,11 +426,21 @@ impl Supervisor {
             "listen": listen,
             "uptime_s": now.saturating_duration_since(self.began).as_secs(),
             "slots": self.slots,
-            "handshakes": self.door.len(),
-            "refused": self.refused,
+            "handshakes": self.acceptor.len(),
+            "refused": self.log.refused().map(|(_, count)| count).sum::<u64>(),
+            "refusals": self.log.refused().map(|(word, count)| (word.to_owned(), count.into()))
+                .collect::<serde_json::Map<_, _>>(),
             "services": services,
         })
     }
+}
+
+/// The host and the service of a request.
+fn parse(want: &Want) -> Result<(Host, ServiceName), String> {
+    let hosts: HostList = want.host.parse().map_err(|error| format!("{error}"))?;
+    let [host] = hosts.hosts() else { return Err(format!("{:?} is not one host", want.host)) };
+    let service = ServiceName::parse(want.service.as_bytes()).map_err(|error| error.to_string())?;
+    Ok((host.clone(), service))
 }
 
 fn drain(mut pipe: &UnixStream) {

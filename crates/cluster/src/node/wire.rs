@@ -1,44 +1,58 @@
-//! What supervisor and service tell each other, over a pair of SEQPACKET sockets: one message is
-//! one packet, its first octet says which.
+//! Messages between supervisor and service, over a pair of SEQPACKET sockets: each is one packet,
+//! whose first byte is its kind.
 //!
-//! A service is not trusted with more than a report. Nothing here waits.
+//! A service can send reports and requests only, and the supervisor checks each.
+//! Nothing here waits.
 
-use outboard_secure::{NodeId, Session};
+use super::config::Grant;
+use crate::codec;
+use outboard_secure::{NodeId, SecureSession};
+use outboard_verbs::Secured;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zeroize::Zeroizing;
 
-/// Octets of a message, at most: what the kernel's socket buffers take by default.
+/// Bytes of a message, at most: what the kernel's socket buffers take by default.
 pub(super) const MESSAGE_MAX: usize = 160 * 1024;
-/// Octets of a report, at most.
+/// Bytes of a report, at most.
 pub(super) const REPORT_MAX: usize = 64 * 1024;
+/// Bytes of a request, at most.
+const REQUEST_MAX: usize = 4 * 1024;
 
-const WELCOME: u8 = 1;
-const GUEST: u8 = 2;
+const SETUP: u8 = 1;
+const SESSION: u8 = 2;
 const REVOKED: u8 = 3;
 const REPORT_PLEASE: u8 = 4;
 const STOP: u8 = 5;
 const REPORT: u8 = 6;
 const TAKEN: u8 = 7;
+const KEPT: u8 = 8;
+const REQUEST: u8 = 9;
+const ANSWER: u8 = 10;
 
 /// From the supervisor to a service.
 #[derive(Debug)]
 pub(super) enum ToService {
-    /// The first: who it is, as JSON.
-    Welcome(Vec<u8>),
-    /// Somebody who has proven the service's key.
-    Guest { socket: TcpStream, session: Session, early: Vec<u8> },
-    /// A node that must not stay.
+    /// The first message: the service's name and settings, as JSON.
+    ServiceSetup(Vec<u8>),
+    /// Behind that: memory that the supervisor has kept for it.
+    Kept { name: String, memory: OwnedFd },
+    /// A peer that has proven the service's key, and what it may use.
+    Session { stream: Secured, grant: Grant },
+    /// A node that is revoked: end its sessions.
     Revoked(NodeId),
     /// A report is wanted.
     ReportPlease,
+    /// What became of a request.
+    Answer { id: u64, outcome: Result<Option<Secured>, String> },
     /// The node ends.
     Stop,
 }
@@ -46,71 +60,119 @@ pub(super) enum ToService {
 /// From a service to the supervisor.
 #[derive(Debug)]
 pub(super) enum FromService {
-    /// It has the oldest guest of those on their way: before it does anything with it.
+    /// It has the oldest session of those on their way: before it does anything with it.
     Taken,
     /// How it is, as JSON.
     Report(Vec<u8>),
+    /// It wants something; the answer has the same number.
+    Request { id: u64, request: Request, memory: Option<OwnedFd> },
+}
+
+/// What a service may want.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// A session with a service of another node.
+    Dial { host: String, service: String, limit_ms: u32 },
+    /// Keep the memory that comes along, instead of what was kept under that name.
+    Keep { name: String },
+    /// Keep that memory no more.
+    Discard { name: String },
+}
+
+/// What becomes of a message if its process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A session of that node: the next process gets it, unless this one had taken it.
+    Session(NodeId),
+    /// It was for that process alone.
+    Other,
 }
 
 /// A message that is ready to go; it may hold a session's keys.
 #[derive(Debug)]
 pub(super) struct Packet {
-    octets: Zeroizing<Vec<u8>>,
-    socket: Option<TcpStream>,
+    bytes: Zeroizing<Vec<u8>>,
+    passed: Option<OwnedFd>,
+    kind: Kind,
 }
 
 impl Packet {
+    fn plain(kind: u8, parts: &[&[u8]]) -> Self {
+        let bytes = Zeroizing::new([&[kind], &parts.concat()[..]].concat());
+        Self { bytes, passed: None, kind: Kind::Other }
+    }
+
     /// The message for a service; `None` when the session has failed.
     pub(super) fn of(message: ToService) -> Option<Self> {
-        let plain = |kind, rest: &[u8]| {
-            let octets = Zeroizing::new([&[kind], rest].concat());
-            Some(Self { octets, socket: None })
-        };
+        Some(match message {
+            ToService::ServiceSetup(welcome) => Self::plain(SETUP, &[&welcome]),
+            ToService::Revoked(node) => Self::plain(REVOKED, &[node.to_string().as_bytes()]),
+            ToService::ReportPlease => Self::plain(REPORT_PLEASE, &[]),
+            ToService::Stop => Self::plain(STOP, &[]),
+            ToService::Kept { name, memory } => {
+                Self { passed: Some(memory), ..Self::plain(KEPT, &[name.as_bytes()]) }
+            }
+            ToService::Session { stream, grant } => {
+                let kind = Kind::Session(stream.peer());
+                let words = [grant.sessions.to_be_bytes(), grant.slots.to_be_bytes()].concat();
+                Self { kind, ..Self::handing(SESSION, &words, stream)? }
+            }
+            ToService::Answer { id, outcome: Ok(Some(stream)) } => {
+                Self::handing(ANSWER, &[&id.to_be_bytes()[..], &[1]].concat(), stream)?
+            }
+            ToService::Answer { id, outcome: Ok(None) } => {
+                Self::plain(ANSWER, &[&id.to_be_bytes(), &[0]])
+            }
+            ToService::Answer { id, outcome: Err(why) } => {
+                Self::plain(ANSWER, &[&id.to_be_bytes(), &[2], why.as_bytes()])
+            }
+        })
+    }
+
+    fn handing(kind: u8, words: &[u8], stream: Secured) -> Option<Self> {
+        let (socket, session, early) = stream.into_parts();
+        let session = session.into_bytes().ok()?;
+        let len = u32::try_from(session.len()).ok()?;
+        // Room for everything at once: a buffer that grows leaves copies behind.
+        let capacity = 1 + words.len() + 4 + session.len() + early.len();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
+        bytes.push(kind);
+        bytes.extend_from_slice(words);
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes.extend_from_slice(&session);
+        bytes.extend_from_slice(&early);
+        Some(Self { bytes, passed: Some(socket.into()), kind: Kind::Other })
+    }
+
+    /// The message for the supervisor.
+    pub(super) fn from_service(message: FromService) -> Self {
         match message {
-            ToService::Welcome(welcome) => plain(WELCOME, &welcome),
-            ToService::Revoked(node) => plain(REVOKED, node.to_string().as_bytes()),
-            ToService::ReportPlease => plain(REPORT_PLEASE, &[]),
-            ToService::Stop => plain(STOP, &[]),
-            ToService::Guest { socket, session, early } => {
-                let session = session.into_octets().ok()?;
-                let len = u32::try_from(session.len()).ok()?;
-                let capacity = 1 + 4 + session.len() + early.len();
-                let mut octets = Zeroizing::new(Vec::with_capacity(capacity));
-                octets.push(GUEST);
-                octets.extend_from_slice(&len.to_be_bytes());
-                octets.extend_from_slice(&session);
-                octets.extend_from_slice(&early);
-                Some(Self { octets, socket: Some(socket) })
+            FromService::Taken => Self::plain(TAKEN, &[]),
+            FromService::Report(json) => Self::plain(REPORT, &[&json]),
+            FromService::Request { id, request, memory } => {
+                let request = codec::encode(&request);
+                Self { passed: memory, ..Self::plain(REQUEST, &[&id.to_be_bytes(), &request]) }
             }
         }
     }
 
-    /// The message for the supervisor.
-    pub(super) fn from_service(message: &FromService) -> Self {
-        let octets = match message {
-            FromService::Taken => vec![TAKEN],
-            FromService::Report(json) => [&[REPORT], &json[..]].concat(),
-        };
-        Self { octets: Zeroizing::new(octets), socket: None }
-    }
-
-    pub(super) fn is_guest(&self) -> bool {
-        self.socket.is_some()
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Sends it whole; false when there is no room now.
     pub(super) fn send(&self, to: BorrowedFd<'_>) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let passed = self.socket.as_ref().map(|socket| [socket.as_fd()]);
+        let passed = self.passed.as_ref().map(|passed| [passed.as_fd()]);
         if let Some(passed) = &passed {
             control.push(SendAncillaryMessage::ScmRights(passed));
         }
-        let octets = [IoSlice::new(&self.octets)];
+        let bytes = [IoSlice::new(&self.bytes)];
         loop {
-            return match sendmsg(to, &octets, &mut control, SendFlags::NOSIGNAL) {
+            return match sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => Ok(true),
-                // So many descriptors are on their way to services already.
+                // As many descriptors as may be are on their way to services already.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
                 Err(Errno::INTR) => continue,
                 Err(error) => Err(error.into()),
@@ -130,10 +192,10 @@ pub(super) enum Received<T> {
 
 /// The next message from the supervisor.
 pub(super) fn receive(from: BorrowedFd<'_>) -> Received<ToService> {
-    let mut octets = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    match receive_packet(from, &mut octets) {
+    let mut bytes = Zeroizing::new(vec![0; MESSAGE_MAX]);
+    match receive_packet(from, &mut bytes) {
         Received::Message((len, fd)) => {
-            parse(&octets[..len], fd).map_or(Received::Ended, Received::Message)
+            parse(&bytes[..len], fd).map_or(Received::Ended, Received::Message)
         }
         Received::Nothing => Received::Nothing,
         Received::Ended => Received::Ended,
@@ -142,23 +204,34 @@ pub(super) fn receive(from: BorrowedFd<'_>) -> Received<ToService> {
 
 /// The next message of a service.
 pub(super) fn receive_from_service(from: BorrowedFd<'_>) -> Received<FromService> {
-    let mut octets = vec![0; REPORT_MAX + 1];
-    match receive_packet(from, &mut octets) {
-        Received::Message((len, _)) => match octets[..len].split_first() {
-            Some((&REPORT, json)) => Received::Message(FromService::Report(json.to_vec())),
-            Some((&TAKEN, [])) => Received::Message(FromService::Taken),
-            _ => Received::Ended,
-        },
+    let mut bytes = vec![0; REPORT_MAX + 1];
+    match receive_packet(from, &mut bytes) {
+        Received::Message((len, memory)) => {
+            parse_from_service(&bytes[..len], memory).map_or(Received::Ended, Received::Message)
+        }
         Received::Nothing => Received::Nothing,
         Received::Ended => Received::Ended,
     }
 }
 
-fn receive_packet(from: BorrowedFd<'_>, octets: &mut [u8]) -> Received<(usize, Option<OwnedFd>)> {
+fn parse_from_service(bytes: &[u8], memory: Option<OwnedFd>) -> Option<FromService> {
+    Some(match bytes.split_first()? {
+        (&REPORT, json) => FromService::Report(json.to_vec()),
+        (&TAKEN, []) => FromService::Taken,
+        (&REQUEST, rest) if rest.len() <= REQUEST_MAX => {
+            let (id, request) = rest.split_first_chunk()?;
+            let request = codec::decode(request).ok()?;
+            FromService::Request { id: u64::from_be_bytes(*id), request, memory }
+        }
+        _ => return None,
+    })
+}
+
+fn receive_packet(from: BorrowedFd<'_>, bytes: &mut [u8]) -> Received<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
-        let mut pieces = [IoSliceMut::new(octets)];
+        let mut pieces = [IoSliceMut::new(bytes)];
         match recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
             // It died with messages unread; what it said before is still to come.
             Err(Errno::INTR | Errno::CONNRESET) => {}
@@ -178,20 +251,39 @@ fn receive_packet(from: BorrowedFd<'_>, octets: &mut [u8]) -> Received<(usize, O
     Received::Message((got.bytes, fd))
 }
 
-fn parse(octets: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {
-    let (kind, rest) = octets.split_first()?;
+fn parse(bytes: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {
+    let (kind, rest) = bytes.split_first()?;
+    let text = |bytes: &[u8]| str::from_utf8(bytes).ok().map(str::to_owned);
     Some(match *kind {
-        WELCOME => ToService::Welcome(rest.to_vec()),
-        REVOKED => ToService::Revoked(str::from_utf8(rest).ok()?.parse().ok()?),
+        SETUP => ToService::ServiceSetup(rest.to_vec()),
+        KEPT => ToService::Kept { name: text(rest)?, memory: fd? },
+        REVOKED => ToService::Revoked(text(rest)?.parse().ok()?),
         REPORT_PLEASE => ToService::ReportPlease,
         STOP => ToService::Stop,
-        GUEST => {
-            let (len, rest) = rest.split_first_chunk()?;
-            let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
-            let (session, early) = rest.split_at_checked(len)?;
-            let session = Session::from_octets(session).ok()?;
-            ToService::Guest { socket: TcpStream::from(fd?), session, early: early.to_vec() }
+        SESSION => {
+            let (sessions, rest) = rest.split_first_chunk()?;
+            let (slots, rest) = rest.split_first_chunk()?;
+            let (sessions, slots) = (u32::from_be_bytes(*sessions), u32::from_be_bytes(*slots));
+            ToService::Session { stream: handed(rest, fd)?, grant: Grant { sessions, slots } }
+        }
+        ANSWER => {
+            let (id, rest) = rest.split_first_chunk()?;
+            let outcome = match rest.split_first()? {
+                (0, []) => Ok(None),
+                (1, rest) => Ok(Some(handed(rest, fd)?)),
+                (2, why) => Err(text(why)?),
+                _ => return None,
+            };
+            ToService::Answer { id: u64::from_be_bytes(*id), outcome }
         }
         _ => return None,
     })
+}
+
+fn handed(bytes: &[u8], fd: Option<OwnedFd>) -> Option<Secured> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
+    let (session, early) = rest.split_at_checked(len)?;
+    let session = SecureSession::from_bytes(session).ok()?;
+    Some(Secured::new(TcpStream::from(fd?), session, early.to_vec()))
 }

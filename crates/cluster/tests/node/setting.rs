@@ -11,8 +11,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,9 +65,18 @@ impl Node {
     }
 
     pub(crate) fn start_in(directory: Directory, settings: &str) -> Self {
+        Self::of_in("echo_node", directory, settings)
+    }
+
+    /// A node of one of the examples.
+    pub(crate) fn of(program: &str, settings: &str) -> Self {
+        Self::of_in(program, Directory::new(), settings)
+    }
+
+    fn of_in(program: &str, directory: Directory, settings: &str) -> Self {
         let file = directory.0.join("node.toml");
         fs::write(&file, settings).expect("written");
-        let mut command = Command::new(example());
+        let mut command = Command::new(example(program));
         command.arg(&directory.0).arg(&file).stdout(Stdio::piped());
         command.env("OUTBOARD_KEY", directory.0.join("key"));
         let mut child = command.spawn().expect("a node");
@@ -80,9 +89,14 @@ impl Node {
         Self { child, host, id, directory }
     }
 
-    /// Somebody new who has the cluster's key.
+    /// A client with an identity of its own and the cluster's key.
     pub(crate) fn client(&self) -> Client {
         Client::with(&self.directory.cluster())
+    }
+
+    /// A client with the cluster's key, of one service.
+    pub(crate) fn client_of(&self, service: &str) -> Client {
+        Client::of_services(&self.directory.cluster(), &[service])
     }
 
     /// What the node says of itself.
@@ -110,15 +124,18 @@ impl Drop for Node {
     }
 }
 
-/// Somebody who dials.
+/// A client that dials.
 pub(crate) struct Client(pub(crate) Dialer);
 
 impl Client {
     pub(crate) fn with(cluster: &ClusterKey) -> Self {
-        let all = ["echo", "other", "status"].map(|one| cluster.service(&name(one)));
+        Self::of_services(cluster, &["echo", "other", "status"])
+    }
+
+    pub(crate) fn of_services(cluster: &ClusterKey, services: &[&str]) -> Self {
         Self::of(Credentials {
             identity: Identity::generate().expect("random numbers"),
-            keys: all.into_iter().collect(),
+            keys: services.iter().map(|one| cluster.service(&name(one))).collect(),
             fabric: Fabric::Untrusted,
             revoked: Revoked::default(),
         })
@@ -143,21 +160,21 @@ impl Client {
 /// What a service answers.
 pub(crate) fn said(stream: &mut Secured, what: &[u8]) -> Vec<u8> {
     stream.send(what, soon()).expect("sent");
-    heard(stream, 1)
+    received(stream, 1)
 }
 
 /// What comes, at least so much.
-pub(crate) fn heard(stream: &mut Secured, count: usize) -> Vec<u8> {
-    let mut octets = Vec::new();
-    while octets.len() < count {
-        stream.receive(&mut octets, soon()).expect("heard");
+pub(crate) fn received(stream: &mut Secured, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < count {
+        stream.receive(&mut bytes, soon()).expect("received");
     }
-    octets
+    bytes
 }
 
 /// What a service says of its process.
-pub(crate) fn who(stream: &mut Secured) -> Value {
-    serde_json::from_slice(&said(stream, b"who")).expect("JSON")
+pub(crate) fn identify(stream: &mut Secured) -> Value {
+    serde_json::from_slice(&said(stream, b"identify")).expect("JSON")
 }
 
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
@@ -174,15 +191,17 @@ pub(crate) fn places(directory: &Directory) -> Places {
 }
 
 /// The node's program, built as this test is.
-pub(crate) fn example() -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("a path");
     let directory = this.parent().and_then(|deps| deps.parent()).expect("target");
-    let program = directory.join("examples/echo_node");
-    // `cargo test` builds examples only when it runs everything.
-    if !program.exists() {
+    let program = directory.join("examples").join(name);
+    // `cargo test` builds examples only when it runs everything, and one that is there may be old.
+    static BUILT: OnceLock<bool> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--example=echo_node", "--package=outboard-cluster"]);
-        assert!(cargo.status().expect("cargo").success());
-    }
+        cargo.args(["build", "--quiet", "--package=outboard-cluster", "--example", name]);
+        cargo.status().expect("cargo").success()
+    });
+    assert!(built, "{name} does not build");
     program
 }

@@ -1,4 +1,5 @@
-//! From a command line to a plan: each word is looked up and noted, then what was noted decides.
+//! Decides from a command line where a call may run: first all words are looked up in the table and
+//! noted, then the notes decide.
 
 use super::environment;
 use super::language::{self, Driver};
@@ -10,27 +11,28 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A compiler's call, as its wrapper saw it.
+/// A compiler's call, as its wrapper received it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The real compiler.
     pub compiler: PathBuf,
-    /// Its words, its own name first.
+    /// The command line, the compiler's name first.
     pub argv: Vec<OsString>,
-    /// Where it was called, absolute.
+    /// The working directory, absolute.
     pub cwd: PathBuf,
-    /// What of the environment compilers look at.
+    /// The variables of the environment that compilers read.
     pub env: Vec<(OsString, OsString)>,
-    /// Where programs are searched for: the compiler's assembler among them.
+    /// The variable `PATH`, in which the compiler searches for its assembler.
     pub path: OsString,
     /// The file mode creation mask.
     pub umask: u32,
-    /// Standard error is a terminal, so that the compiler would use colour at home.
+    /// Standard error is a terminal, so that the compiler would use colour locally.
     pub terminal: bool,
 }
 
 impl Call {
-    /// What to call it on a screen: its source, or else what it makes, or else the compiler.
+    /// The call's name for users: that of its source, or else of its output, or else of the
+    /// compiler.
     #[must_use]
     pub fn name(&self) -> String {
         let words = || self.argv.iter().skip(1);
@@ -48,19 +50,19 @@ impl Call {
 /// Where a call may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Anywhere.
+    /// It may run remotely.
     Remote(Box<Job>),
-    /// At home only.
-    Home(Reason),
+    /// It must run locally.
+    Local(Reason),
 }
 
-/// Decides where a call may run. Reads the response files that it names, looks
-/// whether `PWD` names its directory, and nothing else.
+/// Decides where a call may run. Reads the response files that the call names, checks whether `PWD`
+/// names the working directory, and looks at no other file.
 #[must_use]
 pub fn classify(call: Call) -> Plan {
     match plan(call) {
         Ok(job) => Plan::Remote(Box::new(job)),
-        Err(reason) => Plan::Home(reason),
+        Err(reason) => Plan::Local(reason),
     }
 }
 
@@ -82,7 +84,7 @@ fn plan(call: Call) -> Result<Job, Reason> {
     Ok(Job { compiler, argv, cwd, env, path, umask, source, language, outputs, directories, files })
 }
 
-/// What is no compilation stays at home for that reason, whatever else its words say.
+/// A call that is no compilation runs locally for that reason, whatever its other words are.
 fn purpose(words: &[OsString]) -> Result<(), Reason> {
     let has = |wanted: &[&str]| words.iter().any(|word| wanted.iter().any(|other| word == other));
     if has(&["-E", "-M", "-MM"]) {
@@ -93,12 +95,12 @@ fn purpose(words: &[OsString]) -> Result<(), Reason> {
     }
     let asks = |word: &OsString| {
         let row = table::find(word.as_bytes()).filter(|_| word.as_bytes().starts_with(b"-"));
-        row.filter(|row| row.means == Means::Home(Cause::Query))
+        row.filter(|row| row.means == Means::Local(Cause::Query))
     };
     Err(words.iter().find_map(asks).map_or(Cause::Link, |_| Cause::Query).into())
 }
 
-/// What the words said.
+/// Everything that the words of a command line mean for the job.
 #[derive(Debug, Default)]
 struct Noted {
     sources: Vec<(OsString, Language)>,
@@ -108,8 +110,8 @@ struct Noted {
     files: Vec<PathBuf>,
     colour: bool,
     recorded: bool,
-    /// The first word that is taken for a source and is none for a compiler elsewhere.
-    home: Option<Reason>,
+    /// Why the first source that cannot be compiled remotely cannot be.
+    local: Option<Reason>,
 }
 
 impl Noted {
@@ -148,7 +150,7 @@ impl Noted {
             Means::Tuning => {}
             Means::ForPreprocessor => self.note_preprocessor(word, value)?,
             Means::ForAssembler => self.note_assembler(word, value)?,
-            Means::Home(cause) => return Err(Reason::with(cause, word)),
+            Means::Local(cause) => return Err(Reason::with(cause, word)),
         }
         Ok(())
     }
@@ -157,14 +159,16 @@ impl Noted {
         let by_name = || language::of_source(word, driver);
         match self.language.map_or_else(by_name, Ok) {
             Ok(language) => self.sources.push((word.to_owned(), language)),
-            Err(cause) => self.home = self.home.take().or_else(|| Some(Reason::with(cause, word))),
+            Err(cause) => {
+                self.local = self.local.take().or_else(|| Some(Reason::with(cause, word)))
+            }
         }
         Ok(())
     }
 
     /// `-Wp,-MD,FILE`: the file is the option's value there, as it is in the preprocessor itself.
     fn note_preprocessor(&mut self, word: &OsStr, value: &OsStr) -> Result<(), Reason> {
-        let mut parts = value.as_bytes().split(|octet| *octet == b',').map(OsStr::from_bytes);
+        let mut parts = value.as_bytes().split(|byte| *byte == b',').map(OsStr::from_bytes);
         while let Some(part) = parts.next() {
             match part.as_bytes() {
                 b"-MD" | b"-MMD" => {
@@ -182,7 +186,7 @@ impl Noted {
     }
 
     fn note_assembler(&mut self, word: &OsStr, value: &OsStr) -> Result<(), Reason> {
-        for part in value.as_bytes().split(|octet| *octet == b',') {
+        for part in value.as_bytes().split(|byte| *byte == b',') {
             let known = table::ASSEMBLER.iter().any(|known| match known.strip_suffix('*') {
                 Some(start) => part.starts_with(start.as_bytes()),
                 None => part == known.as_bytes(),
@@ -198,9 +202,9 @@ impl Noted {
         Ok(())
     }
 
-    /// The one source, when everything allows it to be compiled elsewhere.
+    /// The source, if there is exactly one and it may be compiled remotely.
     fn decide(&mut self) -> Result<(PathBuf, Language), Reason> {
-        if let Some(reason) = self.home.take() {
+        if let Some(reason) = self.local.take() {
             return Err(reason);
         }
         if !self.wanted.is_ordinary() {
@@ -214,8 +218,9 @@ impl Noted {
         }
     }
 
-    /// The words for the compiler elsewhere, whose standard error is no terminal: colour is asked
-    /// for when this one would use it. Not when the words themselves go into the object.
+    /// The command line for the remote compiler. Its standard error is no terminal, so an option
+    /// asks for colour if the local compiler would use it; not if the command line goes into the
+    /// object.
     fn coloured(&self, call: &Call, env: &[(OsString, OsString)]) -> Vec<OsString> {
         let mut argv = call.argv.clone();
         let set = |name: &str, value: &str| env.iter().any(|(n, v)| n == name && v == value);

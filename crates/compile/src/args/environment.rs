@@ -1,25 +1,32 @@
-//! Which variables go along with a job, and which keep it at home.
+//! Decides which environment variables are sent with a job, and which make it run locally.
 
 use super::{Cause, Directory, Reason, Role};
+use outboard_cc::wire::SHOW;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// They name other parts of the compiler, further outputs, or rewrite the command line.
-const HOME: &[&str] = &[
+/// Variables that make a job run locally: they name other parts of the compiler, libraries that are
+/// loaded into it or further outputs, or they change the command line.
+const LOCAL: &[&str] = &[
     "CCC_",
+    "CC_LOG_DIAGNOSTICS",
+    "CC_PRINT_",
     "CLANG_CONFIG_FILE",
     "COLLECT_",
     "COMPILER_PATH",
     "DEPENDENCIES_OUTPUT",
     "GCC_COMPARE_DEBUG",
     "GCC_EXEC_PREFIX",
+    "LD_AUDIT",
+    "LD_PRELOAD",
     "SUNPRO_DEPENDENCIES",
+    "TZDIR",
 ];
 
-/// They name directories of headers.
+/// Variables that name directories of headers.
 const HEADERS: &[&str] = &[
     "CPATH",
     "CPLUS_INCLUDE_PATH",
@@ -28,7 +35,7 @@ const HEADERS: &[&str] = &[
     "OBJC_INCLUDE_PATH",
 ];
 
-/// They change texts and names and nothing else. `TERM` among them: it decides about colour.
+/// Variables that change only texts and names; `TERM` decides about colour.
 const TEXTS: &[&str] = &[
     "CLICOLOR",
     "COLUMNS",
@@ -42,22 +49,38 @@ const TEXTS: &[&str] = &[
     "SDKROOT",
     "SOURCE_DATE_EPOCH",
     "TERM",
+    "TZ",
 ];
+
+/// The variable that names directories of libraries, for every program.
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
+
+/// A link that leads each process to its own working directory.
+const OWN_CWD: &str = "/proc/self/cwd";
 
 type Variables = Vec<(OsString, OsString)>;
 
-/// The variables that go along and the directories that they name, for a compiler that runs in
-/// `cwd`. Looks at the directory that `PWD` names.
+/// The variables to send, and the directories that they name, for a compiler that runs in `cwd`.
+/// Looks at the directory that `PWD` names.
 pub(super) fn choose(env: &Variables, cwd: &Path) -> Result<(Variables, Vec<Directory>), Reason> {
     let mut along = Vec::with_capacity(env.len());
     let mut directories = Vec::new();
     for (name, value) in env {
-        if starts(name, HOME) && !value.is_empty() {
+        let is_own = name == "PWD" && is_of_this_process(value.as_ref());
+        if starts(name, LOCAL) && !value.is_empty() || is_own {
             return Err(Reason::with(Cause::Environment, name));
         }
         if HEADERS.iter().any(|header| name == header) {
-            directories.extend(headers(value));
-        } else if !starts(name, TEXTS) || name == "PWD" && !is_same(value.as_ref(), cwd) {
+            directories.extend(named(value, Role::System));
+        } else if name == SHOW {
+            directories.extend(named(value, Role::Shown));
+            continue;
+        } else if name == LIBRARIES {
+            // The loader ignores an empty list.
+            let value = if value.is_empty() { continue } else { value };
+            directories.extend(named(value, Role::Libraries));
+            continue;
+        } else if !starts(name, TEXTS) || name == "PWD" && !is_cwd(value.as_ref(), cwd) {
             continue;
         }
         along.push((name.clone(), value.clone()));
@@ -65,21 +88,31 @@ pub(super) fn choose(env: &Variables, cwd: &Path) -> Result<(Variables, Vec<Dire
     Ok((along, directories))
 }
 
-/// Whether both are one directory. Compilers look at the one that `PWD` names, which is shown to
-/// servers only if it is, and take no notice of another: what `make -C` starts has its caller's.
-fn is_same(one: &Path, other: &Path) -> bool {
+/// Whether a path means another directory to each process, so that this process cannot tell what it
+/// means to the compiler.
+fn is_of_this_process(pwd: &Path) -> bool {
+    pwd.starts_with("/proc") && pwd != Path::new(OWN_CWD)
+}
+
+/// Whether `PWD` names the working directory. Compilers use it if it does, and ignore it otherwise,
+/// as when `make -C` passes its caller's on. It is sent only if it does.
+fn is_cwd(pwd: &Path, cwd: &Path) -> bool {
     let identity = |path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-    one == other || one.is_absolute() && identity(one).is_some_and(|id| identity(other) == Some(id))
+    let is_same = || identity(pwd).is_some_and(|id| identity(cwd) == Some(id));
+    pwd == cwd || pwd == Path::new(OWN_CWD) || pwd.is_absolute() && is_same()
 }
 
 fn starts(name: &OsStr, table: &[&str]) -> bool {
     table.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()))
 }
 
-fn headers(value: &OsStr) -> impl Iterator<Item = Directory> {
-    value.as_bytes().split(|octet| *octet == b':').map(|path| {
-        // An empty entry is the current directory.
+/// The directories of a list. An empty entry means the working directory, except in the user's list
+/// of directories to show.
+fn named(list: &OsStr, role: Role) -> impl Iterator<Item = Directory> {
+    let paths = list.as_bytes().split(|byte| *byte == b':');
+    let paths = paths.filter(move |path| role != Role::Shown || !path.is_empty());
+    paths.map(move |path| {
         let path = if path.is_empty() { b"." } else { path };
-        Directory { path: Path::new(OsStr::from_bytes(path)).into(), role: Role::System }
+        Directory { path: Path::new(OsStr::from_bytes(path)).into(), role }
     })
 }

@@ -1,8 +1,8 @@
-//! A compilation in two halves: preprocessing at home, and everything else elsewhere.
+//! Splits a compilation into two halves: local preprocessing, and remote compilation of the result.
 //!
-//! What cannot be taken apart so that both halves make what the whole makes is not: such a job is
-//! handed over as it is. Columns are lost in any case, so debug information and coverage notes
-//! differ in them, and diagnostics quote no source.
+//! A job whose two halves would not give the result of the whole is not split, but handed over as
+//! it is. Column numbers are lost in any case, so debug information and coverage notes differ in
+//! them, and diagnostics quote no source.
 
 use super::classify::{option, value};
 use super::table::{Means, Opt};
@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Words that change what the preprocessor writes, or that go into the object as they are.
+/// Options that prevent splitting: they change the preprocessor's output, or go into the object.
 const WHOLE: &[&str] = &[
     "-P",
     "-C",
@@ -29,17 +29,17 @@ const WHOLE: &[&str] = &[
 /// Options that only the preprocessor reads.
 const PREPROCESSOR: &[&str] = &["-D", "-U", "-MT", "-MQ", "-MP", "-MV"];
 
-/// The two halves' words, without the compiler's name.
+/// The command lines of the two halves, without the compiler's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Halves {
-    /// What preprocesses, to standard output; it makes the file of dependencies as well.
-    pub home: Vec<OsString>,
-    /// What compiles the preprocessed source, which has the source's path.
-    pub away: Vec<OsString>,
+    /// Preprocesses to standard output, and writes the file of dependencies.
+    pub local: Vec<OsString>,
+    /// Compiles the preprocessed source, which has the source's path.
+    pub remote: Vec<OsString>,
 }
 
 impl Job {
-    /// The job's halves, if it has any: a source of C or C++ that gcc compiles.
+    /// The job's halves, if it can be split: only C and C++ for GCC can.
     #[must_use]
     pub fn halves(&self) -> Option<Halves> {
         let language = match self.language {
@@ -48,7 +48,7 @@ impl Job {
             _ => return None,
         };
         let driver = self.compiler.file_name().map_or(&b""[..], OsStrExt::as_bytes);
-        // What the working directory is called otherwise does not exist elsewhere.
+        // Another path to the working directory does not exist on the server.
         let elsewhere = |(name, value): &(OsString, OsString)| name == "PWD" && value != &self.cwd;
         if driver.windows(5).any(|part| part == b"clang") || self.env.iter().any(elsewhere) {
             return None;
@@ -65,9 +65,9 @@ struct Making<'a> {
     job: &'a Job,
     language: &'a str,
     halves: Halves,
-    /// The dependencies' file was named.
+    /// Whether the file of dependencies is named.
     to: bool,
-    /// Dependencies are wanted; true: their target was named.
+    /// Whether dependencies are wanted; if so, whether their target is named.
     of: Option<bool>,
 }
 
@@ -94,8 +94,8 @@ impl Making<'_> {
     }
 
     fn add_source(&mut self, word: &OsStr) {
-        self.halves.home.push(word.into());
-        self.halves.away.extend(["-x".into(), self.language.into(), word.into()]);
+        self.halves.local.push(word.into());
+        self.halves.remote.extend(["-x".into(), self.language.into(), word.into()]);
     }
 
     fn add<'a>(
@@ -103,7 +103,7 @@ impl Making<'_> {
         opt: &Opt,
         words: impl Iterator<Item = &'a OsString> + Clone,
     ) -> Option<()> {
-        let (home, away) = match opt.means {
+        let (local, remote) = match opt.means {
             Means::Recorded => return None,
             Means::Compile | Means::Assemble | Means::Output => (false, true),
             Means::Directory(_) | Means::File | Means::ForPreprocessor | Means::Language => {
@@ -119,19 +119,19 @@ impl Making<'_> {
             }
             _ => (true, !PREPROCESSOR.contains(&opt.name)),
         };
-        self.halves.home.extend(words.clone().filter(|_| home).cloned());
-        self.halves.away.extend(words.filter(|_| away).cloned());
+        self.halves.local.extend(words.clone().filter(|_| local).cloned());
+        self.halves.remote.extend(words.filter(|_| remote).cloned());
         Some(())
     }
 
-    /// Dependencies are called, and are of, what they would be if one compiler did everything.
+    /// Names the file of dependencies and their target as the whole compilation would.
     fn finish(self) -> Halves {
-        let Halves { mut home, mut away } = self.halves;
+        let Halves { mut local, mut remote } = self.halves;
         let dependencies = self.job.outputs.iter().find_map(|output| match output {
             Output::Dependencies(path) => Some(path.as_path()),
             _ => None,
         });
-        let mut name = |option: &str, path: &Path| home.extend([option.into(), path.into()]);
+        let mut name = |option: &str, path: &Path| local.extend([option.into(), path.into()]);
         if let (Some(named), Some(dependencies)) = (self.of, dependencies) {
             if !self.to {
                 name("-MF", dependencies);
@@ -140,10 +140,10 @@ impl Making<'_> {
                 name("-MQ", self.job.object());
             }
         }
-        home.push("-E".into());
-        // The lines that diagnostics would quote are in no file elsewhere.
-        away.push("-fno-diagnostics-show-caret".into());
-        Halves { home, away }
+        local.push("-E".into());
+        // The remote compiler has no file with the lines that diagnostics would quote.
+        remote.push("-fno-diagnostics-show-caret".into());
+        Halves { local, remote }
     }
 }
 
@@ -157,16 +157,16 @@ mod tests {
         let compiler = Path::new("/usr/bin").join(&argv[0]);
         let env = vec![("PWD".into(), "/src".into())];
         let call = Call { compiler, argv, cwd: "/src".into(), env, ..Call::default() };
-        let Plan::Remote(job) = classify(call) else { panic!("{line} stays at home") };
-        let Halves { home, away } = job.halves()?;
+        let Plan::Remote(job) = classify(call) else { panic!("{line} runs locally") };
+        let Halves { local, remote } = job.halves()?;
         let line = |words: Vec<OsString>| {
             words.join(OsStr::new(" ")).into_string().expect("it was a text")
         };
-        Some([line(home), line(away)])
+        Some([line(local), line(remote)])
     }
 
     #[test]
-    fn each_half_has_the_words_that_it_needs() {
+    fn each_half_has_the_options_that_it_needs() {
         let cases = [
             (
                 "gcc -O2 -g -DA=1 -D B -I inc -Iother -include x.h -c a.c -o o/a.o",
@@ -185,14 +185,14 @@ mod tests {
             ),
             ("gcc -Wp,-MD,.a.d -c a.c", "-Wp,-MD,.a.d a.c -E", "-c -x cpp-output a.c"),
         ];
-        for (line, home, away) in cases {
-            let away = format!("{away} -fno-diagnostics-show-caret");
-            assert_eq!(halves(line), Some([home.to_owned(), away]), "{line}");
+        for (line, local, remote) in cases {
+            let remote = format!("{remote} -fno-diagnostics-show-caret");
+            assert_eq!(halves(line), Some([local.to_owned(), remote]), "{line}");
         }
     }
 
     #[test]
-    fn what_cannot_be_taken_apart_stays_whole() {
+    fn jobs_that_cannot_be_split_stay_whole() {
         for line in [
             "gcc -c a.i",
             "gcc -c a.S",

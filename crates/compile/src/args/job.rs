@@ -1,7 +1,7 @@
-//! A compilation that may run on another machine: what `classify` finds out about it.
+//! A compilation that may run remotely: the result of `classify`.
 //!
-//! Everything stands as the command line has it: paths may be relative to [`Job::cwd`], need not
-//! exist and need not be UTF-8.
+//! Paths are as on the command line: they may be relative to [`Job::cwd`], need not exist and need
+//! not be UTF-8.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 pub struct Job {
     /// The real compiler, absolute.
     pub compiler: PathBuf,
-    /// The words to run remotely, the first being the compiler as it was called. They are the
-    /// caller's words; only colour may have been asked for besides.
+    /// The remote command line; the first word is the compiler as it was called. These are the
+    /// caller's words, and possibly an option that asks for colour.
     pub argv: Vec<OsString>,
-    /// Where it runs. Absolute.
+    /// The working directory. Absolute.
     pub cwd: PathBuf,
-    /// The environment's words that go along, in the caller's order.
+    /// The variables that are sent with the job, in the caller's order.
     pub env: Vec<(OsString, OsString)>,
-    /// The caller's `PATH`, where a compiler looks for its assembler. It does not go along.
+    /// The caller's `PATH`, where a compiler looks for its assembler. It is not sent.
     pub path: OsString,
     /// The caller's file mode creation mask.
     pub umask: u32,
     /// The source, as the command line names it.
     pub source: PathBuf,
-    /// What the source is written in.
+    /// The source's language.
     pub language: Language,
     /// The files that the command line is known to make, the object first. Compilers may make
     /// others: what comes back is every file that was made.
@@ -43,7 +43,7 @@ impl Job {
         self.cwd.join(path)
     }
 
-    /// What to call the job on a screen: its source's last part.
+    /// The job's name for users: its source's file name.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.source.file_name().unwrap_or(self.source.as_os_str());
@@ -89,7 +89,7 @@ pub struct Directory {
     pub role: Role,
 }
 
-/// What a directory is to the compiler.
+/// Why a directory belongs to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `-I`.
@@ -102,9 +102,13 @@ pub enum Role {
     After,
     /// `--sysroot`, `-isysroot`.
     Root,
+    /// No option names it: the user has it shown, or the C library reads it.
+    Shown,
+    /// It is searched for libraries, not for headers.
+    Libraries,
 }
 
-/// What a source is written in, as far as compilers care.
+/// The language of a source, as compilers distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Language {
     /// C.
@@ -132,7 +136,7 @@ impl Language {
         !matches!(self, Self::PreprocessedC | Self::PreprocessedCxx | Self::Assembly)
     }
 
-    /// What `-x` calls it.
+    /// Its name for the option `-x`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What a source is written in: by its name, by `-x`, by the compiler that is called.
+//! The language of a source: by its name, by `-x`, by the compiler that is called.
 
 use super::{Cause, Language};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use Language::{
     Assembly, AssemblyWithMacros, C, Cxx, ObjectiveC, ObjectiveCxx, PreprocessedC, PreprocessedCxx,
 };
 
-/// What a compiler takes every C source for.
+/// The kind of driver, which decides how it treats C sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Driver {
     /// gcc, cc, clang.
@@ -17,6 +17,10 @@ pub(super) enum Driver {
     /// g++, c++, clang++.
     Cxx,
 }
+
+/// Scripts of Debian's that call gcc: through a link of their name the wrapper would call them
+/// again.
+const SCRIPTS: &[&str] = &["c89-gcc", "c99-gcc"];
 
 /// Whether a program's name is one of a compiler that is known here.
 #[must_use]
@@ -28,6 +32,9 @@ pub fn is_compiler(program: &Path) -> bool {
 pub(super) fn driver(compiler: &Path) -> Option<Driver> {
     let name = compiler.file_name()?.to_str()?;
     // x86_64-linux-gnu-gcc-12, clang-15, g++-12.2.0: a triple in front, a version behind.
+    if SCRIPTS.contains(&name) {
+        return None;
+    }
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
     match plain.rsplit('-').next()? {
         "gcc" | "cc" | "clang" => Some(Driver::C),

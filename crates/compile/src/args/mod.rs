@@ -1,15 +1,17 @@
-//! Whether a compiler's command line may run on another machine, and what it needs there.
+//! Decides whether a compiler's command line may run remotely, and what it needs there.
 //!
-//! Knows words, not files: it opens nothing but the response files (`@file`) that a command line
-//! names. What it does not know for certain runs at home, with the reason for the statistics.
+//! It reads only the response files (`@file`) that a command line names. A command line that it
+//! does not understand completely runs locally, with a reason for the statistics.
 //!
-//! Modules in reading order: `job` (what comes out), `reason` (why not), `table` (every known
-//! option), `classify` (from words to a plan), `words` (response files), `language`, `outputs`
-//! (names of what is made), `environment`, `halves` (preprocessing apart from the rest).
+//! Modules in reading order: `job` (a job that may run remotely), `reason` (why one may not),
+//! `table` (all known options), `classify` (decides by the words), `words` (response files),
+//! `language`, `outputs` (names of outputs), `environment`, `halves` (splits off preprocessing),
+//! `inputs` (checks that look at files).
 
 mod classify;
 mod environment;
 mod halves;
+mod inputs;
 mod job;
 mod language;
 mod outputs;
@@ -21,6 +23,7 @@ mod words;
 
 pub use classify::{Call, Plan, classify};
 pub use halves::Halves;
+pub use inputs::examine;
 pub use job::{Directory, Job, Language, Output, Role};
 pub use language::is_compiler;
 pub use reason::{Cause, Reason};

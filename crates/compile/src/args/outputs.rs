@@ -1,11 +1,11 @@
-//! The files that a command line is known to make, by the compiler's rules for their names.
+//! The outputs that follow from a command line, by the compiler's rules for their names.
 //!
-//! What compilers make beyond these comes back as well; these are known before.
+//! Compilers may make further ones, which are returned as well.
 
 use super::Output;
 use std::path::{Path, PathBuf};
 
-/// What a command line says about outputs.
+/// The options about outputs on a command line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// `-o`.

@@ -1,21 +1,20 @@
-//! Why a compilation runs at home.
+//! Why a compilation runs locally.
 //!
-//! A closed list of causes, so that statistics have as many rows, and for some the word that was at
-//! fault.
+//! A closed list of causes, one row of the statistics each, and for some the word at fault.
 
 use std::ffi::OsStr;
 use std::fmt;
 
-/// Octets of a word at fault that are kept.
-const WORD_OCTETS_MAX: usize = 200;
+/// Bytes of a word at fault that are kept, at most.
+const WORD_BYTES_MAX: usize = 200;
 
-/// Why a job runs at home: a cause and, where there is one, the word at fault.
+/// Why a job runs locally: a cause and, where there is one, the word at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reason {
     /// The cause.
     pub cause: Cause,
     /// The option, file or name at fault; empty when the cause says it all. At most
-    /// 200 octets, cut where it is longer.
+    /// 200 bytes, cut where it is longer.
     pub word: String,
 }
 
@@ -24,7 +23,7 @@ impl Reason {
     #[must_use]
     pub fn with(cause: Cause, word: impl AsRef<OsStr>) -> Self {
         let mut word = word.as_ref().to_string_lossy().into_owned();
-        word.truncate(word.floor_char_boundary(WORD_OCTETS_MAX));
+        word.truncate(word.floor_char_boundary(WORD_BYTES_MAX));
         Self { cause, word }
     }
 }
@@ -44,6 +43,14 @@ impl fmt::Display for Reason {
     }
 }
 
+impl Cause {
+    /// Whether the call alone is the cause: it could not run remotely with any servers.
+    #[must_use]
+    pub fn is_of_words(self) -> bool {
+        self < Self::NoServers
+    }
+}
+
 macro_rules! causes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// Every cause there is.
@@ -54,7 +61,7 @@ macro_rules! causes {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What people read, and the key in machine-readable statistics.
+            /// The text for users, which is also the key in machine-readable statistics.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -86,13 +93,13 @@ causes! {
     PrecompiledHeader = "precompiles a header",
     /// Modules of C++ or clang.
     Modules = "uses modules",
-    /// `-march=native` and its like: the server's processor is another.
+    /// `-march=native` and the like: the server may have another processor.
     Native = "is tuned to this processor",
     /// Foreign code, other parts or other search paths for the compiler.
     ForeignCode = "brings its own compiler parts",
     /// A profile that was recorded earlier is read.
     Profile = "reads a recorded profile",
-    /// Side outputs whose names or contents are not the same elsewhere.
+    /// Side outputs whose names or contents would differ remotely.
     SideOutput = "writes special side outputs",
     /// An option that is not known here.
     UnknownOption = "has an unknown option",
@@ -102,20 +109,24 @@ causes! {
     Environment = "has a special environment",
     /// Words that are not text where text is needed, or too many of them.
     TooLarge = "is too large a request",
-    /// No server is there.
+    /// No server is connected.
     NoServers = "found no server",
-    /// Preprocessing failed, or what came of it cannot be handed over.
-    Unpreprocessed = "could not be preprocessed apart",
+    /// A look at its files, or its compiler's answer, took too long.
+    Unanswered = "has files on a file system that does not answer",
+    /// It was on servers for too long while a local slot was free.
+    Slow = "took too long on a server",
+    /// Preprocessing failed, or its output cannot be handed over.
+    Unpreprocessed = "could not be preprocessed locally",
     /// No server had claimed the job while a local slot was free.
-    Unclaimed = "was taken home from the queue",
-    /// The compiler reported an error there, and was asked again here.
+    Unclaimed = "found no free slot in time",
+    /// The compiler reported an error on a server, and ran again locally.
     FailedRemotely = "failed remotely and was run again",
     /// The compiler wanted something that is not shown to servers.
     Refused = "wanted what is not shown to servers",
     /// No server has this compiler.
     NoToolchain = "found no server with this compiler",
-    /// Servers died, hung or answered nonsense.
+    /// Servers died, hung or sent invalid messages.
     ServersFailed = "was lost by servers",
-    /// An output could not be placed here.
+    /// An output could not be written to its path.
     Placement = "could not have its outputs placed",
 }

@@ -1,7 +1,7 @@
-//! Every option that is known, how its argument is written, and what it means for a job.
+//! All known options: how their arguments are written, and what they mean for a job.
 //!
-//! Whoever wants an option to run remotely adds a row. What is in no row, in no family and not in
-//! `flags.txt` runs at home.
+//! To let jobs with a further option run remotely, add a row. An option without a row that is not
+//! in `flags.txt` either makes its job run locally.
 
 use super::{Cause, Role};
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ pub(super) enum Shape {
 /// What an option means for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Means {
-    /// Code, warnings or texts; a compiler elsewhere does with it what this one would.
+    /// About code, warnings or texts: it has the same effect remotely.
     Plain,
     /// `-c`.
     Compile,
@@ -51,14 +51,14 @@ pub(super) enum Means {
     Colour,
     /// The command line itself is written into the object.
     Recorded,
-    /// `-m…=native` in the end keeps it at home.
+    /// The value `native` makes the job run locally.
     Tuning,
     /// `-Wp,…`: words for the preprocessor with commas between.
     ForPreprocessor,
     /// `-Wa,…`: words for the assembler with commas between.
     ForAssembler,
-    /// It runs at home.
-    Home(Cause),
+    /// The job runs locally.
+    Local(Cause),
 }
 
 /// One option.
@@ -76,7 +76,7 @@ const fn row(name: &'static str, shape: Shape, means: Means) -> Opt {
 use Cause::{
     ForeignCode, Link, Modules, PrecompiledHeader, Preprocess, Profile, Query, SideOutput,
 };
-use Means::{Directory, Home, Plain};
+use Means::{Directory, Local, Plain};
 use Shape::{Alone, Either, Joined, Next};
 
 /// The rows. The longest name that fits a word wins.
@@ -85,25 +85,25 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-c", Alone, Means::Compile),
     row("--compile", Alone, Means::Compile),
     row("-S", Alone, Means::Assemble),
-    row("-E", Alone, Home(Preprocess)),
-    row("-M", Alone, Home(Preprocess)),
-    row("-MM", Alone, Home(Preprocess)),
-    row("-MG", Alone, Home(Preprocess)),
-    row("-MJ", Either, Home(SideOutput)),
-    row("-fsyntax-only", Alone, Home(Preprocess)),
-    row("-###", Alone, Home(Query)),
-    row("-v", Alone, Home(Query)),
-    row("--verbose", Alone, Home(Query)),
-    row("--version", Alone, Home(Query)),
-    row("--help", Joined, Home(Query)),
-    row("--target-help", Alone, Home(Query)),
-    row("-dumpversion", Alone, Home(Query)),
-    row("-dumpfullversion", Alone, Home(Query)),
-    row("-dumpmachine", Alone, Home(Query)),
-    row("-dumpspecs", Alone, Home(Query)),
-    row("-print-", Joined, Home(Query)),
-    row("--print-", Joined, Home(Query)),
-    row("-cc1", Joined, Home(ForeignCode)),
+    row("-E", Alone, Local(Preprocess)),
+    row("-M", Alone, Local(Preprocess)),
+    row("-MM", Alone, Local(Preprocess)),
+    row("-MG", Alone, Local(Preprocess)),
+    row("-MJ", Either, Local(SideOutput)),
+    row("-fsyntax-only", Alone, Local(Preprocess)),
+    row("-###", Alone, Local(Query)),
+    row("-v", Alone, Local(Query)),
+    row("--verbose", Alone, Local(Query)),
+    row("--version", Alone, Local(Query)),
+    row("--help", Joined, Local(Query)),
+    row("--target-help", Alone, Local(Query)),
+    row("-dumpversion", Alone, Local(Query)),
+    row("-dumpfullversion", Alone, Local(Query)),
+    row("-dumpmachine", Alone, Local(Query)),
+    row("-dumpspecs", Alone, Local(Query)),
+    row("-print-", Joined, Local(Query)),
+    row("--print-", Joined, Local(Query)),
+    row("-cc1", Joined, Local(ForeignCode)),
     // Names.
     row("-o", Either, Means::Output),
     row("-x", Either, Means::Language),
@@ -117,7 +117,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("--sysroot=", Joined, Directory(Role::Root)),
     row("-include", Either, Means::File),
     row("-imacros", Either, Means::File),
-    row("-include-pch", Either, Home(PrecompiledHeader)),
+    row("-include-pch", Either, Local(PrecompiledHeader)),
     // Side outputs.
     row("-MD", Alone, Means::Dependencies),
     row("-MMD", Alone, Means::Dependencies),
@@ -129,69 +129,69 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-gsplit-dwarf", Alone, Means::SplitDebug),
     row("-gsplit-dwarf=split", Alone, Means::SplitDebug),
     row("-gsplit-dwarf=single", Alone, Plain),
-    row("-gno-split-dwarf", Alone, Home(SideOutput)),
+    row("-gno-split-dwarf", Alone, Local(SideOutput)),
     row("-fstack-usage", Alone, Means::StackUsage),
     row("-ftest-coverage", Alone, Means::CoverageNotes),
     row("--coverage", Alone, Means::CoverageNotes),
     row("-coverage", Alone, Means::CoverageNotes),
-    row("-fprofile-note=", Joined, Home(SideOutput)),
-    row("-save-temps", Joined, Home(SideOutput)),
-    row("--save-temps", Joined, Home(SideOutput)),
-    row("-dump", Joined, Home(SideOutput)),
-    row("-aux-info", Either, Home(SideOutput)),
-    row("-fcallgraph-info", Joined, Home(SideOutput)),
-    row("-fdump-", Joined, Home(SideOutput)),
-    row("-ftime-trace", Joined, Home(SideOutput)),
-    row("-fsave-optimization-record", Joined, Home(SideOutput)),
-    row("-foptimization-record-", Joined, Home(SideOutput)),
-    row("-fopt-info", Joined, Home(SideOutput)),
-    row("-fdiagnostics-format=", Joined, Home(SideOutput)),
-    row("-fdiagnostics-add-output=", Joined, Home(SideOutput)),
-    row("-fdiagnostics-set-output=", Joined, Home(SideOutput)),
-    row("--serialize-diagnostics", Next, Home(SideOutput)),
-    row("-serialize-diagnostics", Next, Home(SideOutput)),
-    row("-index-", Joined, Home(SideOutput)),
-    row("-emit-", Joined, Home(SideOutput)),
-    row("--analyze", Joined, Home(SideOutput)),
-    row("-frepo", Alone, Home(SideOutput)),
-    row("-fcompare-debug", Joined, Home(SideOutput)),
-    row("-freport-bug", Alone, Home(SideOutput)),
+    row("-fprofile-note=", Joined, Local(SideOutput)),
+    row("-save-temps", Joined, Local(SideOutput)),
+    row("--save-temps", Joined, Local(SideOutput)),
+    row("-dump", Joined, Local(SideOutput)),
+    row("-aux-info", Either, Local(SideOutput)),
+    row("-fcallgraph-info", Joined, Local(SideOutput)),
+    row("-fdump-", Joined, Local(SideOutput)),
+    row("-ftime-trace", Joined, Local(SideOutput)),
+    row("-fsave-optimization-record", Joined, Local(SideOutput)),
+    row("-foptimization-record-", Joined, Local(SideOutput)),
+    row("-fopt-info", Joined, Local(SideOutput)),
+    row("-fdiagnostics-format=", Joined, Local(SideOutput)),
+    row("-fdiagnostics-add-output=", Joined, Local(SideOutput)),
+    row("-fdiagnostics-set-output=", Joined, Local(SideOutput)),
+    row("--serialize-diagnostics", Next, Local(SideOutput)),
+    row("-serialize-diagnostics", Next, Local(SideOutput)),
+    row("-index-", Joined, Local(SideOutput)),
+    row("-emit-", Joined, Local(SideOutput)),
+    row("--analyze", Joined, Local(SideOutput)),
+    row("-frepo", Alone, Local(SideOutput)),
+    row("-fcompare-debug", Joined, Local(SideOutput)),
+    row("-freport-bug", Alone, Local(SideOutput)),
     // Inputs and code that are not the project's.
-    row("-fprofile-use", Joined, Home(Profile)),
-    row("-fprofile-instr-use", Joined, Home(Profile)),
-    row("-fprofile-sample-use", Joined, Home(Profile)),
-    row("-fprofile-list=", Joined, Home(Profile)),
-    row("-fprofile-remapping-file=", Joined, Home(Profile)),
-    row("-fauto-profile", Joined, Home(Profile)),
-    row("-fbranch-probabilities", Alone, Home(Profile)),
-    row("-fmodule", Joined, Home(Modules)),
-    row("-fcxx-modules", Alone, Home(Modules)),
-    row("-fimplicit-module", Joined, Home(Modules)),
-    row("-fbuiltin-module-map", Alone, Home(Modules)),
-    row("-fprebuilt-", Joined, Home(Modules)),
-    row("-module", Joined, Home(Modules)),
-    row("-gmodules", Alone, Home(Modules)),
-    row("-fpch-preprocess", Alone, Home(PrecompiledHeader)),
-    row("-fplugin", Joined, Home(ForeignCode)),
-    row("-fpass-plugin=", Joined, Home(ForeignCode)),
-    row("-specs", Either, Home(ForeignCode)),
-    row("--specs", Joined, Home(ForeignCode)),
-    row("-B", Either, Home(ForeignCode)),
-    row("-wrapper", Next, Home(ForeignCode)),
-    row("-fuse-ld", Joined, Home(ForeignCode)),
-    row("-no-canonical-prefixes", Alone, Home(ForeignCode)),
-    row("-Xclang", Next, Home(ForeignCode)),
-    row("-Xassembler", Next, Home(ForeignCode)),
-    row("-Xpreprocessor", Next, Home(ForeignCode)),
-    row("-mllvm", Either, Home(ForeignCode)),
-    row("-Xarch_", Joined, Home(ForeignCode)),
-    row("--gcc-toolchain", Joined, Home(ForeignCode)),
-    row("--gcc-install-dir=", Joined, Home(ForeignCode)),
-    row("-resource-dir", Either, Home(ForeignCode)),
-    row("--config", Joined, Home(ForeignCode)),
-    row("-iprefix", Either, Home(ForeignCode)),
-    row("-iwithprefix", Either, Home(ForeignCode)),
-    row("-iwithprefixbefore", Either, Home(ForeignCode)),
+    row("-fprofile-use", Joined, Local(Profile)),
+    row("-fprofile-instr-use", Joined, Local(Profile)),
+    row("-fprofile-sample-use", Joined, Local(Profile)),
+    row("-fprofile-list=", Joined, Local(Profile)),
+    row("-fprofile-remapping-file=", Joined, Local(Profile)),
+    row("-fauto-profile", Joined, Local(Profile)),
+    row("-fbranch-probabilities", Alone, Local(Profile)),
+    row("-fmodule", Joined, Local(Modules)),
+    row("-fcxx-modules", Alone, Local(Modules)),
+    row("-fimplicit-module", Joined, Local(Modules)),
+    row("-fbuiltin-module-map", Alone, Local(Modules)),
+    row("-fprebuilt-", Joined, Local(Modules)),
+    row("-module", Joined, Local(Modules)),
+    row("-gmodules", Alone, Local(Modules)),
+    row("-fpch-preprocess", Alone, Local(PrecompiledHeader)),
+    row("-fplugin", Joined, Local(ForeignCode)),
+    row("-fpass-plugin=", Joined, Local(ForeignCode)),
+    row("-specs", Either, Local(ForeignCode)),
+    row("--specs", Joined, Local(ForeignCode)),
+    row("-B", Either, Local(ForeignCode)),
+    row("-wrapper", Next, Local(ForeignCode)),
+    row("-fuse-ld", Joined, Local(ForeignCode)),
+    row("-no-canonical-prefixes", Alone, Local(ForeignCode)),
+    row("-Xclang", Next, Local(ForeignCode)),
+    row("-Xassembler", Next, Local(ForeignCode)),
+    row("-Xpreprocessor", Next, Local(ForeignCode)),
+    row("-mllvm", Either, Local(ForeignCode)),
+    row("-Xarch_", Joined, Local(ForeignCode)),
+    row("--gcc-toolchain", Joined, Local(ForeignCode)),
+    row("--gcc-install-dir=", Joined, Local(ForeignCode)),
+    row("-resource-dir", Either, Local(ForeignCode)),
+    row("--config", Joined, Local(ForeignCode)),
+    row("-iprefix", Either, Local(ForeignCode)),
+    row("-iwithprefix", Either, Local(ForeignCode)),
+    row("-iwithprefixbefore", Either, Local(ForeignCode)),
     // For the preprocessor and the assembler.
     row("-Wp,", Joined, Means::ForPreprocessor),
     row("-Wa,", Joined, Means::ForAssembler),
@@ -208,7 +208,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-C", Alone, Plain),
     row("-CC", Alone, Plain),
     row("-H", Alone, Plain),
-    row("-I-", Alone, Home(Cause::UnknownOption)),
+    row("-I-", Alone, Local(Cause::UnknownOption)),
     // Language, warnings, code.
     row("-std=", Joined, Plain),
     row("--std=", Joined, Plain),
@@ -219,9 +219,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-w", Alone, Plain),
     row("-W", Joined, Plain),
     row("-Qunused-arguments", Alone, Plain),
-    row("-Q", Alone, Home(Query)),
+    row("-Q", Alone, Local(Query)),
     row("-O", Joined, Plain),
-    row("-ObjC", Joined, Home(Cause::UnknownLanguage)),
+    row("-ObjC", Joined, Local(Cause::UnknownLanguage)),
     row("-p", Alone, Plain),
     row("-pg", Alone, Plain),
     row("-pipe", Alone, Plain),
@@ -241,7 +241,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-integrated-as", Alone, Plain),
     row("--rtlib=", Joined, Plain),
     row("--unwindlib=", Joined, Plain),
-    row("--driver-mode=", Joined, Home(ForeignCode)),
+    row("--driver-mode=", Joined, Local(ForeignCode)),
     row("-fdiagnostics-color", Joined, Means::Colour),
     row("-fno-diagnostics-color", Alone, Means::Colour),
     row("-fcolor-diagnostics", Alone, Means::Colour),
@@ -287,7 +287,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-z", Next, Plain),
     row("-e", Next, Plain),
     row("-s", Alone, Plain),
-    row("-r", Alone, Home(Link)),
+    row("-r", Alone, Local(Link)),
     row("-Wl,", Joined, Plain),
     row("-Xlinker", Next, Plain),
     row("-rdynamic", Alone, Plain),
@@ -305,7 +305,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row("-rpath", Next, Plain),
 ];
 
-/// Words that an assembler may be given with `-Wa,`; a `*` ends what only has to start so.
+/// Words that `-Wa,` may pass to a remote assembler; a `*` ends the beginning of a word.
 pub(super) const ASSEMBLER: &[&str] = &[
     "--32",
     "--64",
@@ -353,7 +353,7 @@ pub(super) fn is_flag(word: &str) -> bool {
     FLAGS.contains(valued.unwrap_or(name)) || numbered()
 }
 
-/// Rows by the name's second octet, the longest name first.
+/// Rows by the name's second byte, the longest name first.
 static INDEX: LazyLock<Vec<Vec<Opt>>> = LazyLock::new(|| {
     let mut index = vec![Vec::new(); 256];
     for opt in OPTIONS {

@@ -1,4 +1,4 @@
-//! Command lines as builds write them, and words as nobody writes them.
+//! Command lines as builds write them, and random words.
 
 use super::table::{OPTIONS, Shape};
 use super::*;
@@ -16,7 +16,7 @@ fn call(line: &str) -> Call {
 fn plan(line: &str) -> Result<Job, Reason> {
     match classify(call(line)) {
         Plan::Remote(job) => Ok(*job),
-        Plan::Home(reason) => Err(reason),
+        Plan::Local(reason) => Err(reason),
     }
 }
 
@@ -24,9 +24,9 @@ fn remote(line: &str) -> Job {
     plan(line).unwrap_or_else(|reason| panic!("{line}: {reason}"))
 }
 
-fn home(call: Call) -> Reason {
+fn local(call: Call) -> Reason {
     match classify(call) {
-        Plan::Home(reason) => reason,
+        Plan::Local(reason) => reason,
         Plan::Remote(job) => panic!("{job:?}"),
     }
 }
@@ -42,7 +42,7 @@ fn command_lines_go_where_their_table_says() {
                 let paths = job.outputs.iter().map(|output| output.path().to_str().unwrap());
                 format!("remote {}", paths.collect::<Vec<_>>().join(" "))
             }
-            Err(reason) => format!("home {}", reason.cause.text()),
+            Err(reason) => format!("local {}", reason.cause.text()),
         };
         if found != expected {
             wrong.push(format!("{expected} but {found} | {line}"));
@@ -129,13 +129,32 @@ fn variables_go_along_stay_or_keep_the_job() {
         let Plan::Remote(job) = with(name, "x") else { panic!("{name}") };
         assert_eq!(job.env.len(), 0, "{name}");
     }
-    for name in ["COMPILER_PATH", "GCC_EXEC_PREFIX", "DEPENDENCIES_OUTPUT", "COLLECT_GCC"] {
-        let Plan::Home(reason) = with(name, "x") else { panic!("{name}") };
+    for name in [
+        "COMPILER_PATH",
+        "GCC_EXEC_PREFIX",
+        "DEPENDENCIES_OUTPUT",
+        "COLLECT_GCC",
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "CC_PRINT_HEADERS",
+        "CC_PRINT_HEADERS_FILE",
+        "CC_LOG_DIAGNOSTICS",
+        "CC_LOG_DIAGNOSTICS_FILE",
+        "TZDIR",
+    ] {
+        let Plan::Local(reason) = with(name, "x") else { panic!("{name}") };
         assert_eq!((reason.cause, &*reason.word), (Cause::Environment, name));
     }
     let Plan::Remote(job) = with("CPATH", "/a::b") else { panic!() };
     let paths: Vec<_> = job.directories.iter().map(|dir| dir.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["/a", ".", "b"]);
+    for (name, roles) in
+        [("LD_LIBRARY_PATH", vec![Role::Libraries; 3]), ("OUTBOARD_CC_SHOW", vec![Role::Shown; 2])]
+    {
+        let Plan::Remote(job) = with(name, "/a::b") else { panic!("{name}") };
+        assert_eq!(job.directories.iter().map(|at| at.role).collect::<Vec<_>>(), roles);
+        assert_eq!(job.env.len(), 0, "{name}");
+    }
 }
 
 #[test]
@@ -145,13 +164,13 @@ fn response_files_count_as_their_words() {
     std::fs::write(dir.join("words"), "-I\"a b\" -MD -o x.o -c a.c").unwrap();
     let job = match classify(Call { cwd: dir.clone(), ..call("gcc @words") }) {
         Plan::Remote(job) => job,
-        Plan::Home(reason) => panic!("{reason}"),
+        Plan::Local(reason) => panic!("{reason}"),
     };
     assert_eq!(job.argv, ["gcc", "@words"]);
     assert_eq!(job.files, [Path::new("words")]);
     assert_eq!(job.directories[0].path, Path::new("a b"));
     std::fs::write(dir.join("words"), "-c a.c -march=native").unwrap();
-    let reason = home(Call { cwd: dir.clone(), ..call("gcc @words") });
+    let reason = local(Call { cwd: dir.clone(), ..call("gcc @words") });
     assert_eq!(reason.cause, Cause::Native);
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -202,8 +221,12 @@ fn pwd_goes_along_where_it_is_true() {
         job.env.len() == 1
     };
     assert!(goes(&cwd) && goes(&link));
+    // Bazel's: what the compiler's own directory is called.
+    assert!(goes(Path::new("/proc/self/cwd")));
     // As make -C leaves it, and as nobody should.
     assert!(!goes(&dir) && !goes(Path::new(".")) && !goes(Path::new("/no/such")));
+    let env = vec![("PWD".into(), "/proc/1/cwd".into())];
+    assert_eq!(local(Call { env, ..call("gcc -c a.c") }).word, "PWD");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -212,10 +235,10 @@ fn word() -> impl Strategy<Value = OsString> {
     let joined = (prop::sample::select(OPTIONS), prop::collection::vec(any::<u8>(), 0..6));
     let joined = joined
         .prop_map(|(opt, rest)| OsString::from_vec([opt.name.as_bytes(), &rest[..]].concat()));
-    let octets = prop::collection::vec(any::<u8>(), 0..12).prop_map(OsString::from_vec);
+    let bytes = prop::collection::vec(any::<u8>(), 0..12).prop_map(OsString::from_vec);
     let plain =
         prop::sample::select(vec!["a.c", "-c", "-o", "x.o", "-", "@", "--", "-f", "-W", ""]);
-    prop_oneof![known, joined, octets, plain.prop_map(OsString::from)]
+    prop_oneof![known, joined, bytes, plain.prop_map(OsString::from)]
 }
 
 proptest! {

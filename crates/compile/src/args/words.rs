@@ -1,7 +1,7 @@
-//! A command line's words with its response files (`@file`) put in place, as compilers do it.
+//! Replaces response files (`@file`) on a command line by the words in them, as compilers do.
 //!
 //! Words are split as libiberty's `buildargv` splits them: white space separates, quotes of both
-//! kinds hold together, a backslash takes the next octet as it is. A response file may name others.
+//! kinds hold together, a backslash takes the next byte as it is. A response file may name others.
 
 use super::{Cause, Reason};
 use std::ffi::{OsStr, OsString};
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Response files that one command line may name; a compiler stops at 2000.
 const FILES_MAX: usize = 64;
-/// Octets of all response files together.
-const OCTETS_MAX: u64 = 4 << 20;
+/// Bytes of all response files together.
+const BYTES_MAX: u64 = 4 << 20;
 
 /// The words after expansion, and the files that they came from.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Words {
     pub(super) words: Vec<OsString>,
     /// The response files, as named.
     pub(super) files: Vec<PathBuf>,
-    octets: u64,
+    bytes: u64,
 }
 
 /// Expands `words`; relative names are relative to `cwd`.
@@ -54,16 +54,16 @@ impl Words {
         split(&text).into_iter().try_for_each(|word| self.add(&OsString::from_vec(word), cwd))
     }
 
-    /// The file's octets; `None` when it is no ordinary file or too large.
+    /// The file's bytes; `None` when it is no ordinary file or too large.
     fn read(&mut self, path: &Path) -> Option<Vec<u8>> {
         // A fifo would wait for its writer.
         if !std::fs::metadata(path).ok()?.is_file() {
             return None;
         }
-        let left = OCTETS_MAX - self.octets;
+        let left = BYTES_MAX - self.bytes;
         let mut text = Vec::new();
         let read = File::open(path).ok()?.take(left + 1).read_to_end(&mut text).ok()? as u64;
-        self.octets += read.min(left);
+        self.bytes += read.min(left);
         (read <= left).then_some(text)
     }
 }
@@ -72,18 +72,18 @@ fn split(text: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut word: Option<Vec<u8>> = None;
     let mut quote = None;
-    let mut octets = text.iter().copied();
-    while let Some(octet) = octets.next() {
-        match (octet, quote) {
-            (b'\\', _) => word.get_or_insert_default().extend(octets.next()),
-            (_, Some(open)) if octet == open => quote = None,
-            (_, Some(_)) => word.get_or_insert_default().push(octet),
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (byte, quote) {
+            (b'\\', _) => word.get_or_insert_default().extend(bytes.next()),
+            (_, Some(open)) if byte == open => quote = None,
+            (_, Some(_)) => word.get_or_insert_default().push(byte),
             (b'\'' | b'"', None) => {
-                quote = Some(octet);
+                quote = Some(byte);
                 word.get_or_insert_default();
             }
             (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, None) => words.extend(word.take()),
-            (_, None) => word.get_or_insert_default().push(octet),
+            (_, None) => word.get_or_insert_default().push(byte),
         }
     }
     words.extend(word);

@@ -1,12 +1,13 @@
-//! The client's side of the network: a farm of servers for the manager's loop.
+//! The executor that hands the manager's jobs to servers over the network.
 
-mod board;
-mod complaints;
-mod farm;
-mod lines;
+mod error_log;
+mod files;
 mod places;
-mod results;
+mod refusals;
+mod result_buffer;
 mod roots;
+mod scheduler;
+mod server_pool;
 
-pub use farm::{Cluster, FarmError};
-pub use lines::Dial;
+pub use outboard_cluster::pool::Dial;
+pub use server_pool::{ServerPool, ServerPoolError};

@@ -1,18 +1,17 @@
-//! Which directories a job needs to be shown: its project, and the directories that its command
-//! line names.
+//! The directories that are exported for a job: its project, and those that its command line names.
 //!
-//! A project is the directory of the version control system above, or without one the highest
-//! directory, going up without a gap, that has a build file in it. Everything else that a compiler
-//! asks for sends the job home.
+//! A project is the nearest directory above that is under version control; without one, the highest
+//! directory that can be reached by going up through directories that each have a build file. If
+//! the compiler uses a file elsewhere, the job runs locally.
 
-use crate::args::Job;
+use crate::args::{Job, Role};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
-/// What a version control system leaves at the top.
+/// Names at the top of a tree that is under version control.
 const TOPS: &[&str] = &[".git", ".hg", ".svn", ".bzr", "_darcs", ".jj"];
 
-/// What build tools leave in directories.
+/// Names of build files.
 const BUILD_FILES: &[&str] = &[
     "Makefile",
     "makefile",
@@ -30,7 +29,7 @@ const BUILD_FILES: &[&str] = &[
     "Kbuild",
 ];
 
-/// Directories whose projects are known: a build asks for the same again and again.
+/// Directories whose projects are remembered, at most: a build asks for the same ones repeatedly.
 const KNOWN_MAX: usize = 4096;
 
 /// See the [module](self).
@@ -40,7 +39,7 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// The directories that `job` needs to be shown, as absolute paths without `.` and `..`.
+    /// The directories to export for `job`, as absolute paths without `.` and `..`.
     pub(crate) fn of(&mut self, job: &Job) -> Vec<PathBuf> {
         let source = plain(&job.absolute(&job.source));
         let mut roots = vec![self.project(&plain(&job.cwd))];
@@ -52,7 +51,8 @@ impl Roots {
         if let Some(directory) = source.parent() {
             add(self.project(directory));
         }
-        for directory in &job.directories {
+        let headers = |role| !matches!(role, Role::Shown | Role::Libraries);
+        for directory in job.directories.iter().filter(|at| headers(at.role)) {
             add(plain(&job.absolute(&directory.path)));
         }
         for file in &job.files {
@@ -62,7 +62,8 @@ impl Roots {
         roots
     }
 
-    fn project(&mut self, directory: &Path) -> PathBuf {
+    /// The project of a directory. Looks at the file system the first time.
+    pub(crate) fn project(&mut self, directory: &Path) -> PathBuf {
         if let Some(known) = self.projects.get(directory) {
             return known.clone();
         }
@@ -87,7 +88,7 @@ fn project_of(directory: &Path) -> PathBuf {
     built.unwrap_or(directory).to_path_buf()
 }
 
-/// `path` without `.` and `..`, as words: links are not looked at, the export does that.
+/// `path` with `.` and `..` removed lexically: links are not resolved, the export does that.
 pub(crate) fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -105,7 +106,7 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Directory, Language, Role};
+    use crate::args::{Directory, Language};
     use std::fs;
 
     /// A tree of files in a directory of its own, gone at the end.
@@ -174,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_either_stands_for_itself() {
+    fn a_directory_without_either_is_its_own_project() {
         let tree = Tree::new("bare", &["work/src/a.c", "out/x"]);
         let job = tree.job("out", "../work/src/a.c", &["/usr/include"]);
         assert_eq!(tree.roots(&job), ["out", "work/src", "/usr/include"]);
     }
 
     #[test]
-    fn the_root_of_everything_is_nobodys_project() {
+    fn the_root_directory_is_no_project() {
         let tree = Tree::new("slash", &["a.c"]);
         let job = tree.job("", "a.c", &["/"]);
         assert_eq!(tree.roots(&job), [""]);

@@ -1,13 +1,14 @@
-//! Messages between the service, an anchor and its cells: packets of one local socket, with file
-//! descriptors beside them.
+//! Messages between the service, a supervisor and its slot sandboxes: packets of one local socket,
+//! with file descriptors beside them.
 //!
-//! What a message says is trusted in neither direction further than its types go: a cell runs
-//! hostile code, if only beside itself.
+//! Neither side trusts a message beyond its types: a slot sandbox runs beside hostile code.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -16,47 +17,48 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::job::{End, Usage};
-use super::service::CellSpec;
+use super::service::SlotSandboxSpec;
 
-/// Octets of one message. Jobs, which may be longer, go as files.
+/// Bytes of one message. Job descriptions may be longer and are sent as files.
 const MESSAGE_MAX: usize = 128 << 10;
-/// Descriptors beside one message.
+/// Descriptors sent with one message, at most.
 const FDS_MAX: usize = 3;
 
-/// What a step of setting up failed with.
+/// The set-up step that failed, and its error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Failure {
-    /// What was tried.
+    /// The step.
     pub(super) step: String,
     /// The system's error number.
     pub(super) errno: i32,
 }
 
-/// From the service to an anchor.
+/// From the service to a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToAnchor {
-    /// Fork a cell; beside it: the cell's end of its channel.
-    Cell(CellSpec),
+pub(super) enum ToSupervisor {
+    /// Fork a slot sandbox; beside it: the slot sandbox's end of its channel.
+    SlotSandbox(SlotSandboxSpec),
 }
 
-/// From an anchor or a cell to the service, once.
+/// From a supervisor or a slot sandbox to the service, once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SetUp {
-    /// Done. Beside an anchor's: the FUSE device.
+    /// Done. A supervisor sends the FUSE device with it.
     Ready,
     Failed(Failure),
 }
 
-/// From the service to a cell.
+/// From the service to a slot sandbox.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToCell {
+pub(super) enum ToSlot {
     /// Run a job; beside it: its description, its standard output, its standard error.
     Run,
     /// Stop the job.
     Stop,
 }
 
-/// From a cell to the service: a job has ended.
+/// From a slot sandbox to the service: a job has ended. The object that the job left, if any, is
+/// sent with it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) end: End,
@@ -93,8 +95,8 @@ impl Channel {
     }
 
     pub(super) fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let octets = postcard::to_stdvec(message).map_err(io::Error::other)?;
-        if octets.len() > MESSAGE_MAX || fds.len() > FDS_MAX {
+        let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+        if bytes.len() > MESSAGE_MAX || fds.len() > FDS_MAX {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -102,18 +104,23 @@ impl Channel {
         if !fds.is_empty() {
             beside.push(SendAncillaryMessage::ScmRights(fds));
         }
-        let octets = [IoSlice::new(&octets)];
-        rustix::io::retry_on_intr(|| sendmsg(&self.0, &octets, &mut beside, SendFlags::NOSIGNAL))?;
+        let bytes = [IoSlice::new(&bytes)];
+        rustix::io::retry_on_intr(|| sendmsg(&self.0, &bytes, &mut beside, SendFlags::NOSIGNAL))?;
         Ok(())
+    }
+
+    /// Sets how long sends and receives wait at most; `None`: for ever.
+    pub(super) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }
 
     /// The next message; an error of kind `UnexpectedEof` when the other end is gone.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
-        let mut octets = vec![0; MESSAGE_MAX];
+        let mut bytes = vec![0; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let received = rustix::io::retry_on_intr(|| {
-            let mut into = [IoSliceMut::new(&mut octets)];
+            let mut into = [IoSliceMut::new(&mut bytes)];
             recvmsg(&self.0, &mut into, &mut beside, RecvFlags::CMSG_CLOEXEC)
         })?;
         if received.bytes == 0 {
@@ -125,7 +132,7 @@ impl Channel {
                 fds.extend(rights);
             }
         }
-        let message = postcard::from_bytes(&octets[..received.bytes]).map_err(io::Error::other)?;
+        let message = postcard::from_bytes(&bytes[..received.bytes]).map_err(io::Error::other)?;
         Ok((message, fds))
     }
 }

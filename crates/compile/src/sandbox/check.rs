@@ -3,26 +3,26 @@
 use std::fs;
 use std::path::Path;
 
-use super::service::{Anchor, Launch, SandboxError};
+use super::service::{Launch, SandboxError, SandboxSupervisor};
 
-/// A server cannot serve: it has nowhere to run jobs.
+/// A server cannot start: it cannot make sandboxes.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Missing(#[from] SandboxError);
 
-/// Whether sandboxes can be made here, by making one. For a server's start.
+/// Checks whether sandboxes can be made here, by making one. For a server's start.
 ///
 /// # Errors
 /// Says what is missing and how to enable it.
 pub fn check(launch: &Launch) -> Result<(), Missing> {
-    let (_anchor, _fuse) = Anchor::start(launch)?;
+    let (_supervisor, _fuse) = SandboxSupervisor::start(launch)?;
     Ok(())
 }
 
-/// A switch of the kernel's that keeps user namespaces from ordinary users.
+/// A kernel setting that denies user namespaces to ordinary users.
 struct Switch {
     path: &'static str,
-    /// What it says when it does so.
+    /// The value with which it denies them.
     off: &'static str,
     name: &'static str,
     on: &'static str,
@@ -52,11 +52,21 @@ const SWITCHES: &[Switch] = &[
 const CONTAINER: &str = "in a container, start it with --device /dev/fuse --security-opt \
     seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined";
 
-/// What to do about a step of setting up that failed, after a semicolon; nothing when there is
-/// nothing to say.
+fn fuse_advice(errno: i32) -> String {
+    match errno {
+        // Where udev runs, every user may open it.
+        libc::EACCES => "; as root, let every user open it: chmod 666 /dev/fuse".to_owned(),
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => {
+            format!("; load the kernel's module (modprobe fuse); {CONTAINER}")
+        }
+        _ => format!("; {CONTAINER}"),
+    }
+}
+
+/// What to do about a set-up step that failed, after a semicolon; empty when there is no advice.
 pub(super) fn advice(step: &str, errno: i32) -> String {
     if step.contains("/dev/fuse") {
-        return format!("; load the kernel's module (modprobe fuse); {CONTAINER}");
+        return fuse_advice(errno);
     }
     if errno != libc::EPERM && errno != libc::EACCES && errno != libc::ENOSPC {
         return String::new();
@@ -71,4 +81,18 @@ pub(super) fn advice(step: &str, errno: i32) -> String {
     let container =
         ["/.dockerenv", "/run/.containerenv"].iter().any(|path| Path::new(path).exists());
     if container { format!("; {CONTAINER}") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_may_not_be_opened_is_no_missing_module() {
+        let advice = |errno| advice("open /dev/fuse", errno);
+        assert!(advice(libc::EACCES).contains("chmod 666 /dev/fuse"));
+        assert!(!advice(libc::EACCES).contains("modprobe"));
+        assert!(advice(libc::ENOENT).contains("modprobe fuse"));
+        assert!(!advice(libc::EPERM).contains("modprobe"));
+    }
 }

@@ -1,32 +1,34 @@
-//! The anchor's and the cells' half of a sandbox: processes of their own, with one thread each.
+//! The supervisor's and the slot sandboxes' half of a sandbox: processes of their own, with one
+//! thread each.
 //!
-//! Modules in reading order: `anchor` (namespaces, the FUSE mount, forks cells), `root` (what a
-//! cell sees), `init` (a cell: starts jobs, watches, reaps), `watch` (what the job uses),
-//! `filter` (which system calls jobs have), `raw` (what needs `unsafe`).
+//! Modules in reading order: `supervisor` (namespaces, the FUSE mount, forks slot sandboxes),
+//! `root` (a slot sandbox's file system), `init` (a slot sandbox: starts jobs, watches, reaps),
+//! `watch` (the resources that a job uses), `filter` (the system calls that jobs may make), `raw`
+//! (system calls that need `unsafe`).
 
-mod anchor;
 mod filter;
 mod init;
 mod raw;
 mod root;
+mod supervisor;
 mod watch;
 
 use std::io;
 
 use super::channel::Failure;
 
-pub use anchor::anchor_main;
+pub use supervisor::anchor_main;
 
-/// A step of setting up that failed.
-type Step<T> = Result<T, Failure>;
+/// The result of one step of setting up.
+type SetUpResult<T> = Result<T, Failure>;
 
-/// Says which step it was.
+/// Adds the name of the step to an error.
 trait At<T> {
-    fn at(self, step: &str) -> Step<T>;
+    fn at(self, step: &str) -> SetUpResult<T>;
 }
 
 impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
-    fn at(self, step: &str) -> Step<T> {
+    fn at(self, step: &str) -> SetUpResult<T> {
         self.map_err(|error| {
             let errno = error.into().raw_os_error().unwrap_or(libc::EIO);
             Failure { step: step.to_owned(), errno }

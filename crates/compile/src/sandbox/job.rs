@@ -1,27 +1,28 @@
-//! What a cell is asked to run, and what came of it.
+//! A job that a slot sandbox is asked to run, and its result.
 
+use std::fs::File;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What one job may use.
+/// Resource limits of one job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Limits {
-    /// Octets of address space of each process.
+    /// Bytes of address space of each process.
     pub address_space: u64,
-    /// Octets of memory of all processes together.
+    /// Bytes of memory of all processes together.
     pub memory: u64,
     /// Seconds of CPU of each process.
     pub cpu_seconds: u64,
-    /// Octets of each file.
+    /// Bytes of each file.
     pub file: u64,
-    /// Octets of standard output, and of standard error.
+    /// Bytes of standard output, and of standard error.
     pub output: u64,
     /// Processes at once.
     pub processes: u32,
     /// Open files of each process.
     pub open_files: u32,
-    /// From start to end.
+    /// Wall-clock time from start to end.
     pub wall: Duration,
 }
 
@@ -40,12 +41,12 @@ impl Default for Limits {
     }
 }
 
-/// A program to run in a cell.
+/// A program to run in a slot sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     /// Path of the program in the view.
     pub program: Vec<u8>,
-    /// Its arguments, from the name it goes by on.
+    /// Its arguments, beginning with its own name.
     pub arguments: Vec<Vec<u8>>,
     /// Its environment, `NAME=value`.
     pub environment: Vec<Vec<u8>>,
@@ -53,7 +54,7 @@ pub struct Job {
     pub directory: Vec<u8>,
     /// File mode creation mask.
     pub umask: u32,
-    /// What it may use.
+    /// Its resource limits.
     pub limits: Limits,
 }
 
@@ -72,27 +73,27 @@ pub enum End {
     OutOfProcesses,
     /// Stopped because it wrote too much.
     OutOfOutput,
-    /// Stopped because the service said so.
+    /// Stopped because the service asked for it.
     Stopped,
     /// The program could not be started: the system's error number.
     NotStarted(i32),
 }
 
-/// What a job used.
+/// Resources that a job used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU in user mode, all processes together.
+    /// CPU time in user mode, all processes together.
     pub user: Duration,
-    /// CPU in the kernel, all processes together.
+    /// CPU time in the kernel, all processes together.
     pub system: Duration,
-    /// From start to end.
+    /// Wall-clock time from start to end.
     pub wall: Duration,
-    /// Octets of memory that its largest process had.
+    /// Peak memory of its largest process, in bytes.
     pub largest: u64,
 }
 
-/// What came of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The result of a job.
+#[derive(Debug)]
 pub struct Ended {
     /// How it ended.
     pub end: End,
@@ -102,4 +103,17 @@ pub struct Ended {
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: Vec<u8>,
+    /// The file that it wrote at [`super::SlotSandboxSpec::object`], if any.
+    pub object: Option<Object>,
+}
+
+/// A sealed file in memory: no process can change it any more.
+#[derive(Debug)]
+pub struct Object {
+    /// The file.
+    pub file: File,
+    /// Permission bits.
+    pub mode: u32,
+    /// Size in bytes.
+    pub len: u64,
 }

@@ -1,28 +1,32 @@
-//! The service's half of a sandbox: it starts the anchor, asks it for cells, and gives the cells
-//! their jobs.
+//! The service's half of a sandbox: it starts the supervisor, asks it for slot sandboxes, and gives
+//! the slot sandboxes their jobs.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, fstatfs, ftruncate, memfd_create,
+};
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Channel, Failure, Report, SetUp, ToAnchor, ToCell};
+use super::channel::{Channel, Failure, Report, SetUp, ToSlot, ToSupervisor};
 use super::check::advice;
-use super::job::{Ended, Job};
+use super::job::{Ended, Job, Object};
 use crate::view::Pin;
 
 /// Why a sandbox does not work. Always this machine's fault, never a job's.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The anchor could not be started.
-    #[error("cannot start the sandbox's anchor {program}: {error}")]
+    /// The supervisor could not be started.
+    #[error("cannot start the sandbox's supervisor {program}: {error}")]
     Start {
         /// The program that should have been it.
         program: String,
@@ -39,10 +43,10 @@ pub enum SandboxError {
         /// What to do, after a semicolon, or nothing.
         advice: String,
     },
-    /// The anchor or the cell is gone, or no longer makes sense.
+    /// The supervisor or the slot sandbox is gone, or no longer makes sense.
     #[error("the sandbox's {who} is gone: {error}; start it anew")]
     Gone {
-        /// `anchor` or `cell`.
+        /// `supervisor` or `slot_sandbox`.
         who: &'static str,
         /// What the system says.
         error: io::Error,
@@ -56,11 +60,11 @@ pub enum SandboxError {
         error: io::Error,
     },
     /// A description that this machine had no place for.
-    #[error("cannot hand a job to its cell: {0}")]
+    #[error("cannot hand a job to its slot_sandbox: {0}")]
     HandOver(io::Error),
 }
 
-/// How to start an anchor.
+/// How to start a supervisor.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The program that calls [`super::anchor_main`] when it gets `arguments`.
@@ -99,11 +103,11 @@ impl Bind {
     }
 
     /// Shows `path` where it is on this machine too. Symbolic links on the way to its directory
-    /// are followed: they are [`CellSpec::links`] of their own.
+    /// are followed: they are [`SlotSandboxSpec::links`] of their own.
     ///
     /// # Errors
     /// When `path` is not there.
-    pub fn at_home(path: &Path) -> Result<Self, SandboxError> {
+    pub fn locally(path: &Path) -> Result<Self, SandboxError> {
         let failed = |error| SandboxError::Bind { path: path.to_owned(), error };
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
@@ -118,9 +122,29 @@ impl Bind {
     }
 }
 
-/// How a cell is made.
+/// Where a slot sandbox's processes are shown: its `/proc` has links to these only, so that
+/// everything else in `/proc` is the client's to answer for.
+pub(super) const PROC: &str = "/.outboard/proc";
+
+/// Device files of the machine that jobs have in `/dev`, beside what the client shows there.
+pub(super) const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom"];
+
+/// The name of a job's object among its temporary files.
+pub(super) const OBJECT: &str = ".object";
+
+/// Links that every slot sandbox has, with their targets.
+const OWN_LINKS: &[(&str, &str)] = &[
+    ("/proc/self", "/.outboard/proc/self"),
+    ("/proc/thread-self", "/.outboard/proc/thread-self"),
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
+/// How a slot sandbox is made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CellSpec {
+pub struct SlotSandboxSpec {
     /// Whose subtree of the view is its root.
     pub slot: usize,
     /// What jobs see of this machine.
@@ -128,24 +152,32 @@ pub struct CellSpec {
     /// Symbolic links that exist whatever the client shows, with their targets
     /// ([`machine_links`]).
     pub links: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Absolute path of the directory for temporary files: `/tmp`, or `/dev/shm` when the client
-    /// shows something in its own `/tmp`.
+    /// Absolute path of the directory for temporary files, which must be none that a client has.
     pub tmp: Vec<u8>,
-    /// Octets that temporary files may have.
+    /// Bytes that temporary files may have.
     pub tmp_size: u64,
 }
 
-impl CellSpec {
-    /// What has to be pinned in the view for this cell.
+impl SlotSandboxSpec {
+    /// Where a job may write one file that is not to go through the view ([`View::redirect`]).
+    ///
+    /// [`View::redirect`]: crate::view::View::redirect
+    pub fn object(&self) -> Vec<u8> {
+        [&self.tmp, &b"/"[..], OBJECT.as_bytes()].concat()
+    }
+
+    /// What has to be pinned in the view for this slot sandbox.
     pub fn pins(&self) -> Vec<(Vec<u8>, Pin)> {
         let binds = self.binds.iter().map(|bind| {
             (bind.view.clone(), if bind.directory { Pin::Directory } else { Pin::File })
         });
-        let places = [&b"/proc"[..], b"/dev"].map(|path| (path.to_vec(), Pin::Directory));
-        let mut pins: Vec<_> = places.into_iter().chain(binds).collect();
-        if !self.tmp.starts_with(b"/dev/") {
-            pins.push((self.tmp.clone(), Pin::Directory));
-        }
+        let places = [PROC.as_bytes(), &self.tmp].map(|path| (path.to_vec(), Pin::Directory));
+        let devices = DEVICES.iter().map(|name| (format!("/dev/{name}").into_bytes(), Pin::File));
+        let mut pins: Vec<_> = places.into_iter().chain(devices).chain(binds).collect();
+        let own = OWN_LINKS.iter().map(|(path, target)| {
+            (path.as_bytes().to_vec(), Pin::Symlink(target.as_bytes().to_vec()))
+        });
+        pins.extend(own);
         let links = self.links.iter();
         pins.extend(links.map(|(path, target)| (path.clone(), Pin::Symlink(target.clone()))));
         pins
@@ -162,15 +194,17 @@ pub fn machine_links() -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// A client's namespaces, with its view mounted in them. Dropping it ends all of its cells.
+/// A client's namespaces, with its view mounted in them. Dropping it ends all of its slot
+/// sandboxes.
 #[derive(Debug)]
-pub struct Anchor {
+pub struct SandboxSupervisor {
     channel: Channel,
-    child: Child,
+    /// Taken when it ends.
+    child: Option<Child>,
 }
 
-impl Anchor {
-    /// Starts an anchor; with it comes the FUSE device for [`crate::view::View::start`].
+impl SandboxSupervisor {
+    /// Starts a supervisor; with it comes the FUSE device for [`crate::view::View::start`].
     ///
     /// # Errors
     /// When namespaces or FUSE are not to be had here: the error says what to enable.
@@ -185,12 +219,12 @@ impl Anchor {
             command.uid(uid).gid(gid);
         }
         let child = command.spawn().map_err(failed)?;
-        // Or the anchor's end would stay open here.
+        // Or the supervisor's end would stay open here.
         drop(command);
-        let mut anchor = Self { channel: here, child };
-        match anchor.receive_set_up()?.pop() {
-            Some(fuse) => Ok((anchor, fuse)),
-            None => Err(anchor.gone(io::ErrorKind::InvalidData.into())),
+        let mut supervisor = Self { channel: here, child: Some(child) };
+        match supervisor.receive_set_up()?.pop() {
+            Some(fuse) => Ok((supervisor, fuse)),
+            None => Err(supervisor.gone(io::ErrorKind::InvalidData.into())),
         }
     }
 
@@ -202,87 +236,103 @@ impl Anchor {
     }
 
     fn gone(&mut self, error: io::Error) -> SandboxError {
-        SandboxError::Gone { who: "anchor", error }
+        SandboxError::Gone { who: "supervisor", error }
     }
 
-    /// Makes a cell. The view must be served by now.
+    /// Makes a slot sandbox. The view must be served by now.
     ///
     /// # Errors
-    /// When a step of it fails, or the anchor is gone.
-    pub fn cell(&self, spec: &CellSpec) -> Result<Cell, SandboxError> {
-        let gone = |error| SandboxError::Gone { who: "anchor", error };
+    /// When a step of it fails, or the supervisor is gone.
+    pub fn slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
+        let gone = |error| SandboxError::Gone { who: "supervisor", error };
         let (here, there) = Channel::pair().map_err(gone)?;
-        self.channel.send(&ToAnchor::Cell(spec.clone()), &[there.as_fd()]).map_err(gone)?;
+        self.channel
+            .send(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
+            .map_err(gone)?;
         drop(there);
         set_up(&here)?;
-        Ok(Cell { channel: here, running: None })
+        Ok(SlotSandbox { channel: here, running: None, file_max: 0 })
     }
 
-    /// The anchor's process.
+    /// The supervisor's process.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child.as_ref().map_or(0, Child::id)
     }
 }
 
-impl Drop for Anchor {
+impl Drop for SandboxSupervisor {
     fn drop(&mut self) {
-        // Its cells die with it. That it is gone already is fine.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Its slot sandboxes die with it. That it is gone already is fine.
+        let Some(mut child) = self.child.take() else { return };
+        let _ = child.kill();
+        // Its end takes as long as that of its last process, which may hang in the kernel.
+        // Without a thread it stays a zombie until the service ends.
+        let _reaper = thread::Builder::new().name("reap".into()).spawn(move || child.wait());
     }
 }
+
+/// How long a supervisor or a slot sandbox takes to set itself up, at most: all clients of a server
+/// wait.
+const SET_UP_MAX: Duration = Duration::from_secs(3);
 
 /// Waits until the other end has set itself up.
 fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
-    match channel.receive() {
+    let gone = |error| SandboxError::Gone { who: "slot_sandbox", error };
+    channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
+    let said = channel.receive();
+    channel.set_patience(None).map_err(gone)?;
+    match said {
         Ok((SetUp::Ready, fds)) => Ok(fds),
         Ok((SetUp::Failed(Failure { step, errno }), _)) => {
             let (error, advice) = (io::Error::from_raw_os_error(errno), advice(&step, errno));
             Err(SandboxError::SetUp { step, error, advice })
         }
-        Err(error) => Err(SandboxError::Gone { who: "cell", error }),
+        Err(error) => Err(gone(error)),
     }
 }
 
 /// Where the jobs of one slot run.
 #[derive(Debug)]
-pub struct Cell {
+pub struct SlotSandbox {
     channel: Channel,
     running: Option<(File, File, u64)>,
+    /// Bytes that the job's object may have.
+    file_max: u64,
 }
 
-impl AsFd for Cell {
+impl AsFd for SlotSandbox {
     /// Readable when a job has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-impl Cell {
+impl SlotSandbox {
     /// Runs a job and waits for its end.
     ///
     /// # Errors
-    /// When the cell is gone. What goes wrong with the job is in its end.
+    /// When the slot sandbox is gone. What goes wrong with the job is in its end.
     pub fn run(&mut self, job: &Job) -> Result<Ended, SandboxError> {
         self.start(job)?;
         self.wait()
     }
 
-    /// Starts a job; the cell is readable when it has ended.
+    /// Starts a job; the slot sandbox is readable when it has ended.
     ///
     /// # Errors
-    /// When the cell is gone.
+    /// When the slot sandbox is gone.
     pub fn start(&mut self, job: &Job) -> Result<(), SandboxError> {
         let mut description = memory_file("job").map_err(SandboxError::HandOver)?;
-        let octets = postcard::to_stdvec(job).map_err(io::Error::other);
-        octets
-            .and_then(|octets| description.write_all(&octets))
+        let bytes = postcard::to_stdvec(job).map_err(io::Error::other);
+        bytes
+            .and_then(|bytes| description.write_all(&bytes))
             .and_then(|()| description.rewind())
             .map_err(SandboxError::HandOver)?;
-        let stdout = memory_file("stdout").map_err(SandboxError::HandOver)?;
-        let stderr = memory_file("stderr").map_err(SandboxError::HandOver)?;
+        let output = || output_file(job.limits.output).map_err(SandboxError::HandOver);
+        let (stdout, stderr) = (output()?, output()?);
         let fds = [description.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        self.channel.send(&ToCell::Run, &fds).map_err(cell_gone)?;
+        self.channel.send(&ToSlot::Run, &fds).map_err(cell_gone)?;
+        self.file_max = job.limits.file;
         self.running = Some((stdout, stderr, job.limits.output));
         Ok(())
     }
@@ -291,36 +341,61 @@ impl Cell {
     /// waits for must give them up as well ([`crate::view::View::cancel`]).
     ///
     /// # Errors
-    /// When the cell is gone.
+    /// When the slot sandbox is gone.
     pub fn stop(&self) -> Result<(), SandboxError> {
-        self.channel.send(&ToCell::Stop, &[]).map_err(cell_gone)
+        self.channel.send(&ToSlot::Stop, &[]).map_err(cell_gone)
     }
 
     /// Waits for the job's end.
     ///
     /// # Errors
-    /// When the cell is gone, or runs none.
+    /// When the slot sandbox is gone, or runs none.
     pub fn wait(&mut self) -> Result<Ended, SandboxError> {
         let (stdout, stderr, limit) =
             self.running.take().ok_or_else(|| cell_gone(io::ErrorKind::NotFound.into()))?;
-        let (Report { end, usage }, _) = self.channel.receive().map_err(cell_gone)?;
+        let (Report { end, usage }, left) = self.channel.receive().map_err(cell_gone)?;
         let stdout = contents(stdout, limit).map_err(cell_gone)?;
         let stderr = contents(stderr, limit).map_err(cell_gone)?;
-        Ok(Ended { end, usage, stdout, stderr })
+        let object = left.into_iter().next().and_then(|left| object(left, self.file_max));
+        Ok(Ended { end, usage, stdout, stderr, object })
     }
 }
 
 fn cell_gone(error: io::Error) -> SandboxError {
-    SandboxError::Gone { who: "cell", error }
+    SandboxError::Gone { who: "slot_sandbox", error }
+}
+
+/// What a slot sandbox says that its job left. A slot sandbox runs hostile code beside itself:
+/// anything but a file in memory could keep a reader waiting.
+fn object(left: OwnedFd, len_max: u64) -> Option<Object> {
+    let stat = fstat(&left).ok()?;
+    let len = u64::try_from(stat.st_size).ok().filter(|len| *len <= len_max)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_in_memory = fstatfs(&left).is_ok_and(|at| at.f_type == libc::TMPFS_MAGIC);
+    let object = Object { file: left.into(), mode: stat.st_mode & 0o7777, len };
+    (is_file && is_in_memory).then_some(object)
 }
 
 fn memory_file(name: &str) -> io::Result<File> {
     Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
+/// What a job may write more than its limit before it is refused: the kernel refuses whole writes.
+const OUTPUT_SLACK: u64 = 4 << 20;
+
+/// A file for a job's output, which cannot grow: everything that writes shares its offset, which
+/// says how much was written.
+fn output_file(limit: u64) -> io::Result<File> {
+    let file = memfd_create("output", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, limit.saturating_add(OUTPUT_SLACK))?;
+    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file.into())
+}
+
 fn contents(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut octets = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.take(limit).read_to_end(&mut octets)?;
-    Ok(octets)
+    let mut bytes = Vec::new();
+    let written = file.stream_position()?;
+    file.rewind()?;
+    file.take(written.min(limit)).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

@@ -1,16 +1,16 @@
-//! Compilers that a client brings along: fetched part by part out of its memory, kept by hash, and
-//! shown to nobody else's jobs.
+//! Compilers that clients supply: fetched part by part from a client's memory, stored by hash, and
+//! shown only to that client's jobs.
 //!
-//! A value without network or clock: [`Adoptions::poll`] says what to ask the client or to read. A
-//! compiler is what its hash says, or it is refused; what it does is the sandbox's business alone.
-//! Parts that this server has installed itself are not fetched.
+//! A value without network or clock: [`Adoptions::poll`] returns the next message to the client,
+//! and the other methods return the ranges to read from its memory. A compiler that does not match
+//! its hash is refused; the compiler is not trusted further, its jobs are confined by the sandbox.
+//! Parts that are installed on this server are not fetched.
 
-use super::room::Shown;
-use super::toolchains::{Program, Programs, absent_beneath};
+use super::client_sandbox::Shown;
+use super::toolchains::{Program, Programs};
 use crate::protocol::{Digest, ToClient};
 use crate::sandbox::Bind;
 use crate::toolchain::{Part, Toolchain, hash_of};
-use crate::view::KNOWN_ABSENT;
 use outboard_cluster::hub::Exposed;
 use outboard_store::{Kind, Store};
 use std::collections::{HashSet, VecDeque};
@@ -20,25 +20,25 @@ use std::sync::Arc;
 
 /// Parts of one compiler, at most.
 const PARTS_MAX: usize = 1024;
-/// Octets of one part, at most.
+/// Bytes of one part, at most.
 const PART_MAX: u64 = 512 << 20;
-/// Octets of one read.
+/// Bytes of one read.
 const READ_MAX: u64 = 4 << 20;
 /// Ticks that a client has to answer.
 const SILENT_MAX: u32 = 60;
-/// Compilers of one client that are here at a time.
+/// Compilers of one client held at a time.
 const ADOPTED_MAX: usize = 64;
-/// Compilers that wait for others to be fetched.
+/// Compilers waiting to be fetched.
 const WAITING_MAX: usize = 64;
-/// Compilers that are known to be of no use.
+/// Compilers remembered as useless.
 const REFUSED_MAX: usize = 4096;
-/// Where nothing of a compiler's may be: there is something of the sandbox's.
+/// Paths that no file of a compiler may have: the sandbox uses them itself.
 const RESERVED: &[&str] = &["/proc", "/dev", "/sys"];
 
-/// See the [module](self).
+/// Compilers of one client; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Adoptions {
-    /// Without one nothing is fetched.
+    /// Without a store nothing is fetched.
     store: Option<Arc<Store>>,
     adopted: Vec<Adopted>,
     fetching: Option<Fetching>,
@@ -47,14 +47,14 @@ pub(crate) struct Adoptions {
     settled: Vec<Digest>,
     says: VecDeque<ToClient>,
     generation: u64,
-    /// Ticks since the client last said something of the compiler that is fetched.
+    /// Ticks since the client last sent something about the compiler that is being fetched.
     silent: u32,
 }
 
 #[derive(Debug)]
 struct Adopted {
     toolchain: Toolchain,
-    /// Where its parts are here.
+    /// Where its parts are on this server.
     files: Vec<PathBuf>,
 }
 
@@ -67,8 +67,8 @@ struct Fetching {
     part: Option<(Exposed, Vec<u8>)>,
 }
 
-/// What is to be read of a part: where it is exposed, from which octet on, how many.
-pub(crate) type Piece = (Exposed, u64, u64);
+/// A range to read of a part: its memory, offset and length.
+pub(crate) type RemoteRange = (Exposed, u64, u64);
 
 impl Adoptions {
     pub(crate) fn new(store: Option<Arc<Store>>) -> Self {
@@ -85,23 +85,23 @@ impl Adoptions {
         }
     }
 
-    /// What the client is to be asked.
+    /// The next message to the client.
     pub(crate) fn poll(&mut self) -> Option<ToClient> {
         self.says.pop_front()
     }
 
-    /// Compilers that are here now, or never will be.
+    /// Compilers that have been fetched or refused since the last call.
     pub(crate) fn take_settled(&mut self) -> Vec<Digest> {
         std::mem::take(&mut self.settled)
     }
 
-    /// The program of a compiler that is here.
+    /// The program of a compiler that has been fetched.
     pub(crate) fn find(&self, hash: &Digest) -> Option<Program> {
         let found = self.adopted.iter().find(|at| at.toolchain.hash.0 == *hash);
         found.map(|at| Program::of(&at.toolchain, 0))
     }
 
-    /// Begins to fetch a compiler; false when that is of no use.
+    /// Begins to fetch a compiler; false when it cannot be used.
     pub(crate) fn want(&mut self, hash: Digest) -> bool {
         if self.store.is_none() || self.refused.contains(&hash) {
             return false;
@@ -128,10 +128,10 @@ impl Adoptions {
         self.says.push_back(ToClient::Describe { toolchain: hash });
     }
 
-    /// The client says what a compiler is made of.
-    pub(crate) fn described(&mut self, hash: Digest, octets: &[u8], programs: &Programs) {
+    /// Handles the client's description of a compiler.
+    pub(crate) fn described(&mut self, hash: Digest, bytes: &[u8], programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut().filter(|at| at.hash == hash) else { return };
-        let told: Option<Toolchain> = postcard::from_bytes(octets).ok();
+        let told: Option<Toolchain> = postcard::from_bytes(bytes).ok();
         match told.filter(|told| is_sound(told, &hash)) {
             Some(told) if fetching.toolchain.is_none() => {
                 fetching.toolchain = Some(told);
@@ -141,8 +141,8 @@ impl Adoptions {
         }
     }
 
-    /// The client lets a part be read; says what to read of it.
-    pub(crate) fn offered(&mut self, exposed: Option<Exposed>) -> Option<Piece> {
+    /// Handles the memory that the client exposes for a part; returns the first range to read.
+    pub(crate) fn offered(&mut self, exposed: Option<Exposed>) -> Option<RemoteRange> {
         let fetching = self.fetching.as_mut()?;
         let Some(wanted) = fetching.wanted().map(|part| part.size) else {
             self.refuse();
@@ -160,11 +160,11 @@ impl Adoptions {
         }
     }
 
-    /// A piece of a part is here; says what to read next.
-    pub(crate) fn read(&mut self, octets: &[u8], programs: &Programs) -> Option<Piece> {
+    /// Handles bytes read from a part; returns the next range to read.
+    pub(crate) fn read(&mut self, bytes: &[u8], programs: &Programs) -> Option<RemoteRange> {
         self.silent = 0;
         let (exposed, so_far) = self.fetching.as_mut()?.part.as_mut()?;
-        so_far.extend_from_slice(octets);
+        so_far.extend_from_slice(bytes);
         let (at, len) = (so_far.len() as u64, exposed.len());
         if at < len {
             return Some((*exposed, at, (len - at).min(READ_MAX)));
@@ -175,10 +175,10 @@ impl Adoptions {
 
     fn keep(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
-        let Some((_, octets)) = fetching.part.take() else { return };
+        let Some((_, bytes)) = fetching.part.take() else { return };
         let kept = fetching.wanted().zip(self.store.as_ref()).and_then(|(part, store)| {
-            // It hashes to what was announced, or is not kept.
-            store.put(&part.hash.0, octets.into(), Kind::Program).ok()
+            // The store rejects contents that do not have the announced hash.
+            store.put(&part.hash.0, bytes.into(), Kind::Program).ok()
         });
         match kept {
             Some(()) => self.go_on(programs),
@@ -186,7 +186,7 @@ impl Adoptions {
         }
     }
 
-    /// Takes the parts that are here, and asks for the next that is not.
+    /// Adopts parts that are on this server already, and requests the next one that is not.
     fn go_on(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
         while let Some(part) = fetching.wanted() {
@@ -216,7 +216,7 @@ impl Adoptions {
         self.settle(hash);
     }
 
-    /// What the client says of the compiler cannot be true, or it does not hand it out.
+    /// Refuses the compiler: its description is inconsistent, or the client does not hand it out.
     fn refuse(&mut self) {
         if let Some(fetching) = self.fetching.take() {
             if self.refused.len() >= REFUSED_MAX {
@@ -227,7 +227,7 @@ impl Adoptions {
         }
     }
 
-    /// Time passes: a client that says nothing for so many ticks hands nothing out.
+    /// Counts a tick: after too many without a message the client's compiler is given up.
     pub(crate) fn tick(&mut self) {
         self.silent += 1;
         if self.silent > SILENT_MAX {
@@ -241,49 +241,47 @@ impl Adoptions {
         self.begin();
     }
 
-    /// Changes whenever what has to be shown does.
+    /// A number that changes whenever [`Self::shown`] does.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What jobs of these compilers are shown.
+    /// The files and links of these compilers that jobs are shown.
     pub(crate) fn shown(&self) -> Shown {
-        let octets = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let parts = self.adopted.iter().flat_map(|at| at.toolchain.parts.iter().zip(&at.files));
         let mut parts: Vec<_> = parts.map(|(part, file)| (&part.path, file)).collect();
         parts.sort_unstable();
         parts.dedup_by_key(|(path, _)| *path);
-        // A part that is gone meanwhile is missed by who runs it.
+        // If a part disappears meanwhile, the job that runs it finds it missing.
         let binds = parts.into_iter().filter_map(|(path, file)| Bind::new(file, path).ok());
         let toolchains = || self.adopted.iter().map(|at| &at.toolchain);
         let links = toolchains().flat_map(|at| &at.links);
         let mut links: Vec<_> =
-            links.map(|link| (octets(&link.path), octets(&link.target))).collect();
+            links.map(|link| (bytes(&link.path), bytes(&link.target))).collect();
         links.sort_unstable();
         links.dedup();
-        let asked = toolchains().flat_map(|at| &at.probes_absent).map(|path| octets(path));
-        let asked = asked.chain(toolchains().flat_map(absent_beneath));
-        let known = KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec());
-        Shown { binds: binds.collect(), links, absent: known.chain(asked).collect() }
+        Shown { binds: binds.collect(), links }
     }
 }
 
-/// A file of this machine in the store, if it is what its hash says: its own may be replaced later.
+/// The path in the store of a copy of this machine's file, if the file has the hash: the file
+/// itself may be replaced later.
 fn copied(store: &Store, file: &Path, hash: &Digest) -> Option<PathBuf> {
-    let octets = std::fs::read(file).ok()?;
-    store.put(hash, octets.into(), Kind::Program).ok()?;
+    let bytes = std::fs::read(file).ok()?;
+    store.put(hash, bytes.into(), Kind::Program).ok()?;
     store.path_of(hash)
 }
 
 impl Fetching {
-    /// The next part.
+    /// The next part to fetch.
     fn wanted(&self) -> Option<&Part> {
         self.toolchain.as_ref()?.parts.get(self.files.len())
     }
 }
 
 impl Adopted {
-    /// Whether both can be shown at once.
+    /// Whether both compilers can be shown in one sandbox.
     fn fits(&self, other: &Toolchain) -> bool {
         let own = &self.toolchain;
         let clashes = |part: &Part| {
@@ -300,7 +298,7 @@ impl Adopted {
     }
 }
 
-/// Whether a compiler is what its hash says, and can be shown as it says.
+/// Whether a description has its hash, and all of it can be shown in a sandbox.
 fn is_sound(told: &Toolchain, hash: &Digest) -> bool {
     let plain = |path: &Path| {
         path.is_absolute()

@@ -1,9 +1,9 @@
-//! The service's process: from its supervisor's first word to the last.
+//! The service's process: its configuration, its start and its end.
 
 use super::service::{Options, Service, Status};
 use super::toolchains::Programs;
 use crate::sandbox::{Launch, Limits, check};
-use outboard_cluster::node::{Arrival, ServiceLink};
+use outboard_cluster::node::{Arrival, Needs, ServiceLink, Table, TableError};
 use outboard_store::{Store, default_directory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Octets that contents may have on disk if nobody says.
-const STORE_OCTETS: u64 = 4 << 30;
+/// Bytes of stored contents unless the configuration says otherwise.
+const STORE_BYTES: u64 = 4 << 30;
 
 /// The service's table of a node's configuration.
 #[derive(Debug, Default, Deserialize)]
@@ -24,18 +24,28 @@ const STORE_OCTETS: u64 = 4 << 30;
 struct Config {
     /// Programs in place of compilers: a name, and `DIR/bin/PROGRAM`.
     toolchains: BTreeMap<String, PathBuf>,
-    /// Where contents and what is known of compilers stay [default: the user's cache].
+    /// Where contents and the identities of compilers are stored [default: the user's cache].
     cache: Option<PathBuf>,
-    /// Octets that contents may have there, in MiB.
+    /// Limit of the stored contents, in MiB.
     cache_mib: Option<u64>,
-    /// Take compilers that are not installed here from clients: the sandbox is then the only
+    /// Accept compilers that are not installed here from clients: the sandbox is then the only
     /// boundary.
     accept_toolchains: bool,
-    /// Octets that one job may have in memory, in MiB.
+    /// Memory limit of one job, in MiB.
     memory_mib: Option<u64>,
 }
 
-/// Runs the service until its node ends. `arguments` make this program a sandbox's anchor.
+/// Checks the service's table, before a node starts.
+///
+/// # Errors
+/// Reports the operator's mistake in the table.
+pub fn check_table(table: Table<'_>) -> Result<Needs, TableError> {
+    let config: Config = table.read()?;
+    let directories = config.cache.into_iter().collect();
+    Ok(Needs { directories, devices: vec!["/dev/fuse".into()] })
+}
+
+/// Runs the service until its node ends. `arguments` make this program a sandbox's supervisor.
 pub fn serve(link: &ServiceLink, arguments: &[&str]) -> ExitCode {
     match run(link, arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,7 +64,7 @@ fn run(link: &ServiceLink, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     loop {
         loop {
             match link.next(Some(Duration::ZERO)) {
-                Arrival::Guest(stream) => service.admit(stream)?,
+                Arrival::Session(stream, permit) => service.admit(stream, Some(permit))?,
                 Arrival::Revoked(node) => service.shut_out(node),
                 Arrival::Stop => return Ok(()),
                 Arrival::Nothing => break,
@@ -73,7 +83,7 @@ fn run(link: &ServiceLink, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 }
 
 fn report(status: &Status) -> serde_json::Value {
-    // Plain data has a value.
+    // Serializing plain data cannot fail.
     serde_json::to_value(status).unwrap_or_default()
 }
 
@@ -109,12 +119,12 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
     })
 }
 
-/// Contents stay where there is a place for them.
+/// Opens the store, if there is a directory for it.
 fn store(directory: Option<PathBuf>, mib: Option<u64>) -> Result<Option<Store>, Box<dyn Error>> {
-    let quota = mib.map_or(STORE_OCTETS, |mib| mib << 20);
+    let quota = mib.map_or(STORE_BYTES, |mib| mib << 20);
     match (directory, default_directory()) {
         (Some(directory), _) => Ok(Some(Store::open(&directory.join("store"), quota)?)),
-        // Nobody has asked for it.
+        // The operator did not ask for a store, so a failure is no error.
         (None, Ok(directory)) => Ok(Store::open(&directory, quota).ok()),
         (None, Err(_)) => Ok(None),
     }

@@ -1,24 +1,25 @@
-//! The server's side of the network: who runs compilers for whom.
+//! The server's side of the network: runs compilers for clients.
 //!
-//! Modules in reading order: `roster` (who is asked for work), `files` and `fetch` (what is known
-//! of a client's files), `toolchains` (which compilers there are), `adopt` (those that a client
-//! brings along), `outputs` (what
-//! jobs make), `room` (where they run), `package` (what goes back), `sources` (preprocessed
-//! ones), `session` (one client), `service` (all of them), `entry` (its process).
+//! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` and
+//! `fetch` (a client's files as the server knows them), `toolchains` (the compilers installed
+//! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
+//! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
+//! (preprocessed sources), `session` (one client), `service` (all clients), `entry` (the service's
+//! process).
 
 mod adopt;
+mod client_sandbox;
 mod entry;
 mod fetch;
 mod files;
 mod outputs;
 mod package;
-mod room;
-mod roster;
 mod service;
 mod session;
+mod slot_allocator;
 mod sources;
 mod toolchains;
 
-pub use entry::serve;
+pub use entry::{check_table, serve};
 pub use service::{ClientStatus, Options, Service, Status};
 pub use toolchains::Programs;

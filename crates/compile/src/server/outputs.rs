@@ -1,6 +1,6 @@
-//! What a job will make, by its words: what need not be there before it does.
+//! The files that a job will make, according to its arguments: they need not exist before it runs.
 //!
-//! Opens no file: a job whose words are in files is not known.
+//! Opens no file: a job whose arguments are in response files is not analysed.
 
 use crate::args::{Call, Job, Plan, classify};
 use crate::protocol::JobSpec;
@@ -9,23 +9,32 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// The places that a job asked for, with what it makes.
-pub(super) fn places(spec: &JobSpec) -> Places {
+/// The object that a job makes, by its absolute path.
+pub(super) fn object(job: &Job) -> Option<Vec<u8>> {
+    Some(at(job, job.outputs.first()?.path()))
+}
+
+/// The directories in which a job makes files, with those files.
+pub(super) fn places(spec: &JobSpec, job: Option<&Job>) -> Places {
     let directories = spec.places.clone();
-    // Most have none.
-    let job = if directories.is_empty() { None } else { job_of(spec) };
+    // Most jobs have none.
+    let job = job.filter(|_| !directories.is_empty());
     let Some(job) = job else { return Places { directories, ..Places::default() } };
-    let octets = |path: &Path| plain(&job.absolute(path)).into_os_string().into_vec();
     let outputs = || job.outputs.iter().map(|output| output.path());
     let stems = outputs().chain([&*job.source]).filter_map(Path::file_stem);
     Places {
         directories,
-        files: outputs().map(octets).collect(),
+        files: outputs().map(|path| at(job, path)).collect(),
         stems: stems.map(|stem| stem.as_bytes().to_vec()).collect(),
     }
 }
 
-fn job_of(spec: &JobSpec) -> Option<Job> {
+fn at(job: &Job, path: &Path) -> Vec<u8> {
+    plain(&job.absolute(path)).into_os_string().into_vec()
+}
+
+/// The job that the arguments describe, unless some of them are in a response file.
+pub(super) fn job_of(spec: &JobSpec) -> Option<Job> {
     let word = |word: &Vec<u8>| OsString::from_vec(word.clone());
     if spec.argv.iter().any(|word| word.starts_with(b"@")) {
         return None;
@@ -39,11 +48,11 @@ fn job_of(spec: &JobSpec) -> Option<Job> {
     };
     match classify(call) {
         Plan::Remote(job) => Some(*job),
-        Plan::Home(_) => None,
+        Plan::Local(_) => None,
     }
 }
 
-/// Without `.` and `..`, as words: the client names its places in the same way.
+/// Removes `.` and `..` lexically: the client names its places in the same way.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -61,7 +70,7 @@ mod tests {
     use super::*;
 
     fn of(line: &str) -> Places {
-        places(&JobSpec {
+        let spec = JobSpec {
             ticket: 1,
             compiler: b"/usr/bin/gcc".to_vec(),
             toolchain: [1; 32],
@@ -70,7 +79,8 @@ mod tests {
             env: Vec::new(),
             umask: 0o022,
             places: vec![b"/p/.build".to_vec()],
-        })
+        };
+        places(&spec, job_of(&spec).as_ref())
     }
 
     #[test]

@@ -1,34 +1,52 @@
-//! What a compiler left behind, as it goes to the client: octets one behind the other, and what
-//! they are.
+//! The results of a job on their way to the client: the bytes of all files, one after the other,
+//! and their description.
 
-use crate::protocol::{LANDING, Made, Ran, Refusal, Took};
+use crate::protocol::{LANDING, Made, RESULTS_MAX, Ran, Refusal, Took};
 use crate::sandbox::{End, Ended};
 use crate::view;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread;
 
-/// Results on their way.
+/// Bytes of results that the service's own thread frees; larger ones are freed by another thread.
+const DROPPED_MAX: u64 = 64 << 20;
+
+/// Results on their way. They are hashed part by part as they are sent.
 #[derive(Debug)]
 pub(crate) struct Package {
-    octets: Vec<u8>,
-    at: usize,
+    segments: VecDeque<Segment>,
+    /// Bytes that have not been sent yet, and of all.
+    left: u64,
+    len: u64,
+    hasher: Box<blake3::Hasher>,
     ran: Ran,
 }
 
-/// What of a package goes next.
+/// A part of the results that lies in one file or buffer.
 #[derive(Debug)]
-pub(crate) enum Piece {
-    /// Octets for the landing place; more follow.
+enum Segment {
+    Bytes { bytes: Vec<u8>, at: usize },
+    File { file: File, at: u64, len: u64 },
+}
+
+/// The next part of a package.
+#[derive(Debug)]
+pub(crate) enum NextPart {
+    /// Bytes for the client's result buffer; more follow.
     Part(Vec<u8>),
-    /// The last octets, and what all of them are.
+    /// The last bytes, and the description of all.
     Last(Vec<u8>, Ran),
 }
 
 impl Package {
-    /// What came of a job; refused if it is of no use to the client.
+    /// The results of a job; a refusal if they are of no use to the client.
     pub(crate) fn new(
         slot: u32,
         ended: Ended,
-        made: view::Outcome,
+        made: view::JobChanges,
         took: Took,
     ) -> Result<Self, Refusal> {
         if let Some(refusal) = made.refused {
@@ -42,34 +60,108 @@ impl Package {
             check(&made)?;
         }
         let (stdout, stderr) = (ended.stdout.len() as u64, ended.stderr.len() as u64);
-        let mut octets = ended.stdout;
-        octets.extend_from_slice(&ended.stderr);
+        let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(Segment::of));
         let mut files = Vec::new();
-        // What a compiler leaves that failed is of no use.
+        // The files of a compiler that failed are of no use.
         for file in made.created.into_iter().filter(|_| status == 0) {
-            let len = file.contents.len() as u64;
-            octets.extend_from_slice(&file.contents);
-            files.push(Made { path: file.path, mode: file.mode, len });
+            let (len, path, mode) = (file.contents.len() as u64, file.path, file.mode);
+            segments.push_back(Segment::of(file.contents));
+            files.push(Made { path, mode, len });
         }
-        let hash = *blake3::hash(&octets).as_bytes();
-        let ran = Ran { slot, status, stdout, stderr, files, len: 0, hash, took };
-        Ok(Self { octets, at: 0, ran })
+        if let (0, Some(path), Some(object)) = (status, made.redirected, ended.object) {
+            let (len, mode) = (object.len, object.mode);
+            segments.push_back(Segment::File { file: object.file, at: 0, len });
+            files.push(Made { path, mode, len });
+        }
+        let len = segments.iter().map(Segment::len).sum();
+        if len > RESULTS_MAX as u64 {
+            return Err(Refusal::Limit { what: "it wrote too much".to_owned() });
+        }
+        let ran = Ran { slot, status, stdout, stderr, files, len: 0, hash: [0; 32], took };
+        Ok(Self { segments, left: len, len, hasher: Box::default(), ran })
     }
 
-    /// The next piece, for a landing place that is free. Ask for none behind the last.
-    pub(crate) fn next(&mut self) -> Piece {
-        let rest = &self.octets[self.at..];
-        let piece = rest[..rest.len().min(LANDING)].to_vec();
-        if piece.len() < rest.len() {
-            self.at += piece.len();
-            return Piece::Part(piece);
+    /// Bytes that the client has to hold until the last part has arrived.
+    pub(crate) fn in_parts(&self) -> u64 {
+        if self.len > LANDING as u64 { self.len } else { 0 }
+    }
+
+    /// Whether nothing of it has been sent yet.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.left == self.len
+    }
+
+    /// The next part, for a free place in the result buffer. Must not be called after the last
+    /// part.
+    ///
+    /// # Errors
+    /// When a file that the compiler left cannot be read.
+    pub(crate) fn next(&mut self) -> io::Result<NextPart> {
+        let len = usize::try_from(self.left).unwrap_or(LANDING).min(LANDING);
+        let mut piece = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            let Some(segment) = self.segments.front_mut() else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            match segment.take(&mut piece[filled..])? {
+                0 => drop(self.segments.pop_front()),
+                taken => filled += taken,
+            }
         }
-        let len = u32::try_from(piece.len()).expect("a landing place is small");
-        Piece::Last(piece, Ran { len, ..self.ran.clone() })
+        self.hasher.update(&piece);
+        self.left -= len as u64;
+        if self.left > 0 {
+            return Ok(NextPart::Part(piece));
+        }
+        let (len, hash) = (u32::try_from(len).map_err(io::Error::other)?, self.hasher.finalize());
+        Ok(NextPart::Last(piece, Ran { len, hash: *hash.as_bytes(), ..self.ran.clone() }))
     }
 }
 
-/// As wait(2) encodes it, if the program ended by itself.
+impl Segment {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self::Bytes { bytes, at: 0 }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes { bytes, .. } => bytes.len() as u64,
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    /// Fills the beginning of `into`; returns the number of bytes, 0 at the end.
+    fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Bytes { bytes, at } => {
+                let taken = into.len().min(bytes.len() - *at);
+                into[..taken].copy_from_slice(&bytes[*at..*at + taken]);
+                *at += taken;
+                Ok(taken)
+            }
+            Self::File { file, at, len } => {
+                let left = usize::try_from(*len - *at).unwrap_or(usize::MAX);
+                let wanted = into.len().min(left);
+                file.read_exact_at(&mut into[..wanted], *at)?;
+                *at += wanted as u64;
+                Ok(wanted)
+            }
+        }
+    }
+}
+
+impl Drop for Package {
+    fn drop(&mut self) {
+        // Freeing a gigabyte takes the kernel longer than other clients should wait.
+        if self.len > DROPPED_MAX {
+            let segments = std::mem::take(&mut self.segments);
+            thread::spawn(move || drop(segments));
+        }
+    }
+}
+
+/// The status as wait(2) encodes it, if the program ended by itself.
 fn status(end: End) -> Result<i32, Refusal> {
     let limit = |what: &str| Err(Refusal::Limit { what: what.to_owned() });
     match end {
@@ -87,8 +179,8 @@ fn status(end: End) -> Result<i32, Refusal> {
     }
 }
 
-/// Compilers make files. One that does more than that has to do it at home.
-fn check(made: &view::Outcome) -> Result<(), Refusal> {
+/// Accepts a job that only made files. A job with other effects has to run locally.
+fn check(made: &view::JobChanges) -> Result<(), Refusal> {
     let trouble = |what: &str, path: &[u8]| {
         let path = String::from_utf8_lossy(path);
         Err(Refusal::Trouble { what: format!("it {what} {path}") })
@@ -106,7 +198,7 @@ fn check(made: &view::Outcome) -> Result<(), Refusal> {
     }
 }
 
-/// A path of this machine, for people.
+/// A path of this machine, for messages.
 pub(crate) fn shown(path: &[u8]) -> String {
     use std::os::unix::ffi::OsStrExt;
     Path::new(std::ffi::OsStr::from_bytes(path)).display().to_string()
@@ -120,55 +212,63 @@ mod tests {
 
     fn ended(end: End) -> Ended {
         let (stdout, stderr) = (b"out".to_vec(), b"error".to_vec());
-        Ended { end, usage: Usage::default(), stdout, stderr }
+        Ended { end, usage: Usage::default(), stdout, stderr, object: None }
     }
 
-    fn made(len: usize) -> view::Outcome {
+    fn made(len: usize) -> view::JobChanges {
         let created = Created { path: b"/p/a.o".to_vec(), mode: 0o644, contents: vec![7; len] };
-        view::Outcome { created: vec![created], ..view::Outcome::default() }
+        view::JobChanges { created: vec![created], ..view::JobChanges::default() }
     }
 
     #[test]
-    fn results_that_fit_go_at_once() {
+    fn results_that_fit_are_sent_at_once() {
         let ended = ended(End::Exited(0));
         let mut package = Package::new(3, ended, made(2), Took::default()).expect("of use");
-        let Piece::Last(octets, ran) = package.next() else { panic!("it fits") };
-        assert_eq!(octets, b"outerror\x07\x07");
+        let NextPart::Last(bytes, ran) = package.next().expect("it is there") else {
+            panic!("it fits")
+        };
+        assert_eq!(bytes, b"outerror\x07\x07");
         assert_eq!((ran.slot, ran.status, ran.stdout, ran.stderr, ran.len), (3, 0, 3, 5, 10));
-        assert_eq!(ran.hash, *blake3::hash(&octets).as_bytes());
+        assert_eq!(ran.hash, *blake3::hash(&bytes).as_bytes());
     }
 
     #[test]
-    fn longer_ones_go_in_parts() {
+    fn longer_results_are_sent_in_parts() {
         let ended = ended(End::Exited(0));
         let mut package = Package::new(0, ended, made(LANDING * 2), Took::default()).expect("good");
         let mut all = Vec::new();
         for _ in 0..2 {
-            let Piece::Part(octets) = package.next() else { panic!("there is more") };
-            all.extend(octets);
+            let NextPart::Part(bytes) = package.next().expect("it is there") else {
+                panic!("there is more")
+            };
+            all.extend(bytes);
         }
-        let Piece::Last(octets, ran) = package.next() else { panic!("the rest fits") };
-        all.extend(&octets);
+        let NextPart::Last(bytes, ran) = package.next().expect("it is there") else {
+            panic!("the rest fits")
+        };
+        all.extend(&bytes);
         assert_eq!((all.len(), ran.len), (LANDING * 2 + 8, 8));
         assert_eq!(ran.hash, *blake3::hash(&all).as_bytes());
     }
 
     #[test]
-    fn a_compiler_that_failed_brings_words_and_no_files() {
+    fn a_failed_compiler_returns_messages_and_no_files() {
         let ended = ended(End::Exited(1));
         let mut package = Package::new(0, ended, made(5), Took::default()).expect("of use");
-        let Piece::Last(octets, ran) = package.next() else { panic!("it fits") };
-        assert_eq!((&octets[..], ran.status, ran.files.len()), (&b"outerror"[..], 256, 0));
+        let NextPart::Last(bytes, ran) = package.next().expect("it is there") else {
+            panic!("it fits")
+        };
+        assert_eq!((&bytes[..], ran.status, ran.files.len()), (&b"outerror"[..], 256, 0));
     }
 
     #[test]
-    fn what_does_more_than_make_files_is_refused() {
-        let removed = view::Outcome { deleted: vec![b"/p/x".to_vec()], ..made(1) };
-        let stale = view::Outcome { stale: true, ..made(1) };
+    fn a_job_with_other_effects_than_files_is_refused() {
+        let removed = view::JobChanges { deleted: vec![b"/p/x".to_vec()], ..made(1) };
+        let stale = view::JobChanges { stale: true, ..made(1) };
         for made in [removed, stale] {
             assert!(Package::new(0, ended(End::Exited(0)), made, Took::default()).is_err());
         }
-        let replaced = view::Outcome { deleted: vec![b"/p/a.o".to_vec()], ..made(1) };
+        let replaced = view::JobChanges { deleted: vec![b"/p/a.o".to_vec()], ..made(1) };
         assert!(Package::new(0, ended(End::Exited(0)), replaced, Took::default()).is_ok());
         let late = Package::new(0, ended(End::OutOfTime), made(1), Took::default());
         assert!(matches!(late, Err(Refusal::Limit { .. })));

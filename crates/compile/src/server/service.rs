@@ -1,28 +1,30 @@
 //! The service: all clients of a server on one thread, their jobs in its slots.
 
-use super::room::Plan;
-use super::roster::{ClientId, Roster};
-use super::session::{Out, Session, SessionEnd};
+use super::client_sandbox::Plan;
+use super::session::{ClientSession, Out, SessionEnd};
+use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
 use crate::protocol::{ToClient, ToServer};
 use crate::sandbox::{Launch, Limits};
+use outboard_cluster::arrivals::{Arrivals, Arrived};
 use outboard_cluster::codec;
-use outboard_cluster::hub::{Admitted, Hub, HubError, HubEvent, PeerId};
+use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
+use outboard_cluster::node::Permit;
+use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
 use outboard_store::Store;
-use outboard_verbs::{Role, Secured};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use outboard_verbs::Secured;
+use rustix::event::epoll;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often clients hear that their jobs are worked on.
 const TICK: Duration = Duration::from_secs(1);
-/// What the service's own descriptors are called; cells have slots and clients.
+/// What the service's own descriptors are called; slot sandboxes have slots and clients.
 const HUB: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
 
@@ -65,24 +67,20 @@ pub struct ClientStatus {
     pub jobs: Vec<(u32, String)>,
 }
 
-/// A client whose connection is up, and its node.
-type Arrival = (NodeId, Admitted);
-
 /// A server for any number of clients: what its process does with its slots.
 pub struct Service {
     hub: Hub,
-    sessions: BTreeMap<ClientId, Session>,
+    sessions: BTreeMap<ClientId, ClientSession>,
     peers: HashMap<PeerId, ClientId>,
     connections: HashMap<ClientId, PeerId>,
-    roster: Roster,
+    slots: SlotAllocator,
     programs: Programs,
     store: Option<Arc<Store>>,
     accepts: bool,
     plan: Plan,
-    nodes: HashMap<ClientId, NodeId>,
-    arrivals: mpsc::Receiver<Arrival>,
-    arrive: mpsc::Sender<Arrival>,
-    bell: Arc<OwnedFd>,
+    permits: HashMap<ClientId, (NodeId, Option<Permit>)>,
+    arrivals: Arrivals,
+    waker: Waker,
     ready: OwnedFd,
     next: u32,
     done: u64,
@@ -96,27 +94,26 @@ impl Service {
     /// This machine's.
     pub fn new(options: Options) -> Result<Self, HubError> {
         let hub = Hub::new()?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let waker = Waker::new()?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (name, fd) in [(HUB, hub.as_fd()), (BELL, bell.as_fd())] {
+        for (name, fd) in [(HUB, hub.as_fd()), (BELL, waker.as_fd())] {
             epoll::add(&ready, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
         }
-        let (arrive, arrivals) = mpsc::channel();
-        let Options { slots, programs, store, accept_toolchains, launch, limits } = options;
+        let Options { slots, mut programs, store, accept_toolchains, launch, limits } = options;
+        programs.set_waker(waker.clone());
         Ok(Self {
             hub,
             sessions: BTreeMap::new(),
             peers: HashMap::new(),
             connections: HashMap::new(),
-            roster: Roster::new(slots),
+            slots: SlotAllocator::new(slots),
             programs,
             store: store.map(Arc::new),
             accepts: accept_toolchains,
             plan: Plan { launch, limits, slots },
-            nodes: HashMap::new(),
-            arrivals,
-            arrive,
-            bell,
+            permits: HashMap::new(),
+            arrivals: Arrivals::new(waker.clone()),
+            waker,
             ready,
             next: 0,
             done: 0,
@@ -128,26 +125,15 @@ impl Service {
     ///
     /// # Errors
     /// This machine's.
-    pub fn admit(&mut self, stream: Secured) -> Result<(), HubError> {
-        let admission = self.hub.prepare()?;
-        let (sender, bell) = (self.arrive.clone(), Arc::clone(&self.bell));
-        let node = stream.peer();
-        thread::spawn(move || {
-            let connected = admission
-                .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
-            // A client that leaves while it arrives is nobody's loss.
-            if let Ok(admitted) = connected {
-                let _told = sender.send((node, admitted));
-                let _rung = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
-            }
-        });
-        Ok(())
+    pub fn admit(&mut self, stream: Secured, permit: Option<Permit>) -> Result<(), HubError> {
+        self.arrivals.admit(&self.hub, stream, permit)
     }
 
     /// Ends what a node that is revoked has here.
     pub fn shut_out(&mut self, node: NodeId) {
-        let revoked =
-            |(peer, id): (&PeerId, &ClientId)| (self.nodes.get(id) == Some(&node)).then_some(*peer);
+        self.arrivals.shut_out(node);
+        let is_its = |id: &ClientId| self.permits.get(id).is_some_and(|(of, _)| *of == node);
+        let revoked = |(peer, id): (&PeerId, &ClientId)| is_its(id).then_some(*peer);
         for peer in self.peers.iter().filter_map(revoked).collect::<Vec<_>>() {
             self.end(peer, "it is revoked");
         }
@@ -162,14 +148,14 @@ impl Service {
     /// What it does now.
     #[must_use]
     pub fn status(&self) -> Status {
-        let (slots, free) = self.roster.slots();
-        let jobs = |session: &Session| {
+        let (slots, free) = self.slots.slots();
+        let jobs = |session: &ClientSession| {
             let job = |(slot, spec): (u32, &crate::protocol::JobSpec)| {
                 (slot, super::package::shown(spec.argv.last().map_or(&[][..], |word| word)))
             };
             session.jobs().map(job).collect()
         };
-        let client = |session: &Session| ClientStatus {
+        let client = |session: &ClientSession| ClientStatus {
             name: session.name().to_owned(),
             jobs: jobs(session),
         };
@@ -189,8 +175,8 @@ impl Service {
         for slot in self.ended_cells()? {
             self.cell_ended(slot, now);
         }
-        while let Ok((node, admitted)) = self.arrivals.try_recv() {
-            self.arrive(node, admitted)?;
+        while let Some(arrived) = self.arrivals.poll() {
+            self.arrive(arrived)?;
         }
         let mut events = Vec::new();
         self.hub.turn(&mut events)?;
@@ -201,6 +187,7 @@ impl Service {
             self.ticked = now;
             self.tick(now);
         }
+        self.programs.learn(now);
         self.settle(now);
         Ok(())
     }
@@ -217,7 +204,7 @@ impl Service {
         }
     }
 
-    /// Slots whose cells have something to say, with their clients.
+    /// Slots whose slot sandboxes have something to say, with their clients.
     fn ended_cells(&self) -> Result<Vec<(ClientId, u32)>, HubError> {
         let mut events = Vec::with_capacity(64);
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -226,8 +213,7 @@ impl Service {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut rings = [0; 8];
-        let _quiet = rustix::io::read(&*self.bell, &mut rings);
+        self.waker.clear();
         let names = events.iter().map(|event| event.data.u64());
         Ok(names.filter(|name| *name < BELL).map(cell_of).collect())
     }
@@ -239,37 +225,38 @@ impl Service {
         }
     }
 
-    fn arrive(&mut self, node: NodeId, admitted: Admitted) -> Result<(), HubError> {
+    fn arrive(&mut self, arrived: Arrived) -> Result<(), HubError> {
+        let Arrived { node, admitted, permit } = arrived;
         let peer = self.hub.enroll(admitted)?;
         self.next += 1;
         let id = ClientId(self.next);
-        let session = Session::new(Arc::clone(&self.bell), self.store.clone(), self.accepts);
+        let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
         self.sessions.insert(id, session);
         self.peers.insert(peer, id);
         self.connections.insert(id, peer);
-        self.nodes.insert(id, node);
+        self.permits.insert(id, (node, permit));
         Ok(())
     }
 
     fn handle(&mut self, event: HubEvent, now: Instant) {
-        let peer = match &event {
-            HubEvent::Message { peer, .. } | HubEvent::Read { peer, .. } => *peer,
-            HubEvent::Gone { peer, why } => return self.end(*peer, why),
-        };
+        let peer = event.peer();
+        if let HubEvent::Gone { why, .. } = &event {
+            return self.end(peer, why);
+        }
         let Some(id) = self.peers.get(&peer).copied() else { return };
         if let Some(session) = self.sessions.get_mut(&id) {
             session.heard(now);
         }
         let result = match event {
-            HubEvent::Message { octets, .. } => match codec::decode(&octets) {
+            HubEvent::Message { bytes, .. } => match codec::decode(&bytes) {
                 Ok(message) => self.hear(id, message, now),
                 Err(error) => return self.end(peer, &error.to_string()),
             },
-            HubEvent::Read { tag, octets, .. } => match self.sessions.get_mut(&id) {
-                Some(session) => session.read(tag, octets, &self.programs),
+            HubEvent::Read { tag, bytes, .. } => match self.sessions.get_mut(&id) {
+                Some(session) => session.read(tag, bytes, &self.programs),
                 None => Ok(()),
             },
-            HubEvent::Gone { .. } => Ok(()),
+            _ => Ok(()),
         };
         if let Err(error) = result {
             self.end(peer, &error.to_string());
@@ -283,12 +270,12 @@ impl Service {
                 let ready = ToClient::Ready { slots: self.plan.slots };
                 session.hello(name, export, ready)?;
             }
-            ToServer::Landing(landing) => {
-                session.land(landing, self.plan.slots)?;
-                self.roster.add(id);
+            ToServer::ResultBuffer(result_buffer) => {
+                session.land(result_buffer, self.plan.slots)?;
+                self.slots.add(id);
             }
-            ToServer::Idle => self.roster.idle(id),
-            ToServer::Job { spec, input } if session.is_ready() => match self.roster.take(id) {
+            ToServer::Idle => self.slots.idle(id),
+            ToServer::Job { spec, input } if session.is_ready() => match self.slots.take(id) {
                 Some(slot) => session.begin(*spec, input, slot, now)?,
                 None => session.say(ToClient::Return { ticket: spec.ticket }),
             },
@@ -305,17 +292,17 @@ impl Service {
             let ready = &self.ready;
             let mut watch = |slot: u32, fd: BorrowedFd<'_>| {
                 let name = epoll::EventData::new_u64(name_of(*id, slot));
-                // A cell that is not watched is found when its client cancels.
+                // A slot sandbox that is not watched is found when its client cancels.
                 let _watched = epoll::add(ready, fd, name, epoll::EventFlags::IN);
             };
             if let Err(error) = session.advance(&self.plan, &mut self.programs, now, &mut watch) {
                 broken.push((*id, error.to_string()));
             }
             while let Some(slot) = session.poll_released() {
-                self.roster.release(slot);
+                self.slots.release(slot);
             }
         }
-        while let Some(client) = self.roster.poll() {
+        while let Some(client) = self.slots.poll() {
             if let Some(session) = self.sessions.get_mut(&client) {
                 session.say(ToClient::Want);
             }
@@ -340,22 +327,24 @@ impl Service {
             match out {
                 Out::Say(message) => self.hub.send(peer, &codec::encode(&message))?,
                 Out::Read { from, into, tag } => self.hub.read_into(peer, from, into, tag)?,
-                Out::Write { to, octets } => self.hub.write(peer, to, octets)?,
+                Out::Write { to, bytes } => self.hub.write(peer, to, bytes)?,
             }
         }
         Ok(())
     }
 
     /// A client is gone, or has to go.
-    fn end(&mut self, peer: PeerId, _why: &str) {
+    fn end(&mut self, peer: PeerId, why: &str) {
         self.hub.dismiss(peer);
         let Some(id) = self.peers.remove(&peer) else { return };
         self.connections.remove(&id);
-        self.nodes.remove(&id);
-        self.roster.remove(id);
+        if let Some((node, _permit)) = self.permits.remove(&id) {
+            tracing::info!(%node, why, "session ended");
+        }
+        self.slots.remove(id);
         // With the session its sandbox ends, and so do its jobs.
         drop(self.sessions.remove(&id));
-        self.roster.release_all(id);
+        self.slots.release_all(id);
     }
 }
 

@@ -1,72 +1,74 @@
-//! One client, from Hello to the end of its connection: its jobs, its files, what is said to it.
+//! One client, from Hello to the end of its connection: its jobs, its files, the messages to it.
 //!
-//! Knows no connection: what is to be said, read and written is left in [`Session::poll`]. `start`
-//! is how its jobs begin.
+//! Knows no connection: messages, reads and writes to be made are returned by
+//! [`ClientSession::poll`]. `start` is how its jobs begin.
 
 mod start;
 
-use super::adopt::{Adoptions, Piece as PartPiece};
+use super::adopt::{Adoptions, RemoteRange};
+use super::client_sandbox::{ClientSandbox, Plan};
 use super::fetch::{Fault, Fetch, Need};
 use super::files::Files;
-use super::package::{Package, Piece};
-use super::room::{Plan, Room};
+use super::package::{NextPart, Package};
 use super::sources::Sources;
 use super::toolchains::Programs;
 use crate::protocol::{
-    Input, JobSpec, LANDING, Octets, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer, Took,
+    Bytes, Input, JobSpec, LANDING, Outcome, RESULTS_MAX, Ran, Refusal, TicketNumber, ToClient,
+    ToServer, Took,
 };
 use outboard_cluster::hub::Exposed;
+use outboard_cluster::waker::Waker;
 use outboard_export::Change;
 use outboard_store::Store;
 use outboard_verbs::Remote;
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is to be done with the connection.
+/// An action for the connection.
 #[derive(Debug)]
 pub(crate) enum Out {
     Say(ToClient),
     Read { from: Remote, into: Vec<u8>, tag: u64 },
-    Write { to: Remote, octets: Vec<u8> },
+    Write { to: Remote, bytes: Vec<u8> },
 }
 
-/// Why a client is not served any longer.
+/// Why a client is no longer served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionEnd {
     #[error(transparent)]
     Fault(#[from] Fault),
-    #[error("it says {0} at the wrong time")]
+    #[error("it sends {0} at the wrong time")]
     OutOfTurn(&'static str),
-    #[error("it says that its memory is smaller than it must be")]
+    #[error("its result buffer is too small for this server's slots")]
     Memory,
-    #[error("it has said nothing for a minute, and a job of its waits for it in a slot")]
+    #[error("it has been silent for a minute while one of its jobs waits for it in a slot")]
     Silent,
 }
 
-/// See the [module](self).
-pub(crate) struct Session {
+/// One client; see the [module](self).
+pub(crate) struct ClientSession {
     name: String,
     export: Option<Exposed>,
-    landing: Option<Exposed>,
+    result_buffer: Option<Exposed>,
     files: Arc<Files>,
     fetch: Fetch,
-    room: Option<Room>,
+    sandbox: Option<ClientSandbox>,
     jobs: BTreeMap<TicketNumber, Running>,
     out: VecDeque<Out>,
     /// Slots that are free again.
     released: Vec<u32>,
     sources: Sources,
     adoptions: Adoptions,
-    /// When the client last said something, or let something be read.
+    /// When the client last sent a message, or a read of its memory completed.
     heard: Option<Instant>,
 }
 
-/// How long a client may leave slots waiting for it.
+/// How long slots may wait for the client.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 
-/// The tag of reads of compilers' parts, of which there is one at a time.
+/// The tag of reads of compilers' parts, of which one at a time is under way.
 const PART_TAG: u64 = 1 << 62;
 
 struct Running {
@@ -76,65 +78,71 @@ struct Running {
     started: Instant,
     fetched: u64,
     stage: Stage,
-    /// When its results began to go out, or else when it came.
+    /// When its results began to be sent, or, before that, when the job arrived.
     since: Instant,
     source: Option<Source>,
 }
 
 /// A job's preprocessed source.
 struct Source {
-    path: Octets,
+    path: Bytes,
     len: u64,
-    /// Empty before it is read, and once the job has it.
-    octets: Vec<u8>,
+    /// Empty before it is read, and after the job has taken it.
+    bytes: Vec<u8>,
 }
 
 enum Stage {
-    /// For the catalogue.
+    /// For the metadata log.
     Waiting,
     /// For its source. False: nobody wants it any more.
     Reading(bool),
+    /// For compilers that are being identified, of which its may be one.
+    Identifying,
     /// For its compiler, which is being fetched.
     Equipping,
-    /// Until those jobs have ended whose room shows other compilers.
+    /// Waits for the end of jobs whose sandbox shows other compilers.
     Held,
-    /// In its cell. False: nobody wants it any more.
-    InCell(bool),
-    /// Results go out, piece by piece.
+    /// Runs in its slot sandbox. False: the job was cancelled.
+    InSandbox(bool),
+    /// Its results are being sent, part by part.
     Sending(Package),
-    /// The client has all of them, and has not taken them yet.
+    /// The client has all results, and has not acknowledged them yet.
     Sent,
 }
 
 impl Stage {
     fn may_start(&self) -> bool {
-        matches!(self, Self::Waiting | Self::Reading(true) | Self::Equipping | Self::Held)
+        match self {
+            Self::Waiting | Self::Reading(true) => true,
+            Self::Identifying | Self::Equipping | Self::Held => true,
+            Self::Reading(false) | Self::InSandbox(_) | Self::Sending(_) | Self::Sent => false,
+        }
     }
 
-    /// Whether nothing goes on before the client does something.
-    fn is_for_the_client(&self) -> bool {
+    /// Whether the job waits for the client.
+    fn waits_for_client(&self) -> bool {
         matches!(self, Self::Waiting | Self::Reading(_) | Self::Sending(_) | Self::Sent)
     }
 }
 
 impl Running {
-    fn is_in_cell(&self) -> bool {
-        matches!(self.stage, Stage::InCell(_))
+    fn is_in_sandbox(&self) -> bool {
+        matches!(self.stage, Stage::InSandbox(_))
     }
 }
 
-impl Session {
-    /// With `accepts` it takes a client's compilers, if there is a store for them.
-    pub(crate) fn new(bell: Arc<OwnedFd>, store: Option<Arc<Store>>, accepts: bool) -> Self {
+impl ClientSession {
+    /// With `accepts`, compilers of the client are accepted, if there is a store for them.
+    pub(crate) fn new(waker: Waker, store: Option<Arc<Store>>, accepts: bool) -> Self {
         let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
-        let files = Arc::new(Files::new(bell));
+        let files = Arc::new(Files::new(waker));
         Self {
             name: String::new(),
             export: None,
-            landing: None,
+            result_buffer: None,
             fetch: Fetch::new(Arc::clone(&files), store),
             files,
-            room: None,
+            sandbox: None,
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
             released: Vec::new(),
@@ -144,42 +152,42 @@ impl Session {
         }
     }
 
-    /// The client has said something, or something of its memory is here.
+    /// Notes that the client has sent a message, or that a read of its memory has completed.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.heard = Some(now);
     }
 
-    /// The next thing to be done with the connection.
+    /// The next action for the connection.
     pub(crate) fn poll(&mut self) -> Option<Out> {
         self.out.pop_front()
     }
 
-    /// A slot that this client has no longer.
+    /// A slot that this client no longer uses.
     pub(crate) fn poll_released(&mut self) -> Option<u32> {
         self.released.pop()
     }
 
-    /// Says something.
+    /// Queues a message to the client.
     pub(crate) fn say(&mut self, message: ToClient) {
         self.out.push_back(Out::Say(message));
     }
 
-    /// For people.
+    /// The client's name, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it may be asked for jobs.
+    /// Whether the client may be asked for jobs.
     pub(crate) fn is_ready(&self) -> bool {
-        self.landing.is_some()
+        self.result_buffer.is_some()
     }
 
-    /// Jobs that it has here, and their slots.
+    /// Its jobs on this server, and their slots.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = (u32, &JobSpec)> {
         self.jobs.values().map(|job| (job.slot, &job.spec))
     }
 
-    /// Its first words.
+    /// Handles the client's first message.
     pub(crate) fn hello(
         &mut self,
         name: String,
@@ -194,19 +202,19 @@ impl Session {
         Ok(())
     }
 
-    /// Where its results go.
-    pub(crate) fn land(&mut self, landing: Exposed, slots: u32) -> Result<(), SessionEnd> {
-        if self.landing.is_some() || self.export.is_none() {
-            return Err(SessionEnd::OutOfTurn("where results go"));
+    /// Handles the client's announcement of its result buffer.
+    pub(crate) fn land(&mut self, result_buffer: Exposed, slots: u32) -> Result<(), SessionEnd> {
+        if self.result_buffer.is_some() || self.export.is_none() {
+            return Err(SessionEnd::OutOfTurn("its result buffer"));
         }
-        if landing.len() < u64::from(slots) * LANDING as u64 {
+        if result_buffer.len() < u64::from(slots) * LANDING as u64 {
             return Err(SessionEnd::Memory);
         }
-        self.landing = Some(landing);
+        self.result_buffer = Some(result_buffer);
         Ok(())
     }
 
-    /// A job of its has a slot.
+    /// Handles a job of the client's that has been given a slot.
     pub(crate) fn begin(
         &mut self,
         spec: JobSpec,
@@ -216,7 +224,7 @@ impl Session {
     ) -> Result<(), SessionEnd> {
         let ticket = spec.ticket;
         if self.jobs.contains_key(&ticket) {
-            return Err(SessionEnd::OutOfTurn("a job that it has here already"));
+            return Err(SessionEnd::OutOfTurn("a job that this server has already"));
         }
         let (stage, source) = match input {
             Input::Pull { position } => {
@@ -226,8 +234,8 @@ impl Session {
             Input::Source { path, exposed } => {
                 let (from, into, tag) = self.sources.begin(exposed, ticket, slot)?;
                 self.out.push_back(Out::Read { from, into, tag });
-                let (len, octets) = (exposed.len(), Vec::new());
-                (Stage::Reading(true), Some(Source { path, len, octets }))
+                let (len, bytes) = (exposed.len(), Vec::new());
+                (Stage::Reading(true), Some(Source { path, len, bytes }))
             }
         };
         let fetched = self.fetch.fetched();
@@ -237,15 +245,15 @@ impl Session {
         Ok(())
     }
 
-    /// Anything else that it says.
+    /// Handles any other message of the client.
     pub(crate) fn hear(
         &mut self,
         message: ToServer,
         programs: &Programs,
     ) -> Result<(), SessionEnd> {
         match message {
-            ToServer::Described { toolchain, octets } => {
-                self.adoptions.described(toolchain, &octets, programs);
+            ToServer::Described { toolchain, bytes } => {
+                self.adoptions.described(toolchain, &bytes, programs);
             }
             ToServer::Part { exposed } => {
                 let piece = self.adoptions.offered(exposed);
@@ -255,36 +263,36 @@ impl Session {
             ToServer::Taken { ticket } => self.taken(ticket)?,
             ToServer::Cancel { ticket } => self.cancel(ticket),
             ToServer::Hello { .. }
-            | ToServer::Landing(_)
+            | ToServer::ResultBuffer(_)
             | ToServer::Job { .. }
             | ToServer::Idle => {}
         }
         Ok(())
     }
 
-    /// Octets of its memory are here.
+    /// Handles bytes read from the client's memory.
     pub(crate) fn read(
         &mut self,
         tag: u64,
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
         programs: &Programs,
     ) -> Result<(), SessionEnd> {
         if tag == PART_TAG {
-            let piece = self.adoptions.read(&octets, programs);
+            let piece = self.adoptions.read(&bytes, programs);
             return self.read_part(piece);
         }
         if let Some(ticket) = self.sources.take(tag) {
-            self.has_source(ticket, octets);
+            self.has_source(ticket, bytes);
             return Ok(());
         }
-        let changes = self.fetch.handle_read(tag, octets)?;
-        if let Some(room) = &self.room {
-            changes.iter().for_each(|change| apply(room, change));
+        let changes = self.fetch.handle_read(tag, bytes)?;
+        if let Some(sandbox) = &self.sandbox {
+            changes.iter().for_each(|change| apply(sandbox, change));
         }
         Ok(())
     }
 
-    fn read_part(&mut self, piece: Option<PartPiece>) -> Result<(), SessionEnd> {
+    fn read_part(&mut self, piece: Option<RemoteRange>) -> Result<(), SessionEnd> {
         let Some((exposed, at, len)) = piece else { return Ok(()) };
         let from = exposed.range(at, len).ok_or(SessionEnd::Memory)?;
         let into = vec![0; usize::try_from(len).map_err(|_| SessionEnd::Memory)?];
@@ -292,19 +300,21 @@ impl Session {
         Ok(())
     }
 
-    fn has_source(&mut self, ticket: TicketNumber, octets: Vec<u8>) {
+    fn has_source(&mut self, ticket: TicketNumber, bytes: Vec<u8>) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        let (Stage::Reading(wanted), Some(source)) = (&job.stage, &mut job.source) else { return };
+        let (Stage::Reading(wanted), Some(source)) = (&job.stage, &mut job.source) else {
+            return;
+        };
         if *wanted {
-            source.octets = octets;
+            source.bytes = bytes;
             self.sources.ready.push_back(ticket);
         } else {
-            self.sources.keep(job.slot, octets);
+            self.sources.keep(job.slot, bytes);
             self.forget(ticket);
         }
     }
 
-    /// Does what can be done now. New cells are handed to `watch`, with their slots.
+    /// Does all that can be done now. New slot sandboxes are handed to `watch`, with their slots.
     pub(crate) fn advance(
         &mut self,
         plan: &Plan,
@@ -315,7 +325,7 @@ impl Session {
         for (ask, done) in self.files.take_asks() {
             self.fetch.ask(ask, done, now);
         }
-        self.wake();
+        self.wake(programs, now);
         while let Some(ticket) = self.fetch.poll_ready().or_else(|| self.sources.ready.pop_front())
         {
             self.start(ticket, plan, programs, now, watch);
@@ -342,18 +352,20 @@ impl Session {
         Ok(())
     }
 
-    /// A slot's cell says that its job has ended.
+    /// Handles the end of the job in a slot.
     pub(crate) fn ended(&mut self, slot: u32, now: Instant) {
-        let in_cell =
-            |job: &&mut Running| job.slot == slot && matches!(job.stage, Stage::InCell(_));
-        let Some(room) = self.room.as_mut() else { return };
-        let Some(job) = self.jobs.values_mut().find(in_cell) else { return room.drop_cell(slot) };
+        let in_slot =
+            |job: &&mut Running| job.slot == slot && matches!(job.stage, Stage::InSandbox(_));
+        let Some(sandbox) = self.sandbox.as_mut() else { return };
+        let Some(job) = self.jobs.values_mut().find(in_slot) else {
+            return sandbox.drop_slot_sandbox(slot);
+        };
         let ticket = job.spec.ticket;
-        let mut result = room.finish(slot);
-        if let Some(octets) = result.as_mut().ok().and_then(|(_, made)| made.source.take()) {
-            self.sources.keep(slot, octets);
+        let mut result = sandbox.finish(slot);
+        if let Some(bytes) = result.as_mut().ok().and_then(|(_, made)| made.source.take()) {
+            self.sources.keep(slot, bytes);
         }
-        if matches!(job.stage, Stage::InCell(false)) {
+        if matches!(job.stage, Stage::InSandbox(false)) {
             return self.forget(ticket);
         }
         let package = match result {
@@ -372,31 +384,56 @@ impl Session {
         match package {
             Ok(package) => {
                 (job.stage, job.since) = (Stage::Sending(package), now);
-                self.send(ticket);
+                self.send_waiting();
             }
             Err(refusal) => self.refuse(ticket, refusal),
         }
     }
 
-    /// Sends the next piece of a job's results.
+    /// Begins to send results that waited for others: a client holds a limited number of bytes.
+    fn send_waiting(&mut self) {
+        let parts = |job: &Running| match &job.stage {
+            Stage::Sending(package) if !package.is_whole() => package.in_parts(),
+            _ => 0,
+        };
+        let mut under_way: u64 = self.jobs.values().map(parts).sum();
+        let mut fitting = Vec::new();
+        for (ticket, job) in &self.jobs {
+            let Stage::Sending(package) = &job.stage else { continue };
+            if package.is_whole() && under_way + package.in_parts() <= RESULTS_MAX as u64 {
+                under_way += package.in_parts();
+                fitting.push(*ticket);
+            }
+        }
+        fitting.into_iter().for_each(|ticket| self.send(ticket));
+    }
+
+    /// Sends the next part of a job's results.
     fn send(&mut self, ticket: TicketNumber) {
-        let (Some(job), Some(landing)) = (self.jobs.get_mut(&ticket), self.landing) else { return };
+        let (Some(job), Some(result_buffer)) = (self.jobs.get_mut(&ticket), self.result_buffer)
+        else {
+            return;
+        };
         let Stage::Sending(package) = &mut job.stage else { return };
         let slot = job.slot;
-        let (octets, message) = match package.next() {
-            Piece::Part(octets) => {
-                let len = u32::try_from(octets.len()).expect("a landing place is small");
-                (octets, ToClient::Part { ticket, slot, len })
+        let (bytes, message) = match package.next() {
+            Err(error) => {
+                let what = format!("its results cannot be read: {error}");
+                return self.refuse(ticket, Refusal::Trouble { what });
             }
-            Piece::Last(octets, ran) => {
+            Ok(NextPart::Part(bytes)) => {
+                let len = u32::try_from(bytes.len()).expect("a result_buffer place is small");
+                (bytes, ToClient::Part { ticket, slot, len })
+            }
+            Ok(NextPart::Last(bytes, ran)) => {
                 job.stage = Stage::Sent;
-                (octets, outcome(ticket, ran))
+                (bytes, outcome(ticket, ran))
             }
         };
         let at = u64::from(slot) * LANDING as u64;
-        // It was checked that the memory is large enough.
-        if let Some(to) = landing.range(at, octets.len() as u64) {
-            self.out.push_back(Out::Write { to, octets });
+        // The size of the memory was checked when the client announced it.
+        if let Some(to) = result_buffer.range(at, bytes.len() as u64) {
+            self.out.push_back(Out::Write { to, bytes });
         }
         self.out.push_back(Out::Say(message));
     }
@@ -407,9 +444,10 @@ impl Session {
             Some((Stage::Sent, slot)) => {
                 self.jobs.remove(&ticket);
                 self.released.push(slot);
+                self.send_waiting();
             }
-            Some(_) => return Err(SessionEnd::OutOfTurn("that it has taken results")),
-            // Cancelled meanwhile.
+            Some(_) => return Err(SessionEnd::OutOfTurn("an acknowledgement of results")),
+            // The job was cancelled meanwhile.
             None => {}
         }
         Ok(())
@@ -418,26 +456,28 @@ impl Session {
     fn cancel(&mut self, ticket: TicketNumber) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
         match &mut job.stage {
-            Stage::InCell(wanted) => {
+            Stage::InSandbox(wanted) => {
                 *wanted = false;
                 let slot = job.slot;
-                self.room.iter().for_each(|room| room.stop(slot));
+                self.sandbox.iter().for_each(|sandbox| sandbox.stop(slot));
             }
-            // What is being read must not be taken back yet.
+            // A buffer that is being read into must not be freed yet.
             Stage::Reading(wanted) => *wanted = false,
-            Stage::Waiting | Stage::Equipping | Stage::Held | Stage::Sending(_) | Stage::Sent => {
-                self.forget(ticket)
+            Stage::Waiting | Stage::Identifying | Stage::Equipping | Stage::Held => {
+                self.forget(ticket);
             }
+            Stage::Sending(_) | Stage::Sent => self.forget(ticket),
         }
     }
 
-    /// A job that was cancelled is over.
+    /// Ends a job that was cancelled.
     fn forget(&mut self, ticket: TicketNumber) {
         let Some(job) = self.jobs.remove(&ticket) else { return };
         self.released.push(job.slot);
         if job.source.is_some() {
             self.say(ToClient::Return { ticket });
         }
+        self.send_waiting();
     }
 
     fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
@@ -448,10 +488,10 @@ impl Session {
         }
     }
 
-    /// Looks after what takes too long, and says that this server works.
+    /// Checks for what takes too long, and sends the client a sign of life.
     ///
     /// # Errors
-    /// A client that leaves slots waiting for too long, as one does that is stopped.
+    /// A client that leaves slots waiting for too long, as a stopped client does.
     pub(crate) fn tick(&mut self, now: Instant) -> Result<(), SessionEnd> {
         self.fetch.expire(now);
         self.adoptions.tick();
@@ -462,20 +502,20 @@ impl Session {
             return Err(SessionEnd::Silent);
         }
         self.say(ToClient::Alive);
-        let Some(room) = &self.room else { return Ok(()) };
-        for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InCell(_))) {
-            // Nothing that it still does is of use.
-            if room.view().is_refused(job.slot as usize) {
-                room.stop(job.slot);
+        let Some(sandbox) = &self.sandbox else { return Ok(()) };
+        for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InSandbox(_))) {
+            // The client is gone: its jobs are of no use.
+            if sandbox.view().is_refused(job.slot as usize) {
+                sandbox.stop(job.slot);
             }
         }
         Ok(())
     }
 
     fn is_silent(&self, now: Instant) -> bool {
-        let waits = |job: &&Running| job.stage.is_for_the_client();
+        let waits = |job: &&Running| job.stage.waits_for_client();
         let since = |job: &Running| self.heard.map_or(job.since, |heard| heard.max(job.since));
-        // A long source may come over a slow line, and is one read: a second for each MiB.
+        // A long source may come over a slow link and is one read: it gets a second for each MiB.
         let patience = |job: &Running| {
             SILENT_MAX + Duration::from_secs(job.source.as_ref().map_or(0, |at| at.len >> 20))
         };
@@ -484,9 +524,9 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for ClientSession {
     fn drop(&mut self) {
-        // Compilers that wait for the client would wait for ever.
+        // Else compilers that wait for the client would wait for ever.
         self.fetch.abort();
     }
 }
@@ -495,11 +535,11 @@ fn outcome(ticket: TicketNumber, ran: Ran) -> ToClient {
     ToClient::Outcome { ticket, outcome: Box::new(Outcome::Ran(ran)) }
 }
 
-fn apply(room: &Room, change: &Change) {
-    let view = room.view();
+fn apply(sandbox: &ClientSandbox, change: &Change) {
+    let view = sandbox.view();
     match change {
         Change::Name { dir, name } => view.invalidate(dir, name),
-        Change::Beneath { path } => match path.iter().rposition(|octet| *octet == b'/') {
+        Change::Beneath { path } => match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) if path.len() > 1 => {
                 view.invalidate(if at == 0 { b"/" } else { &path[..at] }, &path[at + 1..]);
             }

@@ -1,5 +1,5 @@
-//! Preprocessed sources that a client's jobs are brought: read into buffers that stay with their
-//! slots (the paper's SRC RX regions).
+//! Preprocessed sources of a client's jobs: read into buffers that stay with their slots (the
+//! paper's SRC RX regions).
 
 use super::session::SessionEnd;
 use crate::protocol::{SOURCE_MAX, TicketNumber};
@@ -7,26 +7,26 @@ use outboard_cluster::hub::Exposed;
 use outboard_verbs::Remote;
 use std::collections::{HashMap, VecDeque};
 
-/// Tags of reads of sources begin here; all others are smaller.
+/// Tags of reads of sources begin here; all other tags are smaller.
 const FIRST_TAG: u64 = 1 << 63;
-/// Octets of a buffer that is kept.
+/// Bytes of the largest buffer that is kept.
 const KEPT_MAX: usize = 16 << 20;
 
-/// See the [module](self).
+/// Preprocessed sources of one client; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     reads: HashMap<u64, TicketNumber>,
     buffers: HashMap<u32, Vec<u8>>,
     next: u64,
-    /// Jobs whose sources are here.
+    /// Jobs whose sources have been read.
     pub(crate) ready: VecDeque<TicketNumber>,
 }
 
 impl Sources {
-    /// What is to be read for a job in a slot: from where, into what, by which name.
+    /// The read that fetches the source of a job in a slot: its range, its buffer and its tag.
     ///
     /// # Errors
-    /// A client does not have sources of that length.
+    /// When a client announces a source of impossible length.
     pub(crate) fn begin(
         &mut self,
         exposed: Exposed,
@@ -45,15 +45,15 @@ impl Sources {
         Ok((from, into, tag))
     }
 
-    /// The job whose source was read, if it was one.
+    /// The job whose source has been read, if the tag is that of a source.
     pub(crate) fn take(&mut self, tag: u64) -> Option<TicketNumber> {
         self.reads.remove(&tag)
     }
 
-    /// A slot's buffer is free again.
-    pub(crate) fn keep(&mut self, slot: u32, octets: Vec<u8>) {
-        if octets.capacity() <= KEPT_MAX {
-            self.buffers.insert(slot, octets);
+    /// Keeps a slot's buffer, which is free again.
+    pub(crate) fn keep(&mut self, slot: u32, bytes: Vec<u8>) {
+        if bytes.capacity() <= KEPT_MAX {
+            self.buffers.insert(slot, bytes);
         }
     }
 }

@@ -1,10 +1,16 @@
 //! Which compilers a server has: those that its administrator installed, and those that its options
 //! put in their places.
+//!
+//! Once the service runs, compilers are identified by threads (`identifying`): nothing here waits
+//! for one.
 
-use super::room::Shown;
+mod identifying;
+
+use super::client_sandbox::Shown;
 use crate::sandbox::Bind;
 use crate::toolchain::{self, Link, Role, Toolchain, Toolchains};
-use crate::view::KNOWN_ABSENT;
+use identifying::{Identifications, Identified};
+use outboard_cluster::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Where administrators install compilers.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The C library's locales: without them, quotes in diagnostics are other ones than at home.
+/// The C library's locales: without them, quotes in diagnostics are other ones than locally.
 const LOCALES: &str = "/usr/lib/locale";
 /// How compilers' names end, but for a version.
 const NAMES: &[&str] = &["gcc", "g++", "cc", "c++", "clang", "clang++"];
@@ -31,7 +37,8 @@ pub struct Programs {
     /// By the name that jobs call them.
     instead: BTreeMap<OsString, PathBuf>,
     installed: Vec<Installed>,
-    missing: HashMap<[u8; 32], Instant>,
+    missing: HashMap<[u8; 32], Missing>,
+    identifications: Identifications,
     /// Counts changes of what has to be shown in sandboxes.
     generation: u64,
 }
@@ -42,6 +49,23 @@ struct Installed {
     toolchain: Arc<Toolchain>,
     /// The generation that first had it as it is.
     since: u64,
+}
+
+/// A compiler that is not known to be here.
+#[derive(Debug)]
+struct Missing {
+    since: Instant,
+    /// The last of the questions whose answer may be this compiler.
+    asked: u64,
+}
+
+/// What came of looking for a job's compiler.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    Found(Program),
+    Absent,
+    /// Compilers are being identified, of which it may be one.
+    UnderWay,
 }
 
 /// A compiler's program.
@@ -89,24 +113,35 @@ impl Programs {
     /// `DIR/bin/PROGRAM`, with `DIR` shown to them.
     #[must_use]
     pub fn new(cache: Option<&Path>, instead: BTreeMap<OsString, PathBuf>) -> Self {
-        let mut programs = Self {
+        let mut programs = Self::empty(cache, instead);
+        // Nobody is served yet: what there is from the beginning may be waited for.
+        programs.each_candidate(|programs, compiler| programs.add(compiler, Instant::now()));
+        programs
+    }
+
+    fn empty(cache: Option<&Path>, instead: BTreeMap<OsString, PathBuf>) -> Self {
+        Self {
             toolchains: Toolchains::new(cache),
             instead,
             installed: Vec::new(),
             missing: HashMap::new(),
+            identifications: Identifications::new(),
             generation: 0,
-        };
-        programs.add_candidates(Instant::now());
-        programs
+        }
+    }
+
+    /// Has a loop woken when [`Self::learn`] has something to do.
+    pub(super) fn set_waker(&mut self, waker: Waker) {
+        self.identifications.set_waker(waker);
     }
 
     /// Every program is identified under one of its names only: that takes seconds.
-    fn add_candidates(&mut self, now: Instant) {
+    fn each_candidate(&mut self, mut identify: impl FnMut(&mut Self, &Path)) {
         for compiler in candidates() {
             let Ok((driver, links)) = toolchain::behind(&compiler) else { continue };
             match self.installed.iter().position(|at| at.toolchain.driver == driver) {
                 Some(known) => self.add_links(known, &links),
-                None => self.add(&compiler, now),
+                None => identify(self, &compiler),
             }
         }
     }
@@ -126,13 +161,7 @@ impl Programs {
     /// No compilers, and no look at this machine's.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
-        Self {
-            toolchains: Toolchains::new(None),
-            instead: BTreeMap::new(),
-            installed: Vec::new(),
-            missing: HashMap::new(),
-            generation: 0,
-        }
+        Self::empty(None, BTreeMap::new())
     }
 
     /// The compilers' paths, for people.
@@ -145,10 +174,40 @@ impl Programs {
         self.installed.iter().map(|at| &*at.toolchain)
     }
 
+    /// Identifies a compiler, and waits for that.
     pub(super) fn add(&mut self, compiler: &Path, now: Instant) {
         // What cannot be identified is no compiler, or none that can be vouched for.
-        let identified = self.toolchains.identify(compiler, OsStr::new(PATH), now);
-        let Ok(toolchain) = identified else { return };
+        if let Ok(toolchain) = self.toolchains.identify(compiler, OsStr::new(PATH), now) {
+            self.install(toolchain);
+        }
+    }
+
+    /// Has a compiler identified that is not known, if it `may_run` here.
+    fn ask(&mut self, compiler: &Path, may_run: fn(&Path) -> bool, now: Instant) {
+        match self.toolchains.recall(compiler, OsStr::new(PATH), now) {
+            Some(Ok(toolchain)) => self.install(toolchain),
+            Some(Err(_)) => {}
+            None => self.identifications.ask(compiler, OsStr::new(PATH), may_run, now),
+        }
+    }
+
+    /// Takes what threads have found out.
+    pub(super) fn learn(&mut self, now: Instant) {
+        while let Some(identified) = self.identifications.poll() {
+            self.take(identified, now);
+        }
+    }
+
+    fn take(&mut self, (unknown, learned): Identified, now: Instant) {
+        let learned = learned.map(|learned| self.toolchains.learn(&unknown, learned, now));
+        if learned.is_some_and(|learned| learned.is_ok()) {
+            let known = self.toolchains.recall(unknown.compiler(), OsStr::new(PATH), now);
+            known.and_then(Result::ok).into_iter().for_each(|toolchain| self.install(toolchain));
+        }
+    }
+
+    fn install(&mut self, toolchain: Arc<Toolchain>) {
+        self.missing.remove(&toolchain.hash.0);
         match self.installed.iter().position(|at| at.toolchain.hash == toolchain.hash) {
             Some(known) => self.add_links(known, &toolchain.links),
             None => {
@@ -158,7 +217,7 @@ impl Programs {
         }
     }
 
-    /// Drops what was changed on disk, and finds out what it is now.
+    /// Drops what was changed on disk, and has it found out what it is now.
     fn renew(&mut self, now: Instant) {
         let toolchains = &mut self.toolchains;
         let mut is_changed =
@@ -168,40 +227,41 @@ impl Programs {
             self.generation += 1;
             self.toolchains.forget(&toolchain);
         }
-        self.add_candidates(now);
+        self.each_candidate(|programs, compiler| programs.ask(compiler, |_| true, now));
     }
 
     /// The program for a job's compiler, if it is here with exactly these parts.
-    pub(crate) fn find(
-        &mut self,
-        compiler: &[u8],
-        hash: &[u8; 32],
-        now: Instant,
-    ) -> Option<Program> {
+    pub(crate) fn find(&mut self, compiler: &[u8], hash: &[u8; 32], now: Instant) -> Search {
         let compiler = Path::new(OsStr::from_bytes(compiler));
         if let Some(instead) = compiler.file_name().and_then(|name| self.instead.get(name)) {
             let path = instead.clone().into_os_string().into_vec();
-            return Some(Program { path, search: PATH.into(), since: 0 });
+            return Search::Found(Program { path, search: PATH.into(), since: 0 });
         }
         if let Some(program) = self.installed(hash, now) {
-            return Some(program);
+            return Search::Found(program);
         }
-        if self.missing.get(hash).is_some_and(|since| now - *since < FORGET) {
-            return None;
-        }
-        // It may have been installed, or replaced, since. Identifying runs it, so that what it is
-        // and whose matters.
-        if crate::args::is_compiler(compiler) && is_administrators(compiler) {
-            self.add(compiler, now);
-        }
-        let found = self.installed(hash, now);
-        if found.is_none() {
+        if self.missing.get(hash).is_none_or(|missing| now - missing.since >= FORGET) {
+            // It may have been installed, or replaced, since. Identifying runs it, so that what it
+            // is and whose matters.
+            if crate::args::is_compiler(compiler) {
+                self.ask(compiler, is_administrators, now);
+            }
+            if let Some(program) = self.installed(hash, now) {
+                return Search::Found(program);
+            }
             if self.missing.len() >= MISSING_MAX {
                 self.missing.clear();
             }
-            self.missing.insert(*hash, now);
+            let asked = self.identifications.asked();
+            self.missing.insert(*hash, Missing { since: now, asked });
         }
-        found
+        if self.is_under_way(hash, now) { Search::UnderWay } else { Search::Absent }
+    }
+
+    /// Whether a compiler that was looked for may still be found.
+    pub(crate) fn is_under_way(&self, hash: &[u8; 32], now: Instant) -> bool {
+        let missing = self.missing.get(hash);
+        missing.is_some_and(|missing| self.identifications.is_waiting(missing.asked, now))
     }
 
     /// The program of an installed compiler that is still the same on disk.
@@ -228,7 +288,7 @@ impl Programs {
 
     /// What has to be shown to jobs.
     pub(crate) fn shown(&self) -> Shown {
-        Shown { binds: self.binds(), links: self.links(), absent: self.absent() }
+        Shown { binds: self.binds(), links: self.links() }
     }
 
     /// What of this machine has to be shown to jobs.
@@ -245,21 +305,13 @@ impl Programs {
 
     /// Symbolic links on the ways to it: where they are, and what they say.
     fn links(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let octets = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let links = self.toolchains().flat_map(|toolchain| &toolchain.links);
         let mut links: Vec<_> =
-            links.map(|link| (octets(&link.path), octets(&link.target))).collect();
+            links.map(|link| (bytes(&link.path), bytes(&link.target))).collect();
         links.sort_unstable();
         links.dedup();
         links
-    }
-
-    /// Where compilers look although nothing need be there.
-    fn absent(&self) -> Vec<Vec<u8>> {
-        let asked = self.toolchains().flat_map(|toolchain| &toolchain.probes_absent);
-        let asked = asked.map(|path| path.as_os_str().as_bytes().to_vec());
-        let asked = asked.chain(self.toolchains().flat_map(absent_beneath));
-        KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).chain(asked).collect()
     }
 }
 
@@ -276,33 +328,6 @@ fn is_administrators(program: &Path) -> bool {
         && real.is_ok_and(|real| program.ancestors().chain(real.ancestors()).all(safe))
 }
 
-/// Where compilers of another prefix look as those in `/usr` do, although nothing need be there.
-pub(super) fn absent_beneath(toolchain: &Toolchain) -> Vec<Vec<u8>> {
-    let prefix = toolchain.driver.parent().and_then(Path::parent);
-    let Some(prefix) = prefix.filter(|prefix| **prefix != *"/usr") else { return Vec::new() };
-    let prefix = prefix.as_os_str().as_bytes();
-    let targets = toolchain.parts.iter().filter(|part| part.role == Role::Compiler);
-    let targets = targets.filter_map(|part| part.path.parent()?.parent()?.file_name());
-    let targets = targets.map(OsStrExt::as_bytes);
-    let mut absent: Vec<_> = targets
-        .flat_map(|target| {
-            [
-                // It was built for /usr, which it asks for specs of its target.
-                [&b"/usr/lib/gcc/"[..], target, b"/specs"].concat(),
-                [prefix, b"/lib/", target].concat(),
-                [prefix, b"/", target].concat(),
-            ]
-        })
-        .collect();
-    // Its own directory in lib/gcc is shown; beside it is nothing of its.
-    let usual = KNOWN_ABSENT.iter().filter_map(|(path, _)| path.strip_prefix("/usr"));
-    let usual = usual.chain(["/lib/gcc/*"]);
-    absent.extend(usual.map(|path| [prefix, path.as_bytes()].concat()));
-    absent.sort_unstable();
-    absent.dedup();
-    absent
-}
-
 /// What is called like a compiler in the system's directories.
 fn candidates() -> Vec<PathBuf> {
     let directories = PATH.split(':').filter_map(|directory| std::fs::read_dir(directory).ok());
@@ -317,7 +342,7 @@ fn candidates() -> Vec<PathBuf> {
 fn is_compiler(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let name = match name.rsplit_once('-') {
-        Some((front, version)) if version.bytes().all(|octet| octet.is_ascii_digit()) => front,
+        Some((front, version)) if version.bytes().all(|byte| byte.is_ascii_digit()) => front,
         _ => name,
     };
     NAMES.iter().any(|known| {
@@ -328,6 +353,48 @@ fn is_compiler(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    /// What is found when all compilers that are asked have answered.
+    fn find(
+        programs: &mut Programs,
+        compiler: &[u8],
+        hash: &[u8; 32],
+        now: Instant,
+    ) -> Option<Program> {
+        let waker = Waker::new().expect("a descriptor");
+        programs.set_waker(waker.clone());
+        loop {
+            match programs.find(compiler, hash, now) {
+                Search::Found(program) => return Some(program),
+                Search::Absent => return None,
+                Search::UnderWay => {}
+            }
+            let mut fds = [PollFd::new(&waker, PollFlags::IN)];
+            poll(&mut fds, None).expect("poll");
+            waker.clear();
+            programs.learn(now);
+        }
+    }
+
+    #[test]
+    fn a_compiler_that_sleeps_delays_only_its_own_jobs_and_not_for_ever() {
+        let own = tempfile::Builder::new().tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a place");
+        let gcc = own.path().join("gcc");
+        // Opening it waits for a writer that never comes.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &gcc, 0o755.into()).expect("a fifo");
+        let sleeper = gcc.as_os_str().as_bytes();
+        let (mut programs, now) = (Programs::none(), Instant::now());
+        programs.add("/usr/bin/gcc".as_ref(), now);
+        let other = programs.toolchains().next().expect("it is a compiler").hash.0;
+        assert_eq!(find(&mut programs, b"/absent/gcc", &[2; 32], now), None);
+        assert_eq!(programs.find(sleeper, &[1; 32], now), Search::UnderWay);
+        assert!(now.elapsed() < Duration::from_secs(8), "it was not waited for");
+        assert!(matches!(programs.find(sleeper, &other, now), Search::Found(_)));
+        assert_eq!(programs.find(b"/absent/gcc", &[2; 32], now), Search::Absent);
+        let later = now + Duration::from_secs(11);
+        assert_eq!(programs.find(sleeper, &[1; 32], later), Search::Absent);
+    }
 
     #[test]
     fn compilers_are_told_by_their_names() {
@@ -345,10 +412,11 @@ mod tests {
         let is_gcc = |at: &&Toolchain| at.driver.to_string_lossy().contains("gcc");
         let Some(gcc) = programs.toolchains().find(is_gcc) else { return };
         let (driver, hash) = (gcc.driver.as_os_str().as_bytes().to_vec(), gcc.hash.0);
-        let found = programs.find(b"/anything", &hash, Instant::now()).expect("it is installed");
+        let found = find(&mut programs, b"/anything", &hash, Instant::now());
+        let found = found.expect("it is installed");
         assert_eq!(found.path(), driver);
         assert!(found.search().starts_with(b"/"));
-        assert_eq!(programs.find(&driver, &[0; 32], Instant::now()), None);
+        assert_eq!(find(&mut programs, &driver, &[0; 32], Instant::now()), None);
         assert!(!programs.binds().is_empty());
     }
 
@@ -364,13 +432,14 @@ mod tests {
         let hashes: Vec<_> = programs.toolchains().map(|toolchain| toolchain.hash.0).collect();
         let [hash, other] = hashes[..] else { panic!("{hashes:?}") };
         let mut find = |hash: &[u8; 32], after: u64| {
-            let program = programs.find(b"/absent", hash, now + Duration::from_secs(after));
+            let now = now + Duration::from_secs(after);
+            let program = find(&mut programs, b"/absent", hash, now);
             program.map(|program| (program.since(), programs.generation()))
         };
         assert_eq!(find(&hash, 1), Some((1, 2)));
-        let mut octets = std::fs::read(&compiler).expect("octets");
-        octets.push(0);
-        std::fs::write(own.join("new"), octets).expect("a compiler");
+        let mut bytes = std::fs::read(&compiler).expect("bytes");
+        bytes.push(0);
+        std::fs::write(own.join("new"), bytes).expect("a compiler");
         std::fs::rename(own.join("new"), &compiler).expect("replaced");
         assert_eq!(find(&hash, 2), None);
         let changed = find(&other, 2).is_some_and(|(_, generation)| generation > 2);
@@ -395,7 +464,7 @@ mod tests {
         let mut programs = Programs::none();
         let mut identified = |program: &[u8]| {
             programs.missing.clear();
-            let found = programs.find(program, &[0; 32], Instant::now());
+            let found = find(&mut programs, program, &[0; 32], Instant::now());
             assert_eq!(found, None);
             programs.toolchains.knows(Path::new(OsStr::from_bytes(program)))
         };
@@ -407,7 +476,7 @@ mod tests {
     fn a_program_in_a_compilers_place_needs_no_hash() {
         let instead = [("gcc".into(), "/opt/wait/bin/gcc".into())].into_iter().collect();
         let mut programs = Programs::new(None, instead);
-        let found = programs.find(b"/usr/bin/gcc", &[0; 32], Instant::now());
+        let found = find(&mut programs, b"/usr/bin/gcc", &[0; 32], Instant::now());
         assert_eq!(found.expect("it is named").path(), b"/opt/wait/bin/gcc");
     }
 }

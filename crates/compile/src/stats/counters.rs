@@ -1,53 +1,56 @@
 //! Sums over all jobs of a user.
 
 use crate::args::Reason;
-use crate::front::Trace;
+use crate::manager::Trace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Rows that a table keeps; the rest is counted under [`OTHERS`].
+/// Rows of a table, at most; what has no row is counted under [`OTHERS`].
 const ROWS_MAX: usize = 200;
 const OTHERS: &str = "others";
 
-/// What is counted. Numbers stop at their largest value.
+/// The sums. A sum that reaches the largest number stays there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
     /// Jobs whose outputs came from a server.
     pub remote: u64,
-    /// Jobs whose compiler ran at home.
-    pub home: u64,
-    /// Jobs that failed remotely and were run again at home; they count as `home`, too.
+    /// Jobs whose compiler ran locally.
+    pub local: u64,
+    /// Jobs that failed remotely and were run again locally; they count as `local`, too.
     pub failed_remotely: u64,
+    /// Jobs that could not run remotely and that `OUTBOARD_CC_FALLBACK=0` kept from running
+    /// locally.
+    pub refused: u64,
     /// Jobs whose wrapper went away before they had ended.
     pub abandoned: u64,
-    /// Jobs at home by cause.
+    /// Local jobs by cause.
     pub causes: BTreeMap<String, u64>,
-    /// Words at fault, with their cause.
+    /// Local jobs by cause and the word at fault (an option, a path).
     pub words: BTreeMap<String, u64>,
-    /// Octets that went to servers.
-    pub octets_out: u64,
-    /// Octets that came back.
-    pub octets_in: u64,
-    /// Time that jobs spent on servers, claimed to ended, in microseconds.
+    /// Bytes that went to servers.
+    pub bytes_out: u64,
+    /// Bytes that came back.
+    pub bytes_in: u64,
+    /// Time from a server's claim of a job to the job's end, over all jobs, in microseconds.
     pub remote_us: u64,
     /// CPU time that compilers took on servers, in microseconds.
     pub remote_cpu_us: u64,
-    /// Time that compilers ran at home, in microseconds.
-    pub home_us: u64,
+    /// Time that compilers ran locally, in microseconds.
+    pub local_us: u64,
     /// Time that jobs waited for a local slot, in microseconds.
-    pub home_wait_us: u64,
+    pub local_wait_us: u64,
     /// Servers by name.
     pub servers: BTreeMap<String, Server>,
 }
 
-/// One server's share.
+/// Sums over the jobs of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// Jobs that it did.
+    /// Jobs that it ran.
     pub jobs: u64,
     /// Time from claim to end, in microseconds.
     pub us: u64,
@@ -56,15 +59,15 @@ pub struct Server {
 }
 
 impl Counters {
-    /// A job that a server did.
+    /// Counts a job that ran on a server.
     pub fn count_remote(&mut self, trace: &Trace) {
         let us = trace
             .claimed
             .zip(trace.ended)
             .map_or(0, |(from, to)| micros(to.saturating_duration_since(from)));
         add(&mut self.remote, 1);
-        add(&mut self.octets_out, trace.octets_out);
-        add(&mut self.octets_in, trace.octets_in);
+        add(&mut self.bytes_out, trace.bytes_out);
+        add(&mut self.bytes_in, trace.bytes_in);
         add(&mut self.remote_us, us);
         add(&mut self.remote_cpu_us, trace.cpu_us);
         let server = row(&mut self.servers, &trace.server);
@@ -73,11 +76,11 @@ impl Counters {
         add(&mut server.cpu_us, trace.cpu_us);
     }
 
-    /// A job that ran at home.
-    pub fn count_home(&mut self, reason: &Reason, waited: Duration, ran: Duration) {
-        add(&mut self.home, 1);
-        add(&mut self.home_wait_us, micros(waited));
-        add(&mut self.home_us, micros(ran));
+    /// Counts a job that ran locally.
+    pub fn count_local(&mut self, reason: &Reason, waited: Duration, ran: Duration) {
+        add(&mut self.local, 1);
+        add(&mut self.local_wait_us, micros(waited));
+        add(&mut self.local_us, micros(ran));
         add(row(&mut self.causes, reason.cause.text()), 1);
         if !reason.word.is_empty() {
             add(row(&mut self.words, &reason.to_string()), 1);
@@ -88,15 +91,16 @@ impl Counters {
     pub fn merge(&mut self, other: &Self) {
         let mine = [
             (&mut self.remote, other.remote),
-            (&mut self.home, other.home),
+            (&mut self.local, other.local),
             (&mut self.failed_remotely, other.failed_remotely),
+            (&mut self.refused, other.refused),
             (&mut self.abandoned, other.abandoned),
-            (&mut self.octets_out, other.octets_out),
-            (&mut self.octets_in, other.octets_in),
+            (&mut self.bytes_out, other.bytes_out),
+            (&mut self.bytes_in, other.bytes_in),
             (&mut self.remote_us, other.remote_us),
             (&mut self.remote_cpu_us, other.remote_cpu_us),
-            (&mut self.home_us, other.home_us),
-            (&mut self.home_wait_us, other.home_wait_us),
+            (&mut self.local_us, other.local_us),
+            (&mut self.local_wait_us, other.local_wait_us),
         ];
         mine.into_iter().for_each(|(sum, more)| add(sum, more));
         other.causes.iter().for_each(|(name, more)| add(row(&mut self.causes, name), *more));
@@ -112,27 +116,31 @@ impl Counters {
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let jobs = self.remote + self.home;
+        let jobs = self.remote + self.local;
         writeln!(f, "jobs               {jobs:>10}")?;
         writeln!(f, "  on servers       {:>10}", self.remote)?;
-        writeln!(f, "  at home          {:>10}", self.home)?;
+        writeln!(f, "  locally          {:>10}", self.local)?;
         for (cause, count) in by_count(&self.causes) {
             writeln!(f, "    {count:>8}  {cause}")?;
         }
-        let words = by_count(&self.words);
+        let words = by_directory(&self.words);
+        let words = by_count(&words);
         if !words.is_empty() {
-            writeln!(f, "words that kept jobs at home, the most frequent")?;
+            writeln!(f, "most frequent words that kept jobs local")?;
         }
         for (word, count) in words.into_iter().take(10) {
             writeln!(f, "    {count:>8}  {word}")?;
         }
+        if self.refused > 0 {
+            writeln!(f, "not run locally    {:>10}", self.refused)?;
+        }
         writeln!(f, "abandoned          {:>10}", self.abandoned)?;
-        writeln!(f, "octets to servers  {:>10}", self.octets_out)?;
-        writeln!(f, "octets back        {:>10}", self.octets_in)?;
+        writeln!(f, "bytes to servers   {:>10}", self.bytes_out)?;
+        writeln!(f, "bytes back         {:>10}", self.bytes_in)?;
         writeln!(f, "time on servers    {:>10.1} s", seconds(self.remote_us))?;
         writeln!(f, "  CPU of compilers {:>10.1} s", seconds(self.remote_cpu_us))?;
-        writeln!(f, "time at home       {:>10.1} s", seconds(self.home_us))?;
-        writeln!(f, "  and waiting      {:>10.1} s", seconds(self.home_wait_us))?;
+        writeln!(f, "time locally       {:>10.1} s", seconds(self.local_us))?;
+        writeln!(f, "  and waiting      {:>10.1} s", seconds(self.local_wait_us))?;
         for (name, server) in &self.servers {
             let (jobs, time) = (server.jobs, seconds(server.us));
             writeln!(f, "server {name}: {jobs} jobs, {time:.1} s")?;
@@ -144,6 +152,26 @@ impl fmt::Display for Counters {
 fn by_count(table: &BTreeMap<String, u64>) -> Vec<(&String, &u64)> {
     let mut rows: Vec<_> = table.iter().collect();
     rows.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    rows
+}
+
+/// Joins rows whose words are paths in one directory: a build can have hundreds of them.
+fn by_directory(words: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let directory = |row: &str| {
+        let at = row.find(": /").map(|at| at + 2)?;
+        let end = row.rfind('/').filter(|end| *end > at && !row[at..].contains(' '))?;
+        Some(row[..=end].to_owned())
+    };
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    words
+        .keys()
+        .filter_map(|row| directory(row))
+        .for_each(|at| *counts.entry(at).or_default() += 1);
+    let mut rows = BTreeMap::new();
+    for (row, count) in words {
+        let shared = directory(row).filter(|at| counts[at] > 1).map(|at| at + "*");
+        add(rows.entry(shared.unwrap_or_else(|| row.clone())).or_default(), *count);
+    }
     rows
 }
 
@@ -177,8 +205,8 @@ mod tests {
             server: server.into(),
             claimed: Some(now),
             ended: Some(now + Duration::from_millis(5)),
-            octets_out: 10,
-            octets_in: 20,
+            bytes_out: 10,
+            bytes_in: 20,
             cpu_us: 3,
             ..Trace::default()
         }
@@ -190,13 +218,13 @@ mod tests {
         counters.count_remote(&trace("n1"));
         counters.count_remote(&trace("n1"));
         let ms = Duration::from_millis;
-        counters.count_home(&Reason::with(Cause::UnknownOption, "-fnew"), ms(1), ms(2));
-        counters.count_home(&Cause::Link.into(), ms(1), ms(2));
-        assert_eq!((counters.remote, counters.home), (2, 2));
+        counters.count_local(&Reason::with(Cause::UnknownOption, "-fnew"), ms(1), ms(2));
+        counters.count_local(&Cause::Link.into(), ms(1), ms(2));
+        assert_eq!((counters.remote, counters.local), (2, 2));
         assert_eq!(counters.servers["n1"], Server { jobs: 2, us: 10_000, cpu_us: 6 });
         assert_eq!(counters.causes["links"], 1);
         assert_eq!(counters.words["has an unknown option: -fnew"], 1);
-        assert_eq!((counters.home_wait_us, counters.home_us), (2000, 4000));
+        assert_eq!((counters.local_wait_us, counters.local_us), (2000, 4000));
     }
 
     #[test]
@@ -204,7 +232,7 @@ mod tests {
         let mut one = Counters { abandoned: 1, ..Counters::default() };
         one.count_remote(&trace("n1"));
         let mut two = Counters { failed_remotely: 2, ..Counters::default() };
-        two.count_home(
+        two.count_local(
             &Reason::with(Cause::Native, "-march=native"),
             Duration::ZERO,
             Duration::MAX,
@@ -214,8 +242,22 @@ mod tests {
         both.merge(&two);
         two.merge(&one);
         assert_eq!(both, two);
-        assert_eq!((both.remote, both.home, both.failed_remotely, both.abandoned), (2, 1, 2, 1));
-        assert_eq!((both.octets_out, both.servers.len(), both.home_us), (20, 2, u64::MAX));
+        assert_eq!((both.remote, both.local, both.failed_remotely, both.abandoned), (2, 1, 2, 1));
+        assert_eq!((both.bytes_out, both.servers.len(), both.local_us), (20, 2, u64::MAX));
+    }
+
+    #[test]
+    fn paths_of_one_directory_are_shown_as_one() {
+        let mut counters = Counters::default();
+        for path in ["/a/b/x.h", "/a/b/y.h", "/a/c/z.h"] {
+            let reason = Reason::with(Cause::Refused, path);
+            counters.count_local(&reason, Duration::ZERO, Duration::ZERO);
+        }
+        let shown = counters.to_string();
+        let refused = "wanted what is not shown to servers";
+        assert!(shown.contains(&format!("       2  {refused}: /a/b/*\n")), "{shown}");
+        assert!(shown.contains(&format!("       1  {refused}: /a/c/z.h\n")), "{shown}");
+        assert_eq!(counters.words.len(), 3, "the JSON keeps all of them");
     }
 
     #[test]

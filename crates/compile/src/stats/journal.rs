@@ -1,44 +1,52 @@
 //! Counters and the last jobs, and the file that keeps them between managers.
 //!
-//! The file is read, added to and replaced under a lock, so that several managers may share it; a
-//! file that cannot be read is begun anew, and one that cannot be written costs nobody a build.
+//! The file is read, added to and replaced under a lock, so that several managers may share it. A
+//! file that cannot be read is replaced by a new one. A thread of its own writes the file, so that
+//! a disk that hangs or is full holds up no build.
 
 use super::counters::{Counters, micros};
 use super::record::{How, Phase, Record, Stage};
 use crate::args::Reason;
-use crate::front::Trace;
+use crate::manager::Trace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Jobs that the timeline can show.
+/// Jobs that are kept for the timeline, at most.
 const RECORDS_MAX: usize = 4096;
-/// After so long without a job it is written.
+/// The file is written when no job has ended for this long.
 const PAUSE: Duration = Duration::from_secs(2);
-/// It is written so often even when jobs go on.
+/// Longest time between two writes while jobs go on.
 const LONGEST: Duration = Duration::from_secs(60);
+/// How long a manager that ends waits for the last write.
+const END_MAX: Duration = Duration::from_secs(5);
+/// Writes that wait for the disk, at most.
+const AHEAD_MAX: usize = 4;
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saved {
-    /// Sums since they were last set to zero.
+    /// Sums since the last reset.
     pub counters: Counters,
     /// The last jobs, in the order in which they ended.
     pub records: VecDeque<Record>,
 }
 
-/// What has happened since the file was last written.
+/// What has happened since the last write.
 #[derive(Debug)]
 pub struct Journal {
-    file: Option<PathBuf>,
+    writer: Option<Writer>,
     new: Saved,
-    /// The same moment by both clocks.
+    /// One moment on both clocks: monotonic, and in microseconds since 1970.
     origin: (Instant, u64),
     first: Option<Instant>,
     last: Instant,
@@ -53,10 +61,10 @@ pub fn state_directory() -> Option<PathBuf> {
 }
 
 impl Saved {
-    /// What the file in `directory` holds; nothing when there is none.
+    /// Reads the file in `directory`; empty if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or is no such file.
+    /// The file cannot be read, or has no statistics.
     pub fn load(directory: &Path) -> io::Result<Self> {
         match fs::read(file_in(directory)) {
             Ok(text) => Ok(serde_json::from_slice(&text)?),
@@ -85,16 +93,16 @@ impl Saved {
 }
 
 impl Journal {
-    /// A journal that is kept in `directory`, or nowhere.
+    /// A journal with its file in `directory`; without a directory it is not kept.
     #[must_use]
     pub fn new(directory: Option<&Path>) -> Self {
         let now = Instant::now();
         let origin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros);
-        let file = directory.map(file_in);
-        Self { file, new: Saved::default(), origin: (now, origin), first: None, last: now }
+        let writer = directory.and_then(|at| Writer::start(file_in(at)).ok());
+        Self { writer, new: Saved::default(), origin: (now, origin), first: None, last: now }
     }
 
-    /// A server did the job, whose wrapper came at `began`.
+    /// Notes a job that ran on a server; its wrapper had connected at `began`.
     pub(crate) fn note_remote(
         &mut self,
         name: String,
@@ -112,26 +120,32 @@ impl Journal {
         self.touch(now);
     }
 
-    /// The job ran at home, in `slot` since `granted`.
-    pub(crate) fn note_home(&mut self, job: HomeJob<'_>, now: Instant) {
-        let HomeJob { name, began, granted, slot, reason } = job;
+    /// Notes a job that ran locally.
+    pub(crate) fn note_local(&mut self, job: LocalJob<'_>, now: Instant) {
+        let LocalJob { name, began, granted, slot, reason } = job;
         let waited = granted.saturating_duration_since(began);
         let ran = now.saturating_duration_since(granted);
-        self.new.counters.count_home(reason, waited, ran);
+        self.new.counters.count_local(reason, waited, ran);
         let mut phases = Phases::from(began);
         phases.until(Stage::Queued, Some(granted));
         phases.until(Stage::Ran, Some(now));
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-        self.push(name, ("home".into(), slot), phases, How::Home(reason.to_string()));
+        self.push(name, ("local".into(), slot), phases, How::Local(reason.to_string()));
         self.touch(now);
     }
 
-    /// A job failed remotely and runs again.
+    /// Notes that a job failed remotely and will run locally.
     pub(crate) fn note_failure(&mut self) {
         self.new.counters.failed_remotely += 1;
     }
 
-    /// A wrapper went away before its job had ended.
+    /// Notes a job that did not run at all, because of `OUTBOARD_CC_FALLBACK=0`.
+    pub(crate) fn note_refused(&mut self, now: Instant) {
+        self.new.counters.refused += 1;
+        self.touch(now);
+    }
+
+    /// Notes that a wrapper disconnected before its job had ended.
     pub(crate) fn note_abandoned(&mut self, now: Instant) {
         self.new.counters.abandoned += 1;
         self.touch(now);
@@ -153,25 +167,66 @@ impl Journal {
         self.last = now;
     }
 
-    /// When it should be written, if there is something to write.
+    /// When to write next, if there is something to write.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.file.as_ref()?;
+        self.writer.as_ref()?;
         Some((self.first? + LONGEST).min(self.last + PAUSE))
     }
 
-    /// Writes what is new. What cannot be written is dropped, so that a full disk fills no memory.
-    pub(crate) fn save(&mut self) {
-        if let (Some(file), Some(_)) = (&self.file, self.first.take()) {
-            // Statistics are no reason to stop.
-            let _ = append(file, &mut self.new);
-            self.new = Saved::default();
+    /// Has the thread write what is new. What cannot be written is dropped, so that a full disk
+    /// does not fill the memory. `asker` is closed when everything is written.
+    pub(crate) fn save(&mut self, asker: Option<OwnedFd>, now: Instant) {
+        let Some(writer) = &self.writer else { return };
+        if self.first.is_none() && asker.is_none() {
+            return;
+        }
+        let entry = (std::mem::take(&mut self.new), asker);
+        self.first = None;
+        if let Err(TrySendError::Full((new, _))) = writer.entries.try_send(entry) {
+            // The thread waits for its disk: keep everything for a later write.
+            (self.new, self.first, self.last) = (new, Some(now), now);
+        }
+    }
+
+    /// Has the thread write what is new, and waits for it up to a limit.
+    pub(crate) fn end(mut self) {
+        self.save(None, Instant::now());
+        if let Some(Writer { entries, ended }) = self.writer {
+            drop(entries);
+            let _ = ended.recv_timeout(END_MAX);
         }
     }
 }
 
-/// A job that has run at home.
+/// The thread that writes.
 #[derive(Debug)]
-pub(crate) struct HomeJob<'a> {
+struct Writer {
+    entries: SyncSender<(Saved, Option<OwnedFd>)>,
+    /// Carries no messages; it is closed when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Writer {
+    fn start(file: PathBuf) -> io::Result<Self> {
+        let (entries, ahead) = mpsc::sync_channel::<(Saved, Option<OwnedFd>)>(AHEAD_MAX);
+        let (end, ended) = mpsc::channel();
+        thread::Builder::new().spawn(move || {
+            for (mut new, asker) in ahead {
+                if new != Saved::default() {
+                    // A failure to write statistics is ignored.
+                    let _ = append(&file, &mut new);
+                }
+                drop(asker);
+            }
+            drop(end);
+        })?;
+        Ok(Self { entries, ended })
+    }
+}
+
+/// A job that has run locally.
+#[derive(Debug)]
+pub(crate) struct LocalJob<'a> {
     pub(crate) name: String,
     pub(crate) began: Instant,
     pub(crate) granted: Instant,
@@ -190,7 +245,7 @@ impl Phases {
         Self { began, at: began, phases: Vec::with_capacity(4) }
     }
 
-    /// What lies before the last phase's end has no length: servers' times may overlap.
+    /// A phase that would end before the last one gets no length: times of servers may overlap.
     fn until(&mut self, stage: Stage, end: Option<Instant>) {
         let Some(end) = end else { return };
         let us = micros(end.saturating_duration_since(self.at));

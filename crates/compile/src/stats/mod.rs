@@ -1,7 +1,7 @@
-//! What happened: counters for a user's statistics, and the last jobs for a timeline.
+//! Statistics: counters over all jobs of a user, and the last jobs for a timeline.
 //!
-//! The manager adds up in memory and writes when builds pause; a file is never more than a minute
-//! behind. Nothing in here decides anything.
+//! The manager adds up in memory and writes the file when builds pause, and at least once a minute.
+//! Nothing depends on these figures.
 //!
 //! Modules in reading order: `record` (one job), `counters` (sums), `journal` (both, and their
 //! file), `timeline` (jobs as a picture).
@@ -12,7 +12,7 @@ mod record;
 mod timeline;
 
 pub use counters::{Counters, Server};
-pub(crate) use journal::HomeJob;
+pub(crate) use journal::LocalJob;
 pub use journal::{Journal, Saved, state_directory};
 pub use record::{How, Phase, Record, Stage};
 pub use timeline::{html, svg};

@@ -5,36 +5,36 @@ use serde::{Deserialize, Serialize};
 /// A job that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The source's name, or what is linked.
+    /// The name of the source, or of the linked program.
     pub name: String,
-    /// Where it ran: `home`, or the server.
+    /// Where it ran: `local`, or the server.
     pub place: String,
     /// The slot there, counted from 0.
     pub slot: u32,
-    /// When its wrapper came, in microseconds since 1970.
+    /// When its wrapper connected, in microseconds since 1970.
     pub began_us: u64,
-    /// What it went through, in order.
+    /// Its phases, in order.
     pub phases: Vec<Phase>,
     /// How it ended.
     pub how: How,
 }
 
-/// A stretch of a job's life.
+/// A phase of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
-    /// What went on.
+    /// Which phase.
     pub stage: Stage,
     /// How long, in microseconds.
     pub us: u64,
 }
 
-/// What goes on in a phase.
+/// The kinds of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// It waits for a slot.
     Queued,
-    /// A server has claimed it and prepares.
+    /// A server has claimed it and prepares its sandbox.
     Prepared,
     /// The compiler runs.
     Ran,
@@ -48,8 +48,8 @@ pub enum Stage {
 pub enum How {
     /// On a server.
     Remote,
-    /// At home, for this reason.
-    Home(String),
+    /// Locally, for this reason.
+    Local(String),
 }
 
 impl Record {

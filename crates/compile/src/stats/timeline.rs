@@ -1,6 +1,7 @@
-//! Jobs as a picture: one lane a slot, time to the right, what each job went through in colours.
+//! The timeline as a picture: a lane for each slot, time to the right, each phase of a job in a
+//! colour.
 //!
-//! The page holds everything it needs. Names come from other people's files, so they are escaped.
+//! The page needs no other file. Names come from users' files, so they are escaped.
 
 use super::record::{How, Record, Stage};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ const WIDTH: f64 = 1600.0;
 const LEFT: f64 = 160.0;
 const TOP: f64 = 40.0;
 const LANE: f64 = 22.0;
-/// A name is written into a bar when it has this many pixels for each letter.
+/// A job's name is written into its bar if the bar has this many pixels for each letter.
 const LETTER: f64 = 6.5;
 /// Lines of the time scale, at most.
 const TICKS_MAX: u64 = 16;
@@ -24,7 +25,7 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#222}.prepared{fill:#f2c14e}
 pub fn html(records: &[Record]) -> String {
     format!(
         "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>outboard cc: timeline</title>\n\
-         <p>yellow: prepared; blue: on a server; green: coming back; red: at home</p>\n{}",
+         <p>yellow: prepared; blue: on a server; green: coming back; red: locally</p>\n{}",
         svg(records)
     )
 }
@@ -34,7 +35,7 @@ pub fn html(records: &[Record]) -> String {
 pub fn svg(records: &[Record]) -> String {
     let scale = Scale::of(records);
     let lanes = lanes(records);
-    #[expect(clippy::cast_precision_loss, reason = "slots of a farm")]
+    #[expect(clippy::cast_precision_loss, reason = "slots of all servers")]
     let height = TOP + LANE * (lanes.len() as f64 + 1.0);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -101,14 +102,14 @@ impl Scale {
     }
 }
 
-/// Since when it has held its slot. While it waits it holds none, so the wait is not drawn.
+/// When the job got its slot. The time before, when it only waited, is not drawn.
 fn held_from(record: &Record) -> u64 {
     let waited = record.phases.iter().take_while(|phase| phase.stage == Stage::Queued);
     waited.fold(record.began_us, |at, phase| at.saturating_add(phase.us))
 }
 
 fn draw(out: &mut String, record: &Record, scale: &Scale, y: f64) {
-    let class = if matches!(record.how, How::Home(_)) { "home" } else { "remote" };
+    let class = if matches!(record.how, How::Local(_)) { "local" } else { "remote" };
     write_to(out, format_args!("<g class=\"{class}\"><title>{}</title>", title(record)));
     let mut at = record.began_us;
     for phase in &record.phases {
@@ -141,7 +142,7 @@ fn draw(out: &mut String, record: &Record, scale: &Scale, y: f64) {
 
 fn title(record: &Record) -> String {
     let mut title = escape(&record.name);
-    if let How::Home(reason) = &record.how {
+    if let How::Local(reason) = &record.how {
         write_to(&mut title, format_args!(" ({})", escape(reason)));
     }
     for phase in &record.phases {
@@ -176,7 +177,7 @@ fn escape(text: &str) -> String {
 }
 
 fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = out.write_fmt(text);
 }
 
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn a_name_cannot_leave_its_place() {
         let mut record = record("<script>\"&\n", "<b>", 0);
-        record.how = How::Home("<i>".into());
+        record.how = How::Local("<i>".into());
         let picture = html(&[record]);
         assert!(
             !picture.contains("<script") && !picture.contains("<b>") && !picture.contains("<i>")
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_hours_can_be_drawn() {
+    fn an_empty_timeline_and_one_of_hours_can_be_drawn() {
         assert!(svg(&[]).ends_with("</svg>\n"));
         let mut long = record("a.c", "n1", u64::MAX - 10);
         long.phases[1].us = u64::MAX;

@@ -1,10 +1,11 @@
-//! Compilers that are known already, in memory and between managers.
+//! The cache of identified compilers, in memory and in a file that managers share.
 //!
-//! A known compiler is looked at again, all its files, once a second; in between only its own file
-//! is.
+//! Once a second, everything on which an identity depends is checked again: the compiler's files,
+//! and all paths at which a further file would be used instead. In between only the compiler's own
+//! file is checked.
 
-use super::identify::identify;
-use super::part::Stamp;
+use super::identify::{Identified, identify};
+use super::part::Premise;
 use super::probe::{Probe, words_for_includes};
 use super::{Includes, Link, Toolchain, ToolchainError};
 use crate::args::{Job, Language};
@@ -17,29 +18,75 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long all files of a compiler count as unchanged.
+/// How long all files of a compiler count as unchanged after a check.
 const TRUST: Duration = Duration::from_secs(1);
-/// Compilers, and sets of words for each, that are kept.
+/// How long a compiler that could not be identified is not asked again if it does not change. It
+/// may only have been too slow.
+const FAILURE_KEPT: Duration = Duration::from_secs(60);
+/// Compilers, and values of `PATH` for each, that are kept at most; also searches for headers.
 const KNOWN_MAX: usize = 256;
 
-/// Identifies compilers, each once.
+/// Identifies compilers, and remembers them.
 #[derive(Debug, Default)]
 pub struct Toolchains {
     file: Option<PathBuf>,
-    known: HashMap<PathBuf, HashMap<OsString, Known>>,
+    known: HashMap<PathBuf, HashMap<OsString, CachedIdentity>>,
     includes: HashMap<Question, Arc<Includes>>,
     /// The file has been read.
     is_loaded: bool,
 }
 
-/// What decides about the search for headers.
-type Question = (super::Hash, PathBuf, Language, Vec<OsString>);
+/// What determines a search for headers: compiler, directory, language, options.
+pub(crate) type Question = (super::Hash, PathBuf, Language, Vec<OsString>);
+
+/// A question to a compiler, for a thread that may block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Unknown {
+    /// Its identity, for a caller with this `PATH`.
+    Compiler { compiler: PathBuf, path: OsString },
+    /// Where it searches for headers.
+    Includes { name: PathBuf, path: OsString, question: Question },
+}
+
+/// A compiler's answer, for [`Toolchains::learn`].
+#[derive(Debug)]
+pub(crate) enum Learned {
+    /// Its identity, and the state of its file before it was asked.
+    Compiler { own: Premise, outcome: Result<Box<Identified>, ToolchainError> },
+    /// Where it searches for headers.
+    Includes(Result<Includes, ToolchainError>),
+}
+
+impl Unknown {
+    /// The path of the compiler that it is about.
+    pub(crate) fn compiler(&self) -> &Path {
+        match self {
+            Self::Compiler { compiler, .. } => compiler,
+            Self::Includes { name, .. } => name,
+        }
+    }
+
+    /// Runs the compiler, and waits for it.
+    pub(crate) fn ask(&self) -> Learned {
+        match self {
+            Self::Compiler { compiler, path } => Learned::Compiler {
+                own: Premise::of(compiler.clone()),
+                outcome: identify(compiler, path).map(Box::new),
+            },
+            Self::Includes { name, path, question: (_, cwd, language, words) } => {
+                let probe = Probe { compiler: name, path };
+                Learned::Includes(probe.includes(*language, words, cwd))
+            }
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedIdentity {
     outcome: Result<Arc<Toolchain>, String>,
-    /// The file under the compiler's name, then all parts.
-    stamps: Vec<(PathBuf, Stamp)>,
+    /// The compiler's own file, then everything else on which the outcome depends.
+    premises: Vec<Premise>,
+    learned: Instant,
     checked: Instant,
 }
 
@@ -47,15 +94,20 @@ struct Known {
 struct Saved {
     path: OsString,
     toolchain: Toolchain,
-    stamps: Vec<(PathBuf, Stamp)>,
+    premises: Vec<Premise>,
 }
 
 impl Toolchains {
-    /// Identifies compilers, and keeps what it learns in `directory` if there is one.
+    /// An empty cache; its file is in `directory`, if one is given.
     #[must_use]
     pub fn new(directory: Option<&Path>) -> Self {
         let file = directory.map(|directory| directory.join("toolchains.json"));
         Self { file, ..Self::default() }
+    }
+
+    /// Another cache with the same file.
+    pub(crate) fn another(&self) -> Self {
+        Self { file: self.file.clone(), ..Self::default() }
     }
 
     /// The compiler behind `compiler`, an absolute path, for a caller whose `PATH` is `path`.
@@ -69,29 +121,73 @@ impl Toolchains {
         path: &OsStr,
         now: Instant,
     ) -> Result<Arc<Toolchain>, ToolchainError> {
+        if let Some(known) = self.recall(compiler, path, now) {
+            return known;
+        }
+        let own = Premise::of(compiler.into());
+        self.learn_compiler(compiler, path, own, identify(compiler, path), now)
+    }
+
+    /// The remembered identity of a compiler. Looks at files, and does not run the compiler.
+    pub(crate) fn recall(
+        &mut self,
+        compiler: &Path,
+        path: &OsStr,
+        now: Instant,
+    ) -> Option<Result<Arc<Toolchain>, ToolchainError>> {
         self.load(now);
-        if let Some(known) = self.known.get_mut(compiler).and_then(|paths| paths.get_mut(path))
-            && known.holds(now)
-        {
-            return known.outcome.clone().map_err(ToolchainError::Again);
-        }
-        let stamp = Stamp::of(compiler).map_err(ToolchainError::system(compiler))?;
-        let outcome = identify(compiler, path).map(Arc::new);
-        let mut stamps = vec![(compiler.to_owned(), stamp)];
-        if let Ok(toolchain) = &outcome {
-            for part in &toolchain.parts {
-                let stamp = Stamp::of(&part.path).map_err(ToolchainError::system(&part.path))?;
-                stamps.push((part.path.clone(), stamp));
-            }
-        }
-        let text = outcome.as_ref().map(Arc::clone).map_err(ToString::to_string);
-        self.keep(compiler, path, Known { outcome: text, stamps, checked: now });
+        let known = self.known.get_mut(compiler)?.get_mut(path)?;
+        let holds = known.holds(now);
+        holds.then(|| known.outcome.clone().map_err(ToolchainError::Again))
+    }
+
+    fn learn_compiler(
+        &mut self,
+        compiler: &Path,
+        path: &OsStr,
+        own: Premise,
+        outcome: Result<Identified, ToolchainError>,
+        now: Instant,
+    ) -> Result<Arc<Toolchain>, ToolchainError> {
+        // A changed compiler may also search for headers in other directories.
+        self.includes.clear();
+        let mut premises = vec![own];
+        let outcome = outcome.map(|identified| {
+            premises.extend(identified.premises);
+            Arc::new(identified.toolchain)
+        });
+        let kept = outcome.as_ref().map(Arc::clone).map_err(ToString::to_string);
+        self.keep(
+            compiler,
+            path,
+            CachedIdentity { outcome: kept, premises, learned: now, checked: now },
+        );
         self.save();
         outcome
     }
 
-    /// Whether a compiler that was identified for a caller with this `PATH` is still the same on
-    /// disk. What is not known any more counts as changed.
+    /// Remembers an answer; an error is remembered for a while.
+    pub(crate) fn learn(
+        &mut self,
+        unknown: &Unknown,
+        learned: Learned,
+        now: Instant,
+    ) -> Result<(), ToolchainError> {
+        match (unknown, learned) {
+            (Unknown::Compiler { compiler, path }, Learned::Compiler { own, outcome }) => {
+                let outcome = outcome.map(|identified| *identified);
+                self.learn_compiler(compiler, path, own, outcome, now).map(drop)
+            }
+            (Unknown::Includes { question, .. }, Learned::Includes(includes)) => {
+                self.keep_includes(question.clone(), includes?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a compiler that was identified for a caller with this `PATH` has not changed on
+    /// disk. If it is not remembered any more, it counts as changed.
     pub(crate) fn is_unchanged(
         &mut self,
         toolchain: &Toolchain,
@@ -102,7 +198,7 @@ impl Toolchains {
         known.is_some_and(|known| known.is(toolchain) && known.holds(now))
     }
 
-    /// Whether anybody has asked for a compiler of this name.
+    /// Whether a compiler of this name was ever identified.
     #[cfg(test)]
     pub(crate) fn knows(&self, compiler: &Path) -> bool {
         self.known.contains_key(compiler)
@@ -115,32 +211,47 @@ impl Toolchains {
         }
     }
 
-    /// The directories that `toolchain` searches for this job's headers by itself.
+    /// The directories in which `toolchain` searches for this job's headers by default.
     ///
     /// # Errors
-    /// The compiler does not say.
+    /// The compiler does not answer.
     pub fn includes(
         &mut self,
         toolchain: &Toolchain,
         job: &Job,
     ) -> Result<Arc<Includes>, ToolchainError> {
+        let question = match self.recall_includes(toolchain, job) {
+            Ok(includes) => return Ok(includes),
+            Err(question) => question,
+        };
+        let probe = Probe { compiler: &toolchain.name, path: &job.path };
+        let includes = probe.includes(job.language, &question.3, &question.1)?;
+        Ok(self.keep_includes(question, includes))
+    }
+
+    /// The remembered directories; the error is the question to ask.
+    pub(crate) fn recall_includes(
+        &self,
+        toolchain: &Toolchain,
+        job: &Job,
+    ) -> Result<Arc<Includes>, Question> {
         let words = words_for_includes(job);
         // A relative system root is relative to where the job runs.
         let cwd = if words.is_empty() { Path::new("/") } else { &job.cwd };
         let question = (toolchain.hash, cwd.to_owned(), job.language, words);
-        if let Some(includes) = self.includes.get(&question) {
-            return Ok(Arc::clone(includes));
-        }
-        let probe = Probe { compiler: &toolchain.name, path: &job.path };
-        let includes = Arc::new(probe.includes(job.language, &question.3, cwd)?);
+        self.includes.get(&question).map(Arc::clone).ok_or(question)
+    }
+
+    fn keep_includes(&mut self, question: Question, includes: Includes) -> Arc<Includes> {
         if self.includes.len() >= KNOWN_MAX {
             self.includes.clear();
         }
+        let includes = Arc::new(includes);
         self.includes.insert(question, Arc::clone(&includes));
-        Ok(includes)
+        includes
     }
 
-    fn keep(&mut self, compiler: &Path, path: &OsStr, known: Known) {
+    fn keep(&mut self, compiler: &Path, path: &OsStr, known: CachedIdentity) {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
@@ -151,30 +262,31 @@ impl Toolchains {
         paths.insert(path.to_owned(), known);
     }
 
-    /// What cannot be read is not known.
+    /// Reads the file. If that fails, no compiler is known.
     fn load(&mut self, now: Instant) {
         if std::mem::replace(&mut self.is_loaded, true) {
             return;
         }
         let text = self.file.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default();
         let saved: Vec<Saved> = serde_json::from_slice(&text).unwrap_or_default();
-        for Saved { path, toolchain, stamps } in saved {
+        for Saved { path, toolchain, premises } in saved {
             let compiler = toolchain.name.clone();
-            // Not looked at yet in this process.
+            // Not checked yet in this process.
             let checked = now.checked_sub(TRUST).unwrap_or(now);
-            let known = Known { outcome: Ok(Arc::new(toolchain)), stamps, checked };
+            let outcome = Ok(Arc::new(toolchain));
+            let known = CachedIdentity { outcome, premises, learned: now, checked };
             self.keep(&compiler, &path, known);
         }
     }
 
-    /// What cannot be written is found out again by the next manager.
+    /// Writes the file. If that fails, the next manager identifies the compilers again.
     fn save(&self) {
         let Some(file) = &self.file else { return };
         let mut all = Vec::new();
         for (path, known) in self.known.values().flatten() {
             if let Ok(toolchain) = &known.outcome {
                 let (path, toolchain) = (path.clone(), Toolchain::clone(toolchain));
-                all.push(Saved { path, toolchain, stamps: known.stamps.clone() });
+                all.push(Saved { path, toolchain, premises: known.premises.clone() });
             }
         }
         let _ = write(file, &all);
@@ -190,20 +302,20 @@ fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {
     fs::rename(hidden, file)
 }
 
-impl Known {
+impl CachedIdentity {
     fn is(&self, toolchain: &Toolchain) -> bool {
         self.outcome.as_ref().is_ok_and(|known| known.hash == toolchain.hash)
     }
 
-    /// Whether its files are the same as when it was identified.
+    /// Whether everything on which it depends is the same as when it was identified.
     fn holds(&mut self, now: Instant) -> bool {
         let is_due = now.saturating_duration_since(self.checked) >= TRUST;
-        let looked_at = if is_due { self.stamps.len() } else { 1 };
-        let is_same =
-            |(path, stamp): &(PathBuf, Stamp)| Stamp::of(path).is_ok_and(|found| found == *stamp);
-        let mut holds = self.stamps.iter().take(looked_at).all(is_same);
-        if is_due && let Ok(toolchain) = &self.outcome {
-            holds &= toolchain.links.iter().all(leads_there);
+        let looked_at = if is_due { self.premises.len() } else { 1 };
+        let mut holds = self.premises.iter().take(looked_at).all(Premise::holds);
+        match &self.outcome {
+            Ok(toolchain) if is_due => holds &= toolchain.links.iter().all(leads_there),
+            Ok(_) => {}
+            Err(_) => holds &= now.saturating_duration_since(self.learned) < FAILURE_KEPT,
         }
         if holds && is_due {
             self.checked = now;
@@ -212,7 +324,7 @@ impl Known {
     }
 }
 
-/// Whether a link says what it said: others lead to other files, whose stamps nobody has.
+/// Whether a link still has the same target: another target's state was never recorded.
 fn leads_there(link: &Link) -> bool {
     fs::read_link(&link.path).is_ok_and(|target| target == link.target)
 }

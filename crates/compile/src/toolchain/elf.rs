@@ -1,5 +1,4 @@
-//! What a program needs to be loaded: its loader and its libraries, as the loader itself finds
-//! them.
+//! Finds a program's loader and its libraries, as the loader itself does.
 
 use super::run;
 use object::FileKind;
@@ -22,15 +21,15 @@ pub(super) enum Image {
     Static,
     /// By another program: it is a script.
     Script,
-    /// Not at all, as far as one sees here.
+    /// Not recognized: it cannot be run here.
     Other,
 }
 
-/// Looks at a file's first octets.
+/// Looks at a file's first bytes.
 pub(super) fn image(path: &Path) -> io::Result<Image> {
     let mut file = File::open(path)?;
     let mut start = [0; 2];
-    // A file of one octet is none of these.
+    // A file of one byte is none of these.
     let _ = file.read(&mut start)?;
     if start == *b"#!" {
         return Ok(Image::Script);
@@ -49,8 +48,8 @@ fn loader<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(data: R) -> Im
         let endian = header.endian()?;
         for segment in header.program_headers(endian, data)? {
             if segment.p_type(endian) == PT_INTERP {
-                let octets = segment.data(endian, data).unwrap_or_default();
-                let name = octets.split(|octet| *octet == 0).next().unwrap_or_default();
+                let bytes = segment.data(endian, data).unwrap_or_default();
+                let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
                 return Ok(Some(Path::new(OsStr::from_bytes(name)).into()));
             }
         }
@@ -69,9 +68,9 @@ pub(super) fn libraries(loader: &Path, program: &Path) -> io::Result<Vec<PathBuf
     command.arg("--list").arg(program).env_remove("LD_PRELOAD");
     let output = run::output(&mut command)?;
     if !output.status.success() {
-        return Err(io::Error::other("its loader finds not all of its libraries"));
+        return Err(io::Error::other("its loader does not find all of its libraries"));
     }
-    Ok(output.stdout.split(|octet| *octet == b'\n').filter_map(library).collect())
+    Ok(output.stdout.split(|byte| *byte == b'\n').filter_map(library).collect())
 }
 
 /// Directories that a program or library names for others' libraries, `$ORIGIN` replaced: the
@@ -84,7 +83,7 @@ pub(super) fn run_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
         _ => Ok(Vec::new()),
     };
     let lists = lists.unwrap_or_default();
-    let directories = lists.iter().flat_map(|list| list.split(|octet| *octet == b':'));
+    let directories = lists.iter().flat_map(|list| list.split(|byte| *byte == b':'));
     let own = path.parent().unwrap_or_else(|| Path::new("/"));
     Ok(directories.filter_map(|directory| expand(directory, own)).collect())
 }
@@ -128,11 +127,11 @@ fn expand(directory: &[u8], own: &Path) -> Option<PathBuf> {
 /// `linux-vdso.so.1 (0x…)` none.
 fn library(line: &[u8]) -> Option<PathBuf> {
     let line = line.trim_ascii();
-    let path = match line.windows(4).position(|octets| octets == b" => ") {
+    let path = match line.windows(4).position(|bytes| bytes == b" => ") {
         Some(at) => &line[at + 4..],
         None => line,
     };
-    let end = path.windows(4).rposition(|octets| octets == b" (0x")?;
+    let end = path.windows(4).rposition(|bytes| bytes == b" (0x")?;
     let path = Path::new(OsStr::from_bytes(&path[..end]));
     path.is_absolute().then(|| path.into())
 }

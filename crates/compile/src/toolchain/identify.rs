@@ -1,14 +1,15 @@
-//! All of a compiler's files, from its name.
+//! Finds all of a compiler's files, given its name.
 
 use super::elf::{self, Image};
-use super::part::{self, Link, Part, Role};
-use super::probe::Probe;
+use super::part::{self, Link, Part, Premise, Role};
+use super::probe::{Directories, Probe};
 use super::{Kind, Toolchain, ToolchainError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// What looks like a compiler by a link to it and looks for the real one itself.
+/// Wrappers that are called through links with compilers' names and search for the compiler
+/// themselves.
 const STAND_INS: &[&str] =
     &["ccache", "sccache", "distcc", "icecc", "icecream", "outboard-cc", "buildcache", "nocc"];
 
@@ -25,52 +26,84 @@ const GCC: &[(&str, Role)] = &[
 ];
 const CLANG: &[(&str, Role)] = &[("as", Role::Assembler), ("objcopy", Role::Objcopy)];
 
-/// What the loader looks for in a directory, as patterns of names.
+/// Names that the loader looks for in a directory, as patterns.
 const LOADER_PROBES: &[&str] = &["lib*.so*", "glibc-hwcaps", "tls", "x86_64", "haswell"];
 
+/// Files that the loader reads first.
+const LOADER_FILES: &[&str] = &["/etc/ld.so.cache", "/etc/ld.so.preload"];
+
+/// Where clang looks for configuration files by default.
+const CLANG_CONFIGURATION: &[&str] = &["/etc/clang", "/usr/local/etc/clang"];
+
+/// A compiler, and the state of all paths on which its identity depends: a file that changes,
+/// appears or disappears there would make it another compiler.
+#[derive(Clone, Debug)]
+pub(crate) struct Identified {
+    pub(super) toolchain: Toolchain,
+    pub(super) premises: Vec<Premise>,
+}
+
 /// Finds everything behind `compiler`, an absolute path, for a caller with this `PATH`.
-pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Toolchain, ToolchainError> {
+pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Identified, ToolchainError> {
     let mut found = Found::default();
     let driver = found.add(compiler, Role::Driver)?;
     refuse_indirect(&driver)?;
     let probe = Probe { compiler, path };
-    let (kind, configuration) = probe.kind()?;
+    let (kind, machine, configuration) = probe.kind()?;
+    let directories = probe.directories()?;
     let programs = match kind {
         Kind::Gcc => GCC,
         Kind::Clang => CLANG,
     };
     for (name, role) in programs {
-        if let Some(program) = probe.program(name)? {
+        let program = probe.program(name)?;
+        let places = probe.program_places(&directories.programs, kind, &machine, name);
+        found.note_places(places, program.as_deref());
+        if let Some(program) = program {
             found.add(&program, *role)?;
         }
     }
     if let Some(file) = configuration {
         found.add(&file, Role::Specs)?;
     }
+    found.note_configurations(&directories, kind, &machine, [compiler, &driver]);
     found.add_libraries()?;
-    let (mut install_dirs, mut probes_absent) = probe.directories()?;
+    let mut probes_absent: Vec<PathBuf> = directories.absent().into_iter().collect();
     probes_absent.extend(found.library_probes()?);
+    let mut install_dirs = directories.install;
     if kind == Kind::Clang {
         install_dirs = probe.clang_directories()?;
-        // It looks around where it is installed; a directory of everybody's is not for showing.
+        // Of several installations of GCC it takes the newest.
+        found.places.extend(install_dirs.iter().filter_map(|dir| newest_in(dir)));
+        // Clang looks around in its installation; a directory that others share is not shown.
         let prefix = driver.parent().and_then(Path::parent).filter(|at| at.iter().count() > 3);
         install_dirs.extend(prefix.map(Path::to_owned));
     }
+    // Taken before the files are read, so that the next check notices a change in between.
+    let premises = found.premises();
     let (parts, links) = found.read()?;
     let hash = part::hash_of(&parts);
     let name = compiler.into();
-    Ok(Toolchain { name, driver, kind, hash, parts, links, install_dirs, probes_absent })
+    let toolchain =
+        Toolchain { name, driver, kind, hash, parts, links, install_dirs, probes_absent };
+    Ok(Identified { toolchain, premises })
+}
+
+/// The directory with GCC's installations for one target, where further ones may appear.
+fn newest_in(gcc: &Path) -> Option<PathBuf> {
+    let targets = std::fs::read_dir(gcc).ok().filter(|_| gcc.ends_with("gcc"))?;
+    targets.filter_map(Result::ok).map(|target| target.path()).find(|target| target.is_dir())
 }
 
 fn refuse_indirect(driver: &Path) -> Result<(), ToolchainError> {
     let indirect = |what| ToolchainError::Indirect { path: driver.into(), what };
     if driver.file_name().is_some_and(|name| STAND_INS.iter().any(|other| name == *other)) {
-        return Err(indirect("a stand-in for a compiler"));
+        return Err(indirect("a wrapper for compilers"));
     }
     match elf::image(driver).map_err(ToolchainError::system(driver))? {
         Image::Dynamic(_) | Image::Static => Ok(()),
         Image::Script => Err(indirect("a script")),
-        Image::Other => Err(indirect("no program of this machine's")),
+        Image::Other => Err(indirect("no program for this machine")),
     }
 }
 
@@ -79,6 +112,8 @@ fn refuse_indirect(driver: &Path) -> Result<(), ToolchainError> {
 struct Found {
     parts: BTreeMap<PathBuf, Role>,
     links: Vec<Link>,
+    /// Paths at which a further file would be used instead, or as well.
+    places: BTreeSet<PathBuf>,
 }
 
 impl Found {
@@ -87,6 +122,55 @@ impl Found {
         let real = part::resolve(path, &mut self.links).map_err(ToolchainError::system(path))?;
         self.parts.entry(real.clone()).or_insert(role);
         Ok(real)
+    }
+
+    /// Notes the paths that are searched for a program before it is found; all if it is not found.
+    fn note_places(&mut self, places: Vec<PathBuf>, found: Option<&Path>) {
+        self.places.extend(places.into_iter().take_while(|place| Some(&**place) != found));
+    }
+
+    /// Notes specs and configuration files that would be read if they existed.
+    fn note_configurations(
+        &mut self,
+        directories: &Directories,
+        kind: Kind,
+        machine: &OsStr,
+        programs: [&Path; 2],
+    ) {
+        if kind == Kind::Gcc {
+            let above = directories.install.iter().filter_map(|dir| dir.parent());
+            let all = directories.libraries.iter().map(PathBuf::as_path).chain(above);
+            self.places.extend(all.map(|dir| dir.join("specs")));
+            return;
+        }
+        let mut names: Vec<OsString> = vec!["clang".into(), "clang++".into(), machine.into()];
+        names.extend(programs.iter().filter_map(|at| Some(at.file_name()?.to_owned())));
+        let of_machine = |name: &OsString| [machine, OsStr::new("-"), name].into_iter().collect();
+        names.extend(names.iter().map(of_machine).collect::<Vec<OsString>>());
+        let own = programs.iter().filter_map(|at| at.parent());
+        for dir in CLANG_CONFIGURATION.iter().map(Path::new).chain(own) {
+            let file = |name: &OsString| {
+                let mut name = name.clone();
+                name.push(".cfg");
+                dir.join(name)
+            };
+            self.places.extend(names.iter().map(file));
+        }
+    }
+
+    /// The state of all paths on which the files found so far depend; a library depends on all
+    /// directories that are searched before the one that has it.
+    fn premises(&self) -> Vec<Premise> {
+        let libraries = self.parts.iter().filter(|(_, role)| **role == Role::Library);
+        let names: BTreeSet<&OsStr> = libraries.filter_map(|(path, _)| path.file_name()).collect();
+        let mut paths = self.places.clone();
+        paths.extend(LOADER_FILES.iter().map(PathBuf::from));
+        for directory in self.parts.keys().filter_map(|part| elf::run_paths(part).ok()).flatten() {
+            paths.insert(directory.join("glibc-hwcaps"));
+            paths.extend(names.iter().map(|name| directory.join(name)));
+        }
+        paths.extend(self.parts.keys().cloned());
+        paths.into_iter().map(Premise::of).collect()
     }
 
     fn add_libraries(&mut self) -> Result<(), ToolchainError> {
@@ -104,7 +188,7 @@ impl Found {
         Ok(())
     }
 
-    /// Where the loader looks for libraries, as far as it need not find any.
+    /// Paths at which the loader looks for libraries and need not find any.
     fn library_probes(&self) -> Result<BTreeSet<PathBuf>, ToolchainError> {
         let mut probes = BTreeSet::new();
         for part in self.parts.keys() {

@@ -1,8 +1,8 @@
-//! Which compiler a name stands for: all the files that make up its results, under one hash.
+//! Identifies compilers: one hash over all files that determine a compiler's results.
 //!
-//! Client and server both identify compilers here, so that they mean the same by a hash.
-//! Identifying runs the compiler a few times with questions that compile nothing; what it answered
-//! is kept, in memory and in a file, as long as its files are the same.
+//! Client and server both use this module, so that a hash means the same to them. To identify a
+//! compiler, it is run a few times with options that make it print its properties; the answers are
+//! kept, in memory and in a file, as long as its files do not change.
 //!
 //! Modules in reading order: `part` (one file, its links and its hash), `run`
 //! (programs that are asked), `probe` (what a compiler
@@ -19,6 +19,7 @@ mod run;
 mod tests;
 
 pub use cache::Toolchains;
+pub(crate) use cache::{Learned, Unknown};
 pub use part::{Link, Part, Role};
 pub(crate) use part::{behind, hash_of};
 
@@ -30,21 +31,22 @@ use std::path::PathBuf;
 /// A compiler with everything that it runs and loads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Toolchain {
-    /// How it was called.
+    /// The path by which it was called.
     pub name: PathBuf,
     /// The real driver, behind all links.
     pub driver: PathBuf,
     /// What kind of compiler it is.
     pub kind: Kind,
-    /// Names the parts, not the name: two names of one compiler have one hash.
+    /// Hash of the parts, not of the name: two names of one compiler have one hash.
     pub hash: Hash,
     /// Its files, sorted by path.
     pub parts: Vec<Part>,
-    /// Links on the ways from names to parts, sorted by path.
+    /// Symbolic links between names and parts, sorted by path.
     pub links: Vec<Link>,
-    /// Directories of its own: headers, specs and programs that come with it.
+    /// Its own directories: headers, specs and programs that come with it.
     pub install_dirs: Vec<PathBuf>,
-    /// What it and its loader ask for and need not find. A star in a name stands for any octets.
+    /// Paths that it and its loader look for and need not find. A star stands for any bytes of a
+    /// name.
     pub probes_absent: Vec<PathBuf>,
 }
 
@@ -64,7 +66,7 @@ pub struct Hash(pub [u8; 32]);
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -74,22 +76,23 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// Directories that are searched for headers by themselves.
+/// The directories in which a compiler searches for headers by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Includes {
-    /// Those that are there, in the order of the search.
+    /// Those that exist, in the order of the search.
     pub found: Vec<PathBuf>,
-    /// Those that are asked for and are not there.
+    /// Those that do not exist.
     pub absent: Vec<PathBuf>,
 }
 
-/// Why a compiler cannot be identified. Its jobs run at home.
+/// Why a compiler cannot be identified. Its jobs run locally.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolchainError {
-    /// It is a script, or a stand-in that looks for the compiler itself: what it runs is not known.
+    /// It is a script, or a wrapper that searches for the compiler itself: what it would run is not
+    /// known.
     #[error("{} is {what}: name the compiler behind it", path.display())]
     Indirect {
-        /// What was called.
+        /// The program.
         path: PathBuf,
         /// What it is.
         what: &'static str,
@@ -99,15 +102,15 @@ pub enum ToolchainError {
     Mute {
         /// The compiler.
         path: PathBuf,
-        /// What it was asked.
+        /// The question.
         question: String,
     },
-    /// A file of it cannot be read, or a program of it cannot be run.
+    /// One of its files cannot be read, or one of its programs cannot be run.
     #[error("{}: {source}", path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It could not be identified a moment ago, and has not changed.

@@ -1,4 +1,4 @@
-//! One file of a compiler: where it really is, what it holds, and how to see that it has changed.
+//! One file of a compiler: its real path, the hash of its contents, and how a change is noticed.
 
 use super::{Hash, ToolchainError};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Links on the way to one file; the kernel follows 40.
+/// Symbolic links in one path, at most; the kernel follows 40.
 const LINKS_MAX: usize = 40;
 
 /// A file that makes up a compiler's results.
@@ -19,7 +19,7 @@ pub struct Part {
     pub path: PathBuf,
     /// Permission bits.
     pub mode: u32,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// Of the contents.
     pub hash: Hash,
@@ -31,36 +31,36 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// What people call.
+    /// The driver, which users call.
     Driver,
-    /// `cc1` and its like.
+    /// `cc1` and the like.
     Compiler,
     /// The assembler.
     Assembler,
     /// Takes objects apart, for `-gsplit-dwarf`.
     Objcopy,
-    /// Looked for by the driver though nothing is linked remotely.
+    /// The linker: the driver looks for it, although nothing is linked remotely.
     Linker,
     /// A dynamic library.
     Library,
-    /// What loads those.
+    /// The dynamic loader.
     Loader,
     /// Configuration.
     Specs,
 }
 
-/// A symbolic link on the way to a part.
+/// A symbolic link in the path of a part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Link {
     /// Where it is; the directories above it are no links.
     pub path: PathBuf,
-    /// What it says, as it says it.
+    /// Its target, as written.
     pub target: PathBuf,
 }
 
-/// What changes when a file does.
+/// Attributes that change when a file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Stamp {
+struct Stamp {
     dev: u64,
     ino: u64,
     size: u64,
@@ -68,9 +68,30 @@ pub(super) struct Stamp {
     ctime: (i64, i64),
 }
 
+/// A path on which a compiler's identity depends, and the state of the file there, if there was
+/// one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Premise {
+    path: PathBuf,
+    found: Option<Stamp>,
+}
+
+impl Premise {
+    /// The current state of a path.
+    pub(super) fn of(path: PathBuf) -> Self {
+        let found = Stamp::of(&path).ok();
+        Self { path, found }
+    }
+
+    /// Whether the state is still the same.
+    pub(super) fn holds(&self) -> bool {
+        Stamp::of(&self.path).ok() == self.found
+    }
+}
+
 impl Stamp {
     /// Of the file behind all links.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    fn of(path: &Path) -> io::Result<Self> {
         let found = fs::metadata(path)?;
         Ok(Self {
             dev: found.dev(),

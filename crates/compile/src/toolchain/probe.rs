@@ -1,9 +1,10 @@
-//! What a compiler says about itself, by questions that compile nothing.
+//! Asks a compiler about itself, by options that compile nothing.
 //!
-//! It runs in the root directory with an environment that holds `PATH` and the C locale only.
+//! The compiler runs in the root directory, with only `PATH` and the C locale in its environment.
 
 use super::{Includes, Kind, ToolchainError, run};
 use crate::args::{Job, Language};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,28 @@ use std::process::{Command, Output};
 /// A compiler that can be asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe<'a> {
-    /// The compiler, as it will be called.
+    /// The compiler's path, as jobs call it.
     pub(super) compiler: &'a Path,
     /// The caller's `PATH`.
     pub(super) path: &'a OsStr,
+}
+
+/// The directories in which a compiler looks for files.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directories {
+    /// Its own.
+    pub(super) install: Vec<PathBuf>,
+    /// For programs, before `PATH`.
+    pub(super) programs: Vec<PathBuf>,
+    /// For libraries, and for specs.
+    pub(super) libraries: Vec<PathBuf>,
+}
+
+impl Directories {
+    /// Directories in which it looks for programs and which do not exist.
+    pub(super) fn absent(&self) -> BTreeSet<PathBuf> {
+        self.programs.iter().filter(|dir| !dir.exists()).cloned().collect()
+    }
 }
 
 impl Probe<'_> {
@@ -35,8 +54,9 @@ impl Probe<'_> {
         ToolchainError::Mute { path: self.compiler.into(), question: question.into() }
     }
 
-    /// Its family, and the specs or configuration file that it reads, if any.
-    pub(super) fn kind(&self) -> Result<(Kind, Option<PathBuf>), ToolchainError> {
+    /// Its family, for which machine it compiles, and the specs or configuration file that it
+    /// reads, if any.
+    pub(super) fn kind(&self) -> Result<(Kind, OsString, Option<PathBuf>), ToolchainError> {
         let said = self.ask(&["-v"], Path::new("/"))?.stderr;
         let text = String::from_utf8_lossy(&said);
         let kind = if text.contains("clang version") {
@@ -46,11 +66,33 @@ impl Probe<'_> {
         } else {
             return Err(self.mute("-v"));
         };
-        let files = ["Reading specs from ", "Configuration file: "];
-        let file = said.split(|octet| *octet == b'\n').find_map(|line| {
-            files.iter().find_map(|start| line.strip_prefix(start.as_bytes())).map(as_path)
-        });
-        Ok((kind, file))
+        let after = |starts: &[&str]| {
+            said.split(|byte| *byte == b'\n').find_map(|line| {
+                starts.iter().find_map(|start| line.strip_prefix(start.as_bytes())).map(as_path)
+            })
+        };
+        let machine = after(&["Target: "]).unwrap_or_default().into_os_string();
+        Ok((kind, machine, after(&["Reading specs from ", "Configuration file: "])))
+    }
+
+    /// All paths at which it looks for the program `name`, in its order: first in `directories`,
+    /// its own, then in those of `PATH`.
+    pub(super) fn program_places(
+        &self,
+        directories: &[PathBuf],
+        kind: Kind,
+        machine: &OsStr,
+        name: &str,
+    ) -> Vec<PathBuf> {
+        let of_machine = || [machine, OsStr::new("-"), OsStr::new(name)].into_iter().collect();
+        let names: Vec<OsString> = match kind {
+            Kind::Gcc => vec![name.into()],
+            Kind::Clang => vec![of_machine(), name.into()],
+        };
+        let searched = std::env::split_paths(self.path).filter(|dir| dir.is_absolute());
+        let all = directories.iter().cloned().chain(searched);
+        all.flat_map(|dir| names.iter().map(move |name| dir.join(name)).collect::<Vec<_>>())
+            .collect()
     }
 
     /// The program that it would run as `name`; `None` when there is none.
@@ -59,37 +101,40 @@ impl Probe<'_> {
         if found.is_absolute() {
             return Ok(found.is_file().then_some(found));
         }
-        // A bare name: it looks in PATH when the time comes.
+        // A bare name: the compiler searches PATH when it runs the program.
         let directories = std::env::split_paths(self.path);
         Ok(directories
             .map(|dir| dir.join(&found))
             .find(|file| file.is_absolute() && file.is_file()))
     }
 
-    /// Where its own files are, and where it looks for programs in vain.
-    pub(super) fn directories(&self) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ToolchainError> {
+    /// Its own directory, and those in which it looks for programs, libraries and specs.
+    pub(super) fn directories(&self) -> Result<Directories, ToolchainError> {
         let said = self.answer("-print-search-dirs")?;
-        let mut install = Vec::new();
-        let mut absent = Vec::new();
-        for line in said.split(|octet| *octet == b'\n') {
+        let mut found = Directories::default();
+        let list = |list: &[u8]| -> Vec<PathBuf> {
+            let all = list.split(|byte| *byte == b':').map(as_path);
+            all.filter(|dir| dir.is_absolute()).collect()
+        };
+        for line in said.split(|byte| *byte == b'\n') {
             if let Some(dir) = line.strip_prefix(b"install: ") {
-                install.push(as_path(dir));
-            } else if let Some(list) = line.strip_prefix(b"programs: =") {
-                let dirs = list.split(|octet| *octet == b':').map(as_path);
-                absent.extend(dirs.filter(|dir| dir.is_absolute() && !dir.exists()));
+                found.install.push(as_path(dir));
+            } else if let Some(dirs) = line.strip_prefix(b"programs: =") {
+                found.programs.extend(list(dirs));
+            } else if let Some(dirs) = line.strip_prefix(b"libraries: =") {
+                found.libraries.extend(list(dirs));
             }
         }
-        absent.dedup();
-        Ok((install, absent))
+        Ok(found)
     }
 
-    /// What clang's driver wants to see: its own headers and libraries, and the installations of
-    /// GCC, of which it takes one for its C++ headers.
+    /// The directories that clang's driver inspects: its own headers and libraries, and
+    /// installations of GCC, of which it uses one for C++ headers.
     pub(super) fn clang_directories(&self) -> Result<Vec<PathBuf>, ToolchainError> {
         let resources = as_path(self.answer("-print-resource-dir")?.trim_ascii());
         let said = self.ask(&["-v"], Path::new("/"))?.stderr;
         let selected = said
-            .split(|octet| *octet == b'\n')
+            .split(|byte| *byte == b'\n')
             .find_map(|line| line.strip_prefix(b"Selected GCC installation: "))
             .and_then(|path| as_path(path).canonicalize().ok());
         let all = |selected: PathBuf| {
@@ -99,7 +144,7 @@ impl Probe<'_> {
         Ok([resources].into_iter().chain(selected.map(all)).collect())
     }
 
-    /// The directories that are searched for headers by themselves, with these words.
+    /// The directories that are searched for headers by default, with these options.
     pub(super) fn includes(
         &self,
         language: Language,
@@ -118,11 +163,33 @@ impl Probe<'_> {
         if !output.status.success() {
             return Err(self.mute("-E -v"));
         }
-        Ok(read_includes(&output.stderr))
+        let mut includes = read_includes(&output.stderr);
+        if words.iter().any(|word| OTHER_LIBRARIES.iter().any(|other| word == other)) {
+            includes.absent.extend(self.absent_libraries(words, cwd)?);
+        }
+        Ok(includes)
+    }
+
+    /// Directories in which the driver looks for libraries and which do not exist.
+    fn absent_libraries(
+        &self,
+        words: &[OsString],
+        cwd: &Path,
+    ) -> Result<Vec<PathBuf>, ToolchainError> {
+        let question = "-print-search-dirs";
+        let all: Vec<OsString> = words.iter().cloned().chain([question.into()]).collect();
+        let said = self.ask(&all, cwd)?.stdout;
+        let mut lines = said.split(|byte| *byte == b'\n');
+        let list = lines.find_map(|line| line.strip_prefix(b"libraries: =")).unwrap_or_default();
+        let paths = list.split(|byte| *byte == b':').map(as_path);
+        Ok(paths.filter(|path| path.is_absolute() && !path.exists()).collect())
     }
 }
 
-/// The words of a job that decide where headers are searched for by themselves.
+/// Options with which the driver looks for libraries in other directories than usual.
+const OTHER_LIBRARIES: &[&str] = &["-m16", "-m32", "-mx32"];
+
+/// The options of a job that determine where headers are searched for by default.
 pub(super) fn words_for_includes(job: &Job) -> Vec<OsString> {
     const JOINED: &[&str] = &[
         "-m",
@@ -151,7 +218,7 @@ pub(super) fn words_for_includes(job: &Job) -> Vec<OsString> {
 fn read_includes(said: &[u8]) -> Includes {
     let mut includes = Includes::default();
     let mut is_list = false;
-    for line in said.split(|octet| *octet == b'\n') {
+    for line in said.split(|byte| *byte == b'\n') {
         match line {
             b"#include \"...\" search starts here:" | b"#include <...> search starts here:" => {
                 is_list = true;
@@ -171,8 +238,8 @@ fn read_includes(said: &[u8]) -> Includes {
     includes
 }
 
-fn as_path(octets: &[u8]) -> PathBuf {
-    Path::new(OsStr::from_bytes(octets)).into()
+fn as_path(bytes: &[u8]) -> PathBuf {
+    Path::new(OsStr::from_bytes(bytes)).into()
 }
 
 #[cfg(test)]

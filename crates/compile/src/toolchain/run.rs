@@ -1,4 +1,4 @@
-//! Runs a program for what it says, but not for ever, and does not listen to everything.
+//! Runs a program and returns its output, with limits on time and size.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 /// How long a program may take.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// Octets that it may say on each of its outputs.
+/// Bytes that it may write to each of its outputs.
 const SAID_MAX: usize = 1 << 20;
-/// How often a program that has said everything is asked whether it has ended.
+/// Time between two checks whether a program has ended, after it has closed its outputs.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// What a program says. It has no input.
+/// Runs a program without input and returns its output.
 ///
 /// # Errors
-/// It does not run, does not end in time or says too much: then it is killed with its children.
+/// It cannot be run; or it does not end in time or writes too much: then it is killed with its
+/// children.
 pub(super) fn output(command: &mut Command) -> io::Result<Output> {
     output_within(command, TIME_MAX)
 }
@@ -26,38 +27,38 @@ fn output_within(command: &mut Command, time: Duration) -> io::Result<Output> {
     let deadline = Instant::now() + time;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.process_group(0).spawn()?;
-    let said = listen_to(&mut child, deadline);
+    let said = collect(&mut child, deadline);
     if said.is_err() {
         kill(&child);
-        // Only what cannot be killed is not waited for.
+        // Reaps it, unless it cannot be killed.
         let _ended = wait_until(&mut child, Instant::now() + time);
     }
     said
 }
 
-fn listen_to(child: &mut Child, deadline: Instant) -> io::Result<Output> {
-    let (stdout, stderr) = (listen(child.stdout.take()), listen(child.stderr.take()));
-    let (stdout, stderr) = (hear(&stdout, deadline)?, hear(&stderr, deadline)?);
+fn collect(child: &mut Child, deadline: Instant) -> io::Result<Output> {
+    let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
+    let (stdout, stderr) = (receive(&stdout, deadline)?, receive(&stderr, deadline)?);
     let status = wait_until(child, deadline)?;
     Ok(Output { status, stdout, stderr })
 }
 
-/// A thread reads: it ends when the last process does that has this output.
-fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<io::Result<Vec<u8>>> {
-    let (heard, hear) = mpsc::channel();
+/// Reads an output in a thread, which ends when every process that holds the output has ended.
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<io::Result<Vec<u8>>> {
+    let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let mut said = Vec::new();
         let read = pipe.map_or(Ok(0), |pipe| pipe.take(SAID_MAX as u64 + 1).read_to_end(&mut said));
-        // Nobody listens any more when it took too long.
-        let _heard = heard.send(read.map(|_| said));
+        // After the time limit there is no receiver any more.
+        let _sent = send.send(read.map(|_| said));
     });
-    hear
+    receive
 }
 
-fn hear(said: &Receiver<io::Result<Vec<u8>>>, deadline: Instant) -> io::Result<Vec<u8>> {
+fn receive(said: &Receiver<io::Result<Vec<u8>>>, deadline: Instant) -> io::Result<Vec<u8>> {
     let left = deadline.saturating_duration_since(Instant::now());
     let said = said.recv_timeout(left).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    if said.len() > SAID_MAX { Err(io::Error::other("it says too much")) } else { Ok(said) }
+    if said.len() > SAID_MAX { Err(io::Error::other("it writes too much")) } else { Ok(said) }
 }
 
 fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<ExitStatus> {
@@ -73,7 +74,7 @@ fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<ExitStatus> {
 fn kill(child: &Child) {
     let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(group) = group {
-        // One that has ended needs no killing.
+        // It fails if all processes have ended already.
         let _killed = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_is_heard() {
+    fn a_programs_output_is_returned() {
         let said = say("echo out; echo err >&2; exit 3", TIME_MAX).expect("it runs");
         assert_eq!((&*said.stdout, &*said.stderr), (&b"out\n"[..], &b"err\n"[..]));
         assert_eq!(said.status.code(), Some(3));
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_says_too_much_is_killed() {
+    fn a_program_that_writes_too_much_is_killed() {
         let begin = Instant::now();
         for script in ["cat /dev/zero", "cat /dev/zero >&2"] {
             let error = say(script, TIME_MAX / 2).expect_err(script);

@@ -31,7 +31,7 @@ fn job(line: &str) -> Job {
 }
 
 #[test]
-fn gcc_is_all_that_it_runs_and_loads() {
+fn gccs_parts_are_all_that_it_runs_and_loads() {
     let toolchain = identify("/usr/bin/gcc").unwrap();
     assert_eq!(toolchain.kind, Kind::Gcc);
     let has = |role: Role, name: &str| {
@@ -90,7 +90,7 @@ fn scripts_and_stand_ins_are_refused() {
 }
 
 #[test]
-fn what_is_known_is_not_asked_again_until_it_changes() {
+fn a_known_compiler_is_not_asked_again_until_it_changes() {
     let dir = scratch("known");
     let (link, now) = (dir.join("gcc"), Instant::now());
     symlink("/usr/bin/gcc", &link).unwrap();
@@ -111,6 +111,51 @@ fn what_is_known_is_not_asked_again_until_it_changes() {
     symlink("/usr/bin/g++", &link).unwrap();
     let changed = next.identify(&link, OsStr::new(PATH), now).unwrap();
     assert_ne!(changed.driver, first.driver);
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_part_that_appears_makes_another_compiler() {
+    let (own, earlier) = (scratch("absent"), scratch("absent-earlier"));
+    let path = format!("{}:{PATH}", earlier.display());
+    let gcc = Path::new("/usr/bin/gcc");
+    let mut now = Instant::now();
+    let mut identify = |toolchains: &mut Toolchains| {
+        now += Duration::from_secs(2);
+        toolchains.identify(gcc, OsStr::new(&path), now).unwrap()
+    };
+    let mut toolchains = Toolchains::new(Some(&own));
+    let mut last = identify(&mut toolchains);
+    // An assembler that comes first in the search, and a front end that did not exist.
+    for name in ["as", "cc1obj"] {
+        fs::copy("/bin/true", earlier.join(name)).unwrap();
+        let new = identify(&mut toolchains);
+        assert_ne!(new.hash, last.hash, "{name}");
+        let real = earlier.canonicalize().unwrap().join(name);
+        assert!(new.parts.iter().any(|part| part.path == real), "{name}");
+        last = new;
+    }
+    fs::remove_file(earlier.join("as")).unwrap();
+    // Another process starts with the file only.
+    let other = identify(&mut Toolchains::new(Some(&own)));
+    assert_ne!(other.hash, last.hash);
+    fs::remove_dir_all(own).unwrap();
+    fs::remove_dir_all(earlier).unwrap();
+}
+
+#[test]
+fn a_compiler_that_could_not_be_asked_is_asked_again() {
+    let dir = scratch("mute");
+    let compiler = dir.join("gcc");
+    fs::copy("/bin/true", &compiler).unwrap();
+    let (mut toolchains, now) = (Toolchains::new(None), Instant::now());
+    let mut error = |after: u64| {
+        let at = now + Duration::from_secs(after);
+        toolchains.identify(&compiler, OsStr::new(PATH), at).unwrap_err()
+    };
+    assert!(matches!(error(0), ToolchainError::Mute { .. }));
+    assert!(matches!(error(30), ToolchainError::Again { .. }));
+    assert!(matches!(error(61), ToolchainError::Mute { .. }));
     fs::remove_dir_all(dir).unwrap();
 }
 

@@ -1,19 +1,19 @@
-//! What jobs do to a view: files that they make, write, rename and remove, in their own slot and
-//! in memory.
+//! Changes that jobs make to a view: files that they create, write, rename and remove. The changes
+//! stay in the job's slot and in memory.
 
 use fuser::Errno;
 
-use super::Limits;
-use super::nodes::{SlotId, What};
+use super::ViewLimits;
+use super::nodes::{NodeBody, SlotId};
 use super::pins::{Pinned, join};
 use super::slot::{Change, Why};
-use super::source::{Attr, Found, Kind};
-use super::state::{Core, SYNTHETIC, Shape, State};
+use super::source::{Attr, FileKind, Found};
+use super::state::{Core, NodeShape, SYNTHETIC, ViewState};
 
-/// Octets of a path that a job makes, at most: as many as the kernel takes at once.
+/// Bytes of a path that a job makes, at most: the most that the kernel accepts in one call.
 const PATH_MAX: usize = 4096;
 
-/// What is to be set of a file's attributes.
+/// The attributes of a file to be set.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct NewAttr {
     pub(super) mode: Option<u32>,
@@ -23,7 +23,7 @@ pub(super) struct NewAttr {
 
 impl Core {
     /// Makes an empty file.
-    pub(super) fn create(&self, parent: u64, name: &[u8], mode: u32) -> Result<Made, Errno> {
+    pub(super) fn create(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewNode, Errno> {
         let mut state = self.lock();
         let (slot, path) = state.writable(parent, name)?;
         let attr = Attr { mode: mode & 0o7777, ..fresh() };
@@ -31,7 +31,7 @@ impl Core {
     }
 
     /// Makes an empty directory.
-    pub(super) fn make_dir(&self, parent: u64, name: &[u8], mode: u32) -> Result<Made, Errno> {
+    pub(super) fn make_dir(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewNode, Errno> {
         let mut state = self.lock();
         let (slot, path) = state.writable(parent, name)?;
         state.pay_for_name(slot, &path, 0, &self.limits)?;
@@ -57,10 +57,10 @@ impl Core {
         Ok(())
     }
 
-    /// Sets attributes; of what slots share the thread `pid` gets a copy first.
-    pub(super) fn set_attr(&self, number: u64, new: NewAttr, pid: u32) -> Result<Shape, Errno> {
+    /// Sets attributes. A node that several slots share is copied for the thread `pid` first.
+    pub(super) fn set_attr(&self, number: u64, new: NewAttr, pid: u32) -> Result<NodeShape, Errno> {
         let mut state = self.lock();
-        if matches!(state.nodes.get(number), Some(What::Shared { .. })) {
+        if matches!(state.nodes.get(number), Some(NodeBody::Shared { .. })) {
             drop(state);
             return Err(self.copy_for(number, pid, new.size == Some(0)));
         }
@@ -78,7 +78,7 @@ impl Core {
         state.shape(number).ok_or(Errno::ESTALE)
     }
 
-    /// Removes a name; whether of a directory says `dir`.
+    /// Removes a name; `dir` says whether it must be a directory.
     pub(super) fn remove(&self, parent: u64, name: &[u8], dir: bool) -> Result<(), Errno> {
         let (slot, path) = self.lock().writable(parent, name)?;
         if self.pins.of(&path) != Pinned::No {
@@ -139,7 +139,7 @@ impl Core {
         Some(self.lock().nodes.intern_shared(path, id, attr))
     }
 
-    /// Something that no view can do was asked of a directory.
+    /// Notes that the job asked a directory for something that no view can do.
     pub(super) fn unsupported(&self, parent: u64, name: &[u8]) -> Errno {
         let mut state = self.lock();
         if let Some((slot, dir, _)) = state.place_of(parent) {
@@ -150,9 +150,9 @@ impl Core {
 }
 
 /// A node that was just made.
-type Made = (u64, Shape);
+type NewNode = (u64, NodeShape);
 
-impl State {
+impl ViewState {
     /// The slot and path of a name in a directory that a running job may change.
     fn writable(&self, parent: u64, name: &[u8]) -> Result<(SlotId, Vec<u8>), Errno> {
         let dir = self.nodes.dir(parent).ok_or(Errno::EROFS)?;
@@ -164,7 +164,7 @@ impl State {
     }
 
     fn regular(&self, number: u64) -> Option<u64> {
-        (self.shape(number)?.kind == Kind::File).then_some(number)
+        (self.shape(number)?.kind == FileKind::File).then_some(number)
     }
 
     fn is_empty_made_dir(&self, slot: SlotId, path: &[u8]) -> bool {
@@ -178,13 +178,13 @@ impl State {
             && inside.all(|(_, change)| *change == Change::Gone)
     }
 
-    /// Makes a file at least so long.
-    fn grow(&mut self, number: u64, size: u64, limits: &Limits) -> Result<(), Errno> {
+    /// Makes a file at least `size` bytes long.
+    fn grow(&mut self, number: u64, size: u64, limits: &ViewLimits) -> Result<(), Errno> {
         let own = self.nodes.own_mut(number).ok_or(Errno::EPERM)?;
         if size > own.data.len() as u64 { self.resize(number, size, limits) } else { Ok(()) }
     }
 
-    fn resize(&mut self, number: u64, size: u64, limits: &Limits) -> Result<(), Errno> {
+    fn resize(&mut self, number: u64, size: u64, limits: &ViewLimits) -> Result<(), Errno> {
         let own = self.nodes.own_mut(number).ok_or(Errno::EPERM)?;
         let (slot, before) = (own.slot, own.data.len() as u64);
         self.pay(slot, size.saturating_sub(before), limits)?;
@@ -196,9 +196,10 @@ impl State {
         Ok(())
     }
 
-    /// Somebody writes into a client's file without having emptied it, and nobody can say who.
+    /// Refuses every job that has this client's file: one of them writes into the file without
+    /// having truncated it, and the request does not say which.
     fn refuse_writers(&mut self, number: u64) {
-        let Some(What::Shared { path, .. }) = self.nodes.get(number) else {
+        let Some(NodeBody::Shared { path, .. }) = self.nodes.get(number) else {
             return;
         };
         let path = path.clone();
@@ -208,7 +209,7 @@ impl State {
     }
 }
 
-/// Attributes of something made now.
+/// Attributes of a file made now.
 pub(super) fn fresh() -> Attr {
     Attr { mtime_ns: now(), ..SYNTHETIC }
 }

@@ -1,7 +1,8 @@
-//! What the kernel holds of a view: nodes by number, with how often it was told of each.
+//! The nodes of a view that the kernel holds, by number, each with the count of look-ups that
+//! returned it.
 //!
-//! Directories belong to one slot. A regular file of the client is one node for all slots and for
-//! one state of its contents, so that a page which the kernel keeps never goes stale; what a job
+//! A directory belongs to one slot. A client's regular file in one state of its contents is one
+//! node for all slots, so that a page cached by the kernel never goes stale. A file that a job
 //! makes is a node of its slot alone.
 
 use std::collections::{HashMap, HashSet};
@@ -9,10 +10,10 @@ use std::sync::Arc;
 
 use super::source::{Attr, NodeId};
 
-/// Number of the mount's root, which lists the slots.
+/// Number of the mount's root, whose entries are the slots.
 pub(super) const TOP: u64 = 1;
 
-/// Which slot.
+/// Index of a slot.
 pub(super) type SlotId = usize;
 
 /// A directory in a slot's subtree.
@@ -21,10 +22,10 @@ pub(super) struct Dir {
     pub(super) slot: SlotId,
     pub(super) path: Vec<u8>,
     pub(super) attr: Attr,
-    /// Made by the job: its source has nothing in it.
+    /// Made by the job: the source lists no names for it.
     pub(super) made: bool,
-    /// Names that the kernel was told of, kept only for directories that lead to pins: every
-    /// other directory is dropped from its caches whole.
+    /// Names returned to the kernel, kept only for directories that lead to pins: every other
+    /// directory is dropped from the kernel's caches whole.
     pub(super) told: HashSet<Vec<u8>>,
 }
 
@@ -38,11 +39,11 @@ pub(super) struct Own {
 
 /// What a node is.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum NodeBody {
     /// The mount's root.
     Top,
     Dir(Dir),
-    /// A client's file in one state, with a path where it was seen.
+    /// A client's file in one state, with a path at which it was found.
     Shared {
         path: Arc<[u8]>,
         id: NodeId,
@@ -52,7 +53,7 @@ pub(super) enum What {
         attr: Attr,
         target: Arc<[u8]>,
     },
-    /// An empty file for something to be mounted on.
+    /// An empty file that serves as a mount point.
     Place {
         attr: Attr,
     },
@@ -61,10 +62,10 @@ pub(super) enum What {
 
 #[derive(Debug)]
 struct Node {
-    what: What,
-    /// How often the kernel was told of it and has not forgotten.
+    what: NodeBody,
+    /// Look-ups that returned the node, less those that the kernel has forgotten.
     told: u64,
-    /// How many of jobs' changes name it.
+    /// How many changes made by jobs refer to it.
     held: u32,
 }
 
@@ -79,7 +80,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     pub(super) fn new() -> Self {
-        let top = Node { what: What::Top, told: 1, held: 1 };
+        let top = Node { what: NodeBody::Top, told: 1, held: 1 };
         Self {
             by_number: HashMap::from([(TOP, top)]),
             dirs: HashMap::new(),
@@ -88,27 +89,27 @@ impl Nodes {
         }
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&What> {
+    pub(super) fn get(&self, number: u64) -> Option<&NodeBody> {
         Some(&self.by_number.get(&number)?.what)
     }
 
     pub(super) fn dir(&self, number: u64) -> Option<&Dir> {
         match self.get(number)? {
-            What::Dir(dir) => Some(dir),
+            NodeBody::Dir(dir) => Some(dir),
             _ => None,
         }
     }
 
     pub(super) fn dir_mut(&mut self, number: u64) -> Option<&mut Dir> {
         match &mut self.by_number.get_mut(&number)?.what {
-            What::Dir(dir) => Some(dir),
+            NodeBody::Dir(dir) => Some(dir),
             _ => None,
         }
     }
 
     pub(super) fn own_mut(&mut self, number: u64) -> Option<&mut Own> {
         match &mut self.by_number.get_mut(&number)?.what {
-            What::Own(own) => Some(own),
+            NodeBody::Own(own) => Some(own),
             _ => None,
         }
     }
@@ -118,7 +119,7 @@ impl Nodes {
         self.dirs.get(&(slot, path.to_vec())).copied()
     }
 
-    pub(super) fn add(&mut self, what: What) -> u64 {
+    pub(super) fn add(&mut self, what: NodeBody) -> u64 {
         let number = self.next;
         self.next += 1;
         self.by_number.insert(number, Node { what, told: 0, held: 0 });
@@ -136,7 +137,7 @@ impl Nodes {
         }
         let told = HashSet::new();
         let path = path.to_vec();
-        let number = self.add(What::Dir(Dir { slot, path: path.clone(), attr, made, told }));
+        let number = self.add(NodeBody::Dir(Dir { slot, path: path.clone(), attr, made, told }));
         self.dirs.insert((slot, path), number);
         number
     }
@@ -146,26 +147,26 @@ impl Nodes {
         if let Some(&number) = self.shared.get(&id) {
             return number;
         }
-        let number = self.add(What::Shared { path: path.into(), id, attr });
+        let number = self.add(NodeBody::Shared { path: path.into(), id, attr });
         self.shared.insert(id, number);
         number
     }
 
-    /// The kernel is about to be told of this node once more.
+    /// Counts a look-up that is about to return this node to the kernel.
     pub(super) fn told(&mut self, number: u64) {
         if let Some(node) = self.by_number.get_mut(&number) {
             node.told += 1;
         }
     }
 
-    /// One more change names a node: it is kept whatever the kernel forgets.
+    /// Counts a change that refers to the node: it is kept even if the kernel forgets it.
     pub(super) fn hold(&mut self, number: u64) {
         if let Some(node) = self.by_number.get_mut(&number) {
             node.held += 1;
         }
     }
 
-    /// One change less names a node.
+    /// Counts a change that no longer refers to the node.
     pub(super) fn release(&mut self, number: u64) {
         if let Some(node) = self.by_number.get_mut(&number) {
             node.held = node.held.saturating_sub(1);
@@ -173,7 +174,7 @@ impl Nodes {
         }
     }
 
-    /// The kernel has forgotten this node `times` times.
+    /// The kernel has dropped `times` look-ups of this node.
     pub(super) fn forget(&mut self, number: u64, times: u64) {
         if number == TOP {
             return;
@@ -191,17 +192,17 @@ impl Nodes {
             return;
         }
         match self.by_number.remove(&number).map(|node| node.what) {
-            Some(What::Dir(dir)) => {
+            Some(NodeBody::Dir(dir)) => {
                 self.dirs.remove(&(dir.slot, dir.path));
             }
-            Some(What::Shared { id, .. }) => {
+            Some(NodeBody::Shared { id, .. }) => {
                 self.shared.remove(&id);
             }
             _ => {}
         }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
     }

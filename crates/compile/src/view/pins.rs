@@ -1,28 +1,29 @@
-//! Names that exist in a view whatever its source says: the places where a sandbox mounts its own
-//! toolchain, `/proc`, `/dev` and `/tmp`, with the directories that lead to them; and the places
-//! where compilers look although nothing of theirs need be there.
+//! Names that exist in every view whatever its source contains: the paths at which a sandbox mounts
+//! its own toolchain, `/proc`, `/dev` and `/tmp`, with the directories that lead to them; and the
+//! directories above paths that compilers look up by themselves.
 
+use super::probes::OWN_PROBES;
 use std::collections::BTreeMap;
 
-/// What is pinned to a path.
+/// What a view has at a pinned path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pin {
-    /// An empty file, for something to be mounted on.
+    /// An empty file that serves as a mount point.
     File,
-    /// An empty directory, for something to be mounted on.
+    /// An empty directory that serves as a mount point.
     Directory,
     /// A symbolic link.
     Symlink(Vec<u8>),
 }
 
-/// What a path means to the pins.
+/// How a path relates to the pins.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pinned<'a> {
-    /// Exactly this.
+    /// The path is this pin.
     Here(&'a Pin),
     /// A directory that leads to a pin.
     Leads,
-    /// Nothing.
+    /// Neither.
     No,
 }
 
@@ -30,13 +31,11 @@ pub(super) enum Pinned<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     at: BTreeMap<Vec<u8>, Pin>,
-    /// Patterns of paths that are absent unless the source shows them.
-    absent: Vec<Vec<u8>>,
 }
 
 impl Pins {
-    pub(super) fn new(pins: Vec<(Vec<u8>, Pin)>, absent: Vec<Vec<u8>>) -> Self {
-        Self { at: pins.into_iter().collect(), absent }
+    pub(super) fn new(pins: Vec<(Vec<u8>, Pin)>) -> Self {
+        Self { at: pins.into_iter().collect() }
     }
 
     pub(super) fn of(&self, path: &[u8]) -> Pinned<'_> {
@@ -46,21 +45,22 @@ impl Pins {
         if self.leads(path) { Pinned::Leads } else { Pinned::No }
     }
 
-    /// Whether `path` is a directory above a pin. No name in it may be dropped from the kernel's
-    /// caches together with the directory, because that would unmount what is mounted below.
+    /// Whether `path` is a directory above a pin. A name in it must not be dropped from the
+    /// kernel's caches together with the directory, because that would unmount the file systems
+    /// mounted below.
     pub(super) fn leads(&self, path: &[u8]) -> bool {
         let beneath = join(path, b"");
         self.at.range(beneath.clone()..).next().is_some_and(|(at, _)| at.starts_with(&beneath))
     }
 
-    /// The names that pins put into the directory `path`.
+    /// The names that pins add to the directory `path`.
     pub(super) fn names_in(&self, path: &[u8]) -> BTreeMap<Vec<u8>, Pin> {
         let beneath = join(path, b"");
         let below = self.at.range(beneath.clone()..).take_while(|(at, _)| at.starts_with(&beneath));
         let mut names = BTreeMap::new();
         for (at, pin) in below {
             let rest = &at[beneath.len()..];
-            match rest.iter().position(|&octet| octet == b'/') {
+            match rest.iter().position(|&byte| byte == b'/') {
                 Some(end) => names.insert(rest[..end].to_vec(), Pin::Directory),
                 None => names.insert(rest.to_vec(), pin.clone()),
             };
@@ -68,44 +68,48 @@ impl Pins {
         names
     }
 
-    /// Whether `path` is a directory above one that is known to be absent, so that a compiler gets
-    /// as far as that. Anything else in it is as unknown as before.
+    /// Whether `path` is a directory above one of the compilers' own probes, so that a compiler can
+    /// reach the probe. Other names in the directory remain unknown.
     pub(super) fn leads_nowhere(&self, path: &[u8]) -> bool {
-        !self.is_known_absent(path) && self.absent.iter().any(|pattern| is_above(path, pattern))
+        !self.is_own_probe(path) && own_probes().any(|pattern| is_above(path, pattern))
     }
 
-    /// Whether nothing at `path` is no reason to send a job home.
-    pub(super) fn is_known_absent(&self, path: &[u8]) -> bool {
-        self.absent.iter().any(|pattern| is_beneath(path, pattern))
+    /// Whether compilers look up `path` by themselves and produce the same output without it.
+    pub(super) fn is_own_probe(&self, path: &[u8]) -> bool {
+        own_probes().any(|pattern| is_beneath(path, pattern))
     }
 }
 
-/// Whether `path` is a directory above what the pattern says, its last name letter by letter: what
-/// stars stand for is there for other reasons or not at all.
+fn own_probes() -> impl Iterator<Item = &'static [u8]> {
+    OWN_PROBES.iter().map(|(path, _)| path.as_bytes())
+}
+
+/// Whether `path` is a directory above the pattern, its last name literally equal: a directory that
+/// a star stands for exists for other reasons or not at all.
 fn is_above(path: &[u8], pattern: &[u8]) -> bool {
     let Some(rest) = split(path).and_then(|(_, name)| {
-        let depth = path.iter().filter(|&&octet| octet == b'/').count();
-        let mut patterns = pattern.split(|&octet| octet == b'/').skip(depth);
+        let depth = path.iter().filter(|&&byte| byte == b'/').count();
+        let mut patterns = pattern.split(|&byte| byte == b'/').skip(depth);
         (patterns.next() == Some(name)).then(|| patterns.next())
     }) else {
         return false;
     };
-    let mut patterns = pattern.split(|&octet| octet == b'/');
-    let mut names = path.split(|&octet| octet == b'/');
+    let mut patterns = pattern.split(|&byte| byte == b'/');
+    let mut names = path.split(|&byte| byte == b'/');
     rest.is_some() && names.all(|name| patterns.next().is_some_and(|like| is_like(name, like)))
 }
 
-/// Whether `path` is what the pattern says, or beneath it. A star stands for any octets of one
+/// Whether `path` matches the pattern or is beneath a match. A star stands for any bytes of one
 /// name.
 fn is_beneath(path: &[u8], pattern: &[u8]) -> bool {
-    let mut names = path.split(|&octet| octet == b'/');
+    let mut names = path.split(|&byte| byte == b'/');
     pattern
-        .split(|&octet| octet == b'/')
+        .split(|&byte| byte == b'/')
         .all(|pattern| names.next().is_some_and(|name| is_like(name, pattern)))
 }
 
 fn is_like(name: &[u8], pattern: &[u8]) -> bool {
-    match pattern.iter().position(|&octet| octet == b'*') {
+    match pattern.iter().position(|&byte| byte == b'*') {
         None => name == pattern,
         Some(star) => {
             let (start, rest) = (&pattern[..star], &pattern[star + 1..]);
@@ -116,7 +120,7 @@ fn is_like(name: &[u8], pattern: &[u8]) -> bool {
 }
 
 /// The path of `name` in the directory `dir`.
-pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     path.extend_from_slice(dir);
     if !dir.ends_with(b"/") {
@@ -128,7 +132,7 @@ pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// A path's directory and its last name; `None` for the root.
 pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|&octet| octet == b'/')?;
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let name = &path[slash + 1..];
     (!name.is_empty()).then(|| (if slash == 0 { &path[..1] } else { &path[..slash] }, name))
 }
@@ -143,7 +147,7 @@ mod tests {
             (b"/usr/lib/gcc".to_vec(), Pin::Directory),
             (b"/tmp".to_vec(), Pin::Directory),
         ];
-        Pins::new(at.to_vec(), vec![b"/etc".to_vec(), b"/lib/*/lib*.so*".to_vec()])
+        Pins::new(at.to_vec())
     }
 
     #[test]
@@ -159,22 +163,23 @@ mod tests {
     }
 
     #[test]
-    fn directories_above_known_absent_ones_are_there() {
+    fn directories_above_own_probes_are_there() {
         let pins = pins();
-        assert!(pins.leads_nowhere(b"/lib") && !pins.leads_nowhere(b"/lib/x86"));
-        assert!(!pins.leads_nowhere(b"/lib/x86/libc.so.6") && !pins.leads_nowhere(b"/etc"));
-        assert!(!pins.leads_nowhere(b"/library") && !pins.leads_nowhere(b"/lib/x86/y"));
+        assert!(pins.leads_nowhere(b"/etc") && pins.leads_nowhere(b"/sys/devices"));
+        assert!(!pins.leads_nowhere(b"/etc/ld.so.cache") && !pins.leads_nowhere(b"/library"));
+        // For a directory that a star stands for, the client has to be asked.
+        assert!(!pins.leads_nowhere(b"/usr/local/cuda-12"));
     }
 
     #[test]
-    fn known_absent_means_whole_names() {
+    fn own_probes_are_whole_names() {
         let pins = pins();
-        assert!(pins.is_known_absent(b"/etc") && pins.is_known_absent(b"/etc/ld.so.cache"));
-        assert!(!pins.is_known_absent(b"/etcetera") && !pins.is_known_absent(b"/"));
-        assert!(pins.is_known_absent(b"/lib/x86/libc.so.6"));
-        assert!(pins.is_known_absent(b"/lib/x86/lib.so"));
-        assert!(!pins.is_known_absent(b"/lib/x86/y/libc.so"));
-        assert!(!pins.is_known_absent(b"/lib/libc.so"));
+        assert!(pins.is_own_probe(b"/etc/ld.so.cache") && pins.is_own_probe(b"/etc/os-release"));
+        assert!(!pins.is_own_probe(b"/etc/os-release-of-ours") && !pins.is_own_probe(b"/etc"));
+        assert!(pins.is_own_probe(b"/usr/lib/x86_64-linux-gnu/gconv/gconv-modules"));
+        assert!(!pins.is_own_probe(b"/usr/lib/gconv"));
+        assert!(pins.is_own_probe(b"/usr/local/cuda-12/bin"));
+        assert!(!pins.is_own_probe(b"/usr/local/cuda-12/include"));
     }
 
     #[test]

@@ -1,29 +1,31 @@
-//! Directories that the client does not show, and in which a job makes files nevertheless.
+//! Directories that the client does not export, but in which a job makes files.
 //!
-//! Nobody knows what is in them: a name that the job would make itself is absent, as it will be
-//! overwritten; any other one may be there, and the job must run where it is.
+//! The view does not know what these directories contain. A name that the job itself would make is
+//! reported absent, as the job will overwrite it. Any other name may exist at the client, so
+//! looking it up makes the job run there.
 
 use super::pins::split;
 
-/// Last extensions of what compilers make beside their outputs, finished or not.
+/// Last extensions of the files that compilers make beside their outputs, including temporary
+/// files.
 const MADE: &[&str] = &[
     "o", "obj", "lo", "d", "Td", "Po", "Tpo", "Plo", "TPlo", "dwo", "su", "gcno", "bc", "ci",
     "json", "yaml", "dia", "tmp",
 ];
 
-/// Where a job makes files although the client does not show it, and which.
+/// The directories that the client does not export but in which a job makes files, and those files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// The directories, by absolute paths.
     pub directories: Vec<Vec<u8>>,
-    /// The files that it is known to make, by absolute paths.
+    /// The files that the job is known to make, by absolute paths.
     pub files: Vec<Vec<u8>>,
-    /// What names of other files begin with that it may make, up to a dot or a hyphen.
+    /// Prefixes of further files that the job may make; a dot or a hyphen must follow.
     pub stems: Vec<Vec<u8>>,
 }
 
 impl Places {
-    /// Whether a path leads to one of the directories, or is it.
+    /// Whether a path leads to one of the directories, or is one.
     pub(super) fn lead(&self, path: &[u8]) -> bool {
         let leads = |place: &Vec<u8>| {
             place.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
@@ -36,7 +38,7 @@ impl Places {
         self.directories.iter().any(|place| place == dir)
     }
 
-    /// Whether nothing is at a path in one of the directories as far as it matters to the job.
+    /// Whether a path in one of the directories can be reported absent to the job.
     pub(super) fn is_for_the_job(&self, path: &[u8]) -> bool {
         let Some((dir, name)) = split(path) else { return false };
         self.has(dir)
@@ -46,7 +48,7 @@ impl Places {
     }
 
     fn is_named_after(&self, name: &[u8]) -> bool {
-        let extension = name.rsplit(|octet| *octet == b'.').next();
+        let extension = name.rsplit(|byte| *byte == b'.').next();
         let begins = |stem: &Vec<u8>| {
             let rest = name.strip_prefix(&**stem);
             rest.is_some_and(|rest| matches!(rest.first(), Some(b'.' | b'-')))
@@ -54,7 +56,7 @@ impl Places {
         MADE.iter().any(|made| extension == Some(made.as_bytes())) && self.stems.iter().any(begins)
     }
 
-    /// `stAb12Cd`, where objcopy takes debug information out of the object.
+    /// `stAb12Cd`, the temporary file to which objcopy extracts debug information from the object.
     fn is_objcopys(&self, name: &[u8]) -> bool {
         let rest = name.strip_prefix(b"st").filter(|rest| rest.len() == 6);
         rest.is_some_and(|rest| rest.iter().all(u8::is_ascii_alphanumeric))

@@ -1,8 +1,8 @@
-//! The kernel's questions, answered: which are put to [`Core`], which are put off until the source
-//! has an answer, and which the kernel shall never ask again.
+//! Handles the kernel's FUSE requests: which go to [`Core`], which wait until the source has
+//! answered, and which the kernel need not send again.
 //!
 //! `OPEN`, `OPENDIR`, `FLUSH`, `CREATE`, `ACCESS` and extended attributes are answered `ENOSYS`,
-//! after which the kernel asks none of them any more (a new file is then a `MKNOD`).
+//! after which the kernel no longer sends them (it then makes a file with `MKNOD`).
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,45 +19,45 @@ use fuser::{
 };
 
 use super::changes::NewAttr;
-use super::nodes::{SlotId, What};
+use super::nodes::{NodeBody, SlotId};
 use super::slot::{Upcalls, Why};
-use super::source::{Ask, AskError, Attr, Kind};
-use super::state::{Core, SYNTHETIC, Shape, Step};
+use super::source::{Ask, AskError, Attr, FileKind};
+use super::state::{Answer, Core, NodeShape, SYNTHETIC};
 
-/// For so long the kernel may keep what it was told: until it is told otherwise.
+/// How long the kernel may cache names and attributes: until they are invalidated.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Octets of one write of the kernel's.
+/// Bytes of one write request of the kernel, at most.
 const WRITE_MAX: u32 = 1 << 20;
-/// What programs are told to write at once.
+/// The I/O size that `stat` recommends to programs.
 const BLOCK: u32 = 64 << 10;
-/// So often a request is asked for anew before it fails.
+/// How often a request is retried before it fails.
 const TRIES_MAX: u32 = 16;
 
-/// A request of the kernel's that the source may have to be asked for.
-enum Question {
+/// A request of the kernel that may have to wait for the source.
+enum KernelRequest {
     LookUp { parent: u64, name: Vec<u8>, pid: u32, reply: ReplyEntry },
     Read { number: u64, offset: u64, size: u32, reply: ReplyData },
     List { number: u64, offset: u64, reply: ReplyDirectory },
 }
 
-struct Waiting {
+struct PendingRequest {
     slot: Option<SlotId>,
     tries: u32,
-    question: Question,
+    question: KernelRequest,
 }
 
-/// A view as the kernel's threads and the source's see it.
-pub(super) struct Server {
+/// A view as seen by the kernel's threads and the source's threads.
+pub(super) struct ViewServer {
     pub(super) core: Core,
-    waiting: Mutex<(u64, HashMap<u64, Waiting>)>,
+    waiting: Mutex<(u64, HashMap<u64, PendingRequest>)>,
 }
 
-impl Server {
+impl ViewServer {
     pub(super) fn new(core: Core) -> Self {
         Self { core, waiting: Mutex::new((0, HashMap::new())) }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, (u64, HashMap<u64, Waiting>)> {
+    fn waiting(&self) -> MutexGuard<'_, (u64, HashMap<u64, PendingRequest>)> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,40 +65,40 @@ impl Server {
         count(&mut self.core.lock().upcalls);
     }
 
-    /// Answers a question, now or when the source has been asked.
-    fn answer(self: &Arc<Self>, question: Question, tries: u32) {
+    /// Answers a request, now or when the source has answered.
+    fn answer(self: &Arc<Self>, question: KernelRequest, tries: u32) {
         match question {
-            Question::LookUp { parent, name, pid, reply } => {
+            KernelRequest::LookUp { parent, name, pid, reply } => {
                 match self.core.look_up(parent, &name, pid) {
-                    Step::Done(Ok(entry)) => reply_entry(&self.core, reply, entry),
-                    Step::Done(Err(errno)) => reply.error(errno),
-                    Step::Wait(slot, ask) => {
-                        let question = Question::LookUp { parent, name, pid, reply };
+                    Answer::Done(Ok(entry)) => reply_entry(&self.core, reply, entry),
+                    Answer::Done(Err(errno)) => reply.error(errno),
+                    Answer::Wait(slot, ask) => {
+                        let question = KernelRequest::LookUp { parent, name, pid, reply };
                         self.wait(slot, ask, tries, question);
                     }
                 }
             }
-            Question::Read { number, offset, size, reply } => {
+            KernelRequest::Read { number, offset, size, reply } => {
                 match self.core.read(number, offset, size) {
-                    Step::Done(Ok(octets)) => reply.data(octets.get()),
-                    Step::Done(Err(errno)) => reply.error(errno),
-                    Step::Wait(slot, ask) => {
-                        let question = Question::Read { number, offset, size, reply };
+                    Answer::Done(Ok(bytes)) => reply.data(bytes.get()),
+                    Answer::Done(Err(errno)) => reply.error(errno),
+                    Answer::Wait(slot, ask) => {
+                        let question = KernelRequest::Read { number, offset, size, reply };
                         self.wait(slot, ask, tries, question);
                     }
                 }
             }
-            Question::List { number, offset, reply } => match self.core.list(number) {
-                Step::Done(Ok(names)) => reply_names(reply, &names, offset),
-                Step::Done(Err(errno)) => reply.error(errno),
-                Step::Wait(slot, ask) => {
-                    self.wait(slot, ask, tries, Question::List { number, offset, reply });
+            KernelRequest::List { number, offset, reply } => match self.core.list(number) {
+                Answer::Done(Ok(names)) => reply_names(reply, &names, offset),
+                Answer::Done(Err(errno)) => reply.error(errno),
+                Answer::Wait(slot, ask) => {
+                    self.wait(slot, ask, tries, KernelRequest::List { number, offset, reply });
                 }
             },
         }
     }
 
-    fn wait(self: &Arc<Self>, slot: Option<SlotId>, ask: Ask, tries: u32, question: Question) {
+    fn wait(self: &Arc<Self>, slot: Option<SlotId>, ask: Ask, tries: u32, question: KernelRequest) {
         let cancelled = slot.is_some_and(|slot| self.core.lock().slots[slot].cancelled);
         if cancelled || tries >= TRIES_MAX {
             self.fail(slot, &ask, AskError::Gone, question);
@@ -108,7 +108,7 @@ impl Server {
         let key = {
             let (next, waiting) = &mut *self.waiting();
             *next += 1;
-            waiting.insert(*next, Waiting { slot, tries, question });
+            waiting.insert(*next, PendingRequest { slot, tries, question });
             *next
         };
         let (server, asked) = (Arc::clone(self), ask.clone());
@@ -116,7 +116,7 @@ impl Server {
     }
 
     fn resume(self: &Arc<Self>, key: u64, ask: &Ask, result: Result<(), AskError>) {
-        let Some(Waiting { slot, tries, question }) = self.waiting().1.remove(&key) else {
+        let Some(PendingRequest { slot, tries, question }) = self.waiting().1.remove(&key) else {
             return;
         };
         match result {
@@ -125,11 +125,16 @@ impl Server {
         }
     }
 
-    /// Something could not be had: the job fails, and its outcome says that it counts for nothing.
-    fn fail(&self, slot: Option<SlotId>, ask: &Ask, error: AskError, question: Question) {
+    /// The source could not answer: the request fails, and the job's outcome says to discard its
+    /// result.
+    fn fail(&self, slot: Option<SlotId>, ask: &Ask, error: AskError, question: KernelRequest) {
         let path = match ask {
             Ask::List { dir } => dir,
-            Ask::Contents { path, .. } => path,
+            Ask::Contents { path, .. } | Ask::Name { path } => path,
+        };
+        let why = match (ask, &error) {
+            (Ask::Name { .. }, AskError::Refused(_)) => Why::Outside,
+            _ => Why::Unanswered,
         };
         let errno = match error {
             AskError::Failed(errno) => Errno::from_i32(errno),
@@ -143,7 +148,7 @@ impl Server {
                     AskError::Failed(_) => {}
                     AskError::Changed => concerned.stale |= concerned.running,
                     AskError::Refused(_) | AskError::Gone => {
-                        concerned.refuse(path, Why::Unanswered);
+                        concerned.refuse(path, why);
                     }
                 }
             }
@@ -151,7 +156,7 @@ impl Server {
         question.error(errno);
     }
 
-    /// Whatever a slot's processes still wait for fails at once.
+    /// Fails everything that the slot's processes still wait for.
     pub(super) fn cancel(&self, slot: SlotId) {
         if let Some(slot) = self.core.lock().slots.get_mut(slot) {
             slot.cancelled = slot.running;
@@ -165,7 +170,7 @@ impl Server {
     }
 }
 
-impl Question {
+impl KernelRequest {
     fn error(self, errno: Errno) {
         match self {
             Self::LookUp { reply, .. } => reply.error(errno),
@@ -175,13 +180,14 @@ impl Question {
     }
 }
 
-/// What `fuser` calls.
-pub(super) struct Front(pub(super) Arc<Server>);
+/// The handlers that `fuser` calls.
+pub(super) struct FuseHandlers(pub(super) Arc<ViewServer>);
 
-impl Filesystem for Front {
+impl Filesystem for FuseHandlers {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // A kernel that lacks them asks more often. No write-back cache: with it, every close makes
-        // the kernel ask for a file's attributes anew, and headers outnumber written pages.
+        // A kernel that lacks them sends more requests. There is no write-back cache: with it,
+        // every close makes the kernel ask for a file's attributes anew, and headers are opened far
+        // more often than pages are written.
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(WRITE_MAX);
@@ -191,7 +197,7 @@ impl Filesystem for Front {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.0.count(|upcalls| upcalls.look_ups += 1);
         let (name, pid) = (name.as_bytes().to_vec(), request.pid());
-        self.0.answer(Question::LookUp { parent: parent.0, name, pid, reply }, 0);
+        self.0.answer(KernelRequest::LookUp { parent: parent.0, name, pid, reply }, 0);
     }
 
     fn forget(&self, _: &Request, number: INodeNo, times: u64) {
@@ -235,7 +241,7 @@ impl Filesystem for Front {
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
         self.0.count(|upcalls| upcalls.others += 1);
         match self.0.core.lock().nodes.get(number.0) {
-            Some(What::Link { target, .. }) => reply.data(target),
+            Some(NodeBody::Link { target, .. }) => reply.data(target),
             _ => reply.error(Errno::EINVAL),
         }
     }
@@ -349,7 +355,7 @@ impl Filesystem for Front {
         reply: ReplyData,
     ) {
         self.0.count(|upcalls| upcalls.reads += 1);
-        self.0.answer(Question::Read { number: number.0, offset, size, reply }, 0);
+        self.0.answer(KernelRequest::Read { number: number.0, offset, size, reply }, 0);
     }
 
     fn write(
@@ -393,7 +399,7 @@ impl Filesystem for Front {
         reply: ReplyDirectory,
     ) {
         self.0.count(|upcalls| upcalls.others += 1);
-        self.0.answer(Question::List { number: number.0, offset, reply }, 0);
+        self.0.answer(KernelRequest::List { number: number.0, offset, reply }, 0);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -434,17 +440,17 @@ fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     }
 }
 
-/// A name, or that there is none: number 0, which the kernel keeps as well.
-fn reply_entry(core: &Core, reply: ReplyEntry, entry: Option<(u64, Shape)>) {
-    let nothing = Shape { kind: Kind::File, attr: SYNTHETIC };
+/// Replies with a node; number 0 stands for an absent name, which the kernel caches as well.
+fn reply_entry(core: &Core, reply: ReplyEntry, entry: Option<(u64, NodeShape)>) {
+    let nothing = NodeShape { kind: FileKind::File, attr: SYNTHETIC };
     let (number, shape) = entry.unwrap_or((0, nothing));
     reply.entry(&FOREVER, &file_attr(core, number, shape), Generation(0));
 }
 
-fn reply_names(mut reply: ReplyDirectory, names: &[(Vec<u8>, Kind)], offset: u64) {
+fn reply_names(mut reply: ReplyDirectory, names: &[(Vec<u8>, FileKind)], offset: u64) {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(names.len());
     for (at, (name, kind)) in names.iter().enumerate().skip(start) {
-        // Numbers in listings are not looked at by the kernel; they only must not be 0.
+        // The kernel does not use the inode numbers in listings; they only must not be 0.
         let number = INodeNo(u64::MAX);
         if reply.add(number, at as u64 + 1, file_type(*kind), OsStr::from_bytes(name)) {
             break;
@@ -453,15 +459,15 @@ fn reply_names(mut reply: ReplyDirectory, names: &[(Vec<u8>, Kind)], offset: u64
     reply.ok();
 }
 
-fn file_type(kind: Kind) -> FileType {
+fn file_type(kind: FileKind) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
+        FileKind::File => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
     }
 }
 
-fn file_attr(core: &Core, number: u64, Shape { kind, attr }: Shape) -> FileAttr {
+fn file_attr(core: &Core, number: u64, NodeShape { kind, attr }: NodeShape) -> FileAttr {
     let mtime = time(attr);
     FileAttr {
         ino: INodeNo(number),
@@ -473,7 +479,7 @@ fn file_attr(core: &Core, number: u64, Shape { kind, attr }: Shape) -> FileAttr 
         crtime: mtime,
         kind: file_type(kind),
         perm: u16::try_from(attr.mode & 0o7777).unwrap_or_default(),
-        nlink: if kind == Kind::Directory { 2 } else { 1 },
+        nlink: if kind == FileKind::Directory { 2 } else { 1 },
         uid: core.limits.uid,
         gid: core.limits.gid,
         rdev: 0,

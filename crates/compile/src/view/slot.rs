@@ -1,9 +1,10 @@
-//! A slot's own state: whether a job runs in it, what the job has changed, and which names the
-//! kernel must look up again before the next one.
+//! A slot's state: whether a job runs in it, the names that the job has changed, and the names that
+//! the kernel must look up again before the next job.
 
 use super::places::Places;
 use fuser::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A name that a job has changed.
@@ -11,17 +12,17 @@ use std::time::Instant;
 pub(super) enum Change {
     /// Unlinked or renamed away.
     Gone,
-    /// Is this node now: a file of the job's own, a client's file under another name, or a
-    /// directory that the job made.
+    /// Now this node: a file of the job's own, a client's file under another name, or a directory
+    /// that the job made.
     Is(u64),
 }
 
-/// Why a job must run at home instead.
+/// Why a job must run locally instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedPath {
     /// The absolute path that it asked for.
     pub path: Vec<u8>,
-    /// Why it may not have it.
+    /// Why the job may not have it.
     pub why: Why,
 }
 
@@ -37,7 +38,7 @@ pub enum Why {
     /// The client did not hand it out, or did not answer.
     #[error("the client did not hand it out")]
     Unanswered,
-    /// It asks for, or changes, more names than a server remembers.
+    /// The job looks up or changes more names than a server records.
     #[error("it uses too many names")]
     TooMuch,
     /// Something that a view cannot do (links, renamed directories, writing in place).
@@ -52,7 +53,7 @@ pub(super) struct Outdated {
     all: bool,
 }
 
-/// Beyond so many outdated names everything is dropped instead.
+/// Beyond this number of outdated names, all names are dropped instead.
 const OUTDATED_MAX: usize = 4096;
 
 impl Outdated {
@@ -78,14 +79,14 @@ impl Outdated {
     }
 }
 
-/// How often the kernel had to ask.
+/// How often the kernel sent requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Upcalls {
     /// Names looked up.
     pub look_ups: u64,
-    /// Stretches of client files read.
+    /// Ranges of client files read.
     pub reads: u64,
-    /// Directories listed, links read, attributes asked for.
+    /// Directories listed, links read, attributes requested.
     pub others: u64,
     /// Files made, written, renamed or removed.
     pub changes: u64,
@@ -93,39 +94,51 @@ pub struct Upcalls {
     pub waits: u64,
 }
 
-/// A slot.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) running: bool,
     /// When its job began.
     pub(super) begun: Option<Instant>,
-    /// Nothing that its job asks for is waited for any more.
+    /// The job's pending requests fail at once.
     pub(super) cancelled: bool,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
     /// Names that the job has changed at any time.
     pub(super) changed: BTreeSet<Vec<u8>>,
-    /// Octets of the job's own files.
+    /// Bytes of the job's own files.
     pub(super) used: u64,
-    /// Names that the kernel was told of, since all were dropped, in directories that lead to pins.
+    /// Names returned to the kernel in directories that lead to pins, since all were last dropped.
     pub(super) told: usize,
-    pub(super) refused: Option<Refusal>,
+    pub(super) refused: Option<RefusedPath>,
     pub(super) stale: bool,
     pub(super) touched: Vec<(Vec<u8>, u64)>,
     pub(super) outdated: Outdated,
-    /// Directories for its files that the client does not show.
+    /// Directories for the job's files that the client does not export.
     pub(super) places: Places,
-    /// Nothing of the client's is shown: what is not pinned, a place or the job's is absent.
+    /// Nothing of the client is visible: names other than pins, places and the job's own are
+    /// absent.
     pub(super) alone: bool,
-    /// Where the job's source is that was brought to it.
+    /// Path of the source file that was sent with the job.
     pub(super) brought: Option<Vec<u8>>,
+    /// The job's file that is written outside the view.
+    pub(super) redirect: Option<Redirect>,
 }
 
-/// At most so many touched files are noted for a job.
+/// A file that the job writes outside the view. Its path is a link to there, so that its bytes do
+/// not pass through FUSE: assemblers write a few bytes at a time.
+#[derive(Debug)]
+pub(super) struct Redirect {
+    pub(super) path: Vec<u8>,
+    pub(super) to: Arc<[u8]>,
+    /// A look-up has returned the link to the kernel.
+    pub(super) told: bool,
+}
+
+/// At most this number of touched files is recorded for a job.
 pub const TOUCHED_MAX: usize = 16_384;
 
-/// At most so many names may a job change: its end takes each out of the kernel's caches.
+/// A job may change at most this number of names: its end drops each from the kernel's caches.
 pub(super) const CHANGED_MAX: usize = 16_384;
-/// At most so many names is the kernel told of that have to be dropped one by one.
+/// At most this number of names that have to be dropped one by one is returned to the kernel.
 pub(super) const TOLD_MAX: usize = 64 << 10;
 
 impl Slot {
@@ -133,7 +146,7 @@ impl Slot {
     pub(super) fn start(&mut self, places: Places) {
         (self.refused, self.stale, self.used) = (None, false, 0);
         self.touched.clear();
-        self.places = places;
+        (self.places, self.redirect) = (places, None);
         (self.running, self.cancelled, self.begun) = (true, false, Some(Instant::now()));
     }
 
@@ -150,14 +163,15 @@ impl Slot {
         Ok(())
     }
 
-    /// Whether the kernel should be told of all names anew, before a job has too few left.
+    /// Whether the kernel should drop all names before the next job, which would else have too few
+    /// left.
     pub(super) fn is_told_much(&self) -> bool {
         self.told > TOLD_MAX / 2
     }
 
     pub(super) fn refuse(&mut self, path: &[u8], why: Why) {
         if self.running && self.refused.is_none() {
-            self.refused = Some(Refusal { path: path.to_vec(), why });
+            self.refused = Some(RefusedPath { path: path.to_vec(), why });
         }
     }
 

@@ -1,14 +1,14 @@
 //! What a view asks its source: names, attributes and contents of a client's files.
 //!
-//! Look-ups never wait. What is not known yet is asked for, and looked up again once the answer
-//! has come. A source may answer from any thread, but never while it holds a lock of its own that
-//! a look-up takes.
+//! Look-ups never wait. A name that is not known yet is requested with [`Source::ask`] and looked
+//! up again once the answer has arrived. A source may answer from any thread, but never while it
+//! holds a lock of its own that a look-up takes.
 
 use std::sync::Arc;
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -26,13 +26,13 @@ pub struct Attr {
     pub ino: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Octets.
+    /// Size in bytes.
     pub size: u64,
     /// Last modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
 }
 
-/// One state of one file: contents never change under it.
+/// One state of one file; a file whose contents change gets another `NodeId`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId {
     /// Device number at the client.
@@ -43,7 +43,7 @@ pub struct NodeId {
     pub version: u64,
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A regular file in this state.
@@ -67,26 +67,26 @@ pub enum Found {
     },
     /// The client has no such name.
     Absent,
-    /// The client has it and does not show it.
+    /// The client has it and does not export it.
     Withheld,
-    /// Not beneath anything that the client shows.
+    /// Not beneath anything that the client exports; [`Ask::Name`] says whether it exists.
     Outside,
-    /// Ask first.
+    /// Not known yet: ask first.
     Unknown,
 }
 
-/// What a directory's listing found.
+/// The result of listing a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listing {
-    /// Every name that the client shows.
-    Entries(Vec<(Vec<u8>, Kind)>),
-    /// Not beneath anything that the client shows.
+    /// Every name that the client exports.
+    Entries(Vec<(Vec<u8>, FileKind)>),
+    /// Not beneath anything that the client exports.
     Outside,
-    /// Ask first.
+    /// Not known yet: ask first.
     Unknown,
 }
 
-/// What is to be made known.
+/// A request to the client for something that is not known yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// All names of a directory.
@@ -101,9 +101,14 @@ pub enum Ask {
         /// The state that is wanted.
         node: NodeId,
     },
+    /// Whether there is anything at a path outside what the client exports.
+    Name {
+        /// The path, which is absolute.
+        path: Vec<u8>,
+    },
 }
 
-/// Why something could not be made known.
+/// Why a request to the client failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The file has another state by now.
@@ -120,10 +125,10 @@ pub enum AskError {
     Gone,
 }
 
-/// Contents of a file, shared with whoever else needs them.
+/// Contents of a file, shared by all that need them.
 pub type Contents = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// What is called when an [`Ask`] has been answered.
+/// The function called when an [`Ask`] has been answered.
 pub type Done = Box<dyn FnOnce(Result<(), AskError>) + Send>;
 
 /// Where a view's names, attributes and contents come from.
@@ -135,10 +140,11 @@ pub trait Source: Send + Sync {
     /// The names in `dir`. Never waits.
     fn list(&self, dir: &[u8]) -> Listing;
 
-    /// Makes something known and calls `done` exactly once, within a time of its own choosing:
-    /// until then a process of the job may wait where not even SIGKILL reaches it.
+    /// Requests something that is not known yet and calls `done` exactly once, within a time limit
+    /// that the source sets: until then a process of the job may wait where not even SIGKILL
+    /// reaches it.
     fn ask(&self, ask: Ask, done: Done);
 
-    /// A file's contents in this state, if they are here. Never waits.
+    /// A file's contents in this state, if this machine has them. Never waits.
     fn contents(&self, node: &NodeId) -> Option<Contents>;
 }

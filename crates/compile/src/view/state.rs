@@ -1,5 +1,5 @@
-//! What a view answers, without a word about how the kernel asks: look-ups, attributes, contents
-//! and lists.
+//! Answers of a view, independent of the FUSE protocol: look-ups, attributes, contents and
+//! listings.
 //!
 //! The lock is never held while the source is asked or the kernel is notified.
 
@@ -9,40 +9,41 @@ use std::time::{Duration, Instant};
 
 use fuser::Errno;
 
-use super::Limits;
-use super::nodes::{Nodes, Own, SlotId, TOP, What};
+use super::ViewLimits;
+use super::nodes::{NodeBody, Nodes, Own, SlotId, TOP};
 use super::pins::{Pin, Pinned, Pins, join, split};
+use super::probes::OWN_LISTINGS;
 use super::slot::{Change, Slot, TOLD_MAX, Upcalls, Why};
-use super::source::{Ask, Attr, Contents, Found, Kind, Listing, NodeId, Source};
+use super::source::{Ask, Attr, Contents, FileKind, Found, Listing, NodeId, Source};
 
-/// What comes of a request.
-pub(super) enum Step<T> {
+/// The result of a request.
+pub(super) enum Answer<T> {
     /// The answer.
     Done(Result<T, Errno>),
-    /// This has to be asked for first.
+    /// The source has to be asked for this first.
     Wait(Option<SlotId>, Ask),
 }
 
-/// What a name is: a node, or nothing.
-pub(super) type Entry = Option<(u64, Shape)>;
+/// The node that a name stands for, if any.
+pub(super) type NameEntry = Option<(u64, NodeShape)>;
 
-/// What the kernel is told of a node.
+/// The type and attributes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) kind: Kind,
+pub(super) struct NodeShape {
+    pub(super) kind: FileKind,
     pub(super) attr: Attr,
 }
 
-/// Octets of a file.
-pub(super) enum Octets {
+/// Bytes of a file.
+pub(super) enum FileBytes {
     Copied(Vec<u8>),
     Shared(Contents, std::ops::Range<usize>),
 }
 
-impl Octets {
+impl FileBytes {
     pub(super) fn get(&self) -> &[u8] {
         match self {
-            Self::Copied(octets) => octets,
+            Self::Copied(bytes) => bytes,
             Self::Shared(contents, range) => {
                 (**contents).as_ref().get(range.clone()).unwrap_or_default()
             }
@@ -50,105 +51,139 @@ impl Octets {
     }
 }
 
-/// Everything that changes.
+/// The mutable state of a view.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ViewState {
     pub(super) nodes: Nodes,
     pub(super) slots: Vec<Slot>,
     pub(super) upcalls: Upcalls,
-    /// Threads that were told to look again, because what they want to change is shared.
+    /// Threads that were told to look a file up again, because the node that they want to change is
+    /// shared.
     copying: HashMap<u32, Copying>,
 }
 
-/// What a thread that looks again wants to change.
+/// The shared file that a thread wants to change.
 #[derive(Debug, Clone, Copy)]
 struct Copying {
     number: u64,
-    /// It wants the file empty.
+    /// The thread wants the file truncated.
     empty: bool,
     at: Instant,
 }
 
 impl Copying {
-    /// Whether a thread of the job in this slot can have said so: numbers of threads are used
-    /// again, and the kernel looks again at once or never.
+    /// Whether a thread of the job in this slot can have asked for the copy: thread ids are reused,
+    /// and the kernel repeats the look-up at once or never.
     fn is_of(&self, slot: &Slot) -> bool {
         slot.begun.is_some_and(|begun| begun <= self.at) && self.at.elapsed() < COPYING_TIME
     }
 }
 
-/// A view without the kernel.
+/// A view without its connection to the kernel.
 pub(super) struct Core {
     pub(super) source: Arc<dyn Source>,
     pub(super) pins: Pins,
-    pub(super) limits: Limits,
-    state: Mutex<State>,
+    pub(super) limits: ViewLimits,
+    state: Mutex<ViewState>,
 }
 
-/// More threads than this do not wait for a copy at once.
+/// At most this number of threads waits for a copy at once.
 const COPYING_MAX: usize = 1024;
-/// How long it takes the kernel to look again, at most.
+/// How long the kernel takes to look up again, at most.
 const COPYING_TIME: Duration = Duration::from_secs(2);
 
-/// A directory that exists only to lead somewhere.
-pub(super) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0 };
+/// Attributes of a directory that exists only to lead to a pin.
+pub(crate) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0 };
 
-/// A directory in which a job makes files and that has none.
+/// Attributes of a directory in which a job makes files and that has none at the client.
 const PLACE: Attr = Attr { mode: 0o755, ..SYNTHETIC };
 
 impl Core {
-    /// Whether the client shows something at `path`.
+    /// Whether the client exports something at `path`.
     pub(super) fn is_at_client(&self, path: &[u8]) -> bool {
         let found = split(path).map(|(dir, name)| self.source.look_up(dir, name));
         matches!(found, Some(Found::File { .. } | Found::Directory { .. } | Found::Symlink { .. }))
     }
 
-    pub(super) fn new(source: Arc<dyn Source>, pins: Pins, limits: Limits) -> Self {
+    pub(super) fn new(source: Arc<dyn Source>, pins: Pins, limits: ViewLimits) -> Self {
         let slots = (0..limits.slots).map(|_| Slot::default()).collect();
         let (upcalls, copying) = (Upcalls::default(), HashMap::new());
-        let state = Mutex::new(State { nodes: Nodes::new(), slots, upcalls, copying });
+        let state = Mutex::new(ViewState { nodes: Nodes::new(), slots, upcalls, copying });
         Self { source, pins, limits, state }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ViewState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What `name` in the directory `parent` is, for the thread `pid`.
-    pub(super) fn look_up(&self, parent: u64, name: &[u8], pid: u32) -> Step<Entry> {
+    pub(super) fn look_up(&self, parent: u64, name: &[u8], pid: u32) -> Answer<NameEntry> {
         let Some((slot, dir, made)) = self.lock().place_of(parent) else {
-            return Step::Done(self.slot_root(parent, name));
+            return Answer::Done(self.slot_root(parent, name));
         };
         let path = join(&dir, name);
         let mut state = self.lock();
         if self.pins.leads(&dir) && !state.note_told(slot, parent, name) {
             state.slots[slot].refuse(&path, Why::TooMuch);
-            return Step::Done(Err(Errno::EACCES));
+            return Answer::Done(Err(Errno::EACCES));
         }
         if let Some(&change) = state.slots[slot].changes.get(&path) {
-            return Step::Done(Ok(state.changed(change)));
+            return Answer::Done(Ok(state.changed(change)));
         }
         if made {
-            return Step::Done(Ok(None));
+            return Answer::Done(Ok(None));
         }
         if let Pinned::Here(pin) = self.pins.of(&path) {
-            return Step::Done(Ok(Some(state.pinned(slot, &path, pin))));
+            return Answer::Done(Ok(Some(state.pinned(slot, &path, pin))));
+        }
+        if let Some(link) = self.redirected(&mut state, slot, parent, name, &path) {
+            return Answer::Done(link.map(Some));
         }
         if state.slots[slot].alone {
             let attr = if state.slots[slot].places.lead(&path) { PLACE } else { SYNTHETIC };
             let is_there = attr == PLACE || self.pins.leads(&path);
-            return Step::Done(Ok(is_there.then(|| state.directory(slot, &path, attr, false))));
+            return Answer::Done(Ok(is_there.then(|| state.directory(slot, &path, attr, false))));
         }
         drop(state);
         let found = self.source.look_up(&dir, name);
         if self.pins.leads(&path) {
-            return Step::Done(Ok(Some(self.leading(slot, &path, &found))));
+            return Answer::Done(Ok(Some(self.leading(slot, &path, &found))));
         }
         self.found(slot, &dir, &path, found, pid)
     }
 
+    /// The link at the path of the file that the job writes outside the view, if a link may stand
+    /// there.
+    fn redirected(
+        &self,
+        state: &mut ViewState,
+        slot: SlotId,
+        parent: u64,
+        name: &[u8],
+        path: &[u8],
+    ) -> Option<Result<(u64, NodeShape), Errno>> {
+        let to = Arc::clone(&state.slots[slot].redirect.as_ref().filter(|at| at.path == path)?.to);
+        let is_writable = |attr: &Attr| attr.mode & 0o222 != 0;
+        let dir = state.nodes.dir(parent).filter(|dir| is_writable(&dir.attr))?;
+        let is_free = state.slots[slot].alone
+            || match self.source.look_up(&dir.path, name) {
+                Found::Absent => true,
+                Found::File { attr, .. } => is_writable(&attr),
+                Found::Withheld | Found::Outside => state.slots[slot].places.is_for_the_job(path),
+                _ => false,
+            };
+        if !is_free {
+            return None;
+        }
+        if let Err(errno) = state.slots[slot].note_changed(path) {
+            return Some(Err(errno));
+        }
+        state.slots[slot].redirect.iter_mut().for_each(|redirect| redirect.told = true);
+        Some(Ok(state.link(SYNTHETIC, to)))
+    }
+
     /// The root of a slot, named by its number.
-    fn slot_root(&self, parent: u64, name: &[u8]) -> Result<Entry, Errno> {
+    fn slot_root(&self, parent: u64, name: &[u8]) -> Result<NameEntry, Errno> {
         if parent != TOP {
             return Err(Errno::ENOTDIR);
         }
@@ -160,7 +195,7 @@ impl Core {
     }
 
     /// A directory above a pin, which exists whatever the source has there.
-    fn leading(&self, slot: SlotId, path: &[u8], found: &Found) -> (u64, Shape) {
+    fn leading(&self, slot: SlotId, path: &[u8], found: &Found) -> (u64, NodeShape) {
         let attr = match found {
             Found::Directory { attr } => *attr,
             _ => SYNTHETIC,
@@ -168,47 +203,63 @@ impl Core {
         self.lock().directory(slot, path, attr, false)
     }
 
-    fn found(&self, slot: SlotId, dir: &[u8], path: &[u8], found: Found, pid: u32) -> Step<Entry> {
-        let done = |entry| Step::Done(Ok(Some(entry)));
+    fn found(
+        &self,
+        slot: SlotId,
+        dir: &[u8],
+        path: &[u8],
+        found: Found,
+        pid: u32,
+    ) -> Answer<NameEntry> {
+        let done = |entry| Answer::Done(Ok(Some(entry)));
         match found {
             Found::File { attr, version } => self.file(slot, path, attr, version, pid),
             Found::Directory { attr } => done(self.lock().directory(slot, path, attr, false)),
             Found::Symlink { attr, target } => done(self.lock().link(attr, target)),
-            Found::Absent => Step::Done(Ok(None)),
-            Found::Unknown => Step::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
-            Found::Withheld => Step::Done(self.withheld(slot, path)),
+            Found::Absent => Answer::Done(Ok(None)),
+            Found::Unknown => Answer::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
+            Found::Withheld if self.pins.is_own_probe(path) => Answer::Done(Ok(None)),
+            Found::Withheld => Answer::Done(
+                self.place(slot, path).unwrap_or_else(|| self.refuse(slot, path, Why::Withheld)),
+            ),
             Found::Outside if self.pins.leads_nowhere(path) => {
                 done(self.lock().directory(slot, path, SYNTHETIC, false))
             }
-            Found::Outside => Step::Done(self.refuse(slot, path, Why::Outside)),
+            Found::Outside if self.pins.is_own_probe(path) => Answer::Done(Ok(None)),
+            Found::Outside => match self.place(slot, path) {
+                Some(place) => Answer::Done(place),
+                None => Answer::Wait(Some(slot), Ask::Name { path: path.to_vec() }),
+            },
         }
     }
 
-    /// What the client has and does not show, but for places where the job makes files.
-    fn withheld(&self, slot: SlotId, path: &[u8]) -> Result<Entry, Errno> {
+    /// The directory at a path that the client does not export, if the job makes files there or the
+    /// path leads to such a directory.
+    fn place(&self, slot: SlotId, path: &[u8]) -> Option<Result<NameEntry, Errno>> {
         let mut state = self.lock();
         if state.slots[slot].places.lead(path) {
-            return Ok(Some(state.directory(slot, path, PLACE, false)));
+            return Some(Ok(Some(state.directory(slot, path, PLACE, false))));
         }
-        if state.slots[slot].places.is_for_the_job(path) {
-            // To the next job something else may be there.
-            return state.slots[slot].note_changed(path).map(|()| None);
-        }
-        drop(state);
-        self.refuse(slot, path, Why::Withheld)
+        // The next job may find something else there.
+        let is_for_the_job = state.slots[slot].places.is_for_the_job(path);
+        is_for_the_job.then(|| state.slots[slot].note_changed(path).map(|()| None))
     }
 
-    /// A path that the job may not have: the job runs at home, unless everybody looks there.
-    fn refuse(&self, slot: SlotId, path: &[u8], why: Why) -> Result<Entry, Errno> {
-        if self.pins.is_known_absent(path) {
-            return Ok(None);
-        }
+    /// Refuses the job because of a path: it has to run at the client.
+    fn refuse(&self, slot: SlotId, path: &[u8], why: Why) -> Result<NameEntry, Errno> {
         self.lock().slots[slot].refuse(path, why);
         Err(Errno::EACCES)
     }
 
     /// A client's file, or the slot's own copy of it if this thread is about to change it.
-    fn file(&self, slot: SlotId, path: &[u8], attr: Attr, version: u64, pid: u32) -> Step<Entry> {
+    fn file(
+        &self,
+        slot: SlotId,
+        path: &[u8],
+        attr: Attr,
+        version: u64,
+        pid: u32,
+    ) -> Answer<NameEntry> {
         let id = NodeId { dev: attr.dev, ino: attr.ino, version };
         let mut state = self.lock();
         let number = state.nodes.intern_shared(path, id, attr);
@@ -216,76 +267,88 @@ impl Core {
             Some(at) if at.number == number && at.is_of(&state.slots[slot]) => at.empty,
             _ => {
                 state.slots[slot].touch(path, version);
-                return Step::Done(Ok(Some(state.tell(number, Kind::File, attr))));
+                return Answer::Done(Ok(Some(state.tell(number, FileKind::File, attr))));
             }
         };
         drop(state);
         let data = if empty { Vec::new() } else { self.copy_of(&id) };
         if data.len() as u64 != attr.size && !empty {
-            return Step::Wait(Some(slot), Ask::Contents { path: path.to_vec(), node: id });
+            return Answer::Wait(Some(slot), Ask::Contents { path: path.to_vec(), node: id });
         }
         let mut state = self.lock();
         state.copying.remove(&pid);
-        Step::Done(state.make(slot, path, data, attr, &self.limits).map(Some))
+        Answer::Done(state.make(slot, path, data, attr, &self.limits).map(Some))
     }
 
     fn copy_of(&self, id: &NodeId) -> Vec<u8> {
         self.source.contents(id).map_or_else(Vec::new, |contents| (*contents).as_ref().to_vec())
     }
 
-    /// Octets of a file.
-    pub(super) fn read(&self, number: u64, offset: u64, size: u32) -> Step<Octets> {
+    /// Bytes of a file.
+    pub(super) fn read(&self, number: u64, offset: u64, size: u32) -> Answer<FileBytes> {
         let state = self.lock();
         let (path, id) = match state.nodes.get(number) {
-            Some(What::Own(own)) => {
+            Some(NodeBody::Own(own)) => {
                 let range = clip(own.data.len(), offset, size);
-                return Step::Done(Ok(Octets::Copied(own.data[range].to_vec())));
+                return Answer::Done(Ok(FileBytes::Copied(own.data[range].to_vec())));
             }
-            Some(What::Shared { path, id, .. }) => (path.clone(), *id),
-            Some(What::Place { .. }) => return Step::Done(Ok(Octets::Copied(Vec::new()))),
-            _ => return Step::Done(Err(Errno::EISDIR)),
+            Some(NodeBody::Shared { path, id, .. }) => (path.clone(), *id),
+            Some(NodeBody::Place { .. }) => return Answer::Done(Ok(FileBytes::Copied(Vec::new()))),
+            _ => return Answer::Done(Err(Errno::EISDIR)),
         };
         drop(state);
         match self.source.contents(&id) {
             Some(contents) => {
                 let range = clip((*contents).as_ref().len(), offset, size);
-                Step::Done(Ok(Octets::Shared(contents, range)))
+                Answer::Done(Ok(FileBytes::Shared(contents, range)))
             }
-            None => Step::Wait(None, Ask::Contents { path: path.to_vec(), node: id }),
+            None => Answer::Wait(None, Ask::Contents { path: path.to_vec(), node: id }),
         }
     }
 
     /// All names in a directory.
-    pub(super) fn list(&self, number: u64) -> Step<Vec<(Vec<u8>, Kind)>> {
+    pub(super) fn list(&self, number: u64) -> Answer<Vec<(Vec<u8>, FileKind)>> {
         let Some((slot, dir, made)) = self.lock().place_of(number) else {
-            return Step::Done(Err(Errno::ENOTDIR));
+            return Answer::Done(Err(Errno::ENOTDIR));
         };
         let mut names = BTreeMap::new();
         if !made && !self.lock().slots[slot].alone {
             if self.lock().slots[slot].places.has(&dir) {
-                // Nobody knows what else is there.
-                return Step::Done(self.refuse(slot, &dir, Why::Withheld).map(|_| Vec::new()));
+                // The rest of the directory is unknown.
+                return Answer::Done(self.refuse(slot, &dir, Why::Withheld).map(|_| Vec::new()));
             }
             match self.source.list(&dir) {
                 Listing::Entries(entries) => names.extend(entries),
-                Listing::Unknown => return Step::Wait(Some(slot), Ask::List { dir }),
-                Listing::Outside => {}
+                Listing::Unknown => return Answer::Wait(Some(slot), Ask::List { dir }),
+                Listing::Outside if self.lists_nothing_else(&dir) => {}
+                Listing::Outside => {
+                    return Answer::Done(self.refuse(slot, &dir, Why::Outside).map(|_| Vec::new()));
+                }
             }
         }
         for (name, pin) in self.pins.names_in(&dir) {
             names.insert(name, kind_of(&pin));
         }
         self.lock().apply_changes(slot, &dir, &mut names);
-        Step::Done(Ok(names.into_iter().collect()))
+        Answer::Done(Ok(names.into_iter().collect()))
     }
 
-    /// The kernel's thread `pid` wants to change a node that slots share: it must look again, and
-    /// then finds a copy.
+    /// Whether a directory that the client does not export may be listed with the sandbox's own
+    /// names only, which are all that compilers look for there.
+    fn lists_nothing_else(&self, dir: &[u8]) -> bool {
+        self.pins.leads(dir)
+            || self.pins.leads_nowhere(dir)
+            || !matches!(self.pins.of(dir), Pinned::No)
+            || OWN_LISTINGS.iter().any(|own| own.as_bytes() == dir)
+    }
+
+    /// The kernel's thread `pid` wants to change a node that slots share: it is told to look again,
+    /// and then finds a copy.
     pub(super) fn copy_for(&self, number: u64, pid: u32, empty: bool) -> Errno {
         let mut state = self.lock();
         match state.nodes.get(number) {
-            Some(What::Shared { attr, .. }) if attr.mode & 0o222 == 0 => Errno::EACCES,
-            Some(What::Shared { .. }) => {
+            Some(NodeBody::Shared { attr, .. }) if attr.mode & 0o222 == 0 => Errno::EACCES,
+            Some(NodeBody::Shared { .. }) => {
                 if state.copying.len() >= COPYING_MAX {
                     state.copying.retain(|_, copying| copying.at.elapsed() < COPYING_TIME);
                 }
@@ -300,28 +363,28 @@ impl Core {
     }
 }
 
-impl State {
-    /// The slot, path and origin of a directory; `None` for whatever else.
+impl ViewState {
+    /// The slot and path of a directory, and whether the job made it; `None` for any other node.
     pub(super) fn place_of(&self, number: u64) -> Option<(SlotId, Vec<u8>, bool)> {
         let dir = self.nodes.dir(number)?;
         Some((dir.slot, dir.path.clone(), dir.made))
     }
 
-    /// What the kernel is told of a node, if there is one.
-    pub(super) fn shape(&self, number: u64) -> Option<Shape> {
+    /// The type and attributes of a node, if it exists.
+    pub(super) fn shape(&self, number: u64) -> Option<NodeShape> {
         let (kind, attr) = match self.nodes.get(number)? {
-            What::Top => (Kind::Directory, SYNTHETIC),
-            What::Dir(dir) => (Kind::Directory, dir.attr),
-            What::Shared { attr, .. } | What::Place { attr } => (Kind::File, *attr),
-            What::Link { attr, .. } => (Kind::Symlink, *attr),
-            What::Own(own) => (Kind::File, own.attr),
+            NodeBody::Top => (FileKind::Directory, SYNTHETIC),
+            NodeBody::Dir(dir) => (FileKind::Directory, dir.attr),
+            NodeBody::Shared { attr, .. } | NodeBody::Place { attr } => (FileKind::File, *attr),
+            NodeBody::Link { attr, .. } => (FileKind::Symlink, *attr),
+            NodeBody::Own(own) => (FileKind::File, own.attr),
         };
-        Some(Shape { kind, attr })
+        Some(NodeShape { kind, attr })
     }
 
-    pub(super) fn tell(&mut self, number: u64, kind: Kind, attr: Attr) -> (u64, Shape) {
+    pub(super) fn tell(&mut self, number: u64, kind: FileKind, attr: Attr) -> (u64, NodeShape) {
         self.nodes.told(number);
-        (number, Shape { kind, attr })
+        (number, NodeShape { kind, attr })
     }
 
     pub(super) fn directory(
@@ -330,29 +393,29 @@ impl State {
         path: &[u8],
         attr: Attr,
         made: bool,
-    ) -> (u64, Shape) {
+    ) -> (u64, NodeShape) {
         let number = self.nodes.intern_dir(slot, path, attr, made);
-        self.tell(number, Kind::Directory, attr)
+        self.tell(number, FileKind::Directory, attr)
     }
 
-    fn link(&mut self, attr: Attr, target: Arc<[u8]>) -> (u64, Shape) {
+    fn link(&mut self, attr: Attr, target: Arc<[u8]>) -> (u64, NodeShape) {
         let attr = Attr { size: target.len() as u64, ..attr };
-        let number = self.nodes.add(What::Link { attr, target });
-        self.tell(number, Kind::Symlink, attr)
+        let number = self.nodes.add(NodeBody::Link { attr, target });
+        self.tell(number, FileKind::Symlink, attr)
     }
 
-    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &Pin) -> (u64, Shape) {
+    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &Pin) -> (u64, NodeShape) {
         match pin {
             Pin::Directory => self.directory(slot, path, SYNTHETIC, false),
             Pin::Symlink(target) => self.link(SYNTHETIC, target.as_slice().into()),
             Pin::File => {
-                let number = self.nodes.add(What::Place { attr: SYNTHETIC });
-                self.tell(number, Kind::File, SYNTHETIC)
+                let number = self.nodes.add(NodeBody::Place { attr: SYNTHETIC });
+                self.tell(number, FileKind::File, SYNTHETIC)
             }
         }
     }
 
-    fn changed(&mut self, change: Change) -> Entry {
+    fn changed(&mut self, change: Change) -> NameEntry {
         let Change::Is(number) = change else {
             return None;
         };
@@ -360,7 +423,7 @@ impl State {
         Some(self.tell(number, shape.kind, shape.attr))
     }
 
-    fn apply_changes(&self, slot: SlotId, dir: &[u8], names: &mut BTreeMap<Vec<u8>, Kind>) {
+    fn apply_changes(&self, slot: SlotId, dir: &[u8], names: &mut BTreeMap<Vec<u8>, FileKind>) {
         let beneath = join(dir, b"");
         let changes = self.slots[slot].changes.range(beneath.clone()..);
         for (path, change) in changes.take_while(|(path, _)| path.starts_with(&beneath)) {
@@ -371,7 +434,7 @@ impl State {
                     names.remove(name);
                 }
                 Change::Is(number) => {
-                    let kind = self.shape(*number).map_or(Kind::File, |shape| shape.kind);
+                    let kind = self.shape(*number).map_or(FileKind::File, |shape| shape.kind);
                     names.insert(name.to_vec(), kind);
                 }
             }
@@ -385,23 +448,23 @@ impl State {
         path: &[u8],
         data: Vec<u8>,
         attr: Attr,
-        limits: &Limits,
-    ) -> Result<(u64, Shape), Errno> {
+        limits: &ViewLimits,
+    ) -> Result<(u64, NodeShape), Errno> {
         self.pay_for_name(slot, path, data.len() as u64, limits)?;
         let attr = Attr { size: data.len() as u64, ..attr };
-        let number = self.nodes.add(What::Own(Own { slot, data, attr }));
+        let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
         self.change(slot, path, Change::Is(number));
-        Ok(self.tell(number, Kind::File, attr))
+        Ok(self.tell(number, FileKind::File, attr))
     }
 
-    /// Puts a file of the job's own at `path` before the kernel has asked for it.
+    /// Puts a file of the job's own at `path` before the kernel has looked it up.
     pub(super) fn bring(&mut self, slot: SlotId, path: &[u8], data: Vec<u8>, attr: Attr) {
         let attr = Attr { size: data.len() as u64, ..attr };
-        let number = self.nodes.add(What::Own(Own { slot, data, attr }));
+        let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
         self.change(slot, path, Change::Is(number));
     }
 
-    /// Notes that a name is something else now.
+    /// Records that a name stands for something else now.
     pub(super) fn change(&mut self, slot: SlotId, path: &[u8], change: Change) {
         if let Change::Is(number) = change {
             self.nodes.hold(number);
@@ -413,8 +476,8 @@ impl State {
         }
     }
 
-    /// Notes that the kernel is told of a name in a directory that leads to pins; false if there
-    /// are too many.
+    /// Records that a name in a directory that leads to pins is returned to the kernel; false if
+    /// there are too many.
     fn note_told(&mut self, slot: SlotId, parent: u64, name: &[u8]) -> bool {
         let Some(dir) = self.nodes.dir_mut(parent) else { return true };
         if dir.told.contains(name) {
@@ -428,20 +491,25 @@ impl State {
         dir.told.insert(name.to_vec())
     }
 
-    /// Takes a changed name and so many octets from the job's quota.
+    /// Charges the job's quota for a changed name and `cost` bytes.
     pub(super) fn pay_for_name(
         &mut self,
         slot: SlotId,
         path: &[u8],
-        octets: u64,
-        limits: &Limits,
+        bytes: u64,
+        limits: &ViewLimits,
     ) -> Result<(), Errno> {
-        self.pay(slot, octets.saturating_add(NAME_COST), limits)?;
+        self.pay(slot, bytes.saturating_add(NAME_COST), limits)?;
         self.slots[slot].note_changed(path)
     }
 
-    /// Takes octets from the job's quota.
-    pub(super) fn pay(&mut self, slot: SlotId, cost: u64, limits: &Limits) -> Result<(), Errno> {
+    /// Charges the job's quota for `cost` bytes.
+    pub(super) fn pay(
+        &mut self,
+        slot: SlotId,
+        cost: u64,
+        limits: &ViewLimits,
+    ) -> Result<(), Errno> {
         let slot = &mut self.slots[slot];
         if slot.used.saturating_add(cost) > limits.quota {
             return Err(Errno::ENOSPC);
@@ -451,7 +519,7 @@ impl State {
     }
 }
 
-/// What a name costs of a job's quota, besides its octets.
+/// Bytes of a job's quota that each changed name costs.
 const NAME_COST: u64 = 1024;
 
 fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
@@ -459,11 +527,11 @@ fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
     start..start.saturating_add(size as usize).min(len)
 }
 
-fn kind_of(pin: &Pin) -> Kind {
+fn kind_of(pin: &Pin) -> FileKind {
     match pin {
-        Pin::File => Kind::File,
-        Pin::Directory => Kind::Directory,
-        Pin::Symlink(_) => Kind::Symlink,
+        Pin::File => FileKind::File,
+        Pin::Directory => FileKind::Directory,
+        Pin::Symlink(_) => FileKind::Symlink,
     }
 }
 

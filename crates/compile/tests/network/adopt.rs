@@ -1,10 +1,10 @@
 //! Compilers that a server lacks and its client has.
 
 use crate::builds::{directory, write};
-use crate::support::{Lab, NOBODY, at_home, trial};
+use crate::support::{Lab, NOBODY, locally, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
-use outboard_compile::front::Verdict;
+use outboard_compile::manager::Verdict;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -74,7 +74,7 @@ fn takes() {
             [compiler, "-O2", "-g", "-c", "a.c", "-o", "a.o"],
             [compiler, "-O0", "-MD", "-c", "a.c", "-o", "a.o"],
         ] {
-            at_home(at, &words);
+            locally(at, &words);
             let expected = fs::read(at.join("a.o")).expect("an object");
             fs::remove_file(at.join("a.o")).expect("removed");
             let finished = lab.run(at, &words);
@@ -103,7 +103,7 @@ fn refuses() {
     let mut lab = Lab::new(1, 1);
     let ticket = lab.submit(at, &[gcc, "-c", "a.c"]);
     match lab.verdicts(1).remove(&ticket) {
-        Some(Verdict::Home(reason)) => assert_eq!(reason.cause, Cause::NoToolchain),
+        Some(Verdict::Local(reason)) => assert_eq!(reason.cause, Cause::NoToolchain),
         other => panic!("{other:?}"),
     }
 }

@@ -1,9 +1,9 @@
-//! What comes back is what the compiler makes at home.
+//! What comes back is what the compiler makes locally.
 
-use crate::support::{Lab, at_home, trial};
+use crate::support::{Lab, locally_in, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
-use outboard_compile::front::Verdict;
+use outboard_compile::manager::{RemoteExecutor, Ticket, Verdict};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -13,7 +13,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("one_file_compiles_elsewhere", one_file),
         trial("a_second_job_sees_what_changed", changes),
         trial("outputs_in_hidden_directories_come_back", hidden),
-        trial("headers_in_hidden_directories_keep_jobs_at_home", hidden_header),
+        trial("headers_in_hidden_directories_keep_jobs_locally", hidden_header),
+        trial("outputs_with_hidden_names_come_back", hidden_names),
+        trial("outputs_outside_the_project_come_back", outside),
+        trial("what_the_user_shows_is_shown_below_a_hidden_name", shown),
+        trial("dates_are_in_the_clients_time_zone", zones),
+        trial("the_directory_is_called_as_the_compiler_sees_it", own_directory),
+        trial("other_libraries_for_the_compiler_keep_jobs_locally", other_libraries),
+        trial("what_is_reached_through_links_compiles_elsewhere", links),
+        trial("what_servers_may_not_have_is_not_tried_again", refusals),
+        trial("code_for_another_word_size_is_compiled", other_words),
         trial("many_jobs_on_three_servers", many),
     ]
 }
@@ -28,9 +37,9 @@ pub(crate) fn write(at: &Path, text: &str) {
     fs::write(at, text).expect("a file");
 }
 
-/// Compiles at home, keeps the outputs, compiles elsewhere, compares.
+/// Compiles locally, keeps the outputs, compiles elsewhere, compares.
 fn compare(lab: &mut Lab, cwd: &Path, words: &[&str], outputs: &[&str]) {
-    at_home(cwd, words);
+    locally_in(cwd, words, &lab.env);
     let expected: Vec<_> = outputs.iter().map(|at| fs::read(cwd.join(at)).expect(at)).collect();
     outputs.iter().for_each(|at| fs::remove_file(cwd.join(at)).expect(at));
     let finished = lab.run(cwd, words);
@@ -90,6 +99,129 @@ fn hidden() {
     compare(&mut lab, at, &words, &[".libs/a.o", ".libs/a.dwo"]);
 }
 
+/// As the kernel's build files have it.
+fn hidden_names() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("sub/a.c"), "#include \"b.h\"\nint a;\n");
+    write(&at.join("sub/b.h"), "\n");
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-Wp,-MMD,sub/.a.o.d", "-c", "sub/a.c", "-o", "sub/a.o"];
+    for _ in 0..2 {
+        compare(&mut lab, at, &words, &["sub/a.o", "sub/.a.o.d"]);
+    }
+    compare(&mut lab, at, &["gcc", "-MD", "-c", "sub/a.c", "-o", ".a.o"], &[".a.o", ".a.d"]);
+    // What is hidden and no output is not known to be absent, there either.
+    write(&at.join("sub/.c.h"), "#define C 1\n");
+    let text = "#if __has_include(\".c.h\")\n#include \".c.h\"\n#endif\nint c = C;\n";
+    write(&at.join("sub/c.c"), text);
+    let ticket = lab.submit(at, &["gcc", "-Wp,-MMD,sub/.c.o.d", "-c", "sub/c.c", "-o", "sub/c.o"]);
+    expect_refused(&mut lab, ticket);
+}
+
+fn expect_refused(lab: &mut Lab, ticket: Ticket) {
+    match lab.verdicts(1).remove(&ticket) {
+        Some(Verdict::Local(reason)) => assert_eq!(reason.cause, Cause::Refused, "{reason:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn outside() {
+    let (project, out) = (directory(), directory());
+    let (at, out) = (project.path(), out.path().join("deep/out"));
+    fs::create_dir_all(&out).expect("a directory");
+    write(&out.join("other.h"), "\n");
+    write(&at.join("a.c"), "int a;\n");
+    let object = out.join("a.o").into_os_string().into_string().expect("a text");
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-MD", "-g", "-gsplit-dwarf", "-fstack-usage", "-c", "a.c", "-o", &object];
+    let outputs = ["o", "d", "dwo", "su"].map(|end| out.join("a").with_extension(end));
+    let outputs = outputs.each_ref().map(|path| path.to_str().expect("a text"));
+    for _ in 0..2 {
+        compare(&mut lab, at, &words, &outputs);
+    }
+    // What else is there is not shown.
+    let text = format!("#include \"{}/other.h\"\nint b;\n", out.display());
+    write(&at.join("b.c"), &text);
+    let ticket = lab.submit(at, &["gcc", "-c", "b.c", "-o", &object]);
+    expect_refused(&mut lab, ticket);
+}
+
+fn shown() {
+    let project = directory();
+    let at = project.path().join(".cargo/registry/crate");
+    write(&at.join("src/a.c"), "#include \"a.h\"\nint a = A;\n");
+    write(&at.join("src/a.h"), "#define A 1\n");
+    write(&at.join("src/.secret.h"), "#define A 2\n");
+    let out = directory();
+    let object = out.path().join("a.o").into_os_string().into_string().expect("a text");
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-c", "src/a.c", "-o", &object];
+    let ticket = lab.submit(&at, &words);
+    expect_refused(&mut lab, ticket);
+    lab.env = vec![("OUTBOARD_CC_SHOW".into(), project.path().join(".cargo/registry").into())];
+    compare(&mut lab, &at, &words, &[&object]);
+    write(&at.join("src/b.c"), "#include \".secret.h\"\nint a = A;\n");
+    let ticket = lab.submit(&at, &["gcc", "-c", "src/b.c", "-o", &object]);
+    expect_refused(&mut lab, ticket);
+}
+
+/// `__TIMESTAMP__` is when the source was changed last.
+fn zones() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("a.c"), "const char *changed = __TIMESTAMP__;\n");
+    let mut lab = Lab::new(1, 1);
+    let mut objects = Vec::new();
+    for zone in ["XYZ-5:30", "UTC0"] {
+        lab.env = vec![("TZ".into(), zone.into())];
+        let words = ["gcc", "-S", "a.c", "-o", "a.s"];
+        compare(&mut lab, at, &words, &["a.s"]);
+        objects.push(fs::read(at.join("a.s")).expect("made"));
+    }
+    assert!(objects[0] != objects[1], "the zone is in it");
+}
+
+/// Bazel's way to call a compiler.
+fn own_directory() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("a.c"), "int a;\n");
+    let mut lab = Lab::new(1, 1);
+    lab.env = vec![("PWD".into(), "/proc/self/cwd".into())];
+    compare(&mut lab, at, &["gcc", "-g", "-c", "a.c"], &["a.o"]);
+    let object = fs::read(at.join("a.o")).expect("made");
+    let named = b"/proc/self/cwd";
+    assert!(object.windows(named.len()).any(|part| part == named));
+}
+
+/// Its driver looks for libraries that are not installed.
+fn other_words() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("a.c"), "long a = sizeof(long);\n");
+    let mut lab = Lab::new(1, 1);
+    compare(&mut lab, at, &["gcc", "-m32", "-c", "a.c"], &["a.o"]);
+    compare(&mut lab, at, &["gcc", "-m16", "-c", "a.c"], &["a.o"]);
+}
+
+fn other_libraries() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("a.c"), "int a;\n");
+    write(&at.join("lib/libother.so.1"), "");
+    let mut lab = Lab::new(1, 1);
+    lab.env = vec![("LD_LIBRARY_PATH".into(), at.join("lib").into())];
+    let finished = lab.run(at, &["gcc", "-c", "a.c"]);
+    assert_eq!(finished.status, 0, "none of the compiler's is there");
+    write(&at.join("lib/libc.so.6"), "");
+    let ticket = lab.submit(at, &["gcc", "-c", "a.c"]);
+    match lab.verdicts(1).remove(&ticket) {
+        Some(Verdict::Local(reason)) => assert_eq!(reason.cause, Cause::Environment, "{reason:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// What is in a hidden directory is not known to be absent: the header that is meant is there.
 fn hidden_header() {
     let project = directory();
@@ -101,7 +233,7 @@ fn hidden_header() {
     let words = ["gcc", "-I.build", "-Iinclude", "-c", "a.c", "-o", ".build/a.o"];
     let ticket = lab.submit(at, &words);
     match lab.verdicts(1).remove(&ticket) {
-        Some(Verdict::Home(reason)) => assert_eq!(reason.cause, Cause::Refused, "{reason:?}"),
+        Some(Verdict::Local(reason)) => assert_eq!(reason.cause, Cause::Refused, "{reason:?}"),
         other => panic!("{other:?}"),
     }
 }
@@ -124,4 +256,42 @@ fn many() {
     let servers = verdicts.values().filter(|at| matches!(at, Verdict::Done(_)));
     assert_eq!(servers.count(), COUNT);
     assert!((0..COUNT).all(|number| at.join(format!("f{number}.o")).exists()));
+}
+
+/// The shell's way to the working directory, the build system's to an output, and a directory of
+/// outputs that is elsewhere.
+fn links() {
+    let (project, other) = (directory(), directory());
+    let at = project.path().canonicalize().expect("it is there");
+    write(&at.join("real/a.c"), "#include \"a.h\"\n");
+    write(&at.join("real/a.h"), "int a;\n");
+    write(&at.join("real/Makefile"), "");
+    std::os::unix::fs::symlink("real", at.join("way")).expect("a link");
+    std::os::unix::fs::symlink(other.path(), at.join("real/out")).expect("a link");
+    let mut lab = Lab::new(1, 1);
+    let way = at.join("way");
+    let output = way.join("b.o");
+    let output = output.to_str().expect("a text");
+    compare(&mut lab, &at.join("real"), &["gcc", "-g", "-c", "a.c", "-o", "out/a.o"], &["out/a.o"]);
+    lab.env = vec![("PWD".into(), way.into())];
+    compare(&mut lab, &at.join("real"), &["gcc", "-g", "-c", "a.c"], &["a.o"]);
+    compare(&mut lab, &at.join("real"), &["gcc", "-g", "-c", "a.c", "-o", output], &["b.o"]);
+}
+
+fn refusals() {
+    let (project, other) = (directory(), directory());
+    let at = project.path();
+    let secret = other.path().canonicalize().expect("it is there").join("b.h");
+    write(&secret, "int b;\n");
+    write(&at.join("a.c"), &format!("#include \"{}\"\n", secret.display()));
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-c", "a.c"];
+    for round in 0..3 {
+        let ticket = lab.submit(at, &words);
+        // Without a server's help from the second time on.
+        assert_eq!(lab.executor.is_claimed(ticket), round == 0);
+        let verdict = lab.verdicts(1).remove(&ticket);
+        let Some(Verdict::Local(reason)) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(reason.cause, Cause::Refused);
+    }
 }

@@ -1,5 +1,5 @@
-//! A farm and a server that talk over loopback: real compilers on the one side, a project on the
-//! other, encrypted sessions between them.
+//! An executor and a server that talk over loopback: real compilers on the one side, a project on
+//! the other, encrypted sessions between them.
 //!
 //! Started with `anchor` as its argument this program is a sandbox's anchor, with `wrapper` in
 //! front of a compiler's words a wrapper.

@@ -1,8 +1,8 @@
-//! Sources that are preprocessed at home: what comes back, and where it differs from what one
+//! Sources that are preprocessed locally: what comes back, and where it differs from what one
 //! compiler would have made.
 
 use crate::builds::{directory, write};
-use crate::support::{Lab, at_home, trial};
+use crate::support::{Lab, locally, trial};
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn project() -> tempfile::TempDir {
     project
 }
 
-/// Makes the outputs at home, and again elsewhere. Returns those that differ, and what the
+/// Makes the outputs locally, and again elsewhere. Returns those that differ, and what the
 /// compilers said.
 fn differing(
     lab: &mut Lab,
@@ -41,7 +41,7 @@ fn differing(
     outputs: &[&str],
 ) -> (Vec<String>, [String; 2]) {
     let words: Vec<_> = line.split(' ').collect();
-    let said = at_home(cwd, &words);
+    let said = locally(cwd, &words);
     let expected: Vec<_> = outputs.iter().map(|at| fs::read(cwd.join(at)).expect(at)).collect();
     outputs.iter().for_each(|at| fs::remove_file(cwd.join(at)).expect(at));
     let finished = lab.run_preprocessed(cwd, &words);
@@ -106,7 +106,7 @@ fn both_ways() {
         let (differ, _) = differing(&mut lab, at, &line, &["a.o"]);
         assert_eq!(differ, [""; 0], "{value}");
         let expected = {
-            at_home(at, &["gcc", "-DFOO=9", "-Iinclude", "-c", "src/a.c", "-o", "a.o"]);
+            locally(at, &["gcc", "-DFOO=9", "-Iinclude", "-c", "src/a.c", "-o", "a.o"]);
             fs::read(at.join("a.o")).expect("an object")
         };
         lab.run(at, &["gcc", "-DFOO=9", "-Iinclude", "-c", "src/a.c", "-o", "a.o"]);

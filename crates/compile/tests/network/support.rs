@@ -1,9 +1,9 @@
-//! Servers in threads, a farm to ask, projects in directories of their own.
+//! Servers in threads, an executor to ask, projects in directories of their own.
 
 use libtest_mimic::Trial;
-use outboard_compile::args::{Call, Halves, Job, Plan, classify};
-use outboard_compile::client::{Cluster, Dial};
-use outboard_compile::front::{Farm, Finished, Preprocessed, Ticket, Verdict};
+use outboard_compile::args::{Call, Halves, Job, Plan, classify, examine};
+use outboard_compile::client::{Dial, ServerPool};
+use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
 use outboard_compile::sandbox::{Launch, Limits};
 use outboard_compile::server::{Options, Programs, Service};
 use outboard_compile::toolchain::Toolchains;
@@ -13,6 +13,7 @@ use outboard_verbs::{Secured, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -40,7 +41,7 @@ pub(crate) fn credentials(key: &ClusterKey) -> Arc<Credentials> {
 }
 
 fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secured> {
-    let mut octets = [0; 4096];
+    let mut bytes = [0; 4096];
     loop {
         while let Some(message) = handshake.poll_transmit() {
             socket.write_all(&message).ok()?;
@@ -48,13 +49,13 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
         if handshake.is_done() {
             return Some(Secured::new(socket, handshake.into_session()?, Vec::new()));
         }
-        // One octet at a time would do, and nothing of the session must be taken.
-        let count = socket.read(&mut octets[..1]).ok().filter(|count| *count > 0)?;
-        handshake.handle(&octets[..count]).ok()?;
+        // One byte at a time would do, and nothing of the session must be taken.
+        let count = socket.read(&mut bytes[..1]).ok().filter(|count| *count > 0)?;
+        handshake.handle(&bytes[..count]).ok()?;
     }
 }
 
-/// A server with a thread of its own.
+/// A server that runs in a thread of its own.
 pub(crate) struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -80,7 +81,7 @@ impl Server {
         let stopped = Arc::clone(&stop);
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::spawn(move || serve((slots, accepts), &arrivals, &stopped, &ready));
-        // Clients would not wait for as long as it takes to look at all compilers.
+        // A server first identifies all of its compilers; a client's time-out is shorter than that.
         is_ready.recv().expect("it starts");
         let thread = Some(thread);
         Self { address, stop, thread }
@@ -121,7 +122,7 @@ fn serve(
     ready.send(()).expect("somebody waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
-            service.admit(stream).expect("admitted");
+            service.admit(stream, None).expect("admitted");
         }
         service.turn(Instant::now()).expect("a turn");
         let tick = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -129,10 +130,12 @@ fn serve(
     }
 }
 
-/// A farm and its servers.
+/// An executor and its servers.
 pub(crate) struct Lab {
-    pub(crate) farm: Cluster,
+    pub(crate) executor: ServerPool,
     pub(crate) servers: Vec<Server>,
+    /// Variables that compilers get besides the usual ones.
+    pub(crate) env: Vec<(OsString, OsString)>,
     next: u64,
 }
 
@@ -141,7 +144,7 @@ impl Lab {
         Self::with(servers, slots, false)
     }
 
-    /// Its servers take compilers from their client.
+    /// A lab whose servers adopt compilers from their client.
     pub(crate) fn accepting(servers: usize, slots: u32) -> Self {
         Self::with(servers, slots, true)
     }
@@ -161,34 +164,35 @@ impl Lab {
         });
         let names = servers.iter().map(|server| server.address.to_string()).collect();
         let toolchains = Toolchains::new(Some(Path::new(CACHE)));
-        let farm = Cluster::new(names, dial, "test".into(), toolchains).expect("a farm");
-        Self { farm, servers, next: 0 }
+        let executor =
+            ServerPool::new(names, dial, "test".into(), toolchains).expect("an executor");
+        Self { executor, servers, env: Vec::new(), next: 0 }
     }
 
     /// Submits a command.
     pub(crate) fn submit(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
-        let job = job(cwd, words);
+        let job = job(cwd, words, &self.env);
         self.next += 1;
-        self.farm.submit(Ticket(self.next), job);
+        self.executor.submit(Ticket(self.next), job);
         Ticket(self.next)
     }
 
-    /// Submits a command whose source was preprocessed here.
+    /// Preprocesses a command's source locally, and submits the rest of the command.
     pub(crate) fn submit_preprocessed(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
-        let job = job(cwd, words);
-        let Halves { home, away } = job.halves().expect("it has halves");
+        let job = job(cwd, words, &self.env);
+        let Halves { local, remote } = job.halves().expect("it has halves");
         let file = File::from(memfd_create("source", MemfdFlags::ALLOW_SEALING).expect("memory"));
         let output = file.try_clone().expect("a descriptor");
         let mut command = Command::new(&job.compiler);
-        let status = command.args(home).current_dir(cwd).stdout(output).status();
+        let status = command.args(local).current_dir(cwd).stdout(output).status();
         assert!(status.expect("it runs").success(), "{words:?}");
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
         fcntl_add_seals(&file, seals).expect("sealed");
         let source = SharedRegion::of_file(&file).expect("it is sealed");
-        let argv = [words[0].into()].into_iter().chain(away).collect();
+        let argv = [words[0].into()].into_iter().chain(remote).collect();
         self.next += 1;
         let source = Preprocessed { argv, source };
-        self.farm.submit_preprocessed(Ticket(self.next), job, source);
+        self.executor.submit_preprocessed(Ticket(self.next), job, source);
         Ticket(self.next)
     }
 
@@ -198,9 +202,9 @@ impl Lab {
         let mut verdicts = Vec::new();
         while verdicts.len() < count {
             assert!(Instant::now() < deadline, "{} of {count} verdicts", verdicts.len());
-            self.farm.turn(Instant::now(), &mut verdicts);
+            self.executor.turn(Instant::now(), &mut verdicts);
             let tick = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-            let fd = self.farm.fd();
+            let fd = self.executor.fd();
             poll(&mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], Some(&tick))
                 .expect("poll");
         }
@@ -213,7 +217,7 @@ impl Lab {
         self.finished(ticket, words)
     }
 
-    /// Runs one command whose source is preprocessed here.
+    /// Preprocesses a command's source locally, and has a server run the rest.
     pub(crate) fn run_preprocessed(&mut self, cwd: &Path, words: &[&str]) -> Finished {
         let ticket = self.submit_preprocessed(cwd, words);
         self.finished(ticket, words)
@@ -227,26 +231,32 @@ impl Lab {
     }
 }
 
-fn job(cwd: &Path, words: &[&str]) -> Job {
+fn job(cwd: &Path, words: &[&str], env: &[(OsString, OsString)]) -> Job {
     let call = Call {
         compiler: PathBuf::from("/usr/bin").join(words[0]),
         argv: words.iter().map(Into::into).collect(),
         cwd: cwd.into(),
-        env: Vec::new(),
+        env: env.to_vec(),
         path: "/usr/bin:/bin".into(),
         umask: 0o022,
         terminal: false,
     };
-    match classify(call) {
+    match examine(classify(call)) {
         Plan::Remote(job) => *job,
-        Plan::Home(reason) => panic!("{words:?} stays at home: it {reason}"),
+        Plan::Local(reason) => panic!("{words:?} runs locally: it {reason}"),
     }
 }
 
-/// Runs a command here, in plain letters as on servers; what it writes to standard error.
-pub(crate) fn at_home(cwd: &Path, words: &[&str]) -> String {
+/// Runs a command locally, without colour as on servers, and returns its standard error.
+pub(crate) fn locally(cwd: &Path, words: &[&str]) -> String {
+    locally_in(cwd, words, &[])
+}
+
+/// As [`locally`], with these variables besides.
+pub(crate) fn locally_in(cwd: &Path, words: &[&str], env: &[(OsString, OsString)]) -> String {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).current_dir(cwd).env_clear().env("PATH", "/usr/bin:/bin");
+    command.envs(env.iter().map(|(name, value)| (name, value)));
     let output = command.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words:?}: {said}");

@@ -1,4 +1,4 @@
-//! Compilers see the client's files and make what they make at home.
+//! Compilers in a sandbox see the client's files and produce the same output as local ones.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{End, Ended};
-use outboard_compile::view::Outcome;
+use outboard_compile::view::JobChanges;
 
 use crate::support::{Server, job, toolchain, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("gcc_makes_what_it_makes_at_home", gcc_makes_what_it_makes_at_home),
+        trial("gcc_makes_what_it_makes_locally", gcc_makes_what_it_makes_locally),
         trial("what_a_job_removes_of_its_own_is_not_missed", what_a_job_removes_of_its_own),
         trial("a_warm_job_asks_for_what_it_makes_only", a_warm_job_asks_for_what_it_makes_only),
-        trial("gpp_makes_what_it_makes_at_home", gpp_makes_what_it_makes_at_home),
+        trial("gpp_makes_what_it_makes_locally", gpp_makes_what_it_makes_locally),
+        trial("files_below_dev_are_the_clients", files_below_dev_are_the_clients),
         trial("outputs_that_exist_are_replaced", outputs_that_exist_are_replaced),
         trial("slots_do_not_see_each_other", slots_do_not_see_each_other),
-        trial("names_are_octets", names_are_octets),
+        trial("names_are_bytes", names_are_bytes),
         trial("a_generated_header_is_found", a_generated_header_is_found),
         trial("a_job_waits_for_a_slow_client", a_job_waits_for_a_slow_client),
         trial("a_file_that_changes_unread_is_stale", a_file_that_changes_unread_is_stale),
@@ -32,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What the client shows: its project, and where the compiler looks for headers.
+/// The directories that the client exports: its project, and the compiler's header directories.
 fn roots(project: &Path) -> Vec<&Path> {
     vec![project, Path::new("/usr/include"), Path::new("/usr/local/include")]
 }
@@ -48,7 +49,7 @@ fn project(dir: &Path) {
     fs::write(dir.join("src/main.c"), main).unwrap();
 }
 
-/// Everything that gcc makes of `main.c`, here.
+/// All files that gcc produces from `main.c` here.
 const GCC: &str = "/usr/bin/gcc -O2 -g -MD -I../include -fstack-usage --coverage -frandom-seed=1 \
     -c main.c -o main.o";
 
@@ -56,12 +57,12 @@ fn arguments(line: &str) -> Vec<&OsStr> {
     line.split_whitespace().map(OsStr::new).collect()
 }
 
-/// Octets of the number that ties an object to its `.dwo`: gcc 12 draws it anew every time, also
-/// with `-frandom-seed`.
+/// Bytes of the number that ties an object to its `.dwo`: gcc 12 chooses it at random every time,
+/// even with `-frandom-seed`.
 const DWO_ID: usize = 8;
 
-/// Runs the same at home and compares what came out.
-fn same_at_home(arguments: &[&OsStr], dir: &Path, outcome: &Outcome) {
+/// Runs the same command locally and compares the results.
+fn same_locally(arguments: &[&OsStr], dir: &Path, outcome: &JobChanges) {
     let random = if arguments.contains(&OsStr::new("-gsplit-dwarf")) { DWO_ID } else { 0 };
     let mut local = Command::new(arguments[0]);
     local.args(&arguments[1..]).current_dir(dir).env("LC_ALL", "C");
@@ -75,14 +76,14 @@ fn same_at_home(arguments: &[&OsStr], dir: &Path, outcome: &Outcome) {
     }
 }
 
-fn succeeded(ended: &Ended, outcome: &Outcome) {
+fn succeeded(ended: &Ended, outcome: &JobChanges) {
     let refused = outcome.refused.as_ref().map(|refused| String::from_utf8_lossy(&refused.path));
     assert_eq!(refused, None);
     assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(!outcome.stale);
 }
 
-fn gcc_makes_what_it_makes_at_home() {
+fn gcc_makes_what_it_makes_locally() {
     let home = home();
     project(home.path());
     let (src, gcc) = (home.path().join("src"), arguments(GCC));
@@ -91,8 +92,21 @@ fn gcc_makes_what_it_makes_at_home() {
         let (ended, outcome) = server.run(0, &job(&src, &gcc));
         succeeded(&ended, &outcome);
         assert_eq!(outcome.created.len(), 4, "{:?}", outcome.created);
-        same_at_home(&gcc, &src, &outcome);
+        same_locally(&gcc, &src, &outcome);
     }
+}
+
+/// The sandbox hides none of the client's files in `/dev/shm`.
+fn files_below_dev_are_the_clients() {
+    let home = tempfile::Builder::new().prefix("home").tempdir_in("/dev/shm").unwrap();
+    project(home.path());
+    let src = home.path().join("src");
+    let gcc = arguments("/usr/bin/gcc -O2 -I../include -c main.c -o main.o");
+    let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
+    let (ended, outcome) = server.run(0, &job(&src, &gcc));
+    succeeded(&ended, &outcome);
+    assert_eq!(outcome.created.len(), 1, "{:?}", outcome.created);
+    same_locally(&gcc, &src, &outcome);
 }
 
 /// objcopy makes a file beside the object and removes it.
@@ -108,7 +122,7 @@ fn what_a_job_removes_of_its_own() {
         assert_eq!(outcome.created.len(), 2, "{:?}", outcome.created);
         let deleted = outcome.deleted.iter().map(|path| String::from_utf8_lossy(path));
         assert_eq!(deleted.filter(|path| path.contains("/st")).count(), 0);
-        same_at_home(&gcc, &src, &outcome);
+        same_locally(&gcc, &src, &outcome);
     }
 }
 
@@ -117,7 +131,7 @@ fn a_warm_job_asks_for_what_it_makes_only() {
     project(home.path());
     let (src, gcc) = (home.path().join("src"), arguments(GCC));
     let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
-    // After the first job the kernel asks once more for the attributes of what was read.
+    // After the first job the kernel asks once more for the attributes of files that were read.
     for _ in 0..2 {
         let (ended, outcome) = server.run(0, &job(&src, &gcc));
         succeeded(&ended, &outcome);
@@ -127,7 +141,7 @@ fn a_warm_job_asks_for_what_it_makes_only() {
     succeeded(&ended, &outcome);
     let warm = server.view.upcalls();
     assert_eq!(warm.waits, cold.waits);
-    // It looks for each file that it makes, and reads some of them again.
+    // The job looks up each file that it makes, and reads some of them again.
     let made = outcome.created.len() as u64;
     assert!(warm.look_ups - cold.look_ups <= made, "{cold:?} {warm:?}");
     assert!(warm.reads - cold.reads < made, "{cold:?} {warm:?}");
@@ -149,14 +163,14 @@ fn a_changed_header_is_seen_by_the_next_job() {
     let (ended, second) = server.run(0, &job(&src, &gcc));
     succeeded(&ended, &second);
     assert_ne!(first.created, second.created);
-    same_at_home(&gcc, &src, &second);
+    same_locally(&gcc, &src, &second);
 }
 
 fn home() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("home").tempdir().unwrap()
 }
 
-fn gpp_makes_what_it_makes_at_home() {
+fn gpp_makes_what_it_makes_locally() {
     let home = home();
     let text = "#include <map>\n#include <string>\n#include \"t.h\"\n\
         int f() { return m.size(); }\n";
@@ -173,9 +187,9 @@ fn gpp_makes_what_it_makes_at_home() {
         let (ended, outcome) = server.run(0, &job(home.path(), &gpp));
         succeeded(&ended, &outcome);
         assert!(!outcome.created.is_empty());
-        same_at_home(&gpp, home.path(), &outcome);
+        same_locally(&gpp, home.path(), &outcome);
     }
-    // What is wrong at home is wrong here, in the same words.
+    // A local error is reported remotely in the same words.
     fs::write(home.path().join("t.h"), "oops\n").unwrap();
     server.changed(&home.path().join("t.h"));
     let gpp = arguments("/usr/bin/g++ -fdiagnostics-color=always -c t.cpp");
@@ -186,7 +200,7 @@ fn gpp_makes_what_it_makes_at_home() {
     assert_eq!(ended.stderr, local.stderr);
 }
 
-/// As a second build does: the outputs of the first are there, for the client and in the view.
+/// As in a second build: the outputs of the first exist at the client and in the view.
 fn outputs_that_exist_are_replaced() {
     let home = home();
     project(home.path());
@@ -207,8 +221,8 @@ fn outputs_that_exist_are_replaced() {
     }
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
     succeeded(&ended, &outcome);
-    same_at_home(&gcc, &src, &outcome);
-    // A file that nobody may write is not written here either.
+    same_locally(&gcc, &src, &outcome);
+    // A read-only file is not overwritten here either.
     let locked = src.join("main.d");
     fs::set_permissions(&locked, PermissionsExt::from_mode(0o444)).unwrap();
     server.changed(&locked);
@@ -239,7 +253,7 @@ fn slots_do_not_see_each_other() {
     });
 }
 
-fn names_are_octets() {
+fn names_are_bytes() {
     let home = home();
     let dir = home.path().join(OsStr::from_bytes(b"a b'c\"d\ne\xff\xfe"));
     fs::create_dir(&dir).unwrap();
@@ -252,7 +266,7 @@ fn names_are_octets() {
     let (ended, outcome) = server.run(0, &job(&dir, &gcc));
     succeeded(&ended, &outcome);
     assert_eq!(outcome.created.len(), 2);
-    same_at_home(&gcc, &dir, &outcome);
+    same_locally(&gcc, &dir, &outcome);
 }
 
 fn a_generated_header_is_found() {
@@ -270,13 +284,13 @@ fn a_generated_header_is_found() {
         server.changed(&header);
         let (ended, outcome) = server.run(0, &job(&src, &gcc));
         succeeded(&ended, &outcome);
-        same_at_home(&gcc, &src, &outcome);
+        same_locally(&gcc, &src, &outcome);
     }
     fs::remove_file(home.path().join("include/generated.h")).unwrap();
     server.changed(&home.path().join("include/generated.h"));
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
     succeeded(&ended, &outcome);
-    same_at_home(&gcc, &src, &outcome);
+    same_locally(&gcc, &src, &outcome);
 }
 
 fn a_job_waits_for_a_slow_client() {
@@ -287,19 +301,19 @@ fn a_job_waits_for_a_slow_client() {
     server.source.slow.store(true, Ordering::Relaxed);
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
     succeeded(&ended, &outcome);
-    same_at_home(&gcc, &src, &outcome);
-    // A job that waits for ever can be stopped all the same.
+    same_locally(&gcc, &src, &outcome);
+    // A job that waits for ever can nevertheless be stopped.
     server.source.silent.store(true, Ordering::Relaxed);
     server.view.begin(1, outboard_compile::view::Places::default()).unwrap();
-    let mut cell = server.cells[1].lock().unwrap();
+    let mut slot_sandbox = server.slot_sandboxes[1].lock().unwrap();
     fs::write(home.path().join("include/new.h"), "").unwrap();
     server.source.forget(&home.path().join("include"));
     server.source.forget(&src);
-    cell.start(&job(&src, &arguments("/usr/bin/gcc -I../include -c new.c"))).unwrap();
+    slot_sandbox.start(&job(&src, &arguments("/usr/bin/gcc -I../include -c new.c"))).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    cell.stop().unwrap();
+    slot_sandbox.stop().unwrap();
     server.view.cancel(1);
-    assert_eq!(cell.wait().unwrap().end, End::Stopped);
+    assert_eq!(slot_sandbox.wait().unwrap().end, End::Stopped);
     server.view.finish(1).unwrap();
 }
 
@@ -310,7 +324,7 @@ fn a_file_that_changes_unread_is_stale() {
     let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
     server.run(0, &job(&src, &arguments("/usr/bin/gcc -I../include -E nothing.c")));
     server.source.list_all(&[&src]);
-    // Known by name, not read, and changed without a word.
+    // The name is known, the contents are not read, and the client reports no change.
     fs::write(src.join("main.c"), "int changed;\n").unwrap();
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
     assert_eq!(ended.end, End::Exited(1));
@@ -318,7 +332,7 @@ fn a_file_that_changes_unread_is_stale() {
     server.changed(&src.join("main.c"));
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
     succeeded(&ended, &outcome);
-    same_at_home(&gcc, &src, &outcome);
+    same_locally(&gcc, &src, &outcome);
 }
 
 fn everything_can_be_forgotten() {
@@ -332,6 +346,6 @@ fn everything_can_be_forgotten() {
         server.view.forget_all();
         let (ended, outcome) = server.run(0, &job(&src, &gcc));
         succeeded(&ended, &outcome);
-        same_at_home(&gcc, &src, &outcome);
+        same_locally(&gcc, &src, &outcome);
     }
 }

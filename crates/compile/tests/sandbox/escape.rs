@@ -1,4 +1,5 @@
-//! What jobs must not do, tried by a job: a hostile program, compiled here and run in a cell.
+//! Attempts to break out of a sandbox, made by a hostile program that is compiled here and run as a
+//! job.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,21 +10,28 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{Bind, End, Ended, Job};
-use outboard_compile::view::{Outcome, Why};
+use outboard_compile::view::{JobChanges, Why};
 
 use crate::support::{Server, job, libraries, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_job_can_do_nothing_but_compile", a_job_can_do_nothing_but_compile),
-        trial("what_is_not_shown_sends_a_job_home", what_is_not_shown_sends_a_job_home),
+        trial(
+            "what_is_not_shown_sends_a_job_to_the_local_compiler",
+            what_is_not_shown_sends_a_job_to_the_local_compiler,
+        ),
         trial("a_job_that_takes_too_much_is_stopped", a_job_that_takes_too_much_is_stopped),
         trial("changes_come_out_and_go_away", changes_come_out_and_go_away),
         trial("nothing_is_left_of_a_job", nothing_is_left_of_a_job),
+        trial(
+            "however_deep_a_jobs_directories_are_nothing_is_left",
+            however_deep_a_jobs_directories_are_nothing_is_left,
+        ),
     ]
 }
 
-/// Each of its commands returns 0 when what it tried has worked.
+/// Each of the program's commands returns 0 when its attempt has succeeded.
 const HOSTILE: &str = include_str!("hostile.c");
 
 struct Prison {
@@ -42,7 +50,7 @@ impl Prison {
         assert!(gcc.status().unwrap().success());
         fs::write(home.path().join(".secret"), "secret").unwrap();
         let binds = libraries(&program).into_iter().chain([PathBuf::from("/usr/bin/true")]);
-        let binds = binds.map(|path| Bind::at_home(&path).unwrap()).collect();
+        let binds = binds.map(|path| Bind::locally(&path).unwrap()).collect();
         let server = Server::start(1, &[home.path()], binds);
         Self { home, server }
     }
@@ -54,12 +62,12 @@ impl Prison {
         job(self.home.path(), &all)
     }
 
-    fn run(&self, arguments: &[&str]) -> (Ended, Outcome) {
+    fn run(&self, arguments: &[&str]) -> (Ended, JobChanges) {
         self.server.run(0, &self.job(arguments))
     }
 }
 
-/// What it tries, one after the other.
+/// The attempts, one after the other.
 const ATTEMPTS: &[&str] = &[
     "socket-inet",
     "socket-unix",
@@ -92,6 +100,8 @@ const ATTEMPTS: &[&str] = &[
     "personality",
     "memfd",
     "shm",
+    "fallocate",
+    "many-files",
     "mknod",
     "setuid",
     "raise-limit",
@@ -117,22 +127,26 @@ fn a_job_can_do_nothing_but_compile() {
         let (ended, _) = prison.run(&[attempt]);
         let harmless = match ended.end {
             End::Exited(status) => status == 1,
-            // A call of another kind of system.
+            // A system call of another architecture.
             End::Signalled(libc::SIGSYS) => attempt == "x32",
             _ => false,
         };
         let said = String::from_utf8_lossy(&ended.stderr);
         assert!(harmless, "{attempt}: {:?} {said}", ended.end);
     }
-    // And the cell still works.
+    // And the slot sandbox still works.
     assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
 }
 
-fn what_is_not_shown_sends_a_job_home() {
+fn what_is_not_shown_sends_a_job_to_the_local_compiler() {
     let prison = Prison::new();
     let secret = prison.home.path().join(".secret");
     let [key, other_key] = ["root", "home/somebody"].map(|home| format!("/{home}/.ssh/id_rsa"));
-    let other = std::env::temp_dir().join("other");
+    let other = std::env::temp_dir().join("other-of-the-client");
+    fs::write(&other, "other").unwrap();
+    let absent = std::env::temp_dir().join("what-the-client-does-not-have");
+    let shared = Path::new("/dev/shm/header-of-the-client");
+    fs::write(shared, "shared").unwrap();
     for (path, why) in [
         (secret.to_str().unwrap(), Some(Why::Withheld)),
         (&key, Some(Why::Outside)),
@@ -140,13 +154,21 @@ fn what_is_not_shown_sends_a_job_home() {
         (other.to_str().unwrap(), Some(Why::Outside)),
         ("/etc/shadow", Some(Why::Outside)),
         ("/etc/passwd", Some(Why::Outside)),
-        // Everybody looks there; it is not there.
-        ("/proc/kcore", None),
+        ("/proc/version", Some(Why::Outside)),
+        ("/usr/bin/env", Some(Why::Outside)),
+        (shared.to_str().unwrap(), Some(Why::Outside)),
+        // The client says that it has no such file.
+        (absent.to_str().unwrap(), None),
+        ("/usr/local/bin/no-such-program", None),
+        // The loader looks for it by itself.
+        ("/etc/ld.so.cache", None),
     ] {
         let (ended, outcome) = prison.run(&["read", path]);
         assert_eq!(ended.end, End::Exited(1), "{path}");
         assert_eq!(outcome.refused.map(|refused| refused.why), why, "{path}");
     }
+    fs::remove_file(other).unwrap();
+    fs::remove_file(shared).unwrap();
 }
 
 fn a_job_that_takes_too_much_is_stopped() {
@@ -174,8 +196,19 @@ fn a_job_that_takes_too_much_is_stopped() {
     assert_eq!(with(&["fill", "big"], &file).0.end, End::Signalled(libc::SIGXFSZ));
     // More than the view lets a job write, and more than its temporary directory has.
     assert_eq!(with(&["fill", "big"], &|_| {}).0.end, End::Exited(1));
-    assert_eq!(with(&["fill", "/dev/shm/big"], &|_| {}).0.end, End::Exited(1));
+    assert_eq!(with(&["fill", "/.outboard/tmp/big"], &|_| {}).0.end, End::Exited(1));
+    // Files in memory count against the limit as processes' memory does.
+    let files = |job: &mut Job| job.limits.memory = 40 << 20;
+    assert_eq!(with(&["keep", "/.outboard/tmp/big"], &files).0.end, End::OutOfMemory);
     assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+}
+
+fn however_deep_a_jobs_directories_are_nothing_is_left() {
+    let prison = Prison::new();
+    let (ended, _) = prison.run(&["deep"]);
+    assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    let (ended, _) = prison.run(&["anything-left"]);
+    assert_eq!(ended.end, End::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 fn nothing_is_left_of_a_job() {
@@ -197,21 +230,21 @@ fn changes_come_out_and_go_away() {
         fs::write(home.join(name), name).unwrap();
     }
     fs::create_dir(home.join("dir")).unwrap();
-    let octets = |name: &str| home.join(name).as_os_str().as_bytes().to_vec();
+    let bytes = |name: &str| home.join(name).as_os_str().as_bytes().to_vec();
     for _ in 0..2 {
         let (ended, outcome) = prison.run(&["change"]);
         assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
         let made: Vec<_> = outcome.created.iter().map(|made| (&made.path, made.mode)).collect();
-        assert_eq!(made, [(&octets("renamed"), 0o640)]);
-        assert_eq!(outcome.directories, [octets("made"), octets("made/deep")]);
+        assert_eq!(made, [(&bytes("renamed"), 0o640)]);
+        assert_eq!(outcome.directories, [bytes("made"), bytes("made/deep")]);
         let moved: Vec<_> = outcome.renamed.iter().map(|(path, _)| path.clone()).collect();
-        assert_eq!(moved, [octets("made/moved")]);
-        // What was the job's own is not missed.
-        assert_eq!(outcome.deleted, [octets("client"), octets("gone")]);
+        assert_eq!(moved, [bytes("made/moved")]);
+        // Removing the job's own files is no loss.
+        assert_eq!(outcome.deleted, [bytes("client"), bytes("gone")]);
         assert_eq!(outcome.refused, None);
     }
     assert_eq!(fs::read(home.join("client")).unwrap(), b"client");
-    // What a view cannot do is done at home.
+    // A job that asks for something that a view cannot do runs locally.
     for attempt in ["append", "link", "symlink", "rename-dir"] {
         let (ended, outcome) = prison.run(&[attempt]);
         assert_eq!(ended.end, End::Exited(1), "{attempt}");

@@ -1,4 +1,5 @@
-/* What a job might try. Exit status 0: it worked; 1: it did not; 2: nobody knows. */
+/* Attempts of a hostile job. Exit status 0: the attempt succeeded; 1: it failed; 2: it is
+ * unknown. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,7 @@
 static const char *attempt;
 #define TRY(name) if (strcmp(attempt, name) == 0)
 
-/* Whether a call did anything. */
+/* Whether a call succeeded. */
 static int worked(long result)
 {
 	if (result < 0)
@@ -38,8 +39,8 @@ static int worked(long result)
 static int can_open(const char *path, int flags)
 {
 	int fd = open(path, flags, 0644);
-	char octet;
-	if (fd < 0 || (flags == O_RDONLY && read(fd, &octet, 1) < 0)) {
+	char byte;
+	if (fd < 0 || (flags == O_RDONLY && read(fd, &byte, 1) < 0)) {
 		perror(path);
 		return 1;
 	}
@@ -48,7 +49,7 @@ static int can_open(const char *path, int flags)
 
 static int others(void)
 {
-	DIR *dir = opendir("/proc");
+	DIR *dir = opendir("/.outboard/proc");
 	struct dirent *entry;
 	int seen = 0;
 	if (!dir)
@@ -91,8 +92,8 @@ static int calls(void)
 	TRY("socket-unix") return worked(socket(AF_UNIX, SOCK_STREAM, 0));
 	TRY("socket-netlink") return worked(socket(AF_NETLINK, SOCK_RAW, 0));
 	TRY("socketpair") { int pair[2]; return worked(socketpair(AF_UNIX, SOCK_STREAM, 0, pair)); }
-	TRY("mount") return worked(mount("none", "/dev/shm", "tmpfs", 0, ""));
-	TRY("umount") return worked(umount2("/proc", MNT_DETACH));
+	TRY("mount") return worked(mount("none", "/.outboard/tmp", "tmpfs", 0, ""));
+	TRY("umount") return worked(umount2("/.outboard/proc", MNT_DETACH));
 	TRY("unshare-user") return worked(unshare(CLONE_NEWUSER));
 	TRY("unshare-mount") return worked(unshare(CLONE_NEWNS));
 	TRY("clone-user") return worked(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0));
@@ -101,7 +102,7 @@ static int calls(void)
 		return worked(syscall(SYS_clone3, args, sizeof args)); }
 	TRY("setns") return worked(setns(open("/proc/self/ns/user", O_RDONLY), 0));
 	TRY("chroot") return worked(chroot("/dev"));
-	TRY("pivot") return worked(syscall(SYS_pivot_root, "/dev/shm", "/dev/shm"));
+	TRY("pivot") return worked(syscall(SYS_pivot_root, "/.outboard/tmp", "/.outboard/tmp"));
 	TRY("open-tree") return worked(syscall(428, AT_FDCWD, "/", 1));
 	TRY("ptrace-init") return worked(ptrace(PTRACE_ATTACH, 1, 0, 0));
 	TRY("ptrace-child") { pid_t child = fork();
@@ -119,7 +120,8 @@ static int calls(void)
 	TRY("personality") return worked(personality(ADDR_NO_RANDOMIZE));
 	TRY("memfd") return worked(memfd_create("a", 0));
 	TRY("shm") return worked(shmget(IPC_PRIVATE, 4096, 0600));
-	TRY("mknod") return worked(mknod("/dev/shm/null", S_IFCHR | 0666, makedev(1, 3)));
+	TRY("fallocate") return worked(fallocate(1, FALLOC_FL_KEEP_SIZE, 0, 1L << 30));
+	TRY("mknod") return worked(mknod("/.outboard/tmp/null", S_IFCHR | 0666, makedev(1, 3)));
 	TRY("setuid") return worked(setuid(0));
 	TRY("raise-limit") { struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
 		return worked(setrlimit(RLIMIT_AS, &limit)); }
@@ -140,17 +142,17 @@ static int files(const char *argument)
 {
 	char target[256];
 	TRY("read") return can_open(argument, O_RDONLY);
-	TRY("read-init-memory") return can_open("/proc/1/mem", O_RDWR);
-	TRY("init-root") return worked(readlink("/proc/1/root", target, sizeof target));
-	TRY("init-cwd") return worked(readlink("/proc/1/cwd", target, sizeof target));
-	TRY("init-fds") return opendir("/proc/1/fd") ? 0 : 1;
-	TRY("dumpable-init") return can_open("/proc/1/environ", O_RDONLY);
+	TRY("read-init-memory") return can_open("/.outboard/proc/1/mem", O_RDWR);
+	TRY("init-root") return worked(readlink("/.outboard/proc/1/root", target, sizeof target));
+	TRY("init-cwd") return worked(readlink("/.outboard/proc/1/cwd", target, sizeof target));
+	TRY("init-fds") return opendir("/.outboard/proc/1/fd") ? 0 : 1;
+	TRY("dumpable-init") return can_open("/.outboard/proc/1/environ", O_RDONLY);
 	TRY("write-root") return can_open("/new", O_WRONLY | O_CREAT);
 	TRY("write-usr") return can_open("/usr/bin/new", O_WRONLY | O_CREAT);
 	TRY("write-toolchain") return can_open("/usr/bin/true", O_WRONLY);
 	TRY("chmod-toolchain") return worked(chmod("/usr/bin/true", 0777));
 	TRY("write-dev") return can_open("/dev/new", O_WRONLY | O_CREAT);
-	TRY("sysrq") return can_open("/proc/sysrq-trigger", O_WRONLY);
+	TRY("sysrq") return can_open("/.outboard/proc/sysrq-trigger", O_WRONLY);
 	TRY("host-processes") return others() != 0 ? 0 : 1;
 	TRY("append") { int fd = open("client", O_WRONLY | O_APPEND);
 		return worked(write(fd, "more", 4)); }
@@ -167,16 +169,36 @@ static int files(const char *argument)
 		return access("client", F_OK) || access("gone", F_OK) ? access("made/moved", R_OK) : 1;
 	}
 	TRY("fill") return fill(argument);
+	TRY("many-files") {
+		char name[64];
+		for (int i = 0; i < 100000; i++) {
+			snprintf(name, sizeof name, "/.outboard/tmp/%d", i);
+			int fd = open(name, O_WRONLY | O_CREAT, 0600);
+			if (fd < 0)
+				return worked(fd);
+			close(fd);
+		}
+		return 0;
+	}
+	TRY("deep") {
+		if (chdir("/.outboard/tmp"))
+			return 1;
+		for (int i = 0; i < 12000; i++)
+			if (mkdir("d", 0700) || chdir("d"))
+				return worked(-1);
+		return 0;
+	}
+	TRY("keep") { fill(argument); sleep(20); return 0; }
 	TRY("leave") {
 		if (fork() == 0) { setsid(); if (fork() == 0) for (;;) pause(); _exit(0); }
-		mkdir("/dev/shm/dir", 0700);
-		close(open("/dev/shm/dir/file", O_WRONLY | O_CREAT, 0600));
-		chmod("/dev/shm/dir", 0);
-		close(open("/dev/shm/.hidden", O_WRONLY | O_CREAT, 0600));
+		mkdir("/.outboard/tmp/dir", 0700);
+		close(open("/.outboard/tmp/dir/file", O_WRONLY | O_CREAT, 0600));
+		chmod("/.outboard/tmp/dir", 0);
+		close(open("/.outboard/tmp/.hidden", O_WRONLY | O_CREAT, 0600));
 		return can_open("left", O_WRONLY | O_CREAT);
 	}
 	TRY("anything-left") {
-		DIR *dir = opendir("/dev/shm");
+		DIR *dir = opendir("/.outboard/tmp");
 		int entries = 0;
 		while (dir && readdir(dir))
 			entries++;

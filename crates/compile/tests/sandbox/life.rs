@@ -1,4 +1,4 @@
-//! Who ends when somebody else ends, and who may start a sandbox at all.
+//! Which processes end together with which others, and which users may start a sandbox.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,23 +11,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use outboard_compile::sandbox::{Anchor, End, Launch, SandboxError, check};
+use outboard_compile::sandbox::{End, Launch, SandboxError, SandboxSupervisor, check};
 
-use crate::cost::cells_of;
+use crate::cost::slot_sandboxes_of;
 use crate::support::{NOBODY, Server, job, launch, toolchain, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_machine_is_checked", a_machine_is_checked),
-        trial("nobody_runs_jobs_as_root", nobody_runs_jobs_as_root),
+        trial("jobs_never_run_as_root", jobs_never_run_as_root),
         trial("all_ends_with_the_service", all_ends_with_the_service),
-        trial("a_cell_that_died_is_replaced", a_cell_that_died_is_replaced),
+        trial("a_slot_sandbox_that_died_is_replaced", a_slot_sandbox_that_died_is_replaced),
         trial(
             "what_a_job_left_that_never_ended_is_not_the_nexts",
             what_a_job_left_that_never_ended_is_not_the_nexts,
         ),
         trial("an_ordinary_user_can_do_all_of_it", an_ordinary_user_can_do_all_of_it),
-        trial("an_anchor_leaves_nothing", an_anchor_leaves_nothing),
+        trial("a_supervisor_leaves_nothing", a_supervisor_leaves_nothing),
     ]
 }
 
@@ -38,43 +38,47 @@ fn is_root() -> bool {
 fn a_machine_is_checked() {
     check(&launch()).unwrap();
     let other = Launch { program: "/usr/bin/false".into(), ..launch() };
-    assert!(check(&other).unwrap_err().to_string().contains("anchor is gone"));
+    assert!(check(&other).unwrap_err().to_string().contains("supervisor is gone"));
     let none = Launch { program: "/nowhere/outboard".into(), ..launch() };
     assert!(check(&none).unwrap_err().to_string().contains("/nowhere/outboard"));
 }
 
-fn nobody_runs_jobs_as_root() {
+fn jobs_never_run_as_root() {
     if !is_root() {
         return;
     }
-    let error = Anchor::start(&Launch { identity: None, ..launch() }).unwrap_err();
+    let error = SandboxSupervisor::start(&Launch { identity: None, ..launch() }).unwrap_err();
     assert!(matches!(error, SandboxError::SetUp { .. }), "{error}");
     assert!(error.to_string().contains("root"), "{error}");
 }
 
-/// A process that has a job which never ends, and says who works for it.
+/// Runs as a service: starts a job that never ends, and prints the processes that work for it.
 pub(crate) fn be_a_service() -> ! {
     let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
     let server = Server::start(2, &[home.path()], toolchain(&["/usr/bin/sleep"]));
     server.view.begin(0, outboard_compile::view::Places::default()).unwrap();
     let sleep = ["/usr/bin/sleep", "1000"].map(OsStr::new);
-    server.cells[0].lock().unwrap().start(&job(Path::new("/"), &sleep)).unwrap();
-    // Nobody will be there to do it later.
+    server.slot_sandboxes[0].lock().unwrap().start(&job(Path::new("/"), &sleep)).unwrap();
+    // The test kills this process, which cannot clean up then.
     home.close().unwrap();
-    let anchor = server.anchor.id();
-    let cells = cells_of(anchor);
-    let jobs =
-        || -> Vec<_> { cells.iter().flat_map(|cell| cells_of(cell.parse().unwrap())).collect() };
+    let supervisor = server.supervisor.id();
+    let slot_sandboxes = slot_sandboxes_of(supervisor);
+    let jobs = || -> Vec<_> {
+        slot_sandboxes
+            .iter()
+            .flat_map(|slot_sandbox| slot_sandboxes_of(slot_sandbox.parse().unwrap()))
+            .collect()
+    };
     while jobs().is_empty() {
         thread::sleep(Duration::from_millis(1));
     }
-    println!("{anchor} {} {}", cells.join(" "), jobs().join(" "));
+    println!("{supervisor} {} {}", slot_sandboxes.join(" "), jobs().join(" "));
     loop {
         thread::park();
     }
 }
 
-/// Whether processes are gone before long.
+/// Whether all processes end within a time limit.
 fn are_gone(processes: &[String]) -> bool {
     let start = Instant::now();
     let is_there = |process: &String| {
@@ -96,7 +100,7 @@ fn all_ends_with_the_service() {
     let mut service = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(service.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    // Before anything can fail, or it would be there for ever.
+    // Before any check that can fail, so that the process does not remain.
     service.kill().unwrap();
     service.wait().unwrap();
     let processes: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -104,36 +108,36 @@ fn all_ends_with_the_service() {
     assert!(are_gone(&processes), "{processes:?}");
 }
 
-fn an_anchor_leaves_nothing() {
+fn a_supervisor_leaves_nothing() {
     let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let Server { anchor, cells, view, .. } =
+    let Server { supervisor, slot_sandboxes, view, .. } =
         Server::start(3, &[home.path()], toolchain(&["/usr/bin/true"]));
-    let processes = cells_of(anchor.id());
+    let processes = slot_sandboxes_of(supervisor.id());
     assert_eq!(processes.len(), 3);
-    drop(anchor);
+    drop(supervisor);
     assert!(are_gone(&processes));
     let truth = [OsStr::new("/usr/bin/true")];
-    assert!(cells[0].lock().unwrap().run(&job(Path::new("/"), &truth)).is_err());
+    assert!(slot_sandboxes[0].lock().unwrap().run(&job(Path::new("/"), &truth)).is_err());
     drop(view);
-    // Nothing of it was ever seen out here.
+    // The sandbox's mounts were never visible outside.
     assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), mounts);
 }
 
-fn a_cell_that_died_is_replaced() {
+fn a_slot_sandbox_that_died_is_replaced() {
     let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
     let server = Server::start(1, &[home.path()], toolchain(&["/usr/bin/true", "/usr/bin/sleep"]));
     let sleep = job(Path::new("/"), &["/usr/bin/sleep", "1000"].map(OsStr::new));
-    let mut cell = server.cells[0].lock().unwrap();
+    let mut slot_sandbox = server.slot_sandboxes[0].lock().unwrap();
     server.view.begin(0, outboard_compile::view::Places::default()).unwrap();
-    cell.start(&sleep).unwrap();
-    let process = cells_of(server.anchor.id()).pop().unwrap();
+    slot_sandbox.start(&sleep).unwrap();
+    let process = slot_sandboxes_of(server.supervisor.id()).pop().unwrap();
     let pid = rustix::process::Pid::from_raw(process.parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    assert!(matches!(cell.wait(), Err(SandboxError::Gone { who: "cell", .. })));
+    assert!(matches!(slot_sandbox.wait(), Err(SandboxError::Gone { who: "slot_sandbox", .. })));
     server.view.finish(0).unwrap();
-    *cell = server.anchor.cell(&server.spec).unwrap();
-    drop(cell);
+    *slot_sandbox = server.supervisor.slot_sandbox(&server.spec).unwrap();
+    drop(slot_sandbox);
     let (ended, _) = server.run(0, &job(Path::new("/"), &[OsStr::new("/usr/bin/true")]));
     assert_eq!(ended.end, End::Exited(0));
 }
@@ -151,12 +155,12 @@ fn what_a_job_left_that_never_ended_is_not_the_nexts() {
     assert_eq!(outcome.source, None);
 }
 
-/// What root does here is what everybody else can do: these tests again, without root.
+/// Ordinary users can do everything that root can do here: runs these tests again without root.
 fn an_ordinary_user_can_do_all_of_it() {
     if !is_root() {
         return;
     }
-    for name in ["gcc_makes_what_it_makes_at_home", "a_job_can_do_nothing_but_compile"] {
+    for name in ["gcc_makes_what_it_makes_locally", "a_job_can_do_nothing_but_compile"] {
         let mut command = Command::new("/proc/self/exe");
         command.args(["--exact", name]).uid(NOBODY).gid(NOBODY).current_dir("/");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

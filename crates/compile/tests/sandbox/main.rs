@@ -1,8 +1,8 @@
-//! Real compilers in real sandboxes: what they make is what they make at home, and what they must
-//! not do they cannot.
+//! Real compilers in real sandboxes: their results equal those of local runs, and forbidden
+//! operations fail.
 //!
-//! Started with `anchor` as its argument this program is a sandbox's anchor, with `cost` it
-//! measures what a job costs, with `service` it is a service that somebody kills.
+//! Started with `supervisor` as its argument this program is a sandbox's supervisor, with `cost` it
+//! measures the cost of a job, with `service` it is a service that a test kills.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ mod life;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("anchor") => return outboard_compile::sandbox::anchor_main(),
+        Some("supervisor") => return outboard_compile::sandbox::anchor_main(),
         Some("cost") => {
             cost::measure();
             return ExitCode::SUCCESS;

@@ -1,10 +1,10 @@
-//! A server's slots over a directory of this machine, which plays the client.
+//! A server's slots over a directory of this machine, which stands for the client's.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,18 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{
-    Anchor, Bind, Cell, CellSpec, Ended, Job, Launch, Limits, machine_links,
+    Bind, Ended, Job, Launch, Limits, SandboxSupervisor, SlotSandbox, SlotSandboxSpec,
+    machine_links,
 };
 use outboard_compile::view::{
-    self, Ask, AskError, Attr, Contents, Done, Found, Kind, Listing, NodeId, Outcome, Source, View,
+    self, Ask, AskError, Attr, Contents, Created, Done, FileKind, Found, JobChanges, Listing,
+    NodeId, Source, View,
 };
 
 /// The user that sandboxes run as when tests run as root.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Files of this machine beneath some roots, asked for as if they were far away.
+/// Files of this machine beneath some roots, served with the interface of a remote client.
 #[derive(Default)]
 pub(crate) struct Local {
     roots: Vec<PathBuf>,
@@ -37,13 +39,15 @@ pub(crate) struct Local {
 
 #[derive(Debug, Default)]
 struct LocalState {
-    /// Directories that were asked for.
+    /// Directories that were listed.
     listed: HashMap<Vec<u8>, HashMap<Vec<u8>, Found>>,
     contents: HashMap<NodeId, Arc<Vec<u8>>>,
+    /// Answers about names outside the roots.
+    outside: HashMap<Vec<u8>, Found>,
 }
 
-fn path(octets: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(octets))
+fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 fn attr(meta: &fs::Metadata) -> Attr {
@@ -56,7 +60,7 @@ fn attr(meta: &fs::Metadata) -> Attr {
     }
 }
 
-/// What stands for a count of states here: the time of the last change.
+/// Stands for the client's count of a file's states: the time of the last change.
 fn version(meta: &fs::Metadata) -> u64 {
     u64::try_from(meta.ctime() * 1_000_000_000 + meta.ctime_nsec()).unwrap()
 }
@@ -87,12 +91,12 @@ impl Local {
         Self { roots, ..Self::default() }
     }
 
-    /// Whoever has asked for a name must ask again: for the whole directory here.
+    /// Makes the names of a directory unknown again.
     pub(crate) fn forget(&self, dir: &Path) {
         self.state.lock().unwrap().listed.remove(dir.as_os_str().as_bytes());
     }
 
-    /// Makes the names of directories known before anybody asks.
+    /// Makes the names of directories known in advance.
     pub(crate) fn list_all(&self, dirs: &[&Path]) {
         for dir in dirs {
             self.state.lock().unwrap().list_now(dir.as_os_str().as_bytes()).unwrap();
@@ -105,7 +109,27 @@ impl LocalState {
         match ask {
             Ask::List { dir } => self.list_now(dir),
             Ask::Contents { path, node } => self.read_now(path, *node),
+            Ask::Name { path } => self.name_now(path),
         }
+    }
+
+    /// Says only whether the name exists, and nothing about home directories.
+    fn name_now(&mut self, name: &[u8]) -> Result<(), AskError> {
+        let refused = || Err(AskError::Refused("it is withheld".into()));
+        if ["root", "home", "proc"]
+            .iter()
+            .any(|top| name.starts_with(format!("/{top}/").as_bytes()))
+        {
+            return refused();
+        }
+        match fs::symlink_metadata(path(name)) {
+            Err(_) => self.outside.insert(name.to_vec(), Found::Absent),
+            Ok(meta) if meta.is_dir() => {
+                self.outside.insert(name.to_vec(), Found::Directory { attr: attr(&meta) })
+            }
+            Ok(_) => return refused(),
+        };
+        Ok(())
     }
 
     fn list_now(&mut self, dir: &[u8]) -> Result<(), AskError> {
@@ -123,9 +147,9 @@ impl LocalState {
         if version(&meta) != node.version {
             return Err(AskError::Changed);
         }
-        let octets = fs::read(path(file))
+        let bytes = fs::read(path(file))
             .map_err(|error| AskError::Failed(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        self.contents.insert(node, Arc::new(octets));
+        self.contents.insert(node, Arc::new(bytes));
         Ok(())
     }
 }
@@ -146,7 +170,11 @@ impl Source for Local {
         let whole = dir_path.join(OsStr::from_bytes(name));
         match self.roots.iter().any(|root| root.starts_with(&whole)) {
             true => found(&whole),
-            false => Found::Outside,
+            false => {
+                let state = self.state.lock().unwrap();
+                let said = state.outside.get(whole.as_os_str().as_bytes());
+                said.cloned().unwrap_or(Found::Outside)
+            }
         }
     }
 
@@ -159,9 +187,9 @@ impl Source for Local {
             return Listing::Unknown;
         };
         let kind = |found: &Found| match found {
-            Found::File { .. } => Some(Kind::File),
-            Found::Directory { .. } => Some(Kind::Directory),
-            Found::Symlink { .. } => Some(Kind::Symlink),
+            Found::File { .. } => Some(FileKind::File),
+            Found::Directory { .. } => Some(FileKind::Directory),
+            Found::Symlink { .. } => Some(FileKind::Symlink),
             _ => None,
         };
         let names = names.iter();
@@ -187,8 +215,8 @@ impl Source for Local {
     }
 
     fn contents(&self, node: &NodeId) -> Option<Contents> {
-        let octets = self.state.lock().unwrap().contents.get(node).cloned()?;
-        Some(octets)
+        let bytes = self.state.lock().unwrap().contents.get(node).cloned()?;
+        Some(bytes)
     }
 }
 
@@ -200,12 +228,12 @@ pub(crate) fn trial(name: &str, test: fn()) -> Trial {
     })
 }
 
-/// How this program is started as an anchor.
+/// How this program is started as a supervisor.
 pub(crate) fn launch() -> Launch {
     let root = rustix::process::geteuid().is_root();
     Launch {
         program: "/proc/self/exe".into(),
-        arguments: vec!["anchor".into()],
+        arguments: vec!["supervisor".into()],
         identity: root.then_some((NOBODY, NOBODY)),
     }
 }
@@ -219,50 +247,68 @@ fn identity() -> (u32, u32) {
 pub(crate) struct Server {
     pub(crate) source: Arc<Local>,
     pub(crate) view: Arc<View>,
-    pub(crate) cells: Vec<Mutex<Cell>>,
-    pub(crate) anchor: Anchor,
-    pub(crate) spec: CellSpec,
+    pub(crate) slot_sandboxes: Vec<Mutex<SlotSandbox>>,
+    pub(crate) supervisor: SandboxSupervisor,
+    pub(crate) spec: SlotSandboxSpec,
 }
 
 impl Server {
     pub(crate) fn start(slots: usize, roots: &[&Path], binds: Vec<Bind>) -> Self {
-        let spec = CellSpec {
+        let spec = SlotSandboxSpec {
             slot: 0,
             binds,
             links: machine_links(),
-            tmp: b"/dev/shm".to_vec(),
+            tmp: b"/.outboard/tmp".to_vec(),
             tmp_size: 64 << 20,
         };
         let source = Arc::new(Local::new(roots));
-        let (anchor, fuse) = Anchor::start(&launch()).unwrap();
+        let (supervisor, fuse) = SandboxSupervisor::start(&launch()).unwrap();
         let (uid, gid) = identity();
-        let limits = view::Limits { slots, quota: 64 << 20, uid, gid };
+        let limits = view::ViewLimits { slots, quota: 64 << 20, uid, gid };
         let shared: Arc<dyn Source> = Arc::<Local>::clone(&source);
-        let absent = view::KNOWN_ABSENT.iter().map(|(path, _)| path.as_bytes().to_vec()).collect();
-        let view = Arc::new(View::start(fuse, shared, spec.pins(), absent, limits).unwrap());
-        let cell = |slot| Mutex::new(anchor.cell(&CellSpec { slot, ..spec.clone() }).unwrap());
-        let cells = (0..slots).map(cell).collect();
-        Self { source, view, cells, anchor, spec }
+        let view = Arc::new(View::start(fuse, shared, spec.pins(), limits).unwrap());
+        let slot_sandbox = |slot| {
+            Mutex::new(supervisor.slot_sandbox(&SlotSandboxSpec { slot, ..spec.clone() }).unwrap())
+        };
+        let slot_sandboxes = (0..slots).map(slot_sandbox).collect();
+        Self { source, view, slot_sandboxes, supervisor, spec }
     }
 
-    /// The client says that this name is something else now.
+    /// Reports that the client's file has changed.
     pub(crate) fn changed(&self, file: &Path) {
         let (dir, name) = (file.parent().unwrap(), file.file_name().unwrap());
         self.source.forget(dir);
         self.view.invalidate(dir.as_os_str().as_bytes(), name.as_bytes());
     }
 
-    pub(crate) fn run(&self, slot: usize, job: &Job) -> (Ended, Outcome) {
+    pub(crate) fn run(&self, slot: usize, job: &Job) -> (Ended, JobChanges) {
         self.view.begin(slot, outboard_compile::view::Places::default()).unwrap();
-        let ended = self.cells[slot].lock().unwrap().run(job).unwrap();
-        (ended, self.view.finish(slot).unwrap())
+        if let Some(object) = object_of(job) {
+            self.view.redirect(slot, object, &self.spec.object());
+        }
+        let ended = self.slot_sandboxes[slot].lock().unwrap().run(job).unwrap();
+        let mut outcome = self.view.finish(slot).unwrap();
+        if let (Some(path), Some(object)) = (outcome.redirected.clone(), &ended.object) {
+            let mut contents = vec![0; usize::try_from(object.len).unwrap()];
+            object.file.read_exact_at(&mut contents, 0).unwrap();
+            outcome.created.push(Created { path, mode: object.mode, contents });
+        }
+        (ended, outcome)
     }
+}
+
+/// The object that a job names with `-o`.
+fn object_of(job: &Job) -> Option<Vec<u8>> {
+    let at = job.arguments.iter().position(|argument| argument == b"-o")?;
+    let named = Path::new(OsStr::from_bytes(job.arguments.get(at + 1)?));
+    let object = Path::new(OsStr::from_bytes(&job.directory)).join(named);
+    Some(object.into_os_string().into_vec())
 }
 
 /// A job with the usual limits.
 pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> Job {
     let program = arguments[0].as_bytes().to_vec();
-    let environment = [&b"PATH=/usr/bin:/bin"[..], b"TMPDIR=/dev/shm", b"LC_ALL=C"];
+    let environment = [&b"PATH=/usr/bin:/bin"[..], b"TMPDIR=/.outboard/tmp", b"LC_ALL=C"];
     Job {
         program,
         arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
@@ -273,7 +319,7 @@ pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> Job {
     }
 }
 
-/// What gcc and g++ of this machine consist of.
+/// The files of this machine's gcc and g++.
 pub(crate) fn toolchain(programs: &[&str]) -> Vec<Bind> {
     let mut paths: Vec<PathBuf> = programs.iter().map(PathBuf::from).collect();
     for program in ["cc1", "cc1plus", "as", "objcopy", "collect2"] {
@@ -292,7 +338,7 @@ pub(crate) fn toolchain(programs: &[&str]) -> Vec<Bind> {
     paths.push(lib);
     paths.sort();
     paths.dedup();
-    paths.iter().map(|path| Bind::at_home(path).unwrap()).collect()
+    paths.iter().map(|path| Bind::locally(path).unwrap()).collect()
 }
 
 /// The shared libraries of a program, its loader included.

@@ -1,7 +1,7 @@
-//! Files that changed and look as they did. Kernels whose time stamps are fine enough never show
-//! that, so these tests set what is known of a file to what they need.
+//! Files that changed while their attributes did not. Kernels with fine time stamps never show
+//! that, so these tests set the recorded state of a file as they need it.
 
-use super::rig::{Rig, octets};
+use super::rig::{Rig, bytes};
 use crate::fsys::Identity;
 use crate::path::Path;
 use crate::record::Node;
@@ -10,17 +10,17 @@ use std::fs;
 
 impl Rig {
     fn root(&self) -> Path {
-        octets(&self.path("")).into()
+        bytes(&self.path("")).into()
     }
 
-    /// The version of a file in the root, as the client knows it.
+    /// The version of a file in the root, as recorded by the client.
     fn known(&self, name: &str) -> u64 {
         let node = self.export.known.node(&self.root(), name.as_bytes());
         let Some(Node::File(attr)) = node else { panic!("{node:?}") };
         attr.version
     }
 
-    /// A file looks as it is known to look.
+    /// Sets the recorded identity of a file to its present one.
     fn disguise(&mut self, name: &str) {
         let file = fs::File::open(self.path(name)).unwrap();
         let stat = rustix::fs::fstat(&file).unwrap();
@@ -48,7 +48,7 @@ fn nothing_is_opened_through_a_link() {
     for path in ["link/x", "x", "../x", "/", "real/../real/x/.."] {
         assert!(!open(path), "{path}");
     }
-    assert!(crate::fsys::open_path(octets(&rig.path("link/."))).is_err());
+    assert!(crate::fsys::open_path(bytes(&rig.path("link/."))).is_err());
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Both ends, on real files.
+//! Both halves on real files.
 
-use super::rig::{Rig, directory, octets};
+use super::rig::{Rig, bytes, directory};
 use crate::{Answer, Change, Export, ExportError, Listing, LookUp, Sizes};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -89,12 +89,12 @@ fn hidden_names_are_withheld() {
     assert_eq!(rig.find("", ".secret"), LookUp::Withheld);
     let root = rig.path("");
     assert_eq!(rig.find("", "x"), LookUp::Absent);
-    let shown = rig.replica.list(octets(&root));
+    let shown = rig.replica.list(bytes(&root));
     assert_eq!(shown, Listing::Names(vec![]));
     for path in [".ssh", ".secret", ".ssh/id"] {
         let path = rig.path(path);
-        assert_eq!(rig.export.list(octets(&path)), Answer::Withheld);
-        assert_eq!(rig.export.offer(octets(&path), 1), Answer::Withheld);
+        assert_eq!(rig.export.list(bytes(&path)), Answer::Withheld);
+        assert_eq!(rig.export.offer(bytes(&path), 1), Answer::Withheld);
     }
     let length = rig.export.submit().length;
     rig.write(".secret", "other key");
@@ -113,7 +113,7 @@ fn nothing_outside_the_roots_is_answered() {
     rig.find("in", "passwd");
     for path in ["in/etc", "in/passwd", "in/up", "in/../../x", "in/etc/passwd"] {
         let path = rig.path("").join(path);
-        for answer in [rig.export.list(octets(&path)), rig.export.offer(octets(&path), 1)] {
+        for answer in [rig.export.list(bytes(&path)), rig.export.offer(bytes(&path), 1)] {
             let refused = matches!(answer, Answer::Withheld | Answer::Changed(_));
             assert!(refused, "{answer:?} {}", path.display());
         }
@@ -127,7 +127,7 @@ fn nothing_outside_the_roots_is_answered() {
 }
 
 #[test]
-fn names_are_octets() {
+fn names_are_bytes() {
     use std::os::unix::ffi::OsStrExt;
     let mut rig = Rig::new();
     for name in [&b"new\nline"[..], b"\xff\xfe.h", b"a b\"'\\", b"a."] {
@@ -151,21 +151,21 @@ fn what_leads_to_a_root_is_seen_from_above() {
     assert!(!rig.export.allow(&base.join("link/src")).unwrap());
     assert!(!rig.export.allow(&base.join("real/deep/src")).unwrap(), "the same place");
     rig.read_log();
-    let LookUp::Symlink { target, .. } = rig.replica.look_up(octets(&base), b"link") else {
+    let LookUp::Symlink { target, .. } = rig.replica.look_up(bytes(&base), b"link") else {
         panic!()
     };
     assert_eq!(&*target, b"real/deep");
     let real = base.join("real");
-    assert!(matches!(rig.replica.look_up(octets(&base), b"real"), LookUp::Directory(_)));
-    assert!(matches!(rig.replica.look_up(octets(&real), b"deep"), LookUp::Directory(_)));
-    assert_eq!(rig.replica.look_up(octets(&real), b"private"), LookUp::Outside);
-    let Listing::Names(names) = rig.replica.list(octets(&real)) else { panic!() };
+    assert!(matches!(rig.replica.look_up(bytes(&base), b"real"), LookUp::Directory(_)));
+    assert!(matches!(rig.replica.look_up(bytes(&real), b"deep"), LookUp::Directory(_)));
+    assert_eq!(rig.replica.look_up(bytes(&real), b"private"), LookUp::Outside);
+    let Listing::Names(names) = rig.replica.list(bytes(&real)) else { panic!() };
     assert_eq!(names.len(), 1);
     assert_eq!(rig.read_at(&base.join("real/deep/src/x.c")), b"x");
     fs::remove_file(base.join("link")).unwrap();
     symlink("real/private", base.join("link")).unwrap();
     rig.submit();
-    assert_eq!(rig.replica.look_up(octets(&base), b"link"), LookUp::Outside, "it is another");
+    assert_eq!(rig.replica.look_up(bytes(&base), b"link"), LookUp::Outside, "it is another");
 }
 
 #[test]
@@ -176,11 +176,16 @@ fn roots_that_show_too_much_are_refused() {
     symlink(".hidden", rig.path("sub/shown")).unwrap();
     symlink("loop", rig.path("loop")).unwrap();
     let home = std::env::var("HOME").unwrap();
+    for path in ["/home".to_owned(), ["", "home", "anybody"].join("/")] {
+        let refused = rig.export.roots.open(&path.as_bytes().into()).unwrap_err();
+        assert!(matches!(refused, ExportError::TooWide { .. }), "{refused}");
+    }
     let mut refusal = |path: &Path| rig.export.allow(path).unwrap_err();
     for path in ["/", "/..", &home, "/proc/..", &format!("{home}/..")] {
         let error = refusal(Path::new(path));
         assert!(matches!(error, ExportError::TooWide { .. }), "{path}: {error}");
     }
+    assert!(matches!(refusal(Path::new("/tmp")), ExportError::Everybodys { .. }));
     assert!(matches!(refusal(Path::new("sub")), ExportError::Relative { .. }));
     assert!(matches!(
         refusal(Path::new("/proc/self/fd")),
@@ -188,6 +193,12 @@ fn roots_that_show_too_much_are_refused() {
     ));
     assert!(matches!(refusal(Path::new("/proc/sys")), ExportError::Pseudo { .. }));
     let root = rig.path("");
+    fs::create_dir(root.join("shared")).unwrap();
+    fs::set_permissions(root.join("shared"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let mut rig = Rig { export: Export::new(super::rig::SMALL).unwrap(), ..rig };
+    let refused = rig.export.allow(&root.join("shared")).unwrap_err();
+    assert!(matches!(refused, ExportError::Everybodys { .. }), "{refused}");
+    rig.export.allow(&root).unwrap();
     let mut refusal = |path: &str| rig.export.allow(&root.join(path)).unwrap_err();
     assert!(matches!(refusal("sub/.hidden"), ExportError::Hidden { .. }));
     assert!(matches!(refusal("sub/.hidden/x"), ExportError::Hidden { .. }));
@@ -207,28 +218,28 @@ fn where_nothing_is_nothing_is_shown_to_be_until_there_is_something() {
     assert!(rig.export.allow(&deep).unwrap());
     assert!(!rig.export.allow(&deep).unwrap(), "it is known");
     rig.submit();
-    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Absent);
-    assert_eq!(rig.replica.look_up(octets(&base), b"z"), LookUp::Outside);
-    // Somebody else's job, which does not name it.
+    assert_eq!(rig.replica.look_up(bytes(&base), b"a"), LookUp::Absent);
+    assert_eq!(rig.replica.look_up(bytes(&base), b"z"), LookUp::Outside);
+    // The job of another client, which does not name the path.
     fs::create_dir(base.join("a")).unwrap();
     let (_, changes) = rig.submit();
-    let dir: std::sync::Arc<[u8]> = octets(&base).into();
+    let dir: std::sync::Arc<[u8]> = bytes(&base).into();
     assert!(changes.contains(&Change::Name { dir, name: b"a"[..].into() }));
-    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Outside);
+    assert_eq!(rig.replica.look_up(bytes(&base), b"a"), LookUp::Outside);
     assert!(rig.export.allow(&deep).unwrap());
     rig.submit();
-    assert!(matches!(rig.replica.look_up(octets(&base), b"a"), LookUp::Directory(_)));
-    assert_eq!(rig.replica.look_up(octets(&base.join("a")), b"b"), LookUp::Absent);
+    assert!(matches!(rig.replica.look_up(bytes(&base), b"a"), LookUp::Directory(_)));
+    assert_eq!(rig.replica.look_up(bytes(&base.join("a")), b"b"), LookUp::Absent);
     fs::create_dir_all(&deep).unwrap();
     fs::write(deep.join("x.h"), "1").unwrap();
     assert!(rig.export.allow(&deep).unwrap());
     assert_eq!(rig.read_at(&deep.join("x.h")), b"1");
-    // What takes no place in a directory cannot be a gap for ever.
+    // A path that a directory cannot contain must not be a negative entry for ever.
     fs::remove_dir_all(base.join("a")).unwrap();
     rig.submit();
     assert!(rig.export.allow(&deep).unwrap());
     rig.submit();
-    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Absent);
+    assert_eq!(rig.replica.look_up(bytes(&base), b"a"), LookUp::Absent);
 }
 
 #[test]
@@ -243,7 +254,7 @@ fn a_root_that_goes_is_given_up() {
     assert_eq!(rig.read_at(&base.join("a/b/c/x")), b"1");
     fs::rename(base.join("a"), base.join("z")).unwrap();
     rig.submit();
-    assert_eq!(rig.replica.look_up(octets(&base), b"a"), LookUp::Outside);
+    assert_eq!(rig.replica.look_up(bytes(&base), b"a"), LookUp::Outside);
     fs::create_dir_all(base.join("a/b/c")).unwrap();
     assert!(rig.export.allow(&base.join("a/b/c")).unwrap());
     rig.submit();
@@ -256,12 +267,12 @@ fn a_root_that_is_made_anew_is_another() {
     let outside = directory();
     let root = outside.path().canonicalize().unwrap().join("project");
     for round in 0..8 {
-        // File systems give the number of what was removed to what comes next.
+        // File systems reuse the inode number of a removed file.
         let text = format!("round {round}");
         fs::create_dir(&root).unwrap();
         fs::write(root.join("x"), &text).unwrap();
         rig.export.refresh();
-        assert!(rig.export.allow(&root).unwrap(), "{text}");
+        rig.export.allow(&root).unwrap();
         rig.submit();
         assert_eq!(rig.read_at(&root.join("x")), text.as_bytes());
         fs::remove_dir_all(&root).unwrap();
@@ -274,34 +285,34 @@ fn special_and_unreadable_files() {
     let _socket = std::os::unix::net::UnixListener::bind(rig.path("socket")).unwrap();
     assert_eq!(rig.find("", "socket"), LookUp::Withheld);
     let path = rig.path("socket");
-    assert_eq!(rig.export.offer(octets(&path), 1), Answer::Withheld);
+    assert_eq!(rig.export.offer(bytes(&path), 1), Answer::Withheld);
     rig.write("unreadable", "x");
     fs::set_permissions(rig.path("unreadable"), fs::Permissions::from_mode(0o000)).unwrap();
     rig.submit();
     let version = rig.version("", "unreadable");
     let path = rig.path("unreadable");
-    let answer = rig.export.offer(octets(&path), version);
+    let answer = rig.export.offer(bytes(&path), version);
     let root = rustix_is_root();
     assert!(root || answer == Answer::Failed(13), "{answer:?}");
     fs::write(rig.path("large"), vec![0; (1 << 18) + 1]).unwrap();
     rig.submit();
     let version = rig.version("", "large");
     let path = rig.path("large");
-    let answer = rig.export.offer(octets(&path), version);
+    let answer = rig.export.offer(bytes(&path), version);
     assert_eq!(answer, Answer::TooLarge { len: (1 << 18) + 1, len_max: 1 << 18 });
 }
 
-/// Nothing is unreadable to root.
+/// To root every file is readable.
 fn rustix_is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
 #[test]
 fn sizes_are_checked() {
-    for sizes in [Sizes { arena: 1, log: 1 << 20 }, Sizes { arena: 1 << 20, log: usize::MAX }] {
+    for sizes in [Sizes { ring: 1, log: 1 << 20 }, Sizes { ring: 1 << 20, log: usize::MAX }] {
         assert!(matches!(Export::new(sizes), Err(ExportError::Sizes { .. })));
     }
-    let sizes = Sizes { arena: usize::MAX, log: 1 << 20 };
+    let sizes = Sizes { ring: usize::MAX, log: 1 << 20 };
     assert!(Export::new(sizes).is_err());
 }
 

@@ -1,8 +1,8 @@
-//! Memory that runs out, and files that change while they are read.
+//! Memory that is exhausted, and files that change while they are read.
 
-use super::rig::{Rig, directory, octets};
+use super::rig::{Rig, bytes, directory};
 use crate::record::{self, Record};
-use crate::{Answer, CatalogueError, Change, Contents, HEADER_LEN, Header, LookUp, Position};
+use crate::{Answer, Change, Contents, HEADER_LEN, Header, LookUp, MetadataLogError, Position};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,7 +42,7 @@ fn a_directory_that_no_log_can_hold_is_refused() {
     }
     let dir = rig.path("big");
     for _ in 0..2 {
-        assert!(matches!(rig.export.list(octets(&dir)), Answer::TooLarge { .. }));
+        assert!(matches!(rig.export.list(bytes(&dir)), Answer::TooLarge { .. }));
     }
     let epoch = rig.export.submit().epoch;
     assert_eq!(rig.find("", "x"), LookUp::Absent);
@@ -76,7 +76,7 @@ fn a_place_that_was_used_again_is_noticed() {
     assert_eq!(rig.read("", "x"), b"old");
     let contents = rig.replica.contents(attr.dev, attr.ino, attr.version).unwrap();
     for round in 0..8_u8 {
-        // Which nobody can pack.
+        // Random bytes cannot be packed.
         let mut random = vec![0; 200_000];
         blake3::Hasher::new().update(&[round]).finalize_xof().fill(&mut random);
         rig.write("y", &random);
@@ -111,7 +111,7 @@ fn contents_that_no_client_hands_out_are_a_fault() {
     };
     assert!(handled(1 << 30).is_ok());
     let len = (1 << 30) + 1;
-    assert_eq!(handled(len), Err(CatalogueError::TooLarge { len, place: 0 }));
+    assert_eq!(handled(len), Err(MetadataLogError::TooLarge { len, place: 0 }));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_reader_of_an_old_epoch_finds_out() {
     let start = usize::try_from(header.log_at).unwrap();
     let log = memory.snapshot(start..start + usize::try_from(want.len).unwrap()).unwrap();
     let mut late = crate::Replica::new();
-    let torn = CatalogueError::Torn { epoch: want.epoch, place: 0 };
+    let torn = MetadataLogError::Torn { epoch: want.epoch, place: 0 };
     assert_eq!(late.handle(&want, &log), Err(torn));
     assert_eq!(rig.version("", "x"), version);
 }
@@ -141,18 +141,18 @@ fn a_file_that_is_truncated_is_never_half_a_file() {
     let file = fs::OpenOptions::new().write(true).open(rig.path("x")).unwrap();
     file.set_len(10).unwrap();
     let path = rig.path("x");
-    let answer = rig.export.offer(octets(&path), version);
+    let answer = rig.export.offer(bytes(&path), version);
     assert!(matches!(answer, Answer::Changed(_)), "{answer:?}");
     rig.read_log();
     assert_eq!(rig.read("", "x"), vec![7; 10]);
     fs::remove_file(rig.path("x")).unwrap();
     let version = rig.version("", "x");
-    let answer = rig.export.offer(octets(&path), version);
+    let answer = rig.export.offer(bytes(&path), version);
     assert!(matches!(answer, Answer::Changed(_)), "{answer:?}");
     assert_eq!(rig.find("", "x"), LookUp::Absent);
 }
 
-/// Writes whole states of a file, each of one octet repeated, until told to stop.
+/// Writes whole states of a file, each of one byte repeated, until `stop` is set.
 fn write_states(path: &std::path::Path, stop: &AtomicBool) {
     use std::os::unix::fs::FileExt;
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -165,8 +165,8 @@ fn write_states(path: &std::path::Path, stop: &AtomicBool) {
     }
 }
 
-/// Offers a file while it is written, and says how many snapshots there were, and the versions of
-/// those that mix two states: the reader came while one write was half done, as it may at home.
+/// Offers a file while it is written; returns the number of snapshots, and the versions of those
+/// that mix two states: the read came in the middle of a write, as it may locally.
 fn offer_meanwhile(rig: &mut Rig) -> (usize, Vec<u64>) {
     let (path, stop) = (rig.path("x"), AtomicBool::new(false));
     let (mut published, mut mixed) = (0, Vec::new());
@@ -176,7 +176,7 @@ fn offer_meanwhile(rig: &mut Rig) -> (usize, Vec<u64>) {
         while published < 50 && begin.elapsed().as_secs() < 20 {
             rig.submit();
             let LookUp::File(attr) = rig.find("", "x") else { panic!() };
-            let answer = rig.export.offer(octets(&path), attr.version);
+            let answer = rig.export.offer(bytes(&path), attr.version);
             rig.read_log();
             let found = rig.replica.contents(attr.dev, attr.ino, attr.version);
             if let (Answer::Published(_), Some(contents)) = (answer, found) {
@@ -214,7 +214,7 @@ fn roots_may_come_later() {
     assert_eq!(rig.find_at(&base, b"a"), LookUp::Outside);
     rig.export.allow(&base.join("a/b")).unwrap();
     let (_, changes) = rig.submit();
-    let shown = Change::Name { dir: octets(&base).into(), name: b"a"[..].into() };
+    let shown = Change::Name { dir: bytes(&base).into(), name: b"a"[..].into() };
     assert!(changes.contains(&shown), "{changes:?}");
     assert_eq!(rig.read_at(&base.join("a/b/x")), b"x");
     assert_eq!(rig.find_at(&base.join("a"), b"c"), LookUp::Outside);
@@ -250,7 +250,7 @@ fn more_than_the_kernel_keeps_is_noticed() {
     rig.write("y", "1");
     assert_eq!(rig.read("", "x"), b"1");
     let before = rig.export.submit();
-    // Two names in turn, or else one notice tells of all.
+    // Two names in turn, so that the kernel does not merge the notices.
     let open = |name: &str| fs::OpenOptions::new().append(true).open(rig.path(name)).unwrap();
     for _ in 0..limit.min(100_000) {
         drop((open("x"), open("y")));
@@ -261,4 +261,38 @@ fn more_than_the_kernel_keeps_is_noticed() {
     assert!(limit > 100_000 || after.epoch > before.epoch);
     assert_eq!(rig.read("", "x"), b"2");
     assert_eq!(rig.find("", "y"), LookUp::Absent);
+}
+
+#[test]
+fn roots_that_nobody_asked_for_longest_make_room() {
+    use crate::roots::{NEGATIVE_ENTRIES_MAX, ROOTS_MAX};
+    let mut rig = Rig::new();
+    let base = directory();
+    let base = base.path().canonicalize().unwrap();
+    let root = |number: usize| base.join(format!("d{number}"));
+    rig.write("x.h", "x");
+    for number in 0..ROOTS_MAX * 2 {
+        fs::create_dir(root(number)).unwrap();
+        fs::write(root(number).join("y.h"), "y").unwrap();
+        rig.export.allow(&root(number)).unwrap();
+        // This root is in use all the time.
+        rig.export.allow(&rig.path("")).unwrap();
+        assert!(rig.export.usage().roots <= ROOTS_MAX);
+    }
+    assert_eq!(rig.read("", "x.h"), b"x");
+    assert_eq!(rig.read_at(&root(ROOTS_MAX * 2 - 1).join("y.h")), b"y");
+    assert_eq!(rig.replica.look_up(bytes(&base), b"d0"), LookUp::Outside);
+    assert!(rig.export.allow(&root(0)).unwrap(), "it is news again");
+    assert_eq!(rig.read_at(&root(0).join("y.h")), b"y");
+    for number in 0..NEGATIVE_ENTRIES_MAX * 2 {
+        assert!(rig.export.allow(&base.join(format!("gap{number}"))).unwrap());
+        rig.export.allow(&base.join("gap0")).unwrap();
+    }
+    rig.read_log();
+    let mut gap = |number: usize| {
+        rig.read_log();
+        rig.replica.look_up(bytes(&base), format!("gap{number}").as_bytes())
+    };
+    let last = NEGATIVE_ENTRIES_MAX * 2 - 1;
+    assert_eq!([0, 1, last].map(&mut gap), [LookUp::Absent, LookUp::Outside, LookUp::Absent]);
 }

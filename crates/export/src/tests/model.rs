@@ -1,7 +1,6 @@
-//! Random operations on files, and random questions about them: after a submission the server
-//! knows nothing that is not so.
+//! Random operations on files, and random look-ups: after a submission the server's state is true.
 
-use super::rig::{Rig, directory, octets};
+use super::rig::{Rig, bytes, directory};
 use crate::{Listing, Node};
 use proptest::prelude::*;
 use std::fs;
@@ -9,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Where things can be: few places, so that operations meet.
+/// Paths of files: few, so that operations interact.
 const DIRS: [&str; 3] = ["", "a", "a/b"];
 const NAMES: [&str; 4] = ["a", "b", "x", "y"];
 
@@ -75,7 +74,7 @@ impl Model {
         self.rig.path(DIRS[dir]).join(NAMES[name])
     }
 
-    /// Operations on what is not there, or is something else, simply fail.
+    /// Operations on something absent or of another type simply fail.
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Write { at, len, fill } => drop(fs::write(self.path(at), vec![fill; len])),
@@ -149,7 +148,7 @@ impl Model {
         }
     }
 
-    /// A link to a file that was only listed, made later, is what no watch tells of.
+    /// A hard link made later, to a file that was only listed: no watch reports it.
     fn link(&mut self, at: Place) {
         self.submit();
         self.read(at);
@@ -167,14 +166,14 @@ impl Model {
         self.check(&root);
     }
 
-    /// Everything that the server claims to know is so.
+    /// Checks that everything that the server knows is true.
     fn check(&self, dir: &Path) {
-        let Listing::Names(known) = self.rig.replica.list(octets(dir)) else { return };
+        let Listing::Names(known) = self.rig.replica.list(bytes(dir)) else { return };
         let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = entries.filter(|name| name != ".hidden").collect();
         names.sort();
         let found: Vec<_> = known.iter().map(|(name, _)| &**name).collect();
-        let expected: Vec<_> = names.iter().map(|name| octets(name.as_ref())).collect();
+        let expected: Vec<_> = names.iter().map(|name| bytes(name.as_ref())).collect();
         assert_eq!(found, expected, "names in {}", dir.display());
         for (name, (_, node)) in names.iter().zip(&known) {
             self.check_node(&dir.join(name), node);
@@ -193,7 +192,7 @@ impl Model {
         match node {
             Node::Directory(_) => self.check(path),
             Node::Symlink { target, .. } => {
-                assert_eq!(&**target, octets(&fs::read_link(path).unwrap()), "{shown}");
+                assert_eq!(&**target, bytes(&fs::read_link(path).unwrap()), "{shown}");
             }
             _ => {
                 let time = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
@@ -207,7 +206,7 @@ impl Model {
     }
 }
 
-/// Writes to a file as it is, and leaves its length alone.
+/// Overwrites a file in place, without changing its length.
 fn overwrite(path: &Path, fill: u8) {
     use std::os::unix::fs::FileExt;
     if let Ok(file) = fs::OpenOptions::new().write(true).open(path) {
@@ -238,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn nor_does_one_whose_client_cannot_watch(ops in prop::collection::vec(op(), 1..80)) {
+    fn nor_does_a_server_whose_client_cannot_watch(ops in prop::collection::vec(op(), 1..80)) {
         run(Rig::unwatched(), &ops);
     }
 }

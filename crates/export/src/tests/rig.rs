@@ -1,4 +1,4 @@
-//! A client and a server of it on one machine: the server reads the client's region.
+//! A client and a server on one machine: the server reads the client's region.
 
 use crate::{
     Answer, Change, Contents, Export, HEADER_LEN, Header, LookUp, Position, Replica, Sizes,
@@ -7,22 +7,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Both ends, and a directory that is exported.
+/// Both halves, and a directory that is exported.
 pub(crate) struct Rig {
     pub(crate) dir: TempDir,
     pub(crate) export: Export,
     pub(crate) replica: Replica,
 }
 
-/// Small memory, so that it runs out.
-pub(crate) const SMALL: Sizes = Sizes { arena: 1 << 20, log: 1 << 20 };
+/// Small memory, so that tests exhaust it.
+pub(crate) const SMALL: Sizes = Sizes { ring: 1 << 20, log: 1 << 20 };
 
 /// A directory whose name does not begin with a dot.
 pub(crate) fn directory() -> TempDir {
     tempfile::Builder::new().prefix("outboard-export-").tempdir().unwrap()
 }
 
-pub(crate) fn octets(path: &Path) -> &[u8] {
+pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
@@ -58,7 +58,7 @@ impl Rig {
         }
     }
 
-    /// A job is submitted, and its server reads what it must.
+    /// Submits a job; its server reads the log as far as it must.
     pub(crate) fn submit(&mut self) -> (Position, Vec<Change>) {
         let position = self.export.submit();
         let changes = self.read_log();
@@ -67,10 +67,10 @@ impl Rig {
     }
 
     pub(crate) fn look_up(&self, dir: &str, name: &str) -> LookUp {
-        self.replica.look_up(octets(&self.path(dir)), name.as_bytes())
+        self.replica.look_up(bytes(&self.path(dir)), name.as_bytes())
     }
 
-    /// One that has to do without the kernel's notices.
+    /// A client without the kernel's notices.
     pub(crate) fn unwatched() -> Self {
         let dir = directory();
         let mut export = Export::new(SMALL).unwrap();
@@ -80,7 +80,7 @@ impl Rig {
         rig
     }
 
-    /// Looks up, and asks for what is not known.
+    /// Looks up, and requests what is unknown.
     pub(crate) fn find(&mut self, dir: &str, name: &str) -> LookUp {
         let dir = self.path(dir);
         self.find_at(&dir, name.as_bytes())
@@ -89,7 +89,7 @@ impl Rig {
     pub(crate) fn find_at(&mut self, dir: &Path, name: &[u8]) -> LookUp {
         self.read_log();
         for _ in 0..8 {
-            match self.replica.look_up(octets(dir), name) {
+            match self.replica.look_up(bytes(dir), name) {
                 LookUp::Unknown(ask) => {
                     let answer = self.export.answer(&ask);
                     self.read_log();
@@ -112,28 +112,28 @@ impl Rig {
         }
     }
 
-    /// What a compiler would read: bytes that hash to what was promised.
+    /// What a compiler would read: bytes that have the announced hash.
     pub(crate) fn read(&mut self, dir: &str, name: &str) -> Vec<u8> {
         let path = self.path(dir).join(name);
         self.read_at(&path)
     }
 
     pub(crate) fn read_at(&mut self, path: &Path) -> Vec<u8> {
-        let (dir, name) = (path.parent().unwrap(), octets(path.file_name().unwrap().as_ref()));
+        let (dir, name) = (path.parent().unwrap(), bytes(path.file_name().unwrap().as_ref()));
         for _ in 0..100 {
             let LookUp::File(attr) = self.find_at(dir, name) else { panic!("no file") };
             let found = self.replica.contents(attr.dev, attr.ino, attr.version);
             if let Some(bytes) = found.and_then(|contents| self.fetch(&contents)) {
                 return bytes;
             }
-            let answer = self.export.offer(octets(path), attr.version);
+            let answer = self.export.offer(bytes(path), attr.version);
             assert!(matches!(answer, Answer::Published(_) | Answer::Changed(_)), "{answer:?}");
             self.read_log();
         }
         panic!("never had its contents: {}", path.display());
     }
 
-    /// Reads contents from the region, if they are what was promised.
+    /// Reads contents from the region, if they have the announced hash.
     pub(crate) fn fetch(&self, contents: &Contents) -> Option<Vec<u8>> {
         let start = usize::try_from(contents.at).unwrap();
         let end = start + usize::try_from(contents.packed).unwrap();

@@ -19,17 +19,17 @@ fn device() -> &'static Device {
     find(devices()[0].0).unwrap()
 }
 
-/// Twenty octets without options, from 10.1.2.3 to 10.1.2.4, with this checksum.
+/// Twenty bytes without options, from 10.1.2.3 to 10.1.2.4, with this checksum.
 fn header(version: u8, sum: u16) -> [u8; 20] {
     let [high, low] = sum.to_be_bytes();
     [version << 4 | 5, 8, 0, 60, 0, 0, 0, 0, 61, UDP, high, low, 10, 1, 2, 3, 10, 1, 2, 4]
 }
 
 fn grh(first: u8, header: [u8; 20]) -> [u8; 40] {
-    let mut octets = [0; 40];
-    octets[0] = first;
-    octets[IPV4_AT..].copy_from_slice(&header);
-    octets
+    let mut bytes = [0; 40];
+    bytes[0] = first;
+    bytes[IPV4_AT..].copy_from_slice(&header);
+    bytes
 }
 
 #[test]
@@ -44,24 +44,24 @@ fn an_ipv4_header_is_known_by_its_version_or_checksum() {
 }
 
 #[test]
-fn what_was_sent_to_somebody_else_has_no_way_back() {
+fn a_datagram_for_another_address_has_no_way_back() {
     let mut attr: ibv_ah_attr = zeroed();
     assert_eq!(back_to_ipv4(device(), &header(4, 0), &mut attr), fail(libc::EINVAL));
-    let mut octets = [0; 40];
-    assert_eq!(back_to_ipv6(device(), &octets, &mut attr), fail(libc::EPROTONOSUPPORT));
-    octets[6] = UDP;
-    assert_eq!(back_to_ipv6(device(), &octets, &mut attr), fail(libc::EINVAL));
+    let mut bytes = [0; 40];
+    assert_eq!(back_to_ipv6(device(), &bytes, &mut attr), fail(libc::EPROTONOSUPPORT));
+    bytes[6] = UDP;
+    assert_eq!(back_to_ipv6(device(), &bytes, &mut attr), fail(libc::EINVAL));
 }
 
 #[test]
-fn an_ipv6_header_tells_the_sender() {
-    let mut octets = [0; 40];
-    (octets[0], octets[1], octets[6], octets[7]) = (0x6A, 0xB3, UDP, 17);
-    octets[8..24].copy_from_slice(&[9; 16]);
-    octets[24..].copy_from_slice(&device().gid());
+fn an_ipv6_header_names_the_sender() {
+    let mut bytes = [0; 40];
+    (bytes[0], bytes[1], bytes[6], bytes[7]) = (0x6A, 0xB3, UDP, 17);
+    bytes[8..24].copy_from_slice(&[9; 16]);
+    bytes[24..].copy_from_slice(&device().gid());
     let mut wc: ibv_wc = zeroed();
     wc.wc_flags = IBV_WC_GRH;
-    let attr = way_back(device(), 1, &wc, octets.as_ptr().cast()).unwrap();
+    let attr = way_back(device(), 1, &wc, bytes.as_ptr().cast()).unwrap();
     assert_eq!(unsafe { attr.grh.dgid.raw }, [9; 16]);
     assert_eq!((attr.grh.traffic_class, attr.grh.hop_limit), (0xAB, 17));
     assert_eq!((attr.grh.flow_label, attr.is_global, attr.port_num), (0x3_0000, 1, 1));

@@ -1,6 +1,8 @@
 //! Socket addresses, between C and Rust. Devices have IPv4 addresses; IPv6 is understood where it
 //! says the same thing (`::`, `::1`, `::ffff:a.b.c.d`).
 
+use super::port;
+use crate::config::config;
 use crate::guard::{Outcome, fail};
 use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -20,7 +22,7 @@ const fn family(number: c_int) -> sa_family_t {
 /// EINVAL for null, EAFNOSUPPORT for families other than IPv4 and IPv6.
 ///
 /// # Safety
-/// Not null, it points to as many octets as its family says.
+/// Not null, it points to as many bytes as its family says.
 pub(crate) unsafe fn read(address: *const sockaddr) -> Outcome<SocketAddr> {
     if address.is_null() {
         return fail(libc::EINVAL);
@@ -89,6 +91,12 @@ pub(crate) fn v4(address: SocketAddr) -> Outcome<SocketAddrV4> {
     }
 }
 
+/// The TCP address behind an RDMA address, and the other way round.
+pub(crate) fn other_side(address: SocketAddrV4) -> SocketAddrV4 {
+    let port = port::other_side(config().personality, address.port());
+    SocketAddrV4::new(*address.ip(), port)
+}
+
 /// An IPv4 address in the family of `like`.
 pub(crate) fn in_family(address: SocketAddrV4, like: SocketAddr) -> SocketAddr {
     match like {
@@ -99,11 +107,11 @@ pub(crate) fn in_family(address: SocketAddrV4, like: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A copy of octets of the program's.
+/// A copy of bytes of the program's.
 ///
 /// # Safety
-/// `start` is null or has so many octets.
-pub(crate) unsafe fn octets(start: *const u8, len: usize) -> Vec<u8> {
+/// `start` is null or points to that many bytes.
+pub(crate) unsafe fn bytes(start: *const u8, len: usize) -> Vec<u8> {
     if start.is_null() || len == 0 {
         return Vec::new();
     }

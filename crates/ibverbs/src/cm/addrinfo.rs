@@ -21,7 +21,7 @@ pub(crate) fn lists() -> MutexGuard<'static, BTreeSet<usize>> {
 
 /// A copy that free(3) takes.
 fn copy<T>(bytes: &[u8]) -> Outcome<*mut T> {
-    // SAFETY: so many octets are allocated and written.
+    // SAFETY: exactly this many bytes are allocated and written.
     unsafe {
         let copied = libc::malloc(bytes.len().max(1));
         if copied.is_null() {
@@ -35,10 +35,10 @@ fn copy<T>(bytes: &[u8]) -> Outcome<*mut T> {
 /// A copy of an address of the program's or the C library's.
 ///
 /// # Safety
-/// `from` is null or has so many octets.
+/// `from` is null or points to that many bytes.
 unsafe fn copy_address(from: *const sockaddr, len: socklen_t) -> Outcome<*mut sockaddr> {
     // SAFETY: the caller's word.
-    copy(&unsafe { address::octets(from.cast(), len as usize) })
+    copy(&unsafe { address::bytes(from.cast(), len as usize) })
 }
 
 /// rdma_getaddrinfo(3).
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // What getaddrinfo(3) says is not an errno number, and is handed on as it is.
+    // The error of getaddrinfo(3) is not an errno number, and is returned as it is.
     let mut unresolved = 0;
     let done = minus_one("rdma_getaddrinfo", || {
         if res.is_null() || (node.is_null() && service.is_null() && hints.is_null()) {

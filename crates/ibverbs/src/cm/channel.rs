@@ -111,7 +111,7 @@ impl EventChannel {
         self.queue().iter().any(|(about, _)| about.ptr_eq(id))
     }
 
-    /// Takes away what is queued about an identifier, which the caller has locked.
+    /// Removes queued events about an identifier, which the caller has locked.
     pub(crate) fn take_of(&self, id: &Weak<CmId>) -> Vec<News> {
         let mut queue = self.queue();
         let (theirs, others) =
@@ -156,7 +156,7 @@ impl EventChannel {
         }
     }
 
-    /// Puts what the engine has told into the queue; false if there was nothing.
+    /// Moves the engine's events into the queue; false if there were none.
     fn gather(self: &Arc<Self>) -> bool {
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -235,7 +235,7 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
             return found;
         }
         let error = sleep_on(fd);
-        if error != 0 && error != libc::EINTR {
+        if error != 0 {
             return minus_one("rdma_get_cm_event", || fail(error));
         }
     }

@@ -1,10 +1,10 @@
 //! Connections: asked for, accepted, refused, ended (rdma_connect(3), rdma_accept(3),
 //! rdma_reject(3), rdma_disconnect(3)).
 
-use super::address::octets;
+use super::address::{self, bytes};
 use super::endpoint::complete;
 use super::event::Plain;
-use super::id::{CmId, Phase, State};
+use super::id::{CmId, IdState, Phase};
 use super::news::{end, errno, failed, ready};
 use crate::abi::{
     RDMA_CM_EVENT_ESTABLISHED, RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id, rdma_conn_param,
@@ -14,20 +14,21 @@ use crate::guard::{Errno, Outcome, fail, minus_one};
 use crate::object::find_shared;
 use crate::qp::is_roce;
 use crate::query::MAX_RD_ATOMIC;
+use crate::roce::hello;
 use libc::{c_int, c_void};
 use outboard_verbs::{Bound, ConnectError, ConnectParams};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-/// What a program asks for.
-struct Asked {
+/// The parameters that a program passes to rdma_connect(3) or rdma_accept(3).
+struct ConnParam {
     ird: u8,
     ord: u8,
     private_data: Vec<u8>,
     qp_num: u32,
 }
 
-impl Asked {
+impl ConnParam {
     /// `most` is used where the program leaves the depths open.
     ///
     /// # Safety
@@ -41,8 +42,8 @@ impl Asked {
             return Ok(Self { ird: most.0, ord: most.1, private_data: Vec::new(), qp_num: 0 });
         };
         let private_data = param.private_data.cast::<u8>();
-        // SAFETY: the program's own octets.
-        let private_data = unsafe { octets(private_data, param.private_data_len.into()) };
+        // SAFETY: the program's own bytes.
+        let private_data = unsafe { bytes(private_data, param.private_data_len.into()) };
         let ird = depth(param.responder_resources, most.0)?.max(least);
         let ord = depth(param.initiator_depth, most.1)?.max(least);
         Ok(Self { ird, ord, private_data, qp_num: param.qp_num })
@@ -50,7 +51,7 @@ impl Asked {
 
     fn params(self, brought: &[u8]) -> ConnectParams {
         ConnectParams {
-            private_data: [brought, &self.private_data].concat(),
+            private_data: hello::wrap(config().personality, [brought, &self.private_data].concat()),
             ird: self.ird.into(),
             ord: self.ord.into(),
             crc: config().crc,
@@ -86,17 +87,17 @@ fn start_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int
         let mut state = found.lock();
         state.need(&[Phase::RouteResolved])?;
         // SAFETY: the program's own structure.
-        let asked = unsafe { Asked::read(conn_param, (u8::MAX, u8::MAX)) }?;
+        let asked = unsafe { ConnParam::read(conn_param, (u8::MAX, u8::MAX)) }?;
         connect(&found, &mut state, asked)?;
         Ok(0)
     })
 }
 
-fn connect(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
+fn connect(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()> {
     state.qp_num = asked.qp_num;
     let native = id.with_connected_qp(state, |qp| Arc::clone(&qp.native))?;
     let params = asked.params(&std::mem::take(&mut state.connect_data));
-    let (nic, peer) = (state.nic()?, CmId::peer(state)?);
+    let (nic, peer) = (state.nic()?, address::other_side(CmId::peer(state)?));
     let from = match state.bound.pop() {
         Some((_, bound)) => bound,
         None => Bound::new(SocketAddrV4::new(nic.device.address, 0).into())
@@ -109,7 +110,7 @@ fn connect(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
         Err(ConnectError::Startup { .. }) => return fail(libc::EINVAL),
         Err(error) => {
             let news = failed(id, state, error);
-            id.tell(state, news);
+            id.push_event(state, news);
         }
     }
     Ok(())
@@ -134,14 +135,14 @@ fn start_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int 
         let mut state = found.lock();
         state.need(&[Phase::Requested])?;
         // SAFETY: the program's own structure.
-        let asked = unsafe { Asked::read(conn_param, state.depths) }?;
+        let asked = unsafe { ConnParam::read(conn_param, state.depths) }?;
         accept(&found, &mut state, asked)?;
         Ok(0)
     })
 }
 
-/// The lock is held all the way, so that the connection's end is told after its beginning.
-fn accept(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
+/// The lock is held all the way, so that the connection's end is reported after its beginning.
+fn accept(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()> {
     state.qp_num = asked.qp_num;
     let native = id.with_connected_qp(state, |qp| Arc::clone(&qp.native))?;
     if native.state() != outboard_verbs::QpState::Idle {
@@ -154,7 +155,7 @@ fn accept(id: &Arc<CmId>, state: &mut State, asked: Asked) -> Outcome<()> {
         Ok(_) => {
             state.phase = Phase::Connected;
             ready(id, state);
-            id.tell(state, Plain::new(RDMA_CM_EVENT_ESTABLISHED));
+            id.push_event(state, Plain::new(RDMA_CM_EVENT_ESTABLISHED));
             Ok(())
         }
         Err(error) => {
@@ -182,15 +183,15 @@ pub unsafe extern "C" fn rdma_reject(
 ) -> c_int {
     minus_one("rdma_reject", || {
         let found = find_shared::<CmId>(id)?;
-        // SAFETY: the program's own octets.
-        let private_data = unsafe { octets(private_data.cast(), private_data_len.into()) };
+        // SAFETY: the program's own bytes.
+        let private_data = unsafe { bytes(private_data.cast(), private_data_len.into()) };
         let mut state = found.lock();
         state.need(&[Phase::Requested])?;
         let Some(request) = state.request.take() else { return fail(libc::EINVAL) };
         state.phase = Phase::Over;
         drop(state);
         // A peer that has gone needs no answer.
-        let _told = request.reject(&private_data);
+        let _told = request.reject(&hello::wrap(config().personality, private_data));
         Ok(0)
     })
 }
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn rdma_reject_ece(
     unsafe { rdma_reject(id, private_data, private_data_len) }
 }
 
-/// What a synchronous program must not wait for: nothing will come.
+/// An event for which a synchronous program must not wait, because it will not come.
 const NO_EVENT: c_int = 1;
 
 /// rdma_disconnect(3).
@@ -231,10 +232,10 @@ fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
         let state = found.lock();
         state.need(&[Phase::Connecting, Phase::Connected, Phase::Over])?;
         if state.phase == Phase::Over {
-            // The peer was faster; its news may still wait for the program.
+            // The peer was faster; the event of its end may still wait for the program.
             return Ok(if state.channel.has_of(found.me()) { 0 } else { NO_EVENT });
         }
-        // What was posted is flushed; the engine tells when the connection is over.
+        // What was posted is flushed; the engine reports when the connection is over.
         end(&found, &state)?;
         Ok(0)
     })

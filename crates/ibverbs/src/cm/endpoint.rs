@@ -220,8 +220,8 @@ extern "C-unwind" fn active_ep(
 fn keep_connect_data(id: *mut rdma_cm_id, res: *mut rdma_addrinfo) -> c_int {
     minus_one("rdma_create_ep", || {
         let found = find_shared::<CmId>(id)?;
-        // SAFETY: the program's own structure and the octets it points to.
-        let data = unsafe { address::octets((*res).ai_connect.cast(), (*res).ai_connect_len) };
+        // SAFETY: the program's own structure and the bytes it points to.
+        let data = unsafe { address::bytes((*res).ai_connect.cast(), (*res).ai_connect_len) };
         found.lock().connect_data = data;
         Ok(0)
     })

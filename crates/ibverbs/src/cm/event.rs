@@ -9,7 +9,7 @@ use outboard_verbs::ConnectRequest;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Something to tell the program.
+/// An event for the program.
 #[derive(Debug)]
 pub(crate) enum News {
     /// About an identifier that the program knows.
@@ -49,9 +49,10 @@ impl Plain {
 pub(crate) struct CmEvent {
     shown: Shown<rdma_cm_event>,
     tag: Kind,
-    /// Whose events must be acknowledged before it goes: for requests, the listener.
+    /// The identifier that cannot be destroyed before this event is acknowledged: for requests, the
+    /// listener.
     about: Arc<CmId>,
-    /// What the structure points to.
+    /// The private data that the structure points to.
     private_data: Vec<u8>,
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn publish(about: Arc<CmId>, id: *mut rdma_cm_id, news: Plain) -> *mu
     c.param.conn.initiator_depth = news.initiator_depth;
     if !news.private_data.is_empty() {
         c.param.conn.private_data = news.private_data.as_ptr().cast();
-        // The API has an octet for what may be longer.
+        // The API has a byte for what may be longer.
         c.param.conn.private_data_len = u8::try_from(news.private_data.len()).unwrap_or(u8::MAX);
     }
     give(Box::new(CmEvent { shown, tag: Kind::CmEvent, about, private_data: news.private_data }))

@@ -8,6 +8,7 @@ use crate::abi::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
     RDMA_OPTION_ID_TOS, ibv_ece, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
+use crate::absent::{Absent, refuse};
 use crate::guard::{Errno, Outcome, fail, minus_one};
 use crate::object::{find, find_shared};
 use crate::qp::Qp;
@@ -28,14 +29,14 @@ pub unsafe extern "C" fn rdma_set_option(
 ) -> c_int {
     minus_one("rdma_set_option", || {
         let found = find_shared::<CmId>(id)?;
-        // SAFETY: the program's own octets.
-        let value = unsafe { address::octets(optval.cast(), optlen.min(size_of::<c_int>())) };
+        // SAFETY: the program's own bytes.
+        let value = unsafe { address::bytes(optval.cast(), optlen.min(size_of::<c_int>())) };
         if u32::try_from(level) != Ok(RDMA_OPTION_ID) {
             // Paths of InfiniBand's subnet manager.
             return fail(libc::EOPNOTSUPP);
         }
         match (u32::try_from(optname), value.as_slice()) {
-            (Ok(RDMA_OPTION_ID_TOS), [octet]) => set_type_of_service(&found, *octet)?,
+            (Ok(RDMA_OPTION_ID_TOS), [byte]) => set_type_of_service(&found, *byte)?,
             (Ok(RDMA_OPTION_ID_ACK_TIMEOUT), [exponent]) => set_ack_timeout(&found, *exponent),
             // Ports can be used again at once, and families do not mix.
             (Ok(RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY), [_, _, _, _]) => {}
@@ -54,10 +55,10 @@ fn set_ack_timeout(id: &CmId, exponent: u8) {
     }
 }
 
-fn set_type_of_service(id: &CmId, octet: u8) -> Outcome<()> {
+fn set_type_of_service(id: &CmId, byte: u8) -> Outcome<()> {
     let mut state = id.lock();
-    state.type_of_service = Some(octet);
-    let set = state.bound.iter().try_for_each(|(_, bound)| bound.set_type_of_service(octet));
+    state.type_of_service = Some(byte);
+    let set = state.bound.iter().try_for_each(|(_, bound)| bound.set_type_of_service(byte));
     set.map_err(|error| errno(&error))
 }
 
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     port(id, |id| id.lock().destination)
 }
 
-/// rdma_set_local_ece(3): taken note of by nobody, because we have no extensions.
+/// rdma_set_local_ece(3): ignored, because we have no extensions.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
     })
 }
 
-/// rdma_get_remote_ece(3): peers have none that they could tell.
+/// rdma_get_remote_ece(3): peers have none.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn rdma_join_multicast(
         find_shared::<CmId>(id)?;
         // SAFETY: the program's own address.
         unsafe { address::read(addr) }?;
-        fail(libc::EOPNOTSUPP)
+        refuse(Some(Absent::Multicast))
     })
 }
 
@@ -148,11 +149,14 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
 ) -> c_int {
     minus_one("rdma_join_multicast_ex", || {
         find_shared::<CmId>(id)?;
-        fail(if mc_join_attr.is_null() { libc::EINVAL } else { libc::EOPNOTSUPP })
+        if mc_join_attr.is_null() {
+            return fail(libc::EINVAL);
+        }
+        refuse(Some(Absent::Multicast))
     })
 }
 
-/// rdma_leave_multicast(3): nobody has joined.
+/// rdma_leave_multicast(3): there are no multicast groups to leave.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.

@@ -9,6 +9,7 @@ use crate::abi::{
     IBV_QPT_RC, RDMA_PS_TCP, ibv_qp, ibv_qp_init_attr, ibv_qp_type, rdma_cm_id, rdma_event_channel,
     rdma_port_space,
 };
+use crate::absent::{Absent, refuse};
 use crate::channel::Unacknowledged;
 use crate::cq::lock;
 use crate::guard::{Outcome, fail, minus_one};
@@ -18,7 +19,14 @@ use libc::{c_int, c_void, sockaddr_storage};
 use outboard_verbs::{Bound, CmChannel, ConnectRequest, Listener};
 use std::mem::offset_of;
 use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+#[cfg(test)]
+thread_local! {
+    /// How many queue pairs were looked at in search of the one of an identifier.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// An identifier.
 #[derive(Debug)]
@@ -27,7 +35,9 @@ pub(crate) struct CmId {
     shown: Shown<rdma_cm_id>,
     tag: Kind,
     me: Weak<Self>,
-    state: Mutex<State>,
+    state: Mutex<IdState>,
+    /// Number of the native queue pair that was the connection's when last looked for.
+    native_qp: AtomicU32,
     pub(crate) unacknowledged: Unacknowledged,
 }
 
@@ -63,9 +73,9 @@ pub(crate) enum Phase {
     Gone,
 }
 
-/// What changes in an identifier.
+/// The part of an identifier that changes.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct IdState {
     pub(crate) phase: Phase,
     pub(crate) channel: Arc<EventChannel>,
     /// The channel is its own, and calls wait for their events (rdma_create_id(3)).
@@ -78,22 +88,23 @@ pub(crate) struct State {
     pub(crate) bound: Vec<(Nic, Bound)>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) request: Option<ConnectRequest>,
-    /// What the peer, or later the program, wants: Reads towards us, Reads towards the peer.
+    /// The read depths that the peer, or later the program, asks for: towards us, and towards the
+    /// peer.
     pub(crate) depths: (u8, u8),
-    /// Where the engine tells news, and its token in the channel.
+    /// The native channel with the engine's events, and its token in the program's channel.
     told: Option<(CmChannel, u64)>,
     /// Number of the connected queue pair.
     pub(crate) qp_num: u32,
     pub(crate) type_of_service: Option<u8>,
-    /// What queue pairs say that their timeout is: TCP has its own patience.
+    /// The timeout that queries of queue pairs report; TCP's own timeouts are what counts.
     pub(crate) ack_timeout: Option<u8>,
     /// Private data that the endpoint's address information brought along.
     pub(crate) connect_data: Vec<u8>,
-    /// What queue pairs of the endpoint's requests are made of.
+    /// The attributes of queue pairs for the endpoint's requests.
     pub(crate) qp_attr: Option<QpAttr>,
 }
 
-/// What rdma_create_ep(3) keeps for later.
+/// The arguments of rdma_create_ep(3) that are kept for later.
 #[derive(Clone, Copy)]
 pub(crate) struct QpAttr(pub(crate) ibv_qp_init_attr);
 
@@ -106,7 +117,7 @@ impl std::fmt::Debug for QpAttr {
     }
 }
 
-impl State {
+impl IdState {
     fn new(channel: Arc<EventChannel>, is_sync: bool) -> Self {
         Self {
             phase: Phase::Idle,
@@ -139,8 +150,8 @@ impl State {
         self.nic.map_or_else(|| fail(libc::ENODEV), Ok)
     }
 
-    /// The oldest news of the engine's.
-    pub(crate) fn next_told(&self) -> Option<outboard_verbs::CmEvent> {
+    /// The engine's oldest event.
+    pub(crate) fn next_engine_event(&self) -> Option<outboard_verbs::CmEvent> {
         self.told.as_ref()?.0.try_next()
     }
 
@@ -166,7 +177,8 @@ impl CmId {
             shown: Shown::zeroed(),
             tag: Kind::CmId,
             me: Weak::clone(me),
-            state: Mutex::new(State::new(Arc::clone(&channel), is_sync)),
+            state: Mutex::new(IdState::new(Arc::clone(&channel), is_sync)),
+            native_qp: AtomicU32::new(0),
             unacknowledged: Unacknowledged::default(),
         });
         // SAFETY: nobody else knows the structure yet.
@@ -185,17 +197,17 @@ impl CmId {
         &self.me
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, IdState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the program something.
-    pub(crate) fn tell(&self, state: &State, plain: Plain) {
+    /// Queues an event for the program.
+    pub(crate) fn push_event(&self, state: &IdState, plain: Plain) {
         state.channel.push(&self.me, News::Plain(plain));
     }
 
     /// Puts it on a device.
-    pub(crate) fn use_nic(&self, state: &mut State, nic: Nic) {
+    pub(crate) fn use_nic(&self, state: &mut IdState, nic: Nic) {
         state.nic = Some(nic);
         let c = self.shown.get();
         // SAFETY: programs leave these fields alone; they may be in the rest of it.
@@ -209,8 +221,8 @@ impl CmId {
         }
     }
 
-    /// Says which address of this machine it has.
-    pub(crate) fn set_source(&self, state: &mut State, source: SocketAddr) {
+    /// Sets its address of this machine.
+    pub(crate) fn set_source(&self, state: &mut IdState, source: SocketAddr) {
         state.source = Some(source);
         // SAFETY: programs leave the field alone; an address's storage is its first member.
         unsafe {
@@ -222,8 +234,8 @@ impl CmId {
         }
     }
 
-    /// Says who its peer is.
-    pub(crate) fn set_destination(&self, state: &mut State, peer: SocketAddr) {
+    /// Sets its peer's address.
+    pub(crate) fn set_destination(&self, state: &mut IdState, peer: SocketAddr) {
         state.destination = Some(peer);
         // SAFETY: as in `set_source`.
         unsafe {
@@ -236,12 +248,12 @@ impl CmId {
     }
 
     /// The peer's address.
-    pub(crate) fn peer(state: &State) -> Outcome<SocketAddrV4> {
+    pub(crate) fn peer(state: &IdState) -> Outcome<SocketAddrV4> {
         state.destination.map_or_else(|| fail(libc::EDESTADDRREQ), address::v4)
     }
 
-    /// Where the engine is to tell news of it.
-    pub(crate) fn told<'a>(&self, state: &'a mut State, nic: Nic) -> Outcome<&'a CmChannel> {
+    /// Sets where the engine puts its events.
+    pub(crate) fn told<'a>(&self, state: &'a mut IdState, nic: Nic) -> Outcome<&'a CmChannel> {
         if state.told.is_none() {
             let native = nic.context()?.native.create_cm_channel_without_established();
             let native = native.map_err(|error| news::errno(&error))?;
@@ -257,18 +269,21 @@ impl CmId {
         unsafe { (*self.shown.get()).qp }
     }
 
-    /// Does something with the queue pair of the connection: its own, or the one that was named.
-    /// The program may be destroying it in another thread, which waits until this is done.
+    /// Does something with the queue pair of the connection: the identifier's own, or the one named
+    /// by number. The program may be destroying it in another thread, which waits until this is
+    /// done.
     pub(crate) fn with_connected_qp<T>(
         &self,
-        state: &State,
+        state: &IdState,
         work: impl FnOnce(&Qp) -> T,
     ) -> Outcome<T> {
         let own = self.qp();
         let context = state.nic()?.context()?;
-        // What is in the map stays while it is locked.
+        // Queue pairs in the map are not destroyed while it is locked.
         let qps = lock(&context.qps);
-        let wanted = |address: &usize| {
+        let is_it = |address: &usize| {
+            #[cfg(test)]
+            LOOKS.set(LOOKS.get() + 1);
             let qp = find::<Qp>(std::ptr::with_exposed_provenance_mut(*address)).ok()?;
             let is_it = match own.is_null() {
                 true => qp.shown_number() == state.qp_num,
@@ -276,10 +291,21 @@ impl CmId {
             };
             is_it.then_some(qp)
         };
-        qps.values().find_map(wanted).map_or_else(|| fail(libc::EINVAL), |qp| Ok(work(qp)))
+        // Programs may put another queue pair into the identifier: only then all are looked at.
+        let noted = qps.get(&self.native_qp.load(Ordering::Relaxed)).and_then(is_it);
+        let Some(qp) = noted.or_else(|| qps.values().find_map(is_it)) else {
+            return fail(libc::EINVAL);
+        };
+        self.note_qp(qp);
+        Ok(work(qp))
     }
 
-    /// Ends what it has under way. Nobody hears of it any more.
+    /// Remembers which queue pair is its own, so that it need not be looked for.
+    pub(crate) fn note_qp(&self, qp: &Qp) {
+        self.native_qp.store(qp.native.number(), Ordering::Relaxed);
+    }
+
+    /// Ends its connection, listener or attempt, without further events.
     fn end(&self) {
         let mut state = self.lock();
         let connected = matches!(state.phase, Phase::Connecting | Phase::Connected);
@@ -293,7 +319,7 @@ impl CmId {
         drop(state);
         drop((left, listeners));
         if let Some(request) = request {
-            // The peer learns that nobody will answer; if it has gone, nothing is lost.
+            // The peer learns that there will be no answer; if it has gone, nothing is lost.
             let _told = request.reject(&[]);
         }
         if let Some(qp) = qp {
@@ -301,7 +327,7 @@ impl CmId {
         }
     }
 
-    /// Moves it, and what is queued about it, to another channel.
+    /// Moves it, and its queued events, to another channel.
     fn migrate(&self, to: Arc<EventChannel>, is_sync: bool) -> Outcome<()> {
         let mut state = self.lock();
         let from = Arc::clone(&state.channel);
@@ -335,7 +361,7 @@ pub unsafe extern "C" fn rdma_create_id(
             return fail(libc::EINVAL);
         }
         if ps != RDMA_PS_TCP {
-            return fail(libc::EOPNOTSUPP);
+            return refuse(Absent::of_space(ps));
         }
         let made = CmId::create(channel, context, ps, IBV_QPT_RC)?;
         // SAFETY: the program gave room for a pointer.
@@ -400,7 +426,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
             // SAFETY: made with the identifier, for nobody else.
             unsafe { rdma_destroy_event_channel(old) };
         }
-        // What the program still holds came through the old channel.
+        // Events that the program still holds came through the old channel.
         found.unacknowledged.wait();
         Ok(0)
     })

@@ -1,9 +1,9 @@
-//! What the engine says of connections, as events of rdma_cm. Statuses are those of the kernel's
+//! The engine's connection events as events of rdma_cm. Statuses are those of the kernel's
 //! connection manager: negative errno numbers on iWARP; on InfiniBand, for refusals, the reasons of
 //! its REJ messages.
 
 use super::event::{News, Plain, publish};
-use super::id::{CmId, Phase, State};
+use super::id::{CmId, IdState, Phase};
 use super::{address, nic};
 use crate::abi::{
     IBV_QPS_ERR, IBV_QPS_RTS, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
@@ -12,11 +12,14 @@ use crate::abi::{
 };
 use crate::config::{Personality, config};
 use crate::guard::{Errno, Outcome, fail};
+use crate::roce::hello;
 use libc::c_int;
 use outboard_verbs::{CmEventKind, ConnectError, ConnectRequest, Connected, VerbsError};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-/// InfiniBand's reason "invalid service ID": nobody listens there.
+/// InfiniBand's reason "invalid service ID": no program listens there.
 const REASON_NO_SERVICE: c_int = 8;
 /// InfiniBand's reason "consumer reject": the program said no.
 const REASON_CONSUMER: c_int = 28;
@@ -30,13 +33,13 @@ pub(crate) fn errno(error: &VerbsError) -> Errno {
     })
 }
 
-/// Puts what the engine has told of an identifier into its channel's queue; false if there was
+/// Moves the engine's events about an identifier into its channel's queue; false if there was
 /// nothing.
 pub(crate) fn gather(id: &CmId) -> bool {
     let mut state = id.lock();
     let mut something = false;
     while state.phase != Phase::Gone
-        && let Some(event) = state.next_told()
+        && let Some(event) = state.next_engine_event()
     {
         if let Some(news) = translate(id, &mut state, event.kind) {
             state.channel.push(id.me(), news);
@@ -46,9 +49,12 @@ pub(crate) fn gather(id: &CmId) -> bool {
     something
 }
 
-fn translate(id: &CmId, state: &mut State, kind: CmEventKind) -> Option<News> {
+fn translate(id: &CmId, state: &mut IdState, kind: CmEventKind) -> Option<News> {
     match kind {
-        CmEventKind::ConnectRequest(request) => Some(News::Request(Box::new(request))),
+        CmEventKind::ConnectRequest(request) => {
+            unwrap(request.private_data(), request.peer_addr())?;
+            Some(News::Request(Box::new(request)))
+        }
         CmEventKind::Connected(connected) => {
             (state.phase == Phase::Connecting).then(|| News::Plain(active(id, state, connected)))
         }
@@ -60,8 +66,26 @@ fn translate(id: &CmId, state: &mut State, kind: CmEventKind) -> Option<News> {
     }
 }
 
+/// The private data that the peer's program gave; `None` for a peer that cannot be talked to.
+fn unwrap(bytes: &[u8], peer: SocketAddr) -> Option<Vec<u8>> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let data = hello::unwrap(config().personality, bytes).map(<[u8]>::to_vec);
+    if data.is_none() && !SAID.swap(true, Ordering::Relaxed) {
+        say!("the peer {peer} is no roce device of this version of Outboard; both ends must be");
+    }
+    data
+}
+
 /// The active side's connection is there.
-fn active(id: &CmId, state: &mut State, connected: Connected) -> Plain {
+fn active(id: &CmId, state: &mut IdState, connected: Connected) -> Plain {
+    let nowhere = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let peer = state.destination.unwrap_or_else(nowhere);
+    let Some(private_data) = unwrap(&connected.private_data, peer) else {
+        state.phase = Phase::Over;
+        // Without it there is nothing to end.
+        let _gone = end(id, state);
+        return Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO);
+    };
     state.phase = Phase::Connected;
     ready(id, state);
     // A program that changes its queue pair's states itself does so now (rdma_establish(3)).
@@ -69,14 +93,14 @@ fn active(id: &CmId, state: &mut State, connected: Connected) -> Plain {
     Plain {
         event: if own { RDMA_CM_EVENT_ESTABLISHED } else { RDMA_CM_EVENT_CONNECT_RESPONSE },
         status: 0,
-        responder_resources: octet(connected.ird),
-        initiator_depth: octet(connected.ord),
-        private_data: connected.private_data,
+        responder_resources: byte(connected.ird),
+        initiator_depth: byte(connected.ord),
+        private_data,
     }
 }
 
 /// A queue pair has its connection. If the program has destroyed it by now, the end follows.
-pub(crate) fn ready(id: &CmId, state: &State) {
+pub(crate) fn ready(id: &CmId, state: &IdState) {
     let _gone = id.with_connected_qp(state, |qp| {
         if !id.qp().is_null() || config().personality == Personality::Iwarp {
             qp.set_state(IBV_QPS_RTS);
@@ -86,7 +110,7 @@ pub(crate) fn ready(id: &CmId, state: &State) {
 }
 
 /// The attempt to connect came to nothing.
-pub(crate) fn failed(id: &CmId, state: &mut State, error: ConnectError) -> Plain {
+pub(crate) fn failed(id: &CmId, state: &mut IdState, error: ConnectError) -> Plain {
     state.phase = Phase::Over;
     // Without it there is nothing to end.
     let _gone = end(id, state);
@@ -94,7 +118,7 @@ pub(crate) fn failed(id: &CmId, state: &mut State, error: ConnectError) -> Plain
 }
 
 /// Flushes what the queue pair has.
-pub(crate) fn end(id: &CmId, state: &State) -> Outcome<()> {
+pub(crate) fn end(id: &CmId, state: &IdState) -> Outcome<()> {
     id.with_connected_qp(state, |qp| {
         qp.queues.end();
         qp.set_state(IBV_QPS_ERR);
@@ -119,12 +143,15 @@ fn why(error: ConnectError) -> Plain {
         }
         ConnectError::Closed { .. } => rejected(REASON_NO_SERVICE, libc::ECONNRESET),
         ConnectError::Rejected { private_data, .. } => {
+            // The peer that has refused us need not be an Outboard.
+            let private_data = hello::unwrap(config().personality, &private_data);
+            let private_data = private_data.unwrap_or_default().to_vec();
             Plain { private_data, ..rejected(REASON_CONSUMER, libc::ECONNREFUSED) }
         }
         ConnectError::Cancelled { .. } => {
             Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNABORTED)
         }
-        ConnectError::Startup { .. } | ConnectError::Session { .. } => {
+        ConnectError::Startup { .. } | ConnectError::SecureSession { .. } => {
             Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
         }
         ConnectError::Verbs(error) => {
@@ -133,8 +160,8 @@ fn why(error: ConnectError) -> Plain {
     }
 }
 
-/// The connection is over; that is news once.
-pub(crate) fn over(id: &CmId, state: &mut State) -> Option<Plain> {
+/// The connection is over, which is reported once.
+pub(crate) fn over(id: &CmId, state: &mut IdState) -> Option<Plain> {
     if state.phase != Phase::Connected {
         return None;
     }
@@ -144,24 +171,24 @@ pub(crate) fn over(id: &CmId, state: &mut State) -> Option<Plain> {
     Some(Plain::new(RDMA_CM_EVENT_DISCONNECTED))
 }
 
-/// The API has an octet; what does not fit in is as much as can be asked for.
-fn octet(depth: u16) -> u8 {
+/// The API has a byte; what does not fit in is as much as can be asked for.
+fn byte(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }
 
-/// Makes an identifier for a peer that wants to connect, and tells the listener's program of it.
-/// `None` drops the request, which closes its connection.
+/// Makes an identifier for a peer that wants to connect, and queues the event for the listener's
+/// program. `None` drops the request, which closes its connection.
 pub(crate) fn deliver_request(
     listener: &Arc<CmId>,
-    state: MutexGuard<'_, State>,
+    state: MutexGuard<'_, IdState>,
     request: ConnectRequest,
 ) -> Option<*mut rdma_cm_event> {
     let about = Plain {
         event: RDMA_CM_EVENT_CONNECT_REQUEST,
         status: 0,
-        responder_resources: request.peer_ord().map_or(u8::MAX, octet),
-        initiator_depth: request.peer_ird().map_or(u8::MAX, octet),
-        private_data: request.private_data().to_vec(),
+        responder_resources: request.peer_ord().map_or(u8::MAX, byte),
+        initiator_depth: request.peer_ird().map_or(u8::MAX, byte),
+        private_data: hello::unwrap(config().personality, request.private_data())?.to_vec(),
     };
     let child = child(listener, &state, request, &about).ok()?;
     Some(publish(Arc::clone(listener), child.pointer(), about))
@@ -169,7 +196,7 @@ pub(crate) fn deliver_request(
 
 fn child(
     listener: &CmId,
-    state: &State,
+    state: &IdState,
     request: ConnectRequest,
     about: &Plain,
 ) -> Outcome<Arc<CmId>> {
@@ -177,8 +204,9 @@ fn child(
         return fail(libc::EINVAL);
     }
     let gone = |_| Errno(libc::ECONNRESET);
-    let (local, peer) = (request.local_addr().map_err(gone)?, request.peer_addr());
-    let nic = nic::at(*address::v4(local)?.ip())?;
+    let seen = |tcp| address::v4(tcp).map(address::other_side);
+    let (local, peer) = (seen(request.local_addr().map_err(gone)?)?, seen(request.peer_addr())?);
+    let nic = nic::at(*local.ip())?;
     let c = listener.pointer();
     // SAFETY: programs may set `context`, between calls.
     let (context, space, qp_type) = unsafe { ((*c).context, (*c).ps, (*c).qp_type) };
@@ -186,8 +214,8 @@ fn child(
     let id = CmId::create(channel, context, space, qp_type)?;
     let mut new = id.lock();
     id.use_nic(&mut new, nic);
-    id.set_source(&mut new, local);
-    id.set_destination(&mut new, peer);
+    id.set_source(&mut new, local.into());
+    id.set_destination(&mut new, peer.into());
     new.phase = Phase::Requested;
     new.depths = (about.responder_resources, about.initiator_depth);
     new.request = Some(request);

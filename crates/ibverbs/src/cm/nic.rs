@@ -41,10 +41,10 @@ static OPEN: Mutex<Open> = Mutex::new(Open::new());
 type Open = BTreeMap<(u32, usize), Nic>;
 
 /// Everything that is locked over a fork here.
-pub(crate) type Held = (MutexGuard<'static, Open>, MutexGuard<'static, BTreeSet<usize>>);
+pub(crate) type OpenNics = (MutexGuard<'static, Open>, MutexGuard<'static, BTreeSet<usize>>);
 
 /// Locks it. Opening a device takes other locks of that kind: this comes before them.
-pub(crate) fn hold_for_fork() -> Held {
+pub(crate) fn hold_for_fork() -> OpenNics {
     (locked(&OPEN), locked(&LISTS))
 }
 
@@ -56,6 +56,11 @@ pub(crate) fn rest() {
             context.native.rest();
         }
     }
+}
+
+/// True for a context that is open here, and stays so.
+pub(crate) fn is_open(context: *mut ibv_context) -> bool {
+    locked(&OPEN).values().any(|nic| nic.verbs == context)
 }
 
 fn open(pointer: *mut ibv_device) -> Outcome<Nic> {
@@ -106,7 +111,7 @@ pub(crate) fn is_only(nic: Nic) -> bool {
 /// From which address of this machine packets to `peer` leave.
 ///
 /// # Errors
-/// What the kernel says when there is no way there.
+/// The kernel's error when there is no route.
 pub(crate) fn source_towards(peer: SocketAddrV4) -> Outcome<Ipv4Addr> {
     // Nothing is sent: connecting a datagram socket only asks the routing table.
     let probe = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;

@@ -25,7 +25,7 @@ use libc::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
 
-/// What a call has put into errno.
+/// The errno number that a call has set.
 fn last_error() -> Errno {
     std::io::Error::last_os_error().into()
 }
@@ -182,6 +182,7 @@ fn create_qp(
         let made = made.inspect_err(|_| destroy_cqs(id))?;
         let qp: &Qp = find(made)?;
         qp.set_state(IBV_QPS_INIT);
+        found.note_qp(qp);
         if let Some(exponent) = state.ack_timeout {
             qp.note_timeout(exponent);
         }
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         let mut state = found.lock();
         // The engine tells nothing of a queue pair that is gone.
         if let Some(end) = news::over(&found, &mut state) {
-            found.tell(&state, end);
+            found.push_event(&state, end);
         }
         drop(state);
         // SAFETY: found just now; the calls refuse what is not ours.

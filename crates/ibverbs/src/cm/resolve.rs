@@ -5,7 +5,7 @@
 use super::address;
 use super::endpoint::complete;
 use super::event::Plain;
-use super::id::{CmId, Phase, State};
+use super::id::{CmId, IdState, Phase};
 use super::news::errno;
 use super::nic::{self, Nic};
 use crate::abi::{
@@ -22,14 +22,16 @@ const BACKLOG_MAX: usize = 1024;
 /// How often a free port of one device may turn out to be taken on another.
 const PORT_TRIES: u32 = 32;
 
-/// Takes a port at one address.
+/// Takes an RDMA port at one address.
 fn take(nic: Nic, address: Ipv4Addr, port: u16) -> Outcome<(Nic, Bound)> {
-    let bound = Bound::new(SocketAddrV4::new(address, port).into());
+    let bound = Bound::new(address::other_side(SocketAddrV4::new(address, port)).into());
     Ok((nic, bound.map_err(|error| errno(&error))?))
 }
 
+/// The RDMA port.
 fn port_of(bound: &Bound) -> Outcome<u16> {
-    bound.local_addr().map(|address| address.port()).map_err(|error| errno(&error))
+    let tcp = address::v4(bound.local_addr().map_err(|error| errno(&error))?)?;
+    Ok(address::other_side(tcp).port())
 }
 
 /// Takes the same port of every device.
@@ -53,7 +55,7 @@ fn take_everywhere(port: u16) -> Outcome<Vec<(Nic, Bound)>> {
     fail(libc::EADDRINUSE)
 }
 
-fn bind(id: &CmId, state: &mut State, wanted: SocketAddr) -> Outcome<()> {
+fn bind(id: &CmId, state: &mut IdState, wanted: SocketAddr) -> Outcome<()> {
     let v4 = address::v4(wanted)?;
     let everywhere = v4.ip().is_unspecified();
     let taken = if everywhere {
@@ -69,10 +71,10 @@ fn bind(id: &CmId, state: &mut State, wanted: SocketAddr) -> Outcome<()> {
     };
     let mut source = wanted;
     source.set_port(port_of(&taken[0].1)?);
-    if let Some(octet) = state.type_of_service {
+    if let Some(byte) = state.type_of_service {
         taken
             .iter()
-            .try_for_each(|(_, bound)| bound.set_type_of_service(octet))
+            .try_for_each(|(_, bound)| bound.set_type_of_service(byte))
             .map_err(|error| errno(&error))?;
     }
     state.bound = taken;
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
     })
 }
 
-fn listen(id: &CmId, state: &mut State, backlog: usize) -> Outcome<()> {
+fn listen(id: &CmId, state: &mut IdState, backlog: usize) -> Outcome<()> {
     let bound = std::mem::take(&mut state.bound);
     // Whatever goes wrong below, the addresses are given back.
     state.phase = Phase::Over;
@@ -176,14 +178,14 @@ fn start_resolve(
             Ok(()) => Plain::new(RDMA_CM_EVENT_ADDR_RESOLVED),
             Err(Errno(number)) => Plain::with_status(RDMA_CM_EVENT_ADDR_ERROR, -number),
         };
-        found.tell(&state, news);
+        found.push_event(&state, news);
         Ok(0)
     })
 }
 
 fn resolve(
     id: &CmId,
-    state: &mut State,
+    state: &mut IdState,
     source: Option<SocketAddr>,
     peer: SocketAddr,
 ) -> Outcome<()> {
@@ -229,7 +231,7 @@ fn start_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
         let mut state = found.lock();
         state.need(&[Phase::AddrResolved])?;
         state.phase = Phase::RouteResolved;
-        found.tell(&state, Plain::new(RDMA_CM_EVENT_ROUTE_RESOLVED));
+        found.push_event(&state, Plain::new(RDMA_CM_EVENT_ROUTE_RESOLVED));
         Ok(0)
     })
 }

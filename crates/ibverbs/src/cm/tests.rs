@@ -26,6 +26,20 @@ use std::time::{Duration, Instant};
 /// No step of a test takes this long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(20);
 
+#[test]
+fn an_identifiers_queue_pair_is_found_without_a_scan() {
+    let (passive, active) = (Channel::new(), Channel::new());
+    let idle: Vec<_> = (0..100).map(|_| with_qp(active.resolved(1))).collect();
+    super::id::LOOKS.take();
+    let ids = connected(&passive, &active);
+    destroy(&ids[1..]);
+    // Each step at most the one queue pair; both ends are in this thread.
+    let looks = super::id::LOOKS.take();
+    assert!((2..20).contains(&looks), "{looks} queue pairs were looked at");
+    destroy(&ids[..1]);
+    destroy(&idle);
+}
+
 fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
@@ -107,7 +121,7 @@ impl Channel {
                 event: (*event).event,
                 status: (*event).status,
                 conn,
-                private_data: address::octets(conn.private_data.cast(), len),
+                private_data: address::bytes(conn.private_data.cast(), len),
             };
             assert_eq!(rdma_ack_cm_event(event), 0);
             told
@@ -374,7 +388,7 @@ fn destroying_waits_for_acknowledgements() {
 }
 
 #[test]
-fn what_is_queued_moves_along() {
+fn queued_events_move_along() {
     let (first, second) = (Channel::new(), Channel::new());
     let [listener, id, child] = connected(&first, &first);
     // SAFETY: as above.

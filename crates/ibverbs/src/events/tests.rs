@@ -4,7 +4,7 @@
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use super::*;
-use crate::abi::{IBV_WR_RDMA_WRITE, IBV_WR_SEND};
+use crate::abi::{IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_srq_attr, ibv_srq_init_attr};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::object::zeroed;
 use crate::qp::ibv_destroy_qp;
@@ -37,7 +37,7 @@ fn a_peer_that_may_not_write_is_an_event() {
         unsafe { ibv_ack_async_event(&mut event) };
     }
     found.sort_unstable();
-    // The culprit hears of it by a Terminate, the victim finds it.
+    // The side at fault learns of it by a Terminate, the victim detects it.
     assert_eq!(found, [(IBV_EVENT_QP_FATAL, bed.qps[0]), (IBV_EVENT_QP_ACCESS_ERR, bed.qps[1])]);
     assert_eq!(unsafe { (*bed.qps[1]).events_completed }, 1);
 }
@@ -86,7 +86,7 @@ fn an_overflown_queue_waits_for_its_acknowledgement() {
 }
 
 #[test]
-fn a_descriptor_that_does_not_block_says_so() {
+fn a_non_blocking_descriptor_gives_eagain() {
     let bed = Bed::new();
     let mut event: ibv_async_event = zeroed();
     set_blocking(bed.context, false);
@@ -112,4 +112,64 @@ fn nonsense_is_refused() {
             unsafe { ibv_ack_async_event(&mut event) };
         }
     }
+}
+
+/// Two queue pairs on a shared receive queue.
+fn on_shared_queue(connected: bool) -> (Bed, *mut ibv_srq) {
+    let shared = std::cell::Cell::new(null_mut::<ibv_srq>());
+    let bed = Bed::unconnected(|pd, cq| unsafe {
+        if shared.get().is_null() {
+            let attr = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
+            let mut attr = ibv_srq_init_attr { srq_context: null_mut(), attr };
+            shared.set(crate::srq::ibv_create_srq(pd, &mut attr));
+        }
+        let mut attr = crate::tests::init_attr(cq);
+        attr.srq = shared.get();
+        crate::qp::ibv_create_qp(pd, &mut attr)
+    });
+    if connected {
+        bed.connect();
+    }
+    (bed, shared.get())
+}
+
+fn end_shared(mut bed: Bed, srq: *mut ibv_srq) {
+    assert_eq!(bed.qps.map(|qp| unsafe { ibv_destroy_qp(qp) }), [0, 0]);
+    assert_eq!(unsafe { crate::srq::ibv_destroy_srq(srq) }, 0);
+    bed.qps = [null_mut(); 2];
+}
+
+fn last_receive(bed: &Bed) -> *mut ibv_qp {
+    let mut event: ibv_async_event = zeroed();
+    let started = std::time::Instant::now();
+    set_blocking(bed.context, false);
+    while unsafe { ibv_get_async_event(bed.context, &mut event) } != 0 {
+        assert!(started.elapsed() < Duration::from_secs(5));
+        std::thread::yield_now();
+    }
+    assert_eq!(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+    unsafe { ibv_ack_async_event(&mut event) };
+    unsafe { event.element.qp }
+}
+
+#[test]
+fn a_queue_pair_raises_last_wqe_reached() {
+    // Both ends of a connection that one of them leaves.
+    let (bed, srq) = on_shared_queue(true);
+    assert_eq!(bed.modify(0, crate::abi::IBV_QPS_ERR), 0);
+    let mut told = [last_receive(&bed), last_receive(&bed)];
+    told.sort_unstable();
+    let mut both = bed.qps;
+    both.sort_unstable();
+    assert_eq!(told, both);
+    // Once in a life.
+    assert_eq!(bed.modify(0, crate::abi::IBV_QPS_ERR), 0);
+    let mut event: ibv_async_event = zeroed();
+    assert_eq!(unsafe { ibv_get_async_event(bed.context, &mut event) }, -1);
+    end_shared(bed, srq);
+    // One that was never connected.
+    let (bed, srq) = on_shared_queue(false);
+    assert_eq!(bed.modify(1, crate::abi::IBV_QPS_ERR), 0);
+    assert_eq!(last_receive(&bed), bed.qps[1]);
+    end_shared(bed, srq);
 }

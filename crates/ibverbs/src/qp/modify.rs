@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The peer's number in attributes of rdma_init_qp_attr(3): the connection manager connects.
 pub(crate) const BY_CM: u32 = 0xFF_FFFF;
 
-/// What the attribute `timeout` counts in, doubled so many times.
+/// The unit of the attribute `timeout`: the timeout is this, doubled `timeout` times.
 const TIMEOUT_UNIT: Duration = Duration::from_nanos(4096);
 
 /// A step that programs may take.
@@ -111,8 +111,8 @@ impl Qp {
         self.check_values(attr, mask)?;
         let before = *lock(&self.attributes);
         note(&mut lock(&self.attributes), attr, mask);
-        if mask & IBV_QP_ACCESS_FLAGS != 0 && is_roce() {
-            self.native.allow(rights(attr.qp_access_flags));
+        if mask & IBV_QP_ACCESS_FLAGS != 0 {
+            self.native.set_access(rights(attr.qp_access_flags));
         }
         let done = self.enter(current, next);
         if done.is_err() {
@@ -154,7 +154,7 @@ impl Qp {
         Ok(())
     }
 
-    /// The program says who the peer is: RoCE's way. iWARP has only the connection manager.
+    /// The program names the peer: RoCE's way. iWARP has only the connection manager.
     fn find_peer(&self) -> Outcome<()> {
         if lock(&self.attributes).dest_qp_num == BY_CM {
             return Ok(());
@@ -169,11 +169,11 @@ impl Qp {
         if address.is_global == 0 {
             return fail(libc::EINVAL);
         }
-        // SAFETY: both members are the same octets.
+        // SAFETY: both members are the same bytes.
         let gid = unsafe { address.grh.dgid.raw };
         let peer = Arc::clone(&self.queues);
         peer.watch();
-        roce::connect(self.context()?, self.shown_number(), number, gid, peer)
+        roce::connect(self.adapter(), self.shown_number(), number, gid, peer)
     }
 }
 
@@ -184,7 +184,8 @@ fn patience(attributes: &ibv_qp_attr) -> Option<Duration> {
     (attributes.timeout != 0).then(|| one.saturating_mul(tries))
 }
 
-/// What peers may do. iWARP's queue pairs have no such limits.
+/// What peers may do. iWARP's queue pairs limit only which peers may invalidate STags: connections
+/// have their rights from the memory. A peer without any right has none to lose.
 fn rights(access: u32) -> Access {
     let table = [
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
@@ -192,7 +193,10 @@ fn rights(access: u32) -> Access {
         (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
     ];
     let given = table.iter().filter(|(flag, _)| access & flag != 0);
-    given.fold(Access::REMOTE_INVALIDATE, |all, (_, right)| all | *right)
+    let given = given.fold(Access::empty(), |all, (_, right)| all | *right);
+    let invalidate = if given.is_empty() { given } else { Access::REMOTE_INVALIDATE };
+    let rest = if is_roce() { given } else { Access::REMOTE - Access::REMOTE_INVALIDATE };
+    rest | invalidate
 }
 
 /// May `next` follow, with these attributes?

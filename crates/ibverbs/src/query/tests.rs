@@ -37,7 +37,7 @@ fn the_device_list_ends_with_null_and_is_freed_once() {
 }
 
 #[test]
-fn what_is_no_device_is_refused() {
+fn a_foreign_device_pointer_is_refused() {
     let context = open();
     for device in [null_mut(), dangling_mut(), context.cast()] {
         unsafe {
@@ -52,7 +52,7 @@ fn what_is_no_device_is_refused() {
 }
 
 #[test]
-fn both_forms_of_device_query_say_the_same() {
+fn both_forms_of_device_query_agree() {
     let context = open();
     let (mut old, mut new): (ibv_device_attr, ibv_device_attr_ex) = (zeroed(), zeroed());
     let size = size_of::<ibv_device_attr_ex>();

@@ -2,17 +2,42 @@
 //! who dials, whom it wants, and why it is refused. Integers in network order.
 //!
 //! ```text
-//!  Request: "OBRC" version(1 octet: 2) zero(3) wanted(4) number(4) address(4)
+//!  Request: "OBRC" version(1 byte: 2) zero(3) wanted(4) number(4) address(4)
 //!  Reply:   "OBRC" version(1) reason(1)                 (refusals only)
 //! ```
+//!
+//! Connections by rdma_cm, whose private data is the programs', say that both are Outboards:
+//!
+//! ```text
+//!  Request, Reply: "OBRC" version(1) one(1) zero(2) the program's private data
+//! ```
 
+use crate::config::Personality;
 use std::net::Ipv4Addr;
 
 const MAGIC: &[u8; 4] = b"OBRC";
 /// Since 2, Immediate Data may belong to the Send behind it
-/// ([`outboard_verbs::Qp::pair_immediates`]): who says 2 sends and takes that.
+/// ([`outboard_verbs::Qp::allow_send_with_imm`]): who says 2 sends and takes that.
 const VERSION: u8 = 2;
 const HELLO_LEN: usize = 20;
+/// What comes before a program's private data.
+const BY_CM: &[u8; 8] = &[MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION, 1, 0, 0];
+
+/// A program's private data as it goes to the peer's connection manager.
+pub(crate) fn wrap(personality: Personality, program: Vec<u8>) -> Vec<u8> {
+    match personality {
+        Personality::Iwarp => program,
+        Personality::Roce => [&BY_CM[..], &program].concat(),
+    }
+}
+
+/// A program's private data as it came; `None` when the peer is not `roce` of this version.
+pub(crate) fn unwrap(personality: Personality, bytes: &[u8]) -> Option<&[u8]> {
+    match personality {
+        Personality::Iwarp => Some(bytes),
+        Personality::Roce => bytes.strip_prefix(BY_CM),
+    }
+}
 
 /// The version that the other side has, if it is one of ours and another than this one's.
 pub(super) fn other_version(bytes: &[u8]) -> Option<u8> {
@@ -63,7 +88,7 @@ impl Hello {
     /// `None`: not one of ours, or not of this version.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HELLO_LEN] = bytes.try_into().ok()?;
-        if !bytes.starts_with(MAGIC) || bytes[4] != VERSION {
+        if !bytes.starts_with(MAGIC) || bytes[4..8] != [VERSION, 0, 0, 0] {
             return None;
         }
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -104,6 +129,22 @@ mod tests {
         assert_eq!(Hello::parse(&bytes[..19]), None);
         assert_eq!(Hello::parse(b"OBRC\x01\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07"), None);
         assert_eq!(Hello::parse(b"POST / HTTP/1.1\r\nHost"), None);
+    }
+
+    #[test]
+    fn what_programs_say_is_wrapped_and_no_hello() {
+        let text = b"Hello, world";
+        let wrapped = wrap(Personality::Roce, text.to_vec());
+        assert_eq!(wrapped, b"OBRC\x02\x01\0\0Hello, world");
+        assert_eq!(unwrap(Personality::Roce, &wrapped), Some(&text[..]));
+        assert_eq!(unwrap(Personality::Roce, &wrapped[..8]), Some(&b""[..]));
+        assert_eq!(Hello::parse(&wrapped), None);
+        let hello = Hello { wanted: 1, from: Name { address: Ipv4Addr::LOCALHOST, number: 2 } };
+        for stranger in [&hello.emit()[..], &wrapped[..7], b"", text] {
+            assert_eq!(unwrap(Personality::Roce, stranger), None);
+        }
+        assert_eq!(wrap(Personality::Iwarp, text.to_vec()), text);
+        assert_eq!(unwrap(Personality::Iwarp, text), Some(&text[..]));
     }
 
     #[test]

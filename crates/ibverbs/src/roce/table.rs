@@ -4,7 +4,8 @@
 use super::Peer;
 use super::hello::{Hello, Name, Refusal};
 use outboard_verbs::{CmChannel, ConnectError, ConnectRequest, Context, Listener, VerbsError};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,9 +32,16 @@ pub(super) struct Table {
     address: Ipv4Addr,
     ports: Vec<Port>,
     pairs: HashMap<u32, Pair>,
+    /// Numbers of queue pairs with somebody to connect to, by those of the native ones.
+    natives: HashMap<u32, u32>,
+    /// When to look at which queue pair next; only [`Pair::look`] says what of it still holds.
+    looks: BinaryHeap<Reverse<(Instant, u32)>>,
     /// The queue pair that the thread works on just now, with the table unlocked.
     pub(super) busy: Option<u32>,
     pub(super) stopped: bool,
+    /// How often a queue pair was looked at.
+    #[cfg(test)]
+    pub(super) looked: usize,
 }
 
 #[derive(Debug)]
@@ -42,6 +50,7 @@ struct Port {
     _listener: Listener,
     port: u16,
     taken: [bool; INDICES],
+    free: usize,
     /// Where to look for a free index first, so that none is used again soon.
     next: usize,
 }
@@ -50,11 +59,13 @@ struct Port {
 struct Pair {
     goal: Option<Goal>,
     /// Somebody who wants this queue pair.
-    held: Option<Held>,
+    held: Option<HeldPair>,
+    /// When it is looked at next.
+    look: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldPair {
     request: ConnectRequest,
     from: Name,
     until: Instant,
@@ -124,6 +135,7 @@ impl Port {
                         _listener: listener,
                         port,
                         taken: [false; INDICES],
+                        free: INDICES,
                         next: 0,
                     });
                 }
@@ -134,9 +146,13 @@ impl Port {
     }
 
     fn take(&mut self) -> Option<u32> {
+        if self.free == 0 {
+            return None;
+        }
         let order = (self.next..INDICES).chain(0..self.next);
         let index = order.into_iter().find(|index| !self.taken[*index])?;
         self.taken[index] = true;
+        self.free -= 1;
         self.next = (index + 1) % INDICES;
         Some(u32::from(self.port) << 8 | u32::try_from(index).ok()?)
     }
@@ -162,16 +178,39 @@ impl Goal {
         now.saturating_duration_since(since) >= self.peer.patience()
     }
 
-    fn retry(&mut self, now: Instant) {
-        self.phase = Phase::Due(now + self.delay);
+    /// Dials again at the time that comes back.
+    fn retry(&mut self, now: Instant) -> Instant {
+        let again = now + self.delay;
+        self.phase = Phase::Due(again);
         self.delay = (self.delay * 2).min(RETRY_MAX);
+        again
+    }
+}
+
+impl Pair {
+    /// When it is to be looked at if nothing happens to it.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        match &self.goal {
+            Some(Goal { phase: Phase::Due(at), .. }) => Some((*at).min(now + TICK)),
+            Some(goal) if goal.is_open() => Some(now + TICK),
+            _ => self.held.is_some().then_some(now + TICK),
+        }
     }
 }
 
 impl Table {
     pub(super) fn new(address: Ipv4Addr) -> Self {
-        let (ports, pairs) = (Vec::new(), HashMap::new());
-        Self { address, ports, pairs, busy: None, stopped: false }
+        Self {
+            address,
+            ports: Vec::new(),
+            pairs: HashMap::new(),
+            natives: HashMap::new(),
+            looks: BinaryHeap::new(),
+            busy: None,
+            stopped: false,
+            #[cfg(test)]
+            looked: 0,
+        }
     }
 
     /// A number of its own for a new queue pair.
@@ -192,11 +231,13 @@ impl Table {
 
     /// Gives a number back; whoever waits for it is to be refused.
     pub(super) fn release(&mut self, number: u32) -> Option<ConnectRequest> {
+        self.forget(number);
         let pair = self.pairs.remove(&number)?;
         let [_, high, low, index] = number.to_be_bytes();
         let port = u16::from_be_bytes([high, low]);
         if let Some(port) = self.ports.iter_mut().find(|known| known.port == port) {
             port.taken[usize::from(index)] = false;
+            port.free += 1;
         }
         pair.held.map(|held| held.request)
     }
@@ -209,7 +250,9 @@ impl Table {
             return false;
         };
         let phase = if us < theirs { Phase::Due(Instant::now()) } else { Phase::Waiting };
+        self.natives.insert(peer.native().number(), ours);
         pair.goal = Some(Goal { theirs, peer, phase, delay: RETRY_MIN, missed: None });
+        self.look(ours, Instant::now());
         true
     }
 
@@ -219,8 +262,9 @@ impl Table {
     }
 
     pub(super) fn forget(&mut self, ours: u32) {
-        if let Some(pair) = self.pairs.get_mut(&ours) {
-            pair.goal = None;
+        let goal = self.pairs.get_mut(&ours).and_then(|pair| pair.goal.take());
+        if let Some(goal) = goal {
+            self.natives.remove(&goal.peer.native().number());
         }
     }
 
@@ -241,15 +285,34 @@ impl Table {
             // Who dials again is ahead of our program, which may do the same soon.
             Some(_) => return Some((request, Refusal::NotYet)),
         }
-        let held = Held { request, from: hello.from, until: now + HOLD };
-        pair.held.replace(held).map(|older| (older.request, Refusal::NotYet))
+        let held = HeldPair { request, from: hello.from, until: now + HOLD };
+        let older = pair.held.replace(held);
+        self.look(hello.wanted, now);
+        older.map(|older| (older.request, Refusal::NotYet))
     }
 
     /// The next thing to do now.
     pub(super) fn next_task(&mut self, now: Instant) -> Option<Task> {
-        let address = self.address;
-        let find = |(number, pair): (&u32, &mut Pair)| task(address, *number, pair, now);
-        let task = self.pairs.iter_mut().find_map(find)?;
+        let task = loop {
+            let Reverse((at, number)) = *self.looks.peek()?;
+            if at > now {
+                return None;
+            }
+            self.looks.pop();
+            let known = self.pairs.get_mut(&number).filter(|pair| pair.look == Some(at));
+            let Some(pair) = known else { continue };
+            pair.look = None;
+            #[cfg(test)]
+            {
+                self.looked += 1;
+            }
+            let task = task(self.address, number, pair, now);
+            let next = if task.is_some() { Some(now) } else { pair.next_look(now) };
+            next.into_iter().for_each(|at| self.look(number, at));
+            if let Some(task) = task {
+                break task;
+            }
+        };
         self.busy = match &task {
             Task::Accept(call, _) | Task::Dial(call, ..) | Task::Fail(call) => Some(call.number),
             Task::Refuse(..) => None,
@@ -259,21 +322,23 @@ impl Table {
 
     /// How long nothing needs to be done, unless something happens.
     pub(super) fn quiet_for(&self, now: Instant) -> Option<Duration> {
-        let until = |pair: &Pair| match &pair.goal {
-            Some(Goal { phase: Phase::Due(at), .. }) => Some((*at - now).min(TICK)),
-            Some(goal) if goal.is_open() => Some(TICK),
-            _ => pair.held.is_some().then_some(TICK),
-        };
-        self.pairs.values().filter_map(until).min()
+        self.looks.peek().map(|Reverse((at, _))| at.saturating_duration_since(now))
+    }
+
+    /// Has a queue pair looked at when it is time, unless that is to be sooner anyway.
+    fn look(&mut self, number: u32, at: Instant) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        if pair.look.is_none_or(|sooner| at < sooner) {
+            pair.look = Some(at);
+            self.looks.push(Reverse((at, number)));
+        }
     }
 
     /// The queue pair whose native one has this number, if it is in `phase`.
     fn in_phase(&mut self, native: u32, wanted: Phase) -> Option<(u32, &mut Goal)> {
-        self.pairs.iter_mut().find_map(|(number, pair)| {
-            let ours = |goal: &&mut Goal| goal.peer.native().number() == native;
-            let goal = pair.goal.as_mut().filter(ours)?;
-            (goal.phase == wanted).then_some((*number, goal))
-        })
+        let number = *self.natives.get(&native)?;
+        let goal = self.pairs.get_mut(&number)?.goal.as_mut()?;
+        (goal.phase == wanted).then_some((number, goal))
     }
 
     /// Moves a queue pair on when it was in phase `from`.
@@ -282,6 +347,8 @@ impl Table {
         goal.phase = to;
         let call = Call { number, peer: Arc::clone(&goal.peer) };
         self.busy = Some(number);
+        // Whose sends may wait has to be seen to.
+        self.look(number, Instant::now());
         Some(call)
     }
 
@@ -305,8 +372,9 @@ impl Table {
         if is_final(error) {
             return self.step(native, Phase::Dialing, Phase::Over);
         }
-        if let Some((_, goal)) = self.in_phase(native, Phase::Dialing) {
-            goal.retry(now);
+        if let Some((number, goal)) = self.in_phase(native, Phase::Dialing) {
+            let again = goal.retry(now);
+            self.look(number, again);
         }
         None
     }
@@ -318,7 +386,10 @@ impl Table {
         };
         match (goal.phase, result) {
             (Phase::Waiting, Ok(())) => goal.phase = Phase::Connected,
-            (Phase::Dialing, Err(_)) => goal.retry(now),
+            (Phase::Dialing, Err(_)) => {
+                let again = goal.retry(now);
+                self.look(number, again);
+            }
             _ => {}
         }
     }

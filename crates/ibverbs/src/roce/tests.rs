@@ -102,6 +102,26 @@ impl Peer for State {
     }
 }
 
+#[test]
+fn a_queue_pair_that_waits_is_looked_at_once_a_tick_however_many_others_come() {
+    const COUNT: usize = 100;
+    let nic = Nic::open();
+    let channel = nic.native.create_cm_channel().expect("a channel");
+    let (mut table, began) = (table::Table::new(HERE), Instant::now());
+    // Lower than any of ours: it would dial.
+    let theirs = Name { address: Ipv4Addr::UNSPECIFIED, number: 1 };
+    for _ in 0..COUNT {
+        let number = table.reserve(&nic.native, &channel).expect("a number");
+        assert!(table.aim(number, theirs, nic.pair().state));
+        assert!(table.next_task(Instant::now()).is_none());
+    }
+    let ticks = usize::try_from(began.elapsed().as_millis() / 250).expect("not long");
+    let looked = table.looked;
+    assert!((COUNT..=COUNT * (2 + ticks)).contains(&looked), "{looked} looks in {ticks} ticks");
+    let quiet = table.quiet_for(Instant::now()).expect("somebody waits");
+    assert!(quiet <= Duration::from_millis(250));
+}
+
 impl State {
     fn tell(&self, what: &'static str) {
         self.told.lock().expect("told").push(what);

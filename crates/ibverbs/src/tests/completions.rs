@@ -113,3 +113,144 @@ fn polling_nonsense_is_refused() {
     assert_eq!(unsafe { poll(null_mut(), 0, null_mut()) }, -1);
     assert_eq!(unsafe { poll(bed.cq, 0, null_mut()) }, 0);
 }
+
+/// As on hardware: what a program leaves behind wakes it, whether it asks for the event or sleeps
+/// in a poll(2) of its own.
+#[test]
+fn completions_left_behind_make_an_event_of_arming() {
+    let bed = Bed::new();
+    let fd = unsafe { (*bed.channel).fd };
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    for wr_id in 0..2 {
+        assert_eq!(bed.post_recv(1, wr_id, bed.sge(100, 64)), 0);
+        assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+    }
+    let started = Instant::now();
+    let cq: &Cq = find(bed.cq).unwrap();
+    while cq.native.waiting(|_| true).unwrap() < 4 {
+        assert!(started.elapsed() < Duration::from_secs(5));
+        std::thread::yield_now();
+    }
+    assert_eq!(bed.poll_once(3).len(), 3);
+    arm(&bed, 0);
+    assert!(is_readable(&bed));
+    assert_eq!(event(&bed), 0);
+    // An unsolicited receive does not wake a program that waits for solicited ones.
+    arm(&bed, 1);
+    assert!(!is_readable(&bed));
+    assert_eq!(bed.poll_once(1).len(), 1);
+    arm(&bed, 0);
+    assert!(!is_readable(&bed));
+    unsafe { ibv_ack_cq_events(bed.cq, 1) };
+}
+
+/// perftest asks for the next event before it polls, and fails at an event without a completion.
+#[test]
+fn completions_that_are_polled_after_arming_leave_no_event_to_a_program_that_blocks() {
+    let bed = Bed::new();
+    let send = |wr_id| {
+        assert_eq!(bed.post_recv(1, wr_id, bed.sge(100, 64)), 0);
+        assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+        let cq: &Cq = find(bed.cq).unwrap();
+        let started = Instant::now();
+        while cq.native.waiting(|_| true).unwrap() < 2 {
+            assert!(started.elapsed() < Duration::from_secs(5));
+            std::thread::yield_now();
+        }
+    };
+    send(0);
+    arm(&bed, 0);
+    assert_eq!(bed.poll_once(2).len(), 2);
+    assert!(!is_readable(&bed));
+    // What is left when the program sleeps wakes it.
+    send(1);
+    assert_eq!(event(&bed), 0, "of the queue that was asked before");
+    arm(&bed, 0);
+    assert_eq!(event(&bed), 0, "of what was left");
+    assert_eq!(bed.poll_once(2).len(), 2);
+    unsafe { ibv_ack_cq_events(bed.cq, 2) };
+}
+
+#[test]
+fn a_channel_knows_its_own_queues_only() {
+    let bed = Bed::new();
+    let others: Vec<_> = (0..10)
+        .map(|_| unsafe { ibv_create_cq(bed.context, 1, null_mut(), null_mut(), 0) })
+        .collect();
+    let channel: &CompChannel = find(bed.channel).unwrap();
+    assert_eq!(channel.queues(), 1);
+    let second = unsafe { ibv_create_cq(bed.context, 1, null_mut(), bed.channel, 0) };
+    assert_eq!(channel.queues(), 2);
+    assert_eq!(unsafe { ibv_destroy_cq(second) }, 0);
+    assert_eq!(channel.queues(), 1);
+    others.iter().for_each(|cq| assert_eq!(unsafe { ibv_destroy_cq(*cq) }, 0));
+}
+
+#[test]
+fn acknowledgements_of_several_threads_all_count() {
+    const EACH: u32 = 200_000;
+    let bed = Bed::new();
+    let cq: &Cq = find(bed.cq).unwrap();
+    (0..4 * EACH).for_each(|_| cq.events.deliver());
+    let shown = bed.cq.expose_provenance();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let shown = std::ptr::with_exposed_provenance_mut(shown);
+                (0..EACH).for_each(|_| unsafe { ibv_ack_cq_events(shown, 1) });
+            });
+        }
+    });
+    assert_eq!(unsafe { (*bed.cq).comp_events_completed }, 4 * EACH);
+}
+
+/// Looks, whenever the thread that polls makes the engine receive, whether another could poll.
+#[derive(Debug)]
+struct Watcher {
+    poller: std::thread::ThreadId,
+    cq: std::sync::atomic::AtomicUsize,
+    seen: std::sync::atomic::AtomicU32,
+    busy: std::sync::atomic::AtomicU32,
+}
+
+impl outboard_verbs::tap::Tap for Watcher {
+    fn opened(&self, _: u64, _: outboard_verbs::tap::TappedStream) {}
+    fn sent(&self, _: u64, _: &[u8]) {}
+    fn received(&self, _: u64, _: &[u8]) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let cq = self.cq.load(SeqCst);
+        if std::thread::current().id() == self.poller
+            && let Ok(cq) = find::<Cq>(std::ptr::with_exposed_provenance_mut(cq))
+        {
+            self.seen.fetch_add(1, SeqCst);
+            self.busy.fetch_add(u32::from(cq.is_being_polled()), SeqCst);
+        }
+    }
+    fn closed(&self, _: u64) {}
+}
+
+#[test]
+fn a_poll_that_drives_the_engine_keeps_no_other_poll_waiting() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let watcher = std::sync::Arc::new(Watcher {
+        poller: std::thread::current().id(),
+        cq: 0.into(),
+        seen: 0.into(),
+        busy: 0.into(),
+    });
+    let tapped = outboard_verbs::Context::open_tapped(watcher.clone()).unwrap();
+    let context = Context::open_on(devices()[0].0, tapped).unwrap();
+    let bed = Bed::on(context, |pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) });
+    bed.connect();
+    watcher.cq.store(bed.cq.expose_provenance(), SeqCst);
+    let started = Instant::now();
+    // The background thread may be faster, until it leaves the work to the polling thread.
+    while watcher.seen.load(SeqCst) < 20 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        assert_eq!(bed.post_recv(1, 1, bed.sge(100, 64)), 0);
+        assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
+        bed.poll(2);
+    }
+    watcher.cq.store(0, SeqCst);
+    assert_eq!(watcher.busy.load(SeqCst), 0);
+}

@@ -56,7 +56,7 @@ fn requests_go_out_together() {
     let mut ids: Vec<_> = bed.poll(3).iter().map(|wc| wc.wr_id).collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 2, 5]);
-    assert_eq!((bed.octets(100, 5), bed.octets(200, 6)), (b"hello".into(), b"inline".into()));
+    assert_eq!((bed.bytes(100, 5), bed.bytes(200, 6)), (b"hello".into(), b"inline".into()));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn completions_are_read_call_by_call() {
 }
 
 #[test]
-fn what_completions_cannot_tell_is_refused() {
+fn fields_that_completions_lack_are_refused() {
     let bed = Bed::new();
     for flag in [IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_CVLAN, 1 << 20] {
         assert!(create(&bed, flag).is_null());

@@ -1,4 +1,4 @@
-//! What is different on RoCE.
+//! Differences of RoCE.
 
 use super::*;
 use crate::post::send_list;
@@ -24,6 +24,11 @@ pub(super) fn as_roce(bed: &Bed) -> Arc<Queues> {
     queues
 }
 
+/// What the queue pair's own entries would post through.
+pub(super) fn requests(queues: &Arc<Queues>) -> Arc<QpRequests> {
+    Arc::new(QpRequests::new(Arc::clone(queues)))
+}
+
 fn connected(bed: &Bed) -> Arc<Queues> {
     let queues = as_roce(bed);
     queues.connected();
@@ -31,14 +36,14 @@ fn connected(bed: &Bed) -> Arc<Queues> {
 }
 
 /// Memory that is registered nowhere.
-fn memory(octets: &[u8]) -> SgList {
-    let slice = SharedSlice::from(SharedRegion::zeroed(octets.len()).unwrap());
-    slice.copy_in(0, octets).unwrap();
+fn memory(bytes: &[u8]) -> SgList {
+    let slice = SharedSlice::from(SharedRegion::zeroed(bytes.len()).unwrap());
+    slice.copy_in(0, bytes).unwrap();
     SgList::from(slice)
 }
 
-fn request(wr_id: u64, op: SendOp, octets: &[u8], signaled: bool) -> SendRequest {
-    SendRequest { signaled, ..SendRequest::new(wr_id, op, memory(octets)) }
+fn request(wr_id: u64, op: SendOp, bytes: &[u8], signaled: bool) -> SendRequest {
+    SendRequest { signaled, ..SendRequest::new(wr_id, op, memory(bytes)) }
 }
 
 const SEND: SendOp = SendOp::Send { invalidate: None };
@@ -68,11 +73,11 @@ fn sends_wait_for_the_connection() {
     let mut found = seen(&bed.poll(32));
     found.sort_unstable();
     assert!(found.into_iter().eq((0..16).chain(100..116).map(|wr_id| (wr_id, IBV_WC_SUCCESS))));
-    assert_eq!(bed.octets(100, 8), b"12345678");
+    assert_eq!(bed.bytes(100, 8), b"12345678");
 }
 
 #[test]
-fn sends_fail_when_nobody_comes() {
+fn sends_fail_when_no_peer_connects() {
     let bed = Bed::unconnected(|pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) });
     let queues = as_roce(&bed);
     queues.send(request(1, SEND, b"", false)).unwrap();
@@ -93,29 +98,29 @@ fn inline_data_may_change_at_once() {
     let mut sge = ibv_sge { addr, length: 6, lkey: 0 };
     let mut send = wr(IBV_WR_SEND, &mut sge);
     send.send_flags |= IBV_SEND_INLINE;
-    send_list(&queues, bed.qp(0).pd(), &mut &raw mut send).unwrap();
+    send_list(&requests(&queues), bed.qp(0).pd(), &mut &raw mut send).unwrap();
     unsafe { own.as_mut_ptr().write_volatile(b'X') };
     bed.connect();
     assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
     queues.connected();
     bed.poll(2);
-    assert_eq!(bed.octets(100, 6), b"before");
+    assert_eq!(bed.bytes(100, 6), b"before");
 }
 
 #[test]
 fn a_completion_says_that_the_peer_has_it() {
     let bed = Bed::new();
     let queues = connected(&bed);
-    let octets = [0x5A; 4096];
+    let bytes = [0x5A; 4096];
     for wr_id in 0..100 {
         // What was there before is not what is awaited.
         let at = 4000 - usize::try_from(wr_id).unwrap() * 8;
         let op = SendOp::Write { to: to(&bed, at) };
-        queues.send(request(wr_id, op, &octets, true)).unwrap();
+        queues.send(request(wr_id, op, &bytes, true)).unwrap();
         let found = bed.poll(1);
         assert_eq!((found[0].wr_id, found[0].opcode), (wr_id, IBV_WC_RDMA_WRITE));
         assert_eq!((found[0].byte_len, found[0].qp_num), (4096, 77));
-        assert_eq!(bed.octets(at, 8), octets[..8]);
+        assert_eq!(bed.bytes(at, 8), bytes[..8]);
     }
 }
 
@@ -138,6 +143,31 @@ fn only_signaled_sends_complete_and_all_in_order() {
     // Unsignaled requests make room only when one behind them completes, as on hardware.
     (0..16).for_each(|wr_id| queues.send(write(wr_id, false)).unwrap());
     assert!(queues.send(write(16, true)).is_err());
+}
+
+/// On hardware the two directions of a connection do not wait for each other.
+#[test]
+fn a_send_completes_while_one_from_the_peer_lacks_a_receive() {
+    let bed = Bed::new();
+    let queues = connected(&bed);
+    for len in [8, 2000] {
+        let mut sge = bed.sge(4096, len);
+        assert_eq!(bed.post_send(1, &mut wr(IBV_WR_SEND, &mut sge)), 0);
+        assert_eq!(bed.poll(1)[0].status, IBV_WC_SUCCESS);
+    }
+    // On the receiver's side nothing has been delivered, on the sender's everything has.
+    for wr_id in 10..20 {
+        assert_eq!(bed.post_recv(1, wr_id, bed.sge(100, 8)), 0);
+        queues.send(request(wr_id + 10, SEND, b"12345678", true)).unwrap();
+        let mut found = seen(&bed.poll(2));
+        found.sort_unstable();
+        assert_eq!(found, [wr_id, wr_id + 10].map(|wr_id| (wr_id, IBV_WC_SUCCESS)));
+    }
+    for (wr_id, len) in [(1, 8), (2, 2000)] {
+        queues.receive(RecvRequest { wr_id, local: memory(&vec![0; len as usize]) }).unwrap();
+        let found = bed.poll(1);
+        assert_eq!((found[0].wr_id, found[0].byte_len), (wr_id, len));
+    }
 }
 
 #[test]
@@ -200,7 +230,7 @@ fn a_refused_read_ends_both() {
 }
 
 #[test]
-fn a_refused_write_says_so() {
+fn a_refused_write_completes_with_an_error() {
     let bed = Bed::new();
     let queues = connected(&bed);
     let bad = Remote { stag: Stag(bed.rkey() ^ 1), offset: 0 };
@@ -209,14 +239,14 @@ fn a_refused_write_says_so() {
 }
 
 #[test]
-fn a_queue_pair_may_refuse_what_its_memory_allows() {
+fn a_queue_pair_may_refuse_rights_that_its_memory_grants() {
     let bed = Bed::new();
     let queues = connected(&bed);
-    bed.qp(1).native.allow(Access::REMOTE_WRITE);
+    bed.qp(1).native.set_access(Access::REMOTE_WRITE);
     let write = SendOp::Write { to: to(&bed, 400) };
     queues.send(request(1, write, b"12345678", true)).unwrap();
     queues.send(request(2, SendOp::fetch_add(to(&bed, 400), 1), b"12345678", true)).unwrap();
     let expected = [(1, IBV_WC_SUCCESS), (2, IBV_WC_REM_ACCESS_ERR)];
     assert_eq!(seen(&bed.poll(2)), expected);
-    assert_eq!(bed.octets(400, 8), b"12345678");
+    assert_eq!(bed.bytes(400, 8), b"12345678");
 }

@@ -19,7 +19,7 @@ fn the_command_descriptor_can_be_copied() {
 }
 
 #[test]
-fn each_state_takes_what_it_may() {
+fn each_state_takes_its_own_requests() {
     let bed = unconnected();
     assert_eq!(unsafe { (*bed.qps[0]).state }, IBV_QPS_RESET);
     // As RNICs have it; RoCE's begin in RESET.
@@ -168,11 +168,43 @@ fn capabilities_have_limits() {
 }
 
 #[test]
-fn what_is_in_use_stays() {
+fn objects_in_use_are_not_destroyed() {
     let bed = unconnected();
     assert_eq!(unsafe { ibv_destroy_cq(bed.cq) }, libc::EBUSY);
     assert_eq!(unsafe { ibv_destroy_comp_channel(bed.channel) }, libc::EBUSY);
     assert_eq!(unsafe { ibv_dealloc_pd(bed.pd) }, libc::EBUSY);
     assert_eq!(unsafe { ibv_destroy_qp(null_mut()) }, libc::EINVAL);
     assert_eq!(unsafe { ibv_destroy_qp(bed.cq.cast()) }, libc::EINVAL);
+}
+
+fn query(bed: &Bed, at: usize) -> ibv_qp_attr {
+    let (mut attr, mut made) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    assert_eq!(unsafe { ibv_query_qp(bed.qps[at], &mut attr, 0, &mut made) }, 0);
+    attr
+}
+
+/// What the connection manager has agreed on shows, also when the connection is over.
+#[test]
+fn a_connection_has_attributes() {
+    let bed = Bed::new();
+    let check = |state| {
+        for at in 0..2 {
+            let attr = query(&bed, at);
+            assert_eq!((attr.qp_state, attr.port_num), (state, 1));
+            assert!(attr.path_mtu >= IBV_MTU_256 && attr.path_mtu <= IBV_MTU_4096);
+            assert!(attr.max_rd_atomic > 0 && attr.max_dest_rd_atomic > 0);
+            assert_ne!(attr.qp_access_flags & IBV_ACCESS_REMOTE_READ, 0);
+        }
+    };
+    check(IBV_QPS_RTS);
+    assert_eq!(bed.modify(1, IBV_QPS_ERR), 0);
+    let started = Instant::now();
+    while !bed.qp(0).native.state().is_over() {
+        assert!(started.elapsed() < Duration::from_secs(5));
+        bed.poll_once(1);
+    }
+    check(IBV_QPS_ERR);
+    assert_eq!(bed.modify(0, IBV_QPS_RESET), 0);
+    let attr = query(&bed, 0);
+    assert_eq!((attr.port_num, attr.max_rd_atomic, attr.qp_access_flags), (0, 0, 0));
 }

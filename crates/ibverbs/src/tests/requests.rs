@@ -25,7 +25,7 @@ fn a_send_arrives() {
     assert_eq!([found[0].status, found[1].status], [IBV_WC_SUCCESS; 2]);
     assert_eq!(found[0].byte_len, 5);
     assert_eq!(found[0].qp_num, unsafe { (*bed.qps[1]).qp_num });
-    assert_eq!(bed.octets(100, 5), b"hello");
+    assert_eq!(bed.bytes(100, 5), b"hello");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn writes_and_reads() {
     assert_eq!(bed.post_send(0, &mut read), 0);
     let found = bed.poll(1);
     assert_eq!((found[0].opcode, found[0].byte_len), (IBV_WC_RDMA_READ, 8));
-    assert_eq!(bed.octets(300, 8), b"efghabcd");
+    assert_eq!(bed.bytes(300, 8), b"efghabcd");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn immediate_data_keeps_its_octets() {
     assert_eq!((found[0].opcode, found[0].byte_len), (IBV_WC_RECV_RDMA_WITH_IMM, 4));
     assert_eq!(found[0].wc_flags, IBV_WC_WITH_IMM);
     assert_eq!(unsafe { found[0].__bindgen_anon_1.imm_data }, 0x0102_0304_u32.to_be());
-    assert_eq!(bed.octets(200, 4), b"data");
+    assert_eq!(bed.bytes(200, 4), b"data");
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn atomics_return_the_original() {
     assert_eq!(bed.post_send(0, &mut add), 0);
     let found = bed.poll(1);
     assert_eq!((found[0].opcode, found[0].byte_len), (IBV_WC_FETCH_ADD, 8));
-    assert_eq!(bed.octets(8, 8), 40u64.to_ne_bytes());
+    assert_eq!(bed.bytes(8, 8), 40u64.to_ne_bytes());
     let mut swap = wr(IBV_WR_ATOMIC_CMP_AND_SWP, &mut sge);
     atomic(&bed, &mut swap, 800, 42, 99);
     assert_eq!(bed.post_send(0, &mut swap), 0);
     assert_eq!(bed.poll(1)[0].opcode, IBV_WC_COMP_SWAP);
-    assert_eq!(bed.octets(8, 8), 42u64.to_ne_bytes());
-    assert_eq!(bed.octets(800, 8), 99u64.to_ne_bytes());
+    assert_eq!(bed.bytes(8, 8), 42u64.to_ne_bytes());
+    assert_eq!(bed.bytes(800, 8), 99u64.to_ne_bytes());
 }
 
 #[test]
@@ -170,4 +170,49 @@ fn receives_need_memory_to_write_to() {
     assert_eq!(received.status, IBV_WC_LOC_PROT_ERR);
     assert_eq!(own, [0; 64]);
     assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
+}
+
+/// Whether the second queue pair's peer may take these rights back.
+fn takes_back(rights: u32, prepare: impl Fn(&Bed)) -> bool {
+    let bed = Bed::new();
+    prepare(&bed);
+    let mut memory = [0u64; 8];
+    let start = memory.as_mut_ptr().cast();
+    let mr = unsafe { crate::mr::ibv_reg_mr(bed.pd, start, 64, rights.cast_signed()) };
+    assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
+    let (mut sge, stag) = (bed.sge(0, 8), unsafe { (*mr).rkey });
+    let mut send = wr(IBV_WR_SEND_WITH_INV, &mut sge);
+    send.__bindgen_anon_1.invalidate_rkey = stag;
+    assert_eq!(bed.post_send(0, &mut send), 0);
+    let found = bed.poll(2);
+    let receive = found.iter().find(|wc| wc.wr_id == 5).unwrap();
+    let taken = receive.status == IBV_WC_SUCCESS;
+    assert_eq!(taken, receive.wc_flags & IBV_WC_WITH_INV != 0);
+    assert_eq!(unsafe { crate::mr::ibv_dereg_mr(mr) }, 0);
+    taken
+}
+
+#[test]
+fn a_peer_takes_back_only_rights_that_were_given() {
+    let local = IBV_ACCESS_LOCAL_WRITE;
+    assert!(!takes_back(0, |_| ()));
+    assert!(!takes_back(local, |_| ()));
+    for remote in [IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC] {
+        assert!(takes_back(local | remote, |_| ()));
+    }
+}
+
+#[test]
+fn a_queue_pair_without_remote_rights_has_no_stag_taken_back() {
+    let set = |flags| {
+        move |bed: &Bed| {
+            let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+            attr.qp_access_flags = flags;
+            let mask = IBV_QP_ACCESS_FLAGS.cast_signed();
+            assert_eq!(unsafe { modify::ibv_modify_qp(bed.qps[1], &mut attr, mask) }, 0);
+        }
+    };
+    assert!(!takes_back(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, set(0)));
+    let given = set(IBV_ACCESS_REMOTE_READ);
+    assert!(takes_back(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, given));
 }

@@ -9,37 +9,75 @@ use crate::srq::*;
 use crate::wr::ibv_qp_to_qp_ex;
 use std::sync::Arc;
 
-/// Registered memory of its own, which can go: whoever touches it then ends the process.
-struct Loan {
-    start: *mut libc::c_void,
+/// Registered memory of its own, which the program takes back: then no peer may write it.
+pub(super) struct Loan {
+    pub(super) start: *mut libc::c_void,
     len: usize,
-    mr: *mut ibv_mr,
+    pub(super) mr: *mut ibv_mr,
+    is_back: std::cell::Cell<bool>,
 }
+
+/// What the program fills memory with that is its own again.
+const OWN: u8 = 0xEE;
 
 impl Loan {
     fn new(bed: &Bed, len: usize) -> Self {
+        Self::of(bed.pd, len)
+    }
+
+    pub(super) fn of(pd: *mut ibv_pd, len: usize) -> Self {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let start = unsafe { libc::mmap(null_mut(), len, protection, flags, -1, 0) };
-        let mr = unsafe { ibv_reg_mr(bed.pd, start, len, ALL.cast_signed()) };
+        let mr = unsafe { ibv_reg_mr(pd, start, len, ALL.cast_signed()) };
         assert!(!mr.is_null());
-        Self { start, len, mr }
+        Self { start, len, mr, is_back: false.into() }
     }
 
-    fn sge(&self, len: usize) -> ibv_sge {
+    pub(super) fn sge(&self, len: usize) -> ibv_sge {
         let length = u32::try_from(len).unwrap();
         let addr = self.start.expose_provenance() as u64;
         ibv_sge { addr, length, lkey: unsafe { (*self.mr).lkey } }
     }
 
-    fn protect(&self) {
+    fn rkey(&self) -> u32 {
+        unsafe { (*self.mr).rkey }
+    }
+
+    /// The memory is the program's own from here on.
+    pub(super) fn take_back(&self) {
+        unsafe { self.start.cast::<u8>().write_bytes(OWN, self.len) };
+        self.is_back.set(true);
+    }
+
+    /// Deregisters it and takes it back.
+    pub(super) fn end(&self) {
+        assert_eq!(unsafe { ibv_dereg_mr(self.mr) }, 0);
+        self.take_back();
+    }
+
+    /// Takes the pages away, registered as they are.
+    fn unmap(&self) {
         assert_eq!(unsafe { libc::mprotect(self.start, self.len, libc::PROT_NONE) }, 0);
     }
 
-    /// Deregisters it and takes it away.
-    fn end(&self) {
+    /// Ends a registration whose pages are away.
+    fn end_unmapped(&self) {
         assert_eq!(unsafe { ibv_dereg_mr(self.mr) }, 0);
-        self.protect();
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The engine may still use the memory.
+            return;
+        }
+        let start = self.start.cast::<u8>();
+        let looked_at = if self.is_back.get() { self.len.min(1 << 16) } else { 0 };
+        let touched = (0..looked_at).find(|at| unsafe { start.add(*at).read_volatile() } != OWN);
+        assert_eq!(touched, None, "memory was written after it was taken back");
+        unsafe { libc::munmap(self.start, self.len) };
     }
 }
 
@@ -83,16 +121,16 @@ fn a_receive_without_its_memory_fails_once_a_message_needs_it() {
         assert!(stays_connected(&bed));
         assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, len))), 0);
         assert_eq!(status_of(&until_over(&bed), 5), IBV_WC_LOC_PROT_ERR);
-        // The sender hears of it with the next send at the latest.
+        // The sender learns of it with the next send at the latest.
         assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, len))), 0);
         assert_eq!(status_of(&bed.poll(1), 7), IBV_WC_WR_FLUSH_ERR);
     }
 }
 
-#[test]
-fn so_does_one_of_a_shared_queue() {
+/// Two connected queue pairs on a shared receive queue.
+fn on_shared_queue() -> (Bed, *mut ibv_srq) {
     let srq = std::cell::Cell::new(null_mut::<ibv_srq>());
-    let mut bed = Bed::unconnected(|pd, cq| unsafe {
+    let bed = Bed::unconnected(|pd, cq| unsafe {
         if srq.get().is_null() {
             let attr = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
             srq.set(ibv_create_srq(pd, &mut ibv_srq_init_attr { srq_context: null_mut(), attr }));
@@ -100,17 +138,23 @@ fn so_does_one_of_a_shared_queue() {
         ibv_create_qp(pd, &mut ibv_qp_init_attr { srq: srq.get(), ..init_attr(cq) })
     });
     bed.connect();
+    (bed, srq.get())
+}
+
+#[test]
+fn so_does_one_of_a_shared_queue() {
+    let (mut bed, srq) = on_shared_queue();
     let loan = Loan::new(&bed, 8192);
     let mut sge = loan.sge(8192);
     let mut recv = ibv_recv_wr { wr_id: 5, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
     let post = unsafe { (*bed.context).ops.post_srq_recv }.unwrap();
-    assert_eq!(unsafe { post(srq.get(), &mut recv, &mut null_mut()) }, 0);
+    assert_eq!(unsafe { post(srq, &mut recv, &mut null_mut()) }, 0);
     loan.end();
     assert!(stays_connected(&bed));
     assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut bed.sge(0, 5))), 0);
     assert_eq!(status_of(&until_over(&bed), 5), IBV_WC_LOC_PROT_ERR);
     let plain = bed.qps.map(|qp| unsafe { ibv_destroy_qp(qp) });
-    assert_eq!((plain, unsafe { ibv_destroy_srq(srq.get()) }), ([0, 0], 0));
+    assert_eq!((plain, unsafe { ibv_destroy_srq(srq) }), ([0, 0], 0));
     bed.qps = [null_mut(); 2];
 }
 
@@ -191,9 +235,9 @@ fn a_send_that_waits_for_a_connection_loses_its_memory() {
     let queues: Arc<Queues> = on_roce::as_roce(&bed);
     let loan = Loan::new(&bed, 4096);
     let mut send = wr(IBV_WR_SEND, &mut loan.sge(64));
-    send_list(&queues, bed.qp(0).pd(), &mut &raw mut send).unwrap();
-    queues.revoke(crate::object::find::<crate::mr::Mr>(loan.mr).unwrap().memory().region());
-    loan.protect();
+    send_list(&on_roce::requests(&queues), bed.qp(0).pd(), &mut &raw mut send).unwrap();
+    queues.revoke(&crate::object::find::<crate::mr::Mr>(loan.mr).unwrap().region());
+    loan.take_back();
     bed.connect();
     assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);
     queues.connected();
@@ -230,4 +274,150 @@ fn a_region_that_moves_leaves_no_request_behind() {
         }
         other.end();
     }
+}
+
+/// The shortest time that registering and deregistering takes, with a receive that names the memory
+/// and without.
+fn cost_of_a_region(bed: &Bed) -> [Duration; 2] {
+    [false, true].map(|named| {
+        let round = |_| {
+            let started = Instant::now();
+            let loan = Loan::new(bed, 4096);
+            let posted = started.elapsed();
+            if named {
+                assert_eq!(bed.post_recv(0, 1, loan.sge(64)), 0);
+            }
+            let started = Instant::now();
+            assert_eq!(unsafe { ibv_dereg_mr(loan.mr) }, 0);
+            let took = posted + started.elapsed();
+            if named {
+                assert_eq!((bed.modify(0, IBV_QPS_RESET), bed.modify(0, IBV_QPS_INIT)), (0, 0));
+            }
+            took
+        };
+        (0..200).map(round).min().unwrap()
+    })
+}
+
+/// Other queue pairs and what is posted to them cost nothing.
+#[test]
+fn deregistering_looks_at_no_other_queue_pair() {
+    let bed = Bed::unconnected(|pd, cq| unsafe { ibv_create_qp(pd, &mut init_attr(cq)) });
+    let few = cost_of_a_region(&bed);
+    let sge = bed.sge(0, 64);
+    let others: Vec<_> = (0..2000)
+        .map(|_| {
+            let qp = unsafe { ibv_create_qp(bed.pd, &mut init_attr(bed.cq)) };
+            let (mut sge, post) = (sge, unsafe { (*bed.context).ops.post_recv }.unwrap());
+            for wr_id in 0..4 {
+                let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
+                assert_eq!(unsafe { post(qp, &mut wr, &mut null_mut()) }, 0);
+            }
+            qp
+        })
+        .collect();
+    let many = cost_of_a_region(&bed);
+    others.iter().for_each(|qp| assert_eq!(unsafe { ibv_destroy_qp(*qp) }, 0));
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(many < few * 2 + Duration::from_micros(5), "{few:?} with 2, {many:?} with 2,002");
+    }
+}
+
+/// Memory in the hands of a queue pair that took it from a shared queue is found.
+#[test]
+fn a_receive_that_a_queue_pair_has_begun_loses_its_memory() {
+    const LEN: usize = 64 << 20;
+    let (mut bed, srq) = on_shared_queue();
+    let (loan, source) = (Loan::new(&bed, LEN), Loan::new(&bed, LEN));
+    let mut sge = loan.sge(LEN);
+    let mut recv = ibv_recv_wr { wr_id: 5, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
+    let post = unsafe { (*bed.context).ops.post_srq_recv }.unwrap();
+    assert_eq!(unsafe { post(srq, &mut recv, &mut null_mut()) }, 0);
+    assert_eq!(bed.post_send(0, &mut wr(IBV_WR_SEND, &mut source.sge(LEN))), 0);
+    // Taken from the shared queue, and not all here.
+    let native = &find::<Srq>(srq).unwrap().native;
+    let started = Instant::now();
+    while !native.is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(5));
+        std::thread::yield_now();
+    }
+    loan.end();
+    let found = until_over(&bed);
+    // Unless it was all here after all.
+    let status = status_of(&found, 5);
+    assert!([IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS].contains(&status), "{status}");
+    source.end();
+    let plain = bed.qps.map(|qp| unsafe { ibv_destroy_qp(qp) });
+    assert_eq!((plain, unsafe { ibv_destroy_srq(srq) }), ([0, 0], 0));
+    bed.qps = [null_mut(); 2];
+}
+
+/// The program has unmapped what is registered still: the request fails that needs it.
+#[test]
+fn missing_memory_fails_the_request_that_needs_it() {
+    for len in [8, 8000, 1 << 20] {
+        let case = |post: &dyn Fn(&Bed, &Loan, &Loan) -> c_int,
+                    expected: &[(u64, ibv_wc_status)]| {
+            let bed = Bed::new();
+            let (loan, there) = (Loan::new(&bed, len), Loan::new(&bed, len));
+            assert_eq!(bed.post_recv(1, 5, there.sge(len)), 0);
+            loan.unmap();
+            assert_eq!(post(&bed, &loan, &there), 0);
+            let found = until_over(&bed);
+            for (wr_id, status) in expected {
+                assert_eq!(status_of(&found, *wr_id), *status, "{len} bytes");
+            }
+            loan.end_unmapped();
+            there.end();
+        };
+        let at = |loan: &Loan| {
+            let (remote_addr, rkey) = (loan.start.expose_provenance() as u64, loan.rkey());
+            ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey }
+        };
+        let to_peer = |opcode: ibv_wr_opcode| {
+            move |bed: &Bed, loan: &Loan, there: &Loan| {
+                let mut sge = there.sge(len);
+                let mut request = wr(opcode, &mut sge);
+                request.wr.rdma = at(loan);
+                bed.post_send(0, &mut request)
+            }
+        };
+        // What the peer's memory refuses.
+        case(&to_peer(IBV_WR_RDMA_WRITE), &[(5, IBV_WC_WR_FLUSH_ERR)]);
+        let refused = [(5, IBV_WC_WR_FLUSH_ERR), (7, IBV_WC_REM_ACCESS_ERR)];
+        case(&to_peer(IBV_WR_RDMA_READ), &refused);
+        // A source and a sink of this side's.
+        let send = |bed: &Bed, loan: &Loan, _: &Loan| {
+            bed.post_send(0, &mut wr(IBV_WR_SEND, &mut loan.sge(len)))
+        };
+        case(&send, &[(7, IBV_WC_LOC_PROT_ERR)]);
+        let receive = |bed: &Bed, loan: &Loan, there: &Loan| {
+            assert_eq!(bed.post_recv(0, 6, loan.sge(len)), 0);
+            bed.post_send(1, &mut wr(IBV_WR_SEND, &mut there.sge(len)))
+        };
+        case(&receive, &[(6, IBV_WC_LOC_PROT_ERR)]);
+    }
+}
+
+#[test]
+fn a_write_into_memory_that_is_not_there_is_an_event() {
+    let bed = Bed::new();
+    let loan = Loan::new(&bed, 4096);
+    loan.unmap();
+    let mut write = wr(IBV_WR_RDMA_WRITE, &mut bed.sge(0, 8));
+    let (remote_addr, rkey) = (loan.start.expose_provenance() as u64, loan.rkey());
+    write.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    assert_eq!(bed.post_send(0, &mut write), 0);
+    let mut found = [(0, null_mut()); 2];
+    for found in &mut found {
+        let mut event: ibv_async_event = crate::object::zeroed();
+        unsafe {
+            assert_eq!(crate::events::ibv_get_async_event(bed.context, &mut event), 0);
+            *found = (event.event_type, event.element.qp);
+            crate::events::ibv_ack_async_event(&mut event);
+        }
+    }
+    found.sort_unstable();
+    assert_eq!(found, [(IBV_EVENT_QP_FATAL, bed.qps[0]), (IBV_EVENT_QP_ACCESS_ERR, bed.qps[1])]);
+    loan.end_unmapped();
 }

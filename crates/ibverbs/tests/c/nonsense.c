@@ -38,7 +38,7 @@ enum failure {
  *   P a pointer that is needed, O one that may be null, S a string that may be null,
  *   N one that the headers' own code follows, so never null,
  *   T always zeros (a time that must not be for ever), i a number, f a descriptor, z always 0.
- * A `!` at the end: the structure holds pointers that nobody can check, so none of 0xff octets.
+ * A `!` at the end: the structure holds pointers that nobody can check, so none of 0xff bytes.
  */
 struct entry {
 	const char *name;
@@ -226,13 +226,13 @@ enum nonsense {
 	MINUS_ONES,  /* objects: -1; pointers: zeros; numbers: -1 */
 	ODD,         /* objects: at an odd address; pointers: zeros; numbers: 1 */
 	FOREIGN,     /* objects: zeros that nobody made; pointers: zeros; numbers: 0 */
-	FILLED,      /* objects: 0xff octets; pointers: zeros; numbers: the largest */
+	FILLED,      /* objects: 0xff bytes; pointers: zeros; numbers: the largest */
 	WRONG_KIND,  /* objects: a good one of another kind */
 	DESTROYED,   /* objects: destroyed a moment ago */
 	/* From here on objects are good. */
 	GOOD_NULLS,  /* pointers: null; numbers: 0 */
 	GOOD_ZEROS,  /* pointers: zeros; numbers: 0 */
-	GOOD_FILLED, /* pointers: 0xff octets; numbers: -1 */
+	GOOD_FILLED, /* pointers: 0xff bytes; numbers: -1 */
 	GOOD_LARGE,  /* pointers: zeros; numbers: the largest */
 	KINDS,
 };
@@ -240,7 +240,7 @@ enum nonsense {
 static const char *const NAMES[KINDS] = {
 	"null objects", "objects at -1", "objects at an odd address", "foreign objects of zeros",
 	"foreign objects of 0xff", "objects of another kind", "destroyed objects",
-	"null pointers", "zeros", "0xff octets", "large numbers",
+	"null pointers", "zeros", "0xff bytes", "large numbers",
 };
 
 /* Good objects, made in each child that needs them. */

@@ -28,7 +28,7 @@ from args_parser import parser  # noqa: E402
 
 parser.parse_args()
 
-from tests import base  # noqa: E402
+from tests import base, utils  # noqa: E402
 
 
 def know_address(self, dev, port, index):
@@ -37,6 +37,9 @@ def know_address(self, dev, port, index):
 
 
 base.RDMATestCase._get_ip_mac = know_address
+
+# Devices here need no rights, so that no test is left out for want of them.
+utils.is_root = lambda: True
 
 # There are no datagrams here, and the tests of rdma_cm only ask whether they fail on a few devices.
 base.RDMACMBaseTest.is_eth_and_has_roce_hw_bug = lambda self: True
@@ -134,6 +137,9 @@ for test in load():
     if parts and not any(part in name for part in parts):
         continue
     status, answer, said = run(test)
+    if "Address already in use" in said:
+        # The tests draw their ports by lot, and other programs run at the same time.
+        status, answer, said = run(test)
     print(line(name, status, answer), flush=True)
     if not answer.startswith(("passed", "skipped")):
         print("\n".join("    " + text for text in said.splitlines()[-30:]), flush=True)

@@ -1,8 +1,8 @@
 //! The side that sends the MPA Request frame (RFC 5044 §7.1.2 rules 1 and 3, RFC 6581 §9).
 
 use super::{
-    DEPTH_UNSPECIFIED, Event, LocalParams, Negotiated, Role, Rtr, StartupError, State,
-    check_private_data,
+    DEPTH_UNSPECIFIED, LocalParams, Negotiated, Role, Rtr, StartupError, StartupEvent,
+    StartupState, check_private_data,
 };
 use outboard_wire::startup::{Enhanced, FrameKind, RtrModes, StartupFrame};
 use outboard_wire::terminate::TerminateCode;
@@ -11,12 +11,12 @@ use outboard_wire::terminate::TerminateCode;
 #[derive(Debug)]
 pub struct Initiator {
     params: LocalParams,
-    state: State,
+    state: StartupState,
 }
 
 /// What a Reply frame says.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ReplyOutcome {
     /// Full operation begins.
     Accepted(Negotiated),
     /// The peer's ULP refused; its private data may say why.
@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Initiator {
-    /// Starts: returns the initiator and the Request frame's octets.
+    /// Starts: returns the initiator and the Request frame's bytes.
     ///
     /// # Errors
     /// [`StartupError::CallerPrivateData`] when the private data is too long.
@@ -32,32 +32,35 @@ impl Initiator {
         check_private_data(&params.private_data, params.revision)?;
         let mut bytes = Vec::new();
         request_frame(&params).emit(&mut bytes)?;
-        Ok((Self { params, state: State::AwaitReply }, bytes))
+        Ok((Self { params, state: StartupState::AwaitReply }, bytes))
     }
 
     /// Where the start-up is.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> StartupState {
         self.state
     }
 
-    /// Reads the peer's octets; `Ok(None)` while the Reply is incomplete, else the outcome and
-    /// how many octets the Reply took. What follows it belongs to the connection.
+    /// Reads the peer's bytes; `Ok(None)` while the Reply is incomplete, else the outcome and
+    /// how many bytes the Reply took. What follows it belongs to the connection.
     ///
     /// # Errors
-    /// The peer's, when its octets are no Reply that fits our Request. TCP must be closed then.
-    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Option<(Outcome, usize)>, StartupError> {
+    /// The peer's, when its bytes are no Reply that fits our Request. TCP must be closed then.
+    pub fn handle_bytes(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Option<(ReplyOutcome, usize)>, StartupError> {
         let parsed = StartupFrame::parse(bytes).map_err(StartupError::from);
         match parsed.and_then(|frame| frame.map(|(f, n)| Ok((self.read(f)?, n))).transpose()) {
             Ok(None) => Ok(None),
             Ok(Some((outcome, used))) => {
                 self.advance(match outcome {
-                    Outcome::Accepted(_) => Event::Reply,
-                    Outcome::Rejected(_) => Event::Refusal,
+                    ReplyOutcome::Accepted(_) => StartupEvent::Reply,
+                    ReplyOutcome::Rejected(_) => StartupEvent::Refusal,
                 });
                 Ok(Some((outcome, used)))
             }
             Err(error) => {
-                self.advance(Event::Malformed);
+                self.advance(StartupEvent::Malformed);
                 Err(error)
             }
         }
@@ -65,14 +68,14 @@ impl Initiator {
 
     /// The Reply did not come in time.
     pub fn handle_timeout(&mut self) {
-        self.advance(Event::TimedOut);
+        self.advance(StartupEvent::TimedOut);
     }
 
-    fn advance(&mut self, event: Event) {
+    fn advance(&mut self, event: StartupEvent) {
         self.state = self.state.after(event).unwrap_or(self.state);
     }
 
-    fn read(&self, frame: StartupFrame) -> Result<Outcome, StartupError> {
+    fn read(&self, frame: StartupFrame) -> Result<ReplyOutcome, StartupError> {
         if frame.kind != FrameKind::Reply {
             return Err(StartupError::PeerSameRole {
                 expected: "Reply",
@@ -82,9 +85,9 @@ impl Initiator {
         }
         self.check_revision(&frame)?;
         if frame.reject {
-            return Ok(Outcome::Rejected(frame.private_data));
+            return Ok(ReplyOutcome::Rejected(frame.private_data));
         }
-        Ok(Outcome::Accepted(self.negotiate(frame)))
+        Ok(ReplyOutcome::Accepted(self.negotiate(frame)))
     }
 
     /// RFC 6581 §10: an enhanced Request gets an enhanced Reply, a plain one a plain one.

@@ -15,7 +15,7 @@ mod responder;
 #[cfg(test)]
 mod tests;
 
-pub use initiator::{Initiator, Outcome};
+pub use initiator::{Initiator, ReplyOutcome};
 pub use responder::{Request, Responder};
 
 use outboard_wire::startup::RtrModes;
@@ -28,7 +28,7 @@ pub const MAX_DEPTH: u16 = 1024;
 
 /// Where a start-up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum StartupState {
     /// Initiator: the Request is out.
     AwaitReply,
     /// Responder: nothing complete has arrived.
@@ -45,7 +45,7 @@ pub enum State {
 
 /// What moves a start-up on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum StartupEvent {
     /// A well-formed Request frame arrived.
     Request,
     /// A well-formed accepting Reply frame arrived.
@@ -62,11 +62,11 @@ pub enum Event {
     TimedOut,
 }
 
-use Event as E;
-use State as S;
+use StartupEvent as E;
+use StartupState as S;
 
 /// Every legal transition; anything else is a fault of the caller.
-pub const TRANSITIONS: &[(State, Event, State)] = &[
+pub const TRANSITIONS: &[(StartupState, StartupEvent, StartupState)] = &[
     (S::AwaitReply, E::Reply, S::Full),
     (S::AwaitReply, E::Refusal, S::Rejected),
     (S::AwaitReply, E::Malformed, S::Failed),
@@ -79,9 +79,9 @@ pub const TRANSITIONS: &[(State, Event, State)] = &[
     (S::AwaitUlp, E::TimedOut, S::Failed),
 ];
 
-impl State {
+impl StartupState {
     /// The state after `event`; `None` where the table has no such row.
-    pub fn after(self, event: Event) -> Option<Self> {
+    pub fn after(self, event: StartupEvent) -> Option<Self> {
         TRANSITIONS.iter().find(|(from, on, _)| *from == self && *on == event).map(|row| row.2)
     }
 }
@@ -102,7 +102,7 @@ pub struct LocalParams {
     pub ord: u16,
     /// Initiator of revision 2: promise a first message, so that the responder may speak first.
     pub peer_to_peer: bool,
-    /// For the peer's ULP: at most 512 octets, 508 with revision 2.
+    /// For the peer's ULP: at most 512 bytes, 508 with revision 2.
     pub private_data: Vec<u8>,
 }
 
@@ -196,13 +196,13 @@ pub enum StartupError {
         found: u8,
     },
     /// The peer spoke before its turn.
-    #[error("the peer sent {count} octets before the start-up was over")]
+    #[error("the peer sent {count} bytes before the start-up was over")]
     PeerEarly {
-        /// Octets that should not be there.
+        /// Bytes that should not be there.
         count: usize,
     },
     /// The caller's private data does not fit.
-    #[error("private data is {found} octets; at most {limit} fit a revision {revision} frame")]
+    #[error("private data is {found} bytes; at most {limit} fit a revision {revision} frame")]
     CallerPrivateData {
         /// Length given.
         found: usize,
@@ -222,7 +222,7 @@ fn check_private_data(data: &[u8], revision: u8) -> Result<(), StartupError> {
     Ok(())
 }
 
-/// Octets of private data that the ULP may put into a frame of this revision.
+/// Bytes of private data that the ULP may put into a frame of this revision.
 pub fn private_data_limit(revision: u8) -> usize {
     let enhanced = if revision >= 2 { 4 } else { 0 };
     outboard_wire::startup::MAX_PRIVATE_DATA - enhanced

@@ -1,15 +1,15 @@
 //! The side that answers an MPA Request frame (RFC 5044 §7.1.2 rules 2 and 4, RFC 6581 §9).
 
 use super::{
-    DEPTH_UNSPECIFIED, Event, LocalParams, MAX_DEPTH, Negotiated, Role, Rtr, StartupError, State,
-    check_private_data,
+    DEPTH_UNSPECIFIED, LocalParams, MAX_DEPTH, Negotiated, Role, Rtr, StartupError, StartupEvent,
+    StartupState, check_private_data,
 };
 use outboard_wire::startup::{Enhanced, FrameKind, RtrModes, StartupFrame};
 
 /// A responder between TCP's accept and its own Reply.
 #[derive(Debug)]
 pub struct Responder {
-    state: State,
+    state: StartupState,
     request: Option<StartupFrame>,
 }
 
@@ -28,26 +28,26 @@ pub struct Request {
 
 impl Default for Responder {
     fn default() -> Self {
-        Self { state: State::AwaitRequest, request: None }
+        Self { state: StartupState::AwaitRequest, request: None }
     }
 }
 
 impl Responder {
     /// Where the start-up is.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> StartupState {
         self.state
     }
 
-    /// Reads the peer's octets; `Ok(None)` while the Request is incomplete.
+    /// Reads the peer's bytes; `Ok(None)` while the Request is incomplete.
     ///
     /// # Errors
-    /// The peer's, when its octets are no Request, or when it goes on talking before the Reply.
+    /// The peer's, when its bytes are no Request, or when it goes on talking before the Reply.
     /// TCP must be closed then.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Option<Request>, StartupError> {
         match read(bytes) {
             Ok(None) => Ok(None),
             Ok(Some(frame)) => {
-                self.advance(Event::Request);
+                self.advance(StartupEvent::Request);
                 let request = Request {
                     private_data: frame.private_data.clone(),
                     revision: frame.revision,
@@ -58,7 +58,7 @@ impl Responder {
                 Ok(Some(request))
             }
             Err(error) => {
-                self.advance(Event::Malformed);
+                self.advance(StartupEvent::Malformed);
                 Err(error)
             }
         }
@@ -66,10 +66,10 @@ impl Responder {
 
     /// The Request did not come in time.
     pub fn handle_timeout(&mut self) {
-        self.advance(Event::TimedOut);
+        self.advance(StartupEvent::TimedOut);
     }
 
-    /// The ULP accepts: the Reply frame's octets and what was agreed. `None` before a Request.
+    /// The ULP accepts: the Reply frame's bytes and what was agreed. `None` before a Request.
     ///
     /// # Errors
     /// [`StartupError::CallerPrivateData`] when the private data is too long.
@@ -85,11 +85,11 @@ impl Responder {
         let reply = reply_frame(request, params, &agreed);
         let mut bytes = Vec::new();
         reply.emit(&mut bytes)?;
-        self.advance(Event::Accept);
+        self.advance(StartupEvent::Accept);
         Ok(Some((bytes, agreed)))
     }
 
-    /// The ULP rejects: the Reply frame's octets. `None` before a Request.
+    /// The ULP rejects: the Reply frame's bytes. `None` before a Request.
     ///
     /// # Errors
     /// [`StartupError::CallerPrivateData`] when the private data is too long.
@@ -109,11 +109,11 @@ impl Responder {
         };
         let mut bytes = Vec::new();
         reply.emit(&mut bytes)?;
-        self.advance(Event::Reject);
+        self.advance(StartupEvent::Reject);
         Ok(Some(bytes))
     }
 
-    fn advance(&mut self, event: Event) {
+    fn advance(&mut self, event: StartupEvent) {
         self.state = self.state.after(event).unwrap_or(self.state);
     }
 }

@@ -14,10 +14,10 @@ fn agree(initiator: LocalParams, responder: &LocalParams) -> (Negotiated, Negoti
     assert!(b.handle_bytes(&request).expect("whole").is_some());
     let (reply, theirs) = b.accept(responder).expect("reply").expect("after request");
     match a.handle_bytes(&reply).expect("reply is right") {
-        Some((Outcome::Accepted(ours), used)) => {
+        Some((ReplyOutcome::Accepted(ours), used)) => {
             assert_eq!(used, reply.len());
-            assert_eq!(a.state(), State::Full);
-            assert_eq!(b.state(), State::Full);
+            assert_eq!(a.state(), StartupState::Full);
+            assert_eq!(b.state(), StartupState::Full);
             (ours, theirs)
         }
         other => panic!("not accepted: {other:?}"),
@@ -32,11 +32,11 @@ fn every_transition() {
         assert_eq!(from.after(*on), Some(*to));
     }
     assert_eq!(text, include_str!("transitions.txt"), "start-up table changed; now:\n{text}");
-    assert_eq!(State::Full.after(Event::Reply), None);
+    assert_eq!(StartupState::Full.after(StartupEvent::Reply), None);
 }
 
 #[test]
-fn depths_are_settled_as_rfc_6581_says() {
+fn depths_follow_rfc_6581() {
     let initiator = LocalParams { ird: 4, ord: 100, ..params() };
     let responder = LocalParams { ird: 16, ord: 9, ..params() };
     let (ours, theirs) = agree(initiator, &responder);
@@ -91,16 +91,16 @@ fn a_rejection_carries_private_data() {
         b.handle_bytes(&request).expect("request");
         let reply = b.reject(b"no").expect("fits").expect("after request");
         let outcome = a.handle_bytes(&reply).expect("reply");
-        assert!(matches!(outcome, Some((Outcome::Rejected(data), _)) if data == b"no"));
-        assert_eq!((a.state(), b.state()), (State::Rejected, State::Rejected));
+        assert!(matches!(outcome, Some((ReplyOutcome::Rejected(data), _)) if data == b"no"));
+        assert_eq!((a.state(), b.state()), (StartupState::Rejected, StartupState::Rejected));
     }
 }
 
 #[test]
-fn both_ends_connecting_or_listening_is_told() {
+fn two_ends_with_the_same_role_are_an_error() {
     let (mut a, request) = Initiator::new(params()).expect("new");
     assert!(matches!(a.handle_bytes(&request), Err(StartupError::PeerSameRole { .. })));
-    assert_eq!(a.state(), State::Failed);
+    assert_eq!(a.state(), StartupState::Failed);
     let mut b = Responder::default();
     b.handle_bytes(&request).expect("request");
     let (reply, _) = b.accept(&params()).expect("reply").expect("some");

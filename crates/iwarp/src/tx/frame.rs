@@ -1,5 +1,5 @@
 //! Segments into FPDUs (RFC 5044 §4, RFC 5041 §5). Small payloads are copied behind their header;
-//! large ones go by reference unless markers must be put between their octets.
+//! large ones go by reference unless markers must be put between their bytes.
 
 use crate::Connection;
 use crate::fault::{Fault, protection_code};
@@ -10,7 +10,7 @@ use outboard_wire::fpdu::pad_len;
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::terminate::TerminateCode;
 
-/// Payloads up to this many octets are copied next to their header: one span is cheaper to send
+/// Payloads up to this many bytes are copied next to their header: one span is cheaper to send
 /// than three.
 const COPY_MAX: usize = 2048;
 
@@ -59,7 +59,7 @@ impl Connection {
         })
     }
 
-    /// Appends one FPDU: length, header, `fixed` octets, payload, pad and CRC.
+    /// Appends one FPDU: length, header, `fixed` bytes, payload, pad and CRC.
     pub(super) fn push_fpdu(
         &mut self,
         header: Header,
@@ -122,7 +122,10 @@ impl Connection {
             self.seal_trailer(frame, crc);
             return Ok(());
         }
-        list.gather(offset, len, &mut self.batch.bytes).map_err(|_| Fault::local())?;
+        if list.gather(offset, len, &mut self.batch.bytes).is_err() {
+            self.sends.refuse(seq);
+            return Err(Fault::local());
+        }
         self.seal(frame);
         Ok(())
     }
@@ -145,7 +148,8 @@ impl Connection {
         }
         placement
             .append_to(0..len, &mut self.batch.bytes)
-            .map_err(|_| Fault::bare(TerminateCode::OPERATION_STREAM))?;
+            // Registered memory that is not there is as good as not registered.
+            .map_err(|_| Fault::bare(TerminateCode::PROTECTION_INVALID_STAG))?;
         self.seal(frame);
         Ok(())
     }

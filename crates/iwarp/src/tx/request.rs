@@ -32,7 +32,7 @@ impl Segment {
 }
 
 impl Connection {
-    /// Appends the next FPDU of a request of which `done` octets are out.
+    /// Appends the next FPDU of a request of which `done` bytes are out.
     pub(super) fn push_request(
         &mut self,
         seq: u64,
@@ -49,14 +49,14 @@ impl Connection {
         let tagged = Segment::next(seq, done, total, self.max_ulpdu - TAGGED_LEN);
         match op {
             SendOp::Send { invalidate } => self.push_send(untagged, invalidate, stags),
-            SendOp::SendImmediate { immediate } => {
+            SendOp::SendWithImm { immediate } => {
                 if done == 0 {
                     self.push_paired(immediate, stags)?;
                 }
                 self.push_send(untagged, None, stags)
             }
             SendOp::Write { to } => self.push_write(tagged, to, None, stags),
-            SendOp::WriteImmediate { to, immediate } => {
+            SendOp::WriteWithImm { to, immediate } => {
                 self.push_write(tagged, to, Some(immediate), stags)
             }
             SendOp::Immediate { immediate } => self.push_immediate(seq, immediate, stags),
@@ -136,9 +136,9 @@ impl Connection {
 
     /// Immediate Data of the Send behind it, which is posted and so always follows.
     fn push_paired(&mut self, immediate: u32, stags: &StagTable) -> Result<(), Fault> {
-        let octets = u64::from(immediate) << 32 | u64::from(OF_NEXT_SEND);
+        let bytes = u64::from(immediate) << 32 | u64::from(OF_NEXT_SEND);
         let header = self.untagged(Opcode::Immediate, queue::SEND);
-        self.push_fpdu(header, &octets.to_be_bytes(), Payload::None, stags)
+        self.push_fpdu(header, &bytes.to_be_bytes(), Payload::None, stags)
     }
 
     fn is_solicited(&self, seq: u64) -> bool {

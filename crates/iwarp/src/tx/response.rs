@@ -6,7 +6,7 @@ use crate::Connection;
 use crate::batch::Readable;
 use crate::fault::{Fault, protection_code};
 use crate::inbound::Inbound;
-use outboard_mem::{Access, StagTable};
+use outboard_mem::{Access, MemError, StagTable};
 use outboard_wire::ddp::{Header, TAGGED_LEN, Tagged};
 use outboard_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use outboard_wire::terminate::TerminateCode;
@@ -67,7 +67,7 @@ impl Connection {
             .resolve(request.stag.0, self.pd, Access::REMOTE_ATOMIC, request.offset, 8)
             .map_err(|error| Fault::bare(protection_code(error)))?
             .fetch_update_u64(0, |value| request.apply(value))
-            .map_err(|_| Fault::bare(TerminateCode::OPERATION_STREAM))?;
+            .map_err(|error| Fault::bare(atomic_code(&error)))?;
         self.inbound.pop();
         let response = AtomicResponse { request_id: request.request_id, original };
         self.push_control(Opcode::AtomicResponse, |out| response.emit(out), stags)
@@ -78,5 +78,14 @@ impl Connection {
         let terminate = fault.to_terminate();
         // Its payload is ours, so nothing can fail here.
         let _infallible = self.push_control(Opcode::Terminate, |out| terminate.emit(out), stags);
+    }
+}
+
+/// Alignment was looked at when the request came; registered memory that is not there is as good as
+/// not registered.
+fn atomic_code(error: &MemError) -> TerminateCode {
+    match error {
+        MemError::Missing { .. } => TerminateCode::PROTECTION_INVALID_STAG,
+        _ => TerminateCode::OPERATION_STREAM,
     }
 }

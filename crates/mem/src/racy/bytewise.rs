@@ -6,6 +6,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Memory that is not there ends the process.
+const PRESENT: u32 = 0;
+
 /// Serialises the 64-bit accesses; byte copies do not take it.
 static WORDS: Mutex<()> = Mutex::new(());
 
@@ -14,7 +17,7 @@ fn lock_words() -> MutexGuard<'static, ()> {
 }
 
 /// See [`super::load`].
-pub(super) unsafe fn load(shared: *const u8, private: *mut u8, len: usize) {
+pub(super) unsafe fn load(shared: *const u8, private: *mut u8, len: usize) -> u32 {
     for at in 0..len {
         // SAFETY: `at < len` and both are valid for `len` bytes by the caller's contract; the
         // shared byte is only ever accessed atomically, the private one only by us.
@@ -23,10 +26,11 @@ pub(super) unsafe fn load(shared: *const u8, private: *mut u8, len: usize) {
             private.add(at).write(byte);
         }
     }
+    PRESENT
 }
 
 /// See [`super::store`].
-pub(super) unsafe fn store(shared: *mut u8, private: *const u8, len: usize) {
+pub(super) unsafe fn store(shared: *mut u8, private: *const u8, len: usize) -> u32 {
     for at in 0..len {
         // SAFETY: as in `load`, in the other direction.
         unsafe {
@@ -34,24 +38,32 @@ pub(super) unsafe fn store(shared: *mut u8, private: *const u8, len: usize) {
             AtomicU8::from_ptr(shared.add(at)).store(byte, Ordering::Relaxed);
         }
     }
+    PRESENT
 }
 
 /// See [`super::load_u64`].
-pub(super) unsafe fn load_u64(shared: *const u64) -> u64 {
+pub(super) unsafe fn load_u64(shared: *const u64, into: &mut u64) -> u32 {
     let _guard = lock_words();
     // SAFETY: the caller's contract covers the eight bytes.
-    unsafe { load_bytes(shared) }
+    *into = unsafe { load_bytes(shared) };
+    PRESENT
 }
 
 /// See [`super::store_u64`].
-pub(super) unsafe fn store_u64(shared: *mut u64, value: u64) {
+pub(super) unsafe fn store_u64(shared: *mut u64, value: u64) -> u32 {
     let _guard = lock_words();
     // SAFETY: the caller's contract covers the eight bytes.
     unsafe { store_bytes(shared, value) };
+    PRESENT
 }
 
 /// See [`super::compare_exchange_u64`].
-pub(super) unsafe fn compare_exchange_u64(shared: *mut u64, current: u64, new: u64) -> u64 {
+pub(super) unsafe fn compare_exchange_u64(
+    shared: *mut u64,
+    current: u64,
+    new: u64,
+    into: &mut u64,
+) -> u32 {
     let _guard = lock_words();
     // SAFETY: the caller's contract covers the eight bytes.
     unsafe {
@@ -59,8 +71,9 @@ pub(super) unsafe fn compare_exchange_u64(shared: *mut u64, current: u64, new: u
         if found == current {
             store_bytes(shared, new);
         }
-        found
+        *into = found;
     }
+    PRESENT
 }
 
 unsafe fn load_bytes(shared: *const u64) -> u64 {

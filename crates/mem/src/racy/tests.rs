@@ -71,9 +71,9 @@ fn pattern(at: usize) -> u8 {
 fn every_alignment_and_length() {
     for len in (0..300).chain([511, 512, 513, 1460, 4000, 4095, 4096]) {
         // SAFETY: `each_alignment` passes disjoint ranges of `len` bytes.
-        Fenced::each_alignment(len, |to, from| unsafe { load(from, to, len) });
+        Fenced::each_alignment(len, |to, from| unsafe { load(from, to, len) }.unwrap());
         // SAFETY: as above.
-        Fenced::each_alignment(len, |to, from| unsafe { store(to, from, len) });
+        Fenced::each_alignment(len, |to, from| unsafe { store(to, from, len) }.unwrap());
     }
 }
 
@@ -83,11 +83,11 @@ fn words() {
     let at = &raw mut word;
     // SAFETY: an aligned word of ours.
     unsafe {
-        assert_eq!(load_u64(at), 5);
-        store_u64(at, u64::MAX - 1);
-        assert_eq!(compare_exchange_u64(at, 5, 6), u64::MAX - 1);
-        assert_eq!(load_u64(at), u64::MAX - 1);
-        assert_eq!(compare_exchange_u64(at, u64::MAX - 1, 7), u64::MAX - 1);
-        assert_eq!(load_u64(at), 7);
+        assert_eq!(load_u64(at), Ok(5));
+        assert_eq!(store_u64(at, u64::MAX - 1), Ok(()));
+        assert_eq!(compare_exchange_u64(at, 5, 6), Ok(u64::MAX - 1));
+        assert_eq!(load_u64(at), Ok(u64::MAX - 1));
+        assert_eq!(compare_exchange_u64(at, u64::MAX - 1, 7), Ok(u64::MAX - 1));
+        assert_eq!(load_u64(at), Ok(7));
     }
 }

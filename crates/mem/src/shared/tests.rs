@@ -196,7 +196,7 @@ fn mapping_lives_as_long_as_its_last_owner() {
 /// A file in memory that says `text`, with these seals.
 fn in_memory(text: &[u8], seals: libc::c_int) -> std::fs::File {
     use std::io::Write;
-    use std::os::fd::FromRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd};
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a string with its end, and the descriptor is nobody else's.
     let mut file = unsafe {

@@ -312,7 +312,7 @@ fn a_changed_stag_stands_for_the_new_memory() {
     let (read, write) = (Access::REMOTE_READ, Access::REMOTE_WRITE);
     let stag = one(&table, 10, 0, read);
     let (other, new) = (PdId(2), region(20));
-    assert_eq!(table.change(stag, other, new.clone().into(), 100, write), Ok(()));
+    assert_eq!(table.reregister(stag, other, new.clone().into(), 100, write), Ok(()));
     assert_eq!(refusal(&table, stag, (PD, read), (0, 10)), Some(AccessError::OtherDomain));
     assert_eq!(refusal(&table, stag, (other, read), (100, 10)), Some(AccessError::NoRight));
     assert_eq!(refusal(&table, stag, (other, write), (0, 10)), Some(AccessError::OutOfBounds));
@@ -322,14 +322,14 @@ fn a_changed_stag_stands_for_the_new_memory() {
     assert_eq!(new.snapshot(5..7).as_deref(), Ok(&b"hi"[..]));
     // An invalidated one comes to life again.
     table.invalidate_locally(stag).expect("valid");
-    assert_eq!(table.change(stag, PD, region(5).into(), 0, read), Ok(()));
+    assert_eq!(table.reregister(stag, PD, region(5).into(), 0, read), Ok(()));
     assert_eq!(refusal(&table, stag, (PD, read), (0, 5)), None);
     let wraps = Err(MemError::BaseWraps { base: u64::MAX, len: 5 });
-    assert_eq!(table.change(stag, PD, region(5).into(), u64::MAX, read), wraps);
+    assert_eq!(table.reregister(stag, PD, region(5).into(), u64::MAX, read), wraps);
     assert_eq!((refusal(&table, stag, (PD, read), (0, 5)), table.len()), (None, 1));
     table.deregister(stag).expect("registered");
     let unknown = Err(MemError::UnknownStag { stag });
-    assert_eq!(table.change(stag, PD, region(5).into(), 0, read), unknown);
+    assert_eq!(table.reregister(stag, PD, region(5).into(), 0, read), unknown);
 }
 
 fn place(table: &StagTable, stag: u32, bytes: &[u8], stop: &AtomicBool) -> u32 {

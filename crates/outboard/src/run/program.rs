@@ -47,7 +47,7 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
              LD_LIBRARY_PATH; run a copy without them",
         ));
     }
-    // Whoever may run a program need not be allowed to read it.
+    // A user who may run a program need not be allowed to read it.
     let Ok(file) = File::open(path) else { return Ok(()) };
     let ours = File::open("/proc/self/exe").and_then(|own| Elf::read(&own)).ok().flatten();
     match (Elf::read(&file), ours) {

@@ -4,12 +4,12 @@
 //! without control characters.
 
 use crate::status::{ask_all, printable};
-use outboard_cc::place::Place;
+use outboard_cc::place::ManagerPlace;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::keys::KeysError;
 use outboard_cluster::status;
-use outboard_compile::front;
+use outboard_compile::manager;
 use outboard_compile::stats::{Counters, Saved, state_directory};
 use serde_json::{Value, json};
 use std::fs;
@@ -34,11 +34,11 @@ pub(super) struct Source {
 pub(super) struct Frame {
     at: Instant,
     pub(super) servers: Vec<Server>,
-    /// Compilers' calls that the manager has now: on servers, at home and waiting.
+    /// Compilers' calls that the manager has now: on servers, locally and waiting.
     pub(super) calls: u64,
     pub(super) counters: Counters,
-    /// In octets a second, to servers and back.
-    pub(super) octets_rate: Option<(f64, f64)>,
+    /// In bytes a second, to servers and back.
+    pub(super) bytes_rate: Option<(f64, f64)>,
 }
 
 #[derive(Debug)]
@@ -72,14 +72,14 @@ impl Source {
             host: ToString::to_string(host),
             compiles: answer.and_then(|said| Compiles::read(&said)),
         };
-        let calls = Place::of_user().map_or(0, |place| calls(&place));
+        let calls = ManagerPlace::of_user().map_or(0, |place| calls(&place));
         let saved = state_directory().and_then(|directory| Saved::load(&directory).ok());
         let mut frame = Frame {
             at: Instant::now(),
             servers: self.hosts.iter().zip(answers).map(server).collect(),
             calls,
             counters: saved.unwrap_or_default().counters,
-            octets_rate: None,
+            bytes_rate: None,
         };
         if let Some(before) = before {
             frame.compare(before);
@@ -90,12 +90,12 @@ impl Source {
 
 /// The managers' callers. A manager that has any also writes its statistics. It is left alone if it
 /// has none: it writes them by itself then, and would never end otherwise.
-fn calls(place: &Place) -> u64 {
+fn calls(place: &ManagerPlace) -> u64 {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
     let of_one = |socket: PathBuf| {
         let calls = callers(&table, &socket);
         if calls > 0 {
-            front::settle(&socket);
+            manager::settle(&socket);
         }
         calls
     };
@@ -105,11 +105,11 @@ fn calls(place: &Place) -> u64 {
 /// Connections to the socket at `path`, in a table like `/proc/net/unix`.
 fn callers(table: &[u8], path: &Path) -> u64 {
     let path = path.as_os_str().as_bytes();
-    let lines = table.split(|octet| *octet == b'\n');
+    let lines = table.split(|byte| *byte == b'\n');
     let ours =
         lines.filter(|line| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(b" ")));
     let is_connected = |line: &&[u8]| {
-        let state = line.split(|octet| *octet == b' ').filter(|word| !word.is_empty()).nth(5);
+        let state = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(5);
         state == Some(CONNECTED.as_bytes())
     };
     ours.filter(is_connected).count() as u64
@@ -160,9 +160,9 @@ impl Frame {
             }
         }
         let (now, then) = (&self.counters, &before.counters);
-        self.octets_rate = Some((
-            per_second(now.octets_out, then.octets_out, seconds),
-            per_second(now.octets_in, then.octets_in, seconds),
+        self.bytes_rate = Some((
+            per_second(now.bytes_out, then.bytes_out, seconds),
+            per_second(now.bytes_in, then.bytes_in, seconds),
         ));
     }
 
@@ -203,7 +203,7 @@ impl Frame {
 #[cfg(test)]
 impl Frame {
     pub(super) fn of(servers: Vec<Server>, calls: u64, counters: Counters) -> Self {
-        Self { at: Instant::now(), servers, calls, counters, octets_rate: None }
+        Self { at: Instant::now(), servers, calls, counters, bytes_rate: None }
     }
 }
 
@@ -236,21 +236,21 @@ mod tests {
 
     #[test]
     fn rates_are_against_the_look_before() {
-        let frame = |done, octets_out| {
+        let frame = |done, bytes_out| {
             let compiles = Compiles::read(&said(done));
-            let counters = Counters { octets_out, ..Counters::default() };
+            let counters = Counters { bytes_out, ..Counters::default() };
             Frame::of(vec![Server { host: "n1".into(), compiles }], 0, counters)
         };
         let (before, mut after) = (frame(10, 1000), frame(30, 5000));
         assert_eq!(after.rate(), None);
         after.at = before.at + Duration::from_secs(4);
         after.compare(&before);
-        assert_eq!((after.rate(), after.octets_rate), (Some(5.0), Some((1000.0, 0.0))));
+        assert_eq!((after.rate(), after.bytes_rate), (Some(5.0), Some((1000.0, 0.0))));
         // Started anew, it counts from zero.
         let mut anew = frame(0, 0);
         anew.at = after.at + Duration::from_secs(1);
         anew.compare(&after);
-        assert_eq!((anew.rate(), anew.octets_rate), (Some(0.0), Some((0.0, 0.0))));
+        assert_eq!((anew.rate(), anew.bytes_rate), (Some(0.0), Some((0.0, 0.0))));
     }
 
     #[test]

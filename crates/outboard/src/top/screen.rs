@@ -50,7 +50,7 @@ impl Screen {
         print(&page)
     }
 
-    /// Whether `q` was typed, within so long.
+    /// Whether `q` was typed within a time.
     pub(super) fn wants_to_quit(&self, within: Duration) -> io::Result<bool> {
         let limit = Timespec::try_from(within).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&stdin(), PollFlags::IN)], Some(&limit)) {
@@ -59,7 +59,7 @@ impl Screen {
         };
         let mut keys = [0; 64];
         let count = stdin().lock().read(&mut keys)?;
-        // Nobody types any more at a terminal that is gone.
+        // A terminal that is gone has no input.
         Ok(count == 0 || keys[..count].iter().any(|key| matches!(key, b'q' | b'Q')))
     }
 }

@@ -49,18 +49,18 @@ fn row(server: &Server) -> String {
 
 fn builds(frame: &Frame) -> [String; 2] {
     let counters = &frame.counters;
-    let (out, back) = frame.octets_rate.unzip();
+    let (out, back) = frame.bytes_rate.unzip();
     [
         format!(
-            "your builds: {} jobs now, on servers, at home or waiting; so far {} on servers, {} at \
-             home",
-            frame.calls, counters.remote, counters.home,
+            "your builds: {} jobs now, on servers, locally or waiting; so far {} on servers, {} at \
+             local",
+            frame.calls, counters.remote, counters.local,
         ),
         format!(
             "             {} to servers ({}/s), {} back ({}/s)",
-            mega(counters.octets_out),
+            mega(counters.bytes_out),
             out.map_or_else(dash, |rate| format!("{:.1} MB", rate / 1e6)),
-            mega(counters.octets_in),
+            mega(counters.bytes_in),
             back.map_or_else(dash, |rate| format!("{:.1} MB", rate / 1e6)),
         ),
     ]
@@ -75,8 +75,8 @@ fn dash() -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-fn mega(octets: u64) -> String {
-    format!("{:.1} MB", octets as f64 / 1e6)
+fn mega(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
             Server { host: "n2".into(), compiles: Err("no answer".into()) },
         ];
         let counters =
-            Counters { remote: 80, home: 3, octets_out: 1_500_000, ..Counters::default() };
+            Counters { remote: 80, local: 3, bytes_out: 1_500_000, ..Counters::default() };
         let text = lines(&Frame::of(servers, 5, counters)).join("\n");
         assert_eq!(
             text,
@@ -103,8 +103,8 @@ mod tests {
              n1:7411                    4     2      812     2.2  me@n1: x.c y.c\n\
              n2                     no answer\n\
              \n\
-             your builds: 5 jobs now, on servers, at home or waiting; so far 80 on servers, 3 at \
-             home\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
+             your builds: 5 jobs now, on servers, locally or waiting; so far 80 on servers, 3 at \
+             local\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
         );
     }
 }

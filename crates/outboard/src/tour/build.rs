@@ -1,4 +1,4 @@
-//! A build: a compiler's call for each source, so many at a time.
+//! A build: a compiler's call for each source, a bounded number at a time.
 
 use super::project::Project;
 use super::{Guide, Trouble};

@@ -5,7 +5,7 @@ use super::{Guide, Trouble};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::status;
-use outboard_compile::front;
+use outboard_compile::manager;
 use outboard_compile::stats::Saved;
 use outboard_secure::ClusterKey;
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,7 +102,7 @@ impl Cluster {
         command
             .args(["node", "--with-parent", "--listen=127.0.0.1:0", "--serve=compile"])
             .arg(format!("--slots={slots}"))
-            // Each is somebody of its own.
+            // Each has an identity of its own.
             .env("XDG_CONFIG_HOME", guide.place.directory(&format!("node-{at}"))?)
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?);
@@ -177,7 +177,7 @@ impl Cluster {
         Ok(command.process_group(0).spawn()?)
     }
 
-    /// Until it has met all servers: a build that starts earlier takes its first jobs home.
+    /// Until it has met all servers: a build that starts earlier runs its first jobs locally.
     fn wait_for_manager(&self, guide: &Guide) -> Result<(), Trouble> {
         let limit = Instant::now() + START_MAX;
         let is_met = |service: &Value| service["report"]["clients"].get(0).is_some();
@@ -196,8 +196,8 @@ impl Cluster {
     /// The manager's statistics, up to now.
     pub(super) fn statistics(&self, guide: &Guide) -> Result<Saved, Trouble> {
         let path = |name: &str| guide.place.path().join(name).join("outboard");
-        let managers = outboard_cc::place::Place::at(&path("run"))?;
-        managers.sockets().iter().for_each(|socket| front::settle(socket));
+        let managers = outboard_cc::place::ManagerPlace::at(&path("run"))?;
+        managers.sockets().iter().for_each(|socket| manager::settle(socket));
         Ok(Saved::load(&path("state"))?)
     }
 }

@@ -15,7 +15,7 @@ use std::thread::available_parallelism;
 /// Compilers' names, the likeliest first.
 const COMPILERS: [&str; 3] = ["gcc", "clang", "cc"];
 
-/// Words at fault that are shown for jobs at home.
+/// Words at fault that are shown for local jobs.
 const WORDS_MAX: usize = 3;
 
 pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
@@ -25,7 +25,7 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
     guide.say(&format!(
         "   sources   Lua 5.3, 5.4 and 5.5, from cargo's registry: {} C files, {:.1} MB",
         project.sources.len(),
-        mega(project.octets),
+        mega(project.bytes),
     ));
     let cluster = Cluster::start(guide)?;
     guide.say(&format!(
@@ -46,7 +46,7 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
         Ok(command)
     })?;
     let counters = cluster.statistics(guide)?.counters;
-    tell(guide, &cluster, &remote, &counters);
+    print_counters(guide, &cluster, &remote, &counters);
     let compared = Compared::new(&local.directory, &remote.directory)?;
     guide.say(&format!("   compared  {compared}"));
     let said = link(&cluster, &project, &compiler, &remote)?;
@@ -80,27 +80,27 @@ fn version(compiler: &Path) -> Result<String, Trouble> {
     Ok(said.lines().next().unwrap_or_default().to_owned())
 }
 
-fn tell(guide: &Guide, cluster: &Cluster, built: &Built, counters: &Counters) {
+fn print_counters(guide: &Guide, cluster: &Cluster, built: &Built, counters: &Counters) {
     guide.say(&format!(
-        "   by them   the same, {} at a time: {:.1} s; {} jobs on servers, {} at home",
+        "   by them   the same, {} at a time: {:.1} s; {} jobs on servers, {} locally",
         cluster.slots,
         built.time.as_secs_f64(),
         counters.remote,
-        counters.home,
+        counters.local,
     ));
     for address in cluster.addresses() {
         guide.say(&format!("             {address:<18} {:>4} jobs", jobs_of(counters, address)));
     }
     for (cause, count) in &counters.causes {
-        guide.say(&format!("             {:<18} {count:>4} jobs: {cause}", "home"));
+        guide.say(&format!("             {:<18} {count:>4} jobs: {cause}", "local"));
     }
     for word in counters.words.keys().take(WORDS_MAX) {
         guide.say(&format!("               {word}"));
     }
     guide.say(&format!(
         "             they read {:.1} MB out of the client's memory, one-sided, and wrote {:.1} MB",
-        mega(counters.octets_out),
-        mega(counters.octets_in),
+        mega(counters.bytes_out),
+        mega(counters.bytes_in),
     ));
 }
 
@@ -175,17 +175,17 @@ fn figures(
         "seconds_on_servers": builds[1].time.as_secs_f64(),
         "servers": cluster.addresses().map(jobs).collect::<Vec<_>>(),
         "jobs_on_servers": counters.remote,
-        "jobs_at_home": counters.home,
-        "causes_at_home": counters.causes,
-        "words_at_home": counters.words,
-        "octets_to_servers": counters.octets_out,
-        "octets_back": counters.octets_in,
+        "jobs_locally": counters.local,
+        "causes_locally": counters.causes,
+        "words_locally": counters.words,
+        "bytes_to_servers": counters.bytes_out,
+        "bytes_back": counters.bytes_in,
         "identical": compared.identical,
         "different": compared.different,
     })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-fn mega(octets: u64) -> f64 {
-    octets as f64 / 1e6
+fn mega(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
 }

@@ -13,9 +13,9 @@ const TRIES: u32 = 100;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Place(PathBuf);
+pub(super) struct TourDir(PathBuf);
 
-impl Place {
+impl TourDir {
     pub(super) fn new() -> Result<Self, Box<dyn Error>> {
         let parent = env::temp_dir();
         let parent = parent.canonicalize().map_err(|error| {
@@ -36,7 +36,7 @@ impl Place {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     let path = path.display();
-                    return Err(format!("{path}: {error}; set TMPDIR elsewhere").into());
+                    return Err(format!("{path}: {error}; set TMPDIR to another directory").into());
                 }
             }
         }
@@ -59,7 +59,7 @@ fn is_hidden(component: Component<'_>) -> bool {
     matches!(component, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."))
 }
 
-impl Drop for Place {
+impl Drop for TourDir {
     fn drop(&mut self) {
         // A process that is just ending may write once more.
         if fs::remove_dir_all(&self.0).is_err() {

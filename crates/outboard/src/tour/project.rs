@@ -43,15 +43,15 @@ pub(super) struct Project {
     pub(super) directory: PathBuf,
     /// C files, by their path in it.
     pub(super) sources: Vec<PathBuf>,
-    /// Octets of all files.
-    pub(super) octets: u64,
+    /// Bytes of all files.
+    pub(super) bytes: u64,
 }
 
 impl Project {
     pub(super) fn fetch(guide: &Guide) -> Result<Self, Trouble> {
         let package = package(guide)?;
         let directory = guide.place.directory("project")?;
-        let mut project = Self { directory, sources: Vec::new(), octets: 0 };
+        let mut project = Self { directory, sources: Vec::new(), bytes: 0 };
         for version in VERSIONS {
             project.take(&package, version).map_err(|error| {
                 Trouble::failed("the sources from cargo's registry are not as they were", error)
@@ -68,7 +68,7 @@ impl Project {
         fs::create_dir_all(self.directory.join(version))?;
         for entry in fs::read_dir(package.join(version))? {
             let name = PathBuf::from(version).join(entry?.file_name());
-            self.octets += fs::copy(package.join(&name), self.directory.join(&name))?;
+            self.bytes += fs::copy(package.join(&name), self.directory.join(&name))?;
             if name.extension().is_some_and(|kind| kind == "c") {
                 self.sources.push(name);
             }

@@ -25,7 +25,7 @@ const PASSIVE_MAX: Duration = Duration::from_secs(SECONDS_MAX + 60);
 /// A test whose connections are coming in.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Who asked, and the number they gave it.
+    /// The client's address, and the number that it gave the test.
     pub(super) key: (IpAddr, u64),
     pub(super) born: Instant,
     pub(super) side: Side,
@@ -99,11 +99,11 @@ impl Group {
 
 /// A test that runs.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct TestSession {
     thread: JoinHandle<()>,
 }
 
-impl Session {
+impl TestSession {
     pub(super) fn start(group: Group) -> Result<Self, PerfError> {
         // However it ends, the client is told by the end of its connections.
         Self::spawn(move || drop(group.serve()))

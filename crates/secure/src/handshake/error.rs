@@ -12,7 +12,7 @@ pub enum HandshakeError {
     /// The peer speaks something else.
     #[error("the peer does not speak Outboard: it starts with {found:02x?}; see host and port")]
     NotOutboard {
-        /// Its first octets, zeros for what is not there yet.
+        /// Its first bytes, zeros for what is not there yet.
         found: [u8; 4],
     },
     /// The peer speaks another version.
@@ -39,7 +39,7 @@ pub enum HandshakeError {
     },
     /// The peer's message cannot have that length.
     #[error(
-        "the peer's {message} cannot have a body of {found} octets: it is not Outboard's, or was \
+        "the peer's {message} cannot have a body of {found} bytes: it is not Outboard's, or was \
          altered on the way"
     )]
     Length {
@@ -53,17 +53,15 @@ pub enum HandshakeError {
     Name(#[from] ServiceNameError),
     /// The peer says of the network, or chooses, what this version does not know.
     #[error(
-        "the peer's octet for fabric or mode is {found}, known are 0 and 1: install the same \
+        "the peer's byte for fabric or mode is {found}, known are 0 and 1: install the same \
          Outboard on both"
     )]
     Mode {
-        /// The octet.
+        /// The byte.
         found: u8,
     },
-    /// The responder chooses to pass octets in clear, and this end's operator did not agree to it.
-    #[error(
-        "the peer wants octets to pass in clear, which this end did not offer: do not trust it"
-    )]
+    /// The responder chooses to pass bytes in clear, and this end's operator did not agree to it.
+    #[error("the peer wants bytes to pass in clear, which this end did not offer: do not trust it")]
     InClear,
     /// A message is not what its sender wrote.
     #[error(
@@ -86,7 +84,7 @@ pub enum HandshakeError {
     /// The peer asks for a service whose key this end does not hold.
     #[error(
         "the peer asks for service {service}, which this end does not offer: start it here, or ask \
-         elsewhere"
+         another node"
     )]
     UnknownService {
         /// The service.

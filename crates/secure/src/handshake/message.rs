@@ -3,7 +3,7 @@
 //! ```text
 //!  0       4         5       6        8
 //! +-------+---------+-------+--------+------------------------------------------+
-//! | OUTB  | version | which | length | body, `length` octets, big-endian         |
+//! | OUTB  | version | which | length | body, `length` bytes, big-endian         |
 //! +-------+---------+-------+--------+------------------------------------------+
 //!
 //! hello    fabric (1), length of name (1), name (1 to 32), Noise: e (32), sealed nothing (16)
@@ -12,8 +12,8 @@
 //! confirm  sealed nothing (16), the first message under the session's keys
 //! ```
 //!
-//! All of hello before its Noise part is the Noise prologue: whoever changes the version, the
-//! service or the fabric on the way makes the answer unreadable. Knows layouts, not keys.
+//! All of hello before its Noise part is the Noise prologue: an attacker who changes the version,
+//! the service or the fabric on the way makes the answer unreadable. Knows layouts, not keys.
 
 use super::HandshakeError;
 use crate::credentials::{Fabric, Mode};
@@ -70,33 +70,33 @@ impl fmt::Display for Message {
     }
 }
 
-/// Octets of a hello's body for a name of that length.
+/// Bytes of a hello's body for a name of that length.
 const fn offer_len(name_len: usize) -> usize {
     2 + name_len + HELLO_NOISE_LEN
 }
 
-/// How many octets are missing behind `heard`, at least, until the message is whole.
+/// How many bytes are missing behind `received`, at least, until the message is whole.
 ///
-/// A wrong octet is found as soon as it is there.
-pub(super) fn missing(heard: &[u8], expected: Message) -> Result<usize, HandshakeError> {
-    let known = heard.len().min(MAGIC.len());
-    if heard[..known] != MAGIC[..known] {
+/// A wrong byte is found as soon as it is there.
+pub(super) fn missing(received: &[u8], expected: Message) -> Result<usize, HandshakeError> {
+    let known = received.len().min(MAGIC.len());
+    if received[..known] != MAGIC[..known] {
         let mut found = [0; 4];
-        found[..known].copy_from_slice(&heard[..known]);
+        found[..known].copy_from_slice(&received[..known]);
         return Err(HandshakeError::NotOutboard { found });
     }
-    if let Some(&found) = heard.get(4).filter(|found| **found != VERSION) {
+    if let Some(&found) = received.get(4).filter(|found| **found != VERSION) {
         return Err(HandshakeError::Version { expected: VERSION, found });
     }
-    if let Some(&found) = heard.get(5).filter(|found| **found != expected as u8) {
+    if let Some(&found) = received.get(5).filter(|found| **found != expected as u8) {
         return Err(HandshakeError::OutOfOrder { expected, found });
     }
-    let Some(header) = heard.get(..HEADER_LEN) else { return Ok(HEADER_LEN - heard.len()) };
+    let Some(header) = received.get(..HEADER_LEN) else { return Ok(HEADER_LEN - received.len()) };
     let len = usize::from(u16::from_be_bytes([header[6], header[7]]));
     if !expected.body_len().contains(&len) {
         return Err(HandshakeError::Length { message: expected, found: len });
     }
-    Ok((HEADER_LEN + len).saturating_sub(heard.len()))
+    Ok((HEADER_LEN + len).saturating_sub(received.len()))
 }
 
 /// The body of a whole message.
@@ -106,13 +106,13 @@ pub(super) fn body(message: &[u8]) -> &[u8] {
 
 /// A message without its body.
 pub(super) fn header(message: Message, body_len: usize) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(HEADER_LEN + body_len);
-    octets.extend_from_slice(&MAGIC);
-    octets.push(VERSION);
-    octets.push(message as u8);
+    let mut bytes = Vec::with_capacity(HEADER_LEN + body_len);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.push(VERSION);
+    bytes.push(message as u8);
     let len = u16::try_from(body_len).unwrap_or(u16::MAX);
-    octets.extend_from_slice(&len.to_be_bytes());
-    octets
+    bytes.extend_from_slice(&len.to_be_bytes());
+    bytes
 }
 
 /// An empty message of a kind that has one length.
@@ -131,14 +131,14 @@ impl Offer {
     /// A hello up to its Noise part.
     pub(super) fn emit(&self) -> Vec<u8> {
         let name = self.service.as_str().as_bytes();
-        let mut octets = header(Message::Hello, offer_len(name.len()));
-        octets.push(match self.fabric {
+        let mut bytes = header(Message::Hello, offer_len(name.len()));
+        bytes.push(match self.fabric {
             Fabric::Untrusted => UNTRUSTED,
             Fabric::Trusted => TRUSTED,
         });
-        octets.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
-        octets.extend_from_slice(name);
-        octets
+        bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+        bytes.extend_from_slice(name);
+        bytes
     }
 
     /// What a whole hello says, and where its Noise part begins.
@@ -155,15 +155,15 @@ impl Offer {
     }
 }
 
-fn parse_fabric(octet: u8) -> Result<Fabric, HandshakeError> {
-    match octet {
+fn parse_fabric(byte: u8) -> Result<Fabric, HandshakeError> {
+    match byte {
         UNTRUSTED => Ok(Fabric::Untrusted),
         TRUSTED => Ok(Fabric::Trusted),
         found => Err(HandshakeError::Mode { found }),
     }
 }
 
-/// The octet that tells the initiator the mode.
+/// The byte that tells the initiator the mode.
 pub(super) fn emit_mode(mode: Mode) -> u8 {
     match mode {
         Mode::Encrypted => UNTRUSTED,
@@ -172,8 +172,8 @@ pub(super) fn emit_mode(mode: Mode) -> u8 {
 }
 
 /// The mode in an answer to someone whose operator says `fabric`.
-pub(super) fn parse_mode(octet: u8, fabric: Fabric) -> Result<Mode, HandshakeError> {
-    match parse_fabric(octet)? {
+pub(super) fn parse_mode(byte: u8, fabric: Fabric) -> Result<Mode, HandshakeError> {
+    match parse_fabric(byte)? {
         Fabric::Untrusted => Ok(Mode::Encrypted),
         Fabric::Trusted if fabric == Fabric::Trusted => Ok(Mode::Trusted),
         Fabric::Trusted => Err(HandshakeError::InClear),

@@ -1,4 +1,4 @@
-//! Four messages after which both ends know who the other is and that it holds the service key.
+//! Four messages that prove to each end the other's identity and that it holds the service key.
 //!
 //! ```text
 //! initiator                                    responder
@@ -7,7 +7,7 @@
 //!           -- proof    s, se, psk        -->
 //!           <- confirm                    ---             the first message of the session's keys
 //!
-//! state          hears     and then
+//! state          receives  and then
 //! AwaitHello     hello     sends answer, AwaitProof
 //! AwaitAnswer    answer    sends proof, AwaitConfirm
 //! AwaitProof     proof     sends confirm, Done
@@ -16,9 +16,10 @@
 //! ```
 //!
 //! XXpsk3 alone leaves the initiator without proof until the responder's first record; confirm is
-//! that proof, so that nobody advertises memory to someone who has shown no key. A responder that
-//! does not offer the service goes on with a random key instead, so that its peer cannot tell this
-//! from a wrong key or from being revoked: all three end at the same place, without a word.
+//! that proof, so that no end advertises memory to a peer that has proven no key. A responder that
+//! does not offer the service goes on with a random key instead, so that its peer cannot
+//! distinguish this from a wrong key or a revoked identity: all three end at the same message,
+//! without a reason.
 //!
 //! A plain value: no socket, no clock. How long a handshake may take is the caller's to decide.
 
@@ -33,36 +34,36 @@ use crate::identity::NodeId;
 use crate::name::ServiceName;
 use crate::noise::{Ciphers, Exchange, NoiseError, Side};
 use crate::secret::Secret;
-use crate::session::{Peer, Session};
+use crate::session::{Peer, SecureSession};
 use message::Offer;
 use std::mem;
 use std::sync::Arc;
 
 /// One end of a handshake.
 ///
-/// Take octets from [`Self::poll_transmit`] to the peer, give the peer's to [`Self::handle`], and
+/// Take bytes from [`Self::poll_transmit`] to the peer, give the peer's to [`Self::handle`], and
 /// when [`Self::is_done`], go on with [`Self::into_session`].
 #[derive(Debug)]
 pub struct Handshake {
     credentials: Arc<Credentials>,
-    state: State,
-    heard: Vec<u8>,
+    state: HandshakePhase,
+    received: Vec<u8>,
     outgoing: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-enum State {
+enum HandshakePhase {
     AwaitHello,
     AwaitAnswer { noise: Box<Exchange>, service: ServiceName },
-    AwaitProof { noise: Box<Exchange>, asked: (ServiceName, Held), mode: Mode },
+    AwaitProof { noise: Box<Exchange>, asked: (ServiceName, KeyHeld), mode: Mode },
     AwaitConfirm { ciphers: Box<Ciphers>, peer: Peer },
-    Done(Box<Session>),
+    Done(Box<SecureSession>),
     Failed,
 }
 
 /// Whether the responder holds the key of the service it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum KeyHeld {
     Key,
     Decoy,
 }
@@ -82,34 +83,39 @@ impl Handshake {
         let offer = Offer { fabric: credentials.fabric, service: service.clone() };
         let mut hello = offer.emit();
         let side = Side::Initiator;
-        let mut noise = Exchange::new(side, &credentials.identity, key.octets(), &hello)?;
+        let mut noise = Exchange::new(side, &credentials.identity, key.bytes(), &hello)?;
         noise.write(&[], &mut hello)?;
-        let state = State::AwaitAnswer { noise: Box::new(noise), service: offer.service };
-        Ok(Self { credentials, state, heard: Vec::new(), outgoing: Some(hello) })
+        let state = HandshakePhase::AwaitAnswer { noise: Box::new(noise), service: offer.service };
+        Ok(Self { credentials, state, received: Vec::new(), outgoing: Some(hello) })
     }
 
     /// The end that was connected to and offers the services whose keys it holds.
     #[must_use]
     pub fn responder(credentials: Arc<Credentials>) -> Self {
-        Self { credentials, state: State::AwaitHello, heard: Vec::new(), outgoing: None }
+        Self {
+            credentials,
+            state: HandshakePhase::AwaitHello,
+            received: Vec::new(),
+            outgoing: None,
+        }
     }
 
-    /// Takes octets from the peer and says how many; the rest belong to the session.
+    /// Takes bytes from the peer and says how many; the rest belong to the session.
     ///
     /// # Errors
     /// [`HandshakeError`], after which the connection is of no use. The peer gets no answer.
-    pub fn handle(&mut self, octets: &[u8]) -> Result<usize, HandshakeError> {
-        let result = self.advance(octets);
+    pub fn handle(&mut self, bytes: &[u8]) -> Result<usize, HandshakeError> {
+        let result = self.advance(bytes);
         if result.is_err() {
             self.fail();
         }
         result
     }
 
-    /// Takes the end of the peer's octets: what it means for a handshake that is not done.
+    /// Takes the end of the peer's bytes: what it means for a handshake that is not done.
     pub fn handle_end(&mut self) -> HandshakeError {
         let error = match (&self.state, self.awaited()) {
-            (State::AwaitConfirm { peer, .. }, _) => {
+            (HandshakePhase::AwaitConfirm { peer, .. }, _) => {
                 HandshakeError::Refused { service: peer.service.clone() }
             }
             (_, Some(expected)) => HandshakeError::Ended { expected },
@@ -119,7 +125,7 @@ impl Handshake {
         error
     }
 
-    /// Octets for the peer, whole messages, once.
+    /// Bytes for the peer, whole messages, once.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.outgoing.take()
     }
@@ -127,66 +133,70 @@ impl Handshake {
     /// Whether both ends have proven themselves and nothing is left to transmit.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done(_)) && self.outgoing.is_none()
+        matches!(self.state, HandshakePhase::Done(_)) && self.outgoing.is_none()
     }
 
     /// The session, if the handshake is done.
     #[must_use]
-    pub fn into_session(self) -> Option<Session> {
+    pub fn into_session(self) -> Option<SecureSession> {
         match self.state {
-            State::Done(session) if self.outgoing.is_none() => Some(*session),
+            HandshakePhase::Done(session) if self.outgoing.is_none() => Some(*session),
             _ => None,
         }
     }
 
     fn awaited(&self) -> Option<Message> {
         match self.state {
-            State::AwaitHello => Some(Message::Hello),
-            State::AwaitAnswer { .. } => Some(Message::Answer),
-            State::AwaitProof { .. } => Some(Message::Proof),
-            State::AwaitConfirm { .. } => Some(Message::Confirm),
-            State::Done(_) | State::Failed => None,
+            HandshakePhase::AwaitHello => Some(Message::Hello),
+            HandshakePhase::AwaitAnswer { .. } => Some(Message::Answer),
+            HandshakePhase::AwaitProof { .. } => Some(Message::Proof),
+            HandshakePhase::AwaitConfirm { .. } => Some(Message::Confirm),
+            HandshakePhase::Done(_) | HandshakePhase::Failed => None,
         }
     }
 
     fn fail(&mut self) {
-        self.state = State::Failed;
+        self.state = HandshakePhase::Failed;
         self.outgoing = None;
-        self.heard = Vec::new();
+        self.received = Vec::new();
     }
 
-    fn advance(&mut self, octets: &[u8]) -> Result<usize, HandshakeError> {
+    fn advance(&mut self, bytes: &[u8]) -> Result<usize, HandshakeError> {
         let mut consumed = 0;
         while let Some(expected) = self.awaited() {
-            let missing = message::missing(&self.heard, expected)?;
-            let rest = &octets[consumed..];
+            let missing = message::missing(&self.received, expected)?;
+            let rest = &bytes[consumed..];
             if missing > 0 && rest.is_empty() {
                 return Ok(consumed);
             }
             let taken = missing.min(rest.len());
-            self.heard.extend_from_slice(&rest[..taken]);
+            self.received.extend_from_slice(&rest[..taken]);
             consumed += taken;
-            if message::missing(&self.heard, expected)? == 0 {
-                self.hear()?;
+            if message::missing(&self.received, expected)? == 0 {
+                self.handle_message()?;
             }
         }
         match self.state {
-            State::Failed => Err(HandshakeError::Over),
+            HandshakePhase::Failed => Err(HandshakeError::Over),
             _ => Ok(consumed),
         }
     }
 
-    /// Takes the whole message that was heard.
-    fn hear(&mut self) -> Result<(), HandshakeError> {
-        let heard = mem::take(&mut self.heard);
-        self.state = match mem::replace(&mut self.state, State::Failed) {
-            State::AwaitHello => self.hear_hello(&heard)?,
-            State::AwaitAnswer { noise, service } => self.hear_answer(*noise, service, &heard)?,
-            State::AwaitProof { noise, asked, mode } => {
-                self.hear_proof(*noise, asked, mode, &heard)?
+    /// Handles the whole message that was received.
+    fn handle_message(&mut self) -> Result<(), HandshakeError> {
+        let received = mem::take(&mut self.received);
+        self.state = match mem::replace(&mut self.state, HandshakePhase::Failed) {
+            HandshakePhase::AwaitHello => self.handle_hello(&received)?,
+            HandshakePhase::AwaitAnswer { noise, service } => {
+                self.handle_answer(*noise, service, &received)?
             }
-            State::AwaitConfirm { ciphers, peer } => hear_confirm(*ciphers, peer, &heard)?,
-            State::Done(_) | State::Failed => return Err(HandshakeError::Over),
+            HandshakePhase::AwaitProof { noise, asked, mode } => {
+                self.handle_proof(*noise, asked, mode, &received)?
+            }
+            HandshakePhase::AwaitConfirm { ciphers, peer } => {
+                handle_confirm(*ciphers, peer, &received)?
+            }
+            HandshakePhase::Done(_) | HandshakePhase::Failed => return Err(HandshakeError::Over),
         };
         Ok(())
     }
@@ -194,12 +204,12 @@ impl Handshake {
 
 /// What each message leads to.
 impl Handshake {
-    fn hear_hello(&mut self, hello: &[u8]) -> Result<State, HandshakeError> {
+    fn handle_hello(&mut self, hello: &[u8]) -> Result<HandshakePhase, HandshakeError> {
         let (Offer { fabric, service }, noise_at) = Offer::parse(hello)?;
         let decoy = Secret::random()?;
         let (key, held) = match self.credentials.keys.key(&service) {
-            Some(key) => (key.octets(), Held::Key),
-            None => (decoy.octets(), Held::Decoy),
+            Some(key) => (key.bytes(), KeyHeld::Key),
+            None => (decoy.bytes(), KeyHeld::Decoy),
         };
         let (prologue, first) = hello.split_at(noise_at);
         let side = Side::Responder;
@@ -208,15 +218,15 @@ impl Handshake {
         let [] = noise.read(first).map_err(|error| HandshakeError::of(error, altered))?;
         let mode = Mode::between(fabric, self.credentials.fabric);
         self.send(Message::Answer, |body| noise.write(&[message::emit_mode(mode)], body))?;
-        Ok(State::AwaitProof { noise: Box::new(noise), asked: (service, held), mode })
+        Ok(HandshakePhase::AwaitProof { noise: Box::new(noise), asked: (service, held), mode })
     }
 
-    fn hear_answer(
+    fn handle_answer(
         &mut self,
         mut noise: Exchange,
         service: ServiceName,
         answer: &[u8],
-    ) -> Result<State, HandshakeError> {
+    ) -> Result<HandshakePhase, HandshakeError> {
         let altered = || HandshakeError::Altered { message: Message::Answer };
         let read = noise.read(message::body(answer));
         let [mode] = read.map_err(|error| HandshakeError::of(error, altered))?;
@@ -224,18 +234,18 @@ impl Handshake {
         let node = self.admit(noise.peer()?)?;
         self.send(Message::Proof, |body| noise.write(&[], body))?;
         let ciphers = Box::new(noise.into_ciphers()?);
-        Ok(State::AwaitConfirm { ciphers, peer: Peer { node, service, mode } })
+        Ok(HandshakePhase::AwaitConfirm { ciphers, peer: Peer { node, service, mode } })
     }
 
-    fn hear_proof(
+    fn handle_proof(
         &mut self,
         mut noise: Exchange,
-        (service, held): (ServiceName, Held),
+        (service, held): (ServiceName, KeyHeld),
         mode: Mode,
         proof: &[u8],
-    ) -> Result<State, HandshakeError> {
+    ) -> Result<HandshakePhase, HandshakeError> {
         let read = noise.read(message::body(proof));
-        if held == Held::Decoy {
+        if held == KeyHeld::Decoy {
             return Err(HandshakeError::UnknownService { service });
         }
         let wrong_key = || HandshakeError::WrongKey { service: service.clone() };
@@ -243,7 +253,10 @@ impl Handshake {
         let node = self.admit(noise.peer()?)?;
         let mut ciphers = noise.into_ciphers()?;
         self.send(Message::Confirm, |body| ciphers.sealing.seal(&[], body))?;
-        Ok(State::Done(Box::new(Session::new(ciphers, Peer { node, service, mode }))))
+        Ok(HandshakePhase::Done(Box::new(SecureSession::new(
+            ciphers,
+            Peer { node, service, mode },
+        ))))
     }
 
     /// Refuses the revoked.
@@ -259,18 +272,22 @@ impl Handshake {
         message: Message,
         body: impl FnOnce(&mut Vec<u8>) -> Result<(), NoiseError>,
     ) -> Result<(), HandshakeError> {
-        let mut octets = message::fixed(message);
-        body(&mut octets)?;
-        self.outgoing = Some(octets);
+        let mut bytes = message::fixed(message);
+        body(&mut bytes)?;
+        self.outgoing = Some(bytes);
         Ok(())
     }
 }
 
-fn hear_confirm(mut ciphers: Ciphers, peer: Peer, confirm: &[u8]) -> Result<State, HandshakeError> {
+fn handle_confirm(
+    mut ciphers: Ciphers,
+    peer: Peer,
+    confirm: &[u8],
+) -> Result<HandshakePhase, HandshakeError> {
     let wrong_key = || HandshakeError::WrongKey { service: peer.service.clone() };
     let opened = ciphers.opening.open(message::body(confirm), &mut Vec::new());
     opened.map_err(|error| HandshakeError::of(error, wrong_key))?;
-    Ok(State::Done(Box::new(Session::new(ciphers, peer))))
+    Ok(HandshakePhase::Done(Box::new(SecureSession::new(ciphers, peer))))
 }
 
 #[cfg(test)]

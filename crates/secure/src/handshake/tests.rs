@@ -27,7 +27,7 @@ fn ends(one: Fabric, other: Fabric) -> [Credentials; 2] {
 /// What crosses, as text, and how it ends at either end.
 struct Meeting {
     trace: String,
-    ends: [Result<Session, HandshakeError>; 2],
+    ends: [Result<SecureSession, HandshakeError>; 2],
 }
 
 /// What the network makes of each message.
@@ -45,7 +45,7 @@ fn meet_over(ends: [Credentials; 2], network: Network<'_>) -> Meeting {
     talk([client, Handshake::responder(server)], network)
 }
 
-/// Messages cross in turn; an end that fails closes, and the other hears of it.
+/// Messages cross in turn; an end that fails closes, and the other sees the end.
 fn talk(mut ends: [Handshake; 2], network: Network<'_>) -> Meeting {
     let mut trace = String::new();
     let mut failures = [None, None];
@@ -53,13 +53,13 @@ fn talk(mut ends: [Handshake; 2], network: Network<'_>) -> Meeting {
     for (turn, message) in messages.into_iter().enumerate() {
         let (from, to) = (turn % 2, 1 - turn % 2);
         let arrow = ["->", "<-"][from];
-        let Some(mut octets) = ends[from].poll_transmit() else { break };
-        network(message, &mut octets);
-        writeln!(trace, "{arrow} {message:8} {}", octets.len()).expect("memory");
-        match ends[to].handle(&octets) {
-            Ok(taken) => assert_eq!(taken, octets.len()),
+        let Some(mut bytes) = ends[from].poll_transmit() else { break };
+        network(message, &mut bytes);
+        writeln!(trace, "{arrow} {message:8} {}", bytes.len()).expect("memory");
+        match ends[to].handle(&bytes) {
+            Ok(taken) => assert_eq!(taken, bytes.len()),
             Err(error) => {
-                assert_eq!(ends[to].poll_transmit(), None, "who fails says nothing");
+                assert_eq!(ends[to].poll_transmit(), None, "a failed end sends nothing");
                 failures[to] = Some(error);
                 failures[from] = Some(ends[from].handle_end());
                 writeln!(trace, "{} closes", ["initiator", "responder"][to]).expect("memory");
@@ -86,7 +86,7 @@ impl Meeting {
     }
 
     #[track_caller]
-    fn sessions(self) -> [Session; 2] {
+    fn sessions(self) -> [SecureSession; 2] {
         self.ends.map(|end| end.expect("it has succeeded"))
     }
 }
@@ -126,14 +126,14 @@ fn hello_says_in_clear_what_is_asked_for_and_nothing_else_does() {
     server.handle(&proof).expect("it is right");
     let confirm = server.poll_transmit().expect("a confirm");
     assert_eq!(confirm[..8], *b"OUTB\x01\x04\x00\x10");
-    for octets in [&hello, &answer, &proof, &confirm] {
-        let shows = |key: &[u8; 32]| octets.windows(32).any(|window| window == key);
+    for bytes in [&hello, &answer, &proof, &confirm] {
+        let shows = |key: &[u8; 32]| bytes.windows(32).any(|window| window == key);
         assert!(!publics.iter().any(shows), "a static key crosses in clear");
     }
 }
 
 #[test]
-fn octets_pass_in_clear_only_if_both_operators_say_so() {
+fn bytes_pass_in_clear_only_if_both_operators_say_so() {
     for (one, other, mode) in [
         (Fabric::Untrusted, Fabric::Untrusted, Mode::Encrypted),
         (Fabric::Untrusted, Fabric::Trusted, Mode::Encrypted),
@@ -152,10 +152,10 @@ fn messages_may_come_in_any_pieces_and_what_follows_is_left() {
         let client = Handshake::initiator(client, &name("compile")).expect("it has the key");
         let mut ends = [client, Handshake::responder(server)];
         for turn in 0..4 {
-            let octets = ends[turn % 2].poll_transmit().expect("its turn");
+            let bytes = ends[turn % 2].poll_transmit().expect("its turn");
             let to = &mut ends[1 - turn % 2];
             assert!(!to.is_done());
-            for piece in octets.chunks(size) {
+            for piece in bytes.chunks(size) {
                 assert_eq!(to.handle(piece), Ok(piece.len()));
             }
         }
@@ -213,7 +213,7 @@ fn a_refused_peer_cannot_tell_why() {
 #[test]
 fn another_services_key_opens_nothing() {
     let cluster = ClusterKey::generate().expect("random numbers");
-    // Whoever has only the key of compile calls it the key of fs.
+    // An end that has only the key of compile calls it the key of fs.
     let compile = cluster.service(&name("compile")).to_line();
     let directory = std::env::temp_dir().join(format!("outboard-forged-{}", std::process::id()));
     let line = compile.replace("compile", "fs");
@@ -257,7 +257,7 @@ fn a_responder_without_the_key_is_found_out() {
     let hello = ends[0].poll_transmit().expect("a hello");
     ends[1].handle(&hello).expect("it goes on with a decoy");
     let answer = ends[1].poll_transmit().expect("an answer");
-    ends[0].handle(&answer).expect("nobody can tell yet");
+    ends[0].handle(&answer).expect("the fault does not show yet");
     ends[0].poll_transmit().expect("a proof");
     let mut confirm = message::fixed(Message::Confirm);
     confirm.extend_from_slice(&[0; 16]);
@@ -265,7 +265,7 @@ fn a_responder_without_the_key_is_found_out() {
     assert_eq!(error, HandshakeError::WrongKey { service: name("compile") });
 }
 
-/// A bit of every octet of every message, flipped once: whoever hears it gets no session.
+/// A bit of every byte of every message, flipped once: its receiver gets no session.
 #[test]
 fn one_bit_changed_on_the_way_spoils_the_handshake() {
     let lens = [
@@ -277,34 +277,34 @@ fn one_bit_changed_on_the_way_spoils_the_handshake() {
     for (changed, len) in lens {
         for at in 0..len {
             let bit = 1 << (at % 8);
-            let flip = &mut |message, octets: &mut Vec<u8>| {
+            let flip = &mut |message, bytes: &mut Vec<u8>| {
                 if message == changed {
-                    octets[at] ^= bit;
+                    bytes[at] ^= bit;
                 }
             };
             let meeting = meet_over(ends(Fabric::Trusted, Fabric::Trusted), flip);
             let receiver = usize::from(matches!(changed, Message::Hello | Message::Proof));
             let [client, server] = &meeting.ends;
-            assert!(client.is_err(), "{changed} octet {at}: {client:?}");
-            assert!(server.is_err() || changed == Message::Confirm, "{changed} octet {at}");
-            assert!(meeting.ends[receiver].is_err(), "{changed} octet {at}");
+            assert!(client.is_err(), "{changed} byte {at}: {client:?}");
+            assert!(server.is_err() || changed == Message::Confirm, "{changed} byte {at}");
+            assert!(meeting.ends[receiver].is_err(), "{changed} byte {at}");
         }
     }
 }
 
-/// Who sits between makes each end believe that the other's operator trusts the fabric, or not,
-/// and repairs the hello's check value. The answer shows it.
+/// An attacker in between makes each end believe that the other's operator trusts the fabric, or
+/// not, and repairs the hello's check value. The answer shows it.
 #[test]
 fn the_mode_cannot_be_changed_on_the_way() {
     for (one, fabric) in [(Fabric::Untrusted, 1), (Fabric::Trusted, 0)] {
-        let change = &mut |message, octets: &mut Vec<u8>| {
+        let change = &mut |message, bytes: &mut Vec<u8>| {
             if message == Message::Hello {
-                let before = octets.clone();
-                repair(octets);
-                assert_eq!(*octets, before, "that is how a hello is checked");
-                assert_ne!(octets[8], fabric);
-                octets[8] = fabric;
-                repair(octets);
+                let before = bytes.clone();
+                repair(bytes);
+                assert_eq!(*bytes, before, "that is how a hello is checked");
+                assert_ne!(bytes[8], fabric);
+                bytes[8] = fabric;
+                repair(bytes);
             }
         };
         let meeting = meet_over(ends(one, Fabric::Trusted), change);
@@ -326,7 +326,7 @@ fn repair(hello: &mut [u8]) {
     let temporary = mac(name, ephemeral);
     let chaining = mac(temporary.as_ref(), &[1]);
     let key = mac(temporary.as_ref(), &[chaining.as_ref(), &[2]].concat());
-    let key = aead::UnboundKey::new(&aead::AES_256_GCM, key.as_ref()).expect("32 octets");
+    let key = aead::UnboundKey::new(&aead::AES_256_GCM, key.as_ref()).expect("32 bytes");
     let nonce = aead::Nonce::assume_unique_for_key([0; 12]);
     let sealed = aead::LessSafeKey::new(key).seal_in_place_separate_tag(
         nonce,
@@ -350,34 +350,34 @@ fn a_message_cannot_be_played_again_to_another() {
     let cluster = ClusterKey::generate().expect("random numbers");
     let ends = || [(); 2].map(|()| end([cluster.service(&name("compile"))], Fabric::Untrusted));
     let mut first = Vec::new();
-    meet_over(ends(), &mut |_, octets| first.push(octets.clone())).sessions();
+    meet_over(ends(), &mut |_, bytes| first.push(bytes.clone())).sessions();
     let mut turn = 0;
-    let meeting = meet_over(ends(), &mut |_, octets| {
+    let meeting = meet_over(ends(), &mut |_, bytes| {
         turn += 1;
         if turn == 1 || turn == 3 {
-            octets.clone_from(&first[turn - 1]);
+            bytes.clone_from(&first[turn - 1]);
         }
     });
     assert!(meeting.failures()[1] != HandshakeError::Over, "the responder finds out");
 }
 
-/// What a responder says to a hello that is wrong, as soon as the wrong octet is there.
+/// What a responder says to a hello that is wrong, as soon as the wrong byte is there.
 #[test]
-fn wrong_hellos_are_found_at_the_first_wrong_octet() {
+fn wrong_hellos_are_found_at_the_first_wrong_byte() {
     let hello = |name: &[u8], len: u16| {
-        let mut octets = b"OUTB\x01\x01".to_vec();
-        octets.extend_from_slice(&len.to_be_bytes());
-        octets.extend_from_slice(&[0, u8::try_from(name.len()).expect("short")]);
-        octets.extend_from_slice(name);
-        octets.resize(8 + usize::from(len).max(2 + name.len()), 9);
-        octets
+        let mut bytes = b"OUTB\x01\x01".to_vec();
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes.extend_from_slice(&[0, u8::try_from(name.len()).expect("short")]);
+        bytes.extend_from_slice(name);
+        bytes.resize(8 + usize::from(len).max(2 + name.len()), 9);
+        bytes
     };
     let length = |found| HandshakeError::Length { message: Message::Hello, found };
     let not_outboard = |found: &[u8; 4]| HandshakeError::NotOutboard { found: *found };
     let out_of_order = |found| HandshakeError::OutOfOrder { expected: Message::Hello, found };
     let mut unknown_fabric = hello(b"fs", 52);
     unknown_fabric[8] = 7;
-    for (octets, error) in [
+    for (bytes, error) in [
         (b"G".to_vec(), not_outboard(b"G\0\0\0")),
         (b"OUTC".to_vec(), not_outboard(b"OUTC")),
         (b"MPA ID Req Frame".to_vec(), not_outboard(b"MPA ")),
@@ -395,21 +395,21 @@ fn wrong_hellos_are_found_at_the_first_wrong_octet() {
     ] {
         let server = end([], Fabric::Untrusted);
         let mut server = Handshake::responder(Arc::new(server));
-        let (last, before) = octets.split_last().expect("some octets");
+        let (last, before) = bytes.split_last().expect("some bytes");
         if !matches!(error, HandshakeError::NotOutboard { found } if found != *b"OUTC") {
             assert_eq!(server.handle(before), Ok(before.len()), "{error}");
             assert_eq!(server.handle(&[*last]), Err(error));
         } else {
-            assert_eq!(server.handle(&octets), Err(error));
+            assert_eq!(server.handle(&bytes), Err(error));
         }
-        assert_eq!(server.handle(&octets), Err(HandshakeError::Over));
+        assert_eq!(server.handle(&bytes), Err(HandshakeError::Over));
         assert_eq!((server.poll_transmit(), server.is_done()), (None, false));
-        assert!(server.heard.capacity() == 0, "nothing is kept");
+        assert!(server.received.capacity() == 0, "nothing is kept");
     }
 }
 
 #[test]
-fn an_end_of_octets_says_what_was_missing() {
+fn an_end_of_bytes_says_what_was_missing() {
     let [client, server] = ends(Fabric::Untrusted, Fabric::Untrusted).map(Arc::new);
     let mut client = Handshake::initiator(client, &name("compile")).expect("it has the key");
     let mut server = Handshake::responder(server);

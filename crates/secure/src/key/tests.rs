@@ -55,7 +55,7 @@ fn name(text: &str) -> ServiceName {
 }
 
 const COUNTING: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-/// HKDF-SHA256 of the 32 octets that count up from 0, by Python's hmac module.
+/// HKDF-SHA256 of the 32 bytes that count up from 0, by Python's hmac module.
 const COMPILE: &str = "09d140d5695ef08f8a76304111cf1d12a392f170cd25b4b9f3db37229222e69c";
 
 fn counting() -> ClusterKey {
@@ -72,7 +72,7 @@ fn a_services_key_is_hkdf_of_the_clusters() {
 fn services_and_clusters_have_keys_of_their_own() {
     let (cluster, other) = (counting(), ClusterKey::generate().expect("random numbers"));
     let keys = [&cluster, &other].into_iter().flat_map(|cluster| {
-        ["compile", "cast", "c", "compil"].map(|it| *cluster.service(&name(it)).octets())
+        ["compile", "cast", "c", "compil"].map(|it| *cluster.service(&name(it)).bytes())
     });
     assert_eq!(keys.collect::<BTreeSet<_>>().len(), 8);
 }
@@ -93,7 +93,7 @@ fn the_first_use_makes_the_file_and_the_second_reads_it() {
     let path = directory.file("new/key");
     let made = ClusterKey::load_or_create(&path).expect("it can be made");
     let read = ClusterKey::load_or_create(&path).expect("it can be read");
-    assert_eq!(made.0.octets(), read.0.octets());
+    assert_eq!(made.0.bytes(), read.0.bytes());
 
     let text = fs::read_to_string(&path).expect("text");
     let digits = text.strip_prefix("outboard-cluster-key-1 ").expect("its label");
@@ -111,7 +111,7 @@ fn of_many_first_uses_at_once_all_get_one_key() {
     let keys: BTreeSet<[u8; 32]> = thread::scope(|scope| {
         let first_use = || {
             start.wait();
-            *ClusterKey::load_or_create(&path).expect("a key").0.octets()
+            *ClusterKey::load_or_create(&path).expect("a key").0.bytes()
         };
         let users: Vec<_> = (0..16).map(|_| scope.spawn(first_use)).collect();
         users.into_iter().map(|user| user.join().expect("no panic")).collect()
@@ -127,7 +127,7 @@ fn an_exported_key_is_read_back_and_nothing_is_overwritten() {
     let key = counting().service(&name("compile"));
     key.export(&path).expect("it can be made");
     let read = ServiceKey::load(&path).expect("it can be read");
-    assert_eq!((read.name(), read.octets()), (key.name(), key.octets()));
+    assert_eq!((read.name(), read.bytes()), (key.name(), key.bytes()));
 
     let again = counting().service(&name("cast")).export(&path);
     assert!(matches!(again, Err(KeyFileError::Exists { .. })), "{again:?}");
@@ -145,7 +145,7 @@ fn an_identity_stays_the_same() {
     assert_ne!(Identity::generate().expect("random numbers").node(), made.node());
 }
 
-/// The public key of private octets that count up from 0 is `8f40c5ad…285f`, by RFC 7748 §5
+/// The public key of private bytes that count up from 0 is `8f40c5ad…285f`, by RFC 7748 §5
 /// written out in Python; its BLAKE3 hash is the Python package's.
 #[test]
 fn an_identity_is_the_hash_of_its_public_key() {
@@ -161,7 +161,7 @@ fn a_file_with_rights_for_others_is_refused() {
     let text = format!("outboard-cluster-key-1 {COUNTING}\n");
     for mode in [0o600, 0o400, 0o700] {
         let path = directory.put("key", &text, mode);
-        assert_eq!(ClusterKey::load(&path).expect("its own").0.octets(), counting().0.octets());
+        assert_eq!(ClusterKey::load(&path).expect("its own").0.bytes(), counting().0.bytes());
         fs::remove_file(path).expect("it is ours");
     }
     for mode in [0o640, 0o604, 0o620, 0o602, 0o610, 0o644, 0o666] {

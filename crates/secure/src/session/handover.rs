@@ -1,16 +1,18 @@
-//! A session as octets, to hand it from the process that did the handshake to the one that serves.
+//! A session as bytes, to hand it from the process that did the handshake to the one that serves.
 //!
 //! ```text
 //! version (1) mode (1) node (16) name's length (1) name
 //! encrypted: twice, sealing and opening: open or ended (1) count (8) key (32)
-//!            opened before (8) length (2) and octets of a record that is not whole
+//!            opened before (8) length (2) and bytes of a record that is not whole
 //! ```
 //!
-//! Integers are big-endian. The octets hold keys: they are for a socket between two processes of
-//! one machine and for nothing else. Who makes two sessions of them seals twice with one nonce,
-//! which gives AES-GCM's key away; so a session is consumed, and its octets must be used once.
+//! Integers are big-endian. The bytes hold keys: they are for a socket between two processes of
+//! one machine and for nothing else. Two sessions made of them would seal twice with one nonce,
+//! which reveals AES-GCM's key; so a session is consumed, and its bytes must be used once.
 
-use super::{Direction, LENGTH_LEN, Peer, Records, SEALED_MAX, Session, SessionError, State};
+use super::{
+    Direction, LENGTH_LEN, Peer, RecordState, Records, SEALED_MAX, SecureSession, SessionError,
+};
 use crate::cipher::Cipher;
 use crate::credentials::Mode;
 use crate::identity::NodeId;
@@ -22,59 +24,59 @@ use zeroize::Zeroizing;
 const VERSION: u8 = 1;
 const TRUSTED: u8 = 0;
 const ENCRYPTED: u8 = 1;
-/// Octets besides those of a partial record, at most.
+/// Bytes besides those of a partial record, at most.
 const FIXED_MAX: usize =
     3 + NodeId::LEN + ServiceName::LEN_MAX + 2 * (9 + secret::LEN) + 8 + LENGTH_LEN;
 
 /// What is no session that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "these octets are no session that was handed over: both programs must be of one version of \
+    "these bytes are no session that was handed over: both programs must be of one version of \
      Outboard"
 )]
 pub struct NotASession;
 
-impl Session {
-    /// The session as octets, with its keys: for another process of this machine, once. Octets
-    /// that were not given to [`Session::open`] yet go along separately.
+impl SecureSession {
+    /// The session as bytes, with its keys: for another process of this machine, once. Bytes
+    /// that were not given to [`SecureSession::open`] yet go along separately.
     ///
     /// # Errors
     /// [`SessionError::Over`] when it has failed before.
-    pub fn into_octets(self) -> Result<Zeroizing<Vec<u8>>, SessionError> {
+    pub fn into_bytes(self) -> Result<Zeroizing<Vec<u8>>, SessionError> {
         let partial = match &self.state {
-            State::Encrypted(records) => records.partial.len(),
-            State::Trusted => 0,
-            State::Dead => return Err(SessionError::Over),
+            RecordState::Encrypted(records) => records.partial.len(),
+            RecordState::Trusted => 0,
+            RecordState::Dead => return Err(SessionError::Over),
         };
         // Room for everything at once: a buffer that grows leaves copies behind.
         let mut out = Zeroizing::new(Vec::with_capacity(FIXED_MAX + partial));
         let mode = if self.mode() == Mode::Trusted { TRUSTED } else { ENCRYPTED };
         out.extend_from_slice(&[VERSION, mode]);
-        out.extend_from_slice(self.peer.node.octets());
+        out.extend_from_slice(self.peer.node.bytes());
         let name = self.peer.service.as_str();
         out.push(u8::try_from(name.len()).map_err(|_| SessionError::Internal)?);
         out.extend_from_slice(name.as_bytes());
-        if let State::Encrypted(records) = &self.state {
+        if let RecordState::Encrypted(records) = &self.state {
             records.emit(&mut out)?;
         }
         Ok(out)
     }
 
-    /// The session that [`Session::into_octets`] made these of.
+    /// The session that [`SecureSession::into_bytes`] made these of.
     ///
     /// # Errors
-    /// [`NotASession`] when they are not such octets.
-    pub fn from_octets(octets: &[u8]) -> Result<Self, NotASession> {
-        let mut reader = Reader(octets);
+    /// [`NotASession`] when they are not such bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotASession> {
+        let mut reader = Reader(bytes);
         let [VERSION, mode] = reader.array()? else { return Err(NotASession) };
-        let node = NodeId::from_octets(reader.array()?);
+        let node = NodeId::from_bytes(reader.array()?);
         let [len] = reader.array()?;
         let name = ServiceName::parse(reader.take(usize::from(len))?);
         let service = name.map_err(|_| NotASession)?;
         let (mode, state) = match mode {
-            TRUSTED => (Mode::Trusted, State::Trusted),
+            TRUSTED => (Mode::Trusted, RecordState::Trusted),
             ENCRYPTED => {
-                (Mode::Encrypted, State::Encrypted(Box::new(Records::parse(&mut reader)?)))
+                (Mode::Encrypted, RecordState::Encrypted(Box::new(Records::parse(&mut reader)?)))
             }
             _ => return Err(NotASession),
         };
@@ -90,7 +92,7 @@ impl Records {
         {
             out.push(u8::from(direction == Direction::Ended));
             out.extend_from_slice(&cipher.count().to_be_bytes());
-            out.extend_from_slice(cipher.key().octets());
+            out.extend_from_slice(cipher.key().bytes());
         }
         out.extend_from_slice(&self.opened_before.to_be_bytes());
         let len = u16::try_from(self.partial.len()).map_err(|_| SessionError::Internal)?;

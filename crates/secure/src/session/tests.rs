@@ -9,7 +9,7 @@ use crate::revoked::Revoked;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-fn pair(fabric: Fabric) -> (Session, Session) {
+fn pair(fabric: Fabric) -> (SecureSession, SecureSession) {
     let service = "compile".parse().expect("a name");
     let cluster = ClusterKey::generate().expect("random numbers");
     let end = || {
@@ -27,19 +27,19 @@ fn pair(fabric: Fabric) -> (Session, Session) {
     (client, server)
 }
 
-fn sealed(session: &mut Session, plain: &[u8]) -> Vec<u8> {
+fn sealed(session: &mut SecureSession, plain: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     session.seal(plain, &mut wire).expect("it is alive");
     wire
 }
 
-fn finished(session: &mut Session) -> Vec<u8> {
+fn finished(session: &mut SecureSession) -> Vec<u8> {
     let mut wire = Vec::new();
     session.finish(&mut wire).expect("it is alive");
     wire
 }
 
-fn opened(session: &mut Session, wire: &[u8]) -> Result<Vec<u8>, SessionError> {
+fn opened(session: &mut SecureSession, wire: &[u8]) -> Result<Vec<u8>, SessionError> {
     let mut plain = Vec::new();
     session.open(wire, &mut plain).map(|()| plain)
 }
@@ -60,12 +60,12 @@ fn lengths(mut wire: &[u8]) -> Vec<usize> {
 fn handshakes_and_sessions_may_move_between_threads() {
     fn moves<T: Send + Sync>() {}
     moves::<Handshake>();
-    moves::<Session>();
+    moves::<SecureSession>();
     moves::<Credentials>();
 }
 
 #[test]
-fn octets_become_records_and_octets() {
+fn bytes_become_records_and_bytes() {
     let (mut client, mut server) = pair(Fabric::Untrusted);
     for (len, records) in [
         (0, vec![]),
@@ -85,7 +85,7 @@ fn octets_become_records_and_octets() {
 }
 
 #[test]
-fn the_same_octets_never_look_the_same() {
+fn the_same_bytes_never_look_the_same() {
     let (mut client, mut server) = pair(Fabric::Untrusted);
     let [one, two] = [(); 2].map(|()| sealed(&mut client, b"the same"));
     let back = sealed(&mut server, b"the same");
@@ -94,12 +94,12 @@ fn the_same_octets_never_look_the_same() {
 }
 
 #[test]
-fn where_both_trust_the_fabric_octets_stay_as_they_are() {
+fn where_both_trust_the_fabric_bytes_stay_as_they_are() {
     let (mut client, mut server) = pair(Fabric::Trusted);
-    let wire = sealed(&mut client, b"octets");
-    assert_eq!(wire, b"octets");
+    let wire = sealed(&mut client, b"bytes");
+    assert_eq!(wire, b"bytes");
     assert_eq!(client.sealed_len(6), 6);
-    assert_eq!(opened(&mut server, &wire).as_deref(), Ok(&b"octets"[..]));
+    assert_eq!(opened(&mut server, &wire).as_deref(), Ok(&b"bytes"[..]));
     assert_eq!(finished(&mut client), b"");
     assert_eq!(server.handle_end(), Ok(()));
 }
@@ -187,12 +187,12 @@ fn a_long_session_changes_its_keys_and_goes_on() {
     let (mut client, mut server) = pair(Fabric::Untrusted);
     let (mut wire, mut plain) = (Vec::new(), Vec::new());
     for record in 0..2 * REKEY_RECORDS + 2 {
-        let octets = record.to_be_bytes();
+        let bytes = record.to_be_bytes();
         wire.clear();
         plain.clear();
-        client.seal(&octets, &mut wire).expect("it is alive");
+        client.seal(&bytes, &mut wire).expect("it is alive");
         server.open(&wire, &mut plain).expect("nobody is in between");
-        assert_eq!(plain, octets);
+        assert_eq!(plain, bytes);
     }
 }
 
@@ -206,7 +206,7 @@ fn keys_change_after_65536_records() {
         let wire = sealed(&mut server, b"x");
         opened(&mut client, &wire).expect("nobody is in between");
     }
-    let State::Encrypted(records) = &mut server.state else { panic!("it is encrypted") };
+    let RecordState::Encrypted(records) = &mut server.state else { panic!("it is encrypted") };
     assert_eq!(records.ciphers.sealing.count(), REKEY_RECORDS);
     records.ciphers.sealing.rekey();
     let wire = sealed(&mut server, b"x");
@@ -219,13 +219,13 @@ fn keys_change_after_65536_records() {
 fn a_session_keeps_little() {
     let (mut client, mut server) = pair(Fabric::Untrusted);
     let wire = sealed(&mut client, &[7; RECORD_PLAIN_MAX]);
-    let held = |session: &Session| match &session.state {
-        State::Encrypted(records) => records.partial.capacity(),
+    let held = |session: &SecureSession| match &session.state {
+        RecordState::Encrypted(records) => records.partial.capacity(),
         _ => 0,
     };
     let mut plain = Vec::new();
-    for octet in &wire[..wire.len() - 1] {
-        server.open(&[*octet], &mut plain).expect("nobody is in between");
+    for byte in &wire[..wire.len() - 1] {
+        server.open(&[*byte], &mut plain).expect("nobody is in between");
         assert!(held(&server) <= 2 * (LENGTH_LEN + SEALED_MAX), "{}", held(&server));
     }
     server.open(&wire[wire.len() - 1..], &mut plain).expect("nobody is in between");
@@ -235,7 +235,7 @@ fn a_session_keeps_little() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any pieces to seal, any pieces to open: the same octets.
+    /// Any pieces to seal, any pieces to open: the same bytes.
     #[test]
     fn chunking_does_not_matter(
         pieces in prop::collection::vec(0usize..40_000, 0..6),
@@ -262,11 +262,11 @@ proptest! {
         prop_assert_eq!(server.handle_end(), Ok(()));
     }
 
-    /// One octet changed anywhere is found, and nothing that the peer did not send comes out.
+    /// One byte changed anywhere is found, and nothing that the peer did not send comes out.
     #[test]
-    fn a_changed_octet_is_found(at in 0usize..4 * 28 + 18, change in 1u8.., cut in 1usize..60) {
+    fn a_changed_byte_is_found(at in 0usize..4 * 28 + 18, change in 1u8.., cut in 1usize..60) {
         let (mut client, mut server) = pair(Fabric::Untrusted);
-        let sent = b"ten octets".repeat(4);
+        let sent = b"ten bytes!".repeat(4);
         let mut wire = Vec::new();
         sent.chunks(10).for_each(|piece| client.seal(piece, &mut wire).expect("it is alive"));
         client.finish(&mut wire).expect("it is alive");
@@ -279,9 +279,9 @@ proptest! {
 }
 
 /// What another process would make of it.
-fn handed_over(session: Session) -> Session {
-    let octets = session.into_octets().expect("it is alive");
-    Session::from_octets(&octets).expect("they are a session's")
+fn handed_over(session: SecureSession) -> SecureSession {
+    let bytes = session.into_bytes().expect("it is alive");
+    SecureSession::from_bytes(&bytes).expect("they are a session's")
 }
 
 #[test]
@@ -295,13 +295,13 @@ fn a_session_goes_on_where_it_was_handed_over() {
         let mut wire = sealed(&mut client, &plain);
         wire.extend(finished(&mut client));
         // In every part of a record, and behind the end.
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for piece in wire.chunks(4001) {
-            server.open(piece, &mut heard).expect("it is right");
+            server.open(piece, &mut received).expect("it is right");
             server = handed_over(server);
             client = handed_over(client);
         }
-        assert_eq!(heard, plain);
+        assert_eq!(received, plain);
         assert_eq!(server.handle_end(), Ok(()));
         let back = sealed(&mut server, b"back");
         assert_eq!(opened(&mut client, &back).as_deref(), Ok(&b"back"[..]));
@@ -327,24 +327,24 @@ fn keys_that_have_changed_are_handed_over() {
 fn a_session_that_has_failed_is_not_handed_over() {
     let (mut client, _) = pair(Fabric::Untrusted);
     opened(&mut client, &[0; 100]).expect_err("no record");
-    assert_eq!(client.into_octets().err(), Some(SessionError::Over));
+    assert_eq!(client.into_bytes().err(), Some(SessionError::Over));
 }
 
 #[test]
-fn only_whole_octets_of_a_session_are_one() {
+fn only_whole_bytes_of_a_session_are_one() {
     let (_, mut server) = pair(Fabric::Untrusted);
     opened(&mut server, &[0, 100, 3]).expect("the start of a record");
-    let octets = server.into_octets().expect("it is alive");
-    for len in 0..octets.len() {
-        assert_eq!(Session::from_octets(&octets[..len]).err(), Some(NotASession), "{len}");
+    let bytes = server.into_bytes().expect("it is alive");
+    for len in 0..bytes.len() {
+        assert_eq!(SecureSession::from_bytes(&bytes[..len]).err(), Some(NotASession), "{len}");
     }
-    let longer = [&octets[..], &[0]].concat();
-    assert_eq!(Session::from_octets(&longer).err(), Some(NotASession));
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(SecureSession::from_bytes(&longer).err(), Some(NotASession));
 }
 
 proptest! {
     #[test]
-    fn any_octets_are_a_session_or_not(octets in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = Session::from_octets(&octets);
+    fn any_bytes_are_a_session_or_not(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = SecureSession::from_bytes(&bytes);
     }
 }

@@ -22,14 +22,14 @@ pub(super) struct Expected {
 /// What one side asked of the other.
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    /// The other side's registered octets after everything asked for so far.
+    /// The other side's registered bytes after everything asked for so far.
     pub(super) there: Vec<u8>,
     pub(super) sends: VecDeque<Expected>,
     /// What the other side receives, in order; `wr_id` is not known.
     pub(super) messages: VecDeque<Expected>,
     /// Ranges of Reads and atomics since the last fence.
     unfenced: Vec<Range<usize>>,
-    /// Octets of the last Write, as Immediate Data tells of it.
+    /// Bytes of the last Write, as Immediate Data tells of it.
     written: Option<usize>,
     pub(super) next_wr: u64,
     pub(super) receives: u64,
@@ -37,7 +37,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Of `len` zero octets on the other side.
+    /// Of `len` zero bytes on the other side.
     pub(super) fn new(len: usize) -> Self {
         Self { there: vec![0; len], ..Self::default() }
     }
@@ -49,7 +49,7 @@ impl Model {
     }
 
     pub(super) fn needs_fence(&self, op: &SendOp, len: usize) -> bool {
-        let (SendOp::Write { to } | SendOp::WriteImmediate { to, .. }) = op else { return false };
+        let (SendOp::Write { to } | SendOp::WriteWithImm { to, .. }) = op else { return false };
         let range = range(to, len);
         self.unfenced.iter().any(|other| other.start < range.end && range.start < other.end)
     }
@@ -69,9 +69,9 @@ impl Model {
                 }
             }
             // Only where both ends have agreed to that, which simulated ones have not.
-            SendOp::SendImmediate { .. } => {}
+            SendOp::SendWithImm { .. } => {}
             SendOp::Write { to } => self.note_write(to, bytes),
-            SendOp::WriteImmediate { to, immediate } => {
+            SendOp::WriteWithImm { to, immediate } => {
                 self.note_write(to, bytes);
                 self.note_immediate(*immediate, solicited);
             }
@@ -151,7 +151,7 @@ impl Expected {
         assert_eq!(completion.invalidated, self.invalidated);
         assert_eq!(completion.solicited, self.solicited);
         if let Some(content) = &self.content {
-            assert!(bytes_of(completion) == *content, "octets of {:?} differ", self.operation);
+            assert!(bytes_of(completion) == *content, "bytes of {:?} differ", self.operation);
         }
     }
 }

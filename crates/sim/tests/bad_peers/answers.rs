@@ -1,4 +1,4 @@
-//! Answers that nobody asked for, and Terminates.
+//! Responses without a request, and Terminates.
 
 use crate::SEND;
 use crate::victim::Victim;

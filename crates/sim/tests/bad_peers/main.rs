@@ -1,4 +1,4 @@
-//! Peers that break the rules, one octet string each: the Terminate that tells them, what it
+//! Peers that break the rules, one byte string each: the Terminate that tells them, what it
 //! quotes, and that nothing else happened.
 
 mod answers;
@@ -6,7 +6,7 @@ mod victim;
 
 use self::victim::Victim;
 use outboard_iwarp::startup::Negotiated;
-use outboard_iwarp::{MissingReceive, Phase};
+use outboard_iwarp::{Phase, RnrPolicy};
 use outboard_mem::Access;
 use outboard_sim::lone::{Lone, agreed, ulpdu, untagged, write};
 use outboard_sim::side::OTHER_PD;
@@ -82,7 +82,7 @@ fn a_wrong_crc() {
             let mut bytes =
                 victim.lone.frame(&ulpdu(Header::Tagged(write(rw, 0)), &vec![1; len + 4]));
             assert_eq!(bytes.len(), clean);
-            // The length field's own octets decide how much is waited for: left alone.
+            // The length field's own bytes decide how much is waited for: left alone.
             if bytes[at] == 0 && at < 4 {
                 continue;
             }
@@ -160,7 +160,7 @@ fn versions_and_opcodes() {
         (0xc180, 30, "0x0/0x2/0x05"),
         (0x4183, 30, "0x0/0x2/0x05"),
         (0x4103, 30, "0x0/0x2/0x05"),
-        // Opcodes that nobody knows, and known ones in the other kind of header.
+        // Undefined opcodes, and defined ones in the other kind of header.
         (0xc14f, 30, "0x0/0x2/0x06"),
         (0x414c, 30, "0x0/0x2/0x06"),
         (0xc143, 30, "0x0/0x2/0x06"),
@@ -290,7 +290,7 @@ fn invalidations_that_are_not_the_peers_business() {
 
 #[test]
 fn without_a_receive() {
-    let mut lone = Lone::with(agreed(), MissingReceive::Terminate);
+    let mut lone = Lone::with(agreed(), RnrPolicy::Terminate);
     lone.segment(Header::Untagged(SEND(1)), &[1; 5]);
     lone.pass(std::time::Duration::ZERO);
     assert_eq!(lone.lines(), ["Terminate msn=1 0x1/0x2/0x02 of [Send last msn=1] len=23"]);
@@ -347,11 +347,11 @@ fn writes_where_the_peer_may_not_write() {
     for case in 0..9 {
         let (mut victim, (stag, name, offset, code, _)) = again(case, |v| v.read_only);
         let told = format!("{code} of [Write last stag={name} to={offset}] len=22");
-        victim.refuses(write(stag, offset), b"8 octets", &told);
+        victim.refuses(write(stag, offset), b"8 bytes!", &told);
 
         // The same while the payload is still arriving.
         let (mut victim, (stag, name, offset, code, _)) = again(case, |v| v.read_only);
-        let frame = victim.lone.frame(&ulpdu(Header::Tagged(write(stag, offset)), b"8 octets"));
+        let frame = victim.lone.frame(&ulpdu(Header::Tagged(write(stag, offset)), b"8 bytes!"));
         victim.lone.raw_pieces(&frame, 1);
         let told = format!("{code} of [Write last stag={name} to={offset}] len=22");
         victim.ends_with(&told);
@@ -403,7 +403,7 @@ fn atomics_on_unaligned_words() {
 }
 
 #[test]
-fn an_atomic_operation_that_nobody_defined() {
+fn an_undefined_atomic_operation() {
     for code in [1, 3, 15] {
         let mut victim = Victim::new();
         let rw = victim.rw;

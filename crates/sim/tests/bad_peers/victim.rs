@@ -31,7 +31,7 @@ impl Victim {
     }
 
     /// Work requests 1 (Read of 100), 2 (FetchAdd), 3 (Read of 50) are under way; receives 11 and
-    /// 12 of 32 octets are posted; the first FPDU has been exchanged.
+    /// 12 of 32 bytes are posted; the first FPDU has been exchanged.
     pub(crate) fn with(negotiated: Negotiated) -> Self {
         let mut lone = Lone::new(negotiated);
         let region = lone.side.region(LEN * 16);
@@ -72,7 +72,7 @@ impl Victim {
         self.ends_with(terminate);
     }
 
-    /// The connection said exactly this, told everybody once, and wrote nothing.
+    /// The connection sent exactly this, reported it once to each side, and wrote nothing.
     #[track_caller]
     pub(crate) fn ends_with(&mut self, terminate: &str) {
         self.wrote_nothing();
@@ -89,10 +89,10 @@ impl Victim {
     pub(crate) fn wrote_nothing(&self) {
         let now = self.region.snapshot(0..LEN * 16).expect("inside");
         let at = now.iter().zip(&self.before).position(|(now, before)| now != before);
-        assert_eq!(at, None, "octet written");
+        assert_eq!(at, None, "byte written");
     }
 
-    /// Every request came back once with its buffer, later octets are dropped, FIN is due.
+    /// Every request came back once with its buffer, later bytes are dropped, FIN is due.
     #[track_caller]
     pub(crate) fn is_over(&mut self, expected: &[&str]) {
         let mut lines = self.lone.side.completion_lines();
@@ -101,7 +101,7 @@ impl Victim {
         self.lone.raw(&[0xff; 1000]);
         self.lone.segment(Header::Tagged(write(self.rw, 0)), b"too late");
         self.wrote_nothing();
-        assert_eq!(self.lone.side.untaken(), 0, "octets after the end were kept");
+        assert_eq!(self.lone.side.untaken(), 0, "bytes after the end were kept");
         assert_eq!(self.lone.lines(), Vec::<String>::new());
         assert_eq!(self.lone.side.completion_lines(), Vec::<String>::new());
         assert!(self.lone.side.connection.wants_fin());

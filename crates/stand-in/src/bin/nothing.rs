@@ -1,4 +1,4 @@
-//! A wrapper that does nothing: what a build costs that compiles nothing at all.
+//! A wrapper that does nothing, to measure a build in which no compiler runs.
 #![forbid(unsafe_code)]
 
 fn main() {}

@@ -1,4 +1,4 @@
-//! Records that are played in directories of their own.
+//! Replays of records, each in a directory of its own.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl Scene {
     }
 
     fn play(&self, source: &str) -> Result<(), Fault> {
-        play(&Place::at(&self.path("place")), &self.command(source))
+        play(&ReplayDir::at(&self.path("place")), &self.command(source))
     }
 
     fn lookup(&self, kind: Kind, name: &str) -> Lookup {
@@ -73,7 +73,7 @@ fn looks_up_waits_and_writes() {
 }
 
 #[test]
-fn a_file_system_that_answers_otherwise_is_told() {
+fn a_file_system_that_differs_is_reported() {
     let scene = Scene::new("other", "0");
     let wrong = [
         (Kind::AccessAbsent, "a.c"),
@@ -106,7 +106,7 @@ fn preprocessed_text_is_known_by_its_first_line_and_looks_nothing_up() {
 #[test]
 fn two_do_not_compute_at_once() {
     let scene = Scene::new("one", "1");
-    let place = Place::at(&scene.path("place"));
+    let place = ReplayDir::at(&scene.path("place"));
     let record = Record { cpu: Duration::from_millis(60), ..Record::default() };
     let began = Instant::now();
     thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn two_do_not_compute_at_once() {
 }
 
 #[test]
-fn what_was_never_watched_is_an_error() {
+fn a_command_without_a_record_is_an_error() {
     let scene = Scene::new("unknown", "0");
     let error = scene.play("a.c").expect_err("there is no record").to_string();
     assert!(error.contains("no record of") && error.contains("a.c"), "{error}");

@@ -34,7 +34,7 @@ struct Options {
     server: bool,
     address: SocketAddr,
     count: usize,
-    /// Octets in the client's buffer; a server learns it from the client.
+    /// Bytes in the client's buffer; a server learns it from the client.
     size: usize,
     crc: bool,
     verbose: bool,

@@ -46,7 +46,7 @@ impl Peer {
         let count = done.bytes;
         let message = done.local.into_owned().filter(|_| count as usize == MESSAGE_LEN);
         let message = message.and_then(|buffer| buffer.first_chunk().copied());
-        message.ok_or_else(|| format!("a message of {count} octets; rping's have 16").into())
+        message.ok_or_else(|| format!("a message of {count} bytes; rping's have 16").into())
     }
 
     pub(crate) fn send(&mut self, message: &[u8; MESSAGE_LEN]) -> Result<(), Failure> {

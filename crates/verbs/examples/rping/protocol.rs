@@ -5,7 +5,7 @@ use crate::Failure;
 use outboard_verbs::{Remote, Stag};
 use std::ops::RangeInclusive;
 
-/// Octets of a message.
+/// Bytes of a message.
 pub(crate) const MESSAGE_LEN: usize = 16;
 /// What a server says.
 pub(crate) const GO_AHEAD: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
@@ -31,11 +31,11 @@ impl Advert {
 
     /// Refuses sizes that no rping has, before a buffer is made for them.
     pub(crate) fn parse(bytes: &[u8; MESSAGE_LEN]) -> Result<Self, Failure> {
-        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|octet| bytes[at + octet]));
+        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
         let [high, low, stag, size] = [0, 4, 8, 12].map(word);
         let size = usize::try_from(size)?;
         if !SIZES.contains(&size) {
-            return Err(format!("the client offers {size} octets; rping has {SIZES:?}").into());
+            return Err(format!("the client offers {size} bytes; rping has {SIZES:?}").into());
         }
         let offset = u64::from(high) << 32 | u64::from(low);
         Ok(Self { remote: Remote { stag: Stag(stag), offset }, size })
@@ -43,7 +43,7 @@ impl Advert {
 }
 
 /// The buffer of one iteration: its number, then letters that start one further on each time,
-/// then a zero octet.
+/// then a zero byte.
 pub(crate) fn ping_data(ping: usize, size: usize) -> Vec<u8> {
     let letters = b'A'..=b'z';
     let start = ping % letters.clone().count();

@@ -1,5 +1,6 @@
 //! Connections over a session that is there already: the MPA start-up passes through it, and then
-//! everything else does. Either side may have dialed; who says [`Role::Initiator`] speaks first.
+//! everything else does. Either side may have dialed; the side with [`Role::Initiator`] speaks
+//! first.
 
 use super::secured::{self, Secured};
 use super::{CmChannel, ConnectParams, Connected, FpduPolicy, LOOPBACK_ULPDU_CRC, connection};
@@ -11,7 +12,7 @@ use crate::qp::{Qp, QpShared};
 use crate::state::{QpEvent, QpState};
 use crate::tap::StreamTap;
 use outboard_iwarp::startup::{
-    Initiator, LocalParams, Negotiated, Outcome, Responder, Role, StartupError,
+    Initiator, LocalParams, Negotiated, ReplyOutcome, Responder, Role, StartupError,
 };
 use outboard_secure::Mode;
 use outboard_wire::fpdu::MAX_ULPDU;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A start-up under way.
-struct Startup {
+struct SessionStartup {
     stream: Secured,
     local: LocalParams,
     peer: SocketAddr,
@@ -48,7 +49,7 @@ impl Qp {
     ) -> Result<Connected, ConnectError> {
         self.shared.check_own(&channel.shared, "the channel")?;
         let core = &self.shared.core;
-        let mut startup = Startup::new(core, stream, role, params)?;
+        let mut startup = SessionStartup::new(core, stream, role, params)?;
         let token = core.engine.next_token();
         self.begin_adoption(token, channel)?;
         match startup.run(role) {
@@ -75,13 +76,13 @@ impl Qp {
     fn attach_adopted(
         &self,
         token: u64,
-        startup: Startup,
+        startup: SessionStartup,
         negotiated: Negotiated,
         policy: FpduPolicy,
     ) -> Result<Connected, ConnectError> {
         let core = &self.shared.core;
-        let Startup { stream, peer, received, tap, .. } = startup;
-        // What came early was opened with the start-up.
+        let SessionStartup { stream, peer, received, tap, .. } = startup;
+        // Bytes that came early were decrypted with the start-up.
         let (socket, session, _) = stream.into_parts();
         let connected = Connected::from(&negotiated);
         let conn = connection(&self.inner, negotiated, large(policy, connected.crc), &socket);
@@ -101,7 +102,7 @@ impl Qp {
     }
 }
 
-impl Startup {
+impl SessionStartup {
     fn new(
         core: &Core,
         stream: Secured,
@@ -121,12 +122,12 @@ impl Startup {
         }
         let limit = params.timeout;
         let now = Instant::now();
-        // Beyond all clocks is as long as anybody waits.
+        // A limit beyond the clock's range means no limit in practice.
         let deadline = now.checked_add(limit).unwrap_or(now + Duration::from_secs(86_400));
         Ok(Self { stream, local, peer, deadline, limit, received: Vec::new(), tap })
     }
 
-    /// What was agreed; octets behind it stay in `received`.
+    /// The outcome of the negotiation; bytes behind the start-up frames stay in `received`.
     fn run(&mut self, role: Role) -> Result<Negotiated, ConnectError> {
         match role {
             Role::Initiator => self.initiate(),
@@ -143,11 +144,11 @@ impl Startup {
             self.receive()?;
             let heard = initiator.handle_bytes(&self.received);
             match heard.map_err(|source| self.broken(source))? {
-                Some((Outcome::Accepted(negotiated), used)) => {
+                Some((ReplyOutcome::Accepted(negotiated), used)) => {
                     self.received.drain(..used);
                     return Ok(negotiated);
                 }
-                Some((Outcome::Rejected(private_data), _)) => {
+                Some((ReplyOutcome::Rejected(private_data), _)) => {
                     return Err(ConnectError::Rejected { peer, private_data });
                 }
                 None => {}
@@ -171,11 +172,11 @@ impl Startup {
         Ok(negotiated)
     }
 
-    fn send(&mut self, octets: &[u8]) -> Result<(), ConnectError> {
-        let sent = self.stream.send(octets, self.deadline);
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectError> {
+        let sent = self.stream.send(bytes, self.deadline);
         sent.map_err(|error| secured::failed(error, self.peer, self.limit))?;
         if let Some(tap) = &self.tap {
-            tap.sent(octets);
+            tap.sent(bytes);
         }
         Ok(())
     }

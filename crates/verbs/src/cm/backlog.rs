@@ -1,6 +1,7 @@
-//! Whom a listener holds: requests that wait for the program, as many as its backlog says, and
-//! start-ups that wait for their Request or, with it, for a place among those. Silent strangers
-//! take no place from anybody: they have a bound of their own, and the longest silent goes first.
+//! What a listener holds: connection requests that wait for the program (bounded by its backlog),
+//! and start-ups that wait for their Request or, once it has arrived, for a place in the backlog.
+//! Silent peers take no place in the backlog: start-ups have a bound of their own, and the one that
+//! has been silent longest is dropped first.
 
 use super::listen::Pending;
 use crate::signal::lock;
@@ -9,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Start-ups that a listener has at least, whatever its backlog.
+/// The least bound on a listener's start-ups, however small its backlog.
 const STARTUPS: usize = 64;
-/// So long every stranger may be silent: when many come at once their Requests are still under way.
+/// Every new peer may be silent for this long: when many connect at once, their Requests are still
+/// under way.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
@@ -21,13 +23,13 @@ pub(super) struct Backlog {
     /// Requests that have no answer yet.
     requests: AtomicUsize,
     /// The oldest first.
-    startups: Mutex<VecDeque<Startup>>,
-    /// Somebody waits for a place, here or in the kernel's queue.
+    startups: Mutex<VecDeque<PendingStartup>>,
+    /// A peer waits for a place, here or in the kernel's queue.
     starved: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Startup {
+struct PendingStartup {
     token: u64,
     since: Instant,
     pending: Arc<Pending>,
@@ -40,11 +42,11 @@ struct Startup {
 pub(super) enum Room {
     /// It may.
     Free,
-    /// It may when this one is given up.
+    /// It may when this start-up is given up.
     Instead(Arc<Pending>),
     /// Not before this time.
     At(Instant),
-    /// Not before somebody leaves.
+    /// Not before another start-up or request ends.
     None,
 }
 
@@ -58,13 +60,13 @@ impl Backlog {
         }
     }
 
-    /// Whether there is room for one more start-up. If there is none, somebody waits.
+    /// Whether there is room for one more start-up. If there is none, this notes that a peer waits.
     pub(super) fn room(&self, now: Instant) -> Room {
         let mut startups = lock(&self.startups);
         if startups.len() < self.requests_max.max(STARTUPS) {
             return Room::Free;
         }
-        // Who leaves has to take the lock before looking at this.
+        // A start-up that ends has to take the lock before looking at this.
         self.starved.store(true, Ordering::SeqCst);
         match startups.iter().position(|startup| !startup.ready) {
             Some(at) if now >= startups[at].since + GRACE => {
@@ -78,7 +80,7 @@ impl Backlog {
     /// A start-up begins.
     pub(super) fn begin(&self, token: u64, pending: Arc<Pending>) {
         let since = Instant::now();
-        lock(&self.startups).push_back(Startup { token, since, pending, ready: false });
+        lock(&self.startups).push_back(PendingStartup { token, since, pending, ready: false });
     }
 
     /// A start-up's Request is here: true when it has a place now, otherwise it waits for one.
@@ -87,7 +89,7 @@ impl Backlog {
             if let Some(startup) = lock(&self.startups).iter_mut().find(|one| one.token == token) {
                 startup.ready = true;
             }
-            // A place given back between these two looks must not be missed.
+            // A place given back between these two checks must not be missed.
             self.starved.store(true, Ordering::SeqCst);
             if !self.claim() {
                 return false;
@@ -102,7 +104,7 @@ impl Backlog {
         self.requests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// A start-up is none any more.
+    /// A start-up is over.
     pub(super) fn forget(&self, token: u64) {
         lock(&self.startups).retain(|startup| startup.token != token);
     }
@@ -112,7 +114,7 @@ impl Backlog {
         self.requests.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether somebody waited for what has just been given back.
+    /// Whether a peer waited for the place that has just been given back.
     pub(super) fn was_starved(&self) -> bool {
         self.starved.swap(false, Ordering::SeqCst)
     }

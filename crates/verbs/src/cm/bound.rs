@@ -1,5 +1,5 @@
-//! Addresses that are taken before it is known what for: rdma_cm programs bind first, and connect
-//! or listen later.
+//! Addresses that are bound before they are used: rdma_cm programs bind first, and connect or
+//! listen later.
 
 use crate::error::{ConnectError, VerbsError};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 /// Connections that the kernel keeps for a listener at least; it cuts this to `net.core.somaxconn`.
 const KERNEL_QUEUE: usize = 1024;
 
-/// A TCP address of this machine that nobody else gets; dropping it gives it back.
+/// A TCP address of this machine, reserved for this value; dropping it frees the address.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -26,8 +26,9 @@ impl Bound {
             let system = |error| VerbsError::system("cannot reuse an address", error);
             bound.socket.set_reuse_address(true).map_err(system)
         };
-        // A server that starts again finds its port in the way of nobody but old connections. A
-        // free port must really be free, so there the order is the other way round.
+        // A server that starts again must get its port although old connections still use it, so
+        // the option is set before bind(2). A port chosen by the kernel must be wholly free, so
+        // there it is set afterwards.
         if address.port() != 0 {
             reuse()?;
         }
@@ -56,26 +57,24 @@ impl Bound {
         address.as_socket().ok_or_else(|| system(io::ErrorKind::AddrNotAvailable.into()))
     }
 
-    /// What the IPv4 header's octet says of the traffic (RFC 2474), here and on connections that a
-    /// listener at this address takes.
+    /// Sets the type-of-service byte of the IPv4 header (RFC 2474), here and on connections that a
+    /// listener at this address accepts.
     ///
     /// # Errors
     /// [`VerbsError::System`] when the kernel does not allow it.
-    pub fn set_type_of_service(&self, octet: u8) -> Result<(), VerbsError> {
+    pub fn set_type_of_service(&self, byte: u8) -> Result<(), VerbsError> {
         let system = |error| VerbsError::system("cannot set the type of service", error);
-        self.socket.set_tos_v4(octet.into()).map_err(system)
+        self.socket.set_tos_v4(byte.into()).map_err(system)
     }
 
-    /// A non-blocking socket on its way to the peer.
-    pub(super) fn connect(self, peer: SocketAddr) -> Result<TcpStream, ConnectError> {
+    /// A non-blocking socket on its way to the peer, and whether that was refused already, as it is
+    /// when the peer is on this machine.
+    pub(super) fn connect(self, peer: SocketAddr) -> Result<(TcpStream, Dialed), ConnectError> {
         let system = |error| VerbsError::system("cannot turn Nagle's algorithm off", error);
         self.socket.set_tcp_nodelay(true).map_err(system)?;
-        match self.socket.connect(&peer.into()) {
-            Ok(()) => {}
-            Err(error) if is_pending(&error) => {}
-            Err(source) => return Err(ConnectError::Unreachable { peer, source }),
-        }
-        Ok(self.socket.into())
+        let unreachable = |source| ConnectError::Unreachable { peer, source };
+        let dialed = dial(&self.socket, peer).map_err(unreachable)?;
+        Ok((self.socket.into(), dialed))
     }
 
     /// A non-blocking socket that listens.
@@ -85,6 +84,31 @@ impl Bound {
         let system = |error| VerbsError::system("cannot listen", error);
         self.socket.listen(queue).map_err(system)?;
         Ok(self.socket.into())
+    }
+}
+
+/// The outcome of a call to connect(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialed {
+    /// TCP is connecting, or connected.
+    OnItsWay,
+    /// No program listens there.
+    Refused,
+}
+
+/// Connects a non-blocking socket, which keeps its address when it is refused.
+pub(super) fn dial(socket: &Socket, peer: SocketAddr) -> io::Result<Dialed> {
+    loop {
+        match socket.connect(&peer.into()) {
+            Ok(()) => return Ok(Dialed::OnItsWay),
+            Err(error) if is_pending(&error) => return Ok(Dialed::OnItsWay),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Ok(Dialed::Refused);
+            }
+            // Linux: the attempt before, which was refused, ends with this call only.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

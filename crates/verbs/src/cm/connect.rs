@@ -1,6 +1,6 @@
 //! The active side: TCP connect, Request, Reply.
 
-use super::bound::{Bound, is_pending};
+use super::bound::{Bound, Dialed, dial, is_pending};
 use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
 use crate::context::Core;
 use crate::engine::Source;
@@ -10,16 +10,21 @@ use crate::qp::{Qp, QpShared};
 use crate::signal::{deadline, lock};
 use crate::state::{QpEvent, QpState};
 use crate::tap::StreamTap;
-use outboard_iwarp::startup::{Initiator, Negotiated, Outcome};
+use outboard_iwarp::startup::{Initiator, Negotiated, ReplyOutcome};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Octets of a Reply frame at most, and some of what may follow it.
+/// Bytes of a Reply frame at most, and some of what may follow it.
 const READ_LEN: usize = 2048;
+/// How long a refused connect is tried again: a server may announce its port just before it
+/// listens.
+const REFUSED_LIMIT: Duration = Duration::from_millis(50);
+/// Time between two tries.
+const DIAL_AGAIN: Duration = Duration::from_millis(5);
 
-/// What either side knows of a new connection.
+/// What both sides know of a new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connected {
     /// The peer's program's private data.
@@ -53,15 +58,19 @@ struct Attempt {
     peer: SocketAddr,
     limit: Duration,
     deadline: Option<Instant>,
+    /// Until then a refusal is not final.
+    refusable_until: Instant,
     fpdu: FpduPolicy,
-    progress: Mutex<Option<Progress>>,
+    progress: Mutex<Option<AttemptProgress>>,
 }
 
-/// What an attempt has in hand; gone once it is over.
-struct Progress {
+/// The working state of an attempt; dropped when the attempt is over.
+struct AttemptProgress {
     socket: TcpStream,
+    /// Refused: when to try again.
+    dial_at: Option<Instant>,
     initiator: Initiator,
-    /// What of the Request is still to be sent.
+    /// The part of the Request that is still to be sent.
     request: Vec<u8>,
     received: Vec<u8>,
     tap: Option<StreamTap>,
@@ -81,7 +90,7 @@ impl Qp {
         self.start_connect(peer, params, &channel)?;
         match channel.next(None).map(|event| event.kind) {
             Some(CmEventKind::Connected(connected)) => {
-                // Nobody reads the channel any more.
+                // No caller reads the channel any more.
                 self.inner.lock().cm = None;
                 Ok(connected)
             }
@@ -122,7 +131,8 @@ impl Qp {
         }
         let (initiator, request) = Initiator::new(params.local())
             .map_err(|source| ConnectError::Startup { peer, source })?;
-        let socket = from.connect(peer)?;
+        let (socket, dialed) = from.connect(peer)?;
+        let dial_at = (dialed == Dialed::Refused).then(|| Instant::now() + DIAL_AGAIN);
         let token = self.shared.core.engine.next_token();
         QpShared::advance(&mut inner, QpEvent::Connect);
         inner.attempt = Some(token);
@@ -134,10 +144,13 @@ impl Qp {
             peer,
             limit: params.timeout,
             deadline: deadline(Some(params.timeout)),
+            refusable_until: Instant::now() + REFUSED_LIMIT,
             fpdu: params.fpdu,
             progress: Mutex::new(None),
         });
-        attempt.begin(&self.shared.core, token, socket, initiator, request)
+        let received = Vec::new();
+        let progress = AttemptProgress { socket, dial_at, initiator, request, received, tap: None };
+        attempt.begin(&self.shared.core, token, progress)
     }
 }
 
@@ -146,19 +159,17 @@ impl Attempt {
         self: Arc<Self>,
         core: &Arc<Core>,
         token: u64,
-        socket: TcpStream,
-        initiator: Initiator,
-        request: Vec<u8>,
+        begun: AttemptProgress,
     ) -> Result<(), ConnectError> {
         // Held until the socket is watched, so that no event is looked at too early.
         let mut progress = lock(&self.progress);
-        if let Err(error) = core.engine.add(token, &socket, Arc::clone(&self) as Arc<dyn Source>) {
+        let source = Arc::clone(&self) as Arc<dyn Source>;
+        if let Err(error) = core.engine.add(token, &begun.socket, source) {
             self.qp.lock().end_attempt(token);
             return Err(error.into());
         }
-        *progress = Some(Progress { socket, initiator, request, received: Vec::new(), tap: None });
+        *progress = Some(begun);
         drop(progress);
-        core.engine.set_timer(token, self.deadline);
         self.advance(core, token);
         Ok(())
     }
@@ -174,7 +185,7 @@ impl Attempt {
             self.step(core, progress)
         };
         match step {
-            Ok(None) => {}
+            Ok(None) => core.engine.set_timer(token, progress.dial_at.or(self.deadline)),
             Ok(Some((outcome, used))) => {
                 if let Some(progress) = guard.take() {
                     self.finish(core, token, progress, outcome, used);
@@ -193,8 +204,11 @@ impl Attempt {
     fn step(
         &self,
         core: &Core,
-        progress: &mut Progress,
-    ) -> Result<Option<(Outcome, usize)>, ConnectError> {
+        progress: &mut AttemptProgress,
+    ) -> Result<Option<(ReplyOutcome, usize)>, ConnectError> {
+        if !self.dial_again(progress)? {
+            return Ok(None);
+        }
         if !progress.request.is_empty() && !self.send_request(core, progress)? {
             return Ok(None);
         }
@@ -223,11 +237,45 @@ impl Attempt {
         }
     }
 
-    /// True once the Request is out.
-    fn send_request(&self, core: &Core, progress: &mut Progress) -> Result<bool, ConnectError> {
+    /// True while TCP is connecting; false when it is not time yet to try again after a refusal.
+    fn dial_again(&self, progress: &mut AttemptProgress) -> Result<bool, ConnectError> {
+        let Some(at) = progress.dial_at else { return Ok(true) };
+        if Instant::now() < at {
+            return Ok(false);
+        }
+        progress.dial_at = None;
         let unreachable = |source| ConnectError::Unreachable { peer: self.peer, source };
-        if let Some(error) = progress.socket.take_error().map_err(unreachable)? {
-            return Err(unreachable(error));
+        let socket = socket2::SockRef::from(&progress.socket);
+        match dial(&socket, self.peer).map_err(unreachable)? {
+            Dialed::OnItsWay => Ok(true),
+            Dialed::Refused => self.refused(progress),
+        }
+    }
+
+    /// No program listens there yet, or at all; never returns true.
+    fn refused(&self, progress: &mut AttemptProgress) -> Result<bool, ConnectError> {
+        let now = Instant::now();
+        if now >= self.refusable_until {
+            let source = io::Error::from_raw_os_error(libc::ECONNREFUSED);
+            return Err(ConnectError::Unreachable { peer: self.peer, source });
+        }
+        progress.dial_at = Some(now + DIAL_AGAIN);
+        Ok(false)
+    }
+
+    /// True once the Request is out.
+    fn send_request(
+        &self,
+        core: &Core,
+        progress: &mut AttemptProgress,
+    ) -> Result<bool, ConnectError> {
+        let unreachable = |source| ConnectError::Unreachable { peer: self.peer, source };
+        match progress.socket.take_error().map_err(unreachable)? {
+            Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return self.refused(progress);
+            }
+            Some(error) => return Err(unreachable(error)),
+            None => {}
         }
         match progress.socket.write(&progress.request) {
             Ok(count) => {
@@ -249,15 +297,15 @@ impl Attempt {
         self: &Arc<Self>,
         core: &Arc<Core>,
         token: u64,
-        progress: Progress,
-        outcome: Outcome,
+        progress: AttemptProgress,
+        outcome: ReplyOutcome,
         used: usize,
     ) {
         match outcome {
-            Outcome::Accepted(negotiated) => {
+            ReplyOutcome::Accepted(negotiated) => {
                 self.attach(core, token, progress, negotiated, used);
             }
-            Outcome::Rejected(private_data) => {
+            ReplyOutcome::Rejected(private_data) => {
                 let error = ConnectError::Rejected { peer: self.peer, private_data };
                 self.fail(core, token, &progress.socket, error);
             }
@@ -268,11 +316,11 @@ impl Attempt {
         &self,
         core: &Arc<Core>,
         token: u64,
-        progress: Progress,
+        progress: AttemptProgress,
         negotiated: Negotiated,
         used: usize,
     ) {
-        let Progress { socket, received, tap, .. } = progress;
+        let AttemptProgress { socket, received, tap, .. } = progress;
         let connected = Connected::from(&negotiated);
         let conn = connection(&self.qp, negotiated, self.fpdu, &socket);
         let link = Link::new(token, socket, conn, &received[used..], tap);
@@ -280,21 +328,21 @@ impl Attempt {
         if !inner.end_attempt(token) {
             drop(inner);
             core.engine.remove(token, &link.socket);
-            return self.tell(CmEventKind::Failed(ConnectError::Cancelled { peer: self.peer }));
+            return self.report(CmEventKind::Failed(ConnectError::Cancelled { peer: self.peer }));
         }
         core.engine.replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
-        // Before anything that the first octets may bring about.
-        self.tell(CmEventKind::Connected(connected));
+        // Before anything that the first bytes may bring about.
+        self.report(CmEventKind::Connected(connected));
         self.qp.attach(&mut inner, core, link);
     }
 
     fn fail(&self, core: &Arc<Core>, token: u64, socket: &TcpStream, error: ConnectError) {
         core.engine.remove(token, socket);
         self.qp.lock().end_attempt(token);
-        self.tell(CmEventKind::Failed(error));
+        self.report(CmEventKind::Failed(error));
     }
 
-    fn tell(&self, kind: CmEventKind) {
+    fn report(&self, kind: CmEventKind) {
         self.cm.push(CmEvent { qp: self.qp.number, kind });
     }
 }
@@ -307,7 +355,7 @@ impl Source for Attempt {
 
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant) {
         if self.deadline.is_none_or(|at| now < at) {
-            return;
+            return self.advance(core, token);
         }
         if let Some(mut progress) = lock(&self.progress).take() {
             progress.initiator.handle_timeout();

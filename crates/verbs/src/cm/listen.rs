@@ -1,8 +1,8 @@
 //! The passive side: TCP accept, Request, the program's decision, Reply.
 //!
-//! Everything a stranger can make us hold is bounded: requests that wait for the program by the
-//! backlog, start-ups by a bound of their own ([`Backlog`]; the kernel's queue holds what comes
-//! beyond), each start-up by the size of a Request frame and by [`REQUEST_LIMIT`].
+//! Everything that an unknown peer can make us hold is bounded: requests that wait for the program
+//! by the backlog, start-ups by a bound of their own ([`Backlog`]; further ones stay in the
+//! kernel's queue), each start-up by the size of a Request frame and by [`REQUEST_LIMIT`].
 
 use super::backlog::{Backlog, Room};
 use super::bound::Bound;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// How soon to accept again when the system could not.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Octets of a Request frame at most, and one more to see that there is more.
+/// Bytes of a Request frame at most, and one more to see that there is more.
 const READ_LEN: usize = 533;
 
 /// A listening address. Dropping it closes it; requests that were handed out stay good.
@@ -44,24 +44,24 @@ struct ListenerShared {
     address: SocketAddr,
     cm: Arc<CmShared>,
     backlog: Backlog,
-    /// The listener was dropped: whoever comes now is refused.
+    /// The listener was dropped: later peers are refused.
     closed: AtomicBool,
     token: u64,
 }
 
-/// What a peer takes of a listener until it has its answer.
+/// The place that a peer takes in a listener until it is answered.
 #[derive(Debug)]
-struct Place {
+struct BacklogPlace {
     listener: Arc<ListenerShared>,
     core: Arc<Core>,
     token: u64,
-    /// A place in the backlog; before, it is a start-up's.
+    /// True for a place in the backlog, false for a start-up's.
     promoted: bool,
-    /// Nobody answered: the source goes with the place.
+    /// The request was not answered: the source goes with the place.
     unanswered: bool,
 }
 
-impl Drop for Place {
+impl Drop for BacklogPlace {
     fn drop(&mut self) {
         if self.unanswered {
             self.core.engine.forget(self.token);
@@ -71,11 +71,11 @@ impl Drop for Place {
         } else {
             self.listener.backlog.forget(self.token);
         }
-        self.tell_others();
+        self.wake_others();
     }
 }
 
-impl Place {
+impl BacklogPlace {
     fn of_startup(listener: &Arc<ListenerShared>, core: &Arc<Core>, token: u64) -> Self {
         let (listener, core) = (Arc::clone(listener), Arc::clone(core));
         Self { listener, core, token, promoted: false, unanswered: true }
@@ -85,13 +85,13 @@ impl Place {
     fn promote(&mut self) -> bool {
         self.promoted = self.listener.backlog.promote(self.token);
         if self.promoted {
-            self.tell_others();
+            self.wake_others();
         }
         self.promoted
     }
 
-    /// Something was given back that others may want.
-    fn tell_others(&self) {
+    /// A place was given back for which other peers may wait.
+    fn wake_others(&self) {
         if self.listener.backlog.was_starved() {
             self.core.engine.run_again(self.listener.token);
         }
@@ -102,25 +102,25 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Pending {
     deadline: Instant,
-    progress: Mutex<Option<Progress>>,
+    progress: Mutex<Option<RequestProgress>>,
 }
 
 #[derive(Debug)]
-struct Progress {
+struct RequestProgress {
     socket: TcpStream,
     peer: SocketAddr,
     responder: Responder,
     received: Vec<u8>,
-    /// What was read, while it waits for a place.
+    /// The Request, while it waits for a place.
     request: Option<Request>,
-    place: Place,
+    place: BacklogPlace,
     tap: Option<StreamTap>,
 }
 
-/// A peer that wants to connect. Dropping it closes the connection.
+/// A peer's request to connect. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct ConnectRequest {
-    progress: Progress,
+    progress: RequestProgress,
     request: Request,
     token: u64,
 }
@@ -139,7 +139,7 @@ impl NotAccepted {
         Self { error, request: Some(Box::new(request)) }
     }
 
-    /// The request, as good as before, unless the peer has gone. Dropping it closes the connection.
+    /// The request, still usable, unless the peer has gone. Dropping it closes the connection.
     pub fn into_request(self) -> Option<ConnectRequest> {
         self.request.map(|request| *request)
     }
@@ -209,9 +209,9 @@ impl Drop for Listener {
 }
 
 impl ListenerShared {
-    /// Gives free places to those who wait for them, here and in the kernel's queue.
+    /// Gives free places to peers that wait for them, here and in the kernel's queue.
     fn serve(self: &Arc<Self>, core: &Arc<Core>) {
-        // Whoever finds no place notes that somebody waits: so one must try.
+        // Only an attempt that finds no place notes that a peer waits, so one attempt must be made.
         let waits = |(token, pending): (u64, Arc<Pending>)| !pending.advance(core, token);
         let _full = self.backlog.ready().into_iter().any(waits);
         self.accept_all(core);
@@ -224,8 +224,8 @@ impl ListenerShared {
                 Ok((socket, peer)) => Pending::begin(core, socket, peer, self),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Out of descriptors, perhaps: whoever waits in the kernel's queue makes no
-                // second event, so look again.
+                // Out of descriptors, perhaps: a peer in the kernel's queue makes no second event,
+                // so look again.
                 Err(_) => {
                     core.engine.set_timer(self.token, Some(Instant::now() + ACCEPT_RETRY));
                     return;
@@ -247,7 +247,8 @@ impl ListenerShared {
         false
     }
 
-    /// Closes the requests that nobody took: each holds the listener, which holds their channel.
+    /// Closes the requests that the program has not taken: each holds the listener, which holds
+    /// their channel.
     fn refuse_waiting(self: &Arc<Self>) {
         let ours = |event: &CmEvent| match &event.kind {
             CmEventKind::ConnectRequest(request) => {
@@ -292,10 +293,11 @@ impl Pending {
             return;
         }
         listener.backlog.begin(token, Arc::clone(&pending));
-        let place = Place::of_startup(listener, core, token);
+        let place = BacklogPlace::of_startup(listener, core, token);
         let tap = StreamTap::open(core.tap.as_ref(), &socket, peer, false);
         let (responder, received) = (Responder::default(), Vec::new());
-        let begun = Progress { socket, peer, responder, received, request: None, place, tap };
+        let begun =
+            RequestProgress { socket, peer, responder, received, request: None, place, tap };
         *progress = Some(begun);
         drop(progress);
         core.engine.set_timer(token, Some(deadline));
@@ -305,7 +307,7 @@ impl Pending {
         pending.advance(core, token);
     }
 
-    /// Goes as far as the socket and the backlog let it; false: it waits for a place.
+    /// Goes as far as the socket and the backlog let it; false when it waits for a place.
     fn advance(&self, core: &Arc<Core>, token: u64) -> bool {
         let mut guard = lock(&self.progress);
         let Some(progress) = guard.as_mut() else { return true };
@@ -347,14 +349,14 @@ impl Source for Pending {
     }
 
     fn on_timer(self: Arc<Self>, _core: &Arc<Core>, _token: u64, now: Instant) {
-        let silent = |progress: &mut Progress| progress.request.is_none();
+        let silent = |progress: &mut RequestProgress| progress.request.is_none();
         if now >= self.deadline {
             drop(lock(&self.progress).take_if(silent));
         }
     }
 }
 
-impl Progress {
+impl RequestProgress {
     /// Reads what is there: the Request, `Err` when there will be none, `None` to wait on.
     fn read(&mut self) -> Option<Result<Request, ()>> {
         loop {
@@ -381,7 +383,7 @@ impl Progress {
 }
 
 impl ConnectRequest {
-    /// Who wants to connect.
+    /// The address of the peer that wants to connect.
     pub fn peer_addr(&self) -> SocketAddr {
         self.progress.peer
     }
@@ -395,7 +397,7 @@ impl ConnectRequest {
         self.progress.socket.local_addr().map_err(closed)
     }
 
-    /// What the peer's program says.
+    /// The private data of the peer's program.
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
     }
@@ -449,7 +451,7 @@ impl ConnectRequest {
         let connected = Connected::from(&negotiated);
         let core = Arc::clone(&self.progress.place.core);
         self.send(&reply).map_err(|error| NotAccepted { error, request: None })?;
-        let Progress { socket, mut place, tap, .. } = self.progress;
+        let RequestProgress { socket, mut place, tap, .. } = self.progress;
         place.unanswered = false;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
         let link = Link::new(self.token, socket, conn, &[], tap);
@@ -459,7 +461,8 @@ impl ConnectRequest {
         Ok(connected)
     }
 
-    /// What to say to the peer, and what is agreed then; on an error the request is as it was.
+    /// The Reply to the peer, and the outcome of the negotiation; on an error the request is
+    /// unchanged.
     fn answer(
         &mut self,
         qp: &Qp,

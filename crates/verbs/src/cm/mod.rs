@@ -1,8 +1,8 @@
 //! The connection manager: TCP connect and accept, the MPA start-up, and the events of
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
-//! Modules: `bound` (addresses), `backlog` (whom a listener holds), `listen` (the passive side),
-//! `connect` (the active side), `secured` and `adopt` (either side, over a session).
+//! Modules: `bound` (addresses), `backlog` (the peers that a listener holds), `listen` (the passive
+//! side), `connect` (the active side), `secured` and `adopt` (either side, over a session).
 
 mod adopt;
 mod backlog;
@@ -37,7 +37,7 @@ const LOOPBACK_ULPDU_CRC: usize = 16 * 1024 + UNTAGGED_LEN;
 /// Segment size assumed where the kernel does not tell one.
 const DEFAULT_MSS: usize = 536;
 
-/// Nothing comes from a peer for this long, and TCP asks whether its machine is there ...
+/// When nothing has come from a peer for this long, TCP asks whether its machine is there ...
 const SILENCE: Duration = Duration::from_secs(60);
 /// ... again after this long ...
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -49,14 +49,14 @@ const ASK_TIMES: u32 = 3;
 pub enum FpduPolicy {
     /// One TCP segment towards other machines, which may have hardware; large on loopback.
     Auto,
-    /// ULPDUs of at most this many octets, 128 to 64,768.
+    /// ULPDUs of at most this many bytes, 128 to 64,768.
     Max(usize),
 }
 
 /// What one side brings to a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectParams {
-    /// For the peer's program: at most 508 octets (512 with revision 1).
+    /// For the peer's program: at most 508 bytes (512 with revision 1).
     pub private_data: Vec<u8>,
     /// Reads and atomics that the peer may have under way towards us.
     pub ird: u16,
@@ -127,7 +127,8 @@ pub enum CmEventKind {
     Established,
     /// The active side's attempt failed.
     Failed(ConnectError),
-    /// The connection is over; what was posted has been flushed.
+    /// The connection is over: both sides have closed, it was lost, or nothing has moved for 2 s
+    /// after one side left. All completions are in their queues.
     Disconnected,
 }
 
@@ -138,7 +139,7 @@ pub struct CmChannel {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What sources hold on to.
+/// The part of a channel that its sources share.
 #[derive(Debug)]
 pub(crate) struct CmShared {
     pub(crate) events: Signal<CmEvent>,
@@ -194,7 +195,7 @@ fn connection(
         negotiated,
         max_ulpdu: ulpdu,
         send_depth: qp.send_depth,
-        missing_receive: qp.missing_receive,
+        rnr_policy: qp.rnr_policy,
     };
     Connection::new(params, Instant::now())
 }
@@ -211,8 +212,8 @@ fn watch_peer(socket: &TcpStream) {
     let _set = socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive);
 }
 
-/// RFC 5044 §5: a sender that cannot see segments aims at one FPDU a segment. On loopback nobody
-/// counts segments, and larger FPDUs cost less.
+/// RFC 5044 §5: a sender that cannot see segments aims at one FPDU a segment. On loopback segments
+/// do not matter, and larger FPDUs cost less.
 fn ulpdu_len(policy: FpduPolicy, negotiated: &Negotiated, socket: &TcpStream) -> usize {
     match policy {
         FpduPolicy::Max(len) => len,

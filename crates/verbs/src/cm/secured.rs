@@ -1,27 +1,27 @@
 //! A connected socket with the session that a handshake made for it: what passes between a dialer
 //! or a node's supervisor and [`Qp::adopt`](crate::Qp::adopt).
 //!
-//! It also carries plain octets by itself, with a limit of time, for start-ups and small talk. It
+//! It also carries plain bytes by itself, with a limit of time, for start-ups and small talk. It
 //! does no handshake and knows no message.
 
 use crate::error::ConnectError;
-use outboard_secure::{NodeId, Session, SessionError};
+use outboard_secure::{NodeId, SecureSession, SessionError};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Octets of one read.
+/// Bytes of one read.
 const READ_LEN: usize = 16 * 1024;
 
 /// A socket, its session, and what came for the session with the handshake.
 #[derive(Debug)]
 pub struct Secured {
     socket: TcpStream,
-    session: Session,
+    session: SecureSession,
     early: Vec<u8>,
 }
 
-/// Why octets did not pass.
+/// Why bytes did not pass.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// It took too long.
@@ -35,27 +35,27 @@ pub enum StreamError {
     Lost(io::Error),
     /// The session failed.
     #[error(transparent)]
-    Session(#[from] SessionError),
+    SecureSession(#[from] SessionError),
 }
 
 impl Secured {
-    /// Puts together what a handshake left: `early` are octets that came behind its last message.
-    pub fn new(socket: TcpStream, session: Session, early: Vec<u8>) -> Self {
+    /// Puts together what a handshake left: `early` are bytes that came behind its last message.
+    pub fn new(socket: TcpStream, session: SecureSession, early: Vec<u8>) -> Self {
         Self { socket, session, early }
     }
 
     /// The parts, for handing them to another process.
-    pub fn into_parts(self) -> (TcpStream, Session, Vec<u8>) {
+    pub fn into_parts(self) -> (TcpStream, SecureSession, Vec<u8>) {
         (self.socket, self.session, self.early)
     }
 
-    /// Who the peer is.
+    /// The peer's static identity.
     pub fn peer(&self) -> NodeId {
         self.session.peer()
     }
 
     /// The session.
-    pub fn session(&self) -> &Session {
+    pub fn session(&self) -> &SecureSession {
         &self.session
     }
 
@@ -64,7 +64,7 @@ impl Secured {
         &self.socket
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     ///
     /// # Errors
     /// The system's, when the peer has gone.
@@ -72,17 +72,17 @@ impl Secured {
         self.socket.peer_addr()
     }
 
-    /// Sends all of these octets.
+    /// Sends all of these bytes.
     ///
     /// # Errors
     /// See [`StreamError`]; what was sent of them is not known then.
     pub fn send(&mut self, plain: &[u8], deadline: Instant) -> Result<(), StreamError> {
-        let mut octets = Vec::with_capacity(self.session.sealed_len(plain.len()));
-        self.session.seal(plain, &mut octets)?;
-        self.write(&octets, deadline)
+        let mut bytes = Vec::with_capacity(self.session.sealed_len(plain.len()));
+        self.session.seal(plain, &mut bytes)?;
+        self.write(&bytes, deadline)
     }
 
-    /// Appends octets of the peer's as they come, at least one.
+    /// Appends bytes of the peer's as they come, at least one.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -90,46 +90,46 @@ impl Secured {
         let before = plain.len();
         let early = std::mem::take(&mut self.early);
         self.session.open(&early, plain)?;
-        let mut octets = [0; READ_LEN];
+        let mut bytes = [0; READ_LEN];
         while plain.len() == before {
-            let count = self.read(&mut octets, deadline)?;
+            let count = self.read(&mut bytes, deadline)?;
             if count == 0 {
                 self.session.handle_end()?;
                 return Err(StreamError::Ended);
             }
-            self.session.open(&octets[..count], plain)?;
+            self.session.open(&bytes[..count], plain)?;
         }
         Ok(())
     }
 
-    /// Tells the peer that nothing follows; its octets may still come.
+    /// Tells the peer that nothing follows; its bytes may still come.
     ///
     /// # Errors
     /// See [`StreamError`].
     pub fn finish(&mut self, deadline: Instant) -> Result<(), StreamError> {
-        let mut octets = Vec::new();
-        self.session.finish(&mut octets)?;
-        self.write(&octets, deadline)?;
+        let mut bytes = Vec::new();
+        self.session.finish(&mut bytes)?;
+        self.write(&bytes, deadline)?;
         self.socket.shutdown(Shutdown::Write).map_err(StreamError::Lost)
     }
 
-    fn write(&mut self, mut octets: &[u8], deadline: Instant) -> Result<(), StreamError> {
+    fn write(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), StreamError> {
         self.socket.set_nonblocking(false).map_err(StreamError::Lost)?;
-        while !octets.is_empty() {
+        while !bytes.is_empty() {
             let limit = Some(left(deadline)?);
             self.socket.set_write_timeout(limit).map_err(StreamError::Lost)?;
-            let count = retried(self.socket.write(octets))?;
-            octets = &octets[count.unwrap_or(0)..];
+            let count = retried(self.socket.write(bytes))?;
+            bytes = &bytes[count.unwrap_or(0)..];
         }
         Ok(())
     }
 
-    fn read(&mut self, octets: &mut [u8], deadline: Instant) -> Result<usize, StreamError> {
+    fn read(&mut self, bytes: &mut [u8], deadline: Instant) -> Result<usize, StreamError> {
         self.socket.set_nonblocking(false).map_err(StreamError::Lost)?;
         loop {
             let limit = Some(left(deadline)?);
             self.socket.set_read_timeout(limit).map_err(StreamError::Lost)?;
-            if let Some(count) = retried(self.socket.read(octets))? {
+            if let Some(count) = retried(self.socket.read(bytes))? {
                 return Ok(count);
             }
         }
@@ -160,6 +160,6 @@ pub(super) fn failed(error: StreamError, peer: SocketAddr, limit: Duration) -> C
     match error {
         StreamError::TimedOut => ConnectError::TimedOut { peer, limit },
         StreamError::Ended | StreamError::Lost(_) => ConnectError::Closed { peer },
-        StreamError::Session(source) => ConnectError::Session { peer, source },
+        StreamError::SecureSession(source) => ConnectError::SecureSession { peer, source },
     }
 }

@@ -1,18 +1,20 @@
-//! The turn, and who takes it.
+//! The turn, and the threads that take it.
 //!
-//! One thread at a time holds the role of driver: it sleeps in epoll and serves every source.
+//! One thread at a time holds the role of driver ([`DriverRole`]): that thread sleeps in epoll and
+//! serves every source.
 //! * The background thread holds it while no application thread drives, so that one-sided
 //!   operations are served whatever the application does.
 //! * A thread in [`Core::wait_until`] takes it: the message that ends its wait costs one wake-up.
-//! * A thread that polls moves its own queue pairs' sockets directly; it asks the background
-//!   thread to stand down, because that would be woken for every message too.
+//! * A thread that polls moves its own queue pairs' sockets directly; it asks the background thread
+//!   to stand down, which would otherwise be woken for every message as well.
 //!
 //! While applications drive, the background thread looks in now and then, first after
-//! [`WATCH_MIN`], at longest after [`WATCH_MAX`]; it takes the role again as soon as one look-in
-//! finds that nobody has driven since the last.
+//! [`WATCH_MIN`], at longest after [`WATCH_MAX`]; it takes the role again as soon as it finds that
+//! no application thread has driven since its last look. While an application thread sleeps in the
+//! role, the background thread sleeps as well: the application thread wakes it on leaving.
 
-use super::eager::{self, Eager};
-use super::repose::Repose;
+use super::adaptive_spin::{self, AdaptiveSpin};
+use super::role::{Parked, RoleGuard, Waiter, Wake};
 use super::{Engine, WAKE, sockio};
 use crate::context::Core;
 use crate::error::VerbsError;
@@ -20,123 +22,62 @@ use crate::signal::lock;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::JoinHandle;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How soon the background thread looks whether applications still drive; doubled each time.
 const WATCH_MIN: Duration = Duration::from_millis(1);
-/// How late it looks at longest: a peer may have to wait so long, once, for an application that
-/// has just stopped polling.
+/// The longest time between two looks. When an application has just stopped polling, its peers may
+/// wait this long, once, before the background thread serves them.
 const WATCH_MAX: Duration = Duration::from_millis(8);
-/// The same, while an application thread sleeps in the role and would wake it on leaving.
-const DEEP_WATCH: Duration = Duration::from_millis(100);
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
-
-/// What drivers tell each other.
-#[derive(Debug, Default)]
-pub(crate) struct Signals {
-    /// Counts polls and waits of applications.
-    application: AtomicU64,
-    /// An application wants the background thread to stand down.
-    claimed: AtomicBool,
-    /// The background thread holds the role.
-    background: AtomicBool,
-    /// The driver sleeps in epoll, or is about to.
-    sleeping: AtomicBool,
-    /// Application threads inside [`Core::wait_until`].
-    waiters: AtomicUsize,
-    /// Those of them that wait without the role.
-    followers: AtomicUsize,
-    /// The background thread is parked for long.
-    deep: AtomicBool,
-    /// An application that drove is about to sleep elsewhere: the background thread is to drive.
-    resting: AtomicBool,
-    repose: Mutex<Repose>,
-    stop: AtomicBool,
-    /// Counts turns and deliveries, for threads that wait without the role.
-    news: Mutex<u64>,
-    news_cond: Condvar,
-    park: Mutex<()>,
-    park_cond: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
 
 impl Engine {
     /// An application thread polls or waits.
     #[inline]
     pub(crate) fn note_application(&self) {
-        // A lost count does no harm: the next poll counts again.
-        let count = self.signals.application.load(Ordering::Relaxed);
-        self.signals.application.store(count.wrapping_add(1), Ordering::Relaxed);
+        self.role.note_application();
     }
 
-    /// True while the background thread drives and nobody has asked it to stand down.
+    /// True while the background thread drives and no application has asked it to stand down.
     pub(crate) fn drives_in_background(&self) -> bool {
-        self.signals.background.load(Ordering::SeqCst)
-            && !self.signals.claimed.load(Ordering::SeqCst)
+        self.role.is_in_background()
     }
 
     /// Asks the background thread to stand down for a polling application.
     pub(crate) fn claim_by_polling(&self) {
-        if self.signals.background.load(Ordering::Relaxed) {
-            if !self.signals.claimed.swap(true, Ordering::SeqCst) {
-                lock(&self.signals.repose).end(Instant::now());
+        if let Some(claim) = self.role.claim() {
+            if claim.first {
+                lock(&self.backoff).end(Instant::now());
             }
-            self.kick();
+            self.wake(claim.wake);
         }
     }
 
     /// Wakes the driver if it sleeps.
     pub(crate) fn kick(&self) {
-        if self.signals.sleeping.load(Ordering::SeqCst) {
+        self.wake(self.role.poke());
+    }
+
+    /// Tells waiting threads that something changed.
+    pub(crate) fn notify(&self) {
+        self.wake(self.role.notify());
+    }
+
+    fn wake(&self, whom: Wake) {
+        if whom == Wake::Driver {
             // The counter cannot overflow in any life time; a full one is readable all the same.
             let _wrote = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// Tells waiting threads that something changed.
-    pub(crate) fn notify(&self) {
-        if self.signals.waiters.load(Ordering::SeqCst) > 0 {
-            *lock(&self.signals.news) += 1;
-            if self.signals.followers.load(Ordering::SeqCst) > 0 {
-                self.signals.news_cond.notify_all();
-            }
-            self.kick();
-        }
-    }
-
-    /// Lets threads that wait without the role look again: something happened, or the role is free.
-    fn tell_followers(&self) {
-        if self.signals.followers.load(Ordering::SeqCst) > 0 {
-            *lock(&self.signals.news) += 1;
-            self.signals.news_cond.notify_all();
-        }
-    }
-
-    fn try_role(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.role.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    /// The role for a waiting application: taken from the background thread if need be.
-    fn role_for_application(&self) -> Option<MutexGuard<'_, ()>> {
-        loop {
-            if let Some(guard) = self.try_role() {
-                return Some(guard);
-            }
-            if !self.signals.background.load(Ordering::SeqCst) {
-                // It may have left between these two looks.
-                return self.try_role();
-            }
-            self.claim_by_polling();
-            std::thread::yield_now();
-        }
+    /// An application thread begins to wait.
+    fn begin_wait(&self) -> Waiter<'_> {
+        let (waiter, wake) = self.role.wait();
+        self.wake(wake);
+        waiter
     }
 
     /// How long the driver may sleep: until the next deadline, `limit`, or not at all.
@@ -155,7 +96,7 @@ impl Engine {
     fn poll_events(&self, limit: Option<Duration>, ready: &mut [(u64, bool); EVENTS_MAX]) -> usize {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // An interrupted sleep is a short one.
+        // A sleep that a signal interrupts counts as a short one.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, limit.as_ref()) else {
             return 0;
         };
@@ -176,28 +117,18 @@ impl Engine {
     }
 }
 
-/// A thread inside [`Core::wait_until`]; leaving it, even by a panic of the caller's condition,
-/// lets others have the role.
-struct Waiting<'a>(&'a Core);
-
-impl<'a> Waiting<'a> {
-    fn new(core: &'a Core) -> Self {
-        core.engine.signals.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(core)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.engine.signals.waiters.fetch_sub(1, Ordering::SeqCst);
-        self.0.hand_over();
+impl Engine {
+    /// True on the background thread.
+    pub(crate) fn is_engine_thread(&self) -> bool {
+        let thread = lock(&self.thread);
+        thread.as_ref().is_some_and(|one| one.thread().id() == std::thread::current().id())
     }
 }
 
 impl Core {
     /// Starts the background thread if it does not run yet.
     pub(crate) fn start_background(self: &Arc<Self>) -> Result<(), VerbsError> {
-        let mut thread = lock(&self.engine.signals.thread);
+        let mut thread = lock(&self.engine.thread);
         if thread.is_none() {
             let core = Arc::clone(self);
             let run = move || core.run_background();
@@ -211,43 +142,40 @@ impl Core {
 
     /// Stops the background thread and forgets every source.
     pub(crate) fn shut_down(&self) {
-        let signals = &self.engine.signals;
-        signals.stop.store(true, Ordering::SeqCst);
-        // Whatever it is doing, one of these two ends its sleep.
-        let _wrote = rustix::io::write(&self.engine.wake, &1u64.to_ne_bytes());
-        self.unpark();
-        let thread = lock(&signals.thread).take();
+        let engine = &self.engine;
+        engine.role.stop();
+        engine.wake(Wake::Driver);
+        let thread = lock(&engine.thread).take();
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            // A panic there has been printed; there is nobody left to tell.
+            // The panic hook has already printed a panic of that thread.
             let _ended = thread.join();
         }
-        drop(self.engine.drain_sources());
+        drop(engine.drain_sources());
+        engine.lingering.clear();
     }
 
-    /// One turn without sleeping, unless another thread is at it. True when it brought news.
+    /// One turn without sleeping, unless another thread holds the role. True when it brought news.
     pub(crate) fn try_turn(self: &Arc<Self>) -> bool {
-        let Some(role) = self.engine.try_role() else { return false };
-        let news = self.turn(Some(Duration::ZERO), || false);
-        drop(role);
-        self.engine.tell_followers();
-        news
+        let Some(_role) = self.engine.role.take_for_turn() else { return false };
+        self.turn(Some(Duration::ZERO), || false)
     }
 
     /// Serves what is ready; sleeps up to `limit` for it, unless `done` says that there is no
     /// reason to. The caller holds the role. True when that brought news, not only room to send.
     fn turn(self: &Arc<Self>, limit: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let engine = &self.engine;
-        let sleeps = limit != Some(Duration::ZERO);
-        if sleeps {
-            engine.signals.sleeping.store(true, Ordering::SeqCst);
-        }
-        // Whoever changes something from here on sees `sleeping` and kicks.
-        let limit = if sleeps && done() { Some(Duration::ZERO) } else { limit };
         let mut events = [(WAKE, false); EVENTS_MAX];
-        let count = engine.poll_events(engine.sleep_limit(limit), &mut events);
-        engine.signals.sleeping.store(false, Ordering::SeqCst);
+        let count = if limit == Some(Duration::ZERO) || !engine.role.fall_asleep() {
+            engine.poll_events(Some(Duration::ZERO), &mut events)
+        } else {
+            // A thread that changes something from here on wakes the driver.
+            let limit = if done() { Some(Duration::ZERO) } else { engine.sleep_limit(limit) };
+            let count = engine.poll_events(limit, &mut events);
+            engine.role.wake_up();
+            count
+        };
         let mut news = self.fire_timers();
         let leftovers = std::mem::take(&mut *lock(&engine.ready));
         let busy = news || count > 0 || !leftovers.is_empty();
@@ -258,7 +186,7 @@ impl Core {
             news |= self.serve(token, false);
         }
         if busy {
-            engine.tell_followers();
+            engine.notify();
         }
         news
     }
@@ -292,11 +220,14 @@ impl Core {
         deadline: Option<Instant>,
         mut check: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let signals = &self.engine.signals;
-        let _waiting = Waiting::new(self);
+        self.engine.note_application();
+        if let Some(value) = check() {
+            return Some(value);
+        }
+        let mut waiter = self.engine.begin_wait();
         loop {
-            self.engine.note_application();
-            let news = *lock(&signals.news);
+            // The thread is registered as a follower, so it misses nothing that comes after this
+            // look.
             if let Some(value) = check() {
                 return Some(value);
             }
@@ -304,98 +235,86 @@ impl Core {
             if limit == Some(Duration::ZERO) {
                 return None;
             }
-            match self.engine.role_for_application() {
-                Some(_role) => {
-                    let mut found = None;
-                    self.turn(limit, || {
-                        found = check();
-                        found.is_some()
-                    });
-                    if found.is_some() {
-                        return found;
-                    }
+            if waiter.drives() {
+                let mut found = None;
+                self.turn(limit, || {
+                    found = check();
+                    found.is_some()
+                });
+                if found.is_some() {
+                    return found;
                 }
-                None => self.wait_for_news(news, limit),
+            } else {
+                waiter.sleep(deadline);
             }
+            self.engine.note_application();
         }
     }
 
-    /// The role is free again: another waiting thread may want it, or the background thread.
-    fn hand_over(&self) {
-        self.engine.notify();
-        if self.engine.signals.deep.load(Ordering::SeqCst) {
-            self.unpark();
-        }
-    }
-
-    /// An application thread is about to sleep where the engine cannot see it.
+    /// An application thread is about to sleep where the engine cannot see it, or to work.
     pub(crate) fn rest(&self) {
-        let signals = &self.engine.signals;
-        if !self.engine.drives_in_background() && signals.waiters.load(Ordering::SeqCst) == 0 {
-            signals.resting.store(true, Ordering::SeqCst);
-            self.unpark();
-        }
+        self.engine.role.hand_to_background();
     }
 
     /// An application has nothing under way and may sleep or look elsewhere for news.
     pub(crate) fn rest_if_worthwhile(&self) {
-        if lock(&self.engine.signals.repose).begin(Instant::now()) {
+        if lock(&self.engine.backoff).begin(Instant::now()) {
             self.rest();
         }
-    }
-
-    fn unpark(&self) {
-        let _parked = lock(&self.engine.signals.park);
-        self.engine.signals.park_cond.notify_all();
-    }
-
-    fn wait_for_news(&self, seen: u64, limit: Option<Duration>) {
-        let signals = &self.engine.signals;
-        signals.followers.fetch_add(1, Ordering::SeqCst);
-        let guard = lock(&signals.news);
-        let limit = limit.unwrap_or(DEEP_WATCH).min(DEEP_WATCH);
-        let waited = signals.news_cond.wait_timeout_while(guard, limit, |news| *news == seen);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        signals.followers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The background thread.
     fn run_background(self: &Arc<Self>) {
         sockio::ask_for_prompt_turns();
-        let signals = &self.engine.signals;
-        let mut seen = signals.application.load(Ordering::Relaxed);
-        while !signals.stop.load(Ordering::SeqCst) {
-            self.drive_in_background();
-            self.park_while_applications_drive(&mut seen);
+        while !self.engine.role.is_stopped() {
+            // The panic hook has printed where our defect is.
+            if catch_unwind(AssertUnwindSafe(|| self.drive_until_stopped())).is_err() {
+                self.fail();
+            }
         }
     }
 
-    fn drive_in_background(self: &Arc<Self>) {
-        let signals = &self.engine.signals;
-        let Some(role) = self.engine.try_role() else { return };
-        signals.background.store(true, Ordering::SeqCst);
-        let leave =
-            || signals.stop.load(Ordering::SeqCst) || signals.claimed.load(Ordering::SeqCst);
-        let mut eager = Eager::default();
-        while !leave() {
-            if eager.is_looking() {
-                self.look(&mut eager, leave);
+    /// The background thread has panicked. What it left undone is unknown, so every connection of
+    /// the context ends; the thread goes on and serves later connections.
+    fn fail(self: &Arc<Self>) {
+        for source in self.engine.sources() {
+            // A second panic has been printed as well.
+            let _failed = catch_unwind(AssertUnwindSafe(|| source.engine_failed(self)));
+        }
+        self.engine.notify();
+    }
+
+    fn drive_until_stopped(self: &Arc<Self>) {
+        let role = &self.engine.role;
+        let mut watch = WATCH_MIN;
+        while !role.is_stopped() {
+            if let Some(held) = role.take_in_background() {
+                self.drive_in_background(held);
+                watch = WATCH_MIN;
+            }
+            watch = match role.park(watch) {
+                Parked::Watching => (watch * 2).min(WATCH_MAX),
+                Parked::No | Parked::Called => WATCH_MIN,
+            };
+        }
+    }
+
+    fn drive_in_background(self: &Arc<Self>, _held: RoleGuard<'_>) {
+        let mut spin = AdaptiveSpin::default();
+        while !self.engine.role.is_unwanted() {
+            if spin.is_looking() {
+                self.look(&mut spin);
             } else {
                 let before = Instant::now();
-                self.turn(None, leave);
+                self.turn(None, || false);
                 let now = Instant::now();
-                eager.slept(now - before, now);
+                spin.slept(now - before, now);
             }
         }
-        // In this order: who sees that nobody drives in the background finds the role free.
-        drop(role);
-        signals.background.store(false, Ordering::SeqCst);
-        signals.claimed.store(false, Ordering::SeqCst);
-        self.engine.tell_followers();
     }
 
     /// Takes turns without sleeping until something happens or the window is over.
-    fn look(self: &Arc<Self>, eager: &mut Eager, leave: impl Fn() -> bool) {
+    fn look(self: &Arc<Self>, spin: &mut AdaptiveSpin) {
         let start = Instant::now();
         let (mut before, mut longest) = (start, Duration::ZERO);
         loop {
@@ -404,45 +323,85 @@ impl Core {
             if !found {
                 longest = longest.max(now - before);
             }
-            if found || now - start > eager::WINDOW || leave() {
-                return eager.looked(found, now, longest);
+            if found || now - start > adaptive_spin::WINDOW || self.engine.role.is_unwanted() {
+                return spin.looked(found, now, longest);
             }
             before = now;
         }
     }
+}
 
-    /// Returns when one look-in finds that no application has driven since the last.
-    fn park_while_applications_drive(self: &Arc<Self>, seen: &mut u64) {
-        let signals = &self.engine.signals;
-        let (mut watch, mut deep) = (WATCH_MIN, false);
-        loop {
-            self.park(if deep { DEEP_WATCH } else { watch }, deep);
-            watch = (watch * 2).min(WATCH_MAX);
-            if signals.stop.load(Ordering::SeqCst) {
-                return;
-            }
-            let now = signals.application.load(Ordering::Relaxed);
-            let resting = signals.resting.swap(false, Ordering::SeqCst);
-            let called = now != *seen && !resting;
-            *seen = now;
-            if !called && signals.waiters.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            // Who leaves a wait wakes a deep sleeper, so short waits one after another get none.
-            deep = !called;
+#[cfg(test)]
+mod tests {
+    use super::super::Source;
+    use super::*;
+    use crate::{
+        AsyncEvent, CmEventKind, ConnectParams, Context, Cq, OwnedBuf, Qp, QpConfig, RecvRequest,
+        SendOp, SendRequest, SgList, Status,
+    };
+    use rustix::event::{EventfdFlags, eventfd};
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// A defect.
+    struct Defect;
+
+    impl Source for Defect {
+        fn on_ready(self: Arc<Self>, _: &Arc<Core>, _: u64, _: bool) -> bool {
+            panic!("on purpose")
         }
+
+        fn on_timer(self: Arc<Self>, _: &Arc<Core>, _: u64, _: Instant) {}
     }
 
-    fn park(&self, limit: Duration, deep: bool) {
-        let signals = &self.engine.signals;
-        let guard = lock(&signals.park);
-        signals.deep.store(deep, Ordering::SeqCst);
-        // A thread that stopped waiting before it could see `deep` wakes nobody.
-        let alone = deep && signals.waiters.load(Ordering::SeqCst) == 0;
-        if !alone && !signals.resting.load(Ordering::SeqCst) {
-            let waited = signals.park_cond.wait_timeout(guard, limit);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+    fn connected(a: &Context, b: &Context) -> [(Qp, Cq); 2] {
+        let make = |context: &Context| {
+            let cq = context.create_cq(16);
+            let qp = context.alloc_pd().create_qp(QpConfig::new(&cq)).expect("a queue pair");
+            let local = OwnedBuf::zeroed(8).into();
+            qp.post_recv(RecvRequest { wr_id: 1, local }).expect("room");
+            (qp, cq)
+        };
+        let ends = [make(a), make(b)];
+        let listener = b.listen("127.0.0.1:0".parse().expect("an address"), 4).expect("a port");
+        let (params, events) = (ConnectParams::default(), a.create_cm_channel().expect("one"));
+        ends[0].0.start_connect(listener.local_addr(), &params, &events).expect("begun");
+        let request = listener.next_request(Some(LIMIT)).expect("a request");
+        request.accept(&ends[1].0, &params).expect("accepted");
+        let told = events.next(Some(LIMIT)).expect("an event").kind;
+        assert!(matches!(told, CmEventKind::Connected(_)), "{told:?}");
+        ends
+    }
+
+    fn next(cq: &Cq) -> Status {
+        let mut done = Vec::new();
+        assert_eq!(cq.wait(&mut done, 1, Some(LIMIT)).expect("no overflow"), 1, "a completion");
+        done.remove(0).status
+    }
+
+    #[test]
+    fn a_panic_of_the_engine_ends_its_connections_and_it_goes_on() {
+        let [a, b] = [(); 2].map(|()| Context::open().expect("a context"));
+        let ends = connected(&a, &b);
+        let (core, token) = (b.core(), b.core().engine.next_token());
+        let fd = eventfd(1, EventfdFlags::NONBLOCK).expect("a descriptor");
+        // Only the background thread is to meet it.
+        b.rest();
+        core.engine.add(token, &fd, Arc::new(Defect)).expect("watched");
+        let deadline = Instant::now() + LIMIT;
+        while !ends[1].0.state().is_over() {
+            assert!(Instant::now() < deadline, "the queue pair does not hear of it");
+            std::thread::sleep(Duration::from_millis(1));
         }
-        signals.deep.store(false, Ordering::SeqCst);
+        let event = AsyncEvent::EngineFailed { qp: ends[1].0.number() };
+        assert_eq!(b.poll_async_event(), Some(event));
+        assert_eq!((next(&ends[1].1), next(&ends[0].1)), (Status::Flushed, Status::Flushed));
+        let busy = |cq: &Cq| cq.inner.busy.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((busy(&ends[1].1), busy(&ends[0].1)), (0, 0), "nothing is under way");
+        let later = connected(&a, &b);
+        let send = SendOp::Send { invalidate: None };
+        let request = SendRequest::new(2, send, SgList::copied(b"again"));
+        later[0].0.post_send(request).expect("room");
+        assert_eq!(next(&later[1].1), Status::Success);
     }
 }

@@ -1,34 +1,47 @@
-//! The engine: sockets, timers and who drives them. One non-blocking turn ([`Core::try_turn`])
-//! has two drivers here: a background thread, and the application's own polling or waiting
-//! (see [`driver`]). Whoever drives holds the role; everybody may move a queue pair of their own.
+//! The engine: sockets, timers and the threads that drive them. One non-blocking turn
+//! ([`Core::try_turn`]) has two drivers here: a background thread, and the application's own
+//! polling or waiting (see [`driver`]). The driving thread holds the role; any thread may move
+//! bytes of its own queue pairs.
 //!
-//! Modules: [`driver`] (the turn and its drivers), [`eager`] and [`repose`] (when the background
-//! thread goes on looking, and when an application hands over to it), [`link`] (one queue pair's
-//! socket and connection), [`sockio`] (the system calls that take raw spans), [`sealed`] (a session
-//! between the two), [`staging`] (receive buffers), [`tapped`] (octets for recordings), [`timers`].
+//! Modules: [`role`] (which thread drives), [`driver`] (the turn and its drivers),
+//! [`adaptive_spin`] and [`handoff_backoff`] (when the background thread spins, and when an
+//! application hands over to it), [`link`] (one queue pair's socket and connection), [`unsent`]
+//! (bytes that connections hold until TCP takes them), [`ending`] (a stream's end, as a table),
+//! [`lingering`] (links whose queue pair has given them up), [`sockio`] (the system calls that take
+//! raw spans), [`sealed`] (a session between socket and connection), [`staging`] (receive buffers),
+//! [`tapped`] (bytes for recordings), [`timers`].
 
+mod adaptive_spin;
 pub(crate) mod driver;
-mod eager;
+pub(crate) mod ending;
+mod handoff_backoff;
+pub(crate) mod lingering;
 pub(crate) mod link;
-mod repose;
+mod role;
 pub(crate) mod sealed;
 pub(crate) mod sockio;
 pub(crate) mod staging;
 pub(crate) mod tapped;
 pub(crate) mod timers;
+pub(crate) mod unsent;
 
 use crate::context::Core;
 use crate::error::VerbsError;
 use crate::signal::lock;
-use driver::Signals;
+use handoff_backoff::HandoffBackoff;
+use lingering::Lingering;
+use role::DriverRole;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Instant;
 use timers::Timers;
+use unsent::UnsentTotal;
 
 /// Token of the engine's own wake-up descriptor.
 const WAKE: u64 = 0;
@@ -36,11 +49,13 @@ const WAKE: u64 = 0;
 /// Something with a descriptor or a deadline.
 pub(crate) trait Source: Send + Sync {
     /// The descriptor has something to read, room to write, or an error; or work was left over.
-    /// With `hangup` the peer has closed or the socket has failed. True when there was news indeed,
-    /// not only room.
+    /// With `hangup` the peer has closed or the socket has failed. True when there was news, not
+    /// only room to write.
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, hangup: bool) -> bool;
     /// A deadline set for this token has come.
     fn on_timer(self: Arc<Self>, core: &Arc<Core>, token: u64, now: Instant);
+    /// The engine has failed: what depends on it ends.
+    fn engine_failed(self: Arc<Self>, _core: &Arc<Core>) {}
 }
 
 /// See the [module](self).
@@ -52,8 +67,13 @@ pub(crate) struct Engine {
     /// Sources that left work over: they get another go without an event.
     ready: Mutex<VecDeque<u64>>,
     timers: Timers,
-    role: Mutex<()>,
-    signals: Signals,
+    /// Streams that no queue pair has any more.
+    pub(crate) lingering: Lingering,
+    pub(crate) unsent: UnsentTotal,
+    role: DriverRole,
+    backoff: Mutex<HandoffBackoff>,
+    /// The background thread.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -79,12 +99,15 @@ impl Engine {
             sources: Mutex::new(HashMap::new()),
             ready: Mutex::new(VecDeque::new()),
             timers: Timers::default(),
-            role: Mutex::new(()),
-            signals: Signals::default(),
+            lingering: Lingering::default(),
+            unsent: UnsentTotal::default(),
+            role: DriverRole::new(),
+            backoff: Mutex::default(),
+            thread: Mutex::new(None),
         })
     }
 
-    /// A fresh token: tokens are never used twice, so a late event cannot hit a newcomer.
+    /// A fresh token: tokens are never used twice, so a late event cannot reach a newer source.
     pub(crate) fn next_token(&self) -> u64 {
         self.tokens.fetch_add(1, Ordering::Relaxed)
     }
@@ -139,6 +162,11 @@ impl Engine {
 
     fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
         lock(&self.sources).get(&token).cloned()
+    }
+
+    /// All sources there are now.
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        lock(&self.sources).values().cloned().collect()
     }
 
     /// All sources, taken away.

@@ -1,14 +1,14 @@
-//! A session between a socket and a connection (a sans-I/O byte transform): octets are sealed once
+//! A session between a socket and a connection (a sans-I/O byte transform): bytes are sealed once
 //! and wait here until TCP takes them; what comes in is opened into staging.
 //!
-//! For the connection, sealed is sent: at most one batch waits, and what completes was copied. It
-//! knows no opcode, and never seals an octet twice.
+//! To the connection, sealed bytes count as sent: at most one batch waits, and the bytes of
+//! completed requests were copied. It knows no opcode, and never seals a byte twice.
 
 use crate::engine::sockio::{Received, Sent};
 use crate::engine::staging::{STAGING_LEN, Staging};
 use crate::tap::StreamTap;
 use outboard_iwarp::{Connection, Env};
-use outboard_secure::{RECORD_PLAIN_MAX, Session, SessionError};
+use outboard_secure::{RECORD_PLAIN_MAX, SecureSession, SessionError};
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::mem;
@@ -16,9 +16,9 @@ use std::net::TcpStream;
 use std::thread::LocalKey;
 use std::time::Instant;
 
-/// Octets of one read, at most.
+/// Bytes of one read, at most.
 const READ_LEN: usize = 64 * 1024;
-/// What a session may have kept of a record that was not whole, at most.
+/// Bytes that a session may hold of an incomplete record.
 const PARTIAL_MAX: usize = RECORD_PLAIN_MAX + 64;
 
 type Scratch = LocalKey<Cell<Vec<u8>>>;
@@ -36,15 +36,15 @@ fn borrow(scratch: &'static Scratch) -> Vec<u8> {
     scratch.try_with(Cell::take).unwrap_or_default()
 }
 
-fn give_back(scratch: &'static Scratch, octets: Vec<u8>) {
-    let _kept = scratch.try_with(|kept| kept.set(octets));
+fn give_back(scratch: &'static Scratch, bytes: Vec<u8>) {
+    let _kept = scratch.try_with(|kept| kept.set(bytes));
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    session: Session,
-    /// Sealed octets that TCP has not taken, from `sent` on.
+    session: SecureSession,
+    /// Sealed bytes that TCP has not taken, from `sent` on.
     pending: Vec<u8>,
     sent: usize,
     finished: bool,
@@ -52,16 +52,16 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    pub(crate) fn new(session: Session) -> Self {
+    pub(crate) fn new(session: SecureSession) -> Self {
         Self { session, pending: Vec::new(), sent: 0, finished: false, fault: None }
     }
 
-    /// Sealed octets wait for room in TCP.
+    /// Sealed bytes wait for room in TCP.
     pub(crate) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Why the session is of no use any more, once.
+    /// Why the session has failed; returned once.
     pub(crate) fn take_fault(&mut self) -> Option<SessionError> {
         self.fault.take()
     }
@@ -103,12 +103,12 @@ impl Sealed {
         Ok(true)
     }
 
-    fn open(&mut self, octets: &[u8], staging: &mut Staging, tap: Tapped<'_>) -> io::Result<()> {
+    fn open(&mut self, bytes: &[u8], staging: &mut Staging, tap: Tapped<'_>) -> io::Result<()> {
         let mut plain = borrow(&PLAIN);
-        let result = if octets.is_empty() {
+        let result = if bytes.is_empty() {
             self.session.handle_end()
         } else {
-            self.session.open(octets, &mut plain)
+            self.session.open(bytes, &mut plain)
         };
         if let Some(tap) = tap {
             tap.received(&plain);
@@ -130,7 +130,7 @@ impl Sealed {
 
 type Tapped<'a> = Option<&'a StreamTap>;
 
-/// As [`crate::engine::sockio::transmit`]; a tap sees plain octets.
+/// As [`crate::engine::sockio::transmit`]; a tap sees plain bytes.
 pub(crate) fn transmit(
     socket: &TcpStream,
     conn: &mut Connection,
@@ -140,7 +140,7 @@ pub(crate) fn transmit(
     env: &mut Env<'_>,
 ) -> io::Result<Sent> {
     if !sealed.flush(socket)? {
-        // Whoever leaves does so, and its time runs, whether or not the peer reads.
+        // The time limit of a side that leaves starts now, whether or not the peer reads.
         conn.settle(Instant::now(), env);
         return Ok(Sent::Blocked);
     }
@@ -173,12 +173,12 @@ pub(crate) fn receive(
     if want == 0 {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    let mut octets = borrow(&READ);
-    octets.resize(READ_LEN, 0);
-    let result = socket.read(&mut octets[..want]).and_then(|total| {
-        sealed.open(&octets[..total], staging, tap)?;
+    let mut bytes = borrow(&READ);
+    bytes.resize(READ_LEN, 0);
+    let result = socket.read(&mut bytes[..want]).and_then(|total| {
+        sealed.open(&bytes[..total], staging, tap)?;
         Ok(Received { total, short: total < want })
     });
-    give_back(&READ, octets);
+    give_back(&READ, bytes);
     result
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Pieces that one system call takes at most.
 const SPANS_MAX: usize = 64;
 
-/// What transmitting came to.
+/// The outcome of transmitting.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Nothing is left to send.
@@ -33,7 +33,7 @@ pub(crate) fn transmit(
 ) -> io::Result<Sent> {
     spans.clear();
     let mut pins = Vec::new();
-    let limits = Limits { octets: budget, spans: SPANS_MAX };
+    let limits = Limits { bytes: budget, spans: SPANS_MAX };
     let offered = conn.poll_transmit(Instant::now(), limits, env, spans, &mut pins);
     if offered == 0 {
         return Ok(Sent::Everything);
@@ -53,17 +53,17 @@ pub(crate) fn transmit(
     }
 }
 
-/// What receiving came to.
+/// The outcome of receiving.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// Octets, in place and staged together; 0 is the peer's FIN.
+    /// Bytes, in place and staged together; 0 is the peer's FIN.
     pub(crate) total: usize,
     /// The kernel had no more at that moment.
     pub(crate) short: bool,
 }
 
 /// Receives once: payload straight to where it belongs when the connection says where, the rest
-/// (at most `want` octets) into staging. The connection is told of octets placed, not of those
+/// (at most `want` bytes) into staging. The connection is told of bytes placed, not of those
 /// staged.
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
@@ -78,15 +78,24 @@ pub(crate) fn receive(
     // A list of very many pieces is filled a part at a time, and nothing may follow a part.
     let cut = spans.len() > SPANS_MAX;
     spans.truncate(SPANS_MAX);
-    let placed_max: usize = spans.iter().map(|span| span.len).sum();
+    let mut placed_max: usize = spans.iter().map(|span| span.len).sum();
     let room = staging.room(if cut { 0 } else { want });
     let requested = placed_max + room.len();
     spans.push(Span { ptr: room.as_mut_ptr(), len: room.len() });
-    // SAFETY: the spans lie in a list that the connection owns and nothing touches while `conn`
-    // is borrowed, or in registered memory pinned by `direct` until after the call, or in the
-    // staging buffer borrowed above. The kernel is the only writer besides our own racy copies,
-    // which registered memory allows at any time.
-    let total = unsafe { receive_spans(fd, spans) }?;
+    let total = loop {
+        // SAFETY: the spans lie in a list that the connection owns and nothing touches while `conn`
+        // is borrowed, or in registered memory pinned by `direct` until after the call, or in the
+        // staging buffer borrowed above. The kernel is the only writer besides our own racy copies,
+        // which registered memory allows at any time.
+        match unsafe { receive_spans(fd, spans) } {
+            Err(error) if is_missing(&error) && placed_max > 0 && !cut => {
+                // From staging it is copied, and the copy that fails is answered.
+                spans.drain(..spans.len() - 1);
+                placed_max = 0;
+            }
+            received => break received?,
+        }
+    };
     drop(direct);
     let placed = total.min(placed_max);
     if placed > 0 {
@@ -96,10 +105,38 @@ pub(crate) fn receive(
     Ok(Received { total, short: total < requested })
 }
 
+/// Bytes in TCP's hands, a FIN among them, that the peer's TCP has not acknowledged; 0 where the
+/// kernel does not tell.
+pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: for a socket this is SIOCOUTQ (tcp(7)), which writes one integer.
+    let told = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    usize::try_from(bytes).ok().filter(|_| told == 0).unwrap_or(0)
+}
+
+/// Has the kernel call a socket readable from this many bytes on, and make room for as many as
+/// its limits allow (tcp(7), SO_RCVLOWAT); that the peer has closed is told anyway.
+pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: usize) {
+    const LEN: libc::socklen_t = 4;
+    const _: () = assert!(size_of::<libc::c_int>() == LEN as usize);
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    // SAFETY: the kernel reads one integer, which outlives the call. Without effect the peer's end
+    // is seen later.
+    unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const bytes).cast(), LEN);
+    }
+}
+
+/// The program's memory is not mapped any more.
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFAULT)
+}
+
 /// Does something, such as starting a thread, while this thread takes no signals meant for the
 /// process; a thread started meanwhile never takes any. The program's handlers may call verbs, and
-/// programs that wait for a signal in one thread block it in theirs. What a thread brings upon
-/// itself stays its own: crash handlers and stack guards work.
+/// programs that wait for a signal in one thread block it in theirs. Signals that a thread's own
+/// instructions raise are still delivered: crash handlers and stack guards work.
 pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are written before they are read, and outlive the calls, which change this
     // thread's mask only. They fail for a wrong first argument alone.
@@ -144,11 +181,11 @@ fn set_scheduling(nice: i32) -> bool {
     (unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) }) == 0
 }
 
-/// How much nicer to itself the engine is than to the program: at 10 its weight is about nine
+/// How much higher the engine's priority is than the program's: at 10 its weight is about nine
 /// times the program's, and it sleeps as soon as there is nothing to serve.
 const PRIORITY_STEP: i32 = 10;
 
-/// Octets of the structure's first version.
+/// Bytes of the structure's first version.
 const SCHED_ATTRIBUTES_LEN: u32 = 48;
 const _: () = assert!(size_of::<SchedAttributes>() == SCHED_ATTRIBUTES_LEN as usize);
 

@@ -1,19 +1,18 @@
-//! Receive buffers. A thread has one full-sized buffer that it lends to whatever connection it
-//! receives for; a connection keeps it only while much of an FPDU waits in it, and a short
-//! remainder moves to a small buffer, so an idle connection has none.
+//! Receive buffers. A thread has one full-sized buffer that it lends to the connection for which it
+//! receives. What a connection has not taken when its turn is over, the beginning of an FPDU or
+//! what waits for a posted receive, moves to a buffer of just that length, so that no connection
+//! keeps the thread's and an idle one has none.
 
 use std::cell::Cell;
 
-/// Octets of a full-sized buffer: two FPDUs of the largest size.
-pub(crate) const STAGING_LEN: usize = 128 * 1024;
-/// Remainders up to this long move to a small buffer of their own.
-const REMAINDER_MAX: usize = 4096;
+/// Bytes of a full-sized buffer: many FPDUs, so that a fast stream costs few system calls.
+pub(crate) const STAGING_LEN: usize = 1 << 20;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Octets received and not yet taken by a connection.
+/// Bytes received and not yet taken by a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     bytes: Vec<u8>,
@@ -22,7 +21,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Octets that wait.
+    /// Bytes that wait.
     pub(crate) fn waiting(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -44,18 +43,17 @@ impl Staging {
         *self = Self { bytes, start: 0, end: len };
     }
 
-    /// Gives the full-sized buffer back if what waits in it is short enough to be kept apart.
+    /// Gives the full-sized buffer back; what waits in it is kept apart.
     pub(crate) fn settle(&mut self) {
-        let len = self.waiting().len();
-        if self.bytes.len() == STAGING_LEN && len <= REMAINDER_MAX {
+        if self.bytes.len() == STAGING_LEN {
             let rest = self.waiting().to_vec();
             let bytes = std::mem::take(&mut self.bytes);
             let _kept = SPARE.try_with(|spare| spare.set(bytes));
-            *self = Self { bytes: rest, start: 0, end: len };
+            *self = Self { start: 0, end: rest.len(), bytes: rest };
         }
     }
 
-    /// Room behind the waiting octets, at most `want`; they move to the front when it is short.
+    /// Room behind the waiting bytes, at most `want`; they move to the front when it is short.
     pub(crate) fn room(&mut self, want: usize) -> &mut [u8] {
         if self.is_empty() {
             self.start = 0;
@@ -69,12 +67,12 @@ impl Staging {
         &mut self.bytes[self.end..end]
     }
 
-    /// The kernel put this many octets into the room.
+    /// The kernel put this many bytes into the room.
     pub(crate) fn added(&mut self, count: usize) {
         self.end += count;
     }
 
-    /// The connection took this many octets.
+    /// The connection took this many bytes.
     pub(crate) fn taken(&mut self, count: usize) {
         self.start += count;
     }
@@ -100,17 +98,17 @@ mod tests {
     }
 
     #[test]
-    fn long_remainders_stay_where_they_are() {
+    fn a_connection_that_stalls_keeps_its_waiting_bytes_and_no_more() {
         let mut staging = Staging::default();
         staging.fill();
-        staging.room(STAGING_LEN);
-        staging.added(REMAINDER_MAX + 1);
+        staging.room(STAGING_LEN)[0] = 7;
+        staging.added(100_000);
         staging.settle();
-        assert_eq!(staging.bytes.len(), STAGING_LEN);
+        assert_eq!((staging.waiting()[0], staging.bytes.len()), (7, 100_000));
     }
 
     #[test]
-    fn room_is_made_by_moving_what_waits() {
+    fn room_is_made_by_moving_waiting_bytes() {
         let mut staging = Staging::default();
         staging.fill();
         let len = staging.room(STAGING_LEN).len();

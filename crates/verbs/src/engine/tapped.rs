@@ -1,4 +1,4 @@
-//! Moving octets where a tap watches: through buffers, with ordinary reads and writes.
+//! Moving bytes where a tap watches: through buffers, with ordinary reads and writes.
 
 use crate::engine::sockio::{Received, Sent};
 use crate::engine::staging::Staging;
@@ -16,14 +16,14 @@ pub(crate) fn transmit(
     tap: &StreamTap,
     env: &mut Env<'_>,
 ) -> io::Result<Sent> {
-    let mut octets = Vec::new();
-    let offered = conn.poll_transmit_copy(Instant::now(), budget, env, &mut octets);
+    let mut bytes = Vec::new();
+    let offered = conn.poll_transmit_copy(Instant::now(), budget, env, &mut bytes);
     if offered == 0 {
         return Ok(Sent::Everything);
     }
-    match socket.write(&octets) {
+    match socket.write(&bytes) {
         Ok(count) => {
-            tap.sent(&octets[..count]);
+            tap.sent(&bytes[..count]);
             conn.handle_transmitted(count, env.completions);
             Ok(if count < offered { Sent::Blocked } else { Sent::Some })
         }

@@ -8,11 +8,11 @@ use std::time::Instant;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TimerState {
     by_time: BTreeSet<(Instant, u64)>,
     by_token: HashMap<u64, Instant>,
 }

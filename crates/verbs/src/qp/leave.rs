@@ -1,28 +1,43 @@
-//! How a queue pair lets go: of its connection at once, of everything posted, or of memory that
-//! requests still name. Leaving in order is [`Qp::disconnect`].
+//! How a queue pair gives up its connection, everything posted, or memory that requests still name.
+//! The rest of a stream is then handled by [`crate::engine::lingering`].
 
 use super::{Inner, Qp, QpShared};
+use crate::context::Core;
+use crate::engine::lingering::EndNotifier;
+use crate::event::AsyncEvent;
 use crate::signal::lock;
-use crate::state::QpState;
+use crate::state::{QpEvent, QpState};
 use outboard_iwarp::work::{Completion, Status};
 use outboard_mem::SharedRegion;
+use std::sync::Arc;
 
 impl Qp {
-    /// As [`Qp::disconnect`], but nothing of this side's memory is used afterwards: a connection
-    /// that would have to send more of it, because TCP has half of a message, ends at once.
+    /// As [`Qp::disconnect`], but the queue pair has no part in the stream from here on, and
+    /// nothing of this side's memory is used: the engine has copies of what is still to go out.
+    /// The channel of the connection is told of its end all the same.
     pub fn let_go(&self) {
         self.disconnect();
-        let busy = lock(&self.inner.inner).link.as_ref().is_some_and(|link| link.conn.has_output());
-        if busy {
-            self.reset();
+        let mut inner = lock(&self.inner.inner);
+        if let Some(link) = inner.link.take() {
+            let qp = self.inner.number;
+            let notifier = inner.cm.clone().map(|cm| EndNotifier { cm, qp });
+            self.shared.core.linger(link, notifier);
+            QpShared::advance(&mut inner, QpEvent::Gone);
         }
+    }
+
+    /// Raises [`AsyncEvent::LastReceive`] if its receives come from a shared queue: for an owner
+    /// that gives the queue pair up without a connection that could end.
+    pub fn raise_last_receive(&self) {
+        self.inner.push_last_receive(&self.shared.core);
     }
 
     /// Takes `region` away from every request: when this returns nothing of it is touched any more
     /// for this queue pair. A request that needs it fails when its turn comes, with
-    /// [`LocalProtection`](crate::Status::LocalProtection), and ends the connection; one of which
-    /// TCP has half does so now. Receives of a shared queue are the matter of
-    /// [`Srq::revoke`](crate::Srq::revoke), which goes first: a queue pair takes them from there.
+    /// [`LocalProtection`](crate::Status::LocalProtection), and ends the connection; a request of
+    /// which TCP has a part fails now. Receives of a shared queue are revoked by
+    /// [`Srq::revoke`](crate::Srq::revoke), to be called first, because a queue pair takes its
+    /// receives from there.
     pub fn revoke(&self, region: &SharedRegion) {
         let mut inner = lock(&self.inner.inner);
         for request in &mut inner.posted {
@@ -35,16 +50,16 @@ impl Qp {
         }
     }
 
-    /// Ends the connection at once, if there is one, or an attempt to connect, and makes the queue
-    /// pair as new: whatever was posted is flushed, and it can be connected again.
+    /// Ends the connection as [`Qp::disconnect`] does, if there is one, or an attempt to connect,
+    /// and makes the queue pair as new: everything posted is flushed, there is no event of the
+    /// connection's end, and it can be connected again at once.
     pub fn reset(&self) {
         let core = &self.shared.core;
         let mut inner = lock(&self.inner.inner);
         inner.cancel_attempt(core);
-        self.inner.with_link(&mut inner, core, |link, env| link.abandon(env));
-        if let Some(link) = inner.link.take() {
-            self.inner.close(&mut inner, core, link);
-        }
+        // The old connection's end must not be reported as that of the next one.
+        inner.cm = None;
+        self.inner.desert(&mut inner, core);
         self.inner.flush_posted(&mut inner);
         self.inner.deliver(&mut inner, core);
         inner.flushed = 0;
@@ -55,8 +70,23 @@ impl Qp {
 }
 
 impl QpShared {
-    /// Whether one more receive may be posted. Those that were flushed count until they are polled:
-    /// whoever posts until the queue is full comes to an end after the peer has gone as well.
+    /// Leaves, and hands the stream to the engine: the program does not wait for its end.
+    pub(super) fn desert(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
+        self.leave(inner, core);
+        if let Some(link) = inner.link.take() {
+            core.linger(link, None);
+            Self::advance(inner, QpEvent::Gone);
+        }
+    }
+
+    pub(super) fn push_last_receive(&self, core: &Core) {
+        if self.srq.is_some() {
+            core.async_events.push(AsyncEvent::LastReceive { qp: self.number });
+        }
+    }
+
+    /// Whether one more receive may be posted. Flushed receives count until they are polled, so
+    /// that a program that posts until the queue is full also stops after the peer has gone.
     pub(super) fn has_room(&self, inner: &mut Inner) -> bool {
         let fits = |inner: &Inner| inner.posted.len() + inner.flushed < self.recv_depth;
         if inner.flushed == 0 || fits(inner) {
@@ -67,7 +97,7 @@ impl QpShared {
                 && completion.operation.is_receive()
                 && completion.status == Status::Flushed
         };
-        // Where completions were lost there is no room for any.
+        // After completions were lost there is no room for any.
         inner.flushed = self.recv_cq.waiting(flushed).unwrap_or(self.recv_depth);
         fits(inner)
     }

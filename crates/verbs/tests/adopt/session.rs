@@ -1,6 +1,8 @@
-//! Pairs of sockets with a session, and somebody between two ends.
+//! Pairs of sockets with a session, and an attacker between two ends.
 
-use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, Session};
+use outboard_secure::{
+    ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, SecureSession,
+};
 use outboard_verbs::Secured;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
-/// Both ends of a handshake between people who hold the same key.
-pub(crate) fn sessions(fabric: Fabric) -> (Session, Session) {
+/// Both ends of a handshake between nodes that hold the same key.
+pub(crate) fn sessions(fabric: Fabric) -> (SecureSession, SecureSession) {
     let cluster = ClusterKey::generate().expect("random numbers");
     let name = "test".parse().expect("a name");
     let end = || {
@@ -23,11 +25,11 @@ pub(crate) fn sessions(fabric: Fabric) -> (Session, Session) {
     let mut client = Handshake::initiator(end(), &name).expect("a key");
     let mut server = Handshake::responder(end());
     while !(client.is_done() && server.is_done()) {
-        if let Some(octets) = client.poll_transmit() {
-            server.handle(&octets).expect("right");
+        if let Some(bytes) = client.poll_transmit() {
+            server.handle(&bytes).expect("right");
         }
-        if let Some(octets) = server.poll_transmit() {
-            client.handle(&octets).expect("right");
+        if let Some(bytes) = server.poll_transmit() {
+            client.handle(&bytes).expect("right");
         }
     }
     (client.into_session().expect("done"), server.into_session().expect("done"))
@@ -47,7 +49,7 @@ pub(crate) fn secured_pair(fabric: Fabric) -> (Secured, Secured) {
     (one, Secured::new(sockets.1, sessions.1, Vec::new()))
 }
 
-/// What somebody in between does.
+/// What the attacker in between does.
 #[derive(Clone, Copy)]
 pub(crate) enum Meddler {
     Pass,
@@ -63,7 +65,7 @@ impl Handle {
     }
 }
 
-/// Two ends with somebody between them, who works on what the first says.
+/// Two ends with an attacker between them, which changes the bytes of the first.
 pub(crate) fn between() -> ((Secured, Secured), Handle) {
     let ((one, near), (far, other)) = (sockets(), sockets());
     let mood = Arc::new(AtomicU8::new(Meddler::Pass as u8));
@@ -77,9 +79,9 @@ pub(crate) fn between() -> ((Secured, Secured), Handle) {
 }
 
 fn relay(mut from: TcpStream, mut to: TcpStream, mood: &AtomicU8) {
-    let mut octets = [0; 65_536];
+    let mut bytes = [0; 65_536];
     loop {
-        let count = from.read(&mut octets).unwrap_or(0);
+        let count = from.read(&mut bytes).unwrap_or(0);
         let mood = mood.load(Ordering::SeqCst);
         if count == 0 || mood == Meddler::Cut as u8 {
             let _gone = to.shutdown(Shutdown::Both);
@@ -87,9 +89,9 @@ fn relay(mut from: TcpStream, mut to: TcpStream, mood: &AtomicU8) {
             return;
         }
         if mood == Meddler::Alter as u8 {
-            octets[count - 1] ^= 1;
+            bytes[count - 1] ^= 1;
         }
-        if to.write_all(&octets[..count]).is_err() {
+        if to.write_all(&bytes[..count]).is_err() {
             return;
         }
     }

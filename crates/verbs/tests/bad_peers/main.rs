@@ -13,7 +13,7 @@ mod rules;
 mod scene;
 
 use common::{LIMIT, at, ends, eventually};
-use outboard_verbs::{Access, MissingReceive, OwnedBuf, QpState, SendOp, SgList, Status};
+use outboard_verbs::{Access, OwnedBuf, QpState, RnrPolicy, SendOp, SgList, Status};
 use raw::{CRC, Raw, fpdu, read_request, request, terminate, untagged};
 use rules::{Expect, RULES, Rule};
 use scene::{RECEIVES, Victim, on_stage};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const START_UP: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(7);
 
 #[test]
-fn broken_rules_are_told_exactly() {
+fn broken_rules_get_the_right_terminates() {
     on_stage(|stage| {
         let mut wrong = Vec::new();
         for rule in RULES {
@@ -67,7 +67,7 @@ fn check_answer(
 }
 
 #[test]
-fn what_is_no_request_is_closed_at_once() {
+fn a_connection_without_a_request_frame_is_closed_at_once() {
     let frame = |change: fn(&mut Vec<u8>)| {
         let mut frame = request(CRC);
         change(&mut frame);
@@ -75,11 +75,11 @@ fn what_is_no_request_is_closed_at_once() {
     };
     let cases: [(&str, Vec<u8>); 8] = [
         ("another protocol", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
-        ("one wrong octet", b"M!".to_vec()),
+        ("one wrong byte", b"M!".to_vec()),
         ("a Reply", frame(|f| f[8..11].copy_from_slice(b"Rep"))),
         ("revision 0", frame(|f| f[17] = 0)),
         ("revision 3", frame(|f| f[17] = 3)),
-        ("private data of 513 octets", frame(|f| f[18..20].copy_from_slice(&[2, 1]))),
+        ("private data of 513 bytes", frame(|f| f[18..20].copy_from_slice(&[2, 1]))),
         ("an FPDU before the Reply", frame(|f| f.extend(fpdu(&untagged(3, 0, 1, 0))))),
         ("a Request sent twice", frame(|f| f.extend(request(CRC)))),
     ];
@@ -93,7 +93,7 @@ fn what_is_no_request_is_closed_at_once() {
             assert!(began.elapsed() < Duration::from_secs(2), "{name}: closed late");
             assert!(victim.no_request(), "{name}");
         }
-        // A Request that ends in the middle is nobody's.
+        // A Request that ends in the middle reaches no program.
         for len in [1, 19] {
             let mut peer = Raw::connect(victim.address());
             peer.send(&request(CRC)[..len]);
@@ -117,8 +117,8 @@ fn a_start_up_that_dawdles_is_closed_after_five_seconds() {
             let slow = scope.spawn(|| {
                 let mut peer = Raw::connect(victim.address());
                 let began = Instant::now();
-                for octet in &request(CRC)[..8] {
-                    peer.send(&[*octet]);
+                for byte in &request(CRC)[..8] {
+                    peer.send(&[*byte]);
                     sleep(Duration::from_secs(1));
                 }
                 (peer.rest(), began.elapsed())
@@ -133,23 +133,23 @@ fn a_start_up_that_dawdles_is_closed_after_five_seconds() {
 }
 
 #[test]
-fn one_octet_at_a_time_is_slow_but_legal() {
+fn one_byte_at_a_time_is_slow_but_legal() {
     on_stage(|stage| {
         let victim = Victim::new(stage);
         let mut peer = Raw::connect(victim.address());
-        for octet in request(CRC) {
-            peer.send(&[octet]);
+        for byte in request(CRC) {
+            peer.send(&[byte]);
             sleep(Duration::from_millis(10));
         }
         let victim = victim.accept(false);
         peer.reply();
         let message = [untagged(3, 0, 1, 0), b"slow".to_vec()].concat();
-        for octet in fpdu(&message) {
-            peer.send(&[octet]);
+        for byte in fpdu(&message) {
+            peer.send(&[byte]);
             sleep(Duration::from_millis(10));
         }
         let done = victim.side.success();
-        assert_eq!((done.wr_id, common::octets(done)), (0, b"slow".to_vec()));
+        assert_eq!((done.wr_id, common::bytes(done)), (0, b"slow".to_vec()));
     });
 }
 
@@ -164,7 +164,7 @@ fn a_reset_in_the_middle_of_anything_flushes_everything() {
             let socket = socket2::SockRef::from(&peer.0);
             socket.set_linger(Some(Duration::ZERO)).expect("an option");
             drop(peer);
-            victim.is_flushed(&format!("reset after {cut} octets"));
+            victim.is_flushed(&format!("reset after {cut} bytes"));
             assert!(victim.canaries_live());
         }
     });
@@ -200,7 +200,7 @@ fn a_peer_that_stops_reading_costs_no_memory() {
 fn a_message_without_a_receive_is_terminated_when_the_stall_limit_is_over() {
     on_stage(|stage| {
         let limit = Duration::from_millis(300);
-        let victim = Victim::with(stage, 0, MissingReceive::Stall(limit));
+        let victim = Victim::with(stage, 0, RnrPolicy::Stall(limit));
         let (mut peer, victim) = victim.connect(false);
         let header = untagged(3, 0, 1, 0);
         let began = Instant::now();
@@ -236,13 +236,13 @@ fn a_terminate_of_the_peers_ends_our_read_with_its_reason() {
     });
 }
 
-/// A Write of no octets opens a connection and does nothing.
+/// A Write of no bytes opens a connection and does nothing.
 fn tagged_nothing() -> Vec<u8> {
     raw::tagged(0, 0, 0)
 }
 
 #[test]
-fn many_strangers_that_say_nothing_do_not_keep_the_others_out() {
+fn many_silent_peers_do_not_keep_others_out() {
     on_stage(|stage| {
         let victim = Victim::new(stage);
         let strangers: Vec<Raw> = (0..3).map(|_| Raw::connect(victim.address())).collect();

@@ -1,4 +1,4 @@
-//! A peer made of octets: plain sockets, frames built by hand from the RFCs, and no code of the
+//! A peer made of bytes: plain sockets, frames built by hand from the RFCs, and no code of the
 //! stack but its CRC.
 
 use super::common::LIMIT;
@@ -6,7 +6,7 @@ use outboard_wire::crc::crc32c;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// Octets of start-up frames without private data.
+/// Bytes of start-up frames without private data.
 pub(crate) const FRAME_LEN: usize = 20;
 /// Asks for CRCs.
 pub(crate) const CRC: u8 = 0x40;

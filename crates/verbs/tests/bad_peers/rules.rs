@@ -26,7 +26,7 @@ pub(crate) enum Expect {
     },
 }
 
-/// What of the bad segment the Terminate quotes.
+/// The part of the bad segment that the Terminate quotes.
 #[derive(Clone, Copy)]
 pub(crate) enum Quotes {
     Nothing,
@@ -62,7 +62,7 @@ const fn told(
     Rule { name, markers: false, bytes, expect: Expect::Terminate { code, quotes } }
 }
 
-/// A whole FPDU of a header and 8 octets.
+/// A whole FPDU of a header and 8 bytes.
 fn with_payload(header: Vec<u8>) -> Vec<u8> {
     fpdu(&[header, vec![0xAA; 8]].concat())
 }
@@ -75,7 +75,7 @@ fn send(msn: u32, offset: u32) -> Vec<u8> {
     with_payload(untagged(3, 0, msn, offset))
 }
 
-/// The first Read Request of a stream, for 8 octets.
+/// The first Read Request of a stream, for 8 bytes.
 fn read(stag: u32, offset: u64) -> Vec<u8> {
     nth_read(1, stag, offset)
 }
@@ -88,13 +88,13 @@ fn add(stag: u32, offset: u64) -> Vec<u8> {
     fpdu(&[untagged(10, 1, 1, 0), fetch_add(stag, offset)].concat())
 }
 
-/// A Send whose header was changed at one octet.
-fn changed(mut header: Vec<u8>, octet: usize, to: u8) -> Vec<u8> {
-    header[octet] = to;
+/// A Send whose header was changed at one byte.
+fn changed(mut header: Vec<u8>, byte: usize, to: u8) -> Vec<u8> {
+    header[byte] = to;
     with_payload(header)
 }
 
-/// A Send that was right until one octet was changed behind the CRC's back.
+/// A Send that was right until one byte was changed behind the CRC's back.
 fn flipped(at: usize) -> Vec<u8> {
     let mut bytes = send(1, 0);
     let at = if at < bytes.len() { at } else { bytes.len() - 1 };
@@ -128,7 +128,7 @@ pub(crate) const RULES: &[Rule] = &[
         bytes: |_| behind_marker([0, 0, 0, 4]),
         expect: Expect::Terminate { code: (2, 0, 3), quotes: Nothing },
     },
-    told("a ULPDU of no octets", (2, 0, 3), Nothing, |_| fpdu(&[])),
+    told("a ULPDU of no bytes", (2, 0, 3), Nothing, |_| fpdu(&[])),
     told("half a header", (2, 0, 3), Nothing, |_| fpdu(&untagged(3, 0, 1, 0)[..9])),
     told("a Write of an STag nobody has", (1, 1, 0), Header, |_| write(0xDEAD_BEEF, 0)),
     told("a Write of STag 0", (1, 1, 0), Header, |_| write(0, 0)),
@@ -210,7 +210,7 @@ pub(crate) const RULES: &[Rule] = &[
     told("an atomic's answer that nobody asked for", (0, 2, 6), Header, |_| {
         fpdu(&[untagged(11, 3, 1, 0), vec![0; 12]].concat())
     }),
-    told("Immediate Data of 4 octets", (0, 2, 0xFF), Header, |_| {
+    told("Immediate Data of 4 bytes", (0, 2, 0xFF), Header, |_| {
         fpdu(&[untagged(8, 0, 1, 0), vec![0; 4]].concat())
     }),
     Rule {

@@ -2,25 +2,25 @@
 //! with receives, offered memory and canaries around it.
 
 use super::common::{
-    ANY, LIMIT, SEND, Side, address, at, connect, descriptors, ends, eventually, octets,
+    ANY, LIMIT, SEND, Side, address, at, bytes, connect, descriptors, ends, eventually,
 };
 use super::raw::{CRC, Raw, request};
 use outboard_verbs::{
-    Access, AsyncEvent, ConnectParams, Listener, MissingReceive, Mr, OwnedBuf, QpState, Refused,
-    SendOp, SendRequest, SgList, SharedRegion, Status,
+    Access, AsyncEvent, ConnectParams, Listener, Mr, OwnedBuf, QpState, Refused, RnrPolicy, SendOp,
+    SendRequest, SgList, SharedRegion, Status,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Receives that a victim has posted, and octets of each.
+/// Receives that a victim has posted, and bytes of each.
 pub(crate) const RECEIVES: usize = 3;
 pub(crate) const RECEIVE_LEN: usize = 64;
 /// Offered memory and the canaries on both sides of it.
 pub(crate) const OFFERED: usize = 4096;
 const CANARY: usize = 4096;
-const CANARY_OCTET: u8 = 0xC5;
+const CANARY_BYTE: u8 = 0xC5;
 
 /// Tests count the process's descriptors and threads: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -75,10 +75,10 @@ fn good_traffic(client: &Side, server: &Side, stop: &AtomicBool, rounds: &Atomic
         client.carry_out(SendOp::Write { to: at(&mr, 0) }, SgList::copied(&data));
         let read = SendOp::Read { from: at(&mr, 0) };
         let back = client.carry_out(read, OwnedBuf::zeroed(1 << 16));
-        assert!(octets(back) == data, "the good connection's data");
+        assert!(bytes(back) == data, "the good connection's data");
         client.send(round, &round.to_be_bytes());
         client.success();
-        assert_eq!(octets(server.success()), round.to_be_bytes());
+        assert_eq!(bytes(server.success()), round.to_be_bytes());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -99,17 +99,17 @@ pub(crate) struct Victim {
 
 impl Victim {
     pub(crate) fn new(stage: &Side) -> Self {
-        Self::with(stage, RECEIVES, MissingReceive::Terminate)
+        Self::with(stage, RECEIVES, RnrPolicy::Terminate)
     }
 
-    pub(crate) fn with(stage: &Side, receives: usize, missing: MissingReceive) -> Self {
+    pub(crate) fn with(stage: &Side, receives: usize, missing: RnrPolicy) -> Self {
         let pd = stage.context.alloc_pd();
         let side = Side::in_domain(stage.context.clone(), pd, |config| {
-            config.missing_receive = missing;
+            config.rnr_policy = missing;
         });
         (0..receives as u64).for_each(|i| side.receive(i, RECEIVE_LEN));
         let region = SharedRegion::zeroed(OFFERED + 2 * CANARY).expect("memory");
-        region.copy_in(0, &vec![CANARY_OCTET; OFFERED + 2 * CANARY]).expect("room");
+        region.copy_in(0, &vec![CANARY_BYTE; OFFERED + 2 * CANARY]).expect("room");
         let inner = CANARY..CANARY + OFFERED;
         let offered = side.pd.register_range(region, inner, 0, Access::REMOTE).expect("an STag");
         let stale = side.register(OFFERED, Access::REMOTE);
@@ -146,7 +146,7 @@ impl Victim {
         self
     }
 
-    /// Nobody was let through to the program.
+    /// No connection request reached the program.
     pub(crate) fn no_request(&self) -> bool {
         self.listener.next_request(Some(Duration::from_millis(20))).is_none()
     }
@@ -168,10 +168,11 @@ impl Victim {
 
     pub(crate) fn canaries_live(&self) -> bool {
         let all = self.offered.memory().region().snapshot(0..OFFERED + 2 * CANARY).expect("inside");
-        all.iter().all(|octet| *octet == CANARY_OCTET)
+        all.iter().all(|byte| *byte == CANARY_BYTE)
     }
 
-    /// Which fault of the peer's the program hears of; `None` for the peer's own Terminate.
+    /// The fault of the peer's that is reported to the program; `None` for the peer's own
+    /// Terminate.
     pub(crate) fn told(&self) -> Option<(u8, u8, u8)> {
         let code = match self.side.context.poll_async_event()? {
             AsyncEvent::PeerFault { qp, code } if qp == self.side.qp.number() => Some(code),

@@ -55,7 +55,7 @@ impl Side {
         self.pd.register(region, access).expect("an STag")
     }
 
-    /// Posts a receive of this many octets.
+    /// Posts a receive of this many bytes.
     pub(crate) fn receive(&self, wr_id: u64, len: usize) {
         let local = OwnedBuf::zeroed(len).into();
         let posted = self.qp.post_recv(RecvRequest { wr_id, local });
@@ -121,8 +121,8 @@ pub(crate) fn ends(done: &[Completion]) -> Vec<(u64, Status)> {
     done.iter().map(|completion| (completion.wr_id, completion.status)).collect()
 }
 
-/// The octets of a finished receive or Read.
-pub(crate) fn octets(done: Completion) -> Vec<u8> {
+/// The bytes of a finished receive or Read.
+pub(crate) fn bytes(done: Completion) -> Vec<u8> {
     let count = done.bytes as usize;
     let mut bytes = done.local.into_owned().expect("a buffer").into_vec();
     bytes.truncate(count);
@@ -133,12 +133,12 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// Where an MR's octets are for the peer.
+/// Where an MR's bytes are for the peer.
 pub(crate) fn at(mr: &Mr, offset: u64) -> Remote {
     Remote { stag: mr.stag(), offset: mr.base() + offset }
 }
 
-/// `len` octets that repeat with no power of two.
+/// `len` bytes that repeat with no power of two.
 pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 7 + seed) % 251).expect("small")).collect()
 }

@@ -108,7 +108,7 @@ fn writes(from: &Side, to: &Side) -> Vec<u8> {
     let data = || SgList::copied(&common::pattern(9, 33_333));
     from.carry_out(SendOp::Write { to: at(&target, 5) }, data());
     to.receive(1, 0);
-    let op = SendOp::WriteImmediate { to: at(&target, 5), immediate: 7 };
+    let op = SendOp::WriteWithImm { to: at(&target, 5), immediate: 7 };
     from.carry_out(op, data());
     to.success();
     for solicited in [false, true] {
@@ -271,13 +271,13 @@ fn a_terminate_is_read_with_its_reason() {
     }
 }
 
-/// The other tests can fail: one octet that is not what we sent shows.
+/// The other tests can fail: one byte that is not what we sent shows.
 #[test]
-fn a_changed_octet_would_be_seen() {
+fn a_changed_byte_would_be_seen() {
     let settings = Settings { crc: true, markers: [false; 2], fpdu: FpduPolicy::Auto };
     let mut record = converse(settings, 0).record;
     let long = record.iter_mut().find(|(_, bytes)| bytes.len() > 600).expect("a long segment");
     long.1[300] ^= 1;
     let complaints = Capture::new(&record).complaints();
-    assert!(!complaints.is_empty(), "tshark did not see the changed octet");
+    assert!(!complaints.is_empty(), "tshark did not see the changed byte");
 }

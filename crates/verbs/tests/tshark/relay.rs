@@ -1,5 +1,5 @@
 //! A TCP relay that writes down what passes through it as a capture file, so that recording needs
-//! no privileges. Addresses, ports and headers below MPA are made up; the octets are not.
+//! no privileges. Addresses, ports and headers below MPA are made up; the bytes are not.
 
 use super::common::ANY;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 /// Made-up ports of the two sides; no dissector claims them.
 pub(crate) const CLIENT_PORT: u16 = 40_001;
 pub(crate) const SERVER_PORT: u16 = 50_002;
-/// Octets of one recorded TCP segment at most.
+/// Bytes of one recorded TCP segment at most.
 const SEGMENT: usize = 16 * 1024;
 
-/// Octets of the stream from one marker to the next.
+/// Bytes of the stream from one marker to the next.
 const INTERVAL: usize = 512;
 
 /// Which way a piece went.
@@ -104,12 +104,12 @@ pub(crate) fn one_way(
     Some(pieces)
 }
 
-/// Where the FPDU that begins at `start` ends; markers stand at every 512th octet of the stream
+/// Where the FPDU that begins at `start` ends; markers stand at every 512th byte of the stream
 /// (RFC 5044 §4.3).
 fn fpdu_end(stream: &[u8], start: usize, markers: bool) -> usize {
     const MARKER: usize = 4;
     let skip = |at: usize| if markers && at.is_multiple_of(INTERVAL) { at + MARKER } else { at };
-    // Length, ULPDU, pad and CRC are all in units of four octets, as markers are.
+    // Length, ULPDU, pad and CRC are all in units of four bytes, as markers are.
     let mut at = skip(start);
     let ulpdu = usize::from(u16::from_be_bytes([stream[at], stream[at + 1]]));
     let words = (2 + ulpdu).div_ceil(4) + 1;

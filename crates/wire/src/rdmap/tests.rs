@@ -153,7 +153,7 @@ fn compare_swap_by_rfc(original: u64, request: &AtomicRequest) -> u64 {
 }
 
 #[test]
-fn plain_atomics_do_what_everyone_expects() {
+fn plain_atomics_are_ordinary_64_bit_operations() {
     let add = AtomicRequest { add_swap: 3, add_swap_mask: 0, ..atomic(AtomicOp::FetchAdd) };
     assert_eq!(add.apply(39), 42);
     assert_eq!(add.apply(u64::MAX), 2);

@@ -134,7 +134,7 @@ fn an_unknown_revision_is_refused_at_its_byte() {
 }
 
 #[test]
-fn too_long_private_data_is_refused_at_the_first_byte_that_tells() {
+fn too_long_private_data_is_refused_at_the_first_byte_that_shows_it() {
     let too_long = |found| Err(StartupError::PrivateDataTooLong { found });
     let mut bytes = *SIW_REQUEST;
     bytes[18..20].copy_from_slice(&[2, 0]);

@@ -2,7 +2,7 @@
 
 use crate::ddp::{Header, UNTAGGED_LEN, header_len};
 
-/// The octets of a DDP header: its version or opcode may be what was wrong with it.
+/// The bytes of a DDP header: its version or opcode may be what was wrong with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct QuotedHeader {
     bytes: [u8; UNTAGGED_LEN],
@@ -21,7 +21,7 @@ impl QuotedHeader {
         Some(Self { bytes, len })
     }
 
-    /// The octets, 14 or 18 of them.
+    /// The bytes, 14 or 18 of them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

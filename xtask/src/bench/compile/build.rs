@@ -1,4 +1,4 @@
-//! One build: `make` with a rule for each job, and what it cost everybody.
+//! One build: `make` with a rule for each job, and its cost for each host.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,13 +12,14 @@ use super::stage::Stage;
 use super::work::Job;
 use crate::process::Process;
 
-/// Below the project's root: makefile and objects.
+/// Paths below the project's root: makefile and objects.
 const MAKEFILE: &str = "bench.mk";
 const OUTPUTS: &str = "out";
 /// How long a build may take.
 const BUILD_MAX: Duration = Duration::from_secs(300);
 
-/// How compilations are handed over: what stands before the compiler's name, and what it is told.
+/// How compilations are handed over: the words in front of the compiler's name, and the
+/// environment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wrapper {
     /// A program, or none.
@@ -26,7 +27,7 @@ pub(super) struct Wrapper {
     pub(super) environment: Vec<(&'static str, String)>,
 }
 
-/// What a build cost.
+/// The cost of a build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     pub(super) jobs: usize,
@@ -36,7 +37,7 @@ pub(super) struct Cost {
     pub(super) client: Duration,
     /// Processor time of everything on all servers together.
     pub(super) servers: Duration,
-    /// Octets that the client sent, with the headers of its packets.
+    /// Bytes that the client sent, with the headers of its packets.
     pub(super) sent: u64,
 }
 
@@ -56,7 +57,7 @@ impl Cost {
     }
 }
 
-/// What a host's counters say.
+/// The values of the hosts' counters.
 struct Counters {
     at: Instant,
     client: Duration,
@@ -92,7 +93,7 @@ pub(super) fn run(stage: &Stage, wrapper: &Wrapper, jobs: &[Job], at_once: usize
     })
 }
 
-/// The command that builds, with everything prepared for it.
+/// The command for a build, with everything prepared for it.
 pub(super) fn command(
     stage: &Stage,
     wrapper: &Wrapper,
@@ -113,7 +114,7 @@ pub(super) fn command(
     Ok(make)
 }
 
-/// A rule for each job. No word of any of them needs a shell, so `make` starts the wrapper itself.
+/// A rule for each job. No word in them needs a shell, so `make` starts the wrapper itself.
 fn makefile(wrapper: &Wrapper, jobs: &[Job]) -> String {
     let objects: Vec<String> = (0..jobs.len()).map(object).collect();
     let mut text = format!("all: {}\n", objects.join(" "));
@@ -131,7 +132,7 @@ fn object(index: usize) -> String {
     format!("{OUTPUTS}/{index}.o")
 }
 
-/// Whether every object is the recorded one, to the last octet.
+/// Checks that every object equals the recorded one.
 pub(super) fn check(stage: &Stage, jobs: &[Job], records: &Path) -> Result<()> {
     for (index, job) in jobs.iter().enumerate() {
         let record = fs::read(records.join(job.key()?))?;
@@ -146,7 +147,7 @@ pub(super) fn check(stage: &Stage, jobs: &[Job], records: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `count` jobs, those of `jobs` over and over.
+/// `count` jobs, taken from `jobs` repeatedly.
 pub(super) fn repeated(jobs: &[Job], count: usize) -> Vec<Job> {
     jobs.iter().cycle().take(count).cloned().collect()
 }

@@ -1,4 +1,4 @@
-//! Whoever hands compilations to servers: how its servers are started and its wrapper is called.
+//! A distributor of compilations: how its servers are started and its wrapper is called.
 
 use std::env;
 use std::fmt::Debug;
@@ -9,22 +9,22 @@ use anyhow::{Context, Result};
 use super::build::Wrapper;
 use super::stage::Stage;
 
-/// A way to hand over compilations.
+/// A distributor of compilations.
 pub(super) trait Contender: Debug {
-    /// As the page calls it.
+    /// Its name on the page.
     fn name(&self) -> &'static str;
 
-    /// Whether objects come out.
+    /// Whether it produces objects.
     fn compiles(&self) -> bool {
         true
     }
 
-    /// Starts its servers, and whatever the client needs beside the wrapper. Returns when jobs can
-    /// be handed over.
+    /// Starts its servers, and everything that the client needs besides the wrapper. Returns when
+    /// jobs can be handed over.
     fn start(&self, stage: &Stage) -> Result<Wrapper>;
 }
 
-/// A wrapper that does nothing: what `make` itself costs.
+/// A wrapper that does nothing, to measure `make` itself.
 #[derive(Debug)]
 pub(super) struct Nothing(pub(super) String);
 
@@ -42,7 +42,7 @@ impl Contender for Nothing {
     }
 }
 
-/// The stand-in itself on the client: what a job costs its compiler, with nothing around it.
+/// The stand-in itself on the client, to measure the cost of a job's compiler alone.
 #[derive(Debug)]
 pub(super) struct Bare;
 

@@ -1,4 +1,4 @@
-//! distcc 3.4 as Debian has it: the client preprocesses, servers are given the text over TCP.
+//! distcc 3.4 as packaged by Debian: the client preprocesses and sends servers the text over TCP.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::contender::{Contender, path_with};
 use super::stage::Stage;
 
 const PORT: u16 = 3632;
-/// The range of all labs.
+/// The address range of all labs.
 const LABS: &str = "198.18.0.0/15";
 
 /// distcc.
@@ -28,7 +28,7 @@ impl Contender for Distcc {
             let mut daemon = host.command("distccd");
             daemon.args(["--no-detach", "--daemon", "--allow", LABS, "--listen", &address]);
             daemon.args(["--port", &PORT.to_string(), "--jobs", &slots]);
-            // Instead of a list of compilers that it may run, which holds real ones only.
+            // Instead of a list of permitted compilers, which names real ones only.
             daemon.args(["--enable-tcp-insecure", "--log-stderr", "--log-level", "warning"]);
             stage.serve(host, daemon.envs(place.map(|place| ("PATH", path_with(place)))), PORT)?;
             hosts.push(format!("{address}/{slots}"));
@@ -38,7 +38,7 @@ impl Contender for Distcc {
         let environment = vec![
             ("DISTCC_HOSTS", hosts.join(" ")),
             ("DISTCC_DIR", own.display().to_string()),
-            // A job that no server does is a failure.
+            // A job that no server runs is a failure.
             ("DISTCC_FALLBACK", "0".to_owned()),
             ("DISTCC_SKIP_LOCAL_RETRY", "1".to_owned()),
         ];

@@ -14,21 +14,21 @@ use crate::bench::measure::{self, alternate};
 use crate::bench::stack::section::{Runs, Section};
 
 const POINTS: &[&str] = &["1", "2", "4", "7", "10", "14"];
-/// A build at each point: what counts is the lines.
+/// A build at each point; the chart's lines connect them.
 const ROUNDS: usize = 1;
-/// Of a build, the first of all.
+/// The jobs of a build, taken from the beginning of the list.
 const JOBS: usize = 150;
-/// Of them, what is built before, so that all servers are connected.
+/// The jobs among these that are built before the measurement, so that all servers are connected.
 const WARM_UP: usize = 28;
 
-/// What is drawn as a line: a contender somewhere.
+/// A line of the chart: a contender on a medium.
 struct Line {
     name: &'static str,
     contender: Box<dyn Contender>,
     medium: Medium,
 }
 
-/// Those lines whose contender takes part.
+/// The lines whose contender takes part.
 pub(super) fn servers(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Result<Section> {
     let jobs = &jobs[..JOBS];
     let takes_part = |name: &str| contenders.iter().any(|contender| contender.name() == name);

@@ -1,5 +1,5 @@
-//! icecream 1.4 as Debian has it: a scheduler hands out servers; the client sends text that is
-//! half preprocessed, and its compiler, which every server unpacks and changes its root to.
+//! icecream 1.4 as packaged by Debian: a scheduler assigns servers; the client sends partly
+//! preprocessed text, and its compiler, which every server unpacks and makes its root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::command;
 
 const PORT: u16 = 10245;
 const SCHEDULER_PORT: u16 = 8765;
-/// What a daemon says when it has found the scheduler.
+/// The log line of a daemon that has found the scheduler.
 const CONNECTED: &str = "Connected to scheduler";
-/// How a client and its daemon find each other.
+/// The path of the socket between a client and its daemon.
 const SOCKET: &str = "ICECC_TEST_SOCKET";
-/// What a server looks for in a compiler's archive before it takes it.
+/// A file that a server requires in a compiler's archive.
 const PARTS: &[&str] = &["usr/bin/gcc", "usr/bin/g++", "usr/bin/as"];
-/// And what it starts, to see whether anything in there can be.
+/// The program that a server starts to test an archive.
 const PROBE: &str = "bin/true";
 
 /// icecream, with a program that does nothing.
@@ -45,13 +45,13 @@ impl Contender for Icecc {
             daemon.args(["-s", &scheduler, "-b"]).arg(own.join("environments"));
             stage.serve(host, daemon.env(SOCKET, own.join("socket")), PORT)?;
         }
-        // The scheduler crashes when a client comes before all servers.
+        // The scheduler crashes when a client connects before all servers.
         for (host, _) in stage.servers() {
             stage.wait_said(host, PORT, CONNECTED)?;
         }
         let (client, own) = (stage.client(), stage.temporary(stage.client()));
         let mut daemon = client.command("iceccd");
-        // Of no jobs, or the client would compile as well.
+        // Zero jobs, or the client would compile as well.
         daemon.args(["-vv", "-m", "0", "-N", "client", "-s", &scheduler, "-b"]);
         daemon.arg(own.join("environments"));
         stage.serve(client, daemon.env(SOCKET, own.join("socket")), PORT)?;
@@ -65,8 +65,8 @@ impl Contender for Icecc {
     }
 }
 
-/// The archive of a compiler that is the stand-in, with its records inside. Below the root that a
-/// server changes to, `usr` is the stand-in's directory.
+/// The archive of a compiler, which is the stand-in with its records. Below the root that a server
+/// changes to, `usr` is the stand-in's directory.
 fn archive(place: &Path, nothing: &Path, directory: &Path) -> Result<PathBuf> {
     let root = directory.join("compiler");
     let stand_in = place.join("bin/gcc");

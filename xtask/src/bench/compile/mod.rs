@@ -1,16 +1,15 @@
 //! `cargo xtask bench compile`: `outboard cc` beside distcc and icecream, on emulated servers; and
 //! `compile-servers`, the same with 1 to 14 of them.
+//! The servers' compiler is a stand-in that replays records of the real one; it sleeps instead of
+//! computing, so that 14 servers fit on one processor. Needs root, because hosts are network
+//! namespaces. `OUTBOARD_ONLY=pull,distcc` runs those contenders only, `OUTBOARD_PARTS=redis,where`
+//! those parts (see [`PARTS`]).
 //!
-//! The servers' compiler is a stand-in that was shown once what the real one does; it waits
-//! instead of computing, so that 14 servers fit on one processor. Needs root, for hosts that are
-//! network namespaces. `OUTBOARD_ONLY=pull,distcc` runs those contenders only,
-//! `OUTBOARD_PARTS=redis,where` those parts (see [`PARTS`]).
-//!
-//! Reading order: `work` (what is compiled), `recorder` and `watch` (what the real compiler did),
-//! `place` (a server's stand-in), `stage` (client and servers), `build` (one build and its cost),
-//! `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows` (what was
-//! aimed at), `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and 3),
-//! `figure` (its Figure 10).
+//! Reading order: `work` (the compiled sources), `recorder` and `watch` (recording the real
+//! compiler), `place` (a server's stand-in), `stage` (client and servers), `build` (one build and
+//! its cost), `contender`, `distcc`, `icecc`, `nocc`, `ours`, `trial` (one measurement), `rows`
+//! (the targets), `setup` (the paper's Table 1 and connections), `whereabouts` (its Tables 2 and
+//! 3), `figure` (its Figure 10).
 
 mod build;
 mod contender;
@@ -45,7 +44,7 @@ use stage::Kit;
 use trial::Trial;
 use work::Job;
 
-/// What it cannot run without.
+/// Its requirements.
 pub(super) const NEEDS: &[Need] = &[
     Need::Packages(sources::PACKAGES),
     Need::Packages(lab::PACKAGES),
@@ -53,7 +52,7 @@ pub(super) const NEEDS: &[Need] = &[
     Need::Packages(&["libibverbs-dev"]),
 ];
 
-/// A part of the page, by the name that `OUTBOARD_PARTS` has for it.
+/// A part of the page, by its name in `OUTBOARD_PARTS`.
 type Part = (&'static str, fn(&Kit, &[Job], &Contenders<'_>) -> Result<Section>);
 
 const PARTS: &[Part] = &[
@@ -92,7 +91,7 @@ fn measure(title: &str, parts: &[Part]) -> Result<Report> {
     Ok(section::report(title, CONDITIONS, sections))
 }
 
-/// Everything that is made once.
+/// Makes everything that is made once.
 fn prepare() -> Result<Kit> {
     let base = command::target_dir().join("bench/compile");
     let kit = Kit { base, programs: place::build()? };
@@ -105,7 +104,7 @@ fn prepare() -> Result<Kit> {
     Ok(kit)
 }
 
-/// Ours first, as ratios are ours to each rival.
+/// Outboard first, because ratios are of Outboard to each rival.
 fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
     let wanted = |name: &str| asked("OUTBOARD_ONLY", name);
     let mut all: Vec<Box<dyn Contender>> = Vec::new();
@@ -120,7 +119,7 @@ fn contenders(kit: &Kit) -> Result<Vec<Box<dyn Contender>>> {
         all.push(Box::new(nocc::Nocc));
     }
     all.retain(|contender| wanted(contender.name()));
-    // What everybody's processor time is less of.
+    // The processor time of this one is subtracted from all others.
     all.push(Box::new(nothing(kit)));
     Ok(all)
 }
@@ -129,7 +128,7 @@ fn nothing(kit: &Kit) -> Nothing {
     Nothing(kit.programs.nothing.display().to_string())
 }
 
-/// Whether a variable, if there is one, has this name among those that it lists.
+/// Whether a variable is unset or lists this name.
 fn asked(variable: &str, name: &str) -> bool {
     env::var(variable).map_or(true, |names| names.split(',').any(|part| part == name))
 }

@@ -1,6 +1,6 @@
-//! nocc 1.2, which no distribution has: the client finds includes by itself and sends each server
-//! what that does not have yet. It takes part where its three programs are in the search path
-//! (github.com/VKCOM/nocc, `make client server`).
+//! nocc 1.2, which no distribution packages: the client finds includes by itself and sends each
+//! server the files that it does not have yet. nocc takes part if its three programs are in the
+//! search path (github.com/VKCOM/nocc, `make client server`).
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use super::stage::Stage;
 use crate::command;
 
 const PORT: u16 = 43210;
-/// How the wrapper and its daemon find each other, which cannot be changed.
+/// The path at which the wrapper finds its daemon; it is fixed.
 const SOCKET: &str = "/tmp/nocc.sock";
 const PROGRAMS: [&str; 3] = ["nocc", "nocc-daemon", "nocc-server"];
 
@@ -52,7 +52,7 @@ impl Contender for Nocc {
             ("NOCC_GO_EXECUTABLE", daemon.trim().to_owned()),
             ("NOCC_SERVERS", servers.join(";")),
             ("NOCC_CLIENT_ID", "client".to_owned()),
-            // Everybody compiles every time.
+            // No contender uses cached objects.
             ("NOCC_DISABLE_OBJ_CACHE", "1".to_owned()),
         ];
         Ok(Wrapper { program: Some("nocc".to_owned()), environment })

@@ -1,4 +1,4 @@
-//! Ours, as users start it: nodes that serve `compile`, and `outboard-cc` before the compiler.
+//! Outboard, as users start it: nodes that serve `compile`, and `outboard-cc` before the compiler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ const PORT: u16 = 7410;
 /// How long all nodes together may take to start on one processor.
 const READY_MAX: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Compilers by the names that clients know them by.
+/// Compilers by the names under which clients know them.
 const COMPILERS: [&str; 2] = ["gcc", "g++"];
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     outboard: PathBuf,
     wrapper: PathBuf,
 }
 
-/// Builds them as users have them.
+/// Builds them in release mode.
 pub(super) fn build() -> Result<Programs> {
     let packages = ["build", "--release", "--package=outboard", "--package=outboard-cc"];
     command::run(&mut cargo(packages))?;
@@ -36,22 +36,22 @@ pub(super) fn build() -> Result<Programs> {
     Ok(Programs { outboard: built.join("outboard"), wrapper: built.join("outboard-cc") })
 }
 
-/// `outboard cc`, handing over in one way.
+/// `outboard cc`, with one way of handing jobs over.
 #[derive(Debug)]
 pub(super) struct Ours {
     pub(super) programs: Programs,
     pub(super) way: Way,
 }
 
-/// How a job is handed over.
+/// How a job is handed to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Servers read what the compiler asks for.
+    /// Servers read the files that the compiler asks for.
     Pull,
     /// The paper's way: the client preprocesses.
     Preprocess,
-    /// The same, with the manager on the servers' processor: the paper's stand-in for a network
-    /// card that does the protocol itself.
+    /// As [`Self::Preprocess`], with the manager on the servers' processor: the paper's substitute
+    /// for a network card that runs the protocol itself.
     PreprocessElsewhere,
 }
 
@@ -67,7 +67,7 @@ impl Contender for Ours {
     fn start(&self, stage: &Stage) -> Result<Wrapper> {
         let programs = self.programs.copied_to(&stage.shared("bin")?)?;
         let key = stage.shared("key")?.join("key");
-        let mut make_key = at_home(stage, stage.client(), Command::new(&programs.outboard));
+        let mut make_key = locally(stage, stage.client(), Command::new(&programs.outboard));
         command::output(make_key.args(["key", "new"]).env("OUTBOARD_KEY", &key))?;
         let (mut hosts, slots) = (Vec::new(), stage.slots().to_string());
         for (host, place) in stage.servers() {
@@ -75,7 +75,7 @@ impl Contender for Ours {
             let own = stage.temporary(host);
             let configuration = own.join("node.toml");
             fs::write(&configuration, format!("[compile]\ncache = {:?}\n", own.join("cache")))?;
-            let mut node = at_home(stage, host, host.command(&programs.outboard));
+            let mut node = locally(stage, host, host.command(&programs.outboard));
             node.args(["node", "--config"]).arg(configuration).args(["--serve", "compile"]);
             node.args(["--slots", &slots, "--listen", &listen, "--key"]).arg(&key);
             let stand_ins = place.into_iter().flat_map(|place| {
@@ -104,7 +104,7 @@ impl Contender for Ours {
 }
 
 impl Programs {
-    /// Services are an ordinary user, who may not be let into the workspace.
+    /// Services run as an ordinary user, who may have no access to the workspace.
     fn copied_to(&self, directory: &Path) -> Result<Self> {
         let copy = |program: &Path| -> Result<PathBuf> {
             let copy = directory.join(program.file_name().unwrap_or_default());
@@ -115,7 +115,7 @@ impl Programs {
     }
 }
 
-/// Waits until all nodes have looked at this machine's compilers.
+/// Waits until all nodes have identified this machine's compilers.
 fn wait_ready(
     stage: &Stage,
     programs: &Programs,
@@ -123,9 +123,9 @@ fn wait_ready(
 ) -> Result<()> {
     let deadline = Instant::now() + READY_MAX;
     loop {
-        let mut status = at_home(stage, stage.client(), stage.client().command(&programs.outboard));
+        let mut status = locally(stage, stage.client(), stage.client().command(&programs.outboard));
         status.args(["status", "--json"]).envs(environment.iter().cloned());
-        // It fails as long as one does not answer.
+        // The command fails as long as one node does not answer.
         let said = status.output()?;
         let text = String::from_utf8_lossy(&said.stdout);
         if text.matches("\"free\":").count() == stage.servers().count() {
@@ -138,7 +138,7 @@ fn wait_ready(
     }
 }
 
-/// The manager before its first job, elsewhere; it goes with the stage.
+/// Starts the manager before its first job, on the servers' processor; it ends with the stage.
 fn start_manager(stage: &Stage, programs: &Programs, wrapper: &Wrapper) -> Result<()> {
     let mut manager = stage.client().command("taskset");
     manager.args(["--cpu-list", super::stage::SERVERS]).arg(&programs.outboard);
@@ -147,13 +147,13 @@ fn start_manager(stage: &Stage, programs: &Programs, wrapper: &Wrapper) -> Resul
     Ok(())
 }
 
-/// The same command with directories of its own instead of the user's.
-fn at_home(stage: &Stage, host: &Host, mut command: Command) -> Command {
+/// The command with directories of its own instead of the user's.
+fn locally(stage: &Stage, host: &Host, mut command: Command) -> Command {
     command.envs(home(stage, host));
     command
 }
 
-/// Where a host's programs find what a user's home has.
+/// The variables that replace a user's home directory for a host's programs.
 fn home(stage: &Stage, host: &Host) -> Vec<(&'static str, String)> {
     let own = stage.temporary(host).display().to_string();
     let variables = [

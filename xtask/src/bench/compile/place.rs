@@ -1,5 +1,5 @@
-//! The directories of the servers' compilers, a stand-in each. They are made over and over; the
-//! records in them take no room.
+//! The directories of the servers' compilers, each with a stand-in. They are made anew for each
+//! stage; the records in them are links and take no space.
 
 use std::fs;
 use std::io;
@@ -10,9 +10,10 @@ use anyhow::{Context, Result};
 
 use crate::command::{self, cargo};
 
-/// Where it is built for: named so that what runs while building is not static too.
+/// The target of the build, named explicitly so that programs that run during the build are not
+/// linked statically too.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Under which names a stand-in is looked for; distcc asks for the second kind.
+/// The names under which a stand-in is looked up; distcc uses the second kind.
 const NAMES: &[&str] = &["gcc", "g++", "cc", "c++", "x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++"];
 
 /// The two programs of the stand-in's crate, without shared libraries.
@@ -59,7 +60,7 @@ fn real_directory() -> Result<String> {
     Ok(directory.display().to_string())
 }
 
-/// Every file of one directory in another as well, taking no room.
+/// Links every file of one directory into another.
 fn link_all(from: &Path, to: &Path) -> Result<()> {
     if to.is_dir() {
         fs::remove_dir_all(to)?;
@@ -72,7 +73,7 @@ fn link_all(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file anew that may be there.
+/// Makes a file, replacing an old one.
 fn replace(path: &Path, make: impl FnOnce() -> io::Result<()>) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),

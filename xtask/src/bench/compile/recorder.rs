@@ -1,8 +1,8 @@
-//! Watching the real compiler once, for the stand-in to do it again.
+//! Recording the real compiler once, for the stand-in to replay.
 //!
-//! Each job runs twice. Undisturbed, for its processor time (of everything that the driver starts)
-//! and its outputs; and under `strace` with `-fsyntax-only`, which reads the same files and saves
-//! the rest.
+//! Each job runs twice: once undisturbed, for its processor time (of all processes that the driver
+//! starts) and its outputs; and once under `strace` with `-fsyntax-only`, which reads the same
+//! files and omits the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::work::{self, Job};
 use crate::command;
 use crate::lab::{Host, Lab, Link};
 
-/// The names of the outputs, without their endings.
+/// The names of the outputs, without extensions.
 const OBJECT: &str = "object.o";
 
 /// Fills `records` with a record of every job, unless it has them already.
@@ -38,10 +38,10 @@ pub(super) fn record(project: &Path, jobs: &[Job], records: &Path) -> Result<()>
     Ok(())
 }
 
-/// Counts changes of what is watched.
+/// Version of the recording method; it is increased with each change.
 const WATCHED: u32 = 3;
 
-/// What the records are of; other content means to watch anew.
+/// Identifies what was recorded; if it differs, the recording is repeated.
 fn stamp_of(project: &Path, jobs: &[Job]) -> Result<String> {
     let mut stamp = format!("records {WATCHED}\nRedis {}\n", work::redis_version(project)?);
     for compiler in ["gcc", "g++"] {
@@ -119,7 +119,7 @@ impl<'a> Watcher<'a> {
         Ok(record)
     }
 
-    /// Everything that lies in the directory.
+    /// All files in the output directory.
     fn take_outputs(&self) -> Result<Vec<Output>> {
         let outputs = self.files()?.into_iter().map(|path| {
             let content = fs::read(&path)?;
@@ -154,7 +154,7 @@ impl<'a> Watcher<'a> {
 
 impl Drop for Watcher<'_> {
     fn drop(&mut self) {
-        // What stays behind costs room and nothing else.
+        // If the removal fails, only disk space is lost.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

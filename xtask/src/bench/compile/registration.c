@@ -1,6 +1,6 @@
 /*
- * How long it takes to register a file's pages as a memory region: the paper's Table 1. For each
- * size one line with the medians, in microseconds: open_mmap, create_mmap, memcpy. The argument is
+ * The time to register a file's pages as a memory region: the paper's Table 1. For each size one
+ * line with the medians, in microseconds: open_mmap, create_mmap, memcpy. The argument is
  * a directory on tmpfs.
  */
 #define _GNU_SOURCE
@@ -28,7 +28,7 @@ static double now_us(void)
 	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
 }
 
-/* Maps and registers the file; returns the time since `began`, and undoes it all. */
+/* Maps and registers the file, undoes both, and returns the time of the former since `began`. */
 static double registered(int fd, size_t size, double began)
 {
 	void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -36,11 +36,11 @@ static double registered(int fd, size_t size, double began)
 	double took;
 
 	if (start == MAP_FAILED)
-		err(1, "cannot map %zu octets", size);
+		err(1, "cannot map %zu bytes", size);
 	mr = ibv_reg_mr(pd, start, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 		IBV_ACCESS_REMOTE_READ);
 	if (!mr)
-		err(1, "cannot register %zu octets", size);
+		err(1, "cannot register %zu bytes", size);
 	took = now_us() - began;
 	ibv_dereg_mr(mr);
 	munmap(start, size);
@@ -99,7 +99,7 @@ static void measure(size_t size)
 	memset(to, 1, size);
 	for (round = 0; round < ROUNDS; round++) {
 		took[1][round] = create_mmap(size);
-		/* What is opened is full of data, as a preprocessed source is. */
+		/* The file that is opened is full of data, as a preprocessed source is. */
 		fd = open(path, O_WRONLY);
 		if (fd < 0 || write(fd, from, size) != (ssize_t)size)
 			err(1, "cannot write %s", path);

@@ -1,4 +1,5 @@
-//! What was aimed at: the client's processor time, the time of a build, what one client can feed.
+//! The targets: the client's processor time, the time of a build, the rate at which one client
+//! hands over jobs.
 
 use std::fs;
 use std::process::Command;
@@ -17,18 +18,18 @@ use crate::command;
 
 const SERVERS: usize = 14;
 const ROUNDS: usize = 3;
-/// So that distcc's client is busy at about seven servers, as it was in the paper.
+/// Chosen so that distcc's client is busy at about seven servers, as in the paper.
 pub(super) const FACTOR: f64 = 0.6;
-/// Jobs in a build, of one that does not wait, and of the file with many headers.
+/// Jobs in a build, in a build without waiting, and in a build of the file with many headers.
 const JOBS: usize = 1000;
 const FAST_JOBS: usize = 500;
 const WIDE_JOBS: usize = 200;
 /// Jobs of the build with real compilers.
 const REAL_JOBS: usize = 60;
-/// Above this share of the servers' processor, how fast a client is cannot be told.
+/// If servers use more than this share of their processor, the client's limit cannot be measured.
 const BUSY_MAX: f64 = 0.8;
 
-/// Everybody who takes part, `nothing` first.
+/// All contenders, `nothing` first.
 pub(super) type Contenders<'a> = [&'a dyn Contender];
 
 /// 1,000 jobs of Redis on 14 servers.
@@ -81,7 +82,7 @@ pub(super) fn wide(kit: &Kit, _: &[Job], contenders: &Contenders<'_>) -> Result<
     Ok(Section { targets, panels: vec![client], ..Section::default() })
 }
 
-/// How many jobs a second one client's processor can feed to compilers that do not wait.
+/// How many jobs a second one client processor can hand to compilers that do not wait.
 pub(super) fn feed(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Result<Section> {
     let build = build::repeated(jobs, FAST_JOBS);
     let compiling: Vec<&dyn Contender> =
@@ -121,7 +122,7 @@ pub(super) fn real(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Resu
     Ok(Section { targets: vec![target], panels: vec![wall], ..Section::default() })
 }
 
-/// Stand-ins that wait `factor` times as long as the real compiler computed.
+/// Stand-ins that sleep `factor` times as long as the real compiler computed.
 pub(super) fn trial<'a>(
     kit: &'a Kit,
     factor: f64,
@@ -147,13 +148,13 @@ fn client_cpu(runs: &Runs<'_>) -> Result<Panel> {
     runs.panel(title, "ms, less is better", "build", "/client_ms")
 }
 
-/// The panel without `nothing`, who made no objects.
+/// The panel without `nothing`, which made no objects.
 fn compiling(mut panel: Panel) -> Panel {
     panel.series.retain(|series| series.name != "nothing");
     panel
 }
 
-/// Takes what `nothing` took in the same round from everybody else's samples, and it out.
+/// Subtracts the samples of `nothing` from all others, round by round, and removes it.
 fn less_nothing(mut panel: Panel) -> Result<Panel> {
     let nothing = panel.series.iter().position(|series| series.name == "nothing");
     let nothing = panel.series.remove(nothing.context("nobody did nothing")?);
@@ -165,7 +166,7 @@ fn less_nothing(mut panel: Panel) -> Result<Panel> {
     Ok(panel)
 }
 
-/// What the stand-in itself takes of a processor for a job, an empty process taken off, in ms.
+/// Processor time of the stand-in itself for a job, less that of an empty process, in ms.
 fn bare(kit: &Kit, jobs: &[Job]) -> Result<f64> {
     let servers = Servers::StandIns { count: 1, factor: 0.0 };
     let trial = Trial { servers, ..trial(kit, 0.0, jobs, jobs) };
@@ -177,29 +178,29 @@ fn bare(kit: &Kit, jobs: &[Job]) -> Result<f64> {
     Ok(ms(&Bare)? - ms(&nothing)?)
 }
 
-/// What the client sends in a build when the servers have built everything before.
+/// Bytes that the client sends in a build that the servers have built before.
 fn bytes(kit: &Kit, jobs: &[Job], runs: &Runs<'_>) -> Result<Target> {
     let preprocessed = preprocessed(kit, jobs)?;
     let sent = runs.panel("", "", "", "/sent")?;
-    #[expect(clippy::cast_precision_loss, reason = "a ratio of octets")]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of bytes")]
     let whole = preprocessed as f64 * JOBS as f64 / jobs.len() as f64;
-    let figure = scaled(&sent, "pull", |octets| octets / whole);
-    let what = "octets to servers, second build: pull / preprocessed";
+    let figure = scaled(&sent, "pull", |bytes| bytes / whole);
+    let what = "bytes to servers, second build: pull / preprocessed";
     Ok(Target::new(what, Limit::AtMost(0.05), figure))
 }
 
-/// Octets of all jobs' sources, preprocessed.
+/// Bytes of all jobs' sources, preprocessed.
 fn preprocessed(kit: &Kit, jobs: &[Job]) -> Result<u64> {
     let text = std::env::temp_dir().join(format!("outboard-{}.i", std::process::id()));
-    let mut octets = 0;
+    let mut bytes = 0;
     for job in jobs {
         let mut compiler = Command::new(job.compiler);
         compiler.args(job.words(&text.to_string_lossy())).arg("-E").current_dir(kit.project());
         command::run(&mut compiler)?;
-        octets += fs::metadata(&text)?.len();
+        bytes += fs::metadata(&text)?.len();
     }
     fs::remove_file(&text)?;
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn find<'a>(panel: &'a Panel, name: &str) -> Option<&'a Series> {
@@ -215,7 +216,7 @@ fn scaled(panel: &Panel, name: &str, scale: impl Fn(f64) -> f64) -> Option<Summa
     Summary::of(&samples.iter().map(|sample| scale(*sample)).collect::<Vec<_>>())
 }
 
-/// The ratio of two who need not both have taken part.
+/// The ratio of two contenders; `None` unless both took part.
 fn ratio_of(panel: &Panel, ours: &str, theirs: &str) -> Result<Option<Summary>> {
     match find(panel, ours) {
         Some(_) => ratio(panel, ours, theirs, 0),

@@ -1,8 +1,8 @@
-//! What it takes before anything moves: the paper's Table 1 (registering memory) and its figures
-//! of making a connection (§3.5).
+//! Set-up costs: the paper's Table 1 (registering memory) and its figures for making a connection
+//! (§3.5).
 //!
-//! The regions are files that a C program maps and registers through our libibverbs, as rdistcc
-//! did through IT-API.
+//! The regions are files that a C program maps and registers through Outboard's libibverbs, as
+//! rdistcc did through IT-API.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(super) fn figures(kit: &Kit, _: &[Job], _: &Contenders<'_>) -> Result<Sectio
     })
 }
 
-/// What the C program prints.
+/// The C program's output.
 fn delays(base: &Path, outboard: &str) -> Result<String> {
     libs::build(true)?;
     let source = command::root().join("xtask/src/bench/compile/registration.c");
@@ -70,7 +70,7 @@ fn delays(base: &Path, outboard: &str) -> Result<String> {
     said
 }
 
-/// Ours beside the paper's.
+/// Outboard's figures beside the paper's.
 fn registration(measured: &str) -> Result<Table> {
     let rows = PAPER.iter().map(|(size, paper)| {
         let line = measured.lines().find_map(|line| line.strip_prefix(&format!("{size} ")));

@@ -14,21 +14,21 @@ use super::place::{self, Programs};
 use crate::command;
 use crate::lab::{Host, Lab, Link};
 
-/// Of every link.
+/// The rate of every link.
 const LINK: Link = Link::BitsPerSecond(1_000_000_000);
-/// Client and servers have a processor each.
+/// The client's processor and the servers' processor.
 const CLIENT: &str = "0";
 pub(super) const SERVERS: &str = "1";
 const BOTH: &str = "0-1";
-/// With more slots than four, a client of one processor leaves all jobs to its servers.
+/// With more than four slots, a client with one processor leaves all jobs to its servers.
 const SMALL_FARM_SLOTS: usize = 5;
 /// How long a server may take to listen.
 const LISTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
-/// How all scratch directories begin, also those that a killed run left behind.
+/// The beginning of all scratch directories' names, including those that a killed run left behind.
 const SCRATCH: &str = "scratch-";
 
-/// What lies in `target/bench/compile` and is made once.
+/// The files in `target/bench/compile`, which are made once.
 #[derive(Clone, Debug)]
 pub(super) struct Kit {
     pub(super) base: PathBuf,
@@ -41,13 +41,13 @@ impl Kit {
         self.base.join("project")
     }
 
-    /// What the compiler did with them.
+    /// The records of the real compiler.
     pub(super) fn records(&self) -> PathBuf {
         self.base.join("record")
     }
 }
 
-/// Where files lie: the project, objects, everybody's temporary files.
+/// Where files are stored: the project, objects, temporary files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     /// In memory, as in the paper.
@@ -56,17 +56,17 @@ pub(super) enum Medium {
     Disk,
 }
 
-/// Who compiles.
+/// The servers of a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Servers {
     /// Emulated servers of one core each.
     StandIns {
         /// How many.
         count: usize,
-        /// By what recorded times are multiplied; with 0 nobody waits.
+        /// The factor of recorded times; with 0 stand-ins do not wait.
         factor: f64,
     },
-    /// The real compiler on one server, which is the client too and has every processor.
+    /// The real compiler on one server, which runs on the client's host with every processor.
     Real,
 }
 
@@ -74,13 +74,13 @@ pub(super) enum Servers {
 #[derive(Debug)]
 pub(super) struct Stage {
     lab: Lab,
-    /// Of the stand-ins, a place each.
+    /// The directories of the stand-ins, one for each server.
     places: Vec<PathBuf>,
     scratch: Scratch,
 }
 
 impl Stage {
-    /// A client and its servers, none of which runs anything yet.
+    /// A client and its servers, without running programs.
     pub(super) fn new(kit: &Kit, servers: Servers, medium: Medium) -> Result<Self> {
         let scratch = Scratch::new(kit, medium)?;
         copy(&kit.project(), &scratch.0.join("project"))?;
@@ -102,12 +102,12 @@ impl Stage {
         Ok(Self { lab: Lab::new(&processors, LINK)?, places, scratch })
     }
 
-    /// Where builds are started.
+    /// The host on which builds are started.
     pub(super) fn client(&self) -> &Host {
         &self.lab.hosts()[0]
     }
 
-    /// Who compiles, each with the directory of its stand-in if it has one.
+    /// The servers, each with the directory of its stand-in if it has one.
     pub(super) fn servers(&self) -> impl Iterator<Item = (&Host, Option<&Path>)> {
         let hosts = self.lab.hosts();
         let first = hosts.len().min(2) - 1;
@@ -115,9 +115,9 @@ impl Stage {
         hosts[first..].iter().zip(places.chain(iter::repeat(None)))
     }
 
-    /// Jobs that a server accepts at a time, of which it computes one. Two, so that it need not
-    /// wait for the next; more where all of them together would be so few that our client took
-    /// jobs home, for the same to be compared.
+    /// Number of jobs that a server accepts at a time, of which it computes one. Two, so that it
+    /// need not wait for the next; more if all servers together would have so few that Outboard's
+    /// client ran jobs locally, which would spoil the comparison.
     pub(super) fn slots(&self) -> usize {
         match self.places.len() {
             0 => self.lab.hosts().len() * 2,
@@ -125,13 +125,13 @@ impl Stage {
         }
     }
 
-    /// A directory that only this host uses, writable for all, for its temporary files.
+    /// A directory for one host's temporary files, writable by all users.
     pub(super) fn temporary(&self, host: &Host) -> PathBuf {
         let index = self.lab.hosts().iter().position(|other| other.address == host.address);
         self.scratch.0.join(format!("host{}", index.unwrap_or(0)))
     }
 
-    /// A directory that everybody can read.
+    /// A directory that all users can read.
     pub(super) fn shared(&self, name: &str) -> Result<PathBuf> {
         let path = self.scratch.0.join(name);
         fs::create_dir_all(&path)?;
@@ -143,15 +143,15 @@ impl Stage {
         self.scratch.0.join("project")
     }
 
-    /// A command of the client's, its temporary files where they belong.
+    /// A command on the client, with its directory for temporary files.
     pub(super) fn client_command(&self, program: &str) -> Command {
         let mut command = self.client().command(program);
         command.env("TMPDIR", self.temporary(self.client())).env("LC_ALL", "C");
         command
     }
 
-    /// Starts what makes a server of a host, and waits until it listens on `port`. It runs until
-    /// the stage goes.
+    /// Starts a server program on a host, and waits until it listens on `port`. It runs until the
+    /// stage is dropped.
     pub(super) fn serve(&self, host: &Host, command: &mut Command, port: u16) -> Result<()> {
         let log = self.temporary(host).join(format!("{port}.log"));
         let file = fs::File::create(&log)?;
@@ -171,7 +171,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until what serves `port` on a host has written `words` to its log.
+    /// Waits until the server on `port` of a host has written `words` to its log.
     pub(super) fn wait_said(&self, host: &Host, port: u16, words: &str) -> Result<()> {
         let log = self.temporary(host).join(format!("{port}.log"));
         let deadline = Instant::now() + LISTEN_MAX;
@@ -196,7 +196,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Who holds on to the scratch directory ends first; the lab ends whoever is left.
+        // The processes that use the scratch directory end first; the lab ends the rest.
         let _ = self.silence();
     }
 }
@@ -206,7 +206,7 @@ impl Drop for Stage {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A file system of its own where it is to be in memory: below /dev, sandboxes show nothing.
+    /// A file system of its own if it is to be in memory: sandboxes show nothing below /dev.
     fn new(kit: &Kit, medium: Medium) -> Result<Self> {
         clear(&kit.base)?;
         let scratch = Self(kit.base.join(format!("{SCRATCH}{}", std::process::id())));
@@ -230,12 +230,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays behind is removed by the next.
+        // If the removal fails, the next run removes it.
         let _ = remove(&self.0);
     }
 }
 
-/// Removes what runs have left behind whose process is no more.
+/// Removes the directories of runs whose process has ended.
 fn clear(parent: &Path) -> Result<()> {
     for entry in fs::read_dir(parent)? {
         let entry = entry?;
@@ -248,11 +248,11 @@ fn clear(parent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a scratch directory, whatever is mounted there first.
+/// Removes a scratch directory, after unmounting what is mounted there.
 fn remove(scratch: &Path) -> Result<()> {
     let path = scratch.to_string_lossy();
     if command::succeeds("mountpoint", &["--quiet", &path]) {
-        // Also while somebody who is about to end still looks into it.
+        // Detached, because a process that is about to end may still use it.
         command::run(Command::new("umount").args(["--lazy", &path]))?;
     }
     fs::remove_dir_all(scratch).with_context(|| format!("cannot remove {path}"))

@@ -16,14 +16,14 @@ use super::stage::{Kit, Medium, Servers, Stage};
 use super::work::Job;
 use crate::bench::measure;
 
-/// What is measured.
+/// One measurement: servers, medium and jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial<'a> {
     pub(super) kit: &'a Kit,
     pub(super) servers: Servers,
     pub(super) medium: Medium,
     pub(super) jobs: &'a [Job],
-    /// What is built before, without being measured.
+    /// The jobs that are built before, without being measured.
     pub(super) warm_up: &'a [Job],
 }
 
@@ -41,7 +41,7 @@ impl Trial<'_> {
         Ok(sample(&first, &cost))
     }
 
-    /// A contender as the report wants it.
+    /// A contender in the form that the report needs.
     pub(super) fn contender<'b>(
         &'b self,
         contender: &'b dyn Contender,
@@ -50,12 +50,12 @@ impl Trial<'_> {
         measure::Contender { name: contender.name(), measure }
     }
 
-    /// How long it takes stand-ins when nothing but compiling takes time.
+    /// The least time for the stand-ins if nothing but compiling took time.
     pub(super) fn bound(&self) -> Result<Duration> {
         Ok(list_schedule(self.waits()?.into_iter(), self.count()))
     }
 
-    /// How long each job's stand-in waits.
+    /// How long each job's stand-in sleeps.
     pub(super) fn waits(&self) -> Result<Vec<Duration>> {
         let Servers::StandIns { factor, .. } = self.servers else {
             bail!("real compilers take the time they take");
@@ -65,7 +65,7 @@ impl Trial<'_> {
         times.collect()
     }
 
-    /// How many servers there are.
+    /// The number of servers.
     pub(super) fn count(&self) -> usize {
         match self.servers {
             Servers::StandIns { count, .. } => count,
@@ -90,7 +90,7 @@ fn sample(first: &Cost, cost: &Cost) -> Value {
     })
 }
 
-/// What each job took the real compiler.
+/// The processor time of the real compiler for each job.
 struct Times(HashMap<OsString, Duration>);
 
 impl Times {
@@ -113,7 +113,7 @@ impl Times {
     }
 }
 
-/// When the last of `jobs` ends, if each is taken in order by the machine that is free first.
+/// When the last of `jobs` ends, if each is started in order on the machine that is free first.
 fn list_schedule(jobs: impl Iterator<Item = Duration>, machines: usize) -> Duration {
     let mut free = vec![Duration::ZERO; machines.max(1)];
     for job in jobs {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_go_to_who_is_free_first() {
+    fn jobs_go_to_the_machine_that_is_free_first() {
         let jobs = || [3, 1, 1, 1, 4].map(Duration::from_secs).into_iter();
         assert_eq!(list_schedule(jobs(), 1), Duration::from_secs(10));
         assert_eq!(list_schedule(jobs(), 2), Duration::from_secs(7));

@@ -1,4 +1,4 @@
-//! Reading what `strace` saw a compiler ask the file system.
+//! Parsing the log of `strace` for a compiler's requests to the file system.
 //!
 //! Only the compiler proper (cc1, cc1plus) counts: the driver and the assembler look for parts of
 //! the toolchain, which every server has. For the same reason its shared libraries are left out.
@@ -12,12 +12,12 @@ use outboard_stand_in::record::{Kind, Lookup};
 
 /// Programs that read sources.
 const COMPILERS: &[&str] = &["cc1", "cc1plus"];
-/// Places of the machine that compiles, not of the project's.
+/// Directories of the compiling machine, which are not the project's.
 const MACHINE: &[&str] =
     &["/proc/", "/dev/", "/sys/", "/etc/", "/tmp/", "/usr/share/locale", "/usr/lib/locale"];
 
-/// The look-ups in the log of one process; `None` unless it was a compiler. `size` finds out how
-/// large a file is.
+/// The look-ups in the log of one process; `None` unless it was a compiler. `size` returns the size
+/// of a file.
 pub(super) fn lookups(log: &str, size: impl Fn(&Path) -> Option<u64>) -> Option<Vec<Lookup>> {
     let mut lines = log.lines().filter_map(Call::parse);
     lines.find(|call| call.name == "execve" && !call.absent && is_compiler(&call.path))?;
@@ -43,7 +43,7 @@ pub(super) fn lookups(log: &str, size: impl Fn(&Path) -> Option<u64>) -> Option<
 struct Call<'a> {
     name: &'a str,
     path: PathBuf,
-    /// There was nothing.
+    /// The path was absent.
     absent: bool,
     /// It opened a file for reading.
     reads: bool,
@@ -75,7 +75,7 @@ fn quoted(arguments: &str) -> Option<PathBuf> {
     }
 }
 
-/// What follows a backslash: up to three octal digits, or a character that stands for itself.
+/// The byte after a backslash: up to three octal digits, or a character that stands for itself.
 fn escaped(rest: &mut std::str::Bytes<'_>) -> Option<u8> {
     let first = rest.next()?;
     if !first.is_ascii_digit() {

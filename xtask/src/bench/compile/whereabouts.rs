@@ -1,7 +1,8 @@
-//! Where processors spend a build: the paper's Tables 2 (the client) and 3 (the servers).
+//! How processors spend their time in a build: the paper's Tables 2 (the client) and 3 (the
+//! servers).
 //!
-//! `perf` looks at both processors two thousand times a second and notes which program runs, and
-//! what called what. Without `perf` there are no such tables.
+//! `perf` samples both processors two thousand times a second and records the running program and
+//! its stack. Without `perf` these tables are left out.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -17,30 +18,30 @@ use super::{Kit, Trial};
 use crate::bench::stack::section::{Section, table};
 use crate::command;
 
-/// Of the build that is looked at.
+/// The jobs of the sampled build.
 const JOBS: usize = 280;
 
-/// What a processor can be busy with.
+/// What a processor is busy with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Business {
     /// The compiler's programs: preprocessing on a client, compiling on a server.
     Compiler,
     /// Handing over, choosing servers, starting processes.
     Management,
-    /// Sockets, TCP, and what our engine does in its program.
+    /// Sockets, TCP, and the work of Outboard's engine in its program.
     Transfer,
     Idle,
-    /// Programs that have nothing to do with the build.
+    /// Programs outside the build.
     Others,
 }
 
-/// Names of programs that are the compiler's.
+/// Names of the compiler's programs.
 const COMPILER: &[&str] =
     &["gcc", "g++", "cc", "c++", "cc1", "cc1plus", "as", "collect2", "ld", "x86_64-linux-gnu"];
-/// Beginnings of the names of everybody else who takes part.
+/// Beginnings of the names of the other programs in the build.
 const PARTS: &[&str] =
     &["make", "sh", "distcc", "icecc", "outboard", "nsenter", "taskset", "ksoftirqd", "kworker"];
-/// Beginnings of functions that move data between hosts, wherever they stand in a stack.
+/// Beginnings of the names of functions that move data between hosts, anywhere in a stack.
 const MOVING: &[&str] = &[
     "tcp_",
     "inet_",
@@ -79,11 +80,11 @@ pub(super) fn tables(kit: &Kit, jobs: &[Job], contenders: &Contenders<'_>) -> Re
     Ok(Section { tables, ..Section::default() })
 }
 
-/// Shares of time, of 1.
+/// Shares of the time, from 0 to 1.
 #[derive(Debug)]
 struct Seen {
     client: Shares,
-    /// Of one server of several, on average.
+    /// The average of the servers.
     server: Shares,
 }
 
@@ -104,14 +105,14 @@ impl Seen {
     }
 }
 
-/// One look at one processor.
+/// One sample of one processor.
 #[derive(Debug, PartialEq, Eq)]
 struct Look {
     processor: usize,
     business: Business,
 }
 
-/// Runs a build with perf looking at it.
+/// Runs a build while perf samples it.
 fn look(make: &Command, stage: &Stage) -> Result<Vec<Look>> {
     let data = stage.temporary(stage.client()).join("perf.data");
     let mut perf = Command::new("perf");
@@ -129,7 +130,7 @@ fn look(make: &Command, stage: &Stage) -> Result<Vec<Look>> {
     Ok(looks(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// What `perf script` prints: a line with program, process and processor, then a line for each
+/// The output of `perf script`: a line with program, process and processor, then a line for each
 /// function, the innermost first, then an empty one.
 fn looks(script: &str) -> Vec<Look> {
     let blocks = script.split("\n\n").filter_map(|block| {
@@ -161,7 +162,7 @@ fn business(program: &str, functions: &[&str]) -> Business {
     }
 }
 
-/// How much of the time went where.
+/// The shares of time by business.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Shares {
     compiler: f64,
@@ -195,7 +196,7 @@ impl Shares {
         })
     }
 
-    /// Of one of `servers` that share the processor and would have one each.
+    /// The shares of one of `servers` that share the processor, if each had its own.
     fn emulated(self, servers: f64) -> Self {
         let of_one = |share: f64| share / servers;
         Self {
@@ -207,7 +208,7 @@ impl Shares {
         }
     }
 
-    /// The same with a compiler that computes instead of waiting, and the rest idle.
+    /// The shares with a compiler that computes instead of sleeping; the rest is idle.
     fn computing(self, compiler: f64) -> Self {
         let busy = compiler + self.management + self.transfer;
         Self { compiler, idle: (1.0 - busy).max(0.0), ..self }

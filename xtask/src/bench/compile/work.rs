@@ -1,7 +1,8 @@
-//! What is compiled: Redis and the libraries it brings, and one C++ file with 200 headers.
+//! The compiled sources: Redis with its bundled libraries, and one C++ file with 200 headers.
 //!
-//! Every job is started in the project's root and names its source from there, so that two sources
-//! of one name are told apart wherever the first line of preprocessed text is all that is known.
+//! Every job is started in the project's root and names its source relative to it, so that two
+//! sources of one name can be distinguished even where only the first line of preprocessed text is
+//! known.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,16 +12,16 @@ use anyhow::{Context, Result};
 
 use crate::sources::REDIS;
 
-/// Directories of C that are compiled, and what in them is included by other files, a program of
-/// its own, or for other systems; and `rax.c`, which includes a file that a macro names: nocc could
-/// not take part.
+/// Directories of C that are compiled, and files in them that are left out because they are
+/// included by other files, a separate program, or for other systems; also `rax.c`, which includes
+/// a file named by a macro, because nocc cannot compile it.
 const DIRECTORIES: &[(&str, &[&str])] = &[
     ("src", &["ae_epoll.c", "ae_evport.c", "ae_kqueue.c", "ae_select.c", "rax.c"]),
     ("deps/lua/src", &[]),
     ("deps/hiredis", &["ssl.c", "test.c"]),
     ("deps/linenoise", &["example.c"]),
 ];
-/// As Redis's own makefile says, without what concerns warnings.
+/// The options of Redis's own makefile, without those for warnings.
 const OPTIONS: &[&str] = &[
     "-std=gnu11",
     "-w",
@@ -32,13 +33,13 @@ const OPTIONS: &[&str] = &[
 ];
 const LEVELS: [&str; 2] = ["-O2", "-O3"];
 
-/// What a script of Redis's makes; with no date in it.
+/// A header that a script of Redis generates, here without a date.
 const RELEASE: &str = "#define REDIS_GIT_SHA1 \"00000000\"\n#define REDIS_GIT_DIRTY \"0\"\n\
                        #define REDIS_BUILD_ID \"benchmark\"\n";
 
 /// The file with many headers, below the project's root.
 const WIDE: &str = "wide/wide.cc";
-/// What it includes, which includes the rest.
+/// The headers that it includes; they include the rest.
 const WIDE_HEADERS: &[&str] =
     &["algorithm", "functional", "iostream", "map", "memory", "string", "unordered_map", "vector"];
 const WIDE_BODY: &str = "
@@ -69,7 +70,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// What comes after the compiler's name to make `object`.
+    /// The arguments after the compiler's name that make `object`.
     pub(super) fn words(&self, object: &str) -> Vec<String> {
         let mut words: Vec<String> = self.options.iter().map(|&option| option.to_owned()).collect();
         words.extend(["-c", &self.source, "-o", object].map(str::to_owned));
@@ -85,7 +86,7 @@ impl Job {
     }
 }
 
-/// Makes `root` the project that is compiled.
+/// Puts the sources to be compiled into `root`.
 pub(super) fn make_project(root: &Path) -> Result<()> {
     REDIS.copy_to(root)?;
     fs::write(root.join("src/release.h"), RELEASE)?;

@@ -1,7 +1,7 @@
-//! Outboard beside Linux's siw, both emulated: perftest's programs between two processes of the
-//! siw guest ([`crate::siw`]) over its own address, on either.
+//! Outboard beside Linux's siw, both emulated: perftest's programs between two processes of the siw
+//! guest ([`crate::siw`]), connected through the guest's own address.
 //!
-//! One boot runs everything in turn. The figures come over the guest's console.
+//! One boot runs everything in turn. The figures are printed on the guest's console.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::siw;
 /// Rounds of everything.
 const ROUNDS: usize = 3;
 
-/// All together: about three seconds for each of the runs.
+/// Time limit of the boot: about three seconds for each of the runs.
 const TIME_MAX: Duration = Duration::from_secs(300);
 
 const TESTS: &[&str] = &["ib_write_bw", "ib_read_bw", "ib_send_bw"];
 
-/// Messages of 64 KiB; a program takes about half a second.
+/// Number of messages of 64 KiB; a program takes about half a second.
 const WORK: &str = "-R -F -s 65536 -n 1000";
 
-/// What is compared: the module in the kernel, and what stands before the program.
+/// A contender: the kernel module, and the words in front of the program.
 struct Side {
     name: &'static str,
     label: &'static str,
@@ -32,7 +32,7 @@ struct Side {
     before: &'static str,
 }
 
-/// Ours and siw's, with CRCs and without. Outboard never looks at the module.
+/// Outboard and siw, with CRCs and without. Outboard does not use the module.
 const PAIRS: &[[Side; 2]] = &[
     [
         Side {
@@ -78,7 +78,7 @@ pub(super) fn section(program: &Path, libraries: &Path) -> Result<Section> {
     Ok(Section { notes: vec![NOTE.to_owned()], targets, panels: vec![panel], ..Section::default() })
 }
 
-/// Runs everything and returns what the guest's console said.
+/// Runs everything and returns the guest's console output.
 fn boot(program: &Path, libraries: &Path) -> Result<String, String> {
     let mut vm = siw::prepare()?.with_processors(2);
     vm.carry(program, "/bin/outboard")?;

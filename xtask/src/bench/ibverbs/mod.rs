@@ -1,9 +1,9 @@
-//! `cargo xtask bench ibverbs`: stock programs on our C libraries beside the same work without
-//! them: perftest beside `outboard perf`, fio's rdma engine beside its net engine; and perftest on
-//! our libraries beside perftest on Linux's siw.
+//! `cargo xtask bench ibverbs`: stock programs on Outboard's C libraries beside the same work
+//! without them: perftest beside `outboard perf`, fio's rdma engine beside its net engine; and
+//! perftest on Outboard's libraries beside perftest on Linux's siw.
 //!
 //! Reading order: `programs` (running a stock program once), `guest` (beside siw), then the other
-//! sections of the page here.
+//! sections of the page in this file.
 
 mod guest;
 mod programs;
@@ -105,7 +105,7 @@ fn latency(ours: &Outboard, stock: &Stock) -> Result<Section> {
     Ok(section)
 }
 
-/// A contender of whose report only one figure is of interest.
+/// A contender whose report is reduced to one figure.
 fn only<'a>(figure: &'static str, contender: Contender<'a, Value>) -> Contender<'a, Value> {
     let Contender { name, mut measure } = contender;
     let measure = move |point: &str| {

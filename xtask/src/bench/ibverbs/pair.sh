@@ -1,6 +1,6 @@
 # pair SIW LABEL WORDS...: with SIW as the module, runs WORDS as server and as client on this guest,
-# and prints "FIGURE LABEL MiB/s". perftest's server listens a second time, now and then later than
-# its client connects: such a run is repeated.
+# and prints "FIGURE LABEL MiB/s". perftest's server listens a second time, sometimes later than its
+# client connects: such a run is repeated.
 port=19000
 pair() {
     module=$1

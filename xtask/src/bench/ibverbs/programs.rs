@@ -1,4 +1,4 @@
-//! Running perftest and fio once, client and server, and reading what they print.
+//! Running perftest and fio once, client and server, and parsing their output.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::bench::measure::{Contender, Server, number, pinned};
-use crate::bench::stack::octets;
+use crate::bench::stack::bytes;
 use crate::command;
 
 /// How long a server may take to listen.
 const LISTEN_MAX: Duration = Duration::from_secs(10);
 
-/// How stock programs are started.
+/// Starts stock programs on the C libraries.
 #[derive(Debug)]
 pub(super) struct Stock {
     /// The program `outboard`.
@@ -23,8 +23,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// One of perftest's programs, connected by rdma_cm; `pinned` to a processor each, or loose.
-    /// Its server tells the client to connect and then listens, now and then too late: such a run
+    /// One of perftest's programs, connected by rdma_cm; `pinned` to a processor for each end, or
+    /// not. Its server tells the client to connect and then listens, sometimes too late: such a run
     /// is repeated.
     pub(super) fn perftest<'a>(
         &'a self,
@@ -43,7 +43,7 @@ impl Stock {
             against(&mut start("1"), port, start("0").arg("127.0.0.1"))
         };
         let measure = move |point: &str| {
-            let size = octets(point)?;
+            let size = bytes(point)?;
             parse_perftest(&once(size).or_else(|_| once(size)).or_else(|_| once(size))?)
         };
         Contender { name, measure: Box::new(measure) }
@@ -52,7 +52,7 @@ impl Stock {
     /// fio with one of its engines, moving two GiB.
     pub(super) fn fio<'a>(&'a self, name: &'a str, engine: &'a str) -> Contender<'a, Value> {
         let measure = move |point: &str| {
-            let (size, port) = (octets(point)?, free_port()?);
+            let (size, port) = (bytes(point)?, free_port()?);
             let fio = |processor| {
                 let mut command = match engine {
                     "rdma" => self.command(Some(processor), "fio"),
@@ -85,8 +85,8 @@ impl Stock {
     }
 }
 
-/// What a receiver of fio's is told. On the net engine it counts reads, and TCP gives it less than
-/// a block at a time: with the sender's size it would hang up early.
+/// Options for a receiver of fio. On the net engine it counts reads, and TCP returns less than a
+/// block at a time: with the sender's size it would stop early.
 fn receiver(engine: &str) -> &'static [&'static str] {
     match engine {
         "rdma" => &["--size=2g"],
@@ -116,8 +116,8 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The one line of figures: octets, iterations, then either peak and average MiB/s and the rate, or
-/// least, most, typical (the median), mean, deviation and two percentiles of microseconds.
+/// The line of figures: bytes, iterations, then either peak and average MiB/s and the rate, or
+/// minimum, maximum, typical (the median), mean, deviation and two percentiles in microseconds.
 fn parse_perftest(text: &str) -> Result<Value> {
     let figures = |line: &str| -> Option<Vec<f64>> {
         let numbers: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
@@ -131,12 +131,12 @@ fn parse_perftest(text: &str) -> Result<Value> {
     })
 }
 
-/// fio may say something before the report.
+/// fio may print warnings before the report.
 fn parse_fio(text: &str) -> Result<Value> {
     let start = text.find('{').with_context(|| format!("no report: {text}"))?;
     let report: Value = serde_json::from_str(&text[start..])?;
-    let octets = number(&report, "/jobs/0/write/bw_bytes")?;
-    Ok(json!({ "mib_per_s": octets / f64::from(1 << 20) }))
+    let bytes = number(&report, "/jobs/0/write/bw_bytes")?;
+    Ok(json!({ "mib_per_s": bytes / f64::from(1 << 20) }))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const OFF: &str = "Outboard Write, CRC off";
 const TCP: &str = "raw TCP";
 const UNIT: &str = "µs, less is better";
 
-/// Writes into each other's memory, both sides looking at it all the time.
+/// Each side writes into the other's memory and polls its own.
 pub(super) fn spinning(ours: &Outboard) -> Result<Section> {
     let points = &["8 B", "64 KiB"];
     let mut contenders = vec![

@@ -14,14 +14,14 @@ const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// Enough for the largest packet that the kernel hands down whole.
 const BUCKET: &str = "tbf rate 1gbit burst 70k latency 50ms";
 
-/// The link; it disappears when this is dropped.
+/// The link; it is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Link(());
 
 impl Link {
-    /// Makes it; `None` where one may not.
+    /// Makes it; `None` if this user may not.
     pub(super) fn new() -> Result<Option<Self>> {
-        // What a run that was killed left behind.
+        // Left by a run that was killed.
         drop(Self(()));
         if !command::succeeds("ip", &["netns", "add", HOSTS[0]]) {
             return Ok(None);
@@ -42,7 +42,7 @@ impl Link {
         Ok(Some(link))
     }
 
-    /// What stands before a program to run it on the client's host or the server's.
+    /// The words in front of a program that run it on the client's host or the server's.
     pub(super) fn on<'a>(&self, side: usize, program: &'a str) -> [&'a str; 5] {
         ["ip", "netns", "exec", HOSTS[side], program]
     }
@@ -54,7 +54,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// A host that is not there needs no removal.
+    /// An error for a host that does not exist is expected.
     fn drop(&mut self) {
         for host in HOSTS {
             let _removed = command::succeeds("ip", &["netns", "delete", host]);

@@ -1,8 +1,8 @@
-//! Figures 3 and 4 of the paper: what a stream costs the processors at both ends, measured as
-//! there: by how much it slows down a background task of the lowest priority.
+//! Figures 3 and 4 of the paper: the processor load of a stream at both ends, measured as in the
+//! paper: by how much it slows down a background task of the lowest priority.
 //!
-//! This is the only measure that also counts what the kernel does in interrupts, and what the
-//! task loses by having its memory driven out of the caches.
+//! Only this measure also includes the kernel's work in interrupts, and what the task loses because
+//! the stream evicts its memory from the caches.
 
 use std::fs;
 use std::hint::black_box;
@@ -23,13 +23,14 @@ use crate::bench::measure::{Contender, alternate, number};
 use crate::bench::report::{Panel, Series};
 use crate::command;
 
-/// Octets that the background task reads over and over.
+/// Bytes that the background task reads repeatedly.
 const FOOTPRINT: usize = 1 << 20;
-/// How long the task is watched alone, then until the stream flows, then beside it.
+/// How long the task is measured alone, how long to wait until the stream flows, and how long the
+/// task is measured beside it.
 const ALONE: Duration = Duration::from_millis(300);
 const STARTING: Duration = Duration::from_millis(400);
 const BESIDE: Duration = Duration::from_millis(700);
-/// The stream is longer than the watch.
+/// The stream lasts longer than the measurement.
 const STREAM: &str = "1.2";
 
 const PAPER: &[[&str; 4]] = &[
@@ -39,7 +40,7 @@ const PAPER: &[[&str; 4]] = &[
     ["4, 4 kB", "receiver", "all software nearly 90 %, hardware near 0", ""],
 ];
 
-/// Both figures; without root there is no gigabit link to measure on.
+/// Both figures; without root no gigabit link can be made to measure on.
 pub(super) fn figures(program: &str) -> Result<Section> {
     let Some(link) = Link::new()? else {
         let note =
@@ -80,7 +81,7 @@ const NOTE: &str = "Figures 3 and 4: a gigabit link between two network namespac
     blocking, FPDUs of one TCP segment; load is what a task of niceness 19 on the same processor \
     loses. The sender's processor also does the receiver's TCP, as on any virtual link.";
 
-/// One message size: what the tasks at sender and receiver lose, in percent.
+/// One message size: the loss of the tasks at sender and receiver, in percent.
 pub(super) fn figure(runs: &Runs<'_>, point: usize, title: &str) -> Result<Panel> {
     let alone = [alone(runs, "/alone/0")?, alone(runs, "/alone/1")?];
     let series = runs.series.iter().map(|series| {
@@ -99,8 +100,8 @@ pub(super) fn figure(runs: &Runs<'_>, point: usize, title: &str) -> Result<Panel
     })
 }
 
-/// The best that a task did in all the times when it was alone: what else runs on this machine
-/// can then make a load look larger, but never smaller.
+/// The best speed of a task in all the periods when it ran alone: other work on this machine can
+/// then make a load look larger, but never smaller.
 fn alone(runs: &Runs<'_>, pointer: &str) -> Result<f64> {
     let mut best = 0.0_f64;
     for series in &runs.series {
@@ -109,7 +110,7 @@ fn alone(runs: &Runs<'_>, pointer: &str) -> Result<f64> {
     Ok(best)
 }
 
-/// The paper's words, and ours beside them.
+/// The paper's statements beside Outboard's figures.
 fn paper(panels: &[Panel]) -> Vec<Vec<String>> {
     let here = |index: usize| {
         let (panel, side) = (&panels[index / 2], index % 2);
@@ -125,7 +126,7 @@ fn paper(panels: &[Panel]) -> Vec<Vec<String>> {
     PAPER.iter().enumerate().map(row).collect()
 }
 
-/// Runs one stream and says how fast the tasks were alone and beside it.
+/// Runs one stream; returns the tasks' speeds alone and beside it.
 fn load(stream: &mut Command, tasks: &[Background; 2]) -> Result<Value> {
     let alone = speeds(tasks, ALONE);
     let child = stream.stdout(Stdio::piped()).spawn();
@@ -138,7 +139,7 @@ fn load(stream: &mut Command, tasks: &[Background; 2]) -> Result<Value> {
     Ok(json!({ "alone": alone, "beside": beside, "mib_per_s": speed }))
 }
 
-/// What each task does in a second.
+/// The work of each task in a second.
 fn speeds(tasks: &[Background; 2], time: Duration) -> [f64; 2] {
     let counts = || [0, 1].map(|side: usize| tasks[side].done.load(Ordering::Relaxed));
     let (start, before) = (Instant::now(), counts());
@@ -150,7 +151,7 @@ fn speeds(tasks: &[Background; 2], time: Duration) -> [f64; 2] {
     })
 }
 
-/// A task on one processor that gives way to everything.
+/// A task on one processor that yields to all others.
 #[derive(Debug)]
 struct Background {
     done: Arc<AtomicU64>,
@@ -164,7 +165,7 @@ impl Background {
         let (count, ended) = (Arc::clone(&done), Arc::clone(&stop));
         let (told, ready) = std::sync::mpsc::channel();
         let work = move || {
-            // The receiver is there until it has been told.
+            // The receiver exists until the message was sent.
             let _told = told.send(give_way(processor));
             work(&count, &ended);
         };
@@ -184,7 +185,7 @@ impl Drop for Background {
     }
 }
 
-/// Moves this thread to a processor, below everything else that runs there.
+/// Moves this thread to a processor, with a lower priority than everything else there.
 fn give_way(processor: usize) -> Result<()> {
     let path = fs::read_link("/proc/thread-self")?;
     let thread = path.file_name().context("this thread has no number")?.to_string_lossy();
@@ -196,7 +197,7 @@ fn give_way(processor: usize) -> Result<()> {
     command::run(&mut yield_to_all)
 }
 
-/// Reads memory over and over, and counts how often.
+/// Reads memory repeatedly, and counts the passes.
 fn work(done: &AtomicU64, stop: &AtomicBool) {
     let memory = vec![1_u64; FOOTPRINT / 8];
     while !stop.load(Ordering::Relaxed) {

@@ -1,14 +1,16 @@
 //! `cargo xtask bench stack`: verbs over iWARP beside raw TCP, libfabric and UCX on one machine.
 //!
 //! Two pinned processes on loopback, in turn with every rival, five rounds of a second each; a
-//! virtual machine changes its speed by the minute, so ratios are taken round by round. Nothing
-//! here judges correctness: `cargo xtask test` does.
+//! virtual machine's speed varies by the minute, so ratios are taken round by round. Nothing here
+//! tests correctness: `cargo xtask test` does.
 //!
-//! Reading order: `ours` and `rivals` (running a contender once), `section` (what a part of the
-//! page is made of), `latency`, `stream`, `service` (what is aimed at), `paper` (the figures of
-//! "Design and Implementation of the iWarp Protocol in Software", redrawn), `link` and `load`
-//! (its measurement of system load).
+//! Reading order: `ours` and `rivals` (running a contender once), `section` (the parts of the
+//! page), `latency`, `stream`, `bulk` (beside the same work in plain C), `service`, `growth` (these
+//! have targets), `paper` (the figures of "Design and Implementation of the iWarp Protocol in
+//! Software", redrawn), `link` and `load` (its measurement of system load).
 
+mod bulk;
+mod growth;
 mod latency;
 mod link;
 mod load;
@@ -43,11 +45,14 @@ pub(super) fn run() -> Result<Report> {
         latency::spinning(&ours)?,
         latency::blocking(&ours)?,
         stream::bandwidth(&ours)?,
+        bulk::bandwidth(&ours)?,
         stream::cpu(&ours)?,
+        bulk::cpu(&ours)?,
         stream::rate(&ours)?,
         service::connect(&ours)?,
         service::busy_target(&program)?,
         service::idle_connections(),
+        growth::costs()?,
         paper::latency(&ours)?,
         paper::throughput(&ours)?,
         load::figures(&program)?,
@@ -65,10 +70,12 @@ const CONDITIONS: &[&str] = &[
      `fi_pingpong -p tcp -e msg`, which prints only means, so it is compared with means; UCX is \
      `ucx_perftest` with UCX_TLS=tcp. Neither of them checks CRCs.",
     "Bandwidth and messages are counted until the server has everything.",
+    "Costs with thousands of connections are processor time of a client and a server on the C \
+     libraries, everything of each on one completion queue, in programs of a single thread.",
 ];
 
-/// Octets of a point such as `64 KiB`.
-pub(super) fn octets(point: &str) -> Result<usize> {
+/// Bytes of a point such as `64 KiB`.
+pub(super) fn bytes(point: &str) -> Result<usize> {
     use anyhow::Context;
     let (number, unit) = point.split_once(' ').with_context(|| format!("{point} has no unit"))?;
     let scale = match unit {

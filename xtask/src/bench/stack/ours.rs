@@ -5,22 +5,22 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::octets;
+use super::bytes;
 use crate::bench::measure::{self, Contender, Server, number};
 use crate::command::{self, cargo};
 
-/// Builds the program as users have it, and says where it is.
+/// Builds the program in release mode, and returns its path.
 pub(in crate::bench) fn build() -> Result<String> {
     command::run(&mut cargo(["build", "--release", "--package", "outboard"]))?;
     Ok(command::target_dir().join("release/outboard").to_string_lossy().into_owned())
 }
 
-/// A server of tests and what it takes to run a test against it.
+/// A server for tests, and the parameters for running a test against it.
 #[derive(Debug)]
 pub(in crate::bench) struct Outboard {
-    /// The client's program and what stands before it.
+    /// The client's program and the words in front of it.
     words: Vec<String>,
-    /// Where the server listens.
+    /// The server's address.
     address: String,
     _server: Server,
 }
@@ -31,7 +31,7 @@ impl Outboard {
         Self::start_at("127.0.0.1", [&[program], &[program]], options)
     }
 
-    /// Starts a server at an address; what stands before client and server is the caller's.
+    /// Starts a server at an address; the caller gives the words in front of client and server.
     pub(in crate::bench) fn start_at(
         address: &str,
         [client, server]: [&[&str]; 2],
@@ -47,14 +47,14 @@ impl Outboard {
         Ok(Self { words, address: address.to_owned(), _server: server })
     }
 
-    /// The command of one test of messages of `point` octets.
+    /// The command of one test of messages of `point` bytes.
     pub(in crate::bench) fn command(
         &self,
         test: &str,
         point: &str,
         options: &[&str],
     ) -> Result<Command> {
-        let size = octets(point)?.to_string();
+        let size = bytes(point)?.to_string();
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
         command.args(["perf", test, &self.address, "--size", &size, "--pin", "0", "--json"]);
@@ -62,7 +62,7 @@ impl Outboard {
         Ok(command)
     }
 
-    /// Runs one test of messages of `point` octets.
+    /// Runs one test of messages of `point` bytes.
     pub(in crate::bench) fn perf(
         &self,
         test: &str,

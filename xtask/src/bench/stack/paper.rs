@@ -1,5 +1,6 @@
-//! Table 1 and Figure 2 of "Design and Implementation of the iWarp Protocol in Software", with
-//! ours beside them. Theirs ran on 2.8 GHz Pentium 4 and gigabit Ethernet, ours on loopback.
+//! Table 1 and Figure 2 of "Design and Implementation of the iWarp Protocol in Software", beside
+//! Outboard's figures. The paper's ran on 2.8 GHz Pentium 4 and gigabit Ethernet, Outboard's on
+//! loopback.
 
 use anyhow::{Context, Result};
 
@@ -10,7 +11,7 @@ use crate::bench::measure::{Contender, Summary, alternate};
 use crate::bench::report::Series;
 use serde_json::Value;
 
-/// Runs of fifty round trips, as many as theirs had.
+/// Runs of fifty round trips, as many as the paper has.
 const FIFTIES: usize = 9;
 /// Rows of Table 1: mean and standard deviation at 4 B and 64 kB, in microseconds.
 const TABLE_1: &[(&str, [f64; 4])] = &[
@@ -60,7 +61,7 @@ pub(super) fn latency(ours: &Outboard) -> Result<Section> {
     Ok(Section { tables: vec![table(title, &head, rows)], ..Section::default() })
 }
 
-/// The middle mean and the middle standard deviation at each point.
+/// The median of the means and the median of the standard deviations at each point.
 fn row(series: &Series<Value>) -> Result<[f64; 4]> {
     let (means, deviations) = (series.numbers("/mean_us")?, series.numbers("/sd_us")?);
     let middle = |series: &Series, point| {

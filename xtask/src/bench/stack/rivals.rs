@@ -1,6 +1,6 @@
-//! Running libfabric's and UCX's own measuring programs, each at its best over TCP.
+//! Running libfabric's and UCX's own benchmark programs, each with its best settings over TCP.
 //!
-//! A rival that is not installed takes no part; the page then has no column for it.
+//! A rival that is not installed is left out; the page then has no column for it.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::octets;
+use super::bytes;
 use crate::bench::measure::{Contender, Server, pinned};
 use crate::command;
 
@@ -20,7 +20,7 @@ const LISTEN_MAX: Duration = Duration::from_secs(10);
 /// libfabric's ping-pong over its TCP provider.
 pub(super) fn libfabric() -> Option<Contender<'static, Value>> {
     let measure = |point: &str| {
-        let size = octets(point)?;
+        let size = bytes(point)?;
         let (size, rounds) = (size.to_string(), rounds(size).to_string());
         let port = free_port()?;
         let work = ["-p", "tcp", "-e", "msg", "-I", &rounds, "-S", &size];
@@ -40,7 +40,7 @@ pub(super) fn ucx<'a>(
     options: &'a [&'a str],
 ) -> Option<Contender<'a, Value>> {
     let measure = move |point: &str| {
-        let size = octets(point)?;
+        let size = bytes(point)?;
         let count = if test.ends_with("_bw") { messages(size) } else { rounds(size) };
         let (size, count, port) = (size.to_string(), count.to_string(), free_port()?);
         let port_text = port.to_string();
@@ -96,7 +96,7 @@ pub(super) fn parse_libfabric(text: &str) -> Result<Value> {
     Ok(json!({ "mean_us": mean.with_context(|| format!("not understood: {text}"))? }))
 }
 
-/// The last two lines: names of columns, and their values.
+/// The last two lines: the names of columns, and their values.
 pub(super) fn parse_ucx(text: &str) -> Result<Value> {
     let lines: Vec<&str> = text.lines().filter(|line| line.contains(',')).collect();
     let [.., heads, values] = lines[..] else { bail!("not understood: {text}") };

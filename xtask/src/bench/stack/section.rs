@@ -1,4 +1,4 @@
-//! What a part of the page is made of: panels, tables, and what was aimed at.
+//! The parts of a benchmark's page: panels, tables and targets.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::bench::measure::Summary;
 use crate::bench::report::{Panel, Report, Series, Table};
 
-/// A part of the page.
+/// A part of the page, such as latency.
 #[derive(Debug, Default)]
 pub(in crate::bench) struct Section {
     pub(in crate::bench) notes: Vec<String>,
@@ -15,22 +15,22 @@ pub(in crate::bench) struct Section {
     pub(in crate::bench) panels: Vec<Panel>,
 }
 
-/// What is good enough.
+/// The limit that a target sets.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bench) enum Limit {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// What was aimed at, and what came out.
+/// A target and its measured value.
 #[derive(Debug)]
 pub(in crate::bench) struct Target {
-    /// What is divided by what.
+    /// Names the quantities that are divided.
     pub(in crate::bench) what: String,
     pub(in crate::bench) limit: Limit,
-    /// `None` when it could not be measured here.
+    /// `None` if it could not be measured here.
     pub(in crate::bench) figure: Option<Summary>,
-    /// What the papers report for theirs; may be empty.
+    /// The papers' figure for their system; may be empty.
     pub(in crate::bench) paper: &'static str,
 }
 
@@ -39,7 +39,7 @@ impl Target {
     pub(in crate::bench) const HEAD: [&'static str; 5] =
         ["what", "target", "figure", "", "the papers'"];
 
-    /// A target without a figure of the papers'.
+    /// A target for which the papers have no figure.
     pub(in crate::bench) fn new(what: &str, limit: Limit, figure: Option<Summary>) -> Self {
         Self { what: what.to_owned(), limit, figure, paper: "" }
     }
@@ -90,13 +90,13 @@ pub(in crate::bench) fn report(
     report
 }
 
-/// A table from what it is made of.
+/// A table from its parts.
 pub(in crate::bench) fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
     let head = head.iter().map(|head| (*head).to_owned()).collect();
     Table { title: title.to_owned(), head, rows }
 }
 
-/// Runs of several contenders at several points.
+/// Samples of several contenders at several points.
 #[derive(Debug)]
 pub(in crate::bench) struct Runs<'a> {
     pub(in crate::bench) points: &'a [&'a str],
@@ -104,7 +104,7 @@ pub(in crate::bench) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// A panel of one figure of those contenders whose runs have it.
+    /// A panel of one figure, with the contenders whose samples have it.
     pub(in crate::bench) fn panel(
         &self,
         title: &str,
@@ -124,7 +124,7 @@ impl Runs<'_> {
     }
 }
 
-/// One contender's samples divided by another's, round by round; `None` without the other.
+/// One contender's samples divided by another's, round by round; `None` if the other is missing.
 pub(in crate::bench) fn ratio(
     panel: &Panel,
     ours: &str,

@@ -1,5 +1,5 @@
-//! What surrounds the data: connections made and ended, a target that is busy with something
-//! else, and what a connection costs that does nothing.
+//! Costs besides moving data: connections made and ended, a target that is busy with other work,
+//! and the memory of an idle connection.
 
 use anyhow::Result;
 
@@ -28,8 +28,8 @@ pub(in crate::bench) fn connect(ours: &Outboard) -> Result<Section> {
     Ok(Section { targets: vec![target], panels: vec![panel], ..Section::default() })
 }
 
-/// Reads from a process whose program sleeps, and from one whose program computes. Each has its
-/// server to itself: one that computes would slow another down.
+/// Reads from a process whose program sleeps, and from one whose program computes. Each has a
+/// server to itself: a computing process would slow down another.
 pub(super) fn busy_target(program: &str) -> Result<Section> {
     let points = &["64 B"];
     let read = |load: &'static str| {
@@ -65,7 +65,7 @@ pub(super) fn busy_target(program: &str) -> Result<Section> {
     Ok(Section { targets, panels: vec![panel], ..Section::default() })
 }
 
-/// Memory of connections that do nothing, as the test of ten thousand of them weighs it.
+/// Memory of idle connections, as measured by the test with ten thousand of them.
 pub(super) fn idle_connections() -> Section {
     let test = ["test", "--release", "--package=outboard-verbs", "--test=connections"];
     let text = command::output(cargo(test).args(["--", "--nocapture"])).unwrap_or_default();

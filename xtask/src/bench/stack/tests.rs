@@ -1,9 +1,10 @@
-//! What rivals print is understood, targets are judged, and the page is put together.
+//! Parsing the output of rivals, judging targets, and building the page.
 
 use serde_json::json;
 
+use super::bytes;
+use super::growth::growth;
 use super::load::figure;
-use super::octets;
 use super::rivals::{parse_libfabric, parse_ucx};
 use super::section::{Limit, Runs, Section, Target, ratio, report, table};
 use super::service::weight;
@@ -91,7 +92,7 @@ fn the_targets_of_all_sections_stand_first() {
 
 #[test]
 fn load_is_what_the_best_lone_task_loses() {
-    // Somebody else was busy before the second round.
+    // Other work was running before the second round.
     let first = json!({ "alone": [100.0, 200.0], "beside": [80.0, 190.0] });
     let second = json!({ "alone": [50.0, 200.0], "beside": [70.0, 180.0] });
     let series = Series { name: "ours".to_owned(), samples: vec![vec![first, second]] };
@@ -110,9 +111,19 @@ fn the_weight_of_a_connection_is_found() {
 }
 
 #[test]
+fn growth_is_taken_round_by_round() {
+    let samples = vec![vec![1.0, 10.0, 100.0], vec![2.0, 30.0, 100.0]];
+    let series = vec![Series { name: "ours".to_owned(), samples }];
+    let empty = String::new;
+    let panel = Panel { title: empty(), unit: empty(), axis: empty(), points: Vec::new(), series };
+    assert_eq!(growth(&panel, 1).map(|summary| (summary.least, summary.median)), Some((1.0, 2.0)));
+    assert_eq!(growth(&panel, 2), None);
+}
+
+#[test]
 fn points_are_sizes() {
-    assert_eq!(octets("8 B").expect("a size"), 8);
-    assert_eq!(octets("64 KiB").expect("a size"), 65536);
-    assert_eq!(octets("1 MiB").expect("a size"), 1 << 20);
-    assert!(octets("8").is_err() && octets("8 kB").is_err() && octets("x B").is_err());
+    assert_eq!(bytes("8 B").expect("a size"), 8);
+    assert_eq!(bytes("64 KiB").expect("a size"), 65536);
+    assert_eq!(bytes("1 MiB").expect("a size"), 1 << 20);
+    assert!(bytes("8").is_err() && bytes("8 kB").is_err() && bytes("x B").is_err());
 }

@@ -1,8 +1,8 @@
-//! Which system calls a job does not have. Everything that a compiler needs is left; what opens a
-//! way to more of the kernel, or out of the sandbox, is refused.
+//! The system calls that are denied to a job: those that reach further parts of the kernel or lead
+//! out of the sandbox. Everything that a compiler needs is allowed.
 //!
-//! Other architectures' calls (32-bit, x32) end the process; calls newer than this table do not
-//! exist.
+//! System calls of other architectures (32-bit, x32) end the process; calls newer than this table
+//! fail as if they did not exist.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -62,7 +62,7 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_vhangup,
     libc::SYS_acct,
     libc::SYS_syslog,
-    // Memory that belongs to no process and is not counted.
+    // Memory that belongs to no process and is not accounted for.
     libc::SYS_memfd_create,
     libc::SYS_memfd_secret,
     libc::SYS_shmget,
@@ -84,14 +84,14 @@ const FORBIDDEN: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// Refused with EPERM on x86-64, which alone has them.
+/// Refused with EPERM on x86-64, the only architecture that has them.
 #[cfg(target_arch = "x86_64")]
 const FORBIDDEN_HERE: &[c_long] =
     &[libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS__sysctl];
 #[cfg(not(target_arch = "x86_64"))]
 const FORBIDDEN_HERE: &[c_long] = &[];
 
-/// Said not to exist: the C library then does without.
+/// Refused with ENOSYS: the C library then uses older calls.
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -99,8 +99,8 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// The last call that was looked at for this table (`set_mempolicy_home_node`); later ones do not
-/// exist for jobs. The number is the same on all architectures of today.
+/// The last call that was considered for this table (`set_mempolicy_home_node`); later ones fail
+/// with ENOSYS. The number is the same on all architectures of today.
 const LAST: u32 = 450;
 /// Calls of x32 have this bit.
 #[cfg(target_arch = "x86_64")]
@@ -117,10 +117,10 @@ const NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWNET,
 ];
 
-/// Puts the filter on this process and all it will start. There is no way back.
+/// Installs the filter on this process and all that it will start. It cannot be removed.
 ///
 /// # Errors
-/// When the kernel does not take it.
+/// When the kernel rejects the filter.
 pub(super) fn apply() -> io::Result<()> {
     let forbidden = compile(forbidden().map_err(io::Error::other)?, libc::EPERM)?;
     let unknown = UNKNOWN.iter().map(|&call| (call, Vec::new())).collect();
@@ -148,11 +148,11 @@ fn forbidden() -> Result<Rules, seccompiler::BackendError> {
         rule(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
     });
     rules.insert(libc::SYS_clone, namespaces.collect::<Result<_, _>>()?);
-    // Plain, or only asked for.
+    // Without flags, or only queried.
     let plain = |value| condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value);
     let other = SeccompRule::new(vec![plain(0)?, plain(0xffff_ffff)?])?;
     rules.insert(libc::SYS_personality, vec![other]);
-    // What is typed at a terminal.
+    // Input faked as typed at a terminal.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX]
         .map(|request| rule(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request));
     rules.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
@@ -177,7 +177,7 @@ fn rule(
     SeccompRule::new(vec![condition(argument, length, operator, value)?])
 }
 
-/// Calls of x32 end the process, unknown ones do not exist. The library cannot say this; it
+/// Calls of x32 end the process, unknown ones fail with ENOSYS. The library cannot express this; it
 /// checks the architecture itself.
 fn numbers() -> BpfProgram {
     let load = statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0);

@@ -1,5 +1,5 @@
-//! A cell: the first process of its pid namespace. It starts one job after the other, watches
-//! over it, and reports when nothing of it is left.
+//! A slot sandbox: the first process of its pid namespace. It runs one job at a time, watches it,
+//! and reports when all of the job's processes are gone.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, open, openat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, open, openat, renameat, tell, unlinkat};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, set_dumpable_behavior,
@@ -19,34 +20,34 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-use super::super::channel::{Channel, Report, SetUp, ToCell};
+use super::super::channel::{Channel, Report, SetUp, ToSlot};
 use super::super::job::{End, Job, Limits, Usage};
-use super::super::service::CellSpec;
+use super::super::service::{OBJECT, PROC, SlotSandboxSpec};
 use super::raw::{self, Program, Wait};
 use super::watch::{Sample, Watch};
-use super::{At, Step, filter, root};
+use super::{At, SetUpResult, filter, root};
 
-/// How often a job's time and output are looked at.
-const TICK: Duration = Duration::from_millis(40);
-/// Its memory is looked at again when it could have taken what is left: octets in a millisecond
-/// that a machine can hand out, in the limits below.
+/// A job's use of resources is sampled at least this often: its output cannot grow beyond its file.
+const TICK: Duration = SAMPLE_MAX;
+/// Memory is sampled again when the job could have allocated what its limit leaves: bytes that a
+/// machine can allocate in a millisecond, within the limits below.
 const MEMORY_SPEED: u64 = 8 << 20;
 const SAMPLE_MIN: Duration = Duration::from_millis(5);
 const SAMPLE_MAX: Duration = Duration::from_millis(400);
 
-/// The system counts processes of all of a client's cells together, so its limit is so many times
-/// a job's; the cell itself counts its own.
+/// The system counts the processes of all of a client's slot sandboxes together, so its limit is
+/// this multiple of a job's limit; the slot sandbox itself counts its own.
 const CELLS: u64 = 16;
 
-/// What the process of a cell does: everything, to its end.
-pub(super) fn run(spec: &CellSpec, channel: &Channel) -> ! {
+/// The main function of a slot sandbox's process. Never returns.
+pub(super) fn run(spec: &SlotSandboxSpec, channel: &Channel) -> ! {
     raw::default_signals();
-    // Or the anchor's channel would stay open when the anchor is gone.
+    // Or the supervisor's channel would stay open when the supervisor is gone.
     raw::close_others(channel.as_fd());
     match set_up(spec) {
-        Ok(mut cell) => {
+        Ok(mut slot_sandbox) => {
             if channel.send(&SetUp::Ready, &[]).is_ok() {
-                cell.serve(channel);
+                slot_sandbox.serve(channel);
             }
         }
         Err(failure) => drop(channel.send(&SetUp::Failed(failure), &[])),
@@ -54,23 +55,24 @@ pub(super) fn run(spec: &CellSpec, channel: &Channel) -> ! {
     std::process::exit(0)
 }
 
-fn set_up(spec: &CellSpec) -> Step<Cell> {
-    set_parent_process_death_signal(Some(Signal::KILL)).at("die with the anchor")?;
+fn set_up(spec: &SlotSandboxSpec) -> SetUpResult<JobRunner> {
+    set_parent_process_death_signal(Some(Signal::KILL)).at("die with the supervisor")?;
     root::enter(spec)?;
     let dir = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let tmp = open(&spec.tmp[..], dir, Mode::empty()).at("open the cell's temporary files")?;
-    let proc = open("/proc", dir, Mode::empty()).at("open the cell's /proc")?;
+    let tmp =
+        open(&spec.tmp[..], dir, Mode::empty()).at("open the slot sandbox's temporary files")?;
+    let proc = open(PROC, dir, Mode::empty()).at("open the slot sandbox's /proc")?;
     let null = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .at("open the cell's /dev/null")?;
+        .at("open the slot sandbox's /dev/null")?;
     give_up_rights()?;
-    Ok(Cell { tmp, null, watch: Watch::new(proc) })
+    Ok(JobRunner { tmp, null, watch: Watch::new(proc) })
 }
 
-/// Nothing that starts from here on can have a right; this process itself keeps what it needs to
-/// clean up after jobs.
-fn give_up_rights() -> Step<()> {
+/// Drops the rights of every process that starts from here on; this process itself keeps what it
+/// needs to clean up after jobs.
+fn give_up_rights() -> SetUpResult<()> {
     for number in 0..64 {
-        // Beyond the last one there is an error, which is fine.
+        // Beyond the last capability there is an error, which is expected.
         let capability = CapabilitySet::from_bits_retain(1 << number);
         let _ = remove_capability_from_bounding_set(capability);
     }
@@ -80,44 +82,46 @@ fn give_up_rights() -> Step<()> {
     set_capabilities(None, sets).at("give up capabilities")?;
     set_no_new_privs(true).at("give up new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).at("become untraceable")?;
-    raw::settle_addresses().at("settle the addresses of programs")?;
+    raw::fix_addresses().at("disable address randomization")?;
     filter::apply().at("filter system calls")
 }
 
-struct Cell {
+struct JobRunner {
     tmp: OwnedFd,
     null: OwnedFd,
     watch: Watch,
 }
 
-/// A job on its way.
-struct Running {
+/// A job that runs.
+struct RunningJob {
     main: i32,
     limits: Limits,
     started: Instant,
-    /// The main process's end, as the system puts it.
+    /// How the main process ended, as the system reports it.
     status: Option<i32>,
     largest: u64,
-    /// When to look at its memory again.
+    /// When to sample its memory again.
     sample_at: Instant,
     /// Why it was stopped.
     stopped: Option<End>,
 }
 
-impl Cell {
+impl JobRunner {
     /// Runs jobs until the service is gone.
     fn serve(&mut self, channel: &Channel) {
-        while let Ok((message, fds)) = channel.receive::<ToCell>() {
-            // To stop what has ended already is nothing.
-            let (ToCell::Run, Ok([job, stdout, stderr])) = (message, <[_; 3]>::try_from(fds))
+        while let Ok((message, fds)) = channel.receive::<ToSlot>() {
+            // A stop for a job that has ended already has no effect.
+            let (ToSlot::Run, Ok([job, stdout, stderr])) = (message, <[_; 3]>::try_from(fds))
             else {
                 continue;
             };
-            let report = self.run(job, &stdout, &stderr, channel).unwrap_or_else(|error| {
+            let ran = self.run(job, &stdout, &stderr, channel);
+            let (report, object) = ran.unwrap_or_else(|error| {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                Report { end: End::NotStarted(errno), usage: Usage::default() }
+                (Report { end: End::NotStarted(errno), usage: Usage::default() }, None)
             });
-            if channel.send(&report, &[]).is_err() {
+            let object: Vec<_> = object.iter().map(AsFd::as_fd).collect();
+            if channel.send(&report, &object).is_err() {
                 return;
             }
         }
@@ -129,22 +133,33 @@ impl Cell {
         stdout: &OwnedFd,
         stderr: &OwnedFd,
         channel: &Channel,
-    ) -> io::Result<Report> {
+    ) -> io::Result<(Report, Option<OwnedFd>)> {
         let started = Instant::now();
         let (user, system) = raw::children_cpu();
-        let mut octets = Vec::new();
-        File::from(job).read_to_end(&mut octets)?;
-        let job: Job = postcard::from_bytes(&octets).map_err(io::Error::other)?;
+        let mut bytes = Vec::new();
+        File::from(job).read_to_end(&mut bytes)?;
+        let job: Job = postcard::from_bytes(&bytes).map_err(io::Error::other)?;
         let (failed, failed_there) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let standard = [self.null.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()];
         let main = raw::start(&program(&job, standard, failed_there.as_raw_fd())?)?;
         drop(failed_there);
         let limits = job.limits;
         let sample_at = started + sample_after(&limits, &Sample::default());
-        let mut running =
-            Running { main, limits, started, status: None, largest: 0, sample_at, stopped: None };
+        let mut running = RunningJob {
+            main,
+            limits,
+            started,
+            status: None,
+            largest: 0,
+            sample_at,
+            stopped: None,
+        };
         self.supervise(&mut running, [stdout.as_fd(), stderr.as_fd()], channel);
         running.kill_rest();
+        if has_written_too_much([stdout.as_fd(), stderr.as_fd()], &running.limits) {
+            running.stopped.get_or_insert(End::OutOfOutput);
+        }
+        let object = self.object();
         self.empty_tmp()?;
         let (user_after, system_after) = raw::children_cpu();
         let usage = Usage {
@@ -153,11 +168,11 @@ impl Cell {
             wall: started.elapsed(),
             largest: running.largest,
         };
-        Ok(Report { end: running.end(failed), usage })
+        Ok((Report { end: running.end(failed), usage }, object))
     }
 
     /// Waits until the main process has ended or must be stopped.
-    fn supervise(&self, job: &mut Running, output: [BorrowedFd<'_>; 2], channel: &Channel) {
+    fn supervise(&self, job: &mut RunningJob, output: [BorrowedFd<'_>; 2], channel: &Channel) {
         let pidfd =
             Pid::from_raw(job.main).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         while job.status.is_none() && job.stopped.is_none() {
@@ -167,8 +182,8 @@ impl Cell {
                 return;
             }
             if ready.message {
-                // Whatever it says, or that nobody is there any more.
-                let _ = channel.receive::<ToCell>();
+                // Any message stops the job, and so does the channel's end.
+                let _ = channel.receive::<ToSlot>();
                 job.stopped = Some(End::Stopped);
             } else if !ready.process {
                 job.stopped = self.look(job, output);
@@ -176,20 +191,20 @@ impl Cell {
         }
     }
 
-    /// Looks at what a job uses; says why it must be stopped, if it must.
-    fn look(&self, job: &mut Running, output: [BorrowedFd<'_>; 2]) -> Option<End> {
-        let written = |fd: BorrowedFd<'_>| fstat(fd).map_or(0, |stat| stat.st_size);
-        let written = output.map(written).into_iter().max().unwrap_or_default();
+    /// Samples what a job uses; returns why it must be stopped, if it must.
+    fn look(&self, job: &mut RunningJob, output: [BorrowedFd<'_>; 2]) -> Option<End> {
         if job.started.elapsed() >= job.limits.wall {
             return Some(End::OutOfTime);
         }
-        if u64::try_from(written).unwrap_or_default() > job.limits.output {
+        if has_written_too_much(output, &job.limits) {
             return Some(End::OutOfOutput);
         }
         if Instant::now() < job.sample_at {
             return None;
         }
-        let sample = self.watch.sample().unwrap_or_default();
+        let mut sample = self.watch.sample().unwrap_or_default();
+        // Files in memory count as memory, whether or not a process has them mapped.
+        sample.resident += self.tmp_used();
         job.sample_at = Instant::now() + sample_after(&job.limits, &sample);
         if sample.resident > job.limits.memory {
             Some(End::OutOfMemory)
@@ -200,19 +215,34 @@ impl Cell {
         }
     }
 
+    /// The object that a job left. It cannot change any more: all of the job's processes are gone.
+    fn object(&self) -> Option<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(self.tmp.as_fd(), OBJECT, flags, Mode::empty()).ok()
+    }
+
+    /// Bytes of temporary files.
+    fn tmp_used(&self) -> u64 {
+        fstatvfs(&self.tmp).map_or(0, |at| at.f_blocks.saturating_sub(at.f_bfree) * at.f_frsize)
+    }
+
     fn empty_tmp(&self) -> io::Result<()> {
         empty(self.tmp.as_fd())
     }
 }
 
-/// How long a job cannot use more than it may.
+fn has_written_too_much(output: [BorrowedFd<'_>; 2], limits: &Limits) -> bool {
+    output.into_iter().any(|fd| tell(fd).is_ok_and(|written| written > limits.output))
+}
+
+/// How long a job cannot exceed its limits.
 fn sample_after(limits: &Limits, sample: &Sample) -> Duration {
     let left = limits.memory.saturating_sub(sample.resident);
     Duration::from_millis(left / MEMORY_SPEED).clamp(SAMPLE_MIN, SAMPLE_MAX)
 }
 
-impl Running {
-    /// How long nothing needs to be looked at.
+impl RunningJob {
+    /// How long until the next sample is due.
     fn tick(&self) -> Duration {
         let now = Instant::now();
         let end = (self.started + self.limits.wall).saturating_duration_since(now);
@@ -220,7 +250,7 @@ impl Running {
         TICK.min(end).min(sample.max(Duration::from_millis(1)))
     }
 
-    /// Reaps who has ended; whether anybody is left.
+    /// Reaps processes that have ended; returns whether any are left.
     fn reap(&mut self, block: bool) -> bool {
         loop {
             match raw::reap(block) {
@@ -237,7 +267,7 @@ impl Running {
         }
     }
 
-    /// Ends whatever the job has left behind.
+    /// Kills every process that the job has left behind.
     fn kill_rest(&mut self) {
         while self.reap(false) {
             raw::kill_all();
@@ -270,7 +300,7 @@ fn wait_for(process: Option<&OwnedFd>, channel: &Channel, at_most: Duration) -> 
     let mut fds = vec![PollFd::new(channel, PollFlags::IN)];
     fds.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
     let at_most = Timespec::try_from(at_most).ok();
-    // Interrupted or not: who is ready says so.
+    // Interrupted or not: the descriptors' state says which are ready.
     let _ = poll(&mut fds, at_most.as_ref());
     let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
     Ready { message: ready(0), process: ready(1) }
@@ -278,7 +308,7 @@ fn wait_for(process: Option<&OwnedFd>, channel: &Channel, at_most: Duration) -> 
 
 fn program(job: &Job, standard: [i32; 3], failed: i32) -> io::Result<Program> {
     let strings = |strings: &[Vec<u8>]| {
-        strings.iter().map(|octets| CString::new(&octets[..])).collect::<Result<Vec<_>, _>>()
+        strings.iter().map(|bytes| CString::new(&bytes[..])).collect::<Result<Vec<_>, _>>()
     };
     let limits = &job.limits;
     Ok(Program {
@@ -300,19 +330,51 @@ fn program(job: &Job, standard: [i32; 3], failed: i32) -> io::Result<Program> {
     })
 }
 
-/// Removes everything in a directory.
-fn empty(dir: BorrowedFd<'_>) -> io::Result<()> {
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
+/// Removes everything in a directory, however deep it is: the entries of a subdirectory are moved
+/// up before it is removed, so that neither path lengths nor descriptors run out.
+fn empty(top: BorrowedFd<'_>) -> io::Result<()> {
+    let mut moved = 0_u64;
+    loop {
+        let entries = names(top)?;
+        if entries.is_empty() {
+            return Ok(());
         }
-        if unlinkat(dir, name, AtFlags::empty()).is_err() {
+        for name in entries {
+            if unlinkat(top, &name, AtFlags::empty()).is_ok() {
+                continue;
+            }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            empty(openat(dir, name, flags, Mode::empty())?.as_fd())?;
-            unlinkat(dir, name, AtFlags::REMOVEDIR)?;
+            let dir = openat(top, &name, flags, Mode::empty())?;
+            for inner in names(dir.as_fd())? {
+                if unlinkat(&dir, &inner, AtFlags::empty()).is_err() {
+                    move_up(dir.as_fd(), &inner, top, &mut moved)?;
+                }
+            }
+            unlinkat(top, &name, AtFlags::REMOVEDIR)?;
         }
     }
-    Ok(())
+}
+
+/// Moves the entries of a directory up to `to`; names that are taken there are skipped.
+fn move_up(
+    from: BorrowedFd<'_>,
+    name: &CString,
+    top: BorrowedFd<'_>,
+    moved: &mut u64,
+) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        match renameat(from, name, top, format!("{moved}.moved")) {
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    let names = Dir::read_from(dir)?.map(|entry| Ok(entry?.file_name().to_owned()));
+    let is_inside = |name: &io::Result<CString>| {
+        !name.as_ref().is_ok_and(|name| matches!(name.to_bytes(), b"." | b".."))
+    };
+    names.filter(is_inside).collect()
 }

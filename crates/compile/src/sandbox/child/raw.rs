@@ -1,5 +1,5 @@
-//! System calls that no library wraps safely: forking, starting programs, waiting with the use of
-//! resources, attributes of mounts. The only file of this crate that says `unsafe`.
+//! System calls that no library wraps safely: forking, starting programs, waiting with resource
+//! usage, attributes of mounts. The only file of this crate that says `unsafe`.
 //!
 //! Everything here runs in processes with a single thread.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use libc::{c_char, c_int, c_ulong};
 
-/// Which of the two a process is.
+/// Which side of a fork a process is on.
 pub(super) enum Fork {
     Parent,
     Child,
@@ -46,7 +46,7 @@ pub(super) fn fork_into_namespaces() -> io::Result<Fork> {
     }
 }
 
-/// Closes everything but `kept` and the standard three, whoever opened it.
+/// Closes all descriptors but `kept` and the standard three, including those opened by libraries.
 pub(super) fn close_others(kept: BorrowedFd<'_>) {
     let kept = kept.as_raw_fd().unsigned_abs();
     close_range(3, kept.saturating_sub(1));
@@ -61,21 +61,21 @@ fn close_range(first: u32, last: u32) {
     }
 }
 
-/// Children that end leave no zombie.
+/// Makes the kernel reap children that end.
 pub(super) fn ignore_children() {
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Jobs' programs get their memory at the same addresses each time: some compilers' results depend
-/// on them, and one source shall make one object on every server.
-pub(super) fn settle_addresses() -> io::Result<()> {
+/// Disables address randomization for jobs' programs: the output of some compilers depends on
+/// addresses, and one source must give the same object on every server.
+pub(super) fn fix_addresses() -> io::Result<()> {
     // SAFETY: the call has no arguments in memory.
     let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
     if before < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Children that end are waited for again, and signals do what they do by default.
+/// Makes ended children wait to be reaped again, and resets signals to their defaults.
 pub(super) fn default_signals() {
     for signal in [libc::SIGCHLD, libc::SIGPIPE] {
         // SAFETY: no handler is installed.
@@ -85,15 +85,6 @@ pub(super) fn default_signals() {
 
 /// Makes a mount and all beneath it read-only.
 pub(super) fn make_read_only(path: &Path) -> io::Result<()> {
-    read_only(path, libc::AT_RECURSIVE)
-}
-
-/// Makes a mount read-only, but nothing that is mounted beneath it.
-pub(super) fn make_read_only_alone(path: &Path) -> io::Result<()> {
-    read_only(path, 0)
-}
-
-fn read_only(path: &Path, flags: c_int) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID;
     let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
@@ -103,7 +94,7 @@ fn read_only(path: &Path, flags: c_int) -> io::Result<()> {
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
             path.as_ptr(),
-            flags,
+            libc::AT_RECURSIVE,
             &raw const attr,
             size_of::<libc::mount_attr>(),
         )
@@ -111,7 +102,7 @@ fn read_only(path: &Path, flags: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A program to start, with everything that the child needs made beforehand.
+/// A program to start, with everything that the child needs allocated beforehand.
 pub(super) struct Program {
     pub(super) path: CString,
     pub(super) arguments: Vec<CString>,
@@ -122,7 +113,7 @@ pub(super) struct Program {
     pub(super) limits: Vec<(u32, u64)>,
     /// Standard input, output and error.
     pub(super) standard: [RawFd; 3],
-    /// Gets the error number when the program cannot be started.
+    /// The descriptor to which the error number is written when the program cannot be started.
     pub(super) failed: RawFd,
 }
 
@@ -175,7 +166,7 @@ fn prepare(program: &Program) -> io::Result<()> {
             check(libc::setrlimit(resource, &raw const limit))?;
         }
     }
-    // With the job's rights from here on: its directory must not be reached by more.
+    // From here on with the job's rights: its directory must not be reached with more.
     rustix::thread::set_capabilities(None, no_capabilities())?;
     // SAFETY: a string that ends with a zero.
     check(unsafe { libc::chdir(program.directory.as_ptr()) }).map(drop)
@@ -194,20 +185,20 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 pub(super) struct Dead {
     pub(super) pid: i32,
     pub(super) status: c_int,
-    /// Octets of memory at most, its own children's included.
+    /// Peak memory in bytes, its own children's included.
     pub(super) largest: u64,
 }
 
-/// What came of looking for a process that has ended.
+/// The result of looking for a process that has ended.
 pub(super) enum Wait {
     Dead(Dead),
-    /// There are some, and none has ended.
+    /// There are children, and none has ended.
     Alive,
     /// There is none at all.
     Nobody,
 }
 
-/// Reaps a child; `block`: waits for it.
+/// Reaps a child; `block` makes it wait for one.
 pub(super) fn reap(block: bool) -> io::Result<Wait> {
     let (mut status, mut usage) = (0, no_usage());
     let flags = if block { 0 } else { libc::WNOHANG };
@@ -227,9 +218,9 @@ pub(super) fn reap(block: bool) -> io::Result<Wait> {
     }
 }
 
-/// Kills every process that this one can see, but itself.
+/// Kills every process that this one can see, except itself.
 pub(super) fn kill_all() {
-    // SAFETY: takes no memory. That there is nobody is fine.
+    // SAFETY: takes no memory. An error says that there was no process, which is fine.
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 

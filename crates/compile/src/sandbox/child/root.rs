@@ -1,39 +1,38 @@
-//! What a cell sees: its slot of the view as the root, the toolchain bound into it read-only,
-//! a small `/dev`, its own `/proc`, and a directory for temporary files.
+//! A slot sandbox's file system: its slot of the view as the root, the toolchain and a few devices
+//! bound into it, its own `/proc`, and a directory for temporary files. Nothing is mounted over a
+//! directory that a client may have.
 
 use std::ffi::CString;
-use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 
-use super::super::service::{Bind, CellSpec};
-use super::anchor::{CELL, HOST, VIEW, leave_host};
-use super::{At, Step, raw};
+use super::super::service::{Bind, DEVICES, PROC, SlotSandboxSpec};
+use super::supervisor::{HOST, SLOT_ROOT, VIEW, leave_host};
+use super::{At, SetUpResult, raw};
 
-/// Device files of the machine that jobs have.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom"];
+/// Number of temporary files and directories at once: each takes a kilobyte of kernel memory.
+const TMP_FILES: u32 = 16 << 10;
 
-/// Puts the root together and makes it the only thing there is.
-pub(super) fn enter(spec: &CellSpec) -> Step<()> {
+/// Builds the root and enters it; nothing else of the machine is reachable afterwards.
+pub(super) fn enter(spec: &SlotSandboxSpec) -> SetUpResult<()> {
     let slot = format!("{VIEW}/{}", spec.slot);
-    mount_bind_recursive(&slot, CELL).at("bind the slot's part of the view")?;
+    mount_bind_recursive(&slot, SLOT_ROOT).at("bind the slot's part of the view")?;
     for bind in &spec.binds {
         bind_read_only(bind)?;
     }
-    make_dev(spec)?;
-    let options = format!("size={},mode=700", spec.tmp_size);
+    bind_devices()?;
+    let options = format!("size={},nr_inodes={TMP_FILES},mode=700", spec.tmp_size);
     mount_new("tmpfs", &inside(&spec.tmp), MountFlags::empty(), &options)?;
-    // Only processes: nothing of the machine's memory, devices or switches.
-    mount_new("proc", &inside(b"/proc"), MountFlags::NOEXEC, "hidepid=2,subset=pid")?;
+    // Only processes: none of the machine's memory, devices or settings.
+    mount_new("proc", &inside(PROC.as_bytes()), MountFlags::NOEXEC, "hidepid=2,subset=pid")?;
     leave_host()
 }
 
-/// A path of the view as long as it is beneath [`CELL`].
+/// A path of the view as seen before the slot sandbox enters its root [`SLOT_ROOT`].
 fn inside(path: &[u8]) -> PathBuf {
-    beneath(CELL, path)
+    beneath(SLOT_ROOT, path)
 }
 
 fn beneath(root: &str, path: &[u8]) -> PathBuf {
@@ -42,13 +41,14 @@ fn beneath(root: &str, path: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&whole))
 }
 
-fn mount_new(kind: &str, at: &Path, flags: MountFlags, options: &str) -> Step<()> {
+fn mount_new(kind: &str, at: &Path, flags: MountFlags, options: &str) -> SetUpResult<()> {
     let flags = flags | MountFlags::NOSUID | MountFlags::NODEV;
     let options = CString::new(options).unwrap_or_default();
-    mount("outboard", at, kind, flags, options.as_c_str()).at(&format!("mount {kind} for a cell"))
+    mount("outboard", at, kind, flags, options.as_c_str())
+        .at(&format!("mount {kind} for a slot sandbox"))
 }
 
-fn bind_read_only(bind: &Bind) -> Step<()> {
+fn bind_read_only(bind: &Bind) -> SetUpResult<()> {
     let (host, view) = bind.paths();
     let (from, to) = (beneath(HOST, host), inside(view));
     let step = format!("bind {}", String::from_utf8_lossy(host));
@@ -56,20 +56,9 @@ fn bind_read_only(bind: &Bind) -> Step<()> {
     raw::make_read_only(&to).at(&format!("{step} read-only"))
 }
 
-fn make_dev(spec: &CellSpec) -> Step<()> {
-    let dev = inside(b"/dev");
-    mount_new("tmpfs", &dev, MountFlags::NOEXEC, "size=64k,mode=755")?;
-    for device in DEVICES {
-        let (from, to) = (Path::new(HOST).join("dev").join(device), dev.join(device));
-        File::create(&to).at("make a file in /dev")?;
-        mount_bind_recursive(&from, &to).at(&format!("bind /dev/{device}"))?;
-    }
-    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
-    {
-        symlink(format!("/proc/self/{target}"), dev.join(name)).at("make a link in /dev")?;
-    }
-    if spec.tmp.starts_with(b"/dev/") {
-        fs::create_dir(inside(&spec.tmp)).at("make a directory in /dev")?;
-    }
-    raw::make_read_only_alone(&dev).at("make /dev read-only")
+fn bind_devices() -> SetUpResult<()> {
+    DEVICES.iter().try_for_each(|device| {
+        let (from, to) = (Path::new(HOST).join("dev").join(device), inside(b"/dev").join(device));
+        mount_bind_recursive(&from, &to).at(&format!("bind /dev/{device}"))
+    })
 }

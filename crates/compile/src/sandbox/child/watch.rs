@@ -1,5 +1,5 @@
-//! What the processes of a cell use, sampled while a job runs: nobody else limits their memory
-//! together.
+//! Resource use of the processes of a slot sandbox, sampled while a job runs: the kernel's limits
+//! do not bound their memory together.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,15 +7,15 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Dir, Mode, OFlags, openat};
 
-/// Sums over all processes of a cell but its first.
+/// Sums over all processes of a slot sandbox but its first.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) processes: u32,
-    /// Octets, pages that processes share counted for each.
+    /// Bytes; pages that processes share are counted for each.
     pub(super) resident: u64,
 }
 
-/// Reads the cell's own `/proc`.
+/// Reads the slot sandbox's own `/proc`.
 #[derive(Debug)]
 pub(super) struct Watch {
     proc: OwnedFd,
@@ -27,7 +27,7 @@ impl Watch {
         Self { proc, page: rustix::param::page_size() as u64 }
     }
 
-    /// What is used now. Processes that end meanwhile count for nothing.
+    /// What is used now. A process that ends meanwhile is left out.
     pub(super) fn sample(&self) -> rustix::io::Result<Sample> {
         let mut sample = Sample::default();
         for entry in Dir::read_from(&self.proc)? {

@@ -1,17 +1,17 @@
-//! Compilers of clients that tell the truth, and of others; no network in between.
+//! Adopting compilers from honest and dishonest clients, without a network.
 
 use super::*;
 use crate::toolchain::{Hash, Kind as Family, Link, Role};
 use outboard_cluster::hub::Exposed;
 use tempfile::TempDir;
 
-/// Files of a compiler, as a client has them.
+/// A toolchain of these files, as a client describes it.
 fn toolchain(files: &[(&str, &[u8])], links: &[(&str, &str)]) -> Toolchain {
-    let part = |(path, octets): &(&str, &[u8])| Part {
+    let part = |(path, bytes): &(&str, &[u8])| Part {
         path: path.into(),
         mode: 0o755,
-        size: octets.len() as u64,
-        hash: Hash(*blake3::hash(octets).as_bytes()),
+        size: bytes.len() as u64,
+        hash: Hash(*blake3::hash(bytes).as_bytes()),
         role: Role::Driver,
     };
     let link = |(path, target): &(&str, &str)| Link { path: path.into(), target: target.into() };
@@ -43,24 +43,24 @@ impl Lab {
         Self { adoptions, programs, _contents: contents }
     }
 
-    /// Plays a client that has this compiler and these files; counts what it hands out.
+    /// Plays a client that has this compiler and these files; returns how many it exposes.
     fn serve(&mut self, wanted: Digest, told: &Toolchain, files: &[&[u8]]) -> usize {
         let mut handed_out = 0;
         self.adoptions.want(wanted);
         while let Some(message) = self.adoptions.poll() {
             match message {
                 ToClient::Describe { toolchain } => {
-                    let octets = postcard::to_stdvec(told).expect("a description");
-                    self.adoptions.described(toolchain, &octets, &self.programs);
+                    let bytes = postcard::to_stdvec(told).expect("a description");
+                    self.adoptions.described(toolchain, &bytes, &self.programs);
                 }
                 ToClient::NeedPart { part, .. } => {
                     handed_out += 1;
-                    let octets = files[part as usize];
-                    let mut piece = self.adoptions.offered(Some(exposed(octets.len() as u64)));
+                    let bytes = files[part as usize];
+                    let mut piece = self.adoptions.offered(Some(exposed(bytes.len() as u64)));
                     while let Some((_, at, len)) = piece {
                         let range = usize::try_from(at).expect("small")
                             ..usize::try_from(at + len).expect("small");
-                        piece = self.adoptions.read(&octets[range], &self.programs);
+                        piece = self.adoptions.read(&bytes[range], &self.programs);
                     }
                 }
                 _ => {}
@@ -82,17 +82,17 @@ fn a_compiler_comes_part_by_part_and_each_part_once() {
     let files: [(&str, &[u8]); 3] =
         [("/c/gcc", b"driver"), ("/c/cc1", &large), ("/c/x", b"driver")];
     let client = toolchain(&files, &[("/c/cc", "gcc")]);
-    let octets = files.map(|(_, octets)| octets);
+    let bytes = files.map(|(_, bytes)| bytes);
     let hash = client.hash.0;
-    assert_eq!(lab.serve(hash, &client, &octets), 2, "two parts are the same");
+    assert_eq!(lab.serve(hash, &client, &bytes), 2, "two parts are the same");
     assert_eq!(lab.adoptions.take_settled(), [hash]);
     assert_eq!(lab.adoptions.find(&hash).expect("it is here").path(), b"/c/gcc");
     let shown = lab.adoptions.shown();
     assert_eq!((shown.binds.len(), shown.links.len()), (3, 1));
-    // Another one of mostly the same parts.
+    // Another compiler, mostly of the same parts.
     let files: [(&str, &[u8]); 2] = [("/d/g++", b"other"), ("/c/cc1", &large)];
     let other = toolchain(&files, &[]);
-    assert_eq!(lab.serve(other.hash.0, &other, &files.map(|(_, octets)| octets)), 1);
+    assert_eq!(lab.serve(other.hash.0, &other, &files.map(|(_, bytes)| bytes)), 1);
     assert_eq!(lab.adoptions.shown().binds.len(), 4, "both at once");
 }
 
@@ -109,7 +109,7 @@ fn compilers_that_cannot_be_shown_at_once_take_turns() {
 }
 
 #[test]
-fn who_lies_is_refused_and_not_asked_again() {
+fn a_lying_client_is_refused_and_not_asked_again() {
     let truth = toolchain(&[("/c/gcc", b"driver")], &[]);
     let lies = [
         toolchain(&[("/c/gcc", b"another")], &[]),
@@ -135,7 +135,7 @@ fn who_lies_is_refused_and_not_asked_again() {
 }
 
 #[test]
-fn contents_that_do_not_hash_are_not_kept() {
+fn contents_with_another_hash_are_not_kept() {
     let mut lab = Lab::new();
     let client = toolchain(&[("/c/gcc", b"driver")], &[]);
     lab.serve(client.hash.0, &client, &[b"drivel"]);
@@ -144,7 +144,7 @@ fn contents_that_do_not_hash_are_not_kept() {
 }
 
 #[test]
-fn who_says_nothing_hands_nothing_out() {
+fn a_silent_clients_compiler_is_given_up() {
     let mut lab = Lab::new();
     assert!(lab.adoptions.want([1; 32]));
     (0..=SILENT_MAX).for_each(|_| lab.adoptions.tick());
@@ -154,10 +154,10 @@ fn who_says_nothing_hands_nothing_out() {
 }
 
 #[test]
-fn only_so_many_compilers_are_remembered() {
+fn the_number_of_compilers_is_bounded() {
     let mut lab = Lab::new();
     let hash = |number: usize| *blake3::hash(&number.to_le_bytes()).as_bytes();
-    // The first is being fetched.
+    // The first is being fetched and does not wait.
     for number in 0..=WAITING_MAX {
         assert!(lab.adoptions.want(hash(number)));
     }
@@ -170,9 +170,9 @@ fn only_so_many_compilers_are_remembered() {
     }
     let mut lab = Lab::new();
     for number in 0..=ADOPTED_MAX {
-        let (path, octets) = (format!("/opt/c{number}/bin/gcc"), number.to_le_bytes());
-        let compiler = toolchain(&[(&path, &octets)], &[]);
-        lab.serve(compiler.hash.0, &compiler, &[&octets]);
+        let (path, bytes) = (format!("/opt/c{number}/bin/gcc"), number.to_le_bytes());
+        let compiler = toolchain(&[(&path, &bytes)], &[]);
+        lab.serve(compiler.hash.0, &compiler, &[&bytes]);
         assert!(lab.adoptions.find(&compiler.hash.0).is_some());
     }
     assert_eq!(lab.adoptions.adopted.len(), ADOPTED_MAX);
@@ -183,16 +183,16 @@ fn a_part_that_is_installed_here_is_what_it_was() {
     let own = tempfile::tempdir().expect("a directory");
     let file = own.path().join("gcc");
     std::fs::copy("/usr/bin/gcc", &file).expect("a compiler");
-    let octets = std::fs::read(&file).expect("octets");
-    let client = toolchain(&[("/c/gcc", &octets)], &[]);
+    let bytes = std::fs::read(&file).expect("bytes");
+    let client = toolchain(&[("/c/gcc", &bytes)], &[]);
     let mut lab = Lab::new();
     lab.programs.add(&file, std::time::Instant::now());
-    assert_eq!(lab.serve(client.hash.0, &client, &[&octets]), 0, "it is here");
+    assert_eq!(lab.serve(client.hash.0, &client, &[&bytes]), 0, "it is here");
     let mut late = Lab::new();
     late.programs.add(&file, std::time::Instant::now());
     std::fs::write(&file, "another").expect("replaced");
-    let kept = |lab: &Lab| std::fs::read(&lab.adoptions.adopted[0].files[0]).expect("octets");
-    assert!(kept(&lab) == octets);
-    assert_eq!(late.serve(client.hash.0, &client, &[&octets]), 1, "it is here no longer");
-    assert!(kept(&late) == octets);
+    let kept = |lab: &Lab| std::fs::read(&lab.adoptions.adopted[0].files[0]).expect("bytes");
+    assert!(kept(&lab) == bytes);
+    assert_eq!(late.serve(client.hash.0, &client, &[&bytes]), 1, "it is here no longer");
+    assert!(kept(&late) == bytes);
 }

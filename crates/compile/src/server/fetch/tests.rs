@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::view::{Found, Source};
+use outboard_cluster::waker::Waker;
 use outboard_export::{Export, Sizes};
-use rustix::event::{EventfdFlags, eventfd};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ struct Lab {
     export: Export,
     files: Arc<Files>,
     fetch: Fetch,
-    /// Questions that reached the client.
+    /// Requests that reached the client.
     said: usize,
 }
 
@@ -26,8 +26,7 @@ impl Lab {
         let directory = tempfile::Builder::new().prefix("fetch-").tempdir().expect("a directory");
         let mut export = Export::new(Sizes::default()).expect("an export");
         export.allow(directory.path()).expect("a root");
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("a bell"));
-        let files = Arc::new(Files::new(bell));
+        let files = Arc::new(Files::new(Waker::new().expect("a waker")));
         let fetch = Fetch::new(Arc::clone(&files), None);
         Self { directory, export, files, fetch, said: 0 }
     }
@@ -53,13 +52,13 @@ impl Lab {
         self.ask(Ask::List { dir })
     }
 
-    /// What the client's memory says at a place.
+    /// Bytes of the client's memory.
     fn memory(&self, at: u64, len: u64) -> Vec<u8> {
         let range = usize::try_from(at).expect("small")..usize::try_from(at + len).expect("small");
         self.export.memory().snapshot(range).expect("inside")
     }
 
-    /// Plays the client and the network until nothing is left to do.
+    /// Plays the client and the network until no action is left.
     fn settle(&mut self) -> Result<(), Fault> {
         while let Some(need) = self.fetch.poll() {
             match need {
@@ -69,8 +68,8 @@ impl Lab {
                     self.fetch.handle_answer(ask, answer)?;
                 }
                 Need::Read { at, len, tag } => {
-                    let octets = self.memory(at, len);
-                    self.fetch.handle_read(tag, octets)?;
+                    let bytes = self.memory(at, len);
+                    self.fetch.handle_read(tag, bytes)?;
                 }
             }
         }
@@ -112,7 +111,7 @@ fn a_listing_and_contents_come_from_the_clients_memory() {
 }
 
 #[test]
-fn equal_questions_reach_the_client_once() {
+fn equal_requests_reach_the_client_once() {
     let mut lab = Lab::new();
     lab.write("a.h", "");
     let answers: Vec<_> = (0..5).map(|_| lab.list()).collect();
@@ -122,7 +121,7 @@ fn equal_questions_reach_the_client_once() {
 }
 
 #[test]
-fn what_another_server_asked_for_is_not_asked_again() {
+fn contents_in_the_store_are_not_requested_again() {
     let mut lab = Lab::new();
     lab.write("a.h", "int a;");
     lab.list();
@@ -183,12 +182,12 @@ fn a_snapshot_that_was_overwritten_is_asked_for_again() {
                 lab.fetch.handle_answer(ask, answer).expect("no fault");
             }
             Need::Read { at, len, tag } => {
-                let mut octets = lab.memory(at, len);
+                let mut bytes = lab.memory(at, len);
                 if len == 6 && spoilt < 2 {
                     spoilt += 1;
-                    octets[0] ^= 1;
+                    bytes[0] ^= 1;
                 }
-                lab.fetch.handle_read(tag, octets).expect("no fault");
+                lab.fetch.handle_read(tag, bytes).expect("no fault");
             }
         }
     }
@@ -209,8 +208,8 @@ fn a_client_that_never_proves_its_contents_is_given_up() {
                 lab.fetch.handle_answer(ask, answer).expect("no fault");
             }
             Need::Read { at, len, tag } => {
-                let octets = if len == 6 { b"wrong!".to_vec() } else { lab.memory(at, len) };
-                lab.fetch.handle_read(tag, octets).expect("no fault");
+                let bytes = if len == 6 { b"wrong!".to_vec() } else { lab.memory(at, len) };
+                lab.fetch.handle_read(tag, bytes).expect("no fault");
             }
         }
     }
@@ -244,7 +243,7 @@ fn contents_are_as_long_as_the_file() {
 }
 
 #[test]
-fn few_octets_are_read_at_once_but_a_single_file_may_be_long() {
+fn few_bytes_are_read_at_once_but_a_single_file_may_be_long() {
     let mut lab = Lab::new();
     let names = ["a.h", "b.h", "c.h", "d.h"];
     for (name, text) in names.iter().zip(["123456", "1", "123", "12345678"]) {
@@ -271,8 +270,8 @@ fn few_octets_are_read_at_once_but_a_single_file_may_be_long() {
             break;
         }
         for (at, len, tag) in reads {
-            let octets = lab.memory(at, len);
-            lab.fetch.handle_read(tag, octets).expect("no fault");
+            let bytes = lab.memory(at, len);
+            lab.fetch.handle_read(tag, bytes).expect("no fault");
         }
     }
     assert!(answers.iter().all(|answered| results(answered) == [Ok(())]), "{answers:?}");
@@ -280,7 +279,7 @@ fn few_octets_are_read_at_once_but_a_single_file_may_be_long() {
 }
 
 #[test]
-fn nobody_waits_for_a_client_that_is_silent_or_gone() {
+fn requests_fail_when_the_client_is_silent_or_gone() {
     let mut lab = Lab::new();
     let late = lab.list();
     lab.fetch.expire(Instant::now() + ANSWER_MAX + Duration::from_secs(1));
@@ -291,7 +290,7 @@ fn nobody_waits_for_a_client_that_is_silent_or_gone() {
 }
 
 #[test]
-fn a_catalogue_that_lies_is_a_fault() {
+fn a_metadata_log_that_lies_is_a_fault() {
     let mut lab = Lab::new();
     lab.write("a.h", "");
     lab.list();
@@ -303,12 +302,12 @@ fn a_catalogue_that_lies_is_a_fault() {
                 lab.fetch.handle_answer(ask, answer).expect("no fault");
             }
             Need::Read { at: 0, len, tag } => {
-                let octets = lab.memory(0, len);
-                lab.fetch.handle_read(tag, octets).expect("no fault");
+                let bytes = lab.memory(0, len);
+                lab.fetch.handle_read(tag, bytes).expect("no fault");
             }
             Need::Read { len, tag, .. } => {
-                let octets = vec![0x55; usize::try_from(len).expect("small")];
-                result = lab.fetch.handle_read(tag, octets).map(drop);
+                let bytes = vec![0x55; usize::try_from(len).expect("small")];
+                result = lab.fetch.handle_read(tag, bytes).map(drop);
                 break;
             }
         }

@@ -1,21 +1,22 @@
-//! Jobs into their rooms: with a compiler that is there or comes, over the client's files or a
-//! source of their own. Nothing here waits.
+//! Starts jobs in slot sandboxes: with a compiler that is present or being fetched, over the
+//! client's files or a preprocessed source. Nothing here waits.
 
-use super::{Running, Session, Stage};
+use super::{ClientSession, Running, Stage};
 use crate::protocol::{Refusal, TicketNumber};
-use crate::server::room::{Equipment, Plan, Room, RoomError};
-use crate::server::toolchains::{Program, Programs};
+use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan};
+use crate::server::toolchains::{Program, Programs, Search};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Session {
-    /// Jobs go on whose compilers have come, or whose room is free.
-    pub(super) fn wake(&mut self) {
+impl ClientSession {
+    /// Jobs go on whose compilers have come, or whose sandbox is free.
+    pub(super) fn wake(&mut self, programs: &Programs, now: Instant) {
         let settled = self.adoptions.take_settled();
-        let is_empty = !self.jobs.values().any(Running::is_in_cell);
+        let is_empty = !self.jobs.values().any(Running::is_in_sandbox);
         for (ticket, job) in &self.jobs {
             let goes_on = match job.stage {
+                Stage::Identifying => !programs.is_under_way(&job.spec.toolchain, now),
                 Stage::Equipping => settled.contains(&job.spec.toolchain),
                 Stage::Held => is_empty,
                 _ => false,
@@ -26,7 +27,7 @@ impl Session {
         }
     }
 
-    /// Starts a job, or lets it wait for its compiler or its room.
+    /// Starts a job, or makes it wait for its compiler or its sandbox.
     pub(super) fn start(
         &mut self,
         ticket: TicketNumber,
@@ -41,7 +42,12 @@ impl Session {
         }
         job.started = now;
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
-        let (program, equipment) = if let Some(program) = programs.find(compiler, &toolchain, now) {
+        let search = programs.find(compiler, &toolchain, now);
+        if search == Search::UnderWay {
+            job.stage = Stage::Identifying;
+            return;
+        }
+        let (program, equipment) = if let Search::Found(program) = search {
             (program, Equipment::Installed(programs.generation()))
         } else if let Some(program) = self.adoptions.find(&toolchain) {
             (program, Equipment::Adopted(self.adoptions.generation()))
@@ -60,15 +66,15 @@ impl Session {
         }
     }
 
-    /// Whether a job may run at once: in the room that there is, or in a new one because nobody is
-    /// in the old one. Who came first is let in first.
+    /// Whether a job may run at once: in the present sandbox, or in a new one because no job runs
+    /// in the present one. Jobs are admitted in the order of their arrival.
     fn has_room(&self, ticket: TicketNumber, program: &Program, equipment: Equipment) -> bool {
-        if !self.jobs.values().any(Running::is_in_cell) {
+        if !self.jobs.values().any(Running::is_in_sandbox) {
             return true;
         }
         let mut older = self.jobs.range(..ticket);
         let is_held = older.any(|(_, job)| matches!(job.stage, Stage::Held));
-        let shown = self.room.as_ref().map(Room::equipment);
+        let shown = self.sandbox.as_ref().map(ClientSandbox::equipment);
         shown.is_some_and(|shown| shown.has(program, equipment)) && !is_held
     }
 
@@ -79,26 +85,27 @@ impl Session {
         programs: &Programs,
         (program, equipment): (&Program, Equipment),
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
-    ) -> Result<(), RoomError> {
-        let is_empty = !self.jobs.values().any(Running::is_in_cell);
-        // New compilers are shown in a new room, as soon as nobody is in the old one.
-        if is_empty && self.room.as_ref().map(Room::equipment) != Some(equipment) {
+    ) -> Result<(), ClientSandboxError> {
+        let is_empty = !self.jobs.values().any(Running::is_in_sandbox);
+        // New compilers are shown in a new sandbox, as soon as no job runs in the old one.
+        if is_empty && self.sandbox.as_ref().map(ClientSandbox::equipment) != Some(equipment) {
             let shown = match equipment {
                 Equipment::Installed(_) => programs.shown(),
                 Equipment::Adopted(_) => self.adoptions.shown(),
             };
-            self.room = None;
-            self.room = Some(Room::open(plan, Arc::clone(&self.files), shown, equipment)?);
+            self.sandbox = None;
+            self.sandbox =
+                Some(ClientSandbox::open(plan, Arc::clone(&self.files), shown, equipment)?);
         }
-        let room = self.room.as_mut().ok_or(RoomError::NoCell)?;
-        let job = self.jobs.get_mut(&ticket).ok_or(RoomError::NoCell)?;
-        job.stage = Stage::InCell(true);
-        let (cell, is_new) = room.cell(job.slot)?;
+        let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
+        let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
+        job.stage = Stage::InSandbox(true);
+        let (slot_sandbox, is_new) = sandbox.slot_sandbox(job.slot)?;
         if is_new {
-            watch(job.slot, cell);
+            watch(job.slot, slot_sandbox);
         }
         let source = job.source.as_mut();
-        let source = source.map(|at| (at.path.clone(), std::mem::take(&mut at.octets)));
-        room.start(job.slot, &job.spec, program, source)
+        let source = source.map(|at| (at.path.clone(), std::mem::take(&mut at.bytes)));
+        sandbox.start(job.slot, &job.spec, program, source)
     }
 }

@@ -1,12 +1,10 @@
-//! Sessions without a network: what a client may not do.
+//! Sessions without a network: violations by clients.
 
 use super::*;
 use outboard_export::Position;
-use rustix::event::{EventfdFlags, eventfd};
 
-fn session() -> Session {
-    let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("a bell");
-    Session::new(Arc::new(bell), None, false)
+fn session() -> ClientSession {
+    ClientSession::new(Waker::new().expect("a waker"), None, false)
 }
 
 fn spec(ticket: TicketNumber) -> JobSpec {
@@ -22,7 +20,7 @@ fn spec(ticket: TicketNumber) -> JobSpec {
     }
 }
 
-/// A job that waits for a catalogue which is not there yet.
+/// A job that waits for a metadata log which has not been read yet.
 fn waiting() -> Input {
     Input::Pull { position: Position { epoch: 1, length: 1 } }
 }
@@ -44,8 +42,9 @@ fn package() -> Stage {
         usage: crate::sandbox::Usage::default(),
         stdout: Vec::new(),
         stderr: Vec::new(),
+        object: None,
     };
-    let made = crate::view::Outcome::default();
+    let made = crate::view::JobChanges::default();
     Stage::Sending(Package::new(0, ended, made, Took::default()).expect("it ran"))
 }
 
@@ -66,7 +65,7 @@ fn a_client_that_leaves_slots_waiting_is_not_served() {
 #[test]
 fn a_client_whose_jobs_compile_for_long_or_wait_for_others_is_served() {
     let (begin, seconds) = (Instant::now(), Duration::from_secs);
-    for stage in [Stage::InCell(true), Stage::InCell(false), Stage::Held, Stage::Equipping] {
+    for stage in [Stage::InSandbox(true), Stage::InSandbox(false), Stage::Held, Stage::Equipping] {
         let mut session = session();
         session.begin(spec(1), waiting(), 0, begin).expect("a job");
         session.jobs.get_mut(&1).expect("it is there").stage = stage;

@@ -1,4 +1,4 @@
-//! Views without a kernel: a client whose every name is a file.
+//! Views without a kernel. At this client every name is a file.
 
 use super::super::places::Places;
 use super::super::slot::CHANGED_MAX;
@@ -25,9 +25,9 @@ impl Source for Everything {
 }
 
 fn core() -> Core {
-    let limits = Limits { slots: 2, quota: 1 << 30, uid: 1, gid: 1 };
+    let limits = ViewLimits { slots: 2, quota: 1 << 30, uid: 1, gid: 1 };
     let pins = vec![(b"/usr/bin/gcc".to_vec(), Pin::File)];
-    let core = Core::new(Arc::new(Everything), Pins::new(pins, Vec::new()), limits);
+    let core = Core::new(Arc::new(Everything), Pins::new(pins), limits);
     core.lock().slots.iter_mut().for_each(|slot| slot.start(Places::default()));
     core
 }
@@ -35,10 +35,10 @@ fn core() -> Core {
 /// The number of a path in a slot, looked up by a thread.
 fn number(core: &Core, slot: SlotId, path: &[u8], pid: u32) -> u64 {
     let slot = slot.to_string();
-    let names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
+    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     [slot.as_bytes()].into_iter().chain(names).fold(TOP, |parent, name| {
         match core.look_up(parent, name, pid) {
-            Step::Done(Ok(Some((number, _)))) => number,
+            Answer::Done(Ok(Some((number, _)))) => number,
             _ => panic!("{path:?}"),
         }
     })
@@ -73,9 +73,12 @@ fn a_job_that_looks_for_too_many_names_beside_pins_is_refused() {
         core.look_up(bin, name.to_string().as_bytes(), 7);
     }
     let why = |core: &Core| core.lock().slots[0].refused.clone().map(|refused| refused.why);
-    assert_eq!(why(&core), Some(Why::TooMuch), "those on the way to them count, too");
-    assert!(matches!(core.look_up(bin, b"0", 7), Step::Done(Ok(Some(_)))), "it was told before");
-    assert!(core.lock().slots[0].is_told_much(), "all are dropped before the next job");
+    assert_eq!(why(&core), Some(Why::TooMuch), "names in directories above pins count, too");
+    assert!(
+        matches!(core.look_up(bin, b"0", 7), Answer::Done(Ok(Some(_)))),
+        "the kernel has this name already"
+    );
+    assert!(core.lock().slots[0].is_told_much(), "all names are dropped before the next job");
     let told = core.lock().nodes.dir(bin).map(|dir| dir.told.len());
     assert!(told < Some(TOLD_MAX), "{told:?}");
 }
@@ -96,7 +99,7 @@ fn a_job_that_changes_too_many_names_is_refused() {
     assert!(core.rename((dir, &name(last)), (dir, &name(last + 1))).is_err());
     assert!(core.create(dir, b"other", 0o644).is_err() && core.make_dir(dir, b"d", 0o755).is_err());
     assert!(core.remove(dir, b"a", false).is_err(), "the client's");
-    core.remove(dir, &name(last), false).expect("one that it changed already");
+    core.remove(dir, &name(last), false).expect("a name that it has changed already");
     assert_eq!(core.lock().slots[0].refused.as_ref().map(|at| at.why), Some(Why::TooMuch));
 }
 

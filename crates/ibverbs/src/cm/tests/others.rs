@@ -112,10 +112,10 @@ fn shared_receive_queues_and_options() {
         assert!((*id).srq.is_null() && (*id).recv_cq.is_null());
 
         let (level, tos) = (RDMA_OPTION_ID.cast_signed(), RDMA_OPTION_ID_TOS.cast_signed());
-        let mut octet = 32u8;
-        assert_eq!(rdma_set_option(id, level, tos, (&raw mut octet).cast(), 1), 0);
-        assert_eq!(rdma_set_option(id, level, tos, (&raw mut octet).cast(), 0), -1);
-        assert_eq!(rdma_set_option(id, level, 99, (&raw mut octet).cast(), 1), -1);
+        let mut byte = 32u8;
+        assert_eq!(rdma_set_option(id, level, tos, (&raw mut byte).cast(), 1), 0);
+        assert_eq!(rdma_set_option(id, level, tos, (&raw mut byte).cast(), 0), -1);
+        assert_eq!(rdma_set_option(id, level, 99, (&raw mut byte).cast(), 1), -1);
         assert_eq!(errno(), libc::ENOSYS);
 
         let mut ece = ibv_ece { vendor_id: 1, options: 2, comp_mask: 0 };
@@ -132,7 +132,7 @@ fn shared_receive_queues_and_options() {
 }
 
 #[test]
-fn a_timeout_is_what_queries_say() {
+fn queries_return_the_timeout_that_was_set() {
     let channel = Channel::new();
     let listener = channel.listener("127.0.0.1:0");
     // SAFETY: as above.
@@ -221,7 +221,7 @@ fn a_queue_pair_stays_while_it_is_looked_at() {
         destroyer
     });
     assert_eq!(destroyer.expect("it has one").join().ok(), Some(0));
-    // The pointer is still in the identifier, and nobody follows it.
+    // The pointer is still in the identifier, and is not followed.
     assert!(found.with_connected_qp(&state, |_| ()).is_err());
     drop(state);
     let ends = [channel.next(), channel.next()];

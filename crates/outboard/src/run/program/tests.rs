@@ -1,4 +1,4 @@
-//! Rules on who gains rights, and ELF files as they may come.
+//! Programs that gain rights, and ELF files, also broken ones.
 
 use super::{Caller, Elf, changes_ids};
 use std::fs::{self, File};

@@ -1,0 +1,105 @@
+//! A service in one page of code: it counts for its peers, which may also read the count out of
+//! its memory. The memory outlives the service's process.
+//!
+//! `cargo run --example counter_node -- DIRECTORY [SETTINGS]`, as with `echo_node`.
+
+use outboard_cluster::codec::Protocol;
+use outboard_cluster::hub::{Hub, HubEvent, HubOptions, PeerId};
+use outboard_cluster::keys::Places;
+use outboard_cluster::node::{Config, Needs, Permit, ServiceLink, ServiceSpec, Supervisor, serve};
+use outboard_cluster::service::{self, End, Service};
+use outboard_verbs::{Access, SharedRegion, Space};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What this service speaks: a number to add, and back where the count is and what it is.
+const PROTOCOL: Protocol = Protocol::version(3);
+
+const SERVICES: &[ServiceSpec] = &[ServiceSpec {
+    name: "counter",
+    by_default: true,
+    check: |table| table.read::<Nothing>().map(|_| Needs::default()),
+    run: |link| match Counter::new(link) {
+        Ok((link, counter)) => service::run(link, HubOptions::default(), counter),
+        Err(error) => {
+            eprintln!("counter: {error}");
+            ExitCode::FAILURE
+        }
+    },
+}];
+
+/// Its table of the configuration has no words.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+struct Counter {
+    /// What peers read, in a memfd that the supervisor keeps.
+    count: SharedRegion,
+}
+
+impl Counter {
+    fn new(mut link: ServiceLink) -> Result<(ServiceLink, Self), End> {
+        let count = match link.take_kept().remove("count") {
+            Some(kept) => SharedRegion::from_memfd(kept)?,
+            None => {
+                let count = SharedRegion::memfd(c"count", 8, Space::Reserved)?;
+                link.requester().keep("count", count.descriptor()?)?;
+                count
+            }
+        };
+        Ok((link, Self { count }))
+    }
+}
+
+impl Service for Counter {
+    type Tag = ();
+
+    fn arrived(&mut self, hub: &mut Hub<()>, peer: PeerId, _permit: &Permit) -> Result<(), End> {
+        let exposed = hub.expose(peer, self.count.slice(0..8)?, Access::REMOTE_READ)?;
+        Ok(hub.send(peer, &PROTOCOL.encode(&exposed))?)
+    }
+
+    fn handle(&mut self, hub: &mut Hub<()>, event: HubEvent<()>) -> Result<(), End> {
+        if let HubEvent::Message { peer, bytes } = event {
+            let count = self.count.load_u64(0)?.wrapping_add(PROTOCOL.decode(&bytes)?);
+            self.count.store_u64(0, count)?;
+            hub.send(peer, &PROTOCOL.encode(&count))?;
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, _hub: &mut Hub<()>, _peer: PeerId) {}
+
+    fn report(&self) -> Value {
+        json!({ "count": self.count.load_u64(0).unwrap_or_default(), "pid": std::process::id() })
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match &words[..] {
+        [hidden, name] if hidden == "service" => return serve(name, SERVICES),
+        [directory] => node(directory, None),
+        [directory, settings] => node(directory, Some(settings)),
+        _ => Err("name a directory".into()),
+    };
+    outcome.map_or_else(
+        |error| {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+fn node(directory: &str, settings: Option<&str>) -> Result<(), End> {
+    let read = |path| Config::read(Path::new(path), SERVICES);
+    let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
+    let config = free.overridden_by(settings.map(read).transpose()?.unwrap_or_default());
+    let places = Places::beneath(Path::new(directory));
+    let supervisor = Supervisor::new(config, places, SERVICES, vec!["service".into()])?;
+    println!("{} {}", supervisor.addresses()[0], supervisor.node());
+    Ok(supervisor.run()?)
+}

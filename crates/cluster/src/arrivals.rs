@@ -1,0 +1,95 @@
+//! Peers whose connections are being set up: threads do it, so that no peer makes a loop wait.
+//!
+//! A node that is revoked meanwhile does not arrive, and its permit is given back. It knows no
+//! protocol.
+
+use crate::hub::{Admitted, Hub, HubError};
+use crate::node::Permit;
+use crate::waker::Waker;
+use outboard_secure::NodeId;
+use outboard_verbs::{Role, Secured};
+use std::collections::HashMap;
+use std::sync::mpsc;
+use std::thread;
+
+/// Connections being set up, at most.
+const STARTING_MAX: usize = 256;
+
+/// A peer whose connection is up, for [`Hub::enroll`].
+#[derive(Debug)]
+pub struct Arrived {
+    /// Its identity.
+    pub node: NodeId,
+    /// Its connection.
+    pub admitted: Admitted,
+    /// What it may use; `None` outside a node.
+    pub permit: Option<Permit>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Arrivals {
+    next: u64,
+    /// Connections being set up whose node has not been revoked since.
+    starting: HashMap<u64, (NodeId, Option<Permit>)>,
+    sender: mpsc::Sender<(u64, Option<Admitted>)>,
+    results: mpsc::Receiver<(u64, Option<Admitted>)>,
+    waker: Waker,
+}
+
+impl Arrivals {
+    /// `waker` wakes the loop when a connection is up.
+    #[must_use]
+    pub fn new(waker: Waker) -> Self {
+        let (sender, results) = mpsc::channel();
+        Self { next: 0, starting: HashMap::new(), sender, results, waker }
+    }
+
+    /// Takes a session over. A thread sets the connection up. When too many are being set up, the
+    /// session ends.
+    ///
+    /// # Errors
+    /// This machine's.
+    pub fn admit<T>(
+        &mut self,
+        hub: &Hub<T>,
+        stream: Secured,
+        permit: Option<Permit>,
+    ) -> Result<(), HubError> {
+        if self.starting.len() >= STARTING_MAX {
+            return Ok(());
+        }
+        let admission = hub.prepare()?;
+        let (number, sender) = (self.next, self.sender.clone());
+        let waker = self.waker.clone();
+        self.next += 1;
+        let node = stream.peer();
+        let set_up = move || {
+            let connected = admission
+                .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
+            // A peer that leaves while it arrives is no loss, nor is a loop that has ended.
+            let _sent = sender.send((number, connected.ok()));
+            waker.wake();
+        };
+        if thread::Builder::new().name("outboard-admit".into()).spawn(set_up).is_ok() {
+            self.starting.insert(number, (node, permit));
+        }
+        Ok(())
+    }
+
+    /// Drops the connections of that node that are being set up. Later sessions are accepted.
+    pub fn shut_out(&mut self, node: NodeId) {
+        self.starting.retain(|_, (starting, _)| *starting != node);
+    }
+
+    /// The next peer whose connection is up.
+    pub fn poll(&mut self) -> Option<Arrived> {
+        while let Ok((number, admitted)) = self.results.try_recv() {
+            let welcome = self.starting.remove(&number);
+            if let (Some((node, permit)), Some(admitted)) = (welcome, admitted) {
+                return Some(Arrived { node, admitted, permit });
+            }
+        }
+        None
+    }
+}

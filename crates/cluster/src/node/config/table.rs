@@ -1,0 +1,90 @@
+//! A program's services as a node knows them, and their tables: each service checks its own before
+//! anything starts.
+
+use super::super::link::ServiceMain;
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use std::path::PathBuf;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+
+/// A service that a program has.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceSpec {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether a node serves it whose operator does not say what to serve.
+    pub by_default: bool,
+    /// Reads its table of the configuration, which may be empty: what is wrong with it, or else
+    /// what the service needs.
+    pub check: fn(Table<'_>) -> Result<Needs, TableError>,
+    /// What its process does.
+    pub run: ServiceMain,
+}
+
+/// What a service needs before it starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Directories that the service writes to: made by the node, and given to the service's user.
+    pub directories: Vec<PathBuf>,
+    /// Devices that the service opens: a node that is root lets the service's user do so.
+    pub devices: Vec<PathBuf>,
+}
+
+/// A service's table.
+#[derive(Debug)]
+pub struct Table<'a>(Source<'a>);
+
+#[derive(Debug)]
+enum Source<'a> {
+    /// Of a file: faults have a place in it.
+    File(Spanned<DeValue<'a>>),
+    /// Of a file and of flags.
+    Merged(toml::Value),
+}
+
+/// What is wrong with a service's table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TableError {
+    message: String,
+    span: Option<Range<usize>>,
+}
+
+impl TableError {
+    /// A fault of the table as a whole.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), span: None }
+    }
+
+    /// Where in the file.
+    pub(super) fn at(&self) -> Option<usize> {
+        self.span.as_ref().map(|span| span.start)
+    }
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn of_file(value: Spanned<DeValue<'a>>) -> Self {
+        Self(Source::File(value))
+    }
+
+    pub(super) fn merged(value: toml::Value) -> Self {
+        Self(Source::Merged(value))
+    }
+
+    /// What it says. A type with `deny_unknown_fields` finds misspelt words.
+    ///
+    /// # Errors
+    /// The operator's: a word or a value that the type does not have.
+    pub fn read<T: DeserializeOwned>(self) -> Result<T, TableError> {
+        let read = match self.0 {
+            Source::File(value) => T::deserialize(ValueDeserializer::from(value)),
+            Source::Merged(value) => value.try_into(),
+        };
+        read.map_err(|error| TableError {
+            message: error.message().trim().replace('\n', "; "),
+            span: error.span(),
+        })
+    }
+}

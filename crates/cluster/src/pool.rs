@@ -1,0 +1,213 @@
+//! One connection to each peer of a list. Threads dial; after a failure the delay before the next
+//! attempt doubles.
+//!
+//! The caller provides the function that reaches a peer. This module knows no messages.
+
+use crate::hub::{Admission, Admitted, Hub};
+use crate::waker::Waker;
+use outboard_verbs::{Role, Secured};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a connection may take to come up.
+const DIAL_LIMIT: Duration = Duration::from_secs(5);
+/// After a failure a server is left alone for this long, and twice as long after the next.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// How a peer of the list is reached, by its number: a session, or why there is none. Called by
+/// threads.
+pub type Dial = Arc<dyn Fn(usize, Duration) -> Result<Secured, String> + Send + Sync>;
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub struct Dialled {
+    /// Which peer of the list.
+    pub line: usize,
+    /// A connection, or why there is none.
+    pub result: Result<Admitted, String>,
+}
+
+/// See the [module](self).
+pub struct ConnectionPool {
+    dial: Dial,
+    lines: Vec<ConnectionState>,
+    sender: mpsc::Sender<Dialled>,
+    results: mpsc::Receiver<Dialled>,
+    waker: Waker,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ConnectionState {
+    Down { until: Instant, pause: Duration, tried: bool },
+    Dialling { pause: Duration, tried: bool },
+    Up { since: Instant, pause: Duration },
+}
+
+impl fmt::Debug for ConnectionPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionPool").field("lines", &self.lines).finish_non_exhaustive()
+    }
+}
+
+impl ConnectionPool {
+    /// Connections to `count` peers, none of which has been dialled.
+    ///
+    /// # Errors
+    /// This machine's: no descriptors left.
+    pub fn new(count: usize, dial: Dial, now: Instant) -> rustix::io::Result<Self> {
+        let waker = Waker::new()?;
+        let (sender, results) = mpsc::channel();
+        let lines =
+            vec![ConnectionState::Down { until: now, pause: PAUSE_MIN, tried: false }; count];
+        Ok(Self { dial, lines, sender, results, waker })
+    }
+
+    /// Peers whose first attempt has not failed: a caller that starts up may wait for them.
+    #[must_use]
+    pub fn hopeful(&self) -> usize {
+        let hopeful = |line: &&ConnectionState| {
+            matches!(
+                line,
+                ConnectionState::Down { tried: false, .. }
+                    | ConnectionState::Dialling { tried: false, .. }
+            )
+        };
+        self.lines.iter().filter(hopeful).count()
+    }
+
+    /// Starts the attempts that are due.
+    pub fn dial<T>(&mut self, hub: &Hub<T>, now: Instant) {
+        for at in 0..self.lines.len() {
+            let ConnectionState::Down { until, pause, tried } = self.lines[at] else { continue };
+            if until > now {
+                continue;
+            }
+            self.lines[at] = match hub.prepare() {
+                Ok(admission) => {
+                    self.spawn(at, admission);
+                    ConnectionState::Dialling { pause, tried }
+                }
+                Err(_) => ConnectionState::Down { until: now + pause, pause, tried: true },
+            };
+        }
+    }
+
+    fn spawn(&self, line: usize, admission: Admission) {
+        let (dial, sender) = (Arc::clone(&self.dial), self.sender.clone());
+        let waker = self.waker.clone();
+        thread::spawn(move || {
+            let result = dial(line, DIAL_LIMIT).and_then(|stream| {
+                let connected = admission.connect(|qp, params, channel| {
+                    qp.adopt(stream, Role::Initiator, params, channel)
+                });
+                connected.map_err(|error| error.to_string())
+            });
+            // The pool may have gone.
+            let _sent = sender.send(Dialled { line, result });
+            waker.wake();
+        });
+    }
+
+    /// Makes the descriptor readable, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// The next attempt that is over.
+    pub fn poll(&mut self, now: Instant) -> Option<Dialled> {
+        self.waker.clear();
+        let dialled = self.results.try_recv().ok()?;
+        let pause = match self.lines[dialled.line] {
+            ConnectionState::Dialling { pause, .. }
+            | ConnectionState::Down { pause, .. }
+            | ConnectionState::Up { pause, .. } => pause,
+        };
+        self.lines[dialled.line] = match dialled.result {
+            Ok(_) => ConnectionState::Up { since: now, pause },
+            Err(_) => {
+                ConnectionState::Down { until: now + pause, pause: longer(pause), tried: true }
+            }
+        };
+        Some(dialled)
+    }
+
+    /// A peer's connection is over.
+    pub fn lost(&mut self, line: usize, now: Instant) {
+        let pause = match self.lines[line] {
+            // What stood for a while is worth another try soon.
+            ConnectionState::Up { since, .. } if now - since > PAUSE_MAX => PAUSE_MIN,
+            ConnectionState::Up { pause, .. }
+            | ConnectionState::Down { pause, .. }
+            | ConnectionState::Dialling { pause, .. } => pause,
+        };
+        self.lines[line] =
+            ConnectionState::Down { until: now + pause, pause: longer(pause), tried: true };
+    }
+
+    /// When the next peer is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let due = |line: &ConnectionState| match line {
+            ConnectionState::Down { until, .. } => Some(*until),
+            _ => None,
+        };
+        self.lines.iter().filter_map(due).min()
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(PAUSE_MAX)
+}
+
+impl AsFd for ConnectionPool {
+    /// Readable when an attempt is over.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The next attempt that is over, asleep on the descriptor until then.
+    fn next(lines: &mut ConnectionPool, now: Instant) -> Dialled {
+        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        poll(&mut [PollFd::new(lines, PollFlags::IN)], Some(&patience)).expect("poll");
+        // The waker may fire before the result is there, never the other way round.
+        lines.poll(now).expect("it has rung")
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_tried_ever_more_rarely() {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&tries);
+        let dial: Dial = Arc::new(move |line, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err(format!("peer {line} is not there"))
+        });
+        let hub: Hub = Hub::new().expect("a hub");
+        let start = Instant::now();
+        let mut lines = ConnectionPool::new(1, dial, start).expect("lines");
+        assert_eq!(lines.hopeful(), 1);
+        let mut now = start;
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+            lines.dial(&hub, now);
+            let dialled = next(&mut lines, now);
+            assert_eq!(dialled.result.expect_err("no peer"), "peer 0 is not there");
+            assert_eq!(lines.hopeful(), 0, "one failure is enough not to wait for it");
+            let pause = Duration::from_secs(pause);
+            assert_eq!(lines.deadline(), Some(now + pause));
+            lines.dial(&hub, now + pause - Duration::from_millis(1));
+            now += pause;
+        }
+        assert_eq!(tries.load(Ordering::SeqCst), 8);
+    }
+}

@@ -1,0 +1,76 @@
+//! Compilers for servers that lack them: what one is made of, and its parts, one at a time.
+//!
+//! Nothing is handed out but files that this client has itself found to be parts of a compiler, as
+//! they were then.
+
+use super::ServerPool;
+use crate::client::files::Request;
+use crate::protocol::{Digest, ToServer};
+use crate::toolchain::Toolchain;
+use outboard_cluster::hub::PeerId;
+use outboard_verbs::{Access, SharedRegion};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of a description that still goes in one message.
+const DESCRIPTION_MAX: usize = 60 << 10;
+/// Compilers that are remembered.
+const IDENTIFIED_MAX: usize = 256;
+
+impl ServerPool {
+    /// A compiler that jobs use here.
+    pub(super) fn remember(&mut self, toolchain: &Arc<Toolchain>) {
+        if self.identified.len() >= IDENTIFIED_MAX {
+            self.identified.clear();
+        }
+        self.identified.insert(toolchain.hash.0, Arc::clone(toolchain));
+    }
+
+    pub(super) fn describe(&mut self, peer: PeerId, toolchain: Digest, now: Instant) {
+        let described = self.identified.get(&toolchain);
+        let bytes = described.and_then(|at| postcard::to_stdvec(&**at).ok());
+        let bytes = bytes.filter(|bytes| bytes.len() <= DESCRIPTION_MAX).unwrap_or_default();
+        self.tell(peer, &ToServer::Described { toolchain, bytes }, now);
+    }
+
+    pub(super) fn offer_part(&mut self, peer: PeerId, toolchain: Digest, part: u32, now: Instant) {
+        self.withdraw_part(peer);
+        let Some(server) = self.servers.get_mut(&peer) else { return };
+        if std::mem::replace(&mut server.awaits_part, true) {
+            return self.give_up(peer, "it asks for two parts of compilers at once", now);
+        }
+        let known = self.identified.get(&toolchain).and_then(|at| at.parts.get(part as usize));
+        match known.cloned() {
+            Some(part) => self.files.ask(Request::Part { peer, part }),
+            None => self.expose_part(peer, None, now),
+        }
+    }
+
+    /// A part has been read, if it is what it was.
+    pub(super) fn expose_part(
+        &mut self,
+        peer: PeerId,
+        contents: Option<&SharedRegion>,
+        now: Instant,
+    ) {
+        if !self.servers.contains_key(&peer) {
+            return;
+        }
+        let exposed = contents.and_then(|region| {
+            let memory = region.slice(0..region.len()).ok()?;
+            self.hub.expose(peer, memory, Access::REMOTE_READ).ok()
+        });
+        self.withdraw_part(peer);
+        self.servers.entry(peer).and_modify(|server| {
+            (server.part, server.awaits_part) = (exposed, false);
+        });
+        self.tell(peer, &ToServer::Part { exposed }, now);
+    }
+
+    /// The server has read what it wanted.
+    pub(super) fn withdraw_part(&mut self, peer: PeerId) {
+        if let Some(exposed) = self.servers.get_mut(&peer).and_then(|server| server.part.take()) {
+            self.hub.withdraw(peer, exposed);
+        }
+    }
+}

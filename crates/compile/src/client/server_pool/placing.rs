@@ -1,0 +1,200 @@
+//! Outputs into their places, each job's by a thread of its own.
+//!
+//! A directory that hangs stops only the job whose outputs belong there: that job is given up in
+//! time, unless its outputs are being renamed already, for then a local compiler's would be mixed
+//! with them.
+
+use super::ServerPool;
+use crate::args::{Cause, Job, Reason};
+use crate::client::files::ring;
+use crate::client::places;
+use crate::client::result_buffer::Results;
+use crate::manager::{Finished, Placement, Ticket, Trace, Verdict};
+use crate::protocol::{Ran, TicketNumber};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long outputs may take to be written.
+const WRITTEN_MAX: Duration = Duration::from_secs(10);
+/// A long output takes a second more for each of these bytes.
+const SLOWEST: u64 = 16 << 20;
+/// Threads of jobs that were given up. While there are so many, nothing is placed.
+const HUNG_MAX: usize = 64;
+
+/// Outputs that are written and not in their places yet. Whoever sets it first decides: the thread,
+/// that they are placed, or the loop, that they are not.
+type Decided = Arc<AtomicBool>;
+
+/// The outputs that are being placed.
+pub(super) struct Placings {
+    under_way: HashMap<TicketNumber, Placing>,
+    /// Threads of jobs that were given up.
+    hung: Vec<thread::JoinHandle<()>>,
+    reply: mpsc::Sender<(TicketNumber, Verdict)>,
+    replies: mpsc::Receiver<(TicketNumber, Verdict)>,
+    waker: Arc<OwnedFd>,
+}
+
+struct Placing {
+    thread: thread::JoinHandle<()>,
+    until: Instant,
+    decided: Decided,
+}
+
+impl Placings {
+    /// Rings `waker` when outputs are in their places.
+    pub(super) fn new(waker: Arc<OwnedFd>) -> Self {
+        let (reply, replies) = mpsc::channel();
+        Self { under_way: HashMap::new(), hung: Vec::new(), reply, replies, waker }
+    }
+
+    pub(super) fn has(&self, ticket: TicketNumber) -> bool {
+        self.under_way.contains_key(&ticket)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Has what a compiler made placed; the verdict comes later, or at once if no thread is to be
+    /// had.
+    fn begin(&mut self, ticket: TicketNumber, what: Ready, now: Instant) -> Option<Verdict> {
+        self.hung.retain(|thread| !thread.is_finished());
+        if self.hung.len() >= HUNG_MAX {
+            return Some(Verdict::Local(Cause::Unanswered.into()));
+        }
+        let bytes: usize = what.results.files.iter().map(|(_, bytes)| bytes.len()).sum();
+        let until = now + WRITTEN_MAX + Duration::from_secs(bytes as u64 / SLOWEST);
+        let decided = Decided::default();
+        let (reply, waker, mine) =
+            (self.reply.clone(), Arc::clone(&self.waker), Arc::clone(&decided));
+        let place = move || {
+            // The loop may have ended, or have given this job up.
+            let _sent = reply.send((ticket, what.place(&mine)));
+            ring(&waker);
+        };
+        let Ok(thread) = thread::Builder::new().name("place".into()).spawn(place) else {
+            let why = "this machine refuses a thread";
+            return Some(Verdict::Local(Reason::with(Cause::Placement, why)));
+        };
+        self.under_way.insert(ticket, Placing { thread, until, decided });
+        None
+    }
+
+    /// The verdict on a job whose outputs have been seen to.
+    fn poll(&mut self) -> Option<(TicketNumber, Verdict)> {
+        loop {
+            let (ticket, verdict) = self.replies.try_recv().ok()?;
+            if self.under_way.remove(&ticket).is_some() {
+                return Some((ticket, verdict));
+            }
+        }
+    }
+
+    /// Does not place a job's outputs any more. False if that has been decided.
+    fn give_up(&mut self, ticket: TicketNumber) -> bool {
+        let Some(placing) = self.under_way.get(&ticket) else { return false };
+        if placing.decided.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let placing = self.under_way.remove(&ticket);
+        self.hung.extend(placing.map(|placing| placing.thread));
+        true
+    }
+
+    /// Nobody wants a job any more.
+    pub(super) fn cancel(&mut self, ticket: TicketNumber) {
+        if !self.give_up(ticket) {
+            // What is being renamed is in its place soon, and nobody is told.
+            self.under_way.remove(&ticket);
+        }
+    }
+
+    /// Gives up what takes too long.
+    fn expire(&mut self, now: Instant) -> Vec<TicketNumber> {
+        let late = self.under_way.iter().filter(|(_, placing)| placing.until <= now);
+        let late: Vec<_> = late.map(|(ticket, _)| *ticket).collect();
+        late.into_iter().filter(|ticket| self.give_up(*ticket)).collect()
+    }
+}
+
+impl fmt::Debug for Placings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Placings").field("hung", &self.hung.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a compiler made, and for which job.
+pub(super) struct Ready {
+    pub(super) job: Arc<Job>,
+    pub(super) ran: Ran,
+    pub(super) results: Results,
+    pub(super) trace: Trace,
+}
+
+impl Ready {
+    fn place(self, decided: &AtomicBool) -> Verdict {
+        match self.write(decided) {
+            Ok(()) => self.finished(),
+            Err(reason) => Verdict::Local(reason),
+        }
+    }
+
+    fn finished(self) -> Verdict {
+        let Self { ran, results: Results { stdout, stderr, .. }, trace, .. } = self;
+        Verdict::Done(Finished { status: ran.status, stdout, stderr, trace })
+    }
+
+    fn write(&self, decided: &AtomicBool) -> Result<(), Reason> {
+        let mut placement = Placement::new(self.job.umask);
+        for (made, bytes) in &self.results.files {
+            let path = Path::new(OsStr::from_bytes(&made.path));
+            if !places::may_hold(&self.job, path) {
+                return Err(Reason::with(Cause::Placement, path));
+            }
+            let added = placement.add(path, made.mode, bytes);
+            added.map_err(|error| Reason::with(Cause::Placement, error.to_string()))?;
+        }
+        if let Some(missing) = places::missing(&self.job, &self.ran) {
+            return Err(Reason::with(Cause::Placement, missing));
+        }
+        if decided.swap(true, Ordering::AcqRel) {
+            return Err(Cause::Unanswered.into());
+        }
+        placement.commit().map_err(|error| Reason::with(Cause::Placement, error.to_string()))
+    }
+}
+
+impl ServerPool {
+    /// Places what a compiler made; nothing of one that failed.
+    pub(super) fn place(&mut self, ticket: TicketNumber, ready: Ready, now: Instant) {
+        let verdict = if ready.ran.status == 0 {
+            self.placings.begin(ticket, ready, now)
+        } else {
+            Some(ready.finished())
+        };
+        self.verdicts.extend(verdict.map(|verdict| (Ticket(ticket), verdict)));
+    }
+
+    /// Takes the verdicts of the threads that place outputs.
+    pub(super) fn take_placed(&mut self) {
+        while let Some((ticket, verdict)) = self.placings.poll() {
+            self.verdicts.push((Ticket(ticket), verdict));
+        }
+    }
+
+    /// Jobs run locally whose outputs' directories do not answer.
+    pub(super) fn look_after_placings(&mut self, now: Instant) {
+        for ticket in self.placings.expire(now) {
+            self.verdicts.push((Ticket(ticket), Verdict::Local(Cause::Unanswered.into())));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! An executor whose files and compilers do not answer. It has no servers, so that a job that can
+//! be prepared runs locally for want of them.
+
+use super::placing::Ready;
+use super::*;
+use crate::args::{Call, Job, Plan, classify};
+use crate::protocol::{Made, Took};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Says in a child's environment that it is in a namespace of its own.
+const ALONE: &str = "OUTBOARD_TEST_ALONE";
+
+/// Runs a test of this module in a user and mount namespace of its own.
+fn alone(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("client::server_pool::tests::{name}"), "--nocapture"]);
+    let output = command.env(ALONE, "1").output().expect("util-linux's unshare");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn executor() -> ServerPool {
+    let dial: Dial = Arc::new(|_, _| Err("nobody".into()));
+    ServerPool::new(Vec::new(), dial, "test".into(), Toolchains::new(None)).expect("an executor")
+}
+
+/// A directory of this test, with a source.
+fn project(name: &str) -> PathBuf {
+    let at = std::env::temp_dir().join(format!("outboard-executor-{name}-{}", std::process::id()));
+    fs::create_dir_all(&at).unwrap();
+    fs::write(at.join("a.c"), "int a;\n").unwrap();
+    at.canonicalize().unwrap()
+}
+
+fn submit(executor: &mut ServerPool, ticket: u64, compiler: PathBuf, cwd: &Path) {
+    executor.submit(Ticket(ticket), job(compiler, cwd));
+}
+
+fn job(compiler: PathBuf, cwd: &Path) -> Job {
+    let argv = ["gcc", "-c", "a.c"].map(Into::into).to_vec();
+    let (cwd, path) = (cwd.into(), "/usr/bin:/bin".into());
+    let Plan::Remote(job) = classify(Call { compiler, argv, cwd, path, ..Call::default() }) else {
+        panic!("it is plain")
+    };
+    *job
+}
+
+/// What a server's compiler made of a job in `cwd`.
+fn made(cwd: &Path) -> Ready {
+    use std::os::unix::ffi::OsStrExt;
+    let path = cwd.join("a.o").as_os_str().as_bytes().to_vec();
+    let made = Made { path, mode: 0o644, len: 3 };
+    let (files, took) = (vec![made.clone()], Took::default());
+    let ran = Ran { slot: 0, status: 0, stdout: 0, stderr: 0, files, len: 3, hash: [0; 32], took };
+    let results =
+        Results { stdout: Vec::new(), stderr: Vec::new(), files: vec![(made, b"abc".to_vec())] };
+    let job = Arc::new(job("/usr/bin/gcc".into(), cwd));
+    Ready { job, ran, results, trace: Trace::default() }
+}
+
+/// The next verdicts, this many; asleep until then.
+fn verdicts(executor: &mut ServerPool, count: usize) -> Vec<(Ticket, Verdict)> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut verdicts = Vec::new();
+    while verdicts.len() < count {
+        assert!(Instant::now() < deadline, "no verdict");
+        executor.turn(Instant::now(), &mut verdicts);
+        let tick = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let mut fds = [PollFd::from_borrowed_fd(executor.fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&tick)).expect("poll");
+    }
+    verdicts
+}
+
+/// Which jobs run locally next, this many, and why; asleep until then.
+fn gone(executor: &mut ServerPool, count: usize) -> Vec<(u64, Cause)> {
+    let gone =
+        verdicts(executor, count).into_iter().map(|(Ticket(ticket), verdict)| match verdict {
+            Verdict::Local(reason) => (ticket, reason.cause),
+            other => panic!("{other:?}"),
+        });
+    let mut gone: Vec<_> = gone.collect();
+    gone.sort_unstable();
+    gone
+}
+
+/// Why the next job runs locally, and which.
+fn next(executor: &mut ServerPool) -> (u64, Cause) {
+    gone(executor, 1)[0]
+}
+
+/// Mounts a file system that nobody serves: whatever looks at it waits.
+fn hang(at: &Path) -> fs::File {
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+    rustix::io::fcntl_setfd(&device, rustix::io::FdFlags::empty()).unwrap();
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let mut mount = Command::new("mount");
+    mount.args(["-i", "-t", "fuse", "-o", &options, "none"]).arg(at);
+    assert!(mount.status().unwrap().success());
+    device
+}
+
+#[test]
+fn an_output_directory_that_hangs_stops_only_its_own_job() {
+    alone("an_output_directory_that_hangs_stops_only_its_own_job", || {
+        let (at, hung) = (project("placed"), project("unplaced"));
+        let mut executor = executor();
+        let device = hang(&hung);
+        let begin = Instant::now();
+        executor.place(1, made(&hung), begin);
+        executor.place(2, made(&at), begin);
+        assert!(executor.is_claimed(Ticket(1)));
+        let done = verdicts(&mut executor, 1).remove(0);
+        assert!(matches!(done, (Ticket(2), Verdict::Done(_))), "{done:?}");
+        assert_eq!(fs::read(at.join("a.o")).unwrap(), b"abc");
+        assert!(begin.elapsed() < Duration::from_secs(8), "it waited for the other");
+        assert_eq!(next(&mut executor), (1, Cause::Unanswered));
+        assert!(!executor.is_claimed(Ticket(1)));
+        executor.place(3, made(&hung), begin);
+        executor.cancel(Ticket(3));
+        assert!(executor.placings.is_empty(), "nobody waits for what is cancelled");
+        drop(device);
+    });
+}
+
+#[test]
+fn a_compiler_that_does_not_answer_stops_only_its_own_jobs() {
+    let (at, mut executor) = (project("mute"), executor());
+    let gcc = at.join("gcc");
+    // Opening it waits for a writer that never comes.
+    assert!(Command::new("mkfifo").arg(&gcc).status().unwrap().success());
+    submit(&mut executor, 1, gcc, &at);
+    submit(&mut executor, 2, "/usr/bin/gcc".into(), &at);
+    assert_eq!(next(&mut executor), (2, Cause::NoServers));
+    assert!(executor.is_claimed(Ticket(1)), "it is being looked at");
+    assert_eq!(next(&mut executor), (1, Cause::Unanswered));
+    fs::remove_dir_all(at).unwrap();
+}
+
+#[test]
+fn a_file_system_that_hangs_stops_only_its_own_jobs() {
+    alone("a_file_system_that_hangs_stops_only_its_own_jobs", || {
+        let (at, hung) = (project("here"), project("hung"));
+        let mut executor = executor();
+        submit(&mut executor, 1, "/usr/bin/gcc".into(), &at);
+        assert_eq!(next(&mut executor), (1, Cause::NoServers));
+        let device = hang(&hung);
+        submit(&mut executor, 2, "/usr/bin/gcc".into(), &hung);
+        submit(&mut executor, 3, "/usr/bin/gcc".into(), &at);
+        let begin = Instant::now();
+        assert_eq!(gone(&mut executor, 2), [(2, Cause::Unanswered), (3, Cause::Unanswered)]);
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+        assert_eq!(executor.hung.len(), 1);
+        submit(&mut executor, 4, "/usr/bin/gcc".into(), &hung);
+        assert_eq!(next(&mut executor), (4, Cause::Unanswered));
+        submit(&mut executor, 5, "/usr/bin/gcc".into(), &at);
+        assert_eq!(next(&mut executor), (5, Cause::NoServers));
+        // Its end wakes the thread that waits.
+        drop(device);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !executor.hung.is_empty() {
+            assert!(Instant::now() < deadline, "it is over");
+            executor.hung.retain(|hung| !hung.is_over());
+            std::thread::yield_now();
+        }
+    });
+}

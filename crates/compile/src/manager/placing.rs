@@ -1,0 +1,272 @@
+//! Writes outputs to their paths: each is written under a hidden name in the same directory and
+//! renamed, so that no process ever sees an incomplete output.
+//!
+//! Only an ordinary file is replaced. Where a link, a device, a directory or a fifo is, it stays,
+//! and the job runs locally: the compiler treats it as compilers do.
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many hidden names are tried for one output.
+const ATTEMPTS_MAX: usize = 16;
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Why an output could not be placed. What was at its path is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Something other than an ordinary file is there.
+    #[error("{} is no ordinary file", .0.display())]
+    NotOrdinary(PathBuf),
+    /// This machine's file system refuses: no such directory, no rights, no room.
+    #[error("cannot write {}: {source}", path.display())]
+    System {
+        /// The output.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// An output under its hidden name. It is written like a file, and then committed; without a commit
+/// it is removed.
+#[derive(Debug)]
+pub struct Staged {
+    file: File,
+    hidden: PathBuf,
+    place: PathBuf,
+    is_committed: bool,
+}
+
+impl Staged {
+    /// Starts an output at `place`, an absolute path, with the permission bits `mode` that the
+    /// compiler asked for, less the caller's `umask`.
+    ///
+    /// # Errors
+    /// Something other than an ordinary file is there, or the directory cannot be written to.
+    pub fn create(place: &Path, mode: u32, umask: u32) -> Result<Self, PlaceError> {
+        let system = |errno: Errno| system(place, errno.into());
+        match rustix::fs::statat(CWD, place, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
+                return Err(PlaceError::NotOrdinary(place.into()));
+            }
+            // A local compiler would open the existing file for writing: refuse where it could not.
+            Ok(_) => {
+                let (access, flags) = (Access::WRITE_OK, AtFlags::EACCESS);
+                rustix::fs::accessat(CWD, place, access, flags).map_err(system)?;
+            }
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(system(errno)),
+        }
+        let mode = Mode::from_raw_mode(mode & 0o777 & !umask);
+        let (file, hidden) = open_hidden(place).map_err(system)?;
+        let staged = Self { file, hidden, place: place.into(), is_committed: false };
+        // The mode at creation was cut by this process's umask.
+        rustix::fs::fchmod(&staged.file, mode).map_err(system)?;
+        Ok(staged)
+    }
+
+    /// Renames the output to its path.
+    ///
+    /// # Errors
+    /// The directory cannot be written to.
+    pub fn commit(mut self) -> Result<(), PlaceError> {
+        rustix::fs::renameat(CWD, &self.hidden, CWD, &self.place)
+            .map_err(|errno| system(&self.place, errno.into()))?;
+        self.is_committed = true;
+        Ok(())
+    }
+}
+
+impl Write for Staged {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.is_committed {
+            let _ = std::fs::remove_file(&self.hidden);
+        }
+    }
+}
+
+/// All outputs of one job: none is renamed before all are written.
+#[derive(Debug)]
+pub struct Placement {
+    umask: u32,
+    staged: Vec<Staged>,
+}
+
+impl Placement {
+    /// A placement without outputs, for a caller with this umask.
+    #[must_use]
+    pub fn new(umask: u32) -> Self {
+        Self { umask, staged: Vec::new() }
+    }
+
+    /// Starts an output, which the caller writes.
+    ///
+    /// # Errors
+    /// As [`Staged::create`].
+    pub fn stage(&mut self, place: &Path, mode: u32) -> Result<&mut Staged, PlaceError> {
+        self.staged.push(Staged::create(place, mode, self.umask)?);
+        // In bounds: it was pushed just now.
+        let last = self.staged.len() - 1;
+        Ok(&mut self.staged[last])
+    }
+
+    /// Stages a whole output.
+    ///
+    /// # Errors
+    /// As [`Staged::create`], or no room is left.
+    pub fn add(&mut self, place: &Path, mode: u32, bytes: &[u8]) -> Result<(), PlaceError> {
+        let staged = self.stage(place, mode)?;
+        staged.write_all(bytes).map_err(|error| system(place, error))
+    }
+
+    /// Renames all outputs to their paths, in the reverse order of staging: an object that is
+    /// staged first appears last, as build tools expect.
+    ///
+    /// # Errors
+    /// One could not be renamed; those that came before it are in place.
+    pub fn commit(mut self) -> Result<(), PlaceError> {
+        while let Some(staged) = self.staged.pop() {
+            staged.commit()?;
+        }
+        Ok(())
+    }
+}
+
+fn open_hidden(place: &Path) -> Result<(File, PathBuf), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for _ in 0..ATTEMPTS_MAX {
+        let hidden = hidden(place).ok_or(Errno::ISDIR)?;
+        match rustix::fs::openat(CWD, &hidden, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => return Ok((file.into(), hidden)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// A short name in the same directory that no build tool's pattern matches.
+fn hidden(place: &Path) -> Option<PathBuf> {
+    place.file_name()?;
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    Some(place.with_file_name(OsString::from(format!(".outboard-{process}-{number}"))))
+}
+
+fn system(path: &Path, source: io::Error) -> PlaceError {
+    PlaceError::System { path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir();
+            let dir = dir.join(format!("outboard-placing-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn names(&self) -> Vec<OsString> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn all_outputs_appear_together_with_the_callers_mask() {
+        let dir = Scratch::new("all");
+        let odd = OsString::from_vec(b"a\nb \xff.d".to_vec());
+        fs::write(dir.0.join("a.o"), "old").unwrap();
+        let mut placement = Placement::new(0o027);
+        placement.add(&dir.0.join("a.o"), 0o666, b"object").unwrap();
+        placement.add(&dir.0.join(&odd), 0o777, b"more").unwrap();
+        assert_eq!(fs::read(dir.0.join("a.o")).unwrap(), b"old");
+        assert!(!dir.0.join(&odd).exists());
+        placement.commit().unwrap();
+        assert_eq!(fs::read(dir.0.join("a.o")).unwrap(), b"object");
+        assert_eq!(fs::metadata(dir.0.join("a.o")).unwrap().mode() & 0o7777, 0o640);
+        assert_eq!(fs::metadata(dir.0.join(&odd)).unwrap().mode() & 0o7777, 0o750);
+        assert_eq!(dir.names(), [odd, "a.o".into()]);
+    }
+
+    #[test]
+    fn uncommitted_outputs_leave_nothing() {
+        let dir = Scratch::new("dropped");
+        let mut placement = Placement::new(0);
+        placement.add(&dir.0.join("a.o"), 0o666, b"object").unwrap();
+        assert_eq!(dir.names().len(), 1);
+        drop(placement);
+        assert_eq!(dir.names().len(), 0);
+    }
+
+    #[test]
+    fn only_an_ordinary_file_is_replaced() {
+        let dir = Scratch::new("ordinary");
+        fs::write(dir.0.join("target"), "precious").unwrap();
+        symlink("target", dir.0.join("link")).unwrap();
+        symlink("absent", dir.0.join("dangling")).unwrap();
+        fs::create_dir(dir.0.join("dir")).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fifo = dir.0.join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        for name in ["link", "dangling", "dir", "fifo"] {
+            let error = Staged::create(&dir.0.join(name), 0o666, 0).unwrap_err();
+            assert!(matches!(error, PlaceError::NotOrdinary(_)), "{name}: {error}");
+        }
+        assert_eq!(fs::read(dir.0.join("target")).unwrap(), b"precious");
+        assert_eq!(dir.names().len(), 5);
+    }
+
+    #[test]
+    fn a_read_only_file_is_not_replaced() {
+        let dir = Scratch::new("readonly");
+        let place = dir.0.join("a.o");
+        fs::write(&place, "precious").unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o444)).unwrap();
+        let created = Staged::create(&place, 0o666, 0);
+        // Root may write to it, as root's local compiler may.
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(created.is_ok(), is_root, "{created:?}");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_not_made() {
+        let dir = Scratch::new("parent");
+        let error = Staged::create(&dir.0.join("no/a.o"), 0o666, 0).unwrap_err();
+        assert!(matches!(error, PlaceError::System { .. }), "{error}");
+        assert!(Staged::create(Path::new("/"), 0o666, 0).is_err());
+        assert_eq!(dir.names().len(), 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! The modes in which jobs are handed to an executor, and preprocessed sources on their way from
+//! wrapper to executor.
+
+use crate::args::{Halves, Job};
+use crate::protocol::SOURCE_MAX;
+use outboard_cc::wire::{MODE, Reply};
+use outboard_verbs::SharedRegion;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use std::ffi::OsString;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// Bytes of a preprocessing command, at most: it must fit into a new socket's buffer.
+const WORDS_MAX: usize = 64 << 10;
+
+/// How a job is handed to an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Servers read the files that compilers ask for.
+    Pull,
+    /// The wrapper preprocesses the source into memory.
+    Preprocess,
+    /// The wrapper preprocesses the source into a file without a name in the output's directory.
+    PreprocessOnDisk,
+}
+
+/// A preprocessed source, and the command line that compiles it.
+#[derive(Clone, Debug)]
+pub struct Preprocessed {
+    /// The command line, the compiler's name first.
+    pub argv: Vec<OsString>,
+    /// The source, in memory that can no longer change.
+    pub source: SharedRegion,
+}
+
+/// A job whose source its wrapper is to preprocess.
+#[derive(Debug)]
+pub(super) struct Preprocessing {
+    job: Job,
+    words: Vec<u8>,
+    remote: Vec<OsString>,
+    mode: Mode,
+}
+
+impl Mode {
+    /// The mode that a wrapper's environment names; an unknown value means the default, `pull`.
+    pub(super) fn of(env: &[(OsString, OsString)]) -> Self {
+        let value = env.iter().find(|(name, _)| name == MODE).map(|(_, value)| value.as_bytes());
+        match value {
+            Some(b"preprocess") => Self::Preprocess,
+            Some(b"preprocess-disk") => Self::PreprocessOnDisk,
+            _ => Self::Pull,
+        }
+    }
+
+    /// Splits the job into preprocessing and compiling if the mode asks for that and the job can be
+    /// split; otherwise the job comes back as the error.
+    pub(super) fn split(self, job: Job) -> Result<Preprocessing, Job> {
+        if self == Self::Pull {
+            return Err(job);
+        }
+        let Some(Halves { local, remote }) = job.halves() else { return Err(job) };
+        let words: Vec<u8> =
+            local.into_iter().flat_map(|word| [word.into_vec(), vec![0]]).flatten().collect();
+        if words.len() > WORDS_MAX {
+            return Err(job);
+        }
+        Ok(Preprocessing { job, words, remote, mode: self })
+    }
+}
+
+impl Preprocessing {
+    /// The reply that has the wrapper preprocess.
+    pub(super) fn reply(&self) -> Reply {
+        let object = self.job.absolute(self.job.object());
+        let beside = object.parent().filter(|_| self.mode == Mode::PreprocessOnDisk);
+        let beside = beside.map_or(&b""[..], |at: &Path| at.as_os_str().as_bytes()).to_vec();
+        Reply::Preprocess { words: self.words.clone(), beside }
+    }
+
+    /// The job with its source out of `file`; the error says why `file` cannot be used.
+    pub(super) fn with(self, file: &OwnedFd) -> Result<(Job, Preprocessed), String> {
+        let source = SharedRegion::of_file(file).map_err(|error| error.to_string())?;
+        if source.is_empty() || source.len() > SOURCE_MAX {
+            return Err(format!("a source of {} bytes", source.len()));
+        }
+        let name = self.job.argv.first().cloned().unwrap_or_default();
+        let argv = [name].into_iter().chain(self.remote).collect();
+        Ok((self.job, Preprocessed { argv, source }))
+    }
+}
+
+/// Receives the descriptor that comes with a wrapper's next byte; `None` if the wrapper has
+/// disconnected or sent none.
+pub(super) fn receive(stream: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
+    let mut byte = [0];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+    let received = recvmsg(
+        stream,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            files.extend(fds);
+        }
+    }
+    let whole = received.bytes == 1 && !received.flags.contains(ReturnFlags::CTRUNC);
+    Ok(files.pop().filter(|_| whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_names_the_mode() {
+        let mode = |value: &str| Mode::of(&[("A".into(), "b".into()), (MODE.into(), value.into())]);
+        assert_eq!(mode("preprocess"), Mode::Preprocess);
+        assert_eq!(mode("preprocess-disk"), Mode::PreprocessOnDisk);
+        assert_eq!((mode("pull"), mode("?"), Mode::of(&[])), (Mode::Pull, Mode::Pull, Mode::Pull));
+    }
+}

@@ -1,0 +1,157 @@
+//! One wrapper's connection: its request as received so far, and what it waits for.
+
+use super::source::{self, Mode, Preprocessing};
+use crate::args::{Call, Reason};
+use outboard_cc::wire::{FALLBACK, HEAD_BYTES, Malformed, Reply, Request, VERBOSE};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// A wrapper's connection.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    pub(super) stream: OwnedFd,
+    pub(super) state: WrapperState,
+    pub(super) began: Instant,
+    /// The job's name for users: that of the source, or else of the program.
+    pub(super) name: String,
+    pub(super) wishes: Wishes,
+}
+
+/// What a wrapper's environment asks of the manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// `OUTBOARD_CC_FALLBACK=0`: a job that could run remotely must not run locally.
+    pub(super) only_remote: bool,
+    /// `OUTBOARD_CC_VERBOSE`: the wrapper shows where its job ran, and why there.
+    pub(super) verbose: bool,
+}
+
+impl Wishes {
+    pub(super) fn of(call: &Call) -> Self {
+        let value =
+            |wanted| call.env.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        Self {
+            only_remote: value(FALLBACK).is_some_and(|value| value == "0"),
+            verbose: value(VERBOSE).is_some(),
+        }
+    }
+
+    /// A line for the wrapper to show, if it is verbose.
+    pub(super) fn line(self, text: impl FnOnce() -> String) -> Vec<u8> {
+        if self.verbose { format!("outboard-cc: {}\n", text()).into_bytes() } else { Vec::new() }
+    }
+}
+
+/// What a wrapper waits for.
+#[derive(Debug)]
+pub(super) enum WrapperState {
+    /// The rest of its request; these bytes have come.
+    Asking(Vec<u8>),
+    /// The decision whether it may run remotely.
+    Deciding(Mode),
+    /// The executor's verdict.
+    Remote,
+    /// A local slot, for this reason.
+    Queued(Reason),
+    /// A local slot, to preprocess its source.
+    QueuedToPreprocess(Box<Preprocessing>),
+    /// Its preprocessor, which runs in this slot, or its compiler if preprocessing has failed.
+    Preprocessing { slot: usize, granted: Instant, what: Box<Preprocessing> },
+    /// Its compiler, which runs locally, in this slot.
+    Local { slot: usize, granted: Instant, reason: Reason },
+    /// Room in its socket for the rest of the reply.
+    Answering { rest: Vec<u8> },
+}
+
+/// The result of reading from a wrapper.
+#[derive(Debug)]
+pub(super) enum WrapperEvent {
+    /// A complete request.
+    Call(Call),
+    /// Its preprocessed source.
+    Source(OwnedFd),
+    /// Only a part of the request so far.
+    Part,
+    /// The wrapper has disconnected, or its bytes are no request.
+    Gone,
+    /// The connection was shut down without a request: it asks whether the manager is alive.
+    Probe,
+}
+
+impl Wrapper {
+    pub(super) fn new(stream: OwnedFd, now: Instant) -> Self {
+        let state = WrapperState::Asking(Vec::new());
+        let (name, wishes) = (String::new(), Wishes::default());
+        Self { stream, state, began: now, name, wishes }
+    }
+
+    /// Takes the state out; the caller puts the next one in.
+    pub(super) fn take_state(&mut self) -> WrapperState {
+        std::mem::replace(&mut self.state, WrapperState::Asking(Vec::new()))
+    }
+
+    /// Reads what has come. After its request a wrapper sends at most its preprocessed source, so
+    /// that anything else means that it has disconnected.
+    pub(super) fn receive(&mut self, scratch: &mut [u8]) -> WrapperEvent {
+        if let WrapperState::Preprocessing { .. } = self.state {
+            return match source::receive(&self.stream) {
+                Ok(Some(file)) => WrapperEvent::Source(file),
+                Err(Errno::AGAIN | Errno::INTR) => WrapperEvent::Part,
+                _ => WrapperEvent::Gone,
+            };
+        }
+        let read = match rustix::io::read(&self.stream, &mut *scratch) {
+            Err(Errno::AGAIN | Errno::INTR) => return WrapperEvent::Part,
+            Ok(read) if read > 0 => read,
+            Ok(_) if matches!(&self.state, WrapperState::Asking(received) if received.is_empty()) =>
+            {
+                return WrapperEvent::Probe;
+            }
+            _ => return WrapperEvent::Gone,
+        };
+        let WrapperState::Asking(received) = &mut self.state else { return WrapperEvent::Gone };
+        received.extend_from_slice(&scratch[..read]);
+        match whole(received) {
+            Ok(Some(request)) => WrapperEvent::Call(call(request)),
+            Ok(None) => WrapperEvent::Part,
+            Err(Malformed) => WrapperEvent::Gone,
+        }
+    }
+
+    /// Sends a reply as far as the socket takes it, and returns the rest. An error means that the
+    /// wrapper has disconnected.
+    pub(super) fn answer(&self, reply: &Reply) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        reply.emit(&mut bytes);
+        self.send(bytes)
+    }
+
+    /// Sends bytes as far as the socket takes them, and returns the rest.
+    pub(super) fn send(&self, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match send(&self.stream, &bytes[sent..], SendFlags::NOSIGNAL) {
+                Ok(more) => sent += more,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(bytes.split_off(sent))
+    }
+}
+
+fn whole(received: &[u8]) -> Result<Option<Request>, Malformed> {
+    let Some((head, rest)) = received.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let bytes = Request::body_bytes(head)?;
+    if rest.len() < bytes { Ok(None) } else { Request::parse(rest).map(Some) }
+}
+
+fn call(request: Request) -> Call {
+    let Request { compiler, argv, cwd, mut env, umask, terminal } = request;
+    let path = env.iter().position(|(name, _)| name == "PATH").map(|at| env.swap_remove(at).1);
+    let (compiler, path) = (compiler.into(), path.unwrap_or_default());
+    Call { compiler, argv, cwd: cwd.into(), env, path, umask, terminal }
+}

@@ -1,0 +1,88 @@
+//! Compilers that are being identified, each by a thread of its own.
+//!
+//! Identifying runs a compiler and reads its files: a compiler that sleeps, or a file system that
+//! hangs, delays the jobs that want that compiler and nobody else.
+
+use crate::toolchain::{Learned, Unknown};
+use outboard_cluster::waker::Waker;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long jobs wait for a compiler that is being identified.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Threads at a time. Clients name compilers, under as many paths as they like.
+const THREADS_MAX: usize = 64;
+
+/// What a thread found out: nothing of a program that it must not run.
+pub(super) type Identified = (Unknown, Option<Learned>);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Identifications {
+    /// By the compiler's path: the question's number, and when it was asked.
+    under_way: HashMap<PathBuf, (u64, Instant)>,
+    asked: u64,
+    reply: mpsc::Sender<Identified>,
+    replies: mpsc::Receiver<Identified>,
+    /// Of the loop that takes the replies.
+    waker: Option<Waker>,
+}
+
+impl Identifications {
+    pub(super) fn new() -> Self {
+        let (reply, replies) = mpsc::channel();
+        Self { under_way: HashMap::new(), asked: 0, reply, replies, waker: None }
+    }
+
+    /// Has a loop woken when there is a reply.
+    pub(super) fn set_waker(&mut self, waker: Waker) {
+        self.waker = Some(waker);
+    }
+
+    /// Identifies `compiler` on a thread, if it `may_run` there.
+    pub(super) fn ask(
+        &mut self,
+        compiler: &Path,
+        path: &OsStr,
+        may_run: fn(&Path) -> bool,
+        now: Instant,
+    ) {
+        if self.under_way.contains_key(compiler) || self.under_way.len() >= THREADS_MAX {
+            return;
+        }
+        let (reply, waker) = (self.reply.clone(), self.waker.clone());
+        let unknown = Unknown::Compiler { compiler: compiler.into(), path: path.into() };
+        let identify = move || {
+            let learned = may_run(unknown.compiler()).then(|| unknown.ask());
+            // The service may have ended meanwhile.
+            let _sent = reply.send((unknown, learned));
+            waker.iter().for_each(Waker::wake);
+        };
+        // Without a thread it is not identified now, and is asked for again later.
+        if thread::Builder::new().name("identify".into()).spawn(identify).is_ok() {
+            self.asked += 1;
+            self.under_way.insert(compiler.into(), (self.asked, now));
+        }
+    }
+
+    /// The number of the last question.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Whether one of the questions up to this number may still be answered in time.
+    pub(super) fn is_waiting(&self, asked: u64, now: Instant) -> bool {
+        let in_time = |since: Instant| now.saturating_duration_since(since) < WAIT_MAX;
+        self.under_way.values().any(|(number, since)| *number <= asked && in_time(*since))
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Identified> {
+        let identified = self.replies.try_recv().ok()?;
+        self.under_way.remove(identified.0.compiler());
+        Some(identified)
+    }
+}

@@ -1,0 +1,223 @@
+//! The end of a stream, as a table. That a program is done with a connection, that the stream is
+//! drained and that the socket is closed are three things; the protocol's phases, such as which
+//! side has sent FIN, are in [`outboard_iwarp::Phase`]. This file touches no socket.
+//!
+//! ```text
+//!         SendFailed
+//!   Open ────────────▶ Draining
+//!    │ Over               │ Over
+//!    └──────▶ Leaving ◀───┘
+//!                │  │ Deserted, Impatient                Closed, Expired
+//!                │  └─────────────────────▶ Lingering ────────────────────┐
+//!                │ Closed                                                 ▼
+//!                └───────────────────────────────────────────────────▶ Closed
+//! ```
+//! The program is told on the way out of Leaving, unless it has deserted the stream.
+
+use std::time::{Duration, Instant};
+
+/// How long nothing may move before the program is told of the end anyway.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stream lingers while nothing moves.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where a stream's end stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Messages are exchanged.
+    Open,
+    /// TCP takes nothing more; what it has for us is still read, and counts.
+    Draining,
+    /// Requests are flushed; the program will be told when the stream is closed.
+    Leaving,
+    /// The program has no part in it any more.
+    Lingering,
+    /// Nothing is left but to close the socket.
+    Closed,
+}
+
+/// What moves a stream towards its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndEvent {
+    /// TCP refused to take more.
+    SendFailed,
+    /// The connection has flushed its requests.
+    Over,
+    /// The program does not wait for the end.
+    Deserted,
+    /// Nothing has moved for [`PATIENCE`].
+    Impatient,
+    /// Nothing has moved for [`IDLE_LIMIT`], or others need the room.
+    Expired,
+    /// Both sides have closed, or the connection is lost.
+    Closed,
+}
+
+use End as S;
+use EndEvent as E;
+
+/// Every legal transition, and whether the program is told by it.
+const TRANSITIONS: &[(End, EndEvent, End, bool)] = &[
+    (S::Open, E::SendFailed, S::Draining, false),
+    (S::Open, E::Over, S::Leaving, false),
+    (S::Draining, E::Over, S::Leaving, false),
+    (S::Leaving, E::Deserted, S::Lingering, false),
+    (S::Leaving, E::Impatient, S::Lingering, true),
+    (S::Leaving, E::Closed, S::Closed, true),
+    (S::Lingering, E::Closed, S::Closed, false),
+    (S::Lingering, E::Expired, S::Closed, false),
+];
+
+/// The outcome of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stepped {
+    pub(crate) to: End,
+    /// The program is to be told that the connection is over.
+    pub(crate) tells: bool,
+}
+
+/// Where a stream's end stands, and since when nothing has moved.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    state: End,
+    quiet: Option<Quiet>,
+}
+
+/// The flow when something last moved.
+#[derive(Clone, Copy, Debug)]
+struct Quiet {
+    since: Instant,
+    flow: Flow,
+}
+
+/// Bytes that show whether anything moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flow {
+    /// Received so far; may wrap.
+    pub(crate) received: usize,
+    /// Given to TCP and not acknowledged by the peer's TCP.
+    pub(crate) unacknowledged: usize,
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Self { state: End::Open, quiet: None }
+    }
+}
+
+impl Ending {
+    pub(crate) fn state(&self) -> End {
+        self.state
+    }
+
+    /// Moves along the table; `None` where it has no such row.
+    pub(crate) fn step(&mut self, event: EndEvent, now: Instant) -> Option<Stepped> {
+        let row = |row: &&(End, EndEvent, End, bool)| row.0 == self.state && row.1 == event;
+        let &(_, _, to, tells) = TRANSITIONS.iter().find(row)?;
+        self.state = to;
+        if matches!(to, End::Leaving | End::Lingering) {
+            let flow = Flow { received: 0, unacknowledged: usize::MAX };
+            self.quiet = Some(Quiet { since: now, flow: self.quiet.map_or(flow, |q| q.flow) });
+        }
+        Some(Stepped { to, tells })
+    }
+
+    /// When [`Self::check`] wants to be called.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let limit = match self.state {
+            End::Leaving => PATIENCE,
+            End::Lingering => IDLE_LIMIT,
+            End::Open | End::Draining | End::Closed => return None,
+        };
+        self.quiet.map(|quiet| quiet.since + limit)
+    }
+
+    /// Whether nothing has moved for too long.
+    pub(crate) fn check(&mut self, now: Instant, flow: impl Fn() -> Flow) -> Option<EndEvent> {
+        if self.deadline().is_none_or(|at| now < at) {
+            return None;
+        }
+        let flow = flow();
+        let before = self.quiet?.flow;
+        if flow.received != before.received || flow.unacknowledged < before.unacknowledged {
+            self.quiet = Some(Quiet { since: now, flow });
+            return None;
+        }
+        Some(if self.state == End::Leaving { EndEvent::Impatient } else { EndEvent::Expired })
+    }
+
+    /// Remembers the flow, to see later whether anything moves.
+    pub(crate) fn note(&mut self, flow: Flow) {
+        if let Some(quiet) = &mut self.quiet {
+            quiet.flow = flow;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [End; 5] = [S::Open, S::Draining, S::Leaving, S::Lingering, S::Closed];
+    const EVENTS: [EndEvent; 6] =
+        [E::SendFailed, E::Over, E::Deserted, E::Impatient, E::Expired, E::Closed];
+
+    /// Prints every pair; the text is the specification, so a change of the table shows up here.
+    #[test]
+    fn every_transition() {
+        let mut text = String::new();
+        for state in STATES {
+            for event in EVENTS {
+                let mut ending = Ending { state, quiet: None };
+                if let Some(Stepped { to, tells }) = ending.step(event, Instant::now()) {
+                    let told = if tells { ", told" } else { "" };
+                    text += &format!("{state:?} --{event:?}--> {to:?}{told}\n");
+                }
+            }
+        }
+        let expected = "\
+Open --SendFailed--> Draining
+Open --Over--> Leaving
+Draining --Over--> Leaving
+Leaving --Deserted--> Lingering
+Leaving --Impatient--> Lingering, told
+Leaving --Closed--> Closed, told
+Lingering --Expired--> Closed
+Lingering --Closed--> Closed
+";
+        assert_eq!(text, expected, "the table has changed; now:\n{text}");
+    }
+
+    /// Whatever happens to a stream that is over, the program is told once at most.
+    #[test]
+    fn the_program_is_told_once_at_most() {
+        for first in EVENTS {
+            for second in EVENTS {
+                let mut ending = Ending { state: End::Leaving, quiet: None };
+                let steps = [first, second].map(|event| ending.step(event, Instant::now()));
+                let told = steps.into_iter().flatten().filter(|step| step.tells).count();
+                assert!(told <= 1, "{first:?} {second:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_moves_does_not_time_out() {
+        let start = Instant::now();
+        let mut ending = Ending::default();
+        ending.step(E::Over, start);
+        let flow = |received, unacknowledged| Flow { received, unacknowledged };
+        ending.note(flow(5, 100));
+        assert_eq!(ending.deadline(), Some(start + PATIENCE));
+        assert_eq!(ending.check(start, || flow(5, 100)), None, "too early");
+        let later = start + PATIENCE;
+        assert_eq!(ending.check(later, || flow(5, 99)), None, "the peer took something");
+        let later = later + PATIENCE;
+        assert_eq!(ending.check(later, || flow(6, 99)), None, "the peer said something");
+        let later = later + PATIENCE;
+        assert_eq!(ending.check(later, || flow(6, 99)), Some(E::Impatient));
+        ending.step(E::Impatient, later);
+        assert_eq!(ending.deadline(), Some(later + IDLE_LIMIT));
+        assert_eq!(ending.check(later + IDLE_LIMIT, || flow(6, 99)), Some(E::Expired));
+    }
+}
