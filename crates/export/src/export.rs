@@ -66,7 +66,7 @@ pub struct Usage {
     pub misses: u64,
 }
 
-/// Files as memory that servers read; see the [crate](crate).
+/// Files as memory that servers read; see the [crate].
 #[derive(Debug)]
 pub struct Export {
     pub(crate) memory: SharedRegion,

@@ -61,7 +61,7 @@ pub(crate) struct StoreState {
     pub(crate) trees: HashMap<Hash, Arc<[Hash]>>,
 }
 
-/// Contents by their hash; see the [crate](crate).
+/// Contents by their hash; see the [crate].
 #[derive(Debug)]
 pub struct Store {
     pub(crate) dir: PathBuf,
