@@ -180,9 +180,11 @@ impl DriverRole {
         Some(RoleGuard(self))
     }
 
-    /// The role for the background thread, unless an application has it or wants it.
+    /// The role for the background thread, unless an application has it, wants it, or has driven
+    /// since the last look.
     pub(super) fn take_in_background(&self) -> Option<RoleGuard<'_>> {
-        let free = |word| word & (HOLDER | FOLLOWERS | STOPPED) == NOBODY;
+        let driven = |word| word & (POLLED | WANTED) == POLLED;
+        let free = |word| word & (HOLDER | FOLLOWERS | STOPPED) == NOBODY && !driven(word);
         let taken = |word| (word & !(WANTED | POLLED)) | BACKGROUND;
         self.change(|word| free(word).then(|| taken(word))).ok()?;
         Some(RoleGuard(self))
@@ -467,7 +469,19 @@ mod tests {
         role.hand_to_background();
         assert!(role.take_in_background().is_none(), "a follower is about to take it");
         drop(follower);
+        role.hand_to_background();
         assert!(role.take_in_background().is_some());
+    }
+
+    #[test]
+    fn the_background_thread_stays_away_while_an_application_polls() {
+        let role = DriverRole::new();
+        for _ in 0..3 {
+            role.note_application();
+            assert!(role.take_in_background().is_none());
+            assert_eq!(role.park(Duration::from_millis(1)), Parked::Watching);
+        }
+        assert!(role.take_in_background().is_some(), "it has polled no more since the last look");
     }
 
     #[test]

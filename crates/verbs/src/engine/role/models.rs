@@ -129,6 +129,7 @@ fn a_follower_takes_over_from_a_poller() {
         }
         drop(waiter);
         poller.join().expect("no panic");
+        stage.role.hand_to_background();
         assert!(stage.role.take_in_background().is_some());
     });
 }
