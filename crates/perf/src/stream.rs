@@ -19,12 +19,15 @@ pub(crate) struct Stream {
     posted: u64,
     completed: u64,
     requests: Vec<SendRequest>,
+    /// Batches that each lane may post.
+    free: Vec<usize>,
 }
 
 impl Stream {
     pub(crate) fn new(side: Side) -> Self {
         let batch = side.plan.batch();
-        Self { side, batch, posted: 0, completed: 0, requests: Vec::with_capacity(batch) }
+        let free = vec![0; side.lanes.len()];
+        Self { side, batch, posted: 0, completed: 0, requests: Vec::new(), free }
     }
 
     /// A short stream that is not timed.
@@ -37,11 +40,8 @@ impl Stream {
     pub(crate) fn run(&mut self, mut goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
         (self.posted, self.completed) = (0, 0);
         let start = Instant::now();
-        for lane in 0..self.side.lanes.len() {
-            for _ in 0..self.side.plan.depth / self.batch {
-                self.post(lane, goal, start)?;
-            }
-        }
+        self.free.fill(self.side.plan.depth / self.batch);
+        self.post(goal, start)?;
         while self.completed < self.posted {
             if progress.is_interrupted() {
                 goal = Goal::Messages(self.posted);
@@ -50,33 +50,45 @@ impl Stream {
             while let Some(completion) = self.side.fresh.pop() {
                 let (lane, count) = unpack(completion.wr_id);
                 self.completed += count;
-                self.post(lane, goal, start)?;
+                self.free[lane] += 1;
             }
+            self.post(goal, start)?;
             progress.set(self.completed);
         }
         self.settle()?;
         Ok(Timed { messages: self.posted, elapsed: start.elapsed(), latencies: None })
     }
 
-    /// Posts a batch unless the goal is reached.
-    fn post(&mut self, lane: usize, goal: Goal, start: Instant) -> Result<(), PerfError> {
-        let count = match goal {
-            Goal::Messages(all) => (all - self.posted).min(self.batch as u64),
-            Goal::Time(time) if start.elapsed() < time => self.batch as u64,
-            Goal::Time(_) => 0,
+    /// Posts whatever has room, in one list for each lane, unless the goal is reached.
+    fn post(&mut self, goal: Goal, start: Instant) -> Result<(), PerfError> {
+        let goal = match goal {
+            Goal::Time(time) if start.elapsed() >= time => Goal::Messages(self.posted),
+            goal => goal,
         };
-        if count == 0 {
-            return Ok(());
+        for lane in 0..self.free.len() {
+            for _ in 0..std::mem::take(&mut self.free[lane]) {
+                self.add_batch(lane, goal)?;
+            }
+            if !self.requests.is_empty() {
+                self.side.lanes[lane].qp.post_send_batch(&mut self.requests)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Adds a batch to the list that is posted next, or as much of it as the goal allows.
+    fn add_batch(&mut self, lane: usize, goal: Goal) -> Result<(), PerfError> {
+        let count = match goal {
+            Goal::Messages(all) => all.saturating_sub(self.posted).min(self.batch as u64),
+            Goal::Time(_) => self.batch as u64,
+        };
         self.posted += count;
-        self.requests.reserve(self.batch);
         for left in (0..count).rev() {
             let mut request = self.side.message(lane, left == 0)?;
             request.wr_id = pack(lane, count);
             self.requests.push(request);
         }
-        let qp = &self.side.lanes[lane].qp;
-        Ok(qp.post_send_batch(&mut self.requests)?)
+        Ok(())
     }
 
     /// Waits until the server has everything. A Write or Send is complete when TCP has it; a Read

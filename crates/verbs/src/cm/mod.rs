@@ -188,6 +188,9 @@ fn connection(
     socket: &TcpStream,
 ) -> Connection {
     watch_peer(socket);
+    if is_local(socket) {
+        send_unpaced(socket);
+    }
     let ulpdu = ulpdu_len(policy, &negotiated, socket);
     let params = Params {
         qp: qp.number,
@@ -212,6 +215,14 @@ fn watch_peer(socket: &TcpStream) {
     let _set = socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive);
 }
 
+/// Within one machine there is no network whose speed would have to be found out. A congestion
+/// control that does so and paces what it sends, as BBR does, halves the speed there. Reno does not
+/// pace; every kernel has it and allows it.
+fn send_unpaced(socket: &TcpStream) {
+    // Without it the connection works all the same.
+    let _set = socket2::SockRef::from(socket).set_tcp_congestion(b"reno");
+}
+
 /// RFC 5044 §5: a sender that cannot see segments aims at one FPDU a segment. On loopback segments
 /// do not matter, and larger FPDUs cost less.
 fn ulpdu_len(policy: FpduPolicy, negotiated: &Negotiated, socket: &TcpStream) -> usize {
@@ -232,5 +243,22 @@ fn is_local(socket: &TcpStream) -> bool {
     match (socket.local_addr(), socket.peer_addr()) {
         (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn connections_within_one_machine_are_not_paced() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let socket = TcpStream::connect(address).expect("connected");
+        assert!(is_local(&socket));
+        send_unpaced(&socket);
+        let name = socket2::SockRef::from(&socket).tcp_congestion().expect("a name");
+        assert!(name.starts_with(b"reno"), "{name:?}");
     }
 }

@@ -1,12 +1,21 @@
 //! Receive buffers. A thread has one full-sized buffer that it lends to the connection for which it
 //! receives. What a connection has not taken when its turn is over, the beginning of an FPDU or
-//! what waits for a posted receive, moves to a buffer of just that length, so that no connection
-//! keeps the thread's and an idle one has none.
+//! what waits for a posted receive, moves to a buffer of just that length, so that an idle
+//! connection has no full-sized one. A few connections of the process may keep theirs while much
+//! waits in it: a thread that polls a fast stream would otherwise move half an FPDU at each poll.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a full-sized buffer: many FPDUs, so that a fast stream costs few system calls.
 pub(crate) const STAGING_LEN: usize = 1 << 20;
+
+/// From this many waiting bytes on a connection keeps the full-sized buffer.
+const KEPT_MIN: usize = 4 << 10;
+/// Full-sized buffers that the connections of this process keep at a time.
+const KEPT_BUFFERS_MAX: usize = 16;
+
+static KEPT_BUFFERS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -18,6 +27,24 @@ pub(crate) struct Staging {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    kept: Option<KeptBuffer>,
+}
+
+/// One of the full-sized buffers that connections may keep, until it is dropped.
+#[derive(Debug)]
+struct KeptBuffer;
+
+impl KeptBuffer {
+    fn take() -> Option<Self> {
+        let next = |count| (count < KEPT_BUFFERS_MAX).then_some(count + 1);
+        KEPT_BUFFERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|_| Self)
+    }
+}
+
+impl Drop for KeptBuffer {
+    fn drop(&mut self) {
+        KEPT_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Staging {
@@ -40,17 +67,26 @@ impl Staging {
         bytes.resize(STAGING_LEN, 0);
         let len = self.waiting().len();
         bytes[..len].copy_from_slice(self.waiting());
-        *self = Self { bytes, start: 0, end: len };
+        *self = Self { bytes, start: 0, end: len, kept: None };
     }
 
-    /// Gives the full-sized buffer back; what waits in it is kept apart.
+    /// Gives the full-sized buffer back, unless much waits in it; what waits is kept apart.
     pub(crate) fn settle(&mut self) {
-        if self.bytes.len() == STAGING_LEN {
+        if self.bytes.len() == STAGING_LEN && !self.keep() {
             let rest = self.waiting().to_vec();
             let bytes = std::mem::take(&mut self.bytes);
             let _kept = SPARE.try_with(|spare| spare.set(bytes));
-            *self = Self { start: 0, end: rest.len(), bytes: rest };
+            *self = Self { start: 0, end: rest.len(), bytes: rest, kept: None };
         }
+    }
+
+    /// Keeps the full-sized buffer if much waits in it and few others are kept.
+    fn keep(&mut self) -> bool {
+        if self.waiting().len() < KEPT_MIN {
+            return false;
+        }
+        self.kept = self.kept.take().or_else(KeptBuffer::take);
+        self.kept.is_some()
     }
 
     /// Room behind the waiting bytes, at most `want`; they move to the front when it is short.
@@ -102,9 +138,29 @@ mod tests {
         let mut staging = Staging::default();
         staging.fill();
         staging.room(STAGING_LEN)[0] = 7;
-        staging.added(100_000);
+        staging.added(KEPT_MIN - 1);
         staging.settle();
-        assert_eq!((staging.waiting()[0], staging.bytes.len()), (7, 100_000));
+        assert_eq!((staging.waiting()[0], staging.bytes.len()), (7, KEPT_MIN - 1));
+    }
+
+    #[test]
+    fn few_connections_keep_full_sized_buffers_while_much_waits() {
+        let mut all = [(); KEPT_BUFFERS_MAX + 1].map(|()| Staging::default());
+        for staging in &mut all {
+            staging.fill();
+            staging.room(STAGING_LEN)[0] = 7;
+            staging.added(100_000);
+            staging.settle();
+            assert_eq!((staging.waiting()[0], staging.waiting().len()), (7, 100_000));
+        }
+        let kept = |all: &[Staging]| all.iter().filter(|one| one.kept.is_some()).count();
+        assert!(kept(&all) <= KEPT_BUFFERS_MAX && kept(&all) > 0);
+        for staging in &mut all {
+            staging.taken(99_000);
+            staging.settle();
+            assert_eq!(staging.bytes.len(), 1000);
+        }
+        assert_eq!(kept(&all), 0);
     }
 
     #[test]
