@@ -158,7 +158,7 @@ mod tests {
         for staging in &mut all {
             staging.taken(99_000);
             staging.settle();
-            assert_eq!(staging.bytes.len(), 1000);
+            assert!(staging.bytes.len() <= 100_000 && staging.waiting().len() == 1000);
         }
         assert_eq!(kept(&all), 0);
     }
