@@ -7,6 +7,7 @@ use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
 use crate::plan::{Kind, Plan, Wait};
 use crate::side::{NAP, Vigil};
+use rustix::net::sockopt::set_tcp_congestion;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -195,6 +196,10 @@ impl Tcp {
 
 fn set_up(socket: &TcpStream, wait: Wait) -> io::Result<()> {
     socket.set_nodelay(true)?;
+    // As Outboard does within one machine: no pacing. Elsewhere the system's choice is meant.
+    if socket.peer_addr()?.ip() == socket.local_addr()?.ip() {
+        set_tcp_congestion(socket, "reno")?;
+    }
     socket.set_nonblocking(wait == Wait::Spin)?;
     socket.set_read_timeout(Some(NAP))?;
     socket.set_write_timeout(Some(NAP))

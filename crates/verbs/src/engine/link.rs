@@ -514,8 +514,9 @@ impl Source for QpShared {
     }
 
     fn engine_failed(self: Arc<Self>, core: &Arc<Core>) {
-        self.end_at_once(core);
+        // First: a program that sees the end finds the reason.
         core.async_events.push(AsyncEvent::EngineFailed { qp: self.number });
+        self.end_at_once(core);
     }
 }
 

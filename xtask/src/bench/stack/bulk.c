@@ -97,6 +97,8 @@ static void ready(int fd)
 {
 	const int yes = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+	/* Unpaced, as Outboard within one machine. */
+	setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 	if (fcntl(fd, F_SETFL, O_NONBLOCK))
 		err(1, "nonblocking");
 }
