@@ -61,8 +61,9 @@ pub(super) fn run() -> Result<Report> {
 }
 
 const CONDITIONS: &[&str] = &[
-    "Client on processor 0, server on processor 1, loopback, nothing encrypted; every contender \
-     with the kernel's own congestion control and socket buffers.",
+    "Client on processor 0, server on processor 1, loopback, nothing encrypted, the kernel's own \
+     socket buffers. Outboard uses TCP Reno within one machine, which does not pace; raw TCP and \
+     plain C do the same here. libfabric and UCX use the system's congestion control.",
     "Outboard and raw TCP run in the same program (`outboard perf`), with the same way of waiting. \
      Raw TCP sends from a buffer other than the one it receives into, as RDMA tests do: one \
      shared buffer would be about 8 % faster at 64 KiB.",
