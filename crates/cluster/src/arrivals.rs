@@ -85,8 +85,8 @@ impl Arrivals {
     /// The next peer whose connection is up.
     pub fn poll(&mut self) -> Option<Arrived> {
         while let Ok((number, admitted)) = self.results.try_recv() {
-            let welcome = self.starting.remove(&number);
-            if let (Some((node, permit)), Some(admitted)) = (welcome, admitted) {
+            let pending = self.starting.remove(&number);
+            if let (Some((node, permit)), Some(admitted)) = (pending, admitted) {
                 return Some(Arrived { node, admitted, permit });
             }
         }

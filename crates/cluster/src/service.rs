@@ -203,12 +203,12 @@ impl<S: Service> Loop<S> {
     fn arrive(&mut self, arrived: Arrived) -> Result<(), HubError> {
         let Arrived { node, admitted, permit } = arrived;
         let peer = self.hub.enroll(admitted)?;
-        let welcomed = match &permit {
+        let accepted = match &permit {
             Some(permit) => self.service.arrived(&mut self.hub, peer, permit),
             None => Err("it has no permit".into()),
         };
         self.permits.insert(peer, (node, permit));
-        if let Err(why) = welcomed {
+        if let Err(why) = accepted {
             self.end(peer, &why.to_string());
         }
         Ok(())

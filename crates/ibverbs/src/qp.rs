@@ -19,7 +19,7 @@ use crate::object::{Kind, Object, Shown, Trusted, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{recv_list, send_list};
 use crate::query::active_mtu;
-use crate::queues::{Limits, Queues};
+use crate::queues::{QueueLimits, Queues};
 use crate::roce;
 use crate::srq::Srq;
 use crate::wr::Builder;
@@ -254,7 +254,7 @@ fn assemble(
     parts: Parts,
     attr: &ibv_qp_init_attr,
 ) -> Qp {
-    let limits = Limits {
+    let limits = QueueLimits {
         send_wr: attr.cap.max_send_wr as usize,
         recv_wr: attr.cap.max_recv_wr as usize,
         send_sge: attr.cap.max_send_sge as usize,

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// What requests may be like.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct QueueLimits {
     pub(crate) send_wr: usize,
     pub(crate) recv_wr: usize,
     pub(crate) send_sge: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Queues {
     pub(crate) native: Arc<Native>,
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
-    pub(crate) limits: Limits,
+    pub(crate) limits: QueueLimits,
     /// The number that the program knows.
     shown: u32,
     state: AtomicU32,
@@ -96,7 +96,12 @@ pub(crate) struct Seen {
 }
 
 impl Queues {
-    pub(crate) fn iwarp(native: Arc<Native>, send_cq: Cq, recv_cq: Cq, limits: Limits) -> Self {
+    pub(crate) fn iwarp(
+        native: Arc<Native>,
+        send_cq: Cq,
+        recv_cq: Cq,
+        limits: QueueLimits,
+    ) -> Self {
         // An iWARP queue pair is idle from the start: the next state comes with a connection.
         let (state, direct) = (AtomicU32::new(IBV_QPS_INIT), AtomicBool::new(true));
         let shown = native.number();
@@ -114,7 +119,7 @@ impl Queues {
         native: Arc<Native>,
         send_cq: Cq,
         recv_cq: Cq,
-        limits: Limits,
+        limits: QueueLimits,
         signal_all: bool,
     ) -> Self {
         let roce = Some(Roce { signal_all, ..Roce::default() });

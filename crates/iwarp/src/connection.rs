@@ -65,7 +65,7 @@ pub enum RnrPolicy {
 
 /// How much [`Connection::poll_transmit`] offers at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct TransmitLimits {
     /// Bytes, roughly: an FPDU is never cut.
     pub bytes: usize,
     /// Spans, roughly: the pieces of one local list are never cut.
@@ -413,7 +413,7 @@ impl Connection {
     pub fn poll_transmit<'t>(
         &mut self,
         now: Instant,
-        limits: Limits,
+        limits: TransmitLimits,
         env: &mut Env<'t>,
         spans: &mut Vec<Span>,
         pins: &mut Vec<Placement<'t>>,

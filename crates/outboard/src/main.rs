@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Command::NodeService { name } => {
             log::start(None).map(|()| cluster_node::serve(&name, services::SERVICES))
         }
-        Command::SandboxSupervisor => Ok(outboard_compile::sandbox::anchor_main()),
+        Command::SandboxSupervisor => Ok(outboard_compile::sandbox::supervisor_main()),
         Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {

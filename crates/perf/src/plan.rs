@@ -36,7 +36,7 @@ pub enum Operation {
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TestKind {
     /// One operation at a time, each timed.
     Latency,
     /// Many large operations under way.
@@ -48,7 +48,7 @@ pub enum Kind {
 /// A test by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)] // `Operation` and `Kind` say it; the names are their products.
+#[allow(missing_docs)] // `Operation` and `TestKind` say it; the names are their products.
 pub enum Test {
     WriteLat,
     WriteBw,
@@ -69,11 +69,11 @@ pub enum Test {
     TcpConnectLat,
 }
 
-use Kind as K;
 use Operation as O;
+use TestKind as K;
 
 /// Every test.
-const TESTS: &[(Test, &str, Operation, Kind)] = &[
+const TESTS: &[(Test, &str, Operation, TestKind)] = &[
     (Test::WriteLat, "write-lat", O::Write, K::Latency),
     (Test::WriteBw, "write-bw", O::Write, K::Bandwidth),
     (Test::WriteRate, "write-rate", O::Write, K::Rate),
@@ -99,7 +99,7 @@ impl Test {
         TESTS.iter().map(|row| row.0)
     }
 
-    fn row(self) -> &'static (Self, &'static str, Operation, Kind) {
+    fn row(self) -> &'static (Self, &'static str, Operation, TestKind) {
         // Every test has its row; `tests::every_test_has_a_row` holds the table to that.
         TESTS.iter().find(|row| row.0 == self).unwrap_or(&TESTS[0])
     }
@@ -115,7 +115,7 @@ impl Test {
     }
 
     /// What it measures.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> TestKind {
         self.row().3
     }
 
@@ -124,9 +124,9 @@ impl Test {
         match self.kind() {
             // What is registered for a connection, or goes once to and fro on it.
             _ if self.is_connect() => 1,
-            Kind::Latency => 8,
-            Kind::Bandwidth => 64 << 10,
-            Kind::Rate => 64,
+            TestKind::Latency => 8,
+            TestKind::Bandwidth => 64 << 10,
+            TestKind::Rate => 64,
         }
     }
 
@@ -138,16 +138,16 @@ impl Test {
     /// Operations under way on a queue pair unless told otherwise.
     pub fn default_depth(self) -> usize {
         match self.kind() {
-            Kind::Latency => 1,
-            Kind::Bandwidth => 32,
-            Kind::Rate => 256,
+            TestKind::Latency => 1,
+            TestKind::Bandwidth => 32,
+            TestKind::Rate => 256,
         }
     }
 
     /// Both sides take turns, so that a latency is half a round trip.
     pub fn is_ping_pong(self) -> bool {
         let one_sided = matches!(self.operation(), Operation::Read | Operation::Atomic);
-        self.kind() == Kind::Latency && !one_sided && !self.is_connect()
+        self.kind() == TestKind::Latency && !one_sided && !self.is_connect()
     }
 
     /// True for tests that make and end connections.
@@ -164,7 +164,7 @@ impl Test {
     pub fn is_passive(self) -> bool {
         match self.operation() {
             Operation::Read | Operation::Atomic => true,
-            Operation::Write => self.kind() != Kind::Latency,
+            Operation::Write => self.kind() != TestKind::Latency,
             Operation::Send | Operation::WriteWithImm | Operation::Tcp => false,
             Operation::Connect | Operation::TcpConnect => false,
         }
@@ -204,7 +204,7 @@ impl Display for Wait {
 /// What both sides have to know of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct TestPlan {
     /// Which test.
     pub test: Test,
     /// Bytes of a message.
@@ -219,7 +219,7 @@ pub struct Plan {
     pub crc: bool,
 }
 
-impl Plan {
+impl TestPlan {
     /// A test with its usual parameters.
     pub fn new(test: Test) -> Self {
         Self {
@@ -240,7 +240,7 @@ impl Plan {
         within("--size", self.size, SIZE_MAX)?;
         within("--qps", self.qps, QPS_MAX)?;
         within("--depth", self.depth, DEPTH_MAX)?;
-        let latency = self.test.kind() == Kind::Latency;
+        let latency = self.test.kind() == TestKind::Latency;
         let tcp = self.test.operation() == Operation::Tcp;
         if latency && self.depth > 1 {
             let needed = "1 in latency tests, which do one operation at a time";
@@ -273,8 +273,8 @@ impl Plan {
     /// Requests that are posted together; the last of them makes a completion.
     pub(crate) fn batch(&self) -> usize {
         match self.test.kind() {
-            Kind::Rate => (self.depth / 4).clamp(1, 64),
-            Kind::Latency | Kind::Bandwidth => 1,
+            TestKind::Rate => (self.depth / 4).clamp(1, 64),
+            TestKind::Latency | TestKind::Bandwidth => 1,
         }
     }
 }
@@ -308,14 +308,14 @@ mod tests {
     #[test]
     fn usual_parameters_are_possible() {
         for test in Test::all() {
-            Plan::new(test).check().unwrap();
+            TestPlan::new(test).check().unwrap();
         }
     }
 
     #[test]
     fn impossible_parameters_are_refused() {
-        let change = |test, change: fn(&mut Plan)| {
-            let mut plan = Plan::new(test);
+        let change = |test, change: fn(&mut TestPlan)| {
+            let mut plan = TestPlan::new(test);
             change(&mut plan);
             plan.check().unwrap_err().to_string()
         };

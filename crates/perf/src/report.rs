@@ -1,7 +1,7 @@
 //! What a test gave, for programs and for people.
 
 use crate::measure::Timed;
-use crate::plan::{Kind, Operation, Plan, Test, Wait};
+use crate::plan::{Operation, Test, TestKind, TestPlan, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -74,7 +74,7 @@ pub struct Bucket {
 }
 
 impl Report {
-    pub(crate) fn new(plan: &Plan, timed: &Timed, client: Duration, server: Duration) -> Self {
+    pub(crate) fn new(plan: &TestPlan, timed: &Timed, client: Duration, server: Duration) -> Self {
         let seconds = timed.elapsed.as_secs_f64();
         let latencies = timed.latencies.as_ref();
         let scale = scale(plan.test);
@@ -167,7 +167,7 @@ impl fmt::Display for Report {
             self.messages_per_s,
             self.cpu_s
         )?;
-        if self.test.kind() == Kind::Latency {
+        if self.test.kind() == TestKind::Latency {
             self.draw(f)?;
         }
         Ok(())
@@ -218,7 +218,7 @@ mod tests {
             latencies: Some(all),
         };
         let (client, server) = (Duration::from_secs(1), Duration::from_secs(3));
-        Report::new(&Plan::new(test), &timed, client, server)
+        Report::new(&TestPlan::new(test), &timed, client, server)
     }
 
     #[test]

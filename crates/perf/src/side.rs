@@ -4,7 +4,7 @@
 //! looks whether the peer has left, has been silent for too long, or this side was told to stop.
 
 use crate::error::PerfError;
-use crate::plan::{Operation, Plan, Test, Wait};
+use crate::plan::{Operation, Test, TestPlan, Wait};
 use outboard_verbs::{
     Access, Completion, Context, Cq, Mr, Qp, QpConfig, QpState, RecvRequest, Remote, RnrPolicy,
     SendOp, SendRequest, SgList, SharedRegion, Stag, Status,
@@ -39,7 +39,7 @@ pub(crate) struct Lane {
 pub(crate) struct Side {
     pub(crate) context: Context,
     pub(crate) cq: Cq,
-    pub(crate) plan: Plan,
+    pub(crate) plan: TestPlan,
     pub(crate) lanes: Vec<Lane>,
     /// What the peer may reach.
     inbox: Mr,
@@ -101,7 +101,7 @@ impl Vigil {
 impl Side {
     pub(crate) fn new(
         context: &Context,
-        plan: &Plan,
+        plan: &TestPlan,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, PerfError> {
         let pd = context.alloc_pd();

@@ -6,7 +6,7 @@
 
 use crate::trace::Names;
 use outboard_iwarp::work::{Completion, Receives, RecvRequest, SendOp, SendRequest, Status};
-use outboard_iwarp::{Connection, Env, Event, Limits, Params, Phase, PostError};
+use outboard_iwarp::{Connection, Env, Event, Params, Phase, PostError, TransmitLimits};
 use outboard_mem::{Access, OwnedBuf, PdId, SgList, SharedRegion, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use std::collections::VecDeque;
@@ -157,7 +157,7 @@ impl Side {
         let (mut spans, mut pins) = (Vec::new(), Vec::new());
         let listed = self.connection.poll_transmit(
             now,
-            Limits { bytes: take, spans: MAX_SPANS },
+            TransmitLimits { bytes: take, spans: MAX_SPANS },
             &mut env,
             &mut spans,
             &mut pins,

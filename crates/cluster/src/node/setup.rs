@@ -5,7 +5,7 @@ use super::devices;
 use super::directories::{self, DirectoryError};
 use super::link::ServiceSetup;
 use super::lists::Lists;
-use super::process::Service;
+use super::process::ServiceProcess;
 use super::supervisor::LISTENERS;
 use super::user::User;
 use crate::keys::{Key, KeysError, Places};
@@ -123,7 +123,7 @@ pub(super) fn services(
     names: Vec<ServiceName>,
     needs: &BTreeMap<String, Needs>,
     (node, now): (NodeId, Instant),
-) -> Result<Vec<Service>, NodeError> {
+) -> Result<Vec<ServiceProcess>, NodeError> {
     let named = config.user()?;
     let is_root = rustix::process::geteuid().is_root();
     let mut users: Vec<User> = Vec::new();
@@ -137,14 +137,14 @@ pub(super) fn services(
         // A service that cannot open one says what to do.
         let give = |user: User| needs.devices.iter().map(move |device| devices::give(device, user));
         let _given: Vec<_> = user.into_iter().flat_map(give).collect();
-        let welcome = ServiceSetup {
+        let setup = ServiceSetup {
             service: service.into(),
             node: node.to_string(),
             slots: config.slots_of(service),
             config: config.table(service),
             kept: 0,
         };
-        services.push(Service::new(welcome, name, user, now));
+        services.push(ServiceProcess::new(setup, name, user, now));
     }
     Ok(services)
 }

@@ -5,7 +5,7 @@ use super::config::{Config, Grants, Reach, ServiceSpec};
 use super::dialing::{self, Dialing};
 use super::lists::Lists;
 use super::log::{Log, Refusal};
-use super::process::{Service, Starter, Want};
+use super::process::{DialRequest, ServiceProcess, Starter};
 use super::report::Askers;
 use super::setup::{self, NodeError, system, watch, watch_signals};
 use crate::hosts::{Host, HostList};
@@ -53,7 +53,7 @@ pub struct Supervisor {
     ends: UnixStream,
     children: UnixStream,
     listeners: Vec<TcpListener>,
-    services: Vec<Service>,
+    services: Vec<ServiceProcess>,
     starter: Starter,
     lists: Lists,
     grants: Grants,
@@ -183,7 +183,7 @@ impl Supervisor {
         let busy = self.ending.is_some()
             || !self.askers.is_empty()
             || self.services.iter().any(|one| one.is_waiting() && one.control().is_some());
-        let due = self.services.iter().filter_map(Service::due);
+        let due = self.services.iter().filter_map(ServiceProcess::due);
         let times = due.chain(self.acceptor.deadline()).chain(self.resting);
         let next = times.min().map_or(LOOK, |at| at.saturating_duration_since(now));
         next.min(if busy { SOON } else { LOOK })
@@ -204,7 +204,7 @@ impl Supervisor {
             SERVICES.. => {
                 let index = usize::try_from(token - SERVICES).unwrap_or(usize::MAX);
                 if let Some(service) = self.services.get_mut(index) {
-                    if !service.hear()
+                    if !service.receive()
                         && let Some(control) = service.control()
                     {
                         // Until its end is known there is nothing new.
@@ -284,7 +284,7 @@ impl Supervisor {
             return refuse(&mut self.log, Refusal::NotAdmitted, why);
         }
         if name.as_str() == STATUS {
-            self.services.iter_mut().for_each(Service::ask);
+            self.services.iter_mut().for_each(ServiceProcess::ask);
             if !self.askers.push(stream, now) {
                 refuse(&mut self.log, Refusal::Busy, "too many ask for the status");
             }
@@ -304,7 +304,7 @@ impl Supervisor {
 
     /// Checks a service's requests for connections, and begins those that are allowed.
     fn dial_for(&mut self, index: usize) {
-        while let Some(want) = self.services.get_mut(index).and_then(Service::poll_want) {
+        while let Some(want) = self.services.get_mut(index).and_then(ServiceProcess::poll_want) {
             let id = want.id;
             if let Err(why) = self.begin_dial(index, want) {
                 self.services[index].answer(id, Err(why));
@@ -312,7 +312,7 @@ impl Supervisor {
         }
     }
 
-    fn begin_dial(&mut self, index: usize, want: Want) -> Result<(), String> {
+    fn begin_dial(&mut self, index: usize, want: DialRequest) -> Result<(), String> {
         let own = &self.services[index];
         let (host, service) = parse(&want)?;
         if !self.reach.allows(own.name().as_str(), &service, &host) {
@@ -369,7 +369,7 @@ impl Supervisor {
         }
         if let Some(since) = self.ending {
             if now.saturating_duration_since(since) >= ENDING {
-                self.services.iter_mut().for_each(Service::kill);
+                self.services.iter_mut().for_each(ServiceProcess::kill);
             }
         } else {
             self.start_due(now);
@@ -378,7 +378,7 @@ impl Supervisor {
             self.looked = now;
             self.look_again();
         }
-        self.services.iter_mut().for_each(Service::flush);
+        self.services.iter_mut().for_each(ServiceProcess::flush);
     }
 
     fn start_due(&mut self, now: Instant) {
@@ -410,11 +410,11 @@ impl Supervisor {
 
     fn end(&mut self, now: Instant) {
         if self.ending.is_some() {
-            return self.services.iter_mut().for_each(Service::kill);
+            return self.services.iter_mut().for_each(ServiceProcess::kill);
         }
         self.ending = Some(now);
         self.listeners.clear();
-        self.services.iter_mut().for_each(Service::stop);
+        self.services.iter_mut().for_each(ServiceProcess::stop);
     }
 
     fn describe(&self, now: Instant) -> Value {
@@ -436,7 +436,7 @@ impl Supervisor {
 }
 
 /// The host and the service of a request.
-fn parse(want: &Want) -> Result<(Host, ServiceName), String> {
+fn parse(want: &DialRequest) -> Result<(Host, ServiceName), String> {
     let hosts: HostList = want.host.parse().map_err(|error| format!("{error}"))?;
     let [host] = hosts.hosts() else { return Err(format!("{:?} is not one host", want.host)) };
     let service = ServiceName::parse(want.service.as_bytes()).map_err(|error| error.to_string())?;

@@ -81,7 +81,7 @@ pub(super) enum Request {
 
 /// What becomes of a message if its process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PacketKind {
     /// A session of that node: the next process gets it, unless this one had taken it.
     Session(NodeId),
     /// It was for that process alone.
@@ -93,19 +93,19 @@ pub(super) enum Kind {
 pub(super) struct Packet {
     bytes: Zeroizing<Vec<u8>>,
     passed: Option<OwnedFd>,
-    kind: Kind,
+    kind: PacketKind,
 }
 
 impl Packet {
     fn plain(kind: u8, parts: &[&[u8]]) -> Self {
         let bytes = Zeroizing::new([&[kind], &parts.concat()[..]].concat());
-        Self { bytes, passed: None, kind: Kind::Other }
+        Self { bytes, passed: None, kind: PacketKind::Other }
     }
 
     /// The message for a service; `None` when the session has failed.
     pub(super) fn of(message: ToService) -> Option<Self> {
         Some(match message {
-            ToService::ServiceSetup(welcome) => Self::plain(SETUP, &[&welcome]),
+            ToService::ServiceSetup(setup) => Self::plain(SETUP, &[&setup]),
             ToService::Revoked(node) => Self::plain(REVOKED, &[node.to_string().as_bytes()]),
             ToService::ReportPlease => Self::plain(REPORT_PLEASE, &[]),
             ToService::Stop => Self::plain(STOP, &[]),
@@ -113,7 +113,7 @@ impl Packet {
                 Self { passed: Some(memory), ..Self::plain(KEPT, &[name.as_bytes()]) }
             }
             ToService::Session { stream, grant } => {
-                let kind = Kind::Session(stream.peer());
+                let kind = PacketKind::Session(stream.peer());
                 let words = [grant.sessions.to_be_bytes(), grant.slots.to_be_bytes()].concat();
                 Self { kind, ..Self::handing(SESSION, &words, stream)? }
             }
@@ -141,7 +141,7 @@ impl Packet {
         bytes.extend_from_slice(&len.to_be_bytes());
         bytes.extend_from_slice(&session);
         bytes.extend_from_slice(&early);
-        Some(Self { bytes, passed: Some(socket.into()), kind: Kind::Other })
+        Some(Self { bytes, passed: Some(socket.into()), kind: PacketKind::Other })
     }
 
     /// The message for the supervisor.
@@ -156,7 +156,7 @@ impl Packet {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> PacketKind {
         self.kind
     }
 

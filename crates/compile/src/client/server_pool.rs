@@ -63,7 +63,7 @@ pub enum ServerPoolError {
 /// An executor of servers that are reached over the network.
 pub struct ServerPool {
     hub: Hub,
-    lines: ConnectionPool,
+    connections: ConnectionPool,
     servers: HashMap<PeerId, Server>,
     scheduler: Scheduler,
     jobs: HashMap<TicketNumber, Pending>,
@@ -92,7 +92,7 @@ pub struct ServerPool {
 /// A server that is connected. Before it has said its slots it gets no jobs.
 struct Server {
     id: ServerId,
-    line: usize,
+    host: usize,
     result_buffer: Option<ResultBuffer>,
     heard: Instant,
     /// Sources that it may read (the paper's SRC TX regions).
@@ -118,17 +118,17 @@ impl ServerPool {
         toolchains: Toolchains,
     ) -> Result<Self, ServerPoolError> {
         let now = Instant::now();
-        let (hub, lines) = (Hub::new()?, ConnectionPool::new(hosts.len(), dial, now)?);
+        let (hub, connections) = (Hub::new()?, ConnectionPool::new(hosts.len(), dial, now)?);
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let files = Files::start(toolchains.another(), Vec::new(), Arc::clone(&waker))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (at, fd) in [hub.as_fd(), lines.as_fd(), waker.as_fd()].into_iter().enumerate() {
+        for (at, fd) in [hub.as_fd(), connections.as_fd(), waker.as_fd()].into_iter().enumerate() {
             let data = epoll::EventData::new_u64(at as u64);
             epoll::add(&ready, fd, data, epoll::EventFlags::IN)?;
         }
         let mut executor = Self {
             hub,
-            lines,
+            connections,
             servers: HashMap::new(),
             scheduler: Scheduler::default(),
             jobs: HashMap::new(),
@@ -148,13 +148,13 @@ impl ServerPool {
             ready,
             distrust: Arc::default(),
         };
-        executor.lines.dial(&executor.hub, now);
+        executor.connections.dial(&executor.hub, now);
         Ok(executor)
     }
 
     /// Has all servers dialled anew, from any thread: who may be one has changed.
     pub fn distrust(&self) -> impl Fn() + Send + use<> {
-        let (distrust, waker) = (Arc::clone(&self.distrust), self.lines.waker());
+        let (distrust, waker) = (Arc::clone(&self.distrust), self.connections.waker());
         move || {
             distrust.store(true, Ordering::Relaxed);
             waker.wake();
@@ -172,7 +172,7 @@ impl ServerPool {
     fn handle(&mut self, event: HubEvent, now: Instant) {
         match event {
             HubEvent::Message { peer, bytes } => match codec::decode(&bytes) {
-                Ok(message) => self.hear(peer, message, now),
+                Ok(message) => self.handle_message(peer, message, now),
                 Err(error) => self.give_up(peer, &error.to_string(), now),
             },
             HubEvent::Gone { peer, why } => self.lose(peer, &why, now),
@@ -180,12 +180,12 @@ impl ServerPool {
         }
     }
 
-    fn hear(&mut self, peer: PeerId, message: ToClient, now: Instant) {
+    fn handle_message(&mut self, peer: PeerId, message: ToClient, now: Instant) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         server.heard = now;
         let id = server.id;
         match message {
-            ToClient::Ready { slots } => self.welcome(peer, slots, now),
+            ToClient::Ready { slots } => self.handle_ready(peer, slots, now),
             ToClient::Want => self.scheduler.want(id, now),
             ToClient::Return { ticket } => {
                 self.take_back(peer, ticket);
@@ -202,13 +202,13 @@ impl ServerPool {
     }
 
     /// A server says what it has.
-    fn welcome(&mut self, peer: PeerId, slots: u32, now: Instant) {
-        let landed = ResultBuffer::new(slots).ok().and_then(|result_buffer| {
+    fn handle_ready(&mut self, peer: PeerId, slots: u32, now: Instant) {
+        let announced = ResultBuffer::new(slots).ok().and_then(|result_buffer| {
             let memory = result_buffer.memory().ok()?;
             let exposed = self.hub.expose(peer, memory, Access::REMOTE_WRITE).ok()?;
             Some((result_buffer, exposed))
         });
-        let Some((result_buffer, exposed)) = landed else {
+        let Some((result_buffer, exposed)) = announced else {
             return self.give_up(peer, "no memory for its results", now);
         };
         let Some(server) = self.servers.get_mut(&peer) else { return };
@@ -217,7 +217,7 @@ impl ServerPool {
         }
         server.result_buffer = Some(result_buffer);
         self.scheduler.add_server(server.id, slots);
-        self.tell(peer, &ToServer::ResultBuffer(exposed), now);
+        self.send(peer, &ToServer::ResultBuffer(exposed), now);
     }
 
     fn take_part(&mut self, peer: PeerId, ticket: TicketNumber, slot: u32, len: u32, now: Instant) {
@@ -231,7 +231,7 @@ impl ServerPool {
             .as_mut()
             .map(|result_buffer| result_buffer.take_part(ticket, slot, len))
         {
-            Some(Ok(())) => self.tell(peer, &ToServer::Taken { ticket }, now),
+            Some(Ok(())) => self.send(peer, &ToServer::Taken { ticket }, now),
             Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
             None => self.give_up(peer, "it has results and no place for them", now),
         }
@@ -247,7 +247,7 @@ impl ServerPool {
                 let result_buffer = server.result_buffer.as_mut();
                 let results =
                     result_buffer.map(|result_buffer| result_buffer.take_results(ticket, &ran));
-                self.tell(peer, &ToServer::Taken { ticket }, now);
+                self.send(peer, &ToServer::Taken { ticket }, now);
                 match results {
                     Some(Ok(results)) => self.finish(peer, id, ran, results, ticket),
                     Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
@@ -324,7 +324,7 @@ impl ServerPool {
             server: self
                 .servers
                 .get(&peer)
-                .map_or_else(String::new, |at| self.hosts[at.line].clone()),
+                .map_or_else(String::new, |at| self.hosts[at.host].clone()),
             slot: ran.slot,
             claimed: pending.given,
             started: ago(ran.took.run_us),
@@ -346,10 +346,10 @@ impl ServerPool {
         while let Some(order) = self.scheduler.poll() {
             match order {
                 Dispatch::Assign(server, ticket) => self.assign(server, ticket, now),
-                Dispatch::Idle(server) => self.tell_server(server, &ToServer::Idle, now),
+                Dispatch::Idle(server) => self.send_to_server(server, &ToServer::Idle, now),
                 Dispatch::Cancel(server, ticket) => {
                     self.forget_results(server, ticket);
-                    self.tell_server(server, &ToServer::Cancel { ticket }, now);
+                    self.send_to_server(server, &ToServer::Cancel { ticket }, now);
                 }
                 Dispatch::Local(ticket, cause) => {
                     let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
@@ -388,13 +388,13 @@ impl ServerPool {
         self.servers.iter().find(|(_, server)| server.id == id).map(|(peer, _)| *peer)
     }
 
-    fn tell_server(&mut self, id: ServerId, message: &ToServer, now: Instant) {
+    fn send_to_server(&mut self, id: ServerId, message: &ToServer, now: Instant) {
         if let Some(peer) = self.peer(id) {
-            self.tell(peer, message, now);
+            self.send(peer, message, now);
         }
     }
 
-    fn tell(&mut self, peer: PeerId, message: &ToServer, now: Instant) {
+    fn send(&mut self, peer: PeerId, message: &ToServer, now: Instant) {
         match self.hub.send(peer, &codec::encode(message)) {
             Err(HubError::NoPeer) | Ok(()) => {}
             Err(error) => self.give_up(peer, &error.to_string(), now),
@@ -403,10 +403,10 @@ impl ServerPool {
 
     /// An attempt to reach a server is over.
     fn dialled(&mut self, dialled: Dialled, now: Instant) {
-        let line = dialled.line;
+        let host = dialled.peer;
         let admitted = match dialled.result {
             Ok(admitted) => admitted,
-            Err(why) => return self.errors.of(&self.hosts[line], &why),
+            Err(why) => return self.errors.of(&self.hosts[host], &why),
         };
         let greeted = self.hub.enroll(admitted).and_then(|peer| {
             let region = self.files.memory();
@@ -417,8 +417,8 @@ impl ServerPool {
         let (peer, export) = match greeted {
             Ok(greeted) => greeted,
             Err(error) => {
-                self.errors.of(&self.hosts[line], &error.to_string());
-                return self.lines.lost(line, now);
+                self.errors.of(&self.hosts[host], &error.to_string());
+                return self.connections.lost(host, now);
             }
         };
         self.next_server += 1;
@@ -426,9 +426,9 @@ impl ServerPool {
         let (result_buffer, part, sources) = (None, None, HashMap::new());
         let (awaits_part, asks) = (false, 0);
         let server =
-            Server { id, line, result_buffer, heard: now, sources, part, awaits_part, asks };
+            Server { id, host, result_buffer, heard: now, sources, part, awaits_part, asks };
         self.servers.insert(peer, server);
-        self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
+        self.send(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
 
     /// Ends a connection that is of no use.
@@ -439,16 +439,16 @@ impl ServerPool {
 
     fn lose(&mut self, peer: PeerId, why: &str, now: Instant) {
         if let Some(server) = self.servers.remove(&peer) {
-            self.errors.of(&self.hosts[server.line], &format!("lost: {why}"));
-            self.lines.lost(server.line, now);
+            self.errors.of(&self.hosts[server.host], &format!("lost: {why}"));
+            self.connections.lost(server.host, now);
             self.scheduler.remove_server(server.id, now);
         }
     }
 
     /// Servers that may be ready soon.
-    fn hopeful(&self) -> usize {
+    fn starting(&self) -> usize {
         let unready = self.servers.values().filter(|server| server.result_buffer.is_none()).count();
-        self.lines.hopeful() + unready
+        self.connections.starting() + unready
     }
 
     fn tick(&mut self, now: Instant) {
@@ -518,14 +518,14 @@ impl RemoteExecutor for ServerPool {
         for event in events {
             self.handle(event, now);
         }
-        while let Some(dialled) = self.lines.poll(now) {
+        while let Some(dialled) = self.connections.poll(now) {
             self.dialled(dialled, now);
         }
-        self.lines.dial(&self.hub, now);
-        self.hear_files(now);
+        self.connections.dial(&self.hub, now);
+        self.take_file_replies(now);
         self.take_placed();
         self.tick(now);
-        if self.hopeful() == 0 {
+        if self.starting() == 0 {
             self.scheduler.settle();
         }
         self.execute(now);
@@ -535,12 +535,12 @@ impl RemoteExecutor for ServerPool {
     fn deadline(&self) -> Option<Instant> {
         let is_idle = self.jobs.is_empty() && self.placings.is_empty();
         let tick = (!is_idle).then(|| self.ticked + TICK);
-        [tick, self.lines.deadline()].into_iter().flatten().min()
+        [tick, self.connections.deadline()].into_iter().flatten().min()
     }
 
     fn capacity(&self) -> Capacity {
         let (servers, slots) = self.scheduler.capacity();
-        Capacity { servers: servers + self.hopeful(), slots }
+        Capacity { servers: servers + self.starting(), slots }
     }
 
     fn is_claimed(&self, ticket: Ticket) -> bool {

@@ -17,10 +17,10 @@ use rustix::fs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Channel, Failure, Report, SetUp, ToSlot, ToSupervisor};
+use super::channel::{Channel, Failure, JobReport, SetUp, ToSlot, ToSupervisor};
 use super::check::advice;
-use super::job::{Ended, Job, Object};
-use crate::view::Pin;
+use super::job::{FinishedJob, Object, SandboxJob};
+use crate::view::PinnedNode;
 
 /// Why a sandbox does not work. Always this machine's fault, never a job's.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub enum SandboxError {
 /// How to start a supervisor.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The program that calls [`super::anchor_main`] when it gets `arguments`.
+    /// The program that calls [`super::supervisor_main`] when it gets `arguments`.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -167,19 +167,26 @@ impl SlotSandboxSpec {
     }
 
     /// What has to be pinned in the view for this slot sandbox.
-    pub fn pins(&self) -> Vec<(Vec<u8>, Pin)> {
+    pub fn pins(&self) -> Vec<(Vec<u8>, PinnedNode)> {
         let binds = self.binds.iter().map(|bind| {
-            (bind.view.clone(), if bind.directory { Pin::Directory } else { Pin::File })
+            (
+                bind.view.clone(),
+                if bind.directory { PinnedNode::Directory } else { PinnedNode::File },
+            )
         });
-        let places = [PROC.as_bytes(), &self.tmp].map(|path| (path.to_vec(), Pin::Directory));
-        let devices = DEVICES.iter().map(|name| (format!("/dev/{name}").into_bytes(), Pin::File));
+        let places =
+            [PROC.as_bytes(), &self.tmp].map(|path| (path.to_vec(), PinnedNode::Directory));
+        let devices =
+            DEVICES.iter().map(|name| (format!("/dev/{name}").into_bytes(), PinnedNode::File));
         let mut pins: Vec<_> = places.into_iter().chain(devices).chain(binds).collect();
         let own = OWN_LINKS.iter().map(|(path, target)| {
-            (path.as_bytes().to_vec(), Pin::Symlink(target.as_bytes().to_vec()))
+            (path.as_bytes().to_vec(), PinnedNode::Symlink(target.as_bytes().to_vec()))
         });
         pins.extend(own);
         let links = self.links.iter();
-        pins.extend(links.map(|(path, target)| (path.clone(), Pin::Symlink(target.clone()))));
+        pins.extend(
+            links.map(|(path, target)| (path.clone(), PinnedNode::Symlink(target.clone()))),
+        );
         pins
     }
 }
@@ -312,7 +319,7 @@ impl SlotSandbox {
     ///
     /// # Errors
     /// When the slot sandbox is gone. What goes wrong with the job is in its end.
-    pub fn run(&mut self, job: &Job) -> Result<Ended, SandboxError> {
+    pub fn run(&mut self, job: &SandboxJob) -> Result<FinishedJob, SandboxError> {
         self.start(job)?;
         self.wait()
     }
@@ -321,7 +328,7 @@ impl SlotSandbox {
     ///
     /// # Errors
     /// When the slot sandbox is gone.
-    pub fn start(&mut self, job: &Job) -> Result<(), SandboxError> {
+    pub fn start(&mut self, job: &SandboxJob) -> Result<(), SandboxError> {
         let mut description = memory_file("job").map_err(SandboxError::HandOver)?;
         let bytes = postcard::to_stdvec(job).map_err(io::Error::other);
         bytes
@@ -331,7 +338,7 @@ impl SlotSandbox {
         let output = || output_file(job.limits.output).map_err(SandboxError::HandOver);
         let (stdout, stderr) = (output()?, output()?);
         let fds = [description.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        self.channel.send(&ToSlot::Run, &fds).map_err(cell_gone)?;
+        self.channel.send(&ToSlot::Run, &fds).map_err(slot_sandbox_gone)?;
         self.file_max = job.limits.file;
         self.running = Some((stdout, stderr, job.limits.output));
         Ok(())
@@ -343,25 +350,25 @@ impl SlotSandbox {
     /// # Errors
     /// When the slot sandbox is gone.
     pub fn stop(&self) -> Result<(), SandboxError> {
-        self.channel.send(&ToSlot::Stop, &[]).map_err(cell_gone)
+        self.channel.send(&ToSlot::Stop, &[]).map_err(slot_sandbox_gone)
     }
 
     /// Waits for the job's end.
     ///
     /// # Errors
     /// When the slot sandbox is gone, or runs none.
-    pub fn wait(&mut self) -> Result<Ended, SandboxError> {
+    pub fn wait(&mut self) -> Result<FinishedJob, SandboxError> {
         let (stdout, stderr, limit) =
-            self.running.take().ok_or_else(|| cell_gone(io::ErrorKind::NotFound.into()))?;
-        let (Report { end, usage }, left) = self.channel.receive().map_err(cell_gone)?;
-        let stdout = contents(stdout, limit).map_err(cell_gone)?;
-        let stderr = contents(stderr, limit).map_err(cell_gone)?;
+            self.running.take().ok_or_else(|| slot_sandbox_gone(io::ErrorKind::NotFound.into()))?;
+        let (JobReport { end, usage }, left) = self.channel.receive().map_err(slot_sandbox_gone)?;
+        let stdout = contents(stdout, limit).map_err(slot_sandbox_gone)?;
+        let stderr = contents(stderr, limit).map_err(slot_sandbox_gone)?;
         let object = left.into_iter().next().and_then(|left| object(left, self.file_max));
-        Ok(Ended { end, usage, stdout, stderr, object })
+        Ok(FinishedJob { end, usage, stdout, stderr, object })
     }
 }
 
-fn cell_gone(error: io::Error) -> SandboxError {
+fn slot_sandbox_gone(error: io::Error) -> SandboxError {
     SandboxError::Gone { who: "slot_sandbox", error }
 }
 

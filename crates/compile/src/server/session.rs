@@ -13,8 +13,8 @@ use super::package::{NextPart, Package};
 use super::sources::Sources;
 use super::toolchains::Programs;
 use crate::protocol::{
-    Bytes, Input, JobSpec, LANDING, Outcome, RESULTS_MAX, Ran, Refusal, TicketNumber, ToClient,
-    ToServer, Took,
+    Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, TicketNumber,
+    ToClient, ToServer, Took,
 };
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::waker::Waker;
@@ -207,7 +207,7 @@ impl ClientSession {
         if self.result_buffer.is_some() || self.export.is_none() {
             return Err(SessionEnd::OutOfTurn("its result buffer"));
         }
-        if result_buffer.len() < u64::from(slots) * LANDING as u64 {
+        if result_buffer.len() < u64::from(slots) * RESULT_BUFFER_BYTES as u64 {
             return Err(SessionEnd::Memory);
         }
         self.result_buffer = Some(result_buffer);
@@ -430,7 +430,7 @@ impl ClientSession {
                 (bytes, outcome(ticket, ran))
             }
         };
-        let at = u64::from(slot) * LANDING as u64;
+        let at = u64::from(slot) * RESULT_BUFFER_BYTES as u64;
         // The size of the memory was checked when the client announced it.
         if let Some(to) = result_buffer.range(at, bytes.len() as u64) {
             self.out.push_back(Out::Write { to, bytes });

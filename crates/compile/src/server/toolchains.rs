@@ -8,7 +8,7 @@ mod identifying;
 
 use super::client_sandbox::Shown;
 use crate::sandbox::Bind;
-use crate::toolchain::{self, Link, Role, Toolchain, Toolchains};
+use crate::toolchain::{self, PartRole, PartSymlink, Toolchain, Toolchains};
 use identifying::{Identifications, Identified};
 use outboard_cluster::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
@@ -95,7 +95,9 @@ impl Program {
 
     /// The program of a compiler that is what it is since a generation.
     pub(crate) fn of(toolchain: &Toolchain, since: u64) -> Self {
-        let called = |role: &Role| matches!(role, Role::Driver | Role::Assembler | Role::Objcopy);
+        let called = |role: &PartRole| {
+            matches!(role, PartRole::Driver | PartRole::Assembler | PartRole::Objcopy)
+        };
         let parts = toolchain.parts.iter().filter(|part| called(&part.role));
         let names = parts.map(|part| &part.path).chain([&toolchain.name]);
         let mut directories: Vec<_> = names.filter_map(|path| path.parent()).collect();
@@ -147,7 +149,7 @@ impl Programs {
     }
 
     /// Some compilers look in PATH for the name that they were called by.
-    fn add_links(&mut self, installed: usize, links: &[Link]) {
+    fn add_links(&mut self, installed: usize, links: &[PartSymlink]) {
         let known = &mut self.installed[installed];
         let new = links.iter().filter(|link| !known.toolchain.links.contains(link));
         let new: Vec<_> = new.cloned().collect();

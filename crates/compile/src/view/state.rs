@@ -11,9 +11,9 @@ use fuser::Errno;
 
 use super::ViewLimits;
 use super::nodes::{NodeBody, Nodes, Own, SlotId, TOP};
-use super::pins::{Pin, Pinned, Pins, join, split};
+use super::pins::{Pinned, PinnedNode, Pins, join, split};
 use super::probes::OWN_LISTINGS;
-use super::slot::{Change, Slot, TOLD_MAX, Upcalls, Why};
+use super::slot::{NameChange, Slot, TOLD_MAX, Upcalls, Why};
 use super::source::{Ask, Attr, Contents, FileKind, Found, Listing, NodeId, Source};
 
 /// The result of a request.
@@ -404,19 +404,19 @@ impl ViewState {
         self.tell(number, FileKind::Symlink, attr)
     }
 
-    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &Pin) -> (u64, NodeShape) {
+    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &PinnedNode) -> (u64, NodeShape) {
         match pin {
-            Pin::Directory => self.directory(slot, path, SYNTHETIC, false),
-            Pin::Symlink(target) => self.link(SYNTHETIC, target.as_slice().into()),
-            Pin::File => {
+            PinnedNode::Directory => self.directory(slot, path, SYNTHETIC, false),
+            PinnedNode::Symlink(target) => self.link(SYNTHETIC, target.as_slice().into()),
+            PinnedNode::File => {
                 let number = self.nodes.add(NodeBody::Place { attr: SYNTHETIC });
                 self.tell(number, FileKind::File, SYNTHETIC)
             }
         }
     }
 
-    fn changed(&mut self, change: Change) -> NameEntry {
-        let Change::Is(number) = change else {
+    fn changed(&mut self, change: NameChange) -> NameEntry {
+        let NameChange::Is(number) = change else {
             return None;
         };
         let shape = self.shape(number)?;
@@ -430,10 +430,10 @@ impl ViewState {
             let name = &path[beneath.len()..];
             match change {
                 _ if name.contains(&b'/') => {}
-                Change::Gone => {
+                NameChange::Gone => {
                     names.remove(name);
                 }
-                Change::Is(number) => {
+                NameChange::Is(number) => {
                     let kind = self.shape(*number).map_or(FileKind::File, |shape| shape.kind);
                     names.insert(name.to_vec(), kind);
                 }
@@ -453,7 +453,7 @@ impl ViewState {
         self.pay_for_name(slot, path, data.len() as u64, limits)?;
         let attr = Attr { size: data.len() as u64, ..attr };
         let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
-        self.change(slot, path, Change::Is(number));
+        self.change(slot, path, NameChange::Is(number));
         Ok(self.tell(number, FileKind::File, attr))
     }
 
@@ -461,17 +461,17 @@ impl ViewState {
     pub(super) fn bring(&mut self, slot: SlotId, path: &[u8], data: Vec<u8>, attr: Attr) {
         let attr = Attr { size: data.len() as u64, ..attr };
         let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
-        self.change(slot, path, Change::Is(number));
+        self.change(slot, path, NameChange::Is(number));
     }
 
     /// Records that a name stands for something else now.
-    pub(super) fn change(&mut self, slot: SlotId, path: &[u8], change: Change) {
-        if let Change::Is(number) = change {
+    pub(super) fn change(&mut self, slot: SlotId, path: &[u8], change: NameChange) {
+        if let NameChange::Is(number) = change {
             self.nodes.hold(number);
         }
         let slot = &mut self.slots[slot];
         slot.changed.insert(path.to_vec());
-        if let Some(Change::Is(before)) = slot.changes.insert(path.to_vec(), change) {
+        if let Some(NameChange::Is(before)) = slot.changes.insert(path.to_vec(), change) {
             self.nodes.release(before);
         }
     }
@@ -527,11 +527,11 @@ fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
     start..start.saturating_add(size as usize).min(len)
 }
 
-fn kind_of(pin: &Pin) -> FileKind {
+fn kind_of(pin: &PinnedNode) -> FileKind {
     match pin {
-        Pin::File => FileKind::File,
-        Pin::Directory => FileKind::Directory,
-        Pin::Symlink(_) => FileKind::Symlink,
+        PinnedNode::File => FileKind::File,
+        PinnedNode::Directory => FileKind::Directory,
+        PinnedNode::Symlink(_) => FileKind::Symlink,
     }
 }
 

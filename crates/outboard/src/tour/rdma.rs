@@ -6,7 +6,7 @@
 use super::idle::Idle;
 use super::{Guide, Trouble};
 use crate::perf::local::LocalServer;
-use outboard_perf::{Goal, Plan, Report, Test, Wait, run};
+use outboard_perf::{Goal, Report, Test, TestPlan, Wait, run};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -101,7 +101,7 @@ fn measure(guide: &Guide, address: SocketAddr, wait: Wait) -> Result<Measured, T
         for (test, sum) in TESTS.into_iter().zip(&mut figures) {
             guide.goes_on()?;
             guide.whisper(&format!("   {test}, round {} of {ROUNDS} ...", round + 1));
-            let plan = Plan { wait, ..Plan::new(test) };
+            let plan = TestPlan { wait, ..TestPlan::new(test) };
             let report = run(address, &plan, Goal::Time(TURN), &guide.progress);
             guide.whisper("");
             sum.add(&report.map_err(|error| Trouble::failed(test.name(), error))?);

@@ -122,7 +122,7 @@ impl Stream {
                 if tells {
                     self.report_end(core);
                 }
-                if to == super::ending::End::Closed {
+                if to == super::ending::StreamEnd::Closed {
                     drop(slot);
                     self.forget(core);
                 } else {

@@ -4,7 +4,7 @@
 
 use crate::context::Core;
 use crate::engine::Source;
-use crate::engine::ending::{End, EndEvent, Ending, Flow, Stepped};
+use crate::engine::ending::{EndEvent, Ending, Flow, Stepped, StreamEnd};
 use crate::engine::sealed::{self, Sealed};
 use crate::engine::sockio::{self, Sent};
 use crate::engine::staging::{STAGING_LEN, Staging};
@@ -229,7 +229,7 @@ impl Link {
                     // There is no FIN behind what was read: when it comes, the kernel says so
                     // again.
                     self.hangup = false;
-                    if self.ending.state() == End::Draining {
+                    if self.ending.state() == StreamEnd::Draining {
                         self.break_off();
                     }
                     break;
@@ -332,7 +332,7 @@ impl Link {
             return;
         }
         self.ended = true;
-        if self.ending.state() == End::Draining {
+        if self.ending.state() == StreamEnd::Draining {
             return self.lose();
         }
         self.conn.handle_eof();
@@ -374,7 +374,7 @@ impl Link {
 
     /// Hands what is queued to TCP.
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
-        if self.ending.state() == End::Draining {
+        if self.ending.state() == StreamEnd::Draining {
             if self.conn.phase().is_over() {
                 self.abandon(env);
             }

@@ -3,7 +3,7 @@
 //! scheduler for short turns, and leave signals to the program. It knows no protocol.
 
 use crate::engine::staging::Staging;
-use outboard_iwarp::{Connection, Env, Limits};
+use outboard_iwarp::{Connection, Env, TransmitLimits};
 use outboard_mem::Span;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,7 +33,7 @@ pub(crate) fn transmit(
 ) -> io::Result<Sent> {
     spans.clear();
     let mut pins = Vec::new();
-    let limits = Limits { bytes: budget, spans: SPANS_MAX };
+    let limits = TransmitLimits { bytes: budget, spans: SPANS_MAX };
     let offered = conn.poll_transmit(Instant::now(), limits, env, spans, &mut pins);
     if offered == 0 {
         return Ok(Sent::Everything);

@@ -3,7 +3,7 @@
 use super::ServerPool;
 use super::pending::{Pending, Stage};
 use crate::args::{Cause, Job, Reason};
-use crate::client::files::{Prepared, Request};
+use crate::client::files::{FileRequest, Prepared};
 use crate::client::roots::plain;
 use crate::client::scheduler::ServerId;
 use crate::manager::{Preprocessed, Ticket, Verdict};
@@ -37,7 +37,7 @@ impl ServerPool {
             is_limited: false,
         };
         self.jobs.insert(ticket.0, pending);
-        self.files.ask(Request::Prepare { ticket: ticket.0, job, is_preprocessed });
+        self.files.ask(FileRequest::Prepare { ticket: ticket.0, job, is_preprocessed });
     }
 
     /// Its files have been seen to: it may go to a server.
@@ -57,7 +57,7 @@ impl ServerPool {
                 let (toolchain, position) = (spec.toolchain, prepared.position);
                 pending.stage = Stage::Ready { spec: Box::new(spec), position };
                 self.remember(&prepared.toolchain);
-                self.scheduler.submit(ticket, toolchain, now, self.hopeful() > 0);
+                self.scheduler.submit(ticket, toolchain, now, self.starting() > 0);
                 self.execute(now);
             }
             Err(reason) => self.run_locally(ticket, reason),
@@ -81,7 +81,7 @@ impl ServerPool {
             Some(source) => self.expose(peer, ticket, &source),
         };
         match input {
-            Ok(input) => self.tell(peer, &ToServer::Job { spec, input }, now),
+            Ok(input) => self.send(peer, &ToServer::Job { spec, input }, now),
             Err(error) => self.give_up(peer, &error.to_string(), now),
         }
     }

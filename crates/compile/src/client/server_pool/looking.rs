@@ -4,7 +4,7 @@
 use super::ServerPool;
 use super::pending::{Pending, Stage};
 use crate::args::Cause;
-use crate::client::files::{ASKED_MAX, Files, Reply, Request};
+use crate::client::files::{ASKED_MAX, FileReply, FileRequest, Files};
 use crate::protocol::ToServer;
 use outboard_cluster::hub::PeerId;
 use outboard_export::Ask;
@@ -24,7 +24,7 @@ impl ServerPool {
             return self.give_up(peer, "it asks and asks", now);
         }
         server.asks += 1;
-        self.files.ask(Request::Ask { peer, ask, what });
+        self.files.ask(FileRequest::Ask { peer, ask, what });
     }
 
     /// Nobody waits for ever for a file system or a compiler.
@@ -61,17 +61,19 @@ impl ServerPool {
     }
 
     /// Takes what came of looking at files.
-    pub(super) fn hear_files(&mut self, now: Instant) {
+    pub(super) fn take_file_replies(&mut self, now: Instant) {
         let mut rings = [0; 8];
         let _quiet = rustix::io::read(&*self.waker, &mut rings);
         while let Some(reply) = self.files.poll() {
             match reply {
-                Reply::Prepared { ticket, prepared } => self.prepared(ticket, prepared, now),
-                Reply::Answer { peer, ask, answer } => {
+                FileReply::Prepared { ticket, prepared } => self.prepared(ticket, prepared, now),
+                FileReply::Answer { peer, ask, answer } => {
                     self.servers.entry(peer).and_modify(|server| server.asks -= 1);
-                    self.tell(peer, &ToServer::Answer { ask, answer }, now);
+                    self.send(peer, &ToServer::Answer { ask, answer }, now);
                 }
-                Reply::Part { peer, contents } => self.expose_part(peer, contents.as_ref(), now),
+                FileReply::Part { peer, contents } => {
+                    self.expose_part(peer, contents.as_ref(), now)
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 //! they were then.
 
 use super::ServerPool;
-use crate::client::files::Request;
+use crate::client::files::FileRequest;
 use crate::protocol::{Digest, ToServer};
 use crate::toolchain::Toolchain;
 use outboard_cluster::hub::PeerId;
@@ -30,7 +30,7 @@ impl ServerPool {
         let described = self.identified.get(&toolchain);
         let bytes = described.and_then(|at| postcard::to_stdvec(&**at).ok());
         let bytes = bytes.filter(|bytes| bytes.len() <= DESCRIPTION_MAX).unwrap_or_default();
-        self.tell(peer, &ToServer::Described { toolchain, bytes }, now);
+        self.send(peer, &ToServer::Described { toolchain, bytes }, now);
     }
 
     pub(super) fn offer_part(&mut self, peer: PeerId, toolchain: Digest, part: u32, now: Instant) {
@@ -41,7 +41,7 @@ impl ServerPool {
         }
         let known = self.identified.get(&toolchain).and_then(|at| at.parts.get(part as usize));
         match known.cloned() {
-            Some(part) => self.files.ask(Request::Part { peer, part }),
+            Some(part) => self.files.ask(FileRequest::Part { peer, part }),
             None => self.expose_part(peer, None, now),
         }
     }
@@ -64,7 +64,7 @@ impl ServerPool {
         self.servers.entry(peer).and_modify(|server| {
             (server.part, server.awaits_part) = (exposed, false);
         });
-        self.tell(peer, &ToServer::Part { exposed }, now);
+        self.send(peer, &ToServer::Part { exposed }, now);
     }
 
     /// The server has read what it wanted.

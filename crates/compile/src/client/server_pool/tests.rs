@@ -3,7 +3,7 @@
 
 use super::placing::Ready;
 use super::*;
-use crate::args::{Call, Job, Plan, classify};
+use crate::args::{Call, Classification, Job, classify};
 use crate::protocol::{Made, Took};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
@@ -48,7 +48,9 @@ fn submit(executor: &mut ServerPool, ticket: u64, compiler: PathBuf, cwd: &Path)
 fn job(compiler: PathBuf, cwd: &Path) -> Job {
     let argv = ["gcc", "-c", "a.c"].map(Into::into).to_vec();
     let (cwd, path) = (cwd.into(), "/usr/bin:/bin".into());
-    let Plan::Remote(job) = classify(Call { compiler, argv, cwd, path, ..Call::default() }) else {
+    let Classification::Remote(job) =
+        classify(Call { compiler, argv, cwd, path, ..Call::default() })
+    else {
         panic!("it is plain")
     };
     *job

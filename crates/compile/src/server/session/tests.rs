@@ -37,9 +37,9 @@ fn a_ticket_that_is_here_already_ends_the_session() {
 }
 
 fn package() -> Stage {
-    let ended = crate::sandbox::Ended {
-        end: crate::sandbox::End::Exited(0),
-        usage: crate::sandbox::Usage::default(),
+    let ended = crate::sandbox::FinishedJob {
+        end: crate::sandbox::JobEnd::Exited(0),
+        usage: crate::sandbox::JobUsage::default(),
         stdout: Vec::new(),
         stderr: Vec::new(),
         object: None,

@@ -26,7 +26,7 @@ impl Source for Everything {
 
 fn core() -> Core {
     let limits = ViewLimits { slots: 2, quota: 1 << 30, uid: 1, gid: 1 };
-    let pins = vec![(b"/usr/bin/gcc".to_vec(), Pin::File)];
+    let pins = vec![(b"/usr/bin/gcc".to_vec(), PinnedNode::File)];
     let core = Core::new(Arc::new(Everything), Pins::new(pins), limits);
     core.lock().slots.iter_mut().for_each(|slot| slot.start(Places::default()));
     core
