@@ -1,5 +1,5 @@
-//! A service in one page of code: it counts for its peers, which may also read the count out of
-//! its memory. The memory outlives the service's process.
+//! A service in one page of code: it adds up numbers that its peers send; the peers can also read
+//! the sum from its memory. The memory outlives the service's process.
 //!
 //! `cargo run --example counter_node -- DIRECTORY [SETTINGS]`, as with `echo_node`.
 
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What this service speaks: a number to add, and back where the count is and what it is.
+/// The protocol of this service: a peer sends a number to add, the service answers with the place
+/// of the count and its value.
 const PROTOCOL: Protocol = Protocol::version(3);
 
 const SERVICES: &[ServiceSpec] = &[ServiceSpec {
@@ -29,7 +30,7 @@ const SERVICES: &[ServiceSpec] = &[ServiceSpec {
     },
 }];
 
-/// Its table of the configuration has no words.
+/// Its table in the configuration has no settings.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to come up.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
-/// After a failure a server is left alone for this long, and twice as long after the next.
+/// After a failure a peer is not dialled for this long, and for twice as long after the next.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// threads.
 pub type Dial = Arc<dyn Fn(usize, Duration) -> Result<Secured, String> + Send + Sync>;
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Debug)]
 pub struct Dialled {
     /// Which peer of the list.
@@ -68,7 +68,8 @@ impl ConnectionPool {
         Ok(Self { dial, connections, sender, results, waker })
     }
 
-    /// Peers whose first attempt has not failed: a caller that starts up may wait for them.
+    /// The number of peers whose first attempt has not failed yet: a caller that starts up may wait
+    /// for them.
     #[must_use]
     pub fn starting(&self) -> usize {
         let starting = |connection: &&ConnectionState| {
@@ -143,7 +144,7 @@ impl ConnectionPool {
     /// A peer's connection is over.
     pub fn lost(&mut self, peer: usize, now: Instant) {
         let pause = match self.connections[peer] {
-            // What stood for a while is worth another try soon.
+            // A connection that lasted for a while is dialled again soon.
             ConnectionState::Up { since, .. } if now - since > PAUSE_MAX => PAUSE_MIN,
             ConnectionState::Up { pause, .. }
             | ConnectionState::Down { pause, .. }
@@ -181,7 +182,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The next attempt that is over, asleep on the descriptor until then.
+    /// The next attempt that is over; sleeps on the descriptor until then.
     fn next(pool: &mut ConnectionPool, now: Instant) -> Dialled {
         let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
         poll(&mut [PollFd::new(pool, PollFlags::IN)], Some(&patience)).expect("poll");

@@ -1,4 +1,4 @@
-//! A service of one page over the loop that is there for all: its peers, their ends, its end.
+//! The example `counter_node`, a service over the common loop: its peers, their ends, its end.
 
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "node/setting.rs"]

@@ -87,7 +87,7 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
     log::start(config.log.as_deref())?;
     let places = match (places, &config.key) {
-        // Without a home, as daemons are: everything is beside the key.
+        // Without HOME, as daemons are started: all files are beside the key.
         (Err(KeysError::NoHome), Some(key)) => {
             Places::beneath(key.parent().unwrap_or_else(|| Path::new("/")))
         }
@@ -129,7 +129,7 @@ fn toolchain(word: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// What the file says of the service compile, with what the flags say of compilers.
+/// The file's table of the service compile, with the compilers that flags name.
 fn with_toolchains(
     mut config: Config,
     toolchains: Vec<(String, PathBuf)>,

@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     /// Stay on this CPU, with all threads.
     #[arg(long, value_name = "CPU", allow_negative_numbers = true)]
     pin: Option<usize>,
-    /// What the server's program does besides.
+    /// What the server's program does while it serves.
     #[arg(long, value_enum, default_value = "sleep")]
     load: Load,
     /// Print the address as one JSON object.
@@ -162,13 +162,13 @@ pub(crate) struct TestArgs {
 enum Load {
     /// Nothing.
     Sleep,
-    /// Compute on one thread for ever, as a program may that leaves its memory to the NIC.
+    /// Compute on one thread for ever, like a program that computes while peers access its memory.
     Compute,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WaitArg {
-    /// Ask again and again: least delay, one CPU on each side.
+    /// Poll without pause: least delay, one CPU on each side.
     Spin,
     /// Sleep until the kernel wakes the thread.
     Block,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A file appears whole or not at all, and of several that are made at once under one name, one
-//! wins. Never shows what a file holds, in errors neither.
+//! wins. Never shows what a file holds, not even in errors.
 
 use crate::secret::{NoEntropy, fill_random};
 use data_encoding::HEXLOWER;

@@ -45,7 +45,7 @@ impl Dialing {
         Ok(Self { known_nodes, under_way: 0, sender, results, waker: Waker::new()? })
     }
 
-    /// Begins an attempt; the text says why there is none.
+    /// Begins an attempt; the error says why it cannot be begun.
     pub(super) fn begin(
         &mut self,
         origin: DialOrigin,
@@ -61,7 +61,7 @@ impl Dialing {
         let deadline = Instant::now() + limit.min(LIMIT_MAX);
         let dial = move || {
             let dialled = dialer.dial(&host, &service, deadline);
-            // The node may have ended meanwhile.
+            // The node may have ended since.
             let _sent = sender.send((origin, dialled.map_err(|error| error.to_string())));
             waker.wake();
         };

@@ -1,5 +1,5 @@
-//! A service from the supervisor's side: its process, what waits for it, and its next start if it
-//! dies.
+//! A service from the supervisor's side: its process, the messages queued for it, and its restart
+//! after a crash.
 
 use super::config::Grant;
 use super::directories;
@@ -27,14 +27,14 @@ const WAITING_MAX: usize = 256;
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// ... up to this ...
 const DELAY_MAX: Duration = Duration::from_secs(30);
-/// ... and as at first when it has run for so long.
+/// ... and reset to the first delay once the service has run for this long.
 const STEADY: Duration = Duration::from_secs(60);
 /// Requests for connections that may wait for the supervisor.
 const WANTS_MAX: usize = 64;
-/// Messages taken from a service at a time: more than one that is right can have sent.
+/// Messages taken from a service at a time: more than a correct service can have sent.
 const MESSAGES: usize = WAITING_MAX + WANTS_MAX + 16;
 
-/// Words of the environment that a service gets, besides those that begin with OUTBOARD_.
+/// Environment variables that a service gets, besides those that begin with OUTBOARD_.
 const ENVIRONMENT: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "RUST_BACKTRACE"];
 /// The same where it is the same user as the supervisor.
 const OWN_ENVIRONMENT: &[&str] =
@@ -59,7 +59,7 @@ pub(super) struct ServiceProcess {
     kept: Kept,
     state: ProcessState,
     waiting: VecDeque<Packet>,
-    /// Guests on their way, of which the process has not said that it has them.
+    /// Sessions that were sent to the process and that it has not confirmed yet.
     on_their_way: VecDeque<Packet>,
     /// Nodes that were revoked while sessions of theirs were on their way.
     revoked: Vec<NodeId>,
@@ -176,7 +176,7 @@ impl ServiceProcess {
         let ProcessState::Running { child, since, .. } = &mut self.state else { return None };
         let status = child.try_wait().ok().flatten()?;
         let since = *since;
-        // Guests that it had taken are gone with it.
+        // Sessions that it had taken are gone with it.
         self.receive();
         if now.saturating_duration_since(since) >= STEADY {
             self.delay = DELAY_MIN;
@@ -188,7 +188,7 @@ impl ServiceProcess {
     }
 
     fn fall(&mut self, now: Instant) {
-        // What was for this process alone goes with it.
+        // Messages for this process alone are dropped.
         self.waiting.retain(|packet| packet.kind() != PacketKind::Other);
         while let Some(session) = self.on_their_way.pop_back() {
             self.waiting.push_front(session);
@@ -203,14 +203,15 @@ impl ServiceProcess {
         self.asked = false;
     }
 
-    /// Hands somebody over; false when too many wait, and then they are gone.
+    /// Hands a session over to the process; if too many wait, the session is dropped and the result
+    /// is false.
     pub(super) fn hand_over(&mut self, stream: Secured, grant: Grant) -> bool {
         self.sessions += 1;
         self.has_room() && self.push(ToService::Session { stream, grant })
     }
 
-    /// Ends what a node has here, and what is on its way here. Behind a session that the process is
-    /// about to take comes the message that it must not stay.
+    /// Ends a node's sessions here, also those that are on their way: the process gets the message
+    /// that the node is revoked right after such a session.
     pub(super) fn shut_out(&mut self, node: NodeId) {
         self.waiting.retain(|packet| packet.kind() != PacketKind::Session(node));
         if self.control().is_some() {
@@ -232,7 +233,7 @@ impl ServiceProcess {
         }
     }
 
-    /// The next request that the supervisor has to judge.
+    /// The next request that the supervisor has to decide.
     pub(super) fn poll_want(&mut self) -> Option<DialRequest> {
         self.wants.pop_front()
     }
@@ -253,7 +254,7 @@ impl ServiceProcess {
     pub(super) fn flush(&mut self) {
         let ProcessState::Running { control, .. } = &self.state else { return };
         while let Some(packet) = self.waiting.pop_front() {
-            // A process that is gone is started again, and gets what waits then.
+            // If the process is gone, its successor gets the messages that wait.
             if !packet.send(control.as_fd()).unwrap_or(false) {
                 return self.waiting.push_front(packet);
             }
@@ -267,7 +268,8 @@ impl ServiceProcess {
         !self.waiting.is_empty()
     }
 
-    /// Takes what the service says; false when it says nothing more. What it must not say ends it.
+    /// Takes the service's messages; false when its socket has ended. A service that sends an
+    /// invalid message is killed.
     pub(super) fn receive(&mut self) -> bool {
         for _ in 0..MESSAGES {
             let Some(control) = self.control() else { return true };
@@ -297,7 +299,7 @@ impl ServiceProcess {
 
     fn wish(&mut self, id: u64, request: Request, memory: Option<OwnedFd>) {
         if self.waiting.len() > 2 * WAITING_MAX {
-            // It asks and does not listen.
+            // It sends requests and does not read the answers.
             return self.kill();
         }
         let outcome = match request {
@@ -354,7 +356,7 @@ impl ServiceProcess {
     }
 }
 
-/// A service does not outlive its supervisor's hold on it.
+/// A service does not outlive this value.
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
         if let ProcessState::Running { child, .. } = &mut self.state {

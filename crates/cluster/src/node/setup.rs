@@ -44,7 +44,7 @@ pub enum NodeError {
         /// The file.
         path: PathBuf,
     },
-    /// An address cannot be had.
+    /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}; another node may be there")]
     Listen {
         /// The address.
@@ -71,7 +71,7 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> No
 pub(super) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // With fewer, some wait a little longer.
+    // With a lower limit, some connections wait a little longer.
     let _raised = setrlimit(Resource::Nofile, limit);
 }
 
@@ -117,7 +117,7 @@ pub(super) fn lists(
     Ok(Lists::read(credentials, revoked, named, config.allowed.clone())?)
 }
 
-/// The services' processes to be, each with its user and its directories.
+/// The services, each with its user and its directories; no process is started yet.
 pub(super) fn services(
     config: &Config,
     names: Vec<ServiceName>,
@@ -134,7 +134,7 @@ pub(super) fn services(
         users.extend(user);
         let needs = needs.get(service).cloned().unwrap_or_default();
         directories::make(&name, user, &needs.directories)?;
-        // A service that cannot open one says what to do.
+        // A service that cannot open a device reports what to do.
         let give = |user: User| needs.devices.iter().map(move |device| devices::give(device, user));
         let _given: Vec<_> = user.into_iter().flat_map(give).collect();
         let setup = ServiceSetup {

@@ -65,7 +65,7 @@ pub struct Supervisor {
     slots: u32,
     began: Instant,
     next_handshake: u64,
-    /// Listeners are left alone until then.
+    /// No connection is accepted until then.
     resting: Option<Instant>,
     looked: Instant,
     /// Since when it is ending.
@@ -207,7 +207,7 @@ impl Supervisor {
                     if !service.receive()
                         && let Some(control) = service.control()
                     {
-                        // Until its end is known there is nothing new.
+                        // While the service runs there is nothing to do.
                         let _left = epoll::delete(&self.epoll, control);
                     }
                     service.flush();
@@ -237,7 +237,7 @@ impl Supervisor {
     fn begin(&mut self, (socket, from): (TcpStream, SocketAddr), now: Instant) {
         let token = self.next_handshake;
         self.next_handshake += 1;
-        // Without it a handshake is slower, and no less right.
+        // Without this option a handshake is slower, but works.
         let _set = socket.set_nodelay(true);
         let watched = socket.set_nonblocking(true).is_ok()
             && epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::IN).is_ok();
@@ -363,7 +363,7 @@ impl Supervisor {
         if self.resting.is_some_and(|until| until <= now) {
             self.resting = None;
             for (index, listener) in self.listeners.iter().enumerate() {
-                // What fails now is tried again with the next error.
+                // A failure here shows again with the next error.
                 let _watched = watch(&self.epoll, listener, LISTENERS + index as u64);
             }
         }
@@ -403,7 +403,7 @@ impl Supervisor {
             tracing::error!("{fault}; the list before it holds");
         }
         for node in changes.shut_out {
-            tracing::warn!("node {node} is shut out");
+            tracing::warn!("node {node} is revoked: its sessions end");
             self.services.iter_mut().for_each(|service| service.shut_out(node));
         }
     }
@@ -447,7 +447,7 @@ fn drain(mut pipe: &UnixStream) {
     while pipe.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
 }
 
-/// The caller has gone again, which is its own matter.
+/// The caller has disconnected already.
 fn is_callers(error: &io::Error) -> bool {
     matches!(
         error.kind(),

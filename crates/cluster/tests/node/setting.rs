@@ -163,7 +163,7 @@ pub(crate) fn said(stream: &mut Secured, what: &[u8]) -> Vec<u8> {
     received(stream, 1)
 }
 
-/// What comes, at least so much.
+/// Receives at least `count` bytes.
 pub(crate) fn received(stream: &mut Secured, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < count {

@@ -160,7 +160,7 @@ mod tests {
                 Classification::Local(reason) => {
                     assert_eq!(reason.cause, Cause::StandardInput, "{line}")
                 }
-                Classification::Remote(_) => panic!("{line} goes elsewhere"),
+                Classification::Remote(_) => panic!("{line} may run remotely"),
             }
         }
         for line in ["gcc -c good.c", "gcc -c absent.c", "gcc -x c -c /dev/null -include real.c"] {

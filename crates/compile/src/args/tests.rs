@@ -1,4 +1,4 @@
-//! Command lines as builds write them, and random words.
+//! Command lines that builds use, and random words.
 
 use super::table::{OPTIONS, Shape};
 use super::*;
@@ -225,7 +225,7 @@ fn pwd_goes_along_where_it_is_true() {
     assert!(goes(&cwd) && goes(&link));
     // Bazel's: what the compiler's own directory is called.
     assert!(goes(Path::new("/proc/self/cwd")));
-    // As make -C leaves it, and as nobody should.
+    // `PWD` as `make -C` leaves it, and invalid values.
     assert!(!goes(&dir) && !goes(Path::new(".")) && !goes(Path::new("/no/such")));
     let env = vec![("PWD".into(), "/proc/1/cwd".into())];
     assert_eq!(local(Call { env, ..call("gcc -c a.c") }).word, "PWD");

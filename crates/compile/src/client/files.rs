@@ -179,7 +179,7 @@ impl Drop for Files {
 }
 
 pub(super) fn ring(waker: &OwnedFd) {
-    // One that is full already has been heard of.
+    // If the counter is full, a wake-up is pending already.
     let _rung = rustix::io::write(waker, &1_u64.to_ne_bytes());
 }
 

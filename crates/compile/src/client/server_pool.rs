@@ -1,11 +1,11 @@
-//! Servers as an executor: what the manager's loop submits goes out over verbs and comes back
-//! placed.
+//! The remote executor over real servers: it sends the jobs that the manager's loop submits to
+//! servers over verbs, and places the outputs that come back.
 //!
-//! One thread, and nothing here waits for a peer, or looks at a file: that is for `files`, and for
-//! `placing` where outputs go into their places. Servers drive: they ask for jobs, read sources out
-//! of the export and write results into their result buffer places; this side answers, and places
-//! outputs. `giving` is how a job goes out, `offering` how a compiler does, `looking` what is asked
-//! of files.
+//! It runs in one thread, which never waits for a peer and never touches a file: the threads of
+//! `files` and `placing` do that. Servers drive: they ask for jobs, read sources from the export
+//! and write results into their parts of the result buffer; this side answers and places outputs.
+//! `giving` sends jobs, `offering` hands out compilers, `looking` talks to the thread that reads
+//! files.
 
 mod giving;
 mod looking;
@@ -41,9 +41,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server that has jobs and says nothing for this long is given up.
+/// A server that has jobs and sends nothing for this long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// How often jobs and servers are looked after while there are any.
+/// How often jobs and servers are checked while there are jobs.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Why there is no executor.
@@ -70,14 +70,14 @@ pub struct ServerPool {
     verdicts: Vec<(Ticket, Verdict)>,
     files: Files,
     placings: Placings,
-    /// Readable when `files` or `placings` have replied.
+    /// Readable when `files` or `placings` has a reply.
     waker: Arc<OwnedFd>,
     /// Threads of `files` that hang.
     hung: Vec<Hung>,
-    /// Where what is known of compilers is kept.
+    /// Identifies compilers and caches what it learns.
     toolchains: Toolchains,
     refusals: Refusals,
-    /// Compilers that servers may have.
+    /// Compilers that servers may fetch.
     identified: HashMap<Digest, Arc<Toolchain>>,
     name: String,
     hosts: Vec<String>,
@@ -85,11 +85,11 @@ pub struct ServerPool {
     next_server: u32,
     ticked: Instant,
     ready: OwnedFd,
-    /// Set by others when who may be a server has changed.
+    /// Set by another thread when the set of trusted servers has changed.
     distrust: Arc<AtomicBool>,
 }
 
-/// A server that is connected. Before it has said its slots it gets no jobs.
+/// A server that is connected. It gets no jobs before it has announced its slots.
 struct Server {
     id: ServerId,
     host: usize,
@@ -101,13 +101,13 @@ struct Server {
     part: Option<Exposed>,
     /// A part of a compiler is being read for it.
     awaits_part: bool,
-    /// Its questions about files that have no answer yet.
+    /// The number of its questions about files that are not answered yet.
     asks: usize,
 }
 
 impl ServerPool {
-    /// An executor of these servers, which `dial` knows how to reach by their places in the list.
-    /// `name` is for their people; `toolchains` identifies compilers.
+    /// An executor with these servers; `dial` connects to one by its index in the list. Servers
+    /// show `name` to their operators; `toolchains` identifies compilers.
     ///
     /// # Errors
     /// This machine's: memory, descriptors, inotify.
@@ -152,7 +152,8 @@ impl ServerPool {
         Ok(executor)
     }
 
-    /// Has all servers dialled anew, from any thread: who may be one has changed.
+    /// Returns a function that any thread can call when the set of trusted servers has changed: all
+    /// connections are ended and dialled again.
     pub fn distrust(&self) -> impl Fn() + Send + use<> {
         let (distrust, waker) = (Arc::clone(&self.distrust), self.connections.waker());
         move || {
@@ -201,7 +202,7 @@ impl ServerPool {
         }
     }
 
-    /// A server says what it has.
+    /// Handles a server's announcement of its slots: gives it a result buffer.
     fn handle_ready(&mut self, peer: PeerId, slots: u32, now: Instant) {
         let announced = ResultBuffer::new(slots).ok().and_then(|result_buffer| {
             let memory = result_buffer.memory().ok()?;
@@ -223,7 +224,7 @@ impl ServerPool {
     fn take_part(&mut self, peer: PeerId, ticket: TicketNumber, slot: u32, len: u32, now: Instant) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         if !self.scheduler.has(server.id, ticket) {
-            // Cancelled meanwhile; it knows by now.
+            // The job was cancelled, and the server has been told.
             return;
         }
         match server
@@ -237,7 +238,7 @@ impl ServerPool {
         }
     }
 
-    /// A server is done with a job.
+    /// Handles the end of a job on a server.
     fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: Outcome, now: Instant) {
         self.take_back(peer, ticket);
         let Some(server) = self.servers.get_mut(&peer) else { return };
@@ -291,7 +292,7 @@ impl ServerPool {
         self.scheduler.failed(id, ticket, now);
     }
 
-    /// A compiler ran: the first that did counts.
+    /// A server's compiler has run. If several servers ran the job, the first result counts.
     fn finish(
         &mut self,
         peer: PeerId,
@@ -341,7 +342,7 @@ impl ServerPool {
         }
     }
 
-    /// Does what the scheduler wants done.
+    /// Carries out the scheduler's decisions.
     fn execute(&mut self, now: Instant) {
         while let Some(order) = self.scheduler.poll() {
             match order {
@@ -363,7 +364,7 @@ impl ServerPool {
         }
     }
 
-    /// What servers' limits are too low for is not tried again in every build.
+    /// Remembers a job that exceeds servers' limits, so that later builds run it locally at once.
     fn note_limited(
         &mut self,
         ticket: TicketNumber,
@@ -401,7 +402,7 @@ impl ServerPool {
         }
     }
 
-    /// An attempt to reach a server is over.
+    /// Handles the end of an attempt to connect to a server.
     fn dialled(&mut self, dialled: Dialled, now: Instant) {
         let host = dialled.peer;
         let admitted = match dialled.result {
@@ -445,7 +446,7 @@ impl ServerPool {
         }
     }
 
-    /// Servers that may be ready soon.
+    /// The number of servers that may become ready soon.
     fn starting(&self) -> usize {
         let unready = self.servers.values().filter(|server| server.result_buffer.is_none()).count();
         self.connections.starting() + unready
@@ -463,7 +464,7 @@ impl ServerPool {
         let silent: Vec<_> =
             self.servers.iter().filter(|(_, at)| silent(at)).map(|(peer, _)| *peer).collect();
         for peer in silent {
-            self.give_up(peer, "it says nothing", now);
+            self.give_up(peer, "it sent nothing for too long", now);
         }
         self.scheduler.tick(now);
         self.look_after_files(now);
@@ -510,9 +511,9 @@ impl RemoteExecutor for ServerPool {
         self.look_at_trust(now);
         let mut events = Vec::new();
         if self.hub.turn(&mut events).is_err() {
-            // Only our own fault overflows a queue; servers are dialled again.
+            // Only a fault of this program overflows a queue; servers are dialled again.
             for peer in self.servers.keys().copied().collect::<Vec<_>>() {
-                self.give_up(peer, "a fault of ours", now);
+                self.give_up(peer, "a fault of this client", now);
             }
         }
         for event in events {

@@ -44,9 +44,9 @@ pub enum SandboxError {
         advice: String,
     },
     /// The supervisor or the slot sandbox is gone, or no longer makes sense.
-    #[error("the sandbox's {who} is gone: {error}; start it anew")]
+    #[error("the sandbox's {who} is gone: {error}; start a new one")]
     Gone {
-        /// `supervisor` or `slot_sandbox`.
+        /// `supervisor` or `slot sandbox`.
         who: &'static str,
         /// What the system says.
         error: io::Error,
@@ -59,8 +59,8 @@ pub enum SandboxError {
         /// What the system says.
         error: io::Error,
     },
-    /// A description that this machine had no place for.
-    #[error("cannot hand a job to its slot_sandbox: {0}")]
+    /// A job's description could not be written to a memory file.
+    #[error("cannot hand a job to its slot sandbox: {0}")]
     HandOver(io::Error),
 }
 
@@ -214,7 +214,7 @@ impl SandboxSupervisor {
     /// Starts a supervisor; with it comes the FUSE device for [`crate::view::View::start`].
     ///
     /// # Errors
-    /// When namespaces or FUSE are not to be had here: the error says what to enable.
+    /// When this machine does not allow namespaces or FUSE: the error says what to enable.
     pub fn start(launch: &Launch) -> Result<(Self, OwnedFd), SandboxError> {
         let failed =
             |error| SandboxError::Start { program: launch.program.display().to_string(), error };
@@ -226,7 +226,7 @@ impl SandboxSupervisor {
             command.uid(uid).gid(gid);
         }
         let child = command.spawn().map_err(failed)?;
-        // Or the supervisor's end would stay open here.
+        // Otherwise the supervisor's end would stay open here.
         drop(command);
         let mut supervisor = Self { channel: here, child: Some(child) };
         match supervisor.receive_set_up()?.pop() {
@@ -269,7 +269,7 @@ impl SandboxSupervisor {
 
 impl Drop for SandboxSupervisor {
     fn drop(&mut self) {
-        // Its slot sandboxes die with it. That it is gone already is fine.
+        // Its slot sandboxes die with it. It may be gone already.
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
         // Its end takes as long as that of its last process, which may hang in the kernel.
@@ -284,7 +284,7 @@ const SET_UP_MAX: Duration = Duration::from_secs(3);
 
 /// Waits until the other end has set itself up.
 fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
-    let gone = |error| SandboxError::Gone { who: "slot_sandbox", error };
+    let gone = |error| SandboxError::Gone { who: "slot sandbox", error };
     channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
     let said = channel.receive();
     channel.set_patience(None).map_err(gone)?;
@@ -344,8 +344,9 @@ impl SlotSandbox {
         Ok(())
     }
 
-    /// Stops the job, if one runs. Its end comes as any other's. Whoever holds answers that it
-    /// waits for must give them up as well ([`crate::view::View::cancel`]).
+    /// Stops the job, if one runs. Its end is reported like any other. A caller that serves the
+    /// job's view must also fail the requests that the job waits for
+    /// ([`crate::view::View::cancel`]).
     ///
     /// # Errors
     /// When the slot sandbox is gone.
@@ -369,11 +370,11 @@ impl SlotSandbox {
 }
 
 fn slot_sandbox_gone(error: io::Error) -> SandboxError {
-    SandboxError::Gone { who: "slot_sandbox", error }
+    SandboxError::Gone { who: "slot sandbox", error }
 }
 
-/// What a slot sandbox says that its job left. A slot sandbox runs hostile code beside itself:
-/// anything but a file in memory could keep a reader waiting.
+/// Checks the object that a slot sandbox reports. The slot sandbox runs next to hostile code:
+/// anything but a memory file could make a reader wait.
 fn object(left: OwnedFd, len_max: u64) -> Option<Object> {
     let stat = fstat(&left).ok()?;
     let len = u64::try_from(stat.st_size).ok().filter(|len| *len <= len_max)?;
@@ -387,7 +388,7 @@ fn memory_file(name: &str) -> io::Result<File> {
     Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
-/// What a job may write more than its limit before it is refused: the kernel refuses whole writes.
+/// How much more than its limit a job may write: the kernel refuses only whole writes.
 const OUTPUT_SLACK: u64 = 4 << 20;
 
 /// A file for a job's output, which cannot grow: everything that writes shares its offset, which

@@ -42,7 +42,7 @@ pub(crate) enum NextPart {
 }
 
 impl Package {
-    /// The results of a job; a refusal if they are of no use to the client.
+    /// The results of a job; a refusal if the client cannot use them.
     pub(crate) fn new(
         slot: u32,
         ended: FinishedJob,
@@ -62,7 +62,7 @@ impl Package {
         let (stdout, stderr) = (ended.stdout.len() as u64, ended.stderr.len() as u64);
         let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(Segment::of));
         let mut files = Vec::new();
-        // The files of a compiler that failed are of no use.
+        // The files of a compiler that failed are dropped.
         for file in made.created.into_iter().filter(|_| status == 0) {
             let (len, path, mode) = (file.contents.len() as u64, file.path, file.mode);
             segments.push_back(Segment::of(file.contents));

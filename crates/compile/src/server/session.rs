@@ -1,7 +1,7 @@
 //! One client, from Hello to the end of its connection: its jobs, its files, the messages to it.
 //!
-//! Knows no connection: messages, reads and writes to be made are returned by
-//! [`ClientSession::poll`]. `start` is how its jobs begin.
+//! Knows no connection: [`ClientSession::poll`] returns the messages, reads and writes to be made.
+//! `start` begins its jobs.
 
 mod start;
 
@@ -92,13 +92,13 @@ struct Source {
 }
 
 enum Stage {
-    /// For the metadata log.
+    /// Waits for the metadata log.
     Waiting,
-    /// For its source. False: nobody wants it any more.
+    /// Waits for its source. False: the job was cancelled.
     Reading(bool),
-    /// For compilers that are being identified, of which its may be one.
+    /// Waits for compilers that are being identified, because one of them may be the job's.
     Identifying,
-    /// For its compiler, which is being fetched.
+    /// Waits for its compiler, which is being fetched.
     Equipping,
     /// Waits for the end of jobs whose sandbox shows other compilers.
     Held,
@@ -422,7 +422,7 @@ impl ClientSession {
                 return self.refuse(ticket, Refusal::Trouble { what });
             }
             Ok(NextPart::Part(bytes)) => {
-                let len = u32::try_from(bytes.len()).expect("a result_buffer place is small");
+                let len = u32::try_from(bytes.len()).expect("a result buffer's length fits u32");
                 (bytes, ToClient::Part { ticket, slot, len })
             }
             Ok(NextPart::Last(bytes, ran)) => {
@@ -447,7 +447,7 @@ impl ClientSession {
                 self.send_waiting();
             }
             Some(_) => return Err(SessionEnd::OutOfTurn("an acknowledgement of results")),
-            // The job was cancelled meanwhile.
+            // The job was cancelled.
             None => {}
         }
         Ok(())
@@ -526,7 +526,7 @@ impl ClientSession {
 
 impl Drop for ClientSession {
     fn drop(&mut self) {
-        // Else compilers that wait for the client would wait for ever.
+        // Otherwise compilers that wait for the client would never end.
         self.fetch.abort();
     }
 }

@@ -1,6 +1,6 @@
 //! The stop `rdma`: latency and bandwidth of RDMA Writes, and of a TCP socket in the same harness.
 //!
-//! They are measured in turns, so that what else the machine does meets both. Both sides spin only
+//! They are measured in turns, so that other load on the machine affects both. Both sides spin only
 //! where two processors have nothing to do: on fewer, they would wait for each other's time slices.
 
 use super::idle::Idle;
@@ -84,7 +84,7 @@ fn say_how(guide: &Guide, idle: Option<Idle>, wait: Wait) {
 
 enum Measured {
     Whole(Vec<Figures>),
-    /// The machine became too busy for sides that spin.
+    /// The machine has become too busy for spinning.
     Disturbed(Idle),
 }
 
@@ -130,7 +130,7 @@ impl Figures {
     }
 }
 
-/// The round in the middle: one that something else has disturbed does not count.
+/// The median round: a round that other load has disturbed does not count.
 fn median(rounds: &[f64]) -> Option<f64> {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! Jobs on their way to servers: what a server needs to know of one, and what it may read for it.
+//! Sends jobs to servers: describes each job, and exposes the memory that the server may read for
+//! it.
 
 use super::ServerPool;
 use super::pending::{Pending, Stage};
@@ -16,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of a message about a job, besides what a server needs to know of it.
+/// Bytes of a job's message that are reserved for its input.
 const INPUT_MAX: usize = 8 << 10;
 
 impl ServerPool {
@@ -40,7 +41,7 @@ impl ServerPool {
         self.files.ask(FileRequest::Prepare { ticket: ticket.0, job, is_preprocessed });
     }
 
-    /// Its files have been seen to: it may go to a server.
+    /// Handles the end of a job's preparation: the job may now go to a server.
     pub(super) fn prepared(
         &mut self,
         ticket: TicketNumber,
@@ -73,7 +74,7 @@ impl ServerPool {
         if let Some(server_state) =
             self.servers.get_mut(&peer).filter(|_| self.scheduler.running(server) == 1)
         {
-            // Before, it had nothing to say.
+            // Without jobs it had no reason to send anything.
             server_state.heard = now;
         }
         let input = match pending.source.as_ref().map(|source| source.source.clone()) {
@@ -86,7 +87,7 @@ impl ServerPool {
         }
     }
 
-    /// Lets a server read a job's source, until it says what came of the job.
+    /// Lets a server read a job's source until it reports the job's outcome.
     fn expose(
         &mut self,
         peer: PeerId,
@@ -103,7 +104,7 @@ impl ServerPool {
         Ok(Input::Source { path, exposed })
     }
 
-    /// A server has read a job's source, or never will.
+    /// Withdraws a job's source from a server that has read it, or never will.
     pub(super) fn take_back(&mut self, peer: PeerId, ticket: TicketNumber) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         if let Some(exposed) = server.sources.remove(&ticket) {
@@ -112,7 +113,7 @@ impl ServerPool {
     }
 }
 
-/// What a server needs to know of a job.
+/// Describes a job for servers.
 fn spec_of(
     ticket: TicketNumber,
     pending: &Pending,

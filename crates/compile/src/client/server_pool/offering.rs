@@ -1,7 +1,8 @@
-//! Compilers for servers that lack them: what one is made of, and its parts, one at a time.
+//! Hands out compilers to servers that lack them: a list of the compiler's parts, then the parts,
+//! one at a time.
 //!
-//! Nothing is handed out but files that this client has itself found to be parts of a compiler, as
-//! they were then.
+//! Only files that this client has itself identified as parts of a compiler are handed out, and
+//! only if they are unchanged since.
 
 use super::ServerPool;
 use crate::client::files::FileRequest;
@@ -12,13 +13,13 @@ use outboard_verbs::{Access, SharedRegion};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of a description that still goes in one message.
+/// Bytes of a description, at most: it must fit one message.
 const DESCRIPTION_MAX: usize = 60 << 10;
 /// Compilers that are remembered.
 const IDENTIFIED_MAX: usize = 256;
 
 impl ServerPool {
-    /// A compiler that jobs use here.
+    /// Remembers a compiler that this client's jobs use.
     pub(super) fn remember(&mut self, toolchain: &Arc<Toolchain>) {
         if self.identified.len() >= IDENTIFIED_MAX {
             self.identified.clear();
@@ -46,7 +47,7 @@ impl ServerPool {
         }
     }
 
-    /// A part has been read, if it is what it was.
+    /// Exposes a part that has been read; `None` if the file has changed.
     pub(super) fn expose_part(
         &mut self,
         peer: PeerId,
@@ -67,7 +68,7 @@ impl ServerPool {
         self.send(peer, &ToServer::Part { exposed }, now);
     }
 
-    /// The server has read what it wanted.
+    /// Withdraws the part that a server has finished reading.
     pub(super) fn withdraw_part(&mut self, peer: PeerId) {
         if let Some(exposed) = self.servers.get_mut(&peer).and_then(|server| server.part.take()) {
             self.hub.withdraw(peer, exposed);

@@ -42,7 +42,7 @@ const CELLS: u64 = 16;
 /// The main function of a slot sandbox's process. Never returns.
 pub(super) fn run(spec: &SlotSandboxSpec, channel: &Channel) -> ! {
     raw::default_signals();
-    // Or the supervisor's channel would stay open when the supervisor is gone.
+    // Otherwise the supervisor's channel would stay open when the supervisor is gone.
     raw::close_others(channel.as_fd());
     match set_up(spec) {
         Ok(mut slot_sandbox) => {
