@@ -1,5 +1,5 @@
-//! Children of a program whose other threads are in the middle of our calls. A binary of its own,
-//! because children hold copies of all sockets of the process.
+//! Children of a program whose other threads are in the middle of library calls. A binary of its
+//! own, because children hold copies of all sockets of the process.
 
 use outboard_ibverbs::abi::*;
 use outboard_ibverbs::cm::addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};

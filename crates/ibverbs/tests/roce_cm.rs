@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const IMMEDIATE: u32 = 0x0102_0304;
 /// No step takes this long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Long enough for anything that comes at once to have come.
+/// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 /// A synchronous identifier.

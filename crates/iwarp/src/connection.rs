@@ -261,7 +261,7 @@ impl Connection {
         self.rx.stalled.is_some()
     }
 
-    /// True while so much waits for a posted receive that reading on is of no use.
+    /// True while the segments that wait for a posted receive leave no room for more.
     pub fn is_full(&self) -> bool {
         self.rx.full
     }
@@ -457,7 +457,7 @@ impl Connection {
         self.settle(now, env);
     }
 
-    /// A held responder is silent; so is a responder that is leaving, but for its Terminate.
+    /// A held responder sends nothing; a responder that is leaving sends only its Terminate.
     pub(crate) fn may_transmit(&self) -> bool {
         self.phase == Phase::Open
     }

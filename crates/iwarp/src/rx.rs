@@ -56,11 +56,11 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct Stalled {
     pub(crate) since: Instant,
-    /// What to say if no receive comes.
+    /// The fault to report if no receive is posted.
     pub(crate) fault: Fault,
 }
 
-/// What one step over the stream came to.
+/// The result of one step over the stream.
 enum Step {
     Took(usize),
     NeedMore,
@@ -314,8 +314,8 @@ impl Connection {
     }
 
     /// Where the next bytes of the stream may be received without a copy, if they are payload.
-    /// `spans` gets the pieces in order. A segment whose memory has gone meanwhile is left to
-    /// [`Connection::handle_bytes`], which finds the fault.
+    /// `spans` gets the pieces in order. A segment whose memory has been deregistered since is left
+    /// to [`Connection::handle_bytes`], which finds the fault.
     pub fn direct<'t>(
         &mut self,
         stags: &'t StagTable,

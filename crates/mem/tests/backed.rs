@@ -67,8 +67,8 @@ fn an_impossible_memfd_is_this_machines_error() {
     assert_eq!(error, MemError::Map { len, errno: libc::ENOMEM });
 }
 
-/// Under a limit of its own, because the kernel allocates page by page: if the region's code asked
-/// it to, it would kill processes of the machine before it gave up.
+/// Under a resource limit, because the kernel allocates page by page: without the limit it would
+/// kill other processes of the machine before the allocation fails.
 #[test]
 fn more_than_the_machines_memory_is_refused_before_any_is_reserved() {
     let ended = child(|| {
@@ -125,7 +125,7 @@ fn regions_of_one_memfd_have_the_same_bytes() {
 /// Starts a child process that runs `work`. The result waits for its end, and returns its exit
 /// status, or minus the signal that ended it.
 fn child(work: impl FnOnce() -> c_int) -> impl FnOnce() -> c_int {
-    // SAFETY: the child ends without a word to the harness.
+    // SAFETY: the child ends without calling the test harness.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: takes no pointer.

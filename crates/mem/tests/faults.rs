@@ -69,7 +69,7 @@ fn install(handler: usize, flags: c_int) {
 
 /// Runs `work` in a child process. Returns its exit status, or minus the signal that ended it.
 fn child(work: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the child takes no lock of the parent's, and ends without a word to the harness.
+    // SAFETY: the child takes no lock of the parent's, and ends without calling the test harness.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {

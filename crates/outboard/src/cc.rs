@@ -181,7 +181,7 @@ fn report(args: &CcArgs) -> Outcome {
     if let Ok(place) = ManagerPlace::of_user() {
         place.sockets().iter().for_each(|socket| manager::settle(socket));
     }
-    let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME: statistics are kept there")?;
+    let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME, for statistics")?;
     let saved = Saved::load(&directory)?;
     if let Some(file) = &args.timeline {
         draw(file, saved.records.into())?;
@@ -216,7 +216,11 @@ fn draw(file: &Path, records: Vec<Record>) -> Outcome {
 fn install_links(directory: &Path) -> Outcome {
     let wrapper = env::current_exe()?.with_file_name("outboard-cc");
     if !wrapper.exists() {
-        return Err(format!("{} does not exist: install it in the same directory as this program", wrapper.display()).into());
+        return Err(format!(
+            "{} does not exist: install it beside this program",
+            wrapper.display()
+        )
+        .into());
     }
     fs::create_dir_all(directory)?;
     let names = compilers(&env::var_os("PATH").unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The client's side: connects, warms up, measures, and asks the server what it spent.
+//! The client's side: connects, warms up, measures, and asks the server for its CPU time.
 
 use crate::connect::Connector;
 use crate::error::PerfError;
@@ -27,11 +27,11 @@ enum Client {
     Connect(Connector),
 }
 
-/// Runs one test against a server and says what came out. Pin the thread first, if at all.
+/// Runs one test against a server and returns its report. Pin the thread first, if at all.
 ///
 /// # Errors
-/// [`PerfError`]: parameters that no test can have, a server that is not there, refuses, leaves
-/// or falls silent; [`PerfError::Interrupted`] when there is nothing to report.
+/// [`PerfError`]: parameters that no test can have, a server that does not exist, refuses, leaves
+/// or stops answering; [`PerfError::Interrupted`] when there is nothing to report.
 pub fn run(
     peer: SocketAddr,
     plan: &TestPlan,
@@ -129,7 +129,7 @@ fn connect_qp(
     qp.connect(peer, &params).map_err(|error| why_not(peer, error))
 }
 
-/// A rejection of the server's says why.
+/// The server's rejection has a reason.
 fn why_not(peer: SocketAddr, error: ConnectError) -> PerfError {
     let ConnectError::Rejected { private_data, .. } = &error else {
         return error.into();
@@ -140,7 +140,7 @@ fn why_not(peer: SocketAddr, error: ConnectError) -> PerfError {
     }
 }
 
-/// Asks a question on a NIC of its own, so that the test's is not disturbed.
+/// Sends a question over another NIC, so that the test's is not disturbed.
 fn ask(peer: SocketAddr, ask: &ClientMessage) -> Result<ServerMessage, PerfError> {
     let context = Context::open()?;
     let qp = context.alloc_pd().create_qp(QpConfig::new(&context.create_cq(1)))?;

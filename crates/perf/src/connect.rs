@@ -37,7 +37,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Connects to `peer` again and again once it is told to.
+    /// Connects to `peer` repeatedly.
     pub(crate) fn new(peer: SocketAddr, plan: &TestPlan) -> Result<Self, PerfError> {
         Ok(Self { peer, plan: plan.clone(), context: Context::open()? })
     }
@@ -110,7 +110,7 @@ enum Door {
 }
 
 impl Host {
-    /// Opens a port for one client, and says which.
+    /// Opens a port for one client, and returns its number.
     pub(crate) fn open(
         address: SocketAddr,
         from: IpAddr,

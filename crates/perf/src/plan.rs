@@ -13,7 +13,7 @@ pub const DEPTH_MAX: usize = 4096;
 /// Bytes of an atomic operation's operand (RFC 7306 §5).
 pub const ATOMIC_SIZE: usize = 8;
 
-/// What is done over and over.
+/// The operation that a test repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// RDMA Write.
@@ -94,7 +94,7 @@ const TESTS: &[(Test, &str, Operation, TestKind)] = &[
 ];
 
 impl Test {
-    /// All tests, in the order in which they are listed to people.
+    /// All tests, in the order in which they are listed.
     pub fn all() -> impl Iterator<Item = Self> {
         TESTS.iter().map(|row| row.0)
     }
@@ -109,7 +109,7 @@ impl Test {
         self.row().1
     }
 
-    /// What it does over and over.
+    /// The operation that it repeats.
     pub fn operation(self) -> Operation {
         self.row().2
     }
@@ -122,7 +122,8 @@ impl Test {
     /// Bytes of a message unless told otherwise.
     pub fn default_size(self) -> usize {
         match self.kind() {
-            // What is registered for a connection, or goes once to and fro on it.
+            // The length of the memory that is registered for a connection, or of the round trip on
+            // it.
             _ if self.is_connect() => 1,
             TestKind::Latency => 8,
             TestKind::Bandwidth => 64 << 10,
@@ -186,7 +187,7 @@ impl Display for Test {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
-    /// Ask again and again: least delay, one CPU each.
+    /// Poll without pause: least delay, one CPU each.
     Spin,
     /// Sleep until the kernel wakes the thread.
     Block,

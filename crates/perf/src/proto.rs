@@ -1,4 +1,4 @@
-//! What a client and a server say to each other: JSON in MPA private data (RFC 5044 §7.1).
+//! The messages of client and server: JSON in MPA private data (RFC 5044 §7.1).
 //!
 //! A connection of a test carries [`ClientMessage::Test`] and is accepted with [`ServerMessage::Ready`]. A question
 //! is a connection too, but it is answered in its rejection, so it needs no queue pair.
@@ -16,7 +16,7 @@ pub const PRIVATE_MAX: usize = 508;
 /// Characters of a refusal's reason: even escaped they fit.
 const WHY_MAX: usize = 200;
 
-/// What a client says.
+/// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ClientMessage {
@@ -38,7 +38,7 @@ pub enum ClientMessage {
     },
 }
 
-/// What a server says.
+/// A server's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ServerMessage {
@@ -57,9 +57,9 @@ pub enum ServerMessage {
         /// On the address that the question came to.
         port: u16,
     },
-    /// No.
+    /// A refusal.
     Refused {
-        /// Why, for people.
+        /// The reason, for users.
         why: String,
     },
 }

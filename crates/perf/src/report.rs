@@ -1,4 +1,4 @@
-//! What a test gave, for programs and for people.
+//! The result of a test, for programs and for users.
 
 use crate::measure::Timed;
 use crate::plan::{Operation, Test, TestKind, TestPlan, Wait};
@@ -57,7 +57,7 @@ pub struct Report {
     pub cpu_s: f64,
     /// The client's part of that.
     pub cpu_client_s: f64,
-    /// The server's part of that: all that its process did meanwhile.
+    /// The server's part of that: everything that its process did in that time.
     pub cpu_server_s: f64,
     /// Latencies from short to long; empty unless this is a latency test. Equal buckets as far as
     /// most latencies go, then ever wider ones.
@@ -117,7 +117,7 @@ fn round(micros: f64) -> f64 {
     (micros * 1000.0).round() / 1000.0
 }
 
-/// What was counted between one edge and the next.
+/// The count between one edge and the next.
 fn buckets(all: &Histogram<u64>, scale: f64) -> Vec<Bucket> {
     let mut start = 0;
     let bucket = |end| {
@@ -199,7 +199,7 @@ fn micros(value: Option<f64>) -> String {
     value.map_or_else(dash, |value| format!("{value:.2}"))
 }
 
-/// What stands where there is no value.
+/// The text for a missing value.
 fn dash() -> String {
     "-".to_owned()
 }

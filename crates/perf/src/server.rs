@@ -1,4 +1,4 @@
-//! The server: takes what clients ask for, one thread for each test.
+//! The server: runs the tests that clients ask for, one thread for each.
 //!
 //! What a client can make it hold is bounded: `SESSIONS_MAX` tests at a time, each as large as
 //! [`TestPlan::check`] allows, and none for longer than the longest test. The thread that listens
@@ -44,7 +44,7 @@ impl Server {
     /// Listens. Pin the thread first, if at all.
     ///
     /// # Errors
-    /// [`PerfError::Verbs`] when the address cannot be had.
+    /// [`PerfError::Verbs`] when the address cannot be listened on.
     pub fn bind(address: SocketAddr) -> Result<Self, PerfError> {
         let context = Context::open()?;
         let channel = context.create_cm_channel()?;
@@ -98,7 +98,7 @@ impl Server {
         self.groups.retain(|group| group.born.elapsed() < GATHER_MAX && !group.side.is_over());
     }
 
-    /// Answers one client. A client that has gone meanwhile needs no answer.
+    /// Answers one client. A client that has gone needs no answer.
     fn answer(&mut self, request: ConnectRequest) {
         let _gone = match decode(request.private_data()) {
             Ok(ClientMessage::Cpu) => {

@@ -1,4 +1,4 @@
-//! A server among clients that mean it no good: it refuses, forgets, and goes on serving.
+//! A server and misbehaving clients: it refuses them, frees their places, and continues to serve.
 
 use outboard_perf::proto::{ClientMessage, ServerMessage, decode, encode};
 use outboard_perf::{Goal, Progress, Server, Test, TestPlan, Wait, run};

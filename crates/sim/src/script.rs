@@ -230,7 +230,7 @@ impl Runner {
         match self.pair.side(end).post(request) {
             Ok(()) => {}
             Err(PostError::QueueFull { .. } | PostError::NoReads) => return false,
-            Err(error) => panic!("the script posted nonsense: {error}"),
+            Err(error) => panic!("the script posted an invalid request: {error}"),
         }
         let model = &mut self.models[index(end)];
         model.note(&op, bytes, fence, flags & 4 != 0);

@@ -143,7 +143,7 @@ impl Side {
         self.post(SendRequest::new(wr_id, op, SgList::copied(bytes))).expect("posted");
     }
 
-    /// What the socket takes of what the connection has to say: at most `take` bytes.
+    /// Moves the connection's output to the socket: at most `take` bytes.
     pub fn transmit(&mut self, now: Instant, take: usize) -> Vec<u8> {
         let mut env = Env {
             stags: &self.stags,

@@ -99,6 +99,6 @@ fn a_resting_application_is_served_at_once() {
     let b = Side { context, pd, cq, qp };
     connect(&a, &b);
     let best = (0..30).map(|_| latency_after_rest(&a, &b, &events)).min();
-    // Found out by itself, the engine's thread would take at least two looks.
+    // Without the call, the engine's thread would need at least two of its periodic looks.
     assert!(best.is_some_and(|best| best < Duration::from_millis(1)), "{best:?}");
 }

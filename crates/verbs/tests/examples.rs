@@ -1,4 +1,4 @@
-//! The example programs, run as their readers would: two processes on loopback.
+//! The example programs, run as their documentation says: two processes on loopback.
 
 mod common;
 

@@ -44,10 +44,10 @@ pub enum SandboxError {
         advice: String,
     },
     /// The supervisor or the slot sandbox is gone, or no longer makes sense.
-    #[error("the sandbox's {who} is gone: {error}; start a new one")]
+    #[error("the {what} is gone: {error}; start a new one")]
     Gone {
-        /// `supervisor` or `slot sandbox`.
-        who: &'static str,
+        /// `sandbox's supervisor` or `slot's sandbox`.
+        what: &'static str,
         /// What the system says.
         error: io::Error,
     },
@@ -243,7 +243,7 @@ impl SandboxSupervisor {
     }
 
     fn gone(&mut self, error: io::Error) -> SandboxError {
-        SandboxError::Gone { who: "supervisor", error }
+        SandboxError::Gone { what: "sandbox's supervisor", error }
     }
 
     /// Makes a slot sandbox. The view must be served by now.
@@ -251,7 +251,7 @@ impl SandboxSupervisor {
     /// # Errors
     /// When a step of it fails, or the supervisor is gone.
     pub fn slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
-        let gone = |error| SandboxError::Gone { who: "supervisor", error };
+        let gone = |error| SandboxError::Gone { what: "sandbox's supervisor", error };
         let (here, there) = Channel::pair().map_err(gone)?;
         self.channel
             .send(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
@@ -284,7 +284,7 @@ const SET_UP_MAX: Duration = Duration::from_secs(3);
 
 /// Waits until the other end has set itself up.
 fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
-    let gone = |error| SandboxError::Gone { who: "slot sandbox", error };
+    let gone = |error| SandboxError::Gone { what: "slot's sandbox", error };
     channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
     let said = channel.receive();
     channel.set_patience(None).map_err(gone)?;
@@ -370,7 +370,7 @@ impl SlotSandbox {
 }
 
 fn slot_sandbox_gone(error: io::Error) -> SandboxError {
-    SandboxError::Gone { who: "slot sandbox", error }
+    SandboxError::Gone { what: "slot's sandbox", error }
 }
 
 /// Checks the object that a slot sandbox reports. The slot sandbox runs next to hostile code:

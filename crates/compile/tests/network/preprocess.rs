@@ -49,7 +49,8 @@ fn differing(
     assert_eq!(finished.status, 0, "{line}: {remote}");
     let made = outputs.iter().map(|at| fs::read(cwd.join(at)).expect(at));
     let pairs = outputs.iter().zip(expected.into_iter().zip(made));
-    let differ = pairs.filter(|(_, (local, remote))| local != remote).map(|(at, _)| (*at).to_owned());
+    let differ =
+        pairs.filter(|(_, (local, remote))| local != remote).map(|(at, _)| (*at).to_owned());
     (differ.collect(), [said, remote])
 }
 

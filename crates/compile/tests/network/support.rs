@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 pub(crate) const NOBODY: u32 = 65_534;
-/// What is known of compilers.
+/// The cache of identified compilers.
 const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// Both ends' keys.

@@ -193,7 +193,7 @@ fn mapping_lives_as_long_as_its_last_owner() {
     assert_eq!(slice.snapshot(0..10).as_deref(), Ok(&bytes[10..20]));
 }
 
-/// A file in memory that says `text`, with these seals.
+/// A file in memory that holds `text`, with these seals.
 fn in_memory(text: &[u8], seals: libc::c_int) -> std::fs::File {
     use std::io::Write;
     use std::os::fd::{AsRawFd, FromRawFd};

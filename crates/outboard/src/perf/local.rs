@@ -17,7 +17,7 @@ impl LocalServer {
     pub(crate) fn start() -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| {
             format!(
-                "cannot start a server on this machine: {why}; start `outboard perf serve` and give its address"
+                "cannot start a server here: {why}; start `outboard perf serve` and give its address"
             )
         };
         let program = std::env::current_exe().map_err(|error| failed(&error))?;

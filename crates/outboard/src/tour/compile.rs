@@ -52,7 +52,8 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
     let said = link(&cluster, &project, &compiler, &remote)?;
     guide.say(&format!("   linked    here, and it runs: {said}"));
     if !compared.different.is_empty() {
-        return Err(Trouble::Failed(format!("different from the local build: {}", compared.different.join(", "))));
+        let different = compared.different.join(", ");
+        return Err(Trouble::Failed(format!("different from the local build: {different}")));
     }
     guide.say(CLOSE);
     Ok(figures(&[&local, &remote], &cluster, &counters, &compared))

@@ -170,7 +170,7 @@ impl Core {
         let count = if limit == Some(Duration::ZERO) || !engine.role.fall_asleep() {
             engine.poll_events(Some(Duration::ZERO), &mut events)
         } else {
-            // A thread that changes something from here on wakes the driver.
+            // From here on, a thread that changes something wakes the driver.
             let limit = if done() { Some(Duration::ZERO) } else { engine.sleep_limit(limit) };
             let count = engine.poll_events(limit, &mut events);
             engine.role.wake_up();
@@ -385,12 +385,12 @@ mod tests {
         let ends = connected(&a, &b);
         let (core, token) = (b.core(), b.core().engine.next_token());
         let fd = eventfd(1, EventfdFlags::NONBLOCK).expect("a descriptor");
-        // Only the background thread is to meet it.
+        // Only the background thread must meet it.
         b.rest();
         core.engine.add(token, &fd, Arc::new(Defect)).expect("watched");
         let deadline = Instant::now() + LIMIT;
         while !ends[1].0.state().is_over() {
-            assert!(Instant::now() < deadline, "the queue pair does not hear of it");
+            assert!(Instant::now() < deadline, "the queue pair is not told");
             std::thread::sleep(Duration::from_millis(1));
         }
         let event = AsyncEvent::EngineFailed { qp: ends[1].0.number() };

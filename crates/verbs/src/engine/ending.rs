@@ -1,6 +1,6 @@
-//! The end of a stream, as a table. That a program is done with a connection, that the stream is
-//! drained and that the socket is closed are three things; the protocol's phases, such as which
-//! side has sent FIN, are in [`outboard_iwarp::Phase`]. This file touches no socket.
+//! The end of a stream, as a table. It distinguishes a program that is done with a connection, a
+//! stream that is drained, and a socket that is closed; the protocol's phases, such as which side
+//! has sent FIN, are in [`outboard_iwarp::Phase`]. This file touches no socket.
 //!
 //! ```text
 //!         SendFailed
@@ -26,11 +26,11 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) enum StreamEnd {
     /// Messages are exchanged.
     Open,
-    /// TCP takes nothing more; what it has for us is still read, and counts.
+    /// TCP takes nothing more; bytes that it has received are still read and handled.
     Draining,
-    /// Requests are flushed; the program will be told when the stream is closed.
+    /// Requests are flushed; the program is told when the stream is closed.
     Leaving,
-    /// The program has no part in it any more.
+    /// The program no longer takes part.
     Lingering,
     /// Nothing is left but to close the socket.
     Closed,
@@ -123,7 +123,7 @@ impl Ending {
         Some(Stepped { to, tells })
     }
 
-    /// When [`Self::check`] wants to be called.
+    /// When [`Self::check`] must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let limit = match self.state {
             StreamEnd::Leaving => PATIENCE,
@@ -214,7 +214,7 @@ Lingering --Closed--> Closed
         let later = start + PATIENCE;
         assert_eq!(ending.check(later, || flow(5, 99)), None, "the peer took something");
         let later = later + PATIENCE;
-        assert_eq!(ending.check(later, || flow(6, 99)), None, "the peer said something");
+        assert_eq!(ending.check(later, || flow(6, 99)), None, "the peer sent something");
         let later = later + PATIENCE;
         assert_eq!(ending.check(later, || flow(6, 99)), Some(E::Impatient));
         ending.step(E::Impatient, later);

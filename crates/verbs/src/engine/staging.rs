@@ -43,7 +43,8 @@ impl Staging {
         *self = Self { bytes, start: 0, end: len };
     }
 
-    /// Gives the full-sized buffer back; what waits in it is kept apart.
+    /// Gives the full-sized buffer back; bytes that wait in it are moved to a buffer of their
+    /// length.
     pub(crate) fn settle(&mut self) {
         if self.bytes.len() == STAGING_LEN {
             let rest = self.waiting().to_vec();
