@@ -43,7 +43,7 @@ impl Counting {
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = soon();
         while !done(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}");
+            assert!(Instant::now() < deadline, "waited too long: {what}");
             let now = Instant::now();
             self.pool.dial(&self.hub, now);
             while let Some(dialled) = self.pool.poll(now) {

@@ -180,7 +180,7 @@ pub(crate) enum Input {
     },
 }
 
-/// A job, complete but for its files.
+/// A job, without its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobSpec {
     /// Its number.

@@ -61,7 +61,7 @@ fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Outcome<*mut ibv_ah> {
     }
     let to = ipv4_of(&attr.grh.dgid).ok_or(Errno(libc::EINVAL))?;
     let shown = Shown::<ibv_ah>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.context, c.pd) = (domain.context(), pd);
     domain.users.fetch_add(1, Ordering::SeqCst);

@@ -91,7 +91,7 @@ impl CompChannel {
     }
 
     fn never_blocks(&self) -> bool {
-        // SAFETY: asks about a descriptor of ours.
+        // SAFETY: asks about a descriptor of this object.
         let flags = unsafe { libc::fcntl(self.native.as_fd().as_raw_fd(), libc::F_GETFL) };
         flags & libc::O_NONBLOCK != 0
     }
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         let fd = native.as_fd().as_raw_fd();
         may_block(fd)?;
         let shown = Shown::<ibv_comp_channel>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *shown.get() };
         (c.context, c.fd) = (context, fd);
         Ok(give(Box::new(CompChannel {
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 
 /// Descriptors block unless the program changes that. This one is read only when it is readable.
 pub(crate) fn may_block(fd: c_int) -> Outcome<()> {
-    // SAFETY: changes only the flags of a descriptor of ours.
+    // SAFETY: changes only the flags of this object's descriptor.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     // SAFETY: as above.
     if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) } < 0 {

@@ -60,7 +60,7 @@ impl Context {
         let found: &'static Device = find(device)?;
         crate::fork::watch();
         let shown = Shown::<verbs_context>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *shown.get() };
         c.sz = size_of::<verbs_context>();
         c.context.device = device;

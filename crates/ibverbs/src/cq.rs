@@ -101,7 +101,7 @@ impl Cq {
         let native = native(context, channel, capacity)?;
         let number = native.number();
         let shown = Shown::<ibv_cq_ex>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *shown.get() };
         (c.context, c.channel, c.cq_context) = (wanted.context, wanted.channel, wanted.cq_context);
         (c.handle, c.cqe) = (number, capacity.cast_signed());

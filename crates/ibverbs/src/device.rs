@@ -106,7 +106,7 @@ fn publish(index: usize, (interface, address): (String, Ipv4Addr)) -> DevicePtr 
             Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
         };
     let name = format!("outboard{index}");
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     c.node_type = node_type;
     c.transport_type = transport_type;

@@ -296,7 +296,7 @@ fn register(
     let (domain, addr): (&'static Pd, _) = (find(pd)?, addr.expose_provenance());
     let registered = Registered::new(RegistrationRequest { domain, addr, length, iova, access })?;
     let shown = Shown::<ibv_mr>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     registered.show(c);
     c.context = domain.context();

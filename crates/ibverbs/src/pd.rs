@@ -117,7 +117,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
         let adapter = find::<Context>(context)?.adapter();
         let native = adapter.native.alloc_pd();
         let shown = Shown::<ibv_pd>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         unsafe { (*shown.get()).context = context };
         let (keys, users) = (RwLock::default(), AtomicU32::new(0));
         Ok(give(Box::new(Pd { shown, tag: Kind::Pd, native, adapter, keys, users })))

@@ -204,7 +204,7 @@ pub(crate) fn copied(
             return fail(libc::EINVAL);
         }
         // SAFETY: the program says that it may be read until the call returns. Peers may write it
-        // meanwhile: inline data may be part of registered memory.
+        // at the same time: inline data may be part of registered memory.
         let copied = unsafe { SharedRegion::append_raw(start, len, &mut bytes) };
         copied.map_err(|_| Errno(libc::EFAULT))?;
     }

@@ -208,7 +208,7 @@ pub(crate) fn create_with(
     let number = number(adapter, &native)?;
     attr.cap = cap;
     let shown = Shown::<ibv_qp_ex>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     fill(&mut c.qp_base, pd, attr, parts.pd.context());
     (c.qp_base.handle, c.qp_base.qp_num) = (native.number(), number);
@@ -264,7 +264,7 @@ fn assemble(
     let (send_cq, recv_cq) = (parts.send_cq.native.clone(), parts.recv_cq.native.clone());
     let own = Arc::clone(&native);
     let queues = if is_roce() {
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let number = unsafe { (*shown.get()).qp_base.qp_num };
         Queues::roce(own, send_cq, recv_cq, limits, attr.sq_sig_all != 0).shown_as(number)
     } else {

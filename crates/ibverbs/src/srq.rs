@@ -116,7 +116,7 @@ fn create(
     let native = domain.native.create_srq(max_wr as usize, max_sge as usize);
     let number = native.number();
     let shown = Shown::<ibv_srq>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.context, c.srq_context, c.pd, c.handle) = (domain.context(), srq_context, pd, number);
     let requests = Arc::new(SrqRequests::new(native.clone()));

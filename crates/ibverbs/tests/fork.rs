@@ -44,7 +44,7 @@ fn devices() {
 
 /// How a child ends that makes a call of each kind.
 fn child(call: fn()) -> i32 {
-    // SAFETY: the child makes calls of ours and ends without a word to the test's harness.
+    // SAFETY: the child makes library calls and ends without calling the test harness.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {

@@ -212,7 +212,7 @@ fn length(bytes: usize) -> u32 {
 
 #[test]
 fn queue_pairs_connect_by_number_and_gid() {
-    // SAFETY: the only test of this process, before anything of ours runs.
+    // SAFETY: the only test of this process, before any code of the library runs.
     unsafe {
         std::env::set_var("OUTBOARD_PERSONALITY", "roce");
         std::env::set_var("OUTBOARD_DEVICES", "127.0.0.1");

@@ -483,7 +483,7 @@ impl Connection {
         }
     }
 
-    /// The response to a request of ours has no place to go.
+    /// The response to a request of this side has no place to go.
     fn refuse_sink(&mut self, seq: u64) -> Fault {
         self.sends.refuse(seq);
         Fault::local()

@@ -169,7 +169,7 @@ impl Connection {
         any
     }
 
-    /// Each message that waits has its own time. Trying again in vain does not start it again, nor
+    /// Each message that waits has its own time. An attempt that fails does not restart it, nor
     /// does what arrives behind the message.
     fn note_stall(&mut self, now: Instant) {
         let front = self.rx.parked.front().map(|ulpdu| (read_header(ulpdu, ulpdu.len()), ulpdu));

@@ -76,7 +76,7 @@ pub(crate) fn new_memfd(name: &CStr, len: usize, space: Space) -> Result<OwnedFd
         return Err(MemError::Reserve { len: len as u64, errno: libc::ENOMEM });
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name ends in a zero byte; the new descriptor is nobody else's.
+    // SAFETY: the name ends in a zero byte; the new descriptor has no other owner.
     let memfd = unsafe {
         let memfd = libc::memfd_create(name.as_ptr(), flags);
         if memfd < 0 {

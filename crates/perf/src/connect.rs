@@ -100,11 +100,11 @@ pub(crate) struct Host {
     plan: TestPlan,
     /// No other client is served.
     from: IpAddr,
-    door: Door,
+    listener: TestListener,
 }
 
 #[derive(Debug)]
-enum Door {
+enum TestListener {
     Rdma { context: Context, channel: CmChannel, _listener: Listener },
     Tcp(TcpListener),
 }
@@ -116,19 +116,20 @@ impl Host {
         from: IpAddr,
         plan: &TestPlan,
     ) -> Result<(Self, u16), PerfError> {
-        let (door, port) = if plan.test.operation() == Operation::TcpConnect {
-            Door::tcp(address).map_err(PerfError::system("cannot open a TCP port for the test"))?
+        let (listener, port) = if plan.test.operation() == Operation::TcpConnect {
+            TestListener::tcp(address)
+                .map_err(PerfError::system("cannot open a TCP port for the test"))?
         } else {
-            Door::rdma(address)?
+            TestListener::rdma(address)?
         };
-        Ok((Self { plan: plan.clone(), from, door }, port))
+        Ok((Self { plan: plan.clone(), from, listener }, port))
     }
 
     /// Takes connections until none has come for a while.
     pub(crate) fn serve(&self, stop: &AtomicBool) {
-        match &self.door {
-            Door::Rdma { context, channel, .. } => self.serve_rdma(context, channel, stop),
-            Door::Tcp(listener) => self.serve_tcp(listener, stop),
+        match &self.listener {
+            TestListener::Rdma { context, channel, .. } => self.serve_rdma(context, channel, stop),
+            TestListener::Tcp(listener) => self.serve_tcp(listener, stop),
         }
     }
 
@@ -179,7 +180,7 @@ impl Host {
     }
 }
 
-impl Door {
+impl TestListener {
     fn rdma(address: SocketAddr) -> Result<(Self, u16), PerfError> {
         let context = Context::open()?;
         let channel = context.create_cm_channel()?;

@@ -101,7 +101,7 @@ pub fn handshake(bytes: &[u8]) {
     if *how == 0 {
         for mut end in ends() {
             while end.poll_transmit().is_some() {}
-            assert!(!handle(&mut end, script, *cut), "nobody can guess a key");
+            assert!(!handle(&mut end, script, *cut), "keys cannot be guessed");
         }
         return;
     }
@@ -149,7 +149,7 @@ fn sessions() -> [SecureSession; 2] {
     let mut ends = ends();
     for turn in 0..4 {
         let bytes = ends[turn % 2].poll_transmit().expect("its turn");
-        ends[1 - turn % 2].handle(&bytes).expect("nobody is in between");
+        ends[1 - turn % 2].handle(&bytes).expect("no attacker is in between");
     }
     ends.map(|end| end.into_session().expect("it is done"))
 }
@@ -167,7 +167,7 @@ pub fn records(bytes: &[u8]) {
     let mut plain = Vec::new();
     if *how == 0 {
         let result = open(&mut server, script, *cut, &mut plain);
-        assert!(plain.is_empty() && result.is_err(), "nobody can guess a key");
+        assert!(plain.is_empty() && result.is_err(), "keys cannot be guessed");
         return;
     }
     let edits = edits(script);

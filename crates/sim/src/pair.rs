@@ -292,7 +292,7 @@ fn start_up(setup: &Setup, trace: &mut Vec<String>) -> (Negotiated, Negotiated) 
     assert_eq!(used, reply.len());
     match outcome {
         ReplyOutcome::Accepted(ours) => (ours, theirs),
-        ReplyOutcome::Rejected(_) => panic!("nobody rejected"),
+        ReplyOutcome::Rejected(_) => panic!("the ULP did not reject"),
     }
 }
 

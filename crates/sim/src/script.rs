@@ -406,7 +406,7 @@ impl Runner {
         }
         self.pair.drive();
         self.check_completions(true);
-        assert!(self.pair.is_closed(), "somebody never closed");
+        assert!(self.pair.is_closed(), "a side never closed");
         for model in &self.models {
             assert!(model.sends.is_empty(), "a request never came back");
         }

@@ -169,7 +169,7 @@ impl Replay {
                 }
                 Header::Tagged(tagged) => {
                     let sink = sinks.last().expect("a Read was asked for");
-                    assert_eq!(tagged.stag, sink.sink_stag, "a response to somebody else");
+                    assert_eq!(tagged.stag, sink.sink_stag, "a response to another request");
                     let offset = tagged.offset - sink.sink_offset;
                     put(&mut bytes, place.start + 2, &number.to_be_bytes());
                     put(&mut bytes, place.start + 6, &offset.to_be_bytes());

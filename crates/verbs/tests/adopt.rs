@@ -248,7 +248,7 @@ fn a_silent_peer_costs_the_time_limit_and_the_queue_pair_is_good_for_more() {
     let params = ConnectParams { timeout: Duration::from_millis(50), ..ConnectParams::default() };
     for role in [Role::Initiator, Role::Responder] {
         let (end, _silent) = secured_pair(Fabric::Untrusted);
-        let error = adopt(&a, end, role, &params).expect_err("nobody answers");
+        let error = adopt(&a, end, role, &params).expect_err("no peer answers");
         assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
         assert_eq!(a.qp.state(), QpState::Idle);
     }

@@ -24,7 +24,7 @@ fn a_taken_address_is_where_connections_come_from_and_go_to() {
     let requests = b.context.create_cm_channel().expect("a channel");
     let listener = b.context.listen_at(at, 4, &requests).expect("a listener");
     assert_eq!(listener.local_addr(), to);
-    let busy = take(to).expect_err("somebody listens there").to_string();
+    let busy = take(to).expect_err("a program listens there").to_string();
     assert!(busy.contains("choose another port"), "{busy}");
 
     let from = take(any).expect("a port");

@@ -233,7 +233,7 @@ fn a_small_backlog_serves_everybody_in_the_end() {
     }
     let mut servers = Vec::new();
     while servers.len() < CONNECTORS {
-        let request = listener.next_request(Some(LIMIT)).expect("nobody is lost");
+        let request = listener.next_request(Some(LIMIT)).expect("no request is lost");
         let side = Side::in_domain(server.context.clone(), server.pd.clone(), |_| {});
         request.accept(&side.qp, &patient).expect("accepted");
         servers.push(side);

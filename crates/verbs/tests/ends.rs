@@ -367,7 +367,7 @@ fn a_connect_that_is_refused_tries_again_for_a_moment() {
     }
     let nobody: SocketAddr = Bound::new(address(ANY)).expect("a port").local_addr().expect("one");
     let start = Instant::now();
-    a.qp.connect(nobody, &params).expect_err("nobody listens");
+    a.qp.connect(nobody, &params).expect_err("no program listens");
     assert!(start.elapsed() >= Duration::from_millis(50));
 }
 

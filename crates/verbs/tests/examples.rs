@@ -143,7 +143,7 @@ fn wait_listening(address: &str) {
     let listens = format!(":{port:04X} 00000000:0000 0A");
     let deadline = Instant::now() + common::LIMIT;
     while !std::fs::read_to_string("/proc/net/tcp").expect("procfs").contains(&listens) {
-        assert!(Instant::now() < deadline, "nobody listens on {address}");
+        assert!(Instant::now() < deadline, "no program listens on {address}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

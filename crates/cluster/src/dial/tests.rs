@@ -26,7 +26,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_millis(300)
 }
 
-/// A port of ours, as a host, and what listens there.
+/// A local port, as a host, and its listener.
 fn listen() -> (Host, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();

@@ -1,5 +1,5 @@
 //! Devices of services: where udev does not let everybody open one, as in small virtual machines,
-//! the node lets the service's user do so by an access control list (acl(5)), and nobody else.
+//! the node lets the service's user, and no other, do so by an access control list (acl(5)).
 //!
 //! What an administrator has put into a list stays as it is.
 

@@ -79,7 +79,7 @@ pub(super) enum Request {
     Discard { name: String },
 }
 
-/// What becomes of a message if its process dies.
+/// Whether a message is kept if its process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketKind {
     /// A session of that node: the next process gets it, unless this one had taken it.

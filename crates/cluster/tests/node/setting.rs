@@ -180,7 +180,7 @@ pub(crate) fn identify(stream: &mut Secured) -> Value {
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = soon();
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "waited too long: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -277,7 +277,7 @@ impl ServerPool {
                 self.run_locally(ticket, reason);
             }
             Refusal::Stale { .. } => {
-                self.failed(id, ticket, "a file changed meanwhile".into(), now)
+                self.failed(id, ticket, "a file changed during the job".into(), now)
             }
             Refusal::Limit { what } => {
                 self.jobs.entry(ticket).and_modify(|pending| pending.is_limited = true);
@@ -432,7 +432,7 @@ impl ServerPool {
         self.send(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
 
-    /// Ends a connection that is of no use.
+    /// Ends a connection that cannot be used.
     fn give_up(&mut self, peer: PeerId, why: &str, now: Instant) {
         self.hub.dismiss(peer);
         self.lose(peer, why, now);

@@ -74,7 +74,7 @@ impl Deciders {
             loop {
                 let question = ahead.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok((id, call)) = question else { return };
-                // The deciders may have been dropped meanwhile.
+                // The deciders may have been dropped.
                 let _sent = answer.send((id, decide(call)));
                 let _woken = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
             }

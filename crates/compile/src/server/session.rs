@@ -504,7 +504,7 @@ impl ClientSession {
         self.say(ToClient::Alive);
         let Some(sandbox) = &self.sandbox else { return Ok(()) };
         for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InSandbox(_))) {
-            // The client is gone: its jobs are of no use.
+            // The client is gone: its jobs are not needed.
             if sandbox.view().is_refused(job.slot as usize) {
                 sandbox.stop(job.slot);
             }

@@ -33,7 +33,7 @@ pub struct Part {
 pub enum PartRole {
     /// The driver, which users call.
     Driver,
-    /// `cc1` and the like.
+    /// `cc1` and similar programs.
     Compiler,
     /// The assembler.
     Assembler,

@@ -186,8 +186,8 @@ pub(super) struct FuseHandlers(pub(super) Arc<ViewServer>);
 impl Filesystem for FuseHandlers {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // A kernel that lacks them sends more requests. There is no write-back cache: with it,
-        // every close makes the kernel ask for a file's attributes anew, and headers are opened far
-        // more often than pages are written.
+        // every close makes the kernel ask for a file's attributes again, and headers are opened
+        // far more often than pages are written.
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(WRITE_MAX);

@@ -119,7 +119,7 @@ fn serve(
         limits: Limits::default(),
     };
     let mut service = Service::new(options).expect("a service");
-    ready.send(()).expect("somebody waits");
+    ready.send(()).expect("the test waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
             service.admit(stream, None).expect("admitted");

@@ -84,7 +84,7 @@ fn a_place_that_was_used_again_is_noticed() {
         assert_eq!(rig.read("", "y"), random);
     }
     let known = rig.replica.contents(attr.dev, attr.ino, attr.version);
-    assert_eq!(known, Some(contents), "nobody said otherwise");
+    assert_eq!(known, Some(contents), "nothing has changed");
     assert_eq!(rig.fetch(&contents), None, "the hash does");
     assert_eq!(rig.read("", "x"), b"old");
     let again = rig.replica.contents(attr.dev, attr.ino, attr.version).unwrap();

@@ -55,7 +55,7 @@ impl EventChannel {
         let local = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &local, EventData::new_u64(LOCAL), EventFlags::IN)?;
         let shown = Shown::<rdma_event_channel>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         unsafe { (*shown.get()).fd = epoll.as_raw_fd() };
         let channel = Arc::new(Self {
             shown,
@@ -173,7 +173,7 @@ impl EventChannel {
     }
 
     fn never_blocks(&self) -> bool {
-        // SAFETY: asks about a descriptor of ours.
+        // SAFETY: asks about a descriptor of this object.
         let flags = unsafe { libc::fcntl(self.epoll.as_raw_fd(), libc::F_GETFL) };
         flags >= 0 && flags & libc::O_NONBLOCK != 0
     }

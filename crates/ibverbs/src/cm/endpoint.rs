@@ -104,7 +104,7 @@ fn take_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
             let made = unsafe { rdma_create_qp(child, (*listen).pd, &raw mut attr) };
             if made != 0 {
                 let error = std::io::Error::last_os_error();
-                // SAFETY: made for this request, and nobody else has it.
+                // SAFETY: made for this request, and no other code has it.
                 unsafe {
                     rdma_reject(child, std::ptr::null(), 0);
                     rdma_destroy_id(child);

@@ -70,7 +70,7 @@ unsafe impl Object for CmEvent {
 pub(crate) fn publish(about: Arc<CmId>, id: *mut rdma_cm_id, news: Plain) -> *mut rdma_cm_event {
     let shown = Shown::<rdma_cm_event>::zeroed();
     about.unacknowledged.deliver();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.id, c.event, c.status) = (id, news.event, news.status);
     if news.event == RDMA_CM_EVENT_CONNECT_REQUEST {

@@ -181,7 +181,7 @@ impl CmId {
             native_qp: AtomicU32::new(0),
             unacknowledged: Unacknowledged::default(),
         });
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *id.shown.get() };
         (c.channel, c.context) = (channel.pointer(), context);
         (c.ps, c.qp_type) = (space, qp_type);
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         take_shared::<CmId>(id)?;
         if found.lock().is_sync {
             let channel = found.lock().channel.pointer();
-            // SAFETY: made with the identifier, for nobody else.
+            // SAFETY: made with the identifier, and used by it alone.
             unsafe { rdma_destroy_event_channel(channel) };
         }
         Ok(0)
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
         found.migrate(to, channel.is_null())?;
         if was_sync {
             ack_kept(&found);
-            // SAFETY: made with the identifier, for nobody else.
+            // SAFETY: made with the identifier, and used by it alone.
             unsafe { rdma_destroy_event_channel(old) };
         }
         // Events that the program still holds came through the old channel.

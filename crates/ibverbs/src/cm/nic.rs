@@ -19,7 +19,7 @@ pub(crate) struct Nic {
     pub(crate) pd: *mut ibv_pd,
 }
 
-// SAFETY: the pointers are to objects of ours that live for ever and may be shared.
+// SAFETY: the pointers are to objects of this library that live for ever and may be shared.
 unsafe impl Send for Nic {}
 // SAFETY: as above.
 unsafe impl Sync for Nic {}

@@ -242,7 +242,7 @@ impl Table {
         pair.held.map(|held| held.request)
     }
 
-    /// Sets whom a queue pair is to be connected to; false: there is no such queue pair, or it has
+    /// Sets the peer of a queue pair; false: there is no such queue pair, or it has
     /// a peer already.
     pub(super) fn aim(&mut self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> bool {
         let us = Name { address: self.address, number: ours };

@@ -118,7 +118,7 @@ fn a_queue_pair_that_waits_is_looked_at_once_a_tick_however_many_others_come() {
     let ticks = usize::try_from(began.elapsed().as_millis() / 250).expect("not long");
     let looked = table.looked;
     assert!((COUNT..=COUNT * (2 + ticks)).contains(&looked), "{looked} looks in {ticks} ticks");
-    let quiet = table.quiet_for(Instant::now()).expect("somebody waits");
+    let quiet = table.quiet_for(Instant::now()).expect("a queue pair waits");
     assert!(quiet <= Duration::from_millis(250));
 }
 

@@ -114,7 +114,7 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // The counter cannot overflow in any life time; a full one is readable all the same.
+        // The counter cannot overflow in any life time; a full one is readable, too.
         let _wrote = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 

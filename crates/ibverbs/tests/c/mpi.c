@@ -1,4 +1,4 @@
-/* An MPI program of ours that checks what it gets: messages of many sizes both ways at once, from
+/* An MPI program that checks what it receives: messages of many sizes both ways at once, from
  * unknown senders, and collective operations. Any number of ranks from 2. */
 #include <mpi.h>
 #include <stdio.h>

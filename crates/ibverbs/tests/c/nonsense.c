@@ -225,7 +225,7 @@ enum nonsense {
 	NULLS,       /* objects: null; pointers: null; numbers: 0 */
 	MINUS_ONES,  /* objects: -1; pointers: zeros; numbers: -1 */
 	ODD,         /* objects: at an odd address; pointers: zeros; numbers: 1 */
-	FOREIGN,     /* objects: zeros that nobody made; pointers: zeros; numbers: 0 */
+	FOREIGN,     /* objects: zeros, never made by the library; pointers: zeros; numbers: 0 */
 	FILLED,      /* objects: 0xff bytes; pointers: zeros; numbers: the largest */
 	WRONG_KIND,  /* objects: a good one of another kind */
 	DESTROYED,   /* objects: destroyed a moment ago */
@@ -484,13 +484,13 @@ static int check(const struct entry *entry, enum nonsense kind)
 		printf("%s, %s: %s\n", entry->name, NAMES[kind],
 		       WTERMSIG(status) == SIGALRM ? "hangs" : strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 3)
-		printf("%s, %s: no good objects to be had\n", entry->name, NAMES[kind]);
+		printf("%s, %s: no valid objects can be made\n", entry->name, NAMES[kind]);
 	else if (WEXITSTATUS(status) == 4)
 		printf("%s: no such entry\n", entry->name);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Whether there are good objects to be had at all. */
+/* Whether valid objects can be made at all. */
 static int prepared(void)
 {
 	int status;

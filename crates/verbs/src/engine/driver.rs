@@ -68,7 +68,7 @@ impl Engine {
 
     fn wake(&self, whom: Wake) {
         if whom == Wake::Driver {
-            // The counter cannot overflow in any life time; a full one is readable all the same.
+            // The counter cannot overflow in any life time; a full one is readable, too.
             let _wrote = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }

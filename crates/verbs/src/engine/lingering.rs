@@ -93,7 +93,7 @@ impl Core {
     /// Before a context ends: waits until the peers' TCP has the remaining bytes.
     pub(crate) fn drain(self: &Arc<Self>) {
         let deadline = Instant::now() + DRAIN_LIMIT;
-        // On the engine's own thread there is no other thread that could go on meanwhile.
+        // On the engine's own thread there is no other thread that could continue.
         while !self.engine.is_engine_thread() && !self.engine.lingering.is_settled() {
             let now = Instant::now();
             if now >= deadline {

@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn it_is_called_at_the_end_of_a_turn_that_is_under_way() {
         let role = DriverRole::new();
-        let turn = role.take_for_turn().expect("nobody has it");
+        let turn = role.take_for_turn().expect("no thread has it");
         let rest = || {
             role.hand_to_background();
             assert!(role.take_in_background().is_none());
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn a_claim_taken_back_is_none() {
         let role = DriverRole::new();
-        let held = role.take_in_background().expect("nobody has it");
+        let held = role.take_in_background().expect("no thread has it");
         assert_eq!(role.claim(), Some(Claim { first: true, wake: Wake::Nobody }));
         assert_eq!(role.claim(), Some(Claim { first: false, wake: Wake::Nobody }));
         assert!(role.is_unwanted() && !role.fall_asleep());
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn news_wakes_followers_and_a_waiting_driver_only() {
         let role = DriverRole::new();
-        let held = role.take_in_background().expect("nobody has it");
+        let held = role.take_in_background().expect("no thread has it");
         assert!(role.fall_asleep());
         assert_eq!(role.notify(), Wake::Nobody);
         assert_eq!(role.poke(), Wake::Driver);

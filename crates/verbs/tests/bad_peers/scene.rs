@@ -57,7 +57,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Threads of ours in this process.
+/// The engine's threads in this process.
 fn engines() -> usize {
     let names = std::fs::read_dir("/proc/self/task").expect("procfs");
     let names =
@@ -151,7 +151,7 @@ impl Victim {
         self.listener.next_request(Some(Duration::from_millis(20))).is_none()
     }
 
-    /// Every request of ours has ended, the receives that were not used as flushed.
+    /// Every request of this side has ended, the receives that were not used as flushed.
     pub(crate) fn is_flushed(&self, name: &str) {
         eventually(name, || self.side.qp.state() == QpState::Error);
         let mut done = Vec::new();

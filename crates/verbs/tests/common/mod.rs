@@ -182,7 +182,7 @@ pub(crate) fn connected(events: &CmChannel) -> Connected {
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

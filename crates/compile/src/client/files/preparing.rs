@@ -166,7 +166,7 @@ impl Worker {
         let (requests, waker) = (self.requests.clone(), Arc::clone(&self.wake));
         thread::spawn(move || {
             let learned = Box::new(unknown.ask());
-            // This worker may have been abandoned meanwhile.
+            // This worker may have been abandoned.
             let _sent = requests.send(FileRequest::Learned(unknown, learned));
             ring(&waker);
         });
