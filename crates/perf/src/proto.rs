@@ -1,7 +1,8 @@
 //! The messages of client and server: JSON in MPA private data (RFC 5044 §7.1).
 //!
-//! A connection of a test carries [`ClientMessage::Test`] and is accepted with [`ServerMessage::Ready`]. A question
-//! is a connection too, but it is answered in its rejection, so it needs no queue pair.
+//! A connection of a test carries [`ClientMessage::Test`] and is accepted with
+//! [`ServerMessage::Ready`]. A question is a connection too, but it is answered in its rejection,
+//! so it needs no queue pair.
 
 use crate::error::PerfError;
 use crate::plan::TestPlan;

@@ -1,8 +1,8 @@
 //! An executor and a server that talk over loopback: real compilers on the one side, a project on
 //! the other, encrypted sessions between them.
 //!
-//! Started with `supervisor` as its argument this program is a sandbox supervisor, with `wrapper` in
-//! front of a compiler's words a wrapper.
+//! Started with `supervisor` as its argument, this program is a sandbox supervisor; with `wrapper`
+//! and a compiler's command line, it is a wrapper.
 
 use std::process::ExitCode;
 

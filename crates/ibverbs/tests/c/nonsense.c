@@ -1,9 +1,9 @@
 /*
- * Passes nonsense to every entry of libibverbs.so.1 and librdmacm.so.1: it must come back as an
- * error, and must never crash or hang the program.
+ * Passes invalid arguments to every entry of libibverbs.so.1 and librdmacm.so.1: each call must
+ * return an error, and must never crash or hang the program.
  *
- * Each call is made in a child of its own. First every object is a null, foreign, or wrong one;
- * then the objects are good and everything else is nonsense.
+ * Each call is made in a child process. First every object is a null, foreign, or wrong one; then
+ * the objects are valid and everything else is invalid.
  *
  *     nonsense [PART OF A NAME]
  */
@@ -22,13 +22,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* How an entry says that it failed. */
+/* How an entry reports that it failed. */
 enum failure {
 	NONZERO, /* by an errno number, or by -1 */
 	MINUS,   /* by a negative number and errno */
 	NEGATIVE, /* by a negative errno number */
 	POINTER, /* by NULL and errno */
-	NEVER,   /* it cannot, or not for sure: it only has to come back */
+	NEVER,   /* it cannot, or not for sure: it only has to return */
 };
 
 /*
@@ -405,7 +405,7 @@ static long argument(enum nonsense kind, char letter)
 	}
 }
 
-/* Whether this nonsense cannot be taken for sense. */
+/* Whether these arguments are certainly invalid. */
 static int must_fail(const struct entry *entry, enum nonsense kind)
 {
 	if (strchr(entry->arguments, 'f'))
@@ -454,7 +454,7 @@ static void call(const struct entry *entry, enum nonsense kind)
 	_exit(1);
 }
 
-/* Whether the combination says anything. */
+/* Whether the combination is a test. */
 static int applies(const struct entry *entry, enum nonsense kind)
 {
 	if (kind == DESTROYED)
@@ -466,7 +466,7 @@ static int applies(const struct entry *entry, enum nonsense kind)
 	return 1;
 }
 
-/* Returns whether all was well. */
+/* Returns whether all calls behaved. */
 static int check(const struct entry *entry, enum nonsense kind)
 {
 	int status;

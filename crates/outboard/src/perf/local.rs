@@ -16,9 +16,7 @@ pub(crate) struct LocalServer {
 impl LocalServer {
     pub(crate) fn start() -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| {
-            format!(
-                "cannot start a server here: {why}; start `outboard perf serve` and give its address"
-            )
+            format!("cannot start a server here: {why}; start `outboard perf serve` and name it")
         };
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
