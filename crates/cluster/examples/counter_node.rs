@@ -5,7 +5,7 @@
 
 use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::{Hub, HubEvent, HubOptions, PeerId};
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{Config, Needs, Permit, ServiceLink, ServiceSpec, Supervisor, serve};
 use outboard_cluster::service::{self, End, Service};
 use outboard_verbs::{Access, SharedRegion, Space};
@@ -99,7 +99,7 @@ fn node(directory: &str, settings: Option<&str>) -> Result<(), End> {
     let read = |path| Config::read(Path::new(path), SERVICES);
     let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
     let config = free.overridden_by(settings.map(read).transpose()?.unwrap_or_default());
-    let places = Places::beneath(Path::new(directory));
+    let places = KeyPaths::beneath(Path::new(directory));
     let supervisor = Supervisor::new(config, places, SERVICES, vec!["service".into()])?;
     println!("{} {}", supervisor.addresses()[0], supervisor.node());
     Ok(supervisor.run()?)

@@ -6,7 +6,7 @@
 //! file.
 
 use outboard_cluster::hosts::HostList;
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{
     Arrival, Config, Needs, Requester, ServiceLink, ServiceSpec, Supervisor, Table, TableError,
     serve,
@@ -73,7 +73,7 @@ fn node(directory: &str, settings: Option<&str>) -> Result<(), Box<dyn Error>> {
         .unwrap_or_default();
     let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
     let config = free.overridden_by(config);
-    let places = Places::beneath(Path::new(directory));
+    let places = KeyPaths::beneath(Path::new(directory));
     let supervisor = Supervisor::new(config, places, SERVICES, vec![HIDDEN.into()])?;
     println!("{} {}", supervisor.addresses()[0], supervisor.node());
     Ok(supervisor.run()?)

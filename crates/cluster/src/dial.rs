@@ -5,7 +5,7 @@
 
 use crate::NODE_PORT;
 use crate::hosts::Host;
-use crate::keys::{self, KeysError, Places};
+use crate::keys::{self, KeyPaths, KeysError};
 use crate::known::{KnownError, KnownNodes};
 use outboard_secure::{Credentials, Handshake, HandshakeError, NodeId, SecureSession, ServiceName};
 use outboard_verbs::Secured;
@@ -117,7 +117,7 @@ impl Dialer {
         variable: impl Fn(&str) -> Option<OsString>,
         services: &[ServiceName],
     ) -> Result<Self, KeysError> {
-        let places = Places::from_environment(&variable)?;
+        let places = KeyPaths::from_environment(&variable)?;
         let credentials = Arc::new(places.client(services, keys::fabric(&variable)?)?);
         Ok(Self::to_known(credentials, &places.known_nodes))
     }

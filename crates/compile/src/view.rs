@@ -45,7 +45,7 @@ use pins::{Pinned, Pins, split};
 use serve::{FuseHandlers, ViewServer};
 use slot::{NameChange, Redirect};
 pub(crate) use state::SYNTHETIC;
-use state::{Core, ViewState};
+use state::{ViewCore, ViewState};
 
 /// Limits of a view, and the owner of its files.
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +123,7 @@ impl View {
         pins: Vec<(Vec<u8>, PinnedNode)>,
         limits: ViewLimits,
     ) -> io::Result<Self> {
-        let core = Core::new(source, Pins::new(pins), limits);
+        let core = ViewCore::new(source, Pins::new(pins), limits);
         let server = Arc::new(ViewServer::new(core));
         let front = FuseHandlers(Arc::clone(&server));
         let session = Session::from_fd(front, fuse, SessionACL::All, Config::default())?;

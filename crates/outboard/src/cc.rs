@@ -8,7 +8,7 @@ use outboard_cc::real::Call;
 use outboard_cc::wrapper;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_compile::args::is_compiler;
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{self, Manager, NoServers, Settings};
@@ -139,7 +139,7 @@ fn servers() -> Result<Option<ServerPool>, Box<dyn std::error::Error>> {
     });
     let toolchains = Toolchains::new(state_directory().as_deref());
     let servers = ServerPool::new(names, dial, client_name(), toolchains)?;
-    follow_revocations(Places::from_environment(variable)?.revoked, dialer, servers.distrust());
+    follow_revocations(KeyPaths::from_environment(variable)?.revoked, dialer, servers.distrust());
     Ok(Some(servers))
 }
 

@@ -96,7 +96,7 @@ impl Objects {
 
 /// The server's side, before it has a thread.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct ConnectionServer {
     plan: TestPlan,
     /// No other client is served.
     from: IpAddr,
@@ -109,7 +109,7 @@ enum TestListener {
     Tcp(TcpListener),
 }
 
-impl Host {
+impl ConnectionServer {
     /// Opens a port for one client, and returns its number.
     pub(crate) fn open(
         address: SocketAddr,

@@ -5,7 +5,7 @@
 
 use crate::dial::Dialer;
 use crate::hosts::Host;
-use crate::keys::Places;
+use crate::keys::KeyPaths;
 use crate::waker::Waker;
 use outboard_secure::{Credentials, ServiceName};
 use outboard_verbs::Secured;
@@ -39,7 +39,7 @@ pub(super) struct Dialing {
 }
 
 impl Dialing {
-    pub(super) fn new(places: &Places) -> rustix::io::Result<Self> {
+    pub(super) fn new(places: &KeyPaths) -> rustix::io::Result<Self> {
         let (sender, results) = mpsc::channel();
         let known_nodes = places.known_nodes.clone();
         Ok(Self { known_nodes, under_way: 0, sender, results, waker: Waker::new()? })

@@ -5,7 +5,7 @@
 
 use super::config::ServiceSpec;
 use super::permit::{Permit, Permits};
-use super::wire::{self, FromService, Packet, Received, Request, ToService};
+use super::wire::{self, FromService, Packet, Received, ServiceRequest, ToService};
 use crate::hosts::Host;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
@@ -272,7 +272,7 @@ impl Requester {
     ) -> Result<Secured, RequestError> {
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         let (host, service) = (host.to_string(), service.as_str().to_owned());
-        let outcome = self.ask(Request::Dial { host, service, limit_ms }, None, limit)?;
+        let outcome = self.ask(ServiceRequest::Dial { host, service, limit_ms }, None, limit)?;
         outcome.ok_or_else(|| RequestError::Refused("it hands no session over".into()))
     }
 
@@ -283,7 +283,7 @@ impl Requester {
     /// # Errors
     /// [`RequestError`]: it is no such memory, or there is too much of it.
     pub fn keep(&self, name: &str, memory: OwnedFd) -> Result<(), RequestError> {
-        let request = Request::Keep { name: name.to_owned() };
+        let request = ServiceRequest::Keep { name: name.to_owned() };
         self.ask(request, Some(memory), Duration::ZERO).map(drop)
     }
 
@@ -292,13 +292,13 @@ impl Requester {
     /// # Errors
     /// [`RequestError`]: there is none of that name.
     pub fn discard(&self, name: &str) -> Result<(), RequestError> {
-        let request = Request::Discard { name: name.to_owned() };
+        let request = ServiceRequest::Discard { name: name.to_owned() };
         self.ask(request, None, Duration::ZERO).map(drop)
     }
 
     fn ask(
         &self,
-        request: Request,
+        request: ServiceRequest,
         memory: Option<OwnedFd>,
         limit: Duration,
     ) -> Result<Option<Secured>, RequestError> {

@@ -6,7 +6,7 @@ use super::directories;
 use super::kept::Kept;
 use super::link::ServiceSetup;
 use super::user::User;
-use super::wire::{self, FromService, Packet, PacketKind, Received, Request, ToService};
+use super::wire::{self, FromService, Packet, PacketKind, Received, ServiceRequest, ToService};
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -297,19 +297,19 @@ impl ServiceProcess {
         true
     }
 
-    fn wish(&mut self, id: u64, request: Request, memory: Option<OwnedFd>) {
+    fn wish(&mut self, id: u64, request: ServiceRequest, memory: Option<OwnedFd>) {
         if self.waiting.len() > 2 * WAITING_MAX {
             // It sends requests and does not read the answers.
             return self.kill();
         }
         let outcome = match request {
-            Request::Dial { host, service, limit_ms } if self.wants.len() < WANTS_MAX => {
+            ServiceRequest::Dial { host, service, limit_ms } if self.wants.len() < WANTS_MAX => {
                 let limit = Duration::from_millis(limit_ms.into());
                 return self.wants.push_back(DialRequest { id, host, service, limit });
             }
-            Request::Dial { .. } => Err("too many wait to be connected".to_owned()),
-            Request::Keep { name } => self.kept.keep(name, memory),
-            Request::Discard { name } => self.kept.discard(&name),
+            ServiceRequest::Dial { .. } => Err("too many wait to be connected".to_owned()),
+            ServiceRequest::Keep { name } => self.kept.keep(name, memory),
+            ServiceRequest::Discard { name } => self.kept.discard(&name),
         };
         self.answer(id, outcome.map(|()| None));
     }

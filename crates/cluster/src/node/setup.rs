@@ -8,7 +8,7 @@ use super::lists::Lists;
 use super::process::ServiceProcess;
 use super::supervisor::LISTENERS;
 use super::user::User;
-use crate::keys::{Key, KeysError, Places};
+use crate::keys::{Key, KeyPaths, KeysError};
 use crate::status;
 use outboard_secure::{Credentials, Fabric, Identity, NodeId, Revoked, ServiceName};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -92,7 +92,7 @@ pub(super) fn names(config: &Config, known: &[ServiceSpec]) -> Result<Vec<Servic
 /// only where the operator has not named its file.
 pub(super) fn lists(
     config: &Config,
-    places: Places,
+    places: KeyPaths,
     names: &[ServiceName],
     reach: &Reach,
 ) -> Result<Lists, NodeError> {

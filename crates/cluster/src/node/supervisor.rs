@@ -9,7 +9,7 @@ use super::process::{DialRequest, ServiceProcess, Starter};
 use super::report::Askers;
 use super::setup::{self, NodeError, system, watch, watch_signals};
 use crate::hosts::{Host, HostList};
-use crate::keys::Places;
+use crate::keys::KeyPaths;
 use crate::status::STATUS;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
@@ -81,7 +81,7 @@ impl Supervisor {
     /// See [`NodeError`].
     pub fn new(
         config: Config,
-        places: Places,
+        places: KeyPaths,
         known: &[ServiceSpec],
         words: Vec<OsString>,
     ) -> Result<Self, NodeError> {

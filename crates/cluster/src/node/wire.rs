@@ -65,12 +65,12 @@ pub(super) enum FromService {
     /// Its report, as JSON.
     Report(Vec<u8>),
     /// A request; the answer has the same number.
-    Request { id: u64, request: Request, memory: Option<OwnedFd> },
+    Request { id: u64, request: ServiceRequest, memory: Option<OwnedFd> },
 }
 
 /// A service's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum ServiceRequest {
     /// A session with a service of another node.
     Dial { host: String, service: String, limit_ms: u32 },
     /// Keep the memory that comes along, instead of what was kept under that name.

@@ -2,7 +2,7 @@
 
 use outboard_cluster::dial::{DialError, Dialer};
 use outboard_cluster::hosts::{Host, HostList};
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::status;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, NodeId, Revoked, ServiceName};
 use outboard_verbs::Secured;
@@ -186,8 +186,8 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Where the places of a directory's files are.
-pub(crate) fn places(directory: &Directory) -> Places {
-    Places::beneath(&directory.0)
+pub(crate) fn places(directory: &Directory) -> KeyPaths {
+    KeyPaths::beneath(&directory.0)
 }
 
 /// The node's program, built as this test is.

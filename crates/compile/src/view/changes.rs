@@ -8,7 +8,7 @@ use super::nodes::{NodeBody, SlotId};
 use super::pins::{Pinned, join};
 use super::slot::{NameChange, Why};
 use super::source::{Attr, FileKind, Found};
-use super::state::{Core, NodeShape, SYNTHETIC, ViewState};
+use super::state::{NodeShape, SYNTHETIC, ViewCore, ViewState};
 
 /// Bytes of a path that a job makes, at most: the most that the kernel accepts in one call.
 const PATH_MAX: usize = 4096;
@@ -21,7 +21,7 @@ pub(super) struct NewAttr {
     pub(super) mtime_ns: Option<i64>,
 }
 
-impl Core {
+impl ViewCore {
     /// Makes an empty file.
     pub(super) fn create(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewNode, Errno> {
         let mut state = self.lock();

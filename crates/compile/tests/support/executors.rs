@@ -2,7 +2,7 @@
 
 use outboard_compile::args::{Cause, Job};
 use outboard_compile::manager::{
-    Capacity, Finished, Placement, RemoteExecutor, Ticket, Trace, Verdict,
+    Capacity, Finished, OutputPlacement, RemoteExecutor, Ticket, Trace, Verdict,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -160,7 +160,7 @@ at_once!(
     Instant,
     1000,
     |job| {
-        let mut placement = Placement::new(job.umask);
+        let mut placement = OutputPlacement::new(job.umask);
         let placed = placement.add(&job.absolute(job.object()), 0o666, b"o");
         Some(match placed.and_then(|()| placement.commit()) {
             Ok(()) => Verdict::Done(Finished::default()),

@@ -1,6 +1,6 @@
 //! One test on the server: its connections as they come in, then its thread.
 
-use crate::connect::Host;
+use crate::connect::ConnectionServer;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::SECONDS_MAX;
@@ -119,7 +119,7 @@ impl TestSession {
         if !plan.test.is_connect() {
             return Self::start_tcp(address, from, plan, stop);
         }
-        let (host, port) = Host::open(address, from, plan)?;
+        let (host, port) = ConnectionServer::open(address, from, plan)?;
         let stop = Arc::clone(stop);
         Ok((Self::spawn(move || host.serve(&stop))?, port))
     }

@@ -1,7 +1,7 @@
 //! The turn, and the threads that take it.
 //!
-//! One thread at a time holds the role of driver ([`DriverRole`]): that thread sleeps in epoll and
-//! serves every source.
+//! One thread at a time holds the role of driver ([`DriverRole`](super::role::DriverRole)): that
+//! thread sleeps in epoll and serves every source:
 //! * The background thread holds it while no application thread drives, so that one-sided
 //!   operations are served whatever the application does.
 //! * A thread in [`Core::wait_until`] takes it: the message that ends its wait costs one wake-up.

@@ -9,7 +9,7 @@ use crate::args::{Cause, Job, Reason};
 use crate::client::files::ring;
 use crate::client::places;
 use crate::client::result_buffer::Results;
-use crate::manager::{Finished, Placement, Ticket, Trace, Verdict};
+use crate::manager::{Finished, OutputPlacement, Ticket, Trace, Verdict};
 use crate::protocol::{Ran, TicketNumber};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -154,7 +154,7 @@ impl Ready {
     }
 
     fn write(&self, decided: &AtomicBool) -> Result<(), Reason> {
-        let mut placement = Placement::new(self.job.umask);
+        let mut placement = OutputPlacement::new(self.job.umask);
         for (made, bytes) in &self.results.files {
             let path = Path::new(OsStr::from_bytes(&made.path));
             if !places::may_hold(&self.job, path) {
