@@ -1,5 +1,5 @@
-//! A connection in full operation hears arbitrary bytes, framed by us or not at all.
-//! What the bytes mean and what is promised: `outboard_sim::hostile::full_operation`.
+//! A connection in full operation receives arbitrary bytes, with correct frames or without. The
+//! meaning of the bytes and the checked properties: `outboard_sim::hostile::full_operation`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A server hears arbitrary bytes as a client's metadata log, in right frames or not at all.
-//! What the bytes mean and what is promised: `outboard_sim::metadata_log::replay`.
+//! A server reads arbitrary bytes as a client's metadata log, with correct frames or without. The
+//! meaning of the bytes and the checked properties: `outboard_sim::metadata_log::replay`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Both roles of an MPA start-up hear arbitrary bytes in arbitrary pieces.
-//! What the bytes mean and what is promised: `outboard_sim::hostile::start_up`.
+//! Both roles of an MPA start-up receive arbitrary bytes in arbitrary pieces. The meaning of the
+//! bytes and the checked properties: `outboard_sim::hostile::start_up`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! Arbitrary operations on a connected pair, held against a model of memory.
-//! What the bytes mean and what is promised: `outboard_sim::script::run`.
+//! The meaning of the bytes and the checked properties: `outboard_sim::script::run`.
 
 #![no_main]
 

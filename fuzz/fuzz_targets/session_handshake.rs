@@ -1,5 +1,6 @@
 //! Both roles of a handshake are given arbitrary bytes, or each other's as changed by an attacker
-//! in between. What the bytes mean and what is promised: `outboard_sim::intruder::handshake`.
+//! in between. The meaning of the bytes and the checked properties:
+//! `outboard_sim::intruder::handshake`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! A session is given arbitrary bytes, or its peer's records as changed by an attacker in between.
-//! What the bytes mean and what is promised: `outboard_sim::intruder::records`.
+//! The meaning of the bytes and the checked properties: `outboard_sim::intruder::records`.
 
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! A service in one page of code: it counts for its peers, which may also read the count out of
-//! its memory. The memory outlives the service's process.
+//! A service in one page of code: it adds up numbers that its peers send; the peers can also read
+//! the sum from its memory. The memory outlives the service's process.
 //!
 //! `cargo run --example counter_node -- DIRECTORY [SETTINGS]`, as with `echo_node`.
 
 use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::{Hub, HubEvent, HubOptions, PeerId};
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{Config, Needs, Permit, ServiceLink, ServiceSpec, Supervisor, serve};
 use outboard_cluster::service::{self, End, Service};
 use outboard_verbs::{Access, SharedRegion, Space};
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What this service speaks: a number to add, and back where the count is and what it is.
+/// The protocol of this service: a peer sends a number to add, the service answers with the place
+/// of the count and its value.
 const PROTOCOL: Protocol = Protocol::version(3);
 
 const SERVICES: &[ServiceSpec] = &[ServiceSpec {
@@ -29,7 +30,7 @@ const SERVICES: &[ServiceSpec] = &[ServiceSpec {
     },
 }];
 
-/// Its table of the configuration has no words.
+/// Its table in the configuration has no settings.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
@@ -98,7 +99,7 @@ fn node(directory: &str, settings: Option<&str>) -> Result<(), End> {
     let read = |path| Config::read(Path::new(path), SERVICES);
     let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
     let config = free.overridden_by(settings.map(read).transpose()?.unwrap_or_default());
-    let places = Places::beneath(Path::new(directory));
+    let places = KeyPaths::beneath(Path::new(directory));
     let supervisor = Supervisor::new(config, places, SERVICES, vec!["service".into()])?;
     println!("{} {}", supervisor.addresses()[0], supervisor.node());
     Ok(supervisor.run()?)

@@ -6,7 +6,7 @@
 //! file.
 
 use outboard_cluster::hosts::HostList;
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{
     Arrival, Config, Needs, Requester, ServiceLink, ServiceSpec, Supervisor, Table, TableError,
     serve,
@@ -33,7 +33,7 @@ const SERVICES: &[ServiceSpec] = &[
     ServiceSpec { name: "other", by_default: true, check, run: echo },
 ];
 
-/// What a service's table may say.
+/// The settings of a service's table.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Settings {
@@ -73,13 +73,13 @@ fn node(directory: &str, settings: Option<&str>) -> Result<(), Box<dyn Error>> {
         .unwrap_or_default();
     let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
     let config = free.overridden_by(config);
-    let places = Places::beneath(Path::new(directory));
+    let places = KeyPaths::beneath(Path::new(directory));
     let supervisor = Supervisor::new(config, places, SERVICES, vec![HIDDEN.into()])?;
     println!("{} {}", supervisor.addresses()[0], supervisor.node());
     Ok(supervisor.run()?)
 }
 
-/// One thread a session; `{"greeting": ...}` of the service's table is said first.
+/// Each session has a thread; the `greeting` of the service's table is sent first.
 fn echo(mut link: ServiceLink) -> ExitCode {
     let kept = Arc::new(Mutex::new(link.take_kept()));
     let (now, total) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -98,13 +98,13 @@ fn echo(mut link: ServiceLink) -> ExitCode {
                 total.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     now.fetch_add(1, Ordering::SeqCst);
-                    // A session that goes is no fault of ours.
+                    // A session that the peer ends is no error.
                     let _gone = attend(stream, &greeting, &requester, &kept);
                     drop(permit);
                     now.fetch_sub(1, Ordering::SeqCst);
                 });
             }
-            Arrival::Revoked(node) => eprintln!("echo: {node} must go"),
+            Arrival::Revoked(node) => eprintln!("echo: {node} is revoked"),
             Arrival::Nothing => {}
             Arrival::Stop => return ExitCode::SUCCESS,
         }
@@ -154,7 +154,7 @@ fn attend(
     }
 }
 
-/// What a service of another node answers: this process has no key, and its supervisor has.
+/// The answer of another node's service, reached through the supervisor: this process has no key.
 fn relay(requester: &Requester, host: &str, service: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     let (hosts, limit): (HostList, _) = (host.parse()?, Duration::from_secs(20));
     let mut stream = requester.dial(&hosts.hosts()[0], &service.parse()?, limit)?;

@@ -1,7 +1,7 @@
 //! Peers whose connections are being set up: threads do it, so that no peer makes a loop wait.
 //!
-//! A node that is revoked meanwhile does not arrive, and its permit is given back. It knows no
-//! protocol.
+//! A connection whose node is revoked while it is set up is dropped, and its permit is given back.
+//! This module knows no protocol.
 
 use crate::hub::{Admitted, Hub, HubError};
 use crate::node::Permit;
@@ -67,7 +67,7 @@ impl Arrivals {
         let set_up = move || {
             let connected = admission
                 .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
-            // A peer that leaves while it arrives is no loss, nor is a loop that has ended.
+            // The peer may have left, or the loop may have ended: both are fine.
             let _sent = sender.send((number, connected.ok()));
             waker.wake();
         };
@@ -85,8 +85,8 @@ impl Arrivals {
     /// The next peer whose connection is up.
     pub fn poll(&mut self) -> Option<Arrived> {
         while let Ok((number, admitted)) = self.results.try_recv() {
-            let welcome = self.starting.remove(&number);
-            if let (Some((node, permit)), Some(admitted)) = (welcome, admitted) {
+            let pending = self.starting.remove(&number);
+            if let (Some((node, permit)), Some(admitted)) = (pending, admitted) {
                 return Some(Arrived { node, admitted, permit });
             }
         }

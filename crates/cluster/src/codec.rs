@@ -1,15 +1,15 @@
 //! How control messages become bytes and back: a version, then the message in postcard's format.
 //!
-//! Each service has versions of its own. Lengths are the carrier's to bound; decoding allocates no
-//! more than the bytes that are there.
+//! Each service has its own versions. The transport bounds the length of messages; decoding
+//! allocates no more than the message has bytes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version that the services of this release speak which have no other.
+/// The version of services that define none of their own.
 pub const VERSION: u8 = 1;
 
-/// What a service speaks.
+/// A service's protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
     version: u8,
@@ -24,12 +24,12 @@ pub enum CodecError {
          release on both"
     )]
     Version {
-        /// What it speaks.
+        /// The peer's version.
         found: u8,
         /// What this side speaks.
         own: u8,
     },
-    /// The peer sent what is no message of this version.
+    /// The peer sent bytes that are no message of this version.
     #[error("the peer sent {len} bytes that are no message of version {own}")]
     Malformed {
         /// How many.

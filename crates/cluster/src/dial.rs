@@ -1,12 +1,11 @@
 //! The side that connects: TCP and the handshake, within a limit of time.
 //!
-//! Nothing is sent to a host before it has proven the service's key, and nothing that a host does
-//! makes this wait longer than it was found_addresses. It starts no connection of its own accord
-//! again.
+//! Nothing but the handshake is sent to a host before it has proven the service's key, and no host
+//! can make this wait beyond the caller's deadline. A failed connection is not retried here.
 
 use crate::NODE_PORT;
 use crate::hosts::Host;
-use crate::keys::{self, KeysError, Places};
+use crate::keys::{self, KeyPaths, KeysError};
 use crate::known::{KnownError, KnownNodes};
 use outboard_secure::{Credentials, Handshake, HandshakeError, NodeId, SecureSession, ServiceName};
 use outboard_verbs::Secured;
@@ -70,15 +69,15 @@ pub enum DialError {
         /// Why.
         source: HandshakeError,
     },
-    /// The node there is not the one met before.
+    /// The node there is not the one that was met at this address before.
     #[error(transparent)]
     Known(#[from] KnownError),
 }
 
-/// What a host may fail to do in time.
+/// The step that took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Its name is looked up.
+    /// The name lookup.
     Name,
     /// TCP.
     Connect,
@@ -118,7 +117,7 @@ impl Dialer {
         variable: impl Fn(&str) -> Option<OsString>,
         services: &[ServiceName],
     ) -> Result<Self, KeysError> {
-        let places = Places::from_environment(&variable)?;
+        let places = KeyPaths::from_environment(&variable)?;
         let credentials = Arc::new(places.client(services, keys::fabric(&variable)?)?);
         Ok(Self::to_known(credentials, &places.known_nodes))
     }
@@ -189,7 +188,7 @@ impl Attempt<'_> {
             let limit = (self.left(Step::Connect)? / shares).max(Duration::from_millis(1));
             match TcpStream::connect_timeout(address, limit) {
                 Ok(socket) => {
-                    // Without it a handshake is slower, and no less right.
+                    // Without this option a handshake is slower, but works.
                     let _set = socket.set_nodelay(true);
                     return Ok(socket);
                 }
@@ -258,7 +257,7 @@ impl Attempt<'_> {
 
     fn left(&self, step: Step) -> Result<Duration, DialError> {
         let left = self.deadline.checked_duration_since(Instant::now());
-        // The kernel takes no time for for ever.
+        // The kernel takes a timeout of zero to mean none.
         left.map(|left| left.max(Duration::from_millis(1))).ok_or_else(|| self.timed_out(step))
     }
 
@@ -271,7 +270,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Time may be left all the same.
+/// A little time may still be left.
 fn is_late(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct KeyPaths {
     /// The key.
     pub key: PathBuf,
     /// Whether the operator has named the key's file: then none is made there.
@@ -82,7 +82,7 @@ pub enum KeysError {
     Revoked(#[from] RevokedError),
 }
 
-impl Places {
+impl KeyPaths {
     /// Where the environment says they are. Pass `|name| std::env::var_os(name)`.
     ///
     /// # Errors
@@ -204,8 +204,8 @@ impl Key {
 mod tests {
     use super::*;
 
-    fn places(variables: &[(&str, &str)]) -> Result<Places, KeysError> {
-        Places::from_environment(|name| {
+    fn places(variables: &[(&str, &str)]) -> Result<KeyPaths, KeysError> {
+        KeyPaths::from_environment(|name| {
             let set = variables.iter().find(|(known, _)| *known == name);
             set.map(|(_, value)| OsString::from(value))
         })
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_environment_says_where() {
         let home = places(&[("HOME", "/h")]).expect("a home");
-        assert_eq!(home, Places::beneath(Path::new("/h/.config/outboard")));
+        assert_eq!(home, KeyPaths::beneath(Path::new("/h/.config/outboard")));
         let given = places(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x"), ("OUTBOARD_KEY", "k")]);
         let given = given.expect("a home");
         assert_eq!(given.key, Path::new("k"));

@@ -20,7 +20,7 @@ pub struct KnownNodes {
     path: PathBuf,
 }
 
-/// Why a node is not taken for the one that was met before.
+/// Why a node is not accepted as the one that was met before.
 #[derive(Debug, thiserror::Error)]
 pub enum KnownError {
     /// Another node is there now.

@@ -1,9 +1,9 @@
 //! Machines of a cluster and the services on them: host lists, keys, dialing, nodes, and what
 //! services are built from.
 //!
-//! What comes out is a socket with its session ([`Secured`](outboard_verbs::Secured)), between
-//! two ends that have proven a service's key to each other. This crate knows no service's messages
-//! and names no service but a node's own, `status`. Every wait has a time limit, and an
+//! The result is a socket with its session ([`Secured`](outboard_verbs::Secured)), between two ends
+//! that have proven to each other that they hold a service's key. This crate knows no service's
+//! messages and names no service but a node's own, `status`. Every wait has a time limit, and an
 //! unauthenticated peer can use no more than bounded memory and descriptors.
 //!
 //! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to come up.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
-/// After a failure a server is left alone for this long, and twice as long after the next.
+/// After a failure a peer is not dialled for this long, and for twice as long after the next.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -22,11 +22,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// threads.
 pub type Dial = Arc<dyn Fn(usize, Duration) -> Result<Secured, String> + Send + Sync>;
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Debug)]
 pub struct Dialled {
     /// Which peer of the list.
-    pub line: usize,
+    pub peer: usize,
     /// A connection, or why there is none.
     pub result: Result<Admitted, String>,
 }
@@ -34,7 +34,7 @@ pub struct Dialled {
 /// See the [module](self).
 pub struct ConnectionPool {
     dial: Dial,
-    lines: Vec<ConnectionState>,
+    connections: Vec<ConnectionState>,
     sender: mpsc::Sender<Dialled>,
     results: mpsc::Receiver<Dialled>,
     waker: Waker,
@@ -49,7 +49,9 @@ enum ConnectionState {
 
 impl fmt::Debug for ConnectionPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionPool").field("lines", &self.lines).finish_non_exhaustive()
+        f.debug_struct("ConnectionPool")
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,32 +63,35 @@ impl ConnectionPool {
     pub fn new(count: usize, dial: Dial, now: Instant) -> rustix::io::Result<Self> {
         let waker = Waker::new()?;
         let (sender, results) = mpsc::channel();
-        let lines =
+        let connections =
             vec![ConnectionState::Down { until: now, pause: PAUSE_MIN, tried: false }; count];
-        Ok(Self { dial, lines, sender, results, waker })
+        Ok(Self { dial, connections, sender, results, waker })
     }
 
-    /// Peers whose first attempt has not failed: a caller that starts up may wait for them.
+    /// The number of peers whose first attempt has not failed yet: a caller that starts up may wait
+    /// for them.
     #[must_use]
-    pub fn hopeful(&self) -> usize {
-        let hopeful = |line: &&ConnectionState| {
+    pub fn starting(&self) -> usize {
+        let starting = |connection: &&ConnectionState| {
             matches!(
-                line,
+                connection,
                 ConnectionState::Down { tried: false, .. }
                     | ConnectionState::Dialling { tried: false, .. }
             )
         };
-        self.lines.iter().filter(hopeful).count()
+        self.connections.iter().filter(starting).count()
     }
 
     /// Starts the attempts that are due.
     pub fn dial<T>(&mut self, hub: &Hub<T>, now: Instant) {
-        for at in 0..self.lines.len() {
-            let ConnectionState::Down { until, pause, tried } = self.lines[at] else { continue };
+        for at in 0..self.connections.len() {
+            let ConnectionState::Down { until, pause, tried } = self.connections[at] else {
+                continue;
+            };
             if until > now {
                 continue;
             }
-            self.lines[at] = match hub.prepare() {
+            self.connections[at] = match hub.prepare() {
                 Ok(admission) => {
                     self.spawn(at, admission);
                     ConnectionState::Dialling { pause, tried }
@@ -96,18 +101,18 @@ impl ConnectionPool {
         }
     }
 
-    fn spawn(&self, line: usize, admission: Admission) {
+    fn spawn(&self, peer: usize, admission: Admission) {
         let (dial, sender) = (Arc::clone(&self.dial), self.sender.clone());
         let waker = self.waker.clone();
         thread::spawn(move || {
-            let result = dial(line, DIAL_LIMIT).and_then(|stream| {
+            let result = dial(peer, DIAL_LIMIT).and_then(|stream| {
                 let connected = admission.connect(|qp, params, channel| {
                     qp.adopt(stream, Role::Initiator, params, channel)
                 });
                 connected.map_err(|error| error.to_string())
             });
             // The pool may have gone.
-            let _sent = sender.send(Dialled { line, result });
+            let _sent = sender.send(Dialled { peer, result });
             waker.wake();
         });
     }
@@ -122,12 +127,12 @@ impl ConnectionPool {
     pub fn poll(&mut self, now: Instant) -> Option<Dialled> {
         self.waker.clear();
         let dialled = self.results.try_recv().ok()?;
-        let pause = match self.lines[dialled.line] {
+        let pause = match self.connections[dialled.peer] {
             ConnectionState::Dialling { pause, .. }
             | ConnectionState::Down { pause, .. }
             | ConnectionState::Up { pause, .. } => pause,
         };
-        self.lines[dialled.line] = match dialled.result {
+        self.connections[dialled.peer] = match dialled.result {
             Ok(_) => ConnectionState::Up { since: now, pause },
             Err(_) => {
                 ConnectionState::Down { until: now + pause, pause: longer(pause), tried: true }
@@ -137,26 +142,26 @@ impl ConnectionPool {
     }
 
     /// A peer's connection is over.
-    pub fn lost(&mut self, line: usize, now: Instant) {
-        let pause = match self.lines[line] {
-            // What stood for a while is worth another try soon.
+    pub fn lost(&mut self, peer: usize, now: Instant) {
+        let pause = match self.connections[peer] {
+            // A connection that lasted for a while is dialled again soon.
             ConnectionState::Up { since, .. } if now - since > PAUSE_MAX => PAUSE_MIN,
             ConnectionState::Up { pause, .. }
             | ConnectionState::Down { pause, .. }
             | ConnectionState::Dialling { pause, .. } => pause,
         };
-        self.lines[line] =
+        self.connections[peer] =
             ConnectionState::Down { until: now + pause, pause: longer(pause), tried: true };
     }
 
     /// When the next peer is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let due = |line: &ConnectionState| match line {
+        let due = |connection: &ConnectionState| match connection {
             ConnectionState::Down { until, .. } => Some(*until),
             _ => None,
         };
-        self.lines.iter().filter_map(due).min()
+        self.connections.iter().filter_map(due).min()
     }
 }
 
@@ -177,35 +182,35 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The next attempt that is over, asleep on the descriptor until then.
-    fn next(lines: &mut ConnectionPool, now: Instant) -> Dialled {
+    /// The next attempt that is over; sleeps on the descriptor until then.
+    fn next(pool: &mut ConnectionPool, now: Instant) -> Dialled {
         let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
-        poll(&mut [PollFd::new(lines, PollFlags::IN)], Some(&patience)).expect("poll");
+        poll(&mut [PollFd::new(pool, PollFlags::IN)], Some(&patience)).expect("poll");
         // The waker may fire before the result is there, never the other way round.
-        lines.poll(now).expect("it has rung")
+        pool.poll(now).expect("the waker was readable")
     }
 
     #[test]
     fn a_server_that_is_not_there_is_tried_ever_more_rarely() {
         let tries = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&tries);
-        let dial: Dial = Arc::new(move |line, _| {
+        let dial: Dial = Arc::new(move |peer, _| {
             counted.fetch_add(1, Ordering::SeqCst);
-            Err(format!("peer {line} is not there"))
+            Err(format!("peer {peer} is not there"))
         });
         let hub: Hub = Hub::new().expect("a hub");
         let start = Instant::now();
-        let mut lines = ConnectionPool::new(1, dial, start).expect("lines");
-        assert_eq!(lines.hopeful(), 1);
+        let mut pool = ConnectionPool::new(1, dial, start).expect("a pool");
+        assert_eq!(pool.starting(), 1);
         let mut now = start;
         for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
-            lines.dial(&hub, now);
-            let dialled = next(&mut lines, now);
+            pool.dial(&hub, now);
+            let dialled = next(&mut pool, now);
             assert_eq!(dialled.result.expect_err("no peer"), "peer 0 is not there");
-            assert_eq!(lines.hopeful(), 0, "one failure is enough not to wait for it");
+            assert_eq!(pool.starting(), 0, "one failure is enough not to wait for it");
             let pause = Duration::from_secs(pause);
-            assert_eq!(lines.deadline(), Some(now + pause));
-            lines.dial(&hub, now + pause - Duration::from_millis(1));
+            assert_eq!(pool.deadline(), Some(now + pause));
+            pool.dial(&hub, now + pause - Duration::from_millis(1));
             now += pause;
         }
         assert_eq!(tries.load(Ordering::SeqCst), 8);

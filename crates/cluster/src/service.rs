@@ -43,7 +43,7 @@ pub trait Service {
         permit: &Permit,
     ) -> Result<(), End>;
 
-    /// Something happened to a peer, but for its end.
+    /// Handles an event of a peer, except its end.
     ///
     /// # Errors
     /// Why its session ends.
@@ -203,12 +203,12 @@ impl<S: Service> Loop<S> {
     fn arrive(&mut self, arrived: Arrived) -> Result<(), HubError> {
         let Arrived { node, admitted, permit } = arrived;
         let peer = self.hub.enroll(admitted)?;
-        let welcomed = match &permit {
+        let accepted = match &permit {
             Some(permit) => self.service.arrived(&mut self.hub, peer, permit),
             None => Err("it has no permit".into()),
         };
         self.permits.insert(peer, (node, permit));
-        if let Err(why) = welcomed {
+        if let Err(why) = accepted {
             self.end(peer, &why.to_string());
         }
         Ok(())
@@ -219,7 +219,7 @@ impl<S: Service> Loop<S> {
         if let HubEvent::Gone { why, .. } = &event {
             return self.end(peer, why);
         }
-        // What came before its end is of no more use.
+        // Events of a peer that has ended are dropped.
         if self.permits.contains_key(&peer)
             && let Err(why) = self.service.handle(&mut self.hub, event)
         {

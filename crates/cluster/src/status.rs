@@ -1,7 +1,6 @@
 //! Asks a node for its report; this takes the key of the service `status`.
 //!
-//! It sends nothing after the handshake, and believes nothing but that the answer is JSON of a
-//! bounded length.
+//! It sends nothing after the handshake, and accepts any JSON of a bounded length as the answer.
 
 use crate::dial::{DialError, Dialer};
 use crate::hosts::Host;
@@ -16,7 +15,7 @@ pub const STATUS: &str = "status";
 /// Bytes of an answer, at most.
 const ANSWER_MAX: usize = 4 << 20;
 
-/// Why a node did not say how it is.
+/// Why a node did not report.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     /// It was not reached.
@@ -30,7 +29,7 @@ pub enum StatusError {
         /// How.
         source: StreamError,
     },
-    /// It said something else.
+    /// The answer is no report.
     #[error("{host} does not answer as a node does: install the same Outboard on both")]
     Foreign {
         /// As the host list has it.

@@ -26,7 +26,7 @@ impl Waker {
         let _woken = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// To be called before looking for what there is to do.
+    /// Resets the waker. To be called before the loop looks for work.
     pub fn clear(&self) {
         let _read = rustix::io::read(&*self.0, &mut [0; 8]);
     }

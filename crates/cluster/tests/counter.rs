@@ -1,4 +1,4 @@
-//! A service of one page over the loop that is there for all: its peers, their ends, its end.
+//! The example `counter_node`, a service over the common loop: its peers, their ends, its end.
 
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "node/setting.rs"]
@@ -43,7 +43,7 @@ impl Counting {
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = soon();
         while !done(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}");
+            assert!(Instant::now() < deadline, "waited too long: {what}");
             let now = Instant::now();
             self.pool.dial(&self.hub, now);
             while let Some(dialled) = self.pool.poll(now) {

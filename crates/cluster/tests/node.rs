@@ -1,5 +1,5 @@
 //! A node as a process of its own: admission and refusal, hostile handshakes, and
-//! what becomes of services that die.
+//! restarts of services that die.
 
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "node/setting.rs"]
@@ -148,7 +148,7 @@ fn a_node_that_is_revoked_on_its_way_to_a_service_does_not_get_there() {
         [&good, &bad].map(|client| client.dial(&node.host, "echo").expect("a handshake"));
     Revoked::append(&places(&node.directory).revoked, bad.0.node(), "lost").expect("written");
     eventually("it is shut out", || bad.dial(&node.host, "echo").is_err());
-    // What had not got there goes to the next process.
+    // A session that the process had not taken goes to the next process.
     kill_process(pid, Signal::KILL).expect("there");
     assert_eq!(said(&mut streams[0], b"hello"), b"hello");
     let _sent = streams[1].send(b"hello", soon());
@@ -195,7 +195,8 @@ fn a_service_reaches_another_nodes_service_as_its_configuration_says() {
         let told = String::from_utf8_lossy(&told).into_owned();
         assert!(told.contains("does not let"), "{told}");
     }
-    // A host that is not there costs the service its patience and the node nothing.
+    // A host that does not exist makes the service wait until its limit, and delays the node in
+    // nothing.
     let address = far.host.to_string();
     drop(far);
     let told = said(&mut stream, format!("dial {address} other").as_bytes());
@@ -207,7 +208,7 @@ fn a_service_reaches_another_nodes_service_as_its_configuration_says() {
 fn bytes_that_come_with_the_proof_are_handed_over() {
     let node = Node::start("");
     let mut stream = node.client().dial(&node.host, "echo").expect("reached");
-    // Much of it crosses before the service's process has the socket.
+    // Most of it is sent before the service's process has the socket.
     let data: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let (mut sender, copy) = (data.clone(), data.len());
     sender.truncate(copy);
@@ -281,7 +282,7 @@ fn thousands_of_half_open_handshakes_shut_no_client_out() {
     for round in 1..=3000 {
         let mut socket = connect(&node);
         if round % 2 == 0 {
-            // As far as it goes: it may have been shown out already.
+            // An error is fine: the node may have closed the connection already.
             let _sent = socket.write_all(&hello);
         }
         open.push(socket);
@@ -297,7 +298,7 @@ fn thousands_of_half_open_handshakes_shut_no_client_out() {
     let status = node.status();
     let under_way = status["handshakes"].as_u64().expect("a number");
     assert!((400..=512).contains(&under_way), "{status}");
-    // Time alone shows them out.
+    // The time limit alone ends them.
     eventually("they are gone", || node.status()["handshakes"] == 0);
 }
 
@@ -347,7 +348,7 @@ fn a_service_that_is_killed_starts_again_and_others_live_on() {
         kill_process(pid_of(&mut stream), Signal::KILL).expect("there");
         let mut bytes = Vec::new();
         stream.receive(&mut bytes, soon()).expect_err("its process is gone");
-        // A client that connects meanwhile waits for the new process.
+        // A client that connects before the restart waits for the new process.
         client.talk(&node.host, "echo");
         assert_eq!(node.service()["restarts"], round);
     }

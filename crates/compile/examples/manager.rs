@@ -17,7 +17,7 @@ use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn Error>> {
     match &*std::env::var("OUTBOARD_TEST_EXECUTOR").unwrap_or_default() {
-        "local" => serve(executors::Local::new(2)?),
+        "local" => serve(executors::ProcessExecutor::new(2)?),
         "instant" => serve(executors::Instant::new()?),
         "failing" => serve(executors::Failing::new()?),
         "stuck" => serve(executors::Stuck::new()?),

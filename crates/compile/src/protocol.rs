@@ -29,7 +29,7 @@ use outboard_export::{Answer, Ask, Position};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a slot's result buffer. Longer results come in parts.
-pub(crate) const LANDING: usize = 1 << 20;
+pub(crate) const RESULT_BUFFER_BYTES: usize = 1 << 20;
 
 /// Bytes of one job's results, at most; also of all unfinished results from one server to a client.
 pub(crate) const RESULTS_MAX: usize = 2 << 30;
@@ -59,7 +59,7 @@ pub(crate) enum ToServer {
         /// The export's memory.
         export: Exposed,
     },
-    /// The memory for results: [`LANDING`] bytes for each slot.
+    /// The memory for results: [`RESULT_BUFFER_BYTES`] bytes for each slot.
     ResultBuffer(Exposed),
     /// A job, in answer to Want, at once or later.
     Job {
@@ -180,7 +180,7 @@ pub(crate) enum Input {
     },
 }
 
-/// A job, complete but for its files.
+/// A job, without its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobSpec {
     /// Its number.

@@ -21,8 +21,8 @@ mod job;
 mod service;
 
 pub use check::{Missing, check};
-pub use child::anchor_main;
-pub use job::{End, Ended, Job, Limits, Object, Usage};
+pub use child::supervisor_main;
+pub use job::{FinishedJob, JobEnd, JobUsage, Limits, Object, SandboxJob};
 pub use service::{
     Bind, Launch, SandboxError, SandboxSupervisor, SlotSandbox, SlotSandboxSpec, machine_links,
 };

@@ -33,7 +33,7 @@ mod slot;
 mod source;
 mod state;
 
-pub use pins::Pin;
+pub use pins::PinnedNode;
 pub use places::Places;
 pub use slot::{RefusedPath, TOUCHED_MAX, Upcalls, Why};
 pub use source::{Ask, AskError, Attr, Contents, Done, FileKind, Found, Listing, NodeId, Source};
@@ -43,9 +43,9 @@ use nodes::{NodeBody, SlotId};
 pub(crate) use pins::join;
 use pins::{Pinned, Pins, split};
 use serve::{FuseHandlers, ViewServer};
-use slot::{Change, Redirect};
+use slot::{NameChange, Redirect};
 pub(crate) use state::SYNTHETIC;
-use state::{Core, ViewState};
+use state::{ViewCore, ViewState};
 
 /// Limits of a view, and the owner of its files.
 #[derive(Debug, Clone, Copy)]
@@ -120,10 +120,10 @@ impl View {
     pub fn start(
         fuse: OwnedFd,
         source: Arc<dyn Source>,
-        pins: Vec<(Vec<u8>, Pin)>,
+        pins: Vec<(Vec<u8>, PinnedNode)>,
         limits: ViewLimits,
     ) -> io::Result<Self> {
-        let core = Core::new(source, Pins::new(pins), limits);
+        let core = ViewCore::new(source, Pins::new(pins), limits);
         let server = Arc::new(ViewServer::new(core));
         let front = FuseHandlers(Arc::clone(&server));
         let session = Session::from_fd(front, fuse, SessionACL::All, Config::default())?;
@@ -351,7 +351,7 @@ impl ViewState {
         let mut changed: std::collections::BTreeMap<_, _> =
             std::mem::take(&mut of.changed).into_iter().map(|path| (path, None)).collect();
         for (path, change) in changes {
-            let Change::Is(number) = change else {
+            let NameChange::Is(number) = change else {
                 outcome.deleted.push(path);
                 continue;
             };

@@ -18,7 +18,7 @@ fn many() -> usize {
     if std::env::var_os("OUTBOARD_FULL").is_some() { 10_000 } else { 600 }
 }
 
-/// What one user has: a directory for the socket, links by compilers' names, a project.
+/// One user's files: a directory for the socket, links by compilers' names, a project.
 struct World {
     dir: PathBuf,
     executor: &'static str,
@@ -316,7 +316,7 @@ fn wrappers_wait_for_many_slots_but_not_for_a_killed_manager() {
 
 #[test]
 fn other_users_are_sent_away() {
-    // Connects, says nothing, and tells whether it is sent away within a second.
+    // Connects, sends nothing, and returns whether the connection is closed within a second.
     const VISIT: &str = "use IO::Socket::UNIX; alarm 1; my $s = IO::Socket::UNIX->new(Peer => \
                          shift) or exit 2; sysread $s, my $x, 1; exit 0";
     let mut world = World::new("others", "nobody");

@@ -47,7 +47,7 @@ impl Default for Sizes {
 
 /// What is exported at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct ExportUsage {
     /// Roots: directories that servers may request.
     pub roots: usize,
     /// Directories that are listed.
@@ -159,9 +159,9 @@ impl Export {
 
     /// What is exported at present.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> ExportUsage {
         let snapshots = || self.known.inodes.values().filter_map(|inode| inode.snapshot);
-        Usage {
+        ExportUsage {
             roots: self.roots.held.len(),
             directories: self.known.dirs.len(),
             files: self.known.inodes.len(),

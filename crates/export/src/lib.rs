@@ -38,7 +38,7 @@ mod snapshot_ring;
 mod watch;
 
 pub use error::{ExportError, MetadataLogError};
-pub use export::{Export, Sizes, Usage};
+pub use export::{Export, ExportUsage, Sizes};
 pub use header::{HEADER_LEN, Header};
 pub use mounts::mount_of;
 pub use record::{Answer, Ask, Attr, Contents, Node, Position};

@@ -22,7 +22,7 @@ pub const RECORD_LEN_MAX: usize = 4 << 20;
 /// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Position {
-    /// Counts how often the log was begun anew; never decreases.
+    /// Counts the epochs of the log; never decreases.
     pub epoch: u64,
     /// Bytes of this epoch's log.
     pub length: u64,

@@ -233,7 +233,7 @@ impl Export {
             Seen::File { mut attr, identity, links } => {
                 let id = id_of(&attr);
                 let touched = hint.touched || notices.suspects.contains(&id);
-                // Both of a file's names may be reported for one change.
+                // One change may be reported under both of a file's names.
                 let touched = touched && !notices.renewed.contains(&id);
                 attr.version = match self.known.version(id, identity, touched) {
                     Version::Kept(version) => version,

@@ -1,7 +1,8 @@
 //! Layouts of rdma-core 44, as bindgen reads them from Debian 12's headers: each structure is
-//! followed by compile-time assertions of its size, alignment and offsets. No code of ours.
+//! followed by compile-time assertions of its size, alignment and offsets. The file has no
+//! handwritten code.
 //!
-//! `cargo xtask bindings` writes `bindings.rs` anew, from what `headers.h` includes.
+//! `cargo xtask bindings` generates `bindings.rs` from what `headers.h` includes.
 
 #![allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code)]

@@ -1,5 +1,6 @@
-//! Services that RDMA hardware may have and Outboard has not. Programs that ask for them get an
-//! errno, which many of them print nowhere, so it is also said; once for each service.
+//! Services that RDMA hardware may have and Outboard does not have. A program that asks for one
+//! gets an errno. Many programs do not print it, so a message is printed too, once for each
+//! service.
 
 use crate::abi::{
     IBV_QPT_RAW_PACKET, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, RDMA_PS_IPOIB,
@@ -48,7 +49,7 @@ impl Absent {
         }
     }
 
-    /// Says that it is not there.
+    /// Prints that it is not supported.
     pub(crate) fn note(self) {
         static SAID: [AtomicBool; 6] = [const { AtomicBool::new(false) }; 6];
         if !SAID[self as usize].swap(true, Ordering::Relaxed) {
@@ -58,7 +59,7 @@ impl Absent {
     }
 }
 
-/// Refuses, and says so where the service has a name.
+/// Refuses, with a message if the service has a name.
 pub(crate) fn refuse<T>(what: Option<Absent>) -> Outcome<T> {
     if let Some(what) = what {
         what.note();

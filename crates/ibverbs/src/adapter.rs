@@ -1,5 +1,6 @@
 //! An open device: its engine and what the program has made on it. Every object keeps its adapter,
-//! so that none of them has to look up a context that may be closed, or be another one.
+//! so that none of them has to look up a context, which may have been closed or replaced by another
+//! one.
 
 use crate::cq::lock;
 use crate::device::Device;
@@ -49,7 +50,7 @@ impl Adapter {
         }
     }
 
-    /// Notes something that is to end with the device.
+    /// Registers something that ends with the device.
     ///
     /// # Errors
     /// EINVAL when the device is closed.
@@ -61,7 +62,7 @@ impl Adapter {
     /// after this, whatever the program has left open.
     pub(crate) fn close(&self) {
         let Some(live) = lock(&self.live).take() else { return };
-        // First, because this connects queue pairs.
+        // First, because it connects queue pairs.
         self.roce.stop();
         live.qps.values().for_each(|qp| qp.close());
         live.mrs.values().for_each(|mr| mr.end());

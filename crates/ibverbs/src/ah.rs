@@ -1,5 +1,5 @@
-//! Address handles (ibv_create_ah(3)): where datagrams of the RoCE personality go to. iWARP has
-//! none.
+//! Address handles (ibv_create_ah(3)): the destinations of datagrams of the RoCE personality. iWARP
+//! has none.
 
 use crate::abi::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_grh, ibv_pd, ibv_wc};
 use crate::config::{Personality, config};
@@ -15,11 +15,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a neighbour may take to say its Ethernet address.
+/// How long a neighbour may take to answer with its Ethernet address.
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(3);
 /// The value for "no VLAN".
 const NO_VLAN: u16 = 0xFFFF;
-/// Bytes of a GRH before the IPv4 header that takes its end.
+/// Bytes of a GRH before the IPv4 header, which occupies its end.
 const IPV4_AT: usize = 20;
 /// IP's number of UDP.
 const UDP: u8 = 17;
@@ -61,7 +61,7 @@ fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Outcome<*mut ibv_ah> {
     }
     let to = ipv4_of(&attr.grh.dgid).ok_or(Errno(libc::EINVAL))?;
     let shown = Shown::<ibv_ah>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.context, c.pd) = (domain.context(), pd);
     domain.users.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
 //! Completion channels (ibv_create_comp_channel(3), ibv_get_cq_event(3)), and the count of events
-//! that programs must acknowledge before the object that they are about may go.
+//! that programs must acknowledge before the event's object may be destroyed.
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::adapter::Adapter;
@@ -25,9 +25,9 @@ pub(crate) struct CompChannel {
     pub(crate) native: Native,
     /// Completion queues whose events come here, by number.
     cqs: Mutex<HashMap<u32, &'static Cq>>,
-    /// Those that were asked for an event since the program last slept here.
+    /// Queues that were armed since the program last slept here.
     asked: Mutex<BTreeSet<u32>>,
-    /// Completion queues that must go first.
+    /// Completion queues that must be destroyed first.
     pub(crate) users: AtomicU32,
 }
 
@@ -42,13 +42,13 @@ unsafe impl Object for CompChannel {
 }
 
 impl CompChannel {
-    /// A new queue, which leaves before it goes.
+    /// Adds a new queue, which is removed before it is destroyed.
     pub(crate) fn attach(&self, number: u32, cq: &'static Cq) {
         self.users.fetch_add(1, Ordering::SeqCst);
         lock(&self.cqs).insert(number, cq);
     }
 
-    /// No event of this queue is delivered any more; it is a user still.
+    /// Stops the delivery of this queue's events; the queue still counts as a user.
     pub(crate) fn detach(&self, number: u32) {
         lock(&self.cqs).remove(&number);
     }
@@ -71,10 +71,10 @@ impl CompChannel {
         None
     }
 
-    /// A queue is to raise an event. Completions that were left in it make one at once where the
-    /// program may sleep in a poll(2) of its own. Where it sleeps in [`ibv_get_cq_event`] they do
-    /// so only then: perftest asks for the next event before it polls, and takes an event without
-    /// a completion for an error.
+    /// Arms a queue. Completions that are still in it raise an event at once if the program may
+    /// sleep in its own poll(2). If it sleeps in [`ibv_get_cq_event`], they raise one only then:
+    /// perftest arms the queue before it polls, and treats an event without a completion as an
+    /// error.
     pub(crate) fn ask(&self, number: u32, cq: &Cq) {
         if self.never_blocks() {
             cq.recall();
@@ -83,7 +83,7 @@ impl CompChannel {
         }
     }
 
-    /// The program is about to sleep: what was left in queues that it asked makes an event.
+    /// The program is about to sleep: completions that are left in armed queues raise an event.
     fn recall(&self) {
         let asked = std::mem::take(&mut *lock(&self.asked));
         let cqs = lock(&self.cqs);
@@ -91,7 +91,7 @@ impl CompChannel {
     }
 
     fn never_blocks(&self) -> bool {
-        // SAFETY: asks about a descriptor of ours.
+        // SAFETY: asks about a descriptor of this object.
         let flags = unsafe { libc::fcntl(self.native.as_fd().as_raw_fd(), libc::F_GETFL) };
         flags & libc::O_NONBLOCK != 0
     }
@@ -121,7 +121,7 @@ impl Unacknowledged {
         self.fewer.notify_all();
     }
 
-    /// Returns when there is none, as ibv_destroy_cq(3) and the like promise.
+    /// Returns when no event is unacknowledged, as ibv_destroy_cq(3) and similar functions promise.
     pub(crate) fn wait(&self) {
         let mut count = self.count();
         while *count > 0 {
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         let fd = native.as_fd().as_raw_fd();
         may_block(fd)?;
         let shown = Shown::<ibv_comp_channel>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *shown.get() };
         (c.context, c.fd) = (context, fd);
         Ok(give(Box::new(CompChannel {
@@ -159,9 +159,9 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     })
 }
 
-/// Descriptors block until the program wants otherwise. Ours is only read when it is readable.
+/// Descriptors block unless the program changes that. This one is read only when it is readable.
 pub(crate) fn may_block(fd: c_int) -> Outcome<()> {
-    // SAFETY: changes only the flags of a descriptor of ours.
+    // SAFETY: changes only the flags of this object's descriptor.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     // SAFETY: as above.
     if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) } < 0 {
@@ -234,8 +234,8 @@ fn try_event(
         if found.never_blocks() {
             return fail(libc::EAGAIN);
         }
-        // Driving the engine here for a while would cost more: its thread would have to stand down
-        // and to come back for every message.
+        // Driving the engine here would cost more: its thread would have to stand down and come
+        // back for every message.
         found.adapter.native.rest();
         Ok(NOTHING)
     })

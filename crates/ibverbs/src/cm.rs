@@ -1,13 +1,14 @@
 //! librdmacm: event channels, identifiers, connections (rdma_cm(7)).
 //!
-//! Identifiers stand for TCP addresses of devices and for connections that the stack makes; what
-//! the kernel's connection manager does with ports and states is done here, per process. Each
-//! entry is exported as `outboard_` and its name; librdmacm.so.1 jumps there. Port space
+//! Identifiers stand for TCP addresses of devices and for connections of the stack. Ports and
+//! states, which the kernel's connection manager handles for hardware, are handled here, per
+//! process. Each entry is exported as `outboard_` and its name; librdmacm.so.1 jumps there. Port
+//! space
 //! `RDMA_PS_TCP` only; multicast and datagrams are refused.
 //!
 //! Modules in reading order: `address`, `port` (RDMA's among TCP's), [`nic`] (devices, opened
 //! once), [`channel`] (events on their way to the program), [`event`], [`id`], [`resolve`] (bind,
-//! resolve, listen), [`connect`] (connect, accept, disconnect), `news` (what the engine says),
+//! resolve, listen), [`connect`] (connect, accept, disconnect), `news` (events of the engine),
 //! [`queues`] (queue pairs of identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`],
 //! [`extras`].
 

@@ -9,19 +9,19 @@ use std::sync::LazyLock;
 pub enum Personality {
     /// An iWARP NIC: connections by rdma_cm, wire-compatible with siw and hardware.
     Iwarp,
-    /// An RoCE v2 device with IPv4-mapped GIDs: connections by `ibv_modify_qp` too, between
-    /// Outboards only.
+    /// An RoCE v2 device with IPv4-mapped GIDs: connections by `ibv_modify_qp` too, between two
+    /// Outboard ends only.
     Roce,
 }
 
-/// The environment's word. Empty variables are as good as none.
+/// The value in the environment. Empty variables count as unset.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// OUTBOARD_PERSONALITY: `iwarp` (the default) or `roce`.
     pub personality: Personality,
     /// OUTBOARD_DEVICES: interfaces or addresses, in this order; `None`: all.
     pub devices: Option<Vec<String>>,
-    /// OUTBOARD_CRC: checksums on everything, unless both ends say `off`; `on` is the default.
+    /// OUTBOARD_CRC: checksums on everything, unless both ends set `off`; `on` is the default.
     pub crc: bool,
     /// OUTBOARD_RECORD: a capture of the traffic is written here.
     pub record: Option<PathBuf>,
@@ -47,12 +47,13 @@ impl Config {
     }
 }
 
-/// A variable; an empty one is as good as none.
+/// A variable; an empty one counts as unset.
 fn set(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The same, as text; a value that is no text is no known word, and is shown as well as it goes.
+/// The same, as text; invalid UTF-8 is replaced, so that the value is no known word and can be
+/// shown.
 fn word(name: &str) -> Option<String> {
     set(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -19,8 +19,7 @@ pub(crate) struct Context {
     shown: Shown<verbs_context>,
     tag: Kind,
     adapter: Arc<Adapter>,
-    /// The descriptor that programs take for the kernel's end of the device: they can only
-    /// duplicate it.
+    /// The descriptor that programs expect as the kernel's device file: they can only duplicate it.
     _command: OwnedFd,
 }
 
@@ -56,12 +55,12 @@ impl Context {
         Self::open_on(device, native)
     }
 
-    /// Opens a device whose engine is there.
+    /// Opens a device whose engine exists already.
     pub(crate) fn open_on(device: *mut ibv_device, native: Native) -> Outcome<*mut ibv_context> {
         let found: &'static Device = find(device)?;
         crate::fork::watch();
         let shown = Shown::<verbs_context>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *shown.get() };
         c.sz = size_of::<verbs_context>();
         c.context.device = device;
@@ -105,8 +104,8 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 }
 
 /// ibv_close_device(3). Connections and registrations that the program has left open end here, as
-/// they do in a kernel; what it has made stays to be destroyed. Devices of the connection manager's
-/// are its own, and stay open (rdma_get_devices(3)).
+/// they do in a kernel; its objects remain and must still be destroyed. The connection manager's
+/// own devices stay open (rdma_get_devices(3)).
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.

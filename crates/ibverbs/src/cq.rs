@@ -33,16 +33,16 @@ pub(crate) struct Cq {
     generation: u32,
     adapter: Arc<Adapter>,
     pub(crate) native: Native,
-    /// Where its events go; outlives the queue, because it counts its users.
+    /// The channel for its events; it outlives the queue, because it counts its users.
     channel: Option<&'static CompChannel>,
     /// Completion events.
     pub(crate) events: Unacknowledged,
     /// Asynchronous events.
     pub(crate) async_events: Unacknowledged,
-    /// Queue pairs that must go first.
+    /// Queue pairs that must be destroyed first.
     pub(crate) users: AtomicU32,
     polled: Mutex<Polled>,
-    /// Of programs that poll entry by entry.
+    /// State for programs that poll entry by entry.
     pub(crate) cursor: Cursor,
 }
 
@@ -101,7 +101,7 @@ impl Cq {
         let native = native(context, channel, capacity)?;
         let number = native.number();
         let shown = Shown::<ibv_cq_ex>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *shown.get() };
         (c.context, c.channel, c.cq_context) = (wanted.context, wanted.channel, wanted.cq_context);
         (c.handle, c.cqe) = (number, capacity.cast_signed());
@@ -131,8 +131,8 @@ impl Cq {
         self.shown.get()
     }
 
-    /// Asks for an event. Completions that came before and were not polled make one, too: programs,
-    /// perftest among them, sleep with completions left behind.
+    /// Arms the queue. Completions that came before and were not polled also raise an event:
+    /// programs, perftest among them, sleep with completions left behind.
     fn request_notify(&self, arm: NotifyOn) {
         self.native.request_notify(arm);
         if let Some(channel) = self.channel {
@@ -140,7 +140,7 @@ impl Cq {
         }
     }
 
-    /// Raises the event that was asked for if a completion is there.
+    /// Raises the event if the queue is armed and a completion is there.
     pub(crate) fn recall(&self) {
         let kept = !lock(&self.polled).seen.is_empty();
         self.native.recall(kept);
@@ -151,7 +151,7 @@ impl Cq {
         unsafe { (*self.shown.get()).cq_context }
     }
 
-    /// The program is through with completion events.
+    /// The program has acknowledged completion events.
     pub(crate) fn acknowledge(&self, events: u32) {
         // SAFETY: an aligned field, live as long as the queue, which only this function writes.
         let count =
@@ -179,7 +179,7 @@ impl Cq {
     }
 
     /// Takes up to `room` completions. Threads that poll the same queue wait for each other's
-    /// translation, never for what the other's poll has the engine do.
+    /// translation, never for the engine's work in the other's poll.
     fn poll(&self, room: usize, mut give: impl FnMut(ibv_wc)) -> Outcome<()> {
         let taken = self.native.poll_by(|| lock(&self.polled).take(&self.native, room, &mut give));
         taken.map(drop).map_err(|_| Errno(libc::EOVERFLOW))
@@ -199,7 +199,7 @@ impl Cq {
 }
 
 impl Polled {
-    /// Takes up to `room` completions that are there, and says how many.
+    /// Takes up to `room` completions that are there, and returns how many.
     fn take(
         &mut self,
         native: &Native,
@@ -236,7 +236,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As hardware does, queues are a little larger than asked for.
+/// As on hardware, queues are a little larger than requested.
 fn capacity(cqe: u32) -> Outcome<u32> {
     if cqe == 0 || cqe > MAX_CQE {
         return fail(libc::EINVAL);
@@ -346,8 +346,8 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
         let arm = if solicited_only == 0 { NotifyOn::Any } else { NotifyOn::SolicitedOnly };
         let found: &Cq = trust(cq)?;
         found.request_notify(arm);
-        // A program that asks for an event is about to sleep until it comes, perhaps in a poll(2)
-        // of its own.
+        // A program that arms a queue is about to sleep until the event, perhaps in its own
+        // poll(2).
         found.native.rest();
         Ok(())
     })

@@ -25,7 +25,7 @@ const KNOWN: u64 = (IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_DLID_PATH_BITS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
 
-/// Where a thread that polls is.
+/// The state of a thread's poll.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     turn: Turn,
@@ -36,7 +36,7 @@ pub(crate) struct Cursor {
 #[derive(Default)]
 struct CurrentCompletion {
     found: Option<ibv_wc>,
-    /// When it was taken, in nanoseconds since 1970; 0 unless programs want to know.
+    /// When it was taken, in nanoseconds since 1970; 0 unless the program asked for it.
     taken: u64,
 }
 
@@ -132,7 +132,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
             return fail(libc::EINVAL);
         }
         found.cursor.turn.begin();
-        // A program ends the poll only when it has begun.
+        // A program ends a poll only after it has begun one.
         let advanced = advance(found);
         if advanced.is_err() {
             found.cursor.turn.end();

@@ -19,7 +19,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Device {
     shown: Shown<ibv_device>,
     tag: Kind,
-    /// Where connections of this device come from and go to.
+    /// The IPv4 address of the device's connections.
     pub(crate) address: Ipv4Addr,
     /// The interface that has the address.
     pub(crate) interface: String,
@@ -40,8 +40,9 @@ unsafe impl Object for Device {
 }
 
 impl Device {
-    /// Eight bytes that no other device has: the second half of the Ethernet address tells machines
-    /// apart, the IPv4 address the devices of one machine. 02 marks a locally administered address.
+    /// Eight bytes that no other device has: the second half of the Ethernet address distinguishes
+    /// machines, the IPv4 address the devices of one machine. 02 marks a locally administered
+    /// address.
     pub(crate) fn guid(&self) -> [u8; 8] {
         let [_, _, _, x, y, z] = self.mac;
         let [a, b, c, d] = self.address.octets();
@@ -105,13 +106,13 @@ fn publish(index: usize, (interface, address): (String, Ipv4Addr)) -> DevicePtr 
             Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
         };
     let name = format!("outboard{index}");
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     c.node_type = node_type;
     c.transport_type = transport_type;
     put(&mut c.name, &name);
     put(&mut c.dev_name, &format!("uverbs{index}"));
-    // Programs may look there for more; there is nothing, and that they take as "unknown".
+    // Programs may look there for more properties; they treat an empty directory as "unknown".
     put(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{name}"));
     put(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
     let [a, b, c, d] = address.octets();

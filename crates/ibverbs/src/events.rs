@@ -66,7 +66,7 @@ fn name(context: &Context, event: &AsyncEvent) -> Option<Named> {
     Some((what, object))
 }
 
-/// The object of this number, with one more event to acknowledge if `events` says where.
+/// The object with this number; one more event to acknowledge is counted in `events`, if given.
 fn taken<T: Object + 'static>(
     map: &Mutex<HashMap<u32, usize>>,
     number: u32,

@@ -1,5 +1,5 @@
 //! Entries that need no device: fork (ibv_fork_init(3)), files of sysfs. And those whose feature
-//! this stack does not have; they say so with the errno that the manual pages give.
+//! this stack does not have; they return the errno that the manual pages give.
 
 use crate::abi::{
     IBV_FORK_UNNEEDED, ibv_context, ibv_dm, ibv_ece, ibv_fork_status, ibv_gid, ibv_mr, ibv_mw,
@@ -21,8 +21,8 @@ pub(crate) fn set_operations(c: &mut verbs_context) {
     c.context.ops.dealloc_mw = Some(dealloc_mw);
 }
 
-/// ibv_fork_init(3): nothing to do. Registered memory is not pinned, and what peers write goes
-/// through the parent's own mapping.
+/// ibv_fork_init(3): nothing to do. Registered memory is not pinned, and peers' Writes go through
+/// the parent's own mapping.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_fork_init() -> c_int {
     0
@@ -46,7 +46,7 @@ pub extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
     0
 }
 
-/// Providers of rdma-core before 2018 announce themselves so: there is no place for them here.
+/// Providers of rdma-core before 2018 register themselves by this; it is not supported here.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_register_driver(_name: *const c_char, _init: *const c_void) {}
 
@@ -58,7 +58,7 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 }
 
 fn sysfs_path() -> Vec<u8> {
-    // SAFETY: ask for numbers. A program with another user's rights trusts no environment.
+    // SAFETY: ask for numbers. A program with another user's rights does not trust the environment.
     let trusted = unsafe { libc::getuid() == libc::geteuid() };
     let named = std::env::var_os("SYSFS_PATH").filter(|_| trusted).map(OsString::into_vec);
     let mut path = named.unwrap_or_else(|| b"/sys".to_vec());
@@ -69,7 +69,7 @@ fn sysfs_path() -> Vec<u8> {
 }
 
 /// Reads a small file into a text of `size` bytes with its zero, without the newline at its end:
-/// the text's length. One without room for the zero is refused.
+/// returns the text's length. A buffer without room for the zero is refused.
 ///
 /// # Safety
 /// `dir` and `file` are null or texts, `buf` is null or may be written for `size` bytes.
@@ -204,7 +204,7 @@ pub extern "C" fn ibv_detach_mcast(_qp: *mut ibv_qp, _gid: *const ibv_gid, _lid:
     code("ibv_detach_mcast", unsupported)
 }
 
-/// ibv_query_ece(3): there are no vendor's options of connections.
+/// ibv_query_ece(3): connections have no vendor options.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
     code("ibv_query_ece", unsupported)

@@ -1,7 +1,7 @@
 //! Child processes of fork(2). A child has the parent's memory, but not the engines' threads, and
 //! its copies of the sockets are the parent's: using them would break the parent's connections. So
 //! nothing that the parent made exists for the child, except for the devices; it may open them
-//! anew.
+//! again.
 
 use crate::object::{Inheritance, hold_for_fork};
 use libc::c_int;
@@ -18,10 +18,10 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// How often a process became a child.
+/// How many forks lie between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Everything that is there once for the process, locked while this thread forks: no other thread
+/// All process-wide state, locked while this thread forks: no other thread
 /// is in the middle of changing it when the child's copy is made, and none has a lock that the
 /// child would wait for.
 struct ForkLocks {

@@ -1,5 +1,5 @@
 //! Wrappers around every entry from C: a panic becomes an errno, and the calling thread cannot be
-//! cancelled (pthread_cancel(3)) while our code holds locks.
+//! cancelled (pthread_cancel(3)) while the library holds locks.
 //!
 //! libibverbs has three conventions for errors, and so this has three wrappers.
 

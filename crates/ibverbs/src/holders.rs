@@ -1,8 +1,8 @@
 //! Which queues may hold requests that name a registration, so that its memory can be taken away
-//! from them without a look at any other queue.
+//! from them without searching any other queue.
 //!
 //! A queue is entered before a request that names the registration is queued, under the lock of the
-//! domain's keys, and stays entered: it knows that by itself, so that most requests cost a
+//! domain's keys, and stays entered. The queue remembers that, so that most requests cost only a
 //! comparison.
 
 use crate::cq::lock;
@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Queues below this number are not looked through for those that are gone.
+/// Up to this number, the list is not searched for queues that are gone.
 const PRUNE_MIN: usize = 64;
 
 /// Queues that requests are posted to.
 pub(crate) trait Holder: Send + Sync + std::fmt::Debug {
     /// Takes memory away from every request.
     fn revoke(&self, region: &SharedRegion);
-    /// The registrations that it was entered in last.
+    /// The registrations in which it was entered last.
     fn noted(&self) -> &Noted;
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Holders {
 
 #[derive(Debug)]
 struct Known {
-    /// By address, which no other object gets while there is a weak reference.
+    /// By address: no other object gets the address while there is a weak reference.
     queues: HashMap<usize, Weak<dyn Holder>>,
     prune_at: usize,
 }

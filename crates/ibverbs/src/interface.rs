@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 /// linux/sockios.h: asks for a neighbour.
 const SIOCGARP: libc::c_ulong = 0x8954;
-/// As the 16 bits that it is in socket addresses.
+/// As the 16-bit integer of socket addresses.
 const AF_INET: libc::sa_family_t = 2;
 /// net/if_arp.h: the neighbour has answered.
 const ATF_COM: libc::c_int = 2;

@@ -21,13 +21,13 @@ pub(crate) struct Ledger {
     base: u64,
     /// Entries that are the program's.
     own: usize,
-    /// A request that is to complete has nothing behind it that the peer answers.
+    /// A request that is to complete has no Read behind it yet.
     uncovered: bool,
     /// A request has failed: those behind it are flushed.
     failed: bool,
 }
 
-/// A request as the program knows it; `None`: a Read of ours.
+/// A request as the program knows it; `None`: a Read that the ledger added.
 type LedgerEntry = Option<KnownRequest>;
 
 /// The completion of a request as the program is to see it.
@@ -87,24 +87,24 @@ impl Ledger {
         self.base + self.entries.len() as u64 - 1
     }
 
-    /// Takes out the newest entries, which were not posted after all, and says what is to be known
-    /// of them. What stays may need [`Ledger::cover`].
+    /// Takes out the newest entries, which were not posted after all, and returns them. The
+    /// remaining ones may need [`Ledger::cover`].
     pub(crate) fn withdraw(&mut self, count: usize) -> Vec<KnownRequest> {
         let at = self.entries.len().saturating_sub(count);
         let withdrawn: Vec<_> = self.entries.drain(at..).flatten().collect();
         self.own -= withdrawn.len();
-        // One Read too many does no harm.
+        // A superfluous Read does no harm.
         self.uncovered = !self.entries.is_empty();
         withdrawn
     }
 
-    /// True for a Read of ours.
+    /// True for a Read that the ledger added.
     pub(crate) fn is_cover(&self, number: u64) -> bool {
         let at = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.entries.get(at)).is_some_and(Option::is_none)
     }
 
-    /// Drops everything; later completions of it mean nothing.
+    /// Drops everything; later completions of its requests are ignored.
     pub(crate) fn clear(&mut self) {
         self.base += self.entries.len() as u64;
         *self = Self { base: self.base, ..Self::default() };
@@ -163,8 +163,8 @@ impl Ledger {
     }
 }
 
-/// The status that hardware would give the oldest request when a connection ends: with `refusal`
-/// the peer's Terminate, otherwise the peer is silent.
+/// The status that hardware would give the oldest request when a connection ends: `refusal` is the
+/// status from the peer's Terminate; without one, the peer was silent.
 pub(crate) fn verdict(refusal: Option<TerminateCode>) -> ibv_wc_status {
     const RDMAP: u8 = 0;
     const DDP: u8 = 1;

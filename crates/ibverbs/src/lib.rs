@@ -1,10 +1,10 @@
 //! The C libraries libibverbs.so.1 and librdmacm.so.1 of rdma-core 39 to 56 on Outboard's verbs, so
 //! that programs built for RDMA hardware run as they are.
 //!
-//! It translates: C structures into values of [`outboard_verbs`] and back. What goes over the wire
-//! is none of its business, but for `roce`, where queue pairs find each other by number. Every
-//! entry that does more than name a constant goes through [`guard`]: nonsense is refused with an
-//! errno, no panic reaches the program, and it cannot be cancelled in the middle of ours.
+//! It translates C structures into values of [`outboard_verbs`] and back. It sends nothing over the
+//! wire itself, except for `roce`, where queue pairs find each other by number. Every entry that
+//! does more than name a constant goes through [`guard`]: invalid arguments are refused with an
+//! errno, no panic reaches the program, and a thread cannot be cancelled inside the library.
 //!
 //! Modules in reading order: [`abi`] (layouts, generated from the headers), [`guard`], [`object`]
 //! (what C pointers stand for), `say`, `fork`, [`config`] (the environment), `interface`,

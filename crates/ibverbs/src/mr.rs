@@ -45,8 +45,8 @@ struct Registered {
     wanted: RegistrationRequest,
 }
 
-/// For the program's own requests. This is a region apart from that for peers, so that only
-/// requests have clones of it.
+/// For the program's own requests. It is separate from the region for peers, so that only requests
+/// have clones of it.
 #[derive(Debug)]
 struct Local {
     region: SharedRegion,
@@ -88,8 +88,7 @@ pub(crate) fn set_operations(c: &mut verbs_context) {
     c.advise_mr = Some(advise_mr);
 }
 
-/// Flags that mean something, or nothing, here. Memory windows do not exist, so binding has no
-/// meaning.
+/// Flags that are accepted. Memory windows do not exist, so the flag for binding is ignored.
 const KNOWN_ACCESS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
@@ -102,7 +101,7 @@ const ADVISE_FLUSH: u32 = 1;
 /// Flags from here on are wishes (relaxed ordering), which the API allows to ignore.
 const OPTIONAL_ACCESS: c_uint = !(IBV_ACCESS_OPTIONAL_FIRST - 1);
 
-/// Rights as [`outboard_verbs`] has them.
+/// The rights in the form of [`outboard_verbs`].
 fn rights(access: c_uint) -> Outcome<Access> {
     let has = |flag: c_uint| access & flag != 0;
     if has(IBV_ACCESS_ON_DEMAND) {
@@ -126,8 +125,8 @@ fn rights(access: c_uint) -> Outcome<Access> {
     Ok(rights)
 }
 
-/// Sees that the memory is there, writable if it must be, and in core, as pinning would: the engine
-/// that finds a page missing later can only end a connection.
+/// Checks that the memory is there and writable if it must be, and brings it into core, as pinning
+/// would: if the engine later finds a page missing, it can only end a connection.
 fn check_memory(addr: usize, length: usize, write: bool) -> Outcome<()> {
     if length == 0 {
         return Ok(());
@@ -139,12 +138,12 @@ fn check_memory(addr: usize, length: usize, write: bool) -> Outcome<()> {
     let Some(end) = end else { return fail(libc::EINVAL) };
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     let at = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: populating changes no byte, and says so where there is nothing.
+    // SAFETY: populating changes no byte, and fails where nothing is mapped.
     if unsafe { libc::madvise(at, end - start, advice) } == 0 {
         return Ok(());
     }
     match std::io::Error::last_os_error().raw_os_error() {
-        // Memory of a device, no right, or a kernel before 5.14: the list of mappings knows.
+        // Memory of a device, no right, or a kernel before 5.14: the list of mappings decides.
         Some(libc::EINVAL) => {
             // Without /proc, there is no way to tell.
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -161,7 +160,7 @@ fn check_memory(addr: usize, length: usize, write: bool) -> Outcome<()> {
 /// True when a process with these mappings (/proc/pid/maps) may read, or also write, from `start`
 /// to `end`.
 fn is_mapped(maps: &str, start: usize, end: usize, write: bool) -> bool {
-    // In ascending order: every mapping moves the place up to which all is well.
+    // In ascending order: every mapping extends the part that is known to be accessible.
     let reached = maps.lines().filter_map(mapping).fold(start, |at, (from, to, rights)| {
         let may = rights.starts_with(if write { "rw" } else { "r" });
         if may && from <= at && at < to { to } else { at }
@@ -186,7 +185,7 @@ impl RegistrationRequest {
         Ok(if remote { rights | Access::REMOTE_INVALIDATE } else { rights })
     }
 
-    /// The memory, if it is there and the arguments make sense: for peers, and for requests.
+    /// The memory for peers and for requests, if it is there and the arguments are valid.
     fn regions(&self) -> Outcome<[SharedRegion; 2]> {
         let Self { addr, length, iova, access, .. } = *self;
         let ends = addr.checked_add(length).is_some() && iova.checked_add(length as u64).is_some();
@@ -196,8 +195,8 @@ impl RegistrationRequest {
         check_memory(addr, length, rights(access)?.contains(Access::LOCAL_WRITE))?;
         let start = std::ptr::with_exposed_provenance_mut(addr);
         // SAFETY: the program keeps the memory until it deregisters it (ibv_reg_mr(3)), and knows
-        // that peers and the engine use it meanwhile; requests lose it before that call returns. It
-        // may be written if it has LOCAL_WRITE, and without that neither requests (`Keys::lend`)
+        // that peers and the engine use it until then; requests lose it before that call returns.
+        // It may be written if it has LOCAL_WRITE, and without that neither requests (`Keys::lend`)
         // nor peers (`rights`) may write it.
         Ok([(); 2].map(|()| unsafe { SharedRegion::from_raw(start, length) }))
     }
@@ -242,7 +241,7 @@ impl Registered {
         Ok(Self { native, local, wanted })
     }
 
-    /// Registers it anew, under the same keys.
+    /// Registers it again, under the same keys.
     fn change(&mut self, wanted: RegistrationRequest) -> Outcome<()> {
         let (access, key) = (wanted.rights()?, self.native.stag().0);
         let serves = self.wanted.serves_as(&wanted);
@@ -297,7 +296,7 @@ fn register(
     let (domain, addr): (&'static Pd, _) = (find(pd)?, addr.expose_provenance());
     let registered = Registered::new(RegistrationRequest { domain, addr, length, iova, access })?;
     let shown = Shown::<ibv_mr>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     registered.show(c);
     c.context = domain.context();
@@ -373,7 +372,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     })
 }
 
-/// The new registration of a region, if the arguments make sense.
+/// The new registration of a region, if the arguments are valid.
 fn changed(
     before: RegistrationRequest,
     flags: c_uint,
@@ -409,7 +408,7 @@ fn changed(
 
 /// ibv_rereg_mr(3): the keys stay, and work requests posted before lose the memory that they had,
 /// unless only the rights of peers change.
-/// When it cannot be registered anew, the old registration stays in force.
+/// If the new registration fails, the old one stays in force.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.

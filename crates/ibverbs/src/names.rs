@@ -1,4 +1,4 @@
-//! Names of codes (ibv_event_type_str(3) and the like), and rates in the three units that programs
+//! Names of codes (ibv_event_type_str(3) and similar), and rates in the three units that programs
 //! use (ibv_rate_to_mbps(3)). Texts are those of rdma-core: programs print and compare them.
 
 use crate::abi::{

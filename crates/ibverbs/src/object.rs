@@ -1,9 +1,9 @@
-//! The objects behind C pointers. An object of ours begins with, or contains, the C structure that
-//! programs see; a table of live objects tells its pointer from any other value.
+//! The objects behind C pointers. An object begins with, or contains, the C structure that programs
+//! see; a table of live objects distinguishes its pointer from any other value.
 //!
-//! Programs may use an object from several threads, so an object is only ever shared; what changes
-//! in it is behind locks of its own. The C structure is in an `UnsafeCell`, because programs read
-//! and write it as they like.
+//! Programs may use an object from several threads, so an object is only shared; its mutable parts
+//! are behind locks. The C structure is in an `UnsafeCell`, because programs read and write it as
+//! they like.
 
 use crate::guard::{Outcome, fail};
 use std::collections::HashMap;
@@ -92,7 +92,7 @@ pub(crate) fn is_live(shown: usize, kind: Kind) -> bool {
     LIVE.read().unwrap_or_else(PoisonError::into_inner).get(&shown) == Some(&kind)
 }
 
-/// The table, locked over a fork.
+/// The table of objects, locked over a fork.
 #[derive(Debug)]
 pub(crate) struct Inheritance(RwLockWriteGuard<'static, HashMap<usize, Kind>>);
 
@@ -140,7 +140,7 @@ pub(crate) fn take<T: Object>(shown: *mut T::C) -> Outcome<Box<T>> {
     Ok(unsafe { Box::from_raw(start_of::<T>(shown).as_ptr()) })
 }
 
-/// As [`give`], for objects that our threads may still use while C destroys them.
+/// As [`give`], for objects that Outboard's threads may still use while C destroys them.
 pub(crate) fn give_shared<T: Object>(object: Arc<T>) -> *mut T::C {
     let start = Arc::into_raw(object).cast_mut();
     // SAFETY: the trait vouches for the offset.
@@ -188,7 +188,7 @@ pub(crate) fn zeroed<T>() -> T {
     unsafe { std::mem::zeroed() }
 }
 
-/// A C structure that programs share with us.
+/// A C structure that programs share with this library.
 #[repr(transparent)]
 pub(crate) struct Shown<T>(pub(crate) std::cell::UnsafeCell<T>);
 

@@ -20,9 +20,9 @@ pub(crate) struct Pd {
     tag: Kind,
     pub(crate) native: Native,
     pub(crate) adapter: Arc<Adapter>,
-    /// Registered memory by local key: where it starts for the program, and what it is.
+    /// Registered memory by local key: its address for the program, and the region.
     keys: RwLock<HashMap<u32, LocalMemory>>,
-    /// Objects that must go first.
+    /// Objects that must be destroyed first.
     pub(crate) users: AtomicU32,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct LocalMemory {
     /// The program's address of the first byte.
     pub(crate) address: u64,
     pub(crate) memory: SharedSlice,
-    /// Receives, Reads and atomics may land there.
+    /// Receives, Reads and atomics may write there.
     pub(crate) writable: bool,
     /// The queues whose requests name it.
     pub(crate) holders: Arc<Holders>,
@@ -68,8 +68,8 @@ impl Pd {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
     }
 
-    /// The keys as they are now. A thread that posts requests keeps them until the requests are
-    /// queued: [`Self::remove_key`] waits for that, so that memory can be taken away from all
+    /// The keys as they are now. A thread that posts requests holds this lock until the requests
+    /// are queued: [`Self::remove_key`] waits for that, so that memory can be taken away from all
     /// requests that name it.
     pub(crate) fn keys(&self) -> Keys<'_> {
         Keys(self.keys.read().unwrap_or_else(PoisonError::into_inner))
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
         let adapter = find::<Context>(context)?.adapter();
         let native = adapter.native.alloc_pd();
         let shown = Shown::<ibv_pd>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         unsafe { (*shown.get()).context = context };
         let (keys, users) = (RwLock::default(), AtomicU32::new(0));
         Ok(give(Box::new(Pd { shown, tag: Kind::Pd, native, adapter, keys, users })))

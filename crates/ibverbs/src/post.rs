@@ -33,7 +33,7 @@ pub(crate) fn send_list(qp: &Arc<QpRequests>, pd: &Pd, at: &mut *mut ibv_send_wr
     let mut wrong = Ok(());
     // SAFETY: as above.
     while let Some(wr) = unsafe { last.as_ref() } {
-        // A longer list cannot fit, whatever the state, and might be a ring.
+        // A longer list cannot fit in any state, and might be a ring.
         if requests.len() > queues.limits.send_wr {
             break;
         }
@@ -145,7 +145,7 @@ fn operation(wr: &ibv_send_wr) -> Outcome<SendOp> {
         IBV_WR_RDMA_READ => SendOp::Read { from: to },
         IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::fetch_add(at, atomic.compare_add),
         IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::compare_swap(at, atomic.compare_add, atomic.swap),
-        // Memory windows there are none.
+        // There are no memory windows.
         _ => return fail(libc::EOPNOTSUPP),
     })
 }
@@ -183,7 +183,7 @@ pub(crate) fn memory<H: Holder + 'static>(
     };
     match sges {
         [] => SgList::new(),
-        // Nothing of such a piece is touched, whatever its key.
+        // A piece without bytes is not accessed, whatever its key.
         [one] if one.length == 0 => SgList::new(),
         [one] => SgList::from(piece(one)),
         many => {
@@ -204,7 +204,7 @@ pub(crate) fn copied(
             return fail(libc::EINVAL);
         }
         // SAFETY: the program says that it may be read until the call returns. Peers may write it
-        // meanwhile: inline data may be part of registered memory.
+        // at the same time: inline data may be part of registered memory.
         let copied = unsafe { SharedRegion::append_raw(start, len, &mut bytes) };
         copied.map_err(|_| Errno(libc::EFAULT))?;
     }

@@ -19,7 +19,7 @@ use crate::object::{Kind, Object, Shown, Trusted, find, give, take, trust};
 use crate::pd::Pd;
 use crate::post::{recv_list, send_list};
 use crate::query::active_mtu;
-use crate::queues::{Limits, Queues};
+use crate::queues::{QueueLimits, Queues};
 use crate::roce;
 use crate::srq::Srq;
 use crate::wr::Builder;
@@ -57,7 +57,7 @@ pub(crate) struct Qp {
     made: Shown<ibv_qp_init_attr>,
 }
 
-/// The requests of a queue pair, wherever they are.
+/// The requests of a queue pair, built and queued.
 #[derive(Debug)]
 pub(crate) struct QpRequests {
     pub(crate) queues: Arc<Queues>,
@@ -80,7 +80,7 @@ impl QpRequests {
 
 impl Holder for QpRequests {
     fn revoke(&self, region: &SharedRegion) {
-        // What is built is queued later, never the other way.
+        // First those that are being built: they are queued later, never the other way round.
         self.builder.revoke(region);
         self.queues.revoke(region);
     }
@@ -137,7 +137,7 @@ impl Parts {
         wanted.max_sge = attr.cap.max_send_sge.max(attr.cap.max_recv_sge) as usize;
         wanted.signal_all = attr.sq_sig_all != 0 && !is_roce();
         if is_roce() {
-            // Behind each send there may be a Read of ours.
+            // Each send may be followed by a Read that the ledger adds.
             wanted.send_depth = wanted.send_depth * 2 + 1;
         }
         self.pd.native.create_qp(wanted).map_err(|error| match error {
@@ -146,7 +146,7 @@ impl Parts {
         })
     }
 
-    /// These can go only after the queue pair.
+    /// These can be destroyed only after the queue pair.
     fn hold(&self) {
         self.pd.users.fetch_add(1, Ordering::SeqCst);
         self.send_cq.users.fetch_add(1, Ordering::SeqCst);
@@ -166,7 +166,7 @@ impl Parts {
     }
 }
 
-/// The capabilities that the device gives, which are at least those asked for.
+/// The granted capabilities, which are at least the requested ones.
 fn capabilities(asked: &ibv_qp_cap, shared: bool) -> Outcome<ibv_qp_cap> {
     let too_much = asked.max_send_wr > MAX_WR
         || asked.max_recv_wr > MAX_WR
@@ -208,7 +208,7 @@ pub(crate) fn create_with(
     let number = number(adapter, &native)?;
     attr.cap = cap;
     let shown = Shown::<ibv_qp_ex>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     fill(&mut c.qp_base, pd, attr, parts.pd.context());
     (c.qp_base.handle, c.qp_base.qp_num) = (native.number(), number);
@@ -254,7 +254,7 @@ fn assemble(
     parts: Parts,
     attr: &ibv_qp_init_attr,
 ) -> Qp {
-    let limits = Limits {
+    let limits = QueueLimits {
         send_wr: attr.cap.max_send_wr as usize,
         recv_wr: attr.cap.max_recv_wr as usize,
         send_sge: attr.cap.max_send_sge as usize,
@@ -264,7 +264,7 @@ fn assemble(
     let (send_cq, recv_cq) = (parts.send_cq.native.clone(), parts.recv_cq.native.clone());
     let own = Arc::clone(&native);
     let queues = if is_roce() {
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let number = unsafe { (*shown.get()).qp_base.qp_num };
         Queues::roce(own, send_cq, recv_cq, limits, attr.sq_sig_all != 0).shown_as(number)
     } else {
@@ -308,7 +308,8 @@ impl Qp {
         self.show_state(state);
     }
 
-    /// What the connection manager agreed on, as attributes that a program sets by itself on RoCE.
+    /// Sets what the connection manager agreed on as attributes, which a program on RoCE sets by
+    /// itself.
     fn note_connection(&self, attributes: &mut ibv_qp_attr) {
         let Some((ird, ord)) = self.native.read_depths() else { return };
         if attributes.path_mtu != 0 {
@@ -364,7 +365,7 @@ impl Qp {
         roce::disconnect(self.adapter(), self.shown_number());
     }
 
-    /// Touches no memory of the program's from here on, and gets no more events.
+    /// From here on it accesses no memory of the program's, and gets no more events.
     fn leave(&self) {
         roce::release(self.adapter(), self.shown_number());
         self.queues.let_go();

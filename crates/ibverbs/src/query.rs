@@ -1,5 +1,5 @@
 //! Attributes of devices and ports (ibv_query_device(3), ibv_query_port(3), ibv_query_gid(3)).
-//! Nothing is promised that the stack does not do.
+//! They promise only what the stack does.
 
 use crate::abi::{
     _compat_ibv_port_attr, IBV_ATOMIC_GLOB, IBV_ATOMIC_HCA, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2,
@@ -19,7 +19,7 @@ use crate::qp::{MAX_SGE, MAX_WR};
 use libc::{c_int, c_uint};
 use std::mem::offset_of;
 
-/// Bytes of a message, at most (InfiniBand's limit; ours is twice that).
+/// Bytes of a message, at most (InfiniBand's limit; the stack's is twice that).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 /// Reads and atomics under way in one direction: the API has a byte for it.
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
@@ -27,7 +27,7 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 const MAX_ROCE_QP: u64 = 256;
 /// Not 0, which programs take for a failed query: an IEEE number that is never assigned.
 const VENDOR: u32 = 0x02_4F42;
-/// Objects of other kinds: more than memory allows.
+/// The limit for other kinds of objects: more than memory allows.
 const MAX_OBJECTS: c_int = 1 << 16;
 /// Memory regions: the STag table's slots but the first.
 const MAX_MR: c_int = (1 << 20) - 1;
@@ -82,8 +82,8 @@ fn device_attr(device: &Device) -> ibv_device_attr {
     (attr.max_mr, attr.max_pd) = (MAX_MR, MAX_OBJECTS);
     (attr.max_qp_rd_atom, attr.max_qp_init_rd_atom) = (depth, depth);
     attr.max_res_rd_atom = depth.saturating_mul(attr.max_qp);
-    // Atomics are the processor's own: they hold against the program's too.
-    // Programs for RoCE test for the adapter's word, as UCX does, though ours keeps the other too.
+    // Atomics are the processor's, so they are also atomic towards the program's own. Programs for
+    // RoCE, such as UCX, test for the value ATOMIC_HCA, so RoCE devices report that.
     attr.atomic_cap = if is_roce() { IBV_ATOMIC_HCA } else { IBV_ATOMIC_GLOB };
     attr.max_ah = if is_roce() { MAX_OBJECTS } else { 0 };
     (attr.max_pkeys, attr.phys_port_cnt) = (1, 1);
@@ -231,7 +231,7 @@ unsafe extern "C" fn query_port(
     })
 }
 
-/// ibv_query_port(3), as programs call it that were built before the context had it.
+/// ibv_query_port(3), for programs that were built before the context had this function.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.

@@ -1,9 +1,9 @@
-//! A queue pair's queues: what becomes of requests in each state, and how their completions look.
+//! A queue pair's queues: how requests are handled in each state, and how their completions look.
 //!
-//! iWARP's go straight to the native queue pair and come straight back. RoCE's are different in
-//! three ways, because programs for it are: sends wait until a connection stands, completions say
-//! that the peer has the data (see [`crate::ledger`]), and a peer leaves unnoticed until something
-//! is sent to it.
+//! On iWARP requests go directly to the native queue pair, and completions come directly from it.
+//! RoCE differs in three ways, because its programs expect that: sends wait until there is a
+//! connection, completions mean that the peer has the data (see [`crate::ledger`]), and a peer's
+//! end is not noticed before something is sent to it.
 
 use crate::abi::{
     IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What requests may be like.
+/// Limits of requests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct QueueLimits {
     pub(crate) send_wr: usize,
     pub(crate) recv_wr: usize,
     pub(crate) send_sge: usize,
@@ -38,33 +38,33 @@ pub(crate) struct Queues {
     pub(crate) native: Arc<Native>,
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
-    pub(crate) limits: Limits,
+    pub(crate) limits: QueueLimits,
     /// The number that the program knows.
     shown: u32,
     state: AtomicU32,
-    /// Sends wait no more.
+    /// Sends no longer wait for the connection.
     direct: AtomicBool,
-    /// The program has heard that no more receives of a shared queue are taken.
+    /// The program was told that no more receives of a shared queue are taken.
     last_told: AtomicBool,
     /// `None` for iWARP's.
     roce: Option<Roce>,
 }
 
-/// What only RoCE's queue pairs have. Locks are taken in this order.
+/// State that only RoCE's queue pairs have. Locks are taken in this order.
 #[derive(Debug, Default)]
 struct Roce {
     /// Every send completes.
     signal_all: bool,
     waiting: Mutex<Waiting>,
     ledger: Mutex<Ledger>,
-    /// Receives that the native queue pair has flushed and the program takes for posted: until its
-    /// state is ERR.
+    /// Receives that the native queue pair has flushed and that the program still considers posted,
+    /// until its state is ERR.
     stranded: Mutex<Vec<u64>>,
     /// There may be some of them.
     strands: AtomicBool,
-    /// Somebody looks how long sends wait, and calls [`Peer::failed`].
+    /// The worker checks how long sends wait, and calls [`Peer::failed`].
     watched: AtomicBool,
-    /// How long hardware would repeat a send, if the program has said that.
+    /// How long hardware would repeat a send, if the program has set that.
     patience: Mutex<Option<Duration>>,
 }
 
@@ -76,12 +76,12 @@ struct Waiting {
     unreachable: bool,
 }
 
-/// What a completion of our own making says, where sends have no immediate data.
+/// The status of a completion made here, for sends that cannot have immediate data.
 const FLUSHED: Option<u64> = Some(0);
 /// The same: the peer could not be reached.
 const UNREACHABLE: Option<u64> = Some(1);
 
-/// Programs mean by a timeout how long a packet takes, and a peer may have to be dialed first.
+/// A program's timeout is the time for a packet; here a peer may have to be dialed first.
 const DIAL_MIN: Duration = Duration::from_secs(5);
 /// Hardware's longest is 21 hours.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -96,7 +96,12 @@ pub(crate) struct Seen {
 }
 
 impl Queues {
-    pub(crate) fn iwarp(native: Arc<Native>, send_cq: Cq, recv_cq: Cq, limits: Limits) -> Self {
+    pub(crate) fn iwarp(
+        native: Arc<Native>,
+        send_cq: Cq,
+        recv_cq: Cq,
+        limits: QueueLimits,
+    ) -> Self {
         // An iWARP queue pair is idle from the start: the next state comes with a connection.
         let (state, direct) = (AtomicU32::new(IBV_QPS_INIT), AtomicBool::new(true));
         let shown = native.number();
@@ -114,12 +119,12 @@ impl Queues {
         native: Arc<Native>,
         send_cq: Cq,
         recv_cq: Cq,
-        limits: Limits,
+        limits: QueueLimits,
         signal_all: bool,
     ) -> Self {
         let roce = Some(Roce { signal_all, ..Roce::default() });
-        // Its peers are found by number or wrap their private data (`crate::roce::hello`): they
-        // know of that.
+        // Its peers are found by number, or their private data are wrapped (`crate::roce::hello`):
+        // so both ends have agreed on it.
         native.allow_send_with_imm(true);
         let (state, direct) = (AtomicU32::new(IBV_QPS_RESET), AtomicBool::new(false));
         Self { state, direct, roce, ..Self::iwarp(native, send_cq, recv_cq, limits) }
@@ -132,7 +137,7 @@ impl Queues {
         if over { IBV_QPS_ERR } else { state }
     }
 
-    /// The connection is over, and the program is to know.
+    /// The connection is over, and the program must be told.
     fn is_over(&self) -> bool {
         match self.roce {
             None => self.native.state().is_over(),
@@ -155,7 +160,8 @@ impl Queues {
         }
     }
 
-    /// No connection ends now that would say so; RoCE's may have ended before, unnoticed.
+    /// No connection ends now, so there is no event for it; RoCE's may have ended before,
+    /// unnoticed.
     fn ends_unsaid(&self) -> bool {
         match self.native.state() {
             QpState::Rts => false,
@@ -164,8 +170,8 @@ impl Queues {
         }
     }
 
-    /// True once in a life that ends in ERR, as the program sees it: then it is to hear that no
-    /// more receives of a shared queue are taken.
+    /// True once, when the state that the program sees becomes ERR: then the program must be told
+    /// that no more receives of a shared queue are taken.
     pub(crate) fn takes_last_receive(&self) -> bool {
         self.state() == IBV_QPS_ERR && !self.last_told.swap(true, Ordering::AcqRel)
     }
@@ -205,7 +211,7 @@ impl Queues {
         }
     }
 
-    /// Whether the peer, once there, can take this.
+    /// Whether a peer can take this operation.
     pub(crate) fn check(&self, op: &SendOp) -> Outcome<()> {
         match op {
             SendOp::SendWithImm { .. } if self.roce.is_none() => fail(libc::EOPNOTSUPP),
@@ -220,7 +226,7 @@ impl Queues {
         }
     }
 
-    /// Before it is destroyed: drops what waits, and leaves.
+    /// Before it is destroyed: drops waiting sends, and disconnects.
     pub(crate) fn let_go(&self) {
         if let Some(roce) = &self.roce {
             lock(&roce.waiting).requests.clear();
@@ -230,7 +236,7 @@ impl Queues {
 
     /// Takes memory away from every request.
     pub(crate) fn revoke(&self, region: &SharedRegion) {
-        // Waiting sends may go out meanwhile, never the other way.
+        // First the waiting sends: they may go out at any time, never the other way round.
         if let Some(roce) = &self.roce {
             for request in &mut lock(&roce.waiting).requests {
                 request.local.revoke(region);
@@ -286,7 +292,7 @@ impl Queues {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub(crate) fn send_all(&self, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {
-        // Without figures that is no list at all.
+        // Without statistics this allocates no list.
         let asked: Vec<_> = requests.iter().map_while(RequestFigures::of).collect();
         let posted = self.post_all(requests);
         let taken = posted.map_or_else(|(taken, _)| taken, |()| asked.len());
@@ -346,7 +352,7 @@ impl Queues {
         }
         let mut waiting = lock(&roce.waiting);
         if self.native.state() == QpState::Rts {
-            // Somebody else has connected it, such as the connection manager.
+            // It was connected by another part, such as the connection manager.
             self.go_out(roce, &mut waiting);
         }
         if self.direct.load(Ordering::Acquire) {
@@ -363,14 +369,14 @@ impl Queues {
         if count > room { Err((room, Errno(libc::ENOMEM))) } else { Ok(()) }
     }
 
-    /// The connection is there: what waited goes out.
+    /// The connection is there: sends waiting sends.
     fn go_out(&self, roce: &Roce, waiting: &mut Waiting) {
         // Never refused: no more wait than fit, and a connection that is over again flushes.
         let _posted = self.send_covered(roce, std::mem::take(&mut waiting.requests));
         self.direct.store(true, Ordering::Release);
     }
 
-    /// Posts sends with what makes the peer answer behind them.
+    /// Posts sends, followed by a Read that makes the peer answer.
     fn send_covered(
         &self,
         roce: &Roce,
@@ -404,14 +410,14 @@ impl Queues {
         if let Some(cover) = ledger.cover().filter(|_| covers)
             && self.native.post_send(cover).is_err()
         {
-            // The connection is over: what is under way is being flushed.
+            // The connection is over: requests under way are being flushed.
             ledger.withdraw(1);
         }
         Err((taken, errno(error)))
     }
 
-    /// The peer is silent, and [`Peer::failed`] says when what is in the ledger has failed:
-    /// hardware repeats sends for a while, and programs that are through by then never see it.
+    /// The peer is silent. The requests in the ledger fail only when [`Peer::failed`] is called:
+    /// hardware repeats sends for a while, and programs that end before that never see the failure.
     fn fails_late(&self, roce: &Roce) -> bool {
         roce.watched.load(Ordering::Acquire)
             && self.state.load(Ordering::Acquire) != IBV_QPS_ERR
@@ -430,7 +436,7 @@ impl Queues {
         self.native.reset();
     }
 
-    /// Sends found nobody.
+    /// No peer was found for the sends.
     fn peer_is_gone(&self, sends: &[KnownRequest]) {
         let mut reason = if self.state() == IBV_QPS_ERR { FLUSHED } else { UNREACHABLE };
         for known in sends {
@@ -440,7 +446,7 @@ impl Queues {
         }
     }
 
-    /// How a program on RoCE sees a completion: `see` gets what it sees.
+    /// Translates a completion for a program on RoCE: `see` gets the result.
     pub(crate) fn look(&self, completion: &Completion, mut see: impl FnMut(Seen)) {
         let Completion { wr_id, operation, bytes, .. } = *completion;
         let ours = completion.status == Status::Flushed && completion.immediate.is_some();
@@ -465,7 +471,7 @@ impl Queues {
         }
     }
 
-    /// True for a receive that the program takes for posted still.
+    /// True for a receive that the program still considers posted.
     fn strand(&self, roce: &Roce, completion: &Completion) -> bool {
         if completion.status != Status::Flushed {
             return false;
@@ -497,7 +503,7 @@ impl Queues {
         self.set_state(IBV_QPS_ERR);
     }
 
-    /// The peer has refused a Read or an atomic, which are told apart, and so had what went before.
+    /// The peer has refused a Read or an atomic, so it had everything before that.
     fn came_through(&self) -> bool {
         self.native.ended().is_some_and(|ended| ended.by_peer && ended.quotes_request)
     }
@@ -573,11 +579,11 @@ impl Peer for Queues {
     }
 
     fn lost(&self) {
-        // The program hears of it by what it posts and polls.
+        // The program learns of it when it posts and polls.
     }
 }
 
-/// What verbs calls it.
+/// The name of a status in verbs.
 pub(crate) fn errno(error: PostError) -> Errno {
     Errno(match error {
         PostError::QueueFull { .. } => libc::ENOMEM,

@@ -1,6 +1,6 @@
-//! The bytes on the wire as a capture that Wireshark opens: classic pcap, Ethernet, IPv4 and TCP
-//! made up around the bytes that the connections really said. It sees streams, not packets: there
-//! are no retransmissions in it, and its segments are not the kernel's.
+//! The bytes on the wire as a capture that Wireshark opens: classic pcap, with made-up Ethernet,
+//! IPv4 and TCP headers around the bytes that the connections really sent. It sees streams, not
+//! packets: there are no retransmissions in it, and its segments are not the kernel's.
 
 use outboard_verbs::tap::{Tap, TappedStream};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ const ACK: u8 = 0x10;
 const PUSH: u8 = 0x08;
 const FIN: u8 = 0x01;
 
-/// By generation of the process; `None` where there is none to be.
+/// By generation of the process; `None` if nothing is recorded.
 pub(crate) type Recorders = Vec<(u32, Option<Arc<Recorder>>)>;
 
 /// Locks the recorders: for a moment, or over a fork.
@@ -30,15 +30,15 @@ pub(crate) fn recorders() -> MutexGuard<'static, Recorders> {
     RECORDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The recorder of this process, if the environment asks for one. Made at first use, and again in
-/// a child process: the parent goes on with its own.
+/// The recorder of this process, if the environment asks for one. Made at first use, and again in a
+/// child process: the parent keeps its own.
 pub(crate) fn recorder() -> Option<Arc<dyn Tap>> {
     let generation = crate::fork::generation();
     let mut recorders = recorders();
     let known = recorders.iter().find(|(made_in, _)| *made_in == generation);
     let found = known.map(|(_, recorder)| recorder.clone()).unwrap_or_else(|| {
         let made = create_wanted();
-        // The parent's stays: dropped, it would write what the parent writes too.
+        // The parent's is not dropped here: dropping would write the parent's data a second time.
         recorders.push((generation, made.clone()));
         made
     });
@@ -82,7 +82,7 @@ struct Stream {
     peer: Direction,
 }
 
-/// One end: where it is, and the sequence number of the next byte it says.
+/// One end: its address, and the sequence number of the next byte that it sends.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
     address: (Ipv4Addr, u16),
@@ -90,8 +90,8 @@ struct Direction {
 }
 
 impl Recorder {
-    /// Several processes may be told the same name: the first takes it, the others add their
-    /// process number. The name comes back.
+    /// Several processes may get the same name: the first takes it, the others add their process
+    /// number. Returns the name.
     fn create(path: &Path) -> std::io::Result<(Self, PathBuf)> {
         let fresh = |path: &Path| File::options().write(true).create_new(true).open(path);
         let numbered = || {
@@ -182,7 +182,7 @@ impl RecorderState {
                 way.next = way.next.wrapping_add(u32::try_from(piece.len()).unwrap_or(0));
             }
         }
-        // A program may end without a word to us: nothing is kept back for long.
+        // A program may end at any time: buffered data are written soon.
         self.file.flush()
     }
 

@@ -1,18 +1,18 @@
-//! Connections by queue pair number and GID, for the personality roce: who dials whom, and how one
-//! finds the other without a daemon.
+//! Connections by queue pair number and GID, for the personality roce: which side dials, and how
+//! the sides find each other without a daemon.
 //!
 //! A queue pair's number is its address: the TCP port at which its context listens, and an index
 //! under that port. Both sides learn the other's (GID, number) from their programs, and the lower
-//! of the two dials. Its Request names both numbers, so the other side knows for whom it is; who
-//! comes before the program has said whom it expects waits, or is asked to come again. A side that
-//! does not come is missed only by sends, as on hardware: they fail when their patience ends, and
-//! without sends a queue pair waits for ever.
+//! of the two dials. Its Request names both numbers, so the other side knows the queue pair that it
+//! is for. If the other side's program has not named its peer yet, the Request waits, or the dialer
+//! is asked to retry. As on hardware, only sends notice that a peer does not connect: they fail
+//! after their time limit; without sends a queue pair waits for ever.
 //!
-//! It never touches what is sent once the connection is there. This is no standard: it works
-//! between Outboards only.
+//! It never touches the data of an established connection. This is no standard: it works between
+//! two Outboard ends only.
 //!
-//! Modules in reading order: [`hello`] (what a dialer says), [`table`] (numbers, and where each
-//! queue pair is), [`worker`] (the thread that dials and answers).
+//! Modules in reading order: [`hello`] (the messages), [`table`] (numbers, and the state of each
+//! queue pair), [`worker`] (the thread that dials and answers).
 
 pub(crate) mod hello;
 mod table;
@@ -32,7 +32,7 @@ use worker::Worker;
 /// How long posted sends wait for a peer that is not there, unless the queue pair says otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A queue pair as this module sees it. A thread of ours calls everything here, never after
+/// A queue pair as this module sees it. The worker's thread calls everything here, never after
 /// [`release`] or [`disconnect`] have returned; [`Peer::has_sends`] and [`Peer::patience`] with a
 /// lock held, so that they must not call this module.
 pub(crate) trait Peer: Send + Sync {
@@ -46,16 +46,16 @@ pub(crate) trait Peer: Send + Sync {
     }
     /// Sends may go out.
     fn connected(&self);
-    /// Nobody will come: sends that wait, and those posted from now on, fail with
+    /// No peer will connect: waiting sends, and those posted from now on, fail with
     /// `IBV_WC_RETRY_EXC_ERR`.
     fn failed(&self);
-    /// The connection was there and is over. On hardware nobody notices that a peer has left before
-    /// a send has been repeated in vain, and programs rely on that when one side is ready sooner:
-    /// where sends are kept, [`Peer::failed`] follows when their patience ends.
+    /// The connection was there and is over. On hardware a program does not notice that a peer has
+    /// left before a send has been repeated without success, and programs rely on that when one
+    /// side finishes sooner: if sends are kept, [`Peer::failed`] follows after their time limit.
     fn lost(&self);
 }
 
-/// What a context keeps for this; empty until its first queue pair is made.
+/// A context's state for this; empty until its first queue pair is made.
 #[derive(Debug, Default)]
 pub(crate) struct Roce(Mutex<Option<Worker>>);
 
@@ -80,7 +80,7 @@ impl Roce {
         })
     }
 
-    /// Connects nothing any more.
+    /// Stops: nothing is connected any more.
     pub(crate) fn stop(&self) {
         *self.worker() = None;
     }
@@ -127,9 +127,9 @@ pub(crate) fn connect(
     context.roce.connect(ours, Name { address, number: dest_qpn }, peer)
 }
 
-/// Forgets to whom a queue pair was to be connected; it keeps its number. Call it when the program
-/// makes the queue pair's state RESET or ERR, before the native one is reset or disconnected. The
-/// same rules as for [`release`].
+/// Forgets the peer that a queue pair was to be connected to; it keeps its number. Call it when the
+/// program makes the queue pair's state RESET or ERR, before the native one is reset or
+/// disconnected. The same rules as for [`release`].
 pub(crate) fn disconnect(context: &Adapter, ours: u32) {
     context.roce.with(|worker| worker.disconnect(ours));
 }

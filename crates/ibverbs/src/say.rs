@@ -1,13 +1,13 @@
-//! Messages to the user who runs the program: on stderr, behind our name, and explained in
-//! docs/run-troubleshooting.md.
+//! Messages to the user who runs the program: on stderr, with the prefix `outboard:`, and explained
+//! in docs/run-troubleshooting.md.
 //!
 //! It never fails and waits for no lock: a stderr that takes nothing (a full disk, a pipe whose
-//! reader is gone) must not end a program that only uses us, and another thread may be speaking
-//! when a process forks.
+//! reader is gone) must not end a program that only uses this library, and another thread may be
+//! printing when a process forks.
 
 use std::fmt::Arguments;
 
-/// Says something, in one piece, as `eprintln!` would.
+/// Prints a message in one piece, as `eprintln!` would.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::say::say(format_args!($($words)*))

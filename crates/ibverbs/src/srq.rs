@@ -33,7 +33,7 @@ pub(crate) struct Srq {
     pub(crate) requests: Arc<SrqRequests>,
     /// Asynchronous events.
     pub(crate) async_events: Unacknowledged,
-    /// Queue pairs that must go first.
+    /// Queue pairs that must be destroyed first.
     pub(crate) users: AtomicU32,
     pd: &'static Pd,
     max_wr: u32,
@@ -58,7 +58,7 @@ impl Trusted for Srq {
     }
 }
 
-/// The receives of a shared queue, wherever they are.
+/// The receives of a shared queue, in it and in queue pairs that took them.
 #[derive(Debug)]
 pub(crate) struct SrqRequests {
     native: Native,
@@ -83,7 +83,7 @@ impl SrqRequests {
 
 impl Holder for SrqRequests {
     fn revoke(&self, region: &SharedRegion) {
-        // Queue pairs take receives from here, never the other way.
+        // First this queue: queue pairs take receives from it, never the other way round.
         self.native.revoke(region);
         let takers: Vec<_> = lock(&self.takers).values().filter_map(Weak::upgrade).collect();
         for taker in takers {
@@ -99,7 +99,7 @@ impl Holder for SrqRequests {
     }
 }
 
-/// Makes a queue and says in `attr` what it can do. The limit is not armed.
+/// Makes a queue and writes its capabilities to `attr`. The limit is not armed.
 fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
@@ -116,7 +116,7 @@ fn create(
     let native = domain.native.create_srq(max_wr as usize, max_sge as usize);
     let number = native.number();
     let shown = Shown::<ibv_srq>::zeroed();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.context, c.srq_context, c.pd, c.handle) = (domain.context(), srq_context, pd, number);
     let requests = Arc::new(SrqRequests::new(native.clone()));

@@ -115,7 +115,7 @@ fn count(qp: u32, change: impl FnOnce(&mut Figures)) {
 
 extern "C" fn print() {
     let all = lock(&FIGURES);
-    // A child process that made no queue pairs has nothing to say.
+    // A child process that made no queue pairs prints nothing.
     if !all.is_empty() {
         table(&all).lines().for_each(|line| say!("{line}"));
     }

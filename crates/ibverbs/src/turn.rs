@@ -17,7 +17,7 @@ impl Turn {
         self.holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn. A thread that has it begins anew.
+    /// Waits for the turn. A thread that has it already begins again.
     pub(crate) fn begin(&self) {
         let me = std::thread::current().id();
         let mut holder = self.holder();

@@ -21,7 +21,7 @@ use libc::{c_int, c_void};
 use outboard_verbs::{SendOp, SendRequest, SgList, SharedRegion, Stag};
 use std::sync::Mutex;
 
-/// Operations that queue pairs of ours have.
+/// Operations that queue pairs support.
 const OPERATIONS: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND

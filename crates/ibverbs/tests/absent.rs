@@ -1,4 +1,4 @@
-//! A program that asks for what is not there hears it in words too, once.
+//! A program that asks for an unsupported service also gets a printed message, once.
 
 use outboard_ibverbs::abi::{RDMA_PS_IPOIB, RDMA_PS_UDP};
 use outboard_ibverbs::absent::rsocket;

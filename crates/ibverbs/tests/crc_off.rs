@@ -41,7 +41,7 @@ fn connect_in_vain(port: u16) {
 
 #[test]
 fn the_request_asks_for_no_checksums() {
-    // SAFETY: the only test of this process, before anything of ours runs.
+    // SAFETY: the only test of this process, before any code of the library runs.
     unsafe {
         std::env::set_var("OUTBOARD_CRC", "off");
         std::env::set_var("OUTBOARD_DEVICES", "127.0.0.1");

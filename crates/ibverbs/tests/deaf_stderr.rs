@@ -1,4 +1,4 @@
-//! A stderr that takes nothing must not hurt the program.
+//! A stderr that cannot be written to must not disturb the program.
 
 use outboard_ibverbs::device::{ibv_free_device_list, ibv_get_device_list};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! OUTBOARD_STATS=1: what stands in the figures, and under which number.
+//! OUTBOARD_STATS=1: the contents of the figures, and the numbers of queue pairs in them.
 
 use outboard_ibverbs::abi::*;
 use outboard_ibverbs::context::ibv_open_device;

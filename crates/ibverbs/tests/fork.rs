@@ -1,5 +1,5 @@
-//! Children of a program whose other threads are in the middle of our calls. A binary of its own,
-//! because children hold copies of all sockets of the process.
+//! Children of a program whose other threads are in the middle of library calls. A binary of its
+//! own, because children hold copies of all sockets of the process.
 
 use outboard_ibverbs::abi::*;
 use outboard_ibverbs::cm::addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
@@ -44,7 +44,7 @@ fn devices() {
 
 /// How a child ends that makes a call of each kind.
 fn child(call: fn()) -> i32 {
-    // SAFETY: the child makes calls of ours and ends without a word to the test's harness.
+    // SAFETY: the child makes library calls and ends without calling the test harness.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {

@@ -39,7 +39,7 @@ fn a_signal_ends_the_wait_unless_its_handler_restarts_calls() {
         });
         let thread = std::os::unix::thread::JoinHandleExt::as_pthread_t(&waiter);
         handle(libc::SA_RESTART);
-        // It may be on its way to sleep, or asleep: each signal meets it at another point.
+        // The thread may be about to sleep, or asleep: each signal arrives at another point.
         for _ in 0..20 {
             libc::pthread_kill(thread, libc::SIGUSR1);
             std::thread::sleep(Duration::from_millis(5));

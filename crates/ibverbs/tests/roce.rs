@@ -1,5 +1,5 @@
 //! The personality roce through the C entries: queue pairs that programs connect by number and
-//! GID, and what becomes of requests whose peer is not there.
+//! GID, and the results of requests whose peer is absent.
 //!
 //! One test, because the environment is read once and must be set before that.
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// No step takes this long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Long enough for anything that comes at once to have come.
+/// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 const TO_INIT: ibv_qp_attr_mask =
@@ -179,7 +179,7 @@ impl Side {
             if let Some(wc) = self.poll() {
                 break wc;
             }
-            assert!(Instant::now() < end, "waited for request {wr_id} in vain");
+            assert!(Instant::now() < end, "request {wr_id} did not complete in time");
             std::thread::yield_now();
         };
         assert_eq!((wc.wr_id, wc.status, wc.qp_num), (wr_id, status, self.number()));
@@ -212,7 +212,7 @@ fn length(bytes: usize) -> u32 {
 
 #[test]
 fn queue_pairs_connect_by_number_and_gid() {
-    // SAFETY: the only test of this process, before anything of ours runs.
+    // SAFETY: the only test of this process, before any code of the library runs.
     unsafe {
         std::env::set_var("OUTBOARD_PERSONALITY", "roce");
         std::env::set_var("OUTBOARD_DEVICES", "127.0.0.1");
@@ -221,7 +221,7 @@ fn queue_pairs_connect_by_number_and_gid() {
     what_cannot_be_a_peer(&a);
     for again in [true, true, false] {
         a.connect(b.number());
-        // Before the peer has said anything.
+        // Before the peer has connected.
         a.send(1);
         a.expect_nothing();
         b.receive(2);
@@ -285,7 +285,7 @@ fn immediate_data_comes_with_sends(a: &Side, b: &Side) {
     assert_eq!(memory[..7], *b"without");
 }
 
-/// Nobody notices before the first send.
+/// The end is not noticed before the first send.
 fn the_peer_leaves(a: &Side, b: &Side) {
     a.receive(3);
     b.destroy();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const IMMEDIATE: u32 = 0x0102_0304;
 /// No step takes this long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Long enough for anything that comes at once to have come.
+/// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 /// A synchronous identifier.
@@ -112,7 +112,7 @@ impl Id {
             let mut wc: ibv_wc = zeroed();
             let poll = (*(*self.0).verbs).ops.poll_cq.expect("an operation");
             while poll((*self.0).recv_cq, 1, &raw mut wc) == 0 {
-                assert!(Instant::now() < end, "waited for a message in vain");
+                assert!(Instant::now() < end, "waited too long for a message");
                 std::thread::yield_now();
             }
             assert_eq!((wc.status, wc.opcode), (IBV_WC_SUCCESS, IBV_WC_RECV));
@@ -161,7 +161,7 @@ fn without_depths() -> rdma_conn_param {
 
 #[test]
 fn a_completion_says_that_the_peer_has_it() {
-    // SAFETY: the only test of this process, before anything of ours runs.
+    // SAFETY: the only test of this process, before any code of the library runs.
     unsafe {
         std::env::set_var("OUTBOARD_PERSONALITY", "roce");
         std::env::set_var("OUTBOARD_DEVICES", "127.0.0.1");
@@ -187,7 +187,7 @@ fn a_completion_says_that_the_peer_has_it() {
         to.receive();
         let end = Instant::now() + LIMIT;
         while !from.has_sent() {
-            assert!(Instant::now() < end, "waited for the completion in vain");
+            assert!(Instant::now() < end, "waited too long for the completion");
             std::thread::yield_now();
         }
         assert_eq!(to.immediate(), IMMEDIATE);

@@ -65,7 +65,7 @@ pub enum RnrPolicy {
 
 /// How much [`Connection::poll_transmit`] offers at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct TransmitLimits {
     /// Bytes, roughly: an FPDU is never cut.
     pub bytes: usize,
     /// Spans, roughly: the pieces of one local list are never cut.
@@ -261,7 +261,7 @@ impl Connection {
         self.rx.stalled.is_some()
     }
 
-    /// True while so much waits for a posted receive that reading on is of no use.
+    /// True while the segments that wait for a posted receive leave no room for more.
     pub fn is_full(&self) -> bool {
         self.rx.full
     }
@@ -413,7 +413,7 @@ impl Connection {
     pub fn poll_transmit<'t>(
         &mut self,
         now: Instant,
-        limits: Limits,
+        limits: TransmitLimits,
         env: &mut Env<'t>,
         spans: &mut Vec<Span>,
         pins: &mut Vec<Placement<'t>>,
@@ -457,7 +457,7 @@ impl Connection {
         self.settle(now, env);
     }
 
-    /// A held responder is silent; so is a responder that is leaving, but for its Terminate.
+    /// A held responder sends nothing; a responder that is leaving sends only its Terminate.
     pub(crate) fn may_transmit(&self) -> bool {
         self.phase == Phase::Open
     }

@@ -60,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::handle_timeout`] wants to be called.
+    /// When [`Connection::handle_timeout`] must be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         [self.stall_deadline(), self.deadline, self.nudge.deadline()].into_iter().flatten().min()
     }
@@ -68,7 +68,7 @@ impl Connection {
     fn stall_deadline(&self) -> Option<Instant> {
         let since = self.rx.stalled.as_ref()?.since;
         let limit = match self.rnr_policy {
-            // Beyond all clocks is never.
+            // A time beyond the clock's range is never.
             RnrPolicy::Stall(limit) => since.checked_add(limit),
             RnrPolicy::Terminate => Some(since),
         };

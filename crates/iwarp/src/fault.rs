@@ -1,4 +1,4 @@
-//! What went wrong, mostly at the peer, and the Terminate that says so (RFC 5040 §4.8 and §7,
+//! Faults, mostly the peer's, and the Terminate that reports them (RFC 5040 §4.8 and §7,
 //! RFC 5041 §7.2, RFC 5044 §8, RFC 7306 §8). Building one changes nothing; [`crate::Connection`]
 //! acts on it.
 
@@ -26,7 +26,7 @@ impl Fault {
     }
 
     /// Not the peer's fault: local memory cannot be used as a request wants. The stream cannot go
-    /// on all the same (RFC 5040 §4.8: local catastrophic error).
+    /// on either (RFC 5040 §4.8: local catastrophic error).
     pub fn local() -> Self {
         Self::bare(TerminateCode::RDMAP_CATASTROPHIC)
     }

@@ -34,7 +34,7 @@ pub mod work;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{Connection, Env, Event, Limits, Params, PostError, RnrPolicy};
+pub use connection::{Connection, Env, Event, Params, PostError, RnrPolicy, TransmitLimits};
 pub use ending::{CLOSE_LIMIT, RECEIVE_GRACE};
 pub use phase::Phase;
 pub use rx::Direct;

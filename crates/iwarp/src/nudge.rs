@@ -1,5 +1,5 @@
-//! A way round a race in Linux's siw: as responder it sends its Reply before it watches the socket
-//! for FPDUs, so an FPDU that arrives in between is noticed only when more bytes follow. An
+//! A workaround for a race in Linux's siw: as responder it sends its Reply before it watches the
+//! socket for FPDUs, so an FPDU that arrives in between is noticed only when more bytes follow. An
 //! initiator that has sent its first FPDU and gets no answer therefore sends a zero-length Write,
 //! which has no effect on any peer (RFC 5040 §5.1), a few times at growing intervals, until the
 //! first answer.

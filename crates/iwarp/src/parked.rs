@@ -63,11 +63,11 @@ impl Parked {
 
 /// True for a message that may be delivered before others that were sent earlier and wait for a
 /// receive. RFC 5041 §5.3 delivers in order, and hardware ends the connection instead of waiting.
-/// While ours waits, only answers pass: they complete requests of ours, so that no receive's
-/// completion, and nothing that the peer does to our memory, is seen out of order. Everything else
-/// keeps its place. A Write does, because a program may not expect to find it placed before the
-/// Send in front of it. A request does, because its answer tells the peer that what it sent before
-/// has been delivered (the personality roce completes Sends by that).
+/// While a message waits here, only answers pass: they complete this side's requests, so that no
+/// receive's completion, and nothing that the peer does to our memory, is seen out of order.
+/// Everything else keeps its place. A Write does, because a program may not expect to find it
+/// placed before the Send in front of it. A request does, because its answer tells the peer that
+/// what it sent before has been delivered (the personality roce completes Sends by that).
 pub(crate) fn passes(opcode: Opcode) -> bool {
     match opcode {
         Opcode::ReadResponse | Opcode::AtomicResponse => true,

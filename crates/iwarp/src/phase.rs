@@ -23,7 +23,7 @@ pub enum Phase {
     Closing,
     /// The peer's FIN is here: what TCP has half of is sent, then our FIN.
     Last,
-    /// A Terminate of ours is on its way.
+    /// This side's Terminate is on its way.
     Terminating,
     /// Our FIN is sent, the peer's is awaited.
     HalfClosed,

@@ -295,7 +295,7 @@ impl Connection {
         Ok(Some(Sink::Nothing))
     }
 
-    /// RFC 7306 §6: eight bytes that complete a receive; behind a Write they tell of it.
+    /// RFC 7306 §6: eight bytes that complete a receive; after a Write they announce it.
     fn take_immediate(
         &mut self,
         untagged: &Untagged,
@@ -357,7 +357,7 @@ impl Connection {
                     .resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len)
                     .map_err(refused)?
                     .copy_in(0, bytes)
-                    // Registered memory that is not there is as good as not registered.
+                    // Registered memory that is missing counts as not registered.
                     .map_err(|_| refused(AccessError::InvalidStag))
             }
             Sink::Receive { offset } => {
@@ -483,7 +483,7 @@ impl Connection {
         }
     }
 
-    /// The response to a request of ours has no place to go.
+    /// The response to a request of this side has no place to go.
     fn refuse_sink(&mut self, seq: u64) -> Fault {
         self.sends.refuse(seq);
         Fault::local()

@@ -56,11 +56,11 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct Stalled {
     pub(crate) since: Instant,
-    /// What to say if no receive comes.
+    /// The fault to report if no receive is posted.
     pub(crate) fault: Fault,
 }
 
-/// What one step over the stream came to.
+/// The result of one step over the stream.
 enum Step {
     Took(usize),
     NeedMore,
@@ -169,7 +169,7 @@ impl Connection {
         any
     }
 
-    /// Each message that waits has its own time. Trying again in vain does not start it again, nor
+    /// Each message that waits has its own time. An attempt that fails does not restart it, nor
     /// does what arrives behind the message.
     fn note_stall(&mut self, now: Instant) {
         let front = self.rx.parked.front().map(|ulpdu| (read_header(ulpdu, ulpdu.len()), ulpdu));
@@ -314,8 +314,8 @@ impl Connection {
     }
 
     /// Where the next bytes of the stream may be received without a copy, if they are payload.
-    /// `spans` gets the pieces in order. A segment whose memory has gone meanwhile is left to
-    /// [`Connection::handle_bytes`], which finds the fault.
+    /// `spans` gets the pieces in order. A segment whose memory has been deregistered since is left
+    /// to [`Connection::handle_bytes`], which finds the fault.
     pub fn direct<'t>(
         &mut self,
         stags: &'t StagTable,

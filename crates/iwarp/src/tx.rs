@@ -2,7 +2,8 @@
 //! interleaved. Between messages the peer's requests and our own take turns; a Terminate goes
 //! before both.
 //!
-//! Modules: `request` (our own messages), `response` (what the peer asked for, and Terminates),
+//! Modules: `request` (our own messages), `response` (answers to the peer's requests, and
+//! Terminates),
 //! `frame` (segments into FPDUs).
 
 mod frame;

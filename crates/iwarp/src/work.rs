@@ -172,17 +172,17 @@ impl std::fmt::Display for Status {
 /// What a completion is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A Send of ours.
+    /// A Send of this side.
     Send,
-    /// A Write of ours, with or without immediate data.
+    /// A Write of this side, with or without immediate data.
     Write,
-    /// A Read of ours.
+    /// A Read of this side.
     Read,
-    /// A FetchAdd of ours.
+    /// A FetchAdd of this side.
     FetchAdd,
-    /// A CompareSwap of ours.
+    /// A CompareSwap of this side.
     CompareSwap,
-    /// Immediate data of ours.
+    /// Immediate data of this side.
     Immediate,
     /// A receive that took a Send.
     Receive,

@@ -20,8 +20,8 @@ const READ_ONLY: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE;
 /// all that it has allocated in the call, so that a large call might never finish.
 const PIECE: libc::off_t = 16 << 20;
 
-/// The length of a file whose bytes can no longer change: one in memory that is sealed, or one
-/// on a disk without a name that nobody has open for writing.
+/// The length of a file whose bytes can no longer change: one in memory that is sealed, or one on a
+/// disk without a name that no process has open for writing.
 pub(crate) fn steady_len(file: BorrowedFd<'_>) -> Result<usize, MemError> {
     let found = status(file)?;
     let is_steady = match seals(file) {
@@ -76,7 +76,7 @@ pub(crate) fn new_memfd(name: &CStr, len: usize, space: Space) -> Result<OwnedFd
         return Err(MemError::Reserve { len: len as u64, errno: libc::ENOMEM });
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name ends in a zero byte; the new descriptor is nobody else's.
+    // SAFETY: the name ends in a zero byte; the new descriptor has no other owner.
     let memfd = unsafe {
         let memfd = libc::memfd_create(name.as_ptr(), flags);
         if memfd < 0 {

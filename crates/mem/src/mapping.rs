@@ -76,7 +76,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `start` and `len` are one whole mapping of ours, and no owner is left that
+        // SAFETY: `start` and `len` are one whole mapping of this type, and no owner is left that
         // could access it.
         let result = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert_eq!(result, 0, "munmap of our own mapping");
@@ -167,11 +167,11 @@ impl Drop for SecondMapping {
     }
 }
 
-/// Replaces what is mapped by pages that nobody may access, in one step. Where the kernel has no
+/// Replaces what is mapped by pages without access, in one step. Where the kernel has no
 /// room for another mapping (it looks before it unmaps), the pages stay and lose their rights.
 ///
 /// # Safety
-/// The addresses are the caller's, and nothing accesses them any more but for accesses that may
+/// The addresses are the caller's, and nothing accesses them any more except accesses that may
 /// fault.
 unsafe fn take_access(start: NonNull<u8>, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

@@ -55,7 +55,7 @@ fn outcome(missing: u32) -> Result<(), Missing> {
 ///
 /// # Safety
 /// `shared` is valid for reads of `len` bytes, or not mapped, and everyone accesses it by this
-/// module's rules; `private` is valid for writes of `len` bytes, nobody else uses it, and the two
+/// module's rules; `private` is valid for writes of `len` bytes, no other code uses it, and the two
 /// are disjoint.
 #[inline]
 pub(crate) unsafe fn load(shared: *const u8, private: *mut u8, len: usize) -> Result<(), Missing> {
@@ -69,7 +69,7 @@ pub(crate) unsafe fn load(shared: *const u8, private: *mut u8, len: usize) -> Re
 ///
 /// # Safety
 /// `shared` is valid for writes of `len` bytes, or not mapped, and everyone accesses it by this
-/// module's rules; `private` is valid for reads of `len` bytes, nobody writes it, and the two are
+/// module's rules; `private` is valid for reads of `len` bytes, no code writes it, and the two are
 /// disjoint.
 #[inline]
 pub(crate) unsafe fn store(shared: *mut u8, private: *const u8, len: usize) -> Result<(), Missing> {

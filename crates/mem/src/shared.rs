@@ -65,7 +65,7 @@ impl SharedRegion {
     }
 
     /// The bytes of a file that can no longer change: one in memory with the seals against
-    /// shrinking, growing and writing, or one on a disk without a name that nobody has open for
+    /// shrinking, growing and writing, or one on a disk without a name that no process has open for
     /// writing. Its pages are shared until they are written; what is written stays here. The
     /// descriptor may be closed.
     ///
@@ -108,7 +108,7 @@ impl SharedRegion {
     ///
     /// # Safety
     /// `from` is valid for reads of `len` bytes (at most `isize::MAX`) until the call returns, or
-    /// missing, and no Rust code writes the bytes meanwhile other than through regions over them.
+    /// missing, and until then no Rust code writes the bytes other than through regions over them.
     ///
     /// # Errors
     /// [`MemError::Missing`]; then nothing is appended.
@@ -185,7 +185,7 @@ impl SharedRegion {
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
         let to = self.check(offset, bytes.len())?;
-        // SAFETY: `check` put the range inside the region; nobody writes `bytes` while it is
+        // SAFETY: `check` put the range inside the region; no code writes `bytes` while it is
         // borrowed, thus it is not region memory.
         unsafe { racy::store(to, bytes.as_ptr(), bytes.len()) }
             .map_err(|_| missing(to, bytes.len()))
@@ -202,7 +202,7 @@ impl SharedRegion {
     }
 
     /// Appends a copy of the bytes of `range` to `out`. Checksums are computed over the copy: the
-    /// bytes themselves may change meanwhile.
+    /// bytes themselves may change at any time.
     ///
     /// # Errors
     /// [`MemError::OutOfBounds`], [`MemError::Missing`]; then nothing is appended.

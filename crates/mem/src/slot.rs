@@ -85,11 +85,11 @@ impl<T> Slot<T> {
     /// Puts `value` in and lets it be pinned with `key`.
     ///
     /// # Safety
-    /// The slot is free, and nobody else opens it meanwhile: it is new, or `close` has returned
-    /// its value since the last `open`, and the caller is the only one who knows of it.
+    /// The slot is free, and no other thread opens it during the call: it is new, or `close` has
+    /// returned its value since the last `open`, and the caller is the only one who knows of it.
     pub(crate) unsafe fn open(&self, key: u16, value: T) {
         self.value.with_mut(|cell| {
-            // SAFETY: nobody reads a value without OPEN, and by contract no one else writes.
+            // SAFETY: no thread reads a value without OPEN, and by contract no other thread writes.
             unsafe { *cell = Some(value) };
         });
         let bits = OPEN | HELD | u64::from(key) << KEY_SHIFT;
@@ -168,7 +168,7 @@ impl<T> Pin<'_, T> {
     pub(crate) fn get(&self) -> &T {
         self.slot.value.with(|cell| {
             // SAFETY: a pin was granted while OPEN, after `open` wrote `Some`; until this pin
-            // is dropped `close` does not touch the value, and nobody else writes.
+            // is dropped `close` does not touch the value, and no other thread writes.
             unsafe { (*cell).as_ref().unwrap_unchecked() }
         })
     }

@@ -106,8 +106,8 @@ impl StagTable {
     }
 
     /// Replaces the registration behind an STag, also behind one that was invalidated. Returns
-    /// only when no placement into the earlier memory is under way; peers that use the STag
-    /// meanwhile are refused.
+    /// only when no placement into the earlier memory is under way; peers that use the STag during
+    /// the call are refused.
     ///
     /// # Errors
     /// [`MemError::BaseWraps`], then nothing has changed; [`MemError::UnknownStag`] as for

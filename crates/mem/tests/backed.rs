@@ -15,7 +15,7 @@ const PAGE: usize = 4096;
 /// A file on a disk, of `len` bytes, without a name.
 fn file_of(len: u64) -> File {
     let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
-    // SAFETY: the path is a string with its end, and the descriptor is nobody else's.
+    // SAFETY: the path is a string with its end, and the descriptor has no other owner.
     let file = unsafe {
         let fd = libc::open(c"/tmp".as_ptr(), flags, 0o600);
         assert!(fd >= 0, "a file in /tmp: {}", std::io::Error::last_os_error());
@@ -27,7 +27,7 @@ fn file_of(len: u64) -> File {
 
 /// A memfd of 100 bytes with these seals.
 fn memfd_with(seals: c_int) -> OwnedFd {
-    // SAFETY: the name is a string with its end, and the descriptor is nobody else's.
+    // SAFETY: the name is a string with its end, and the descriptor has no other owner.
     unsafe {
         let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
         assert!(fd >= 0 && libc::ftruncate(fd, 100) == 0);
@@ -67,8 +67,8 @@ fn an_impossible_memfd_is_this_machines_error() {
     assert_eq!(error, MemError::Map { len, errno: libc::ENOMEM });
 }
 
-/// Under a limit of its own, because the kernel allocates page by page: if the region's code asked
-/// it to, it would kill processes of the machine before it gave up.
+/// Under a resource limit, because the kernel allocates page by page: without the limit it would
+/// kill other processes of the machine before the allocation fails.
 #[test]
 fn more_than_the_machines_memory_is_refused_before_any_is_reserved() {
     let ended = child(|| {
@@ -125,7 +125,7 @@ fn regions_of_one_memfd_have_the_same_bytes() {
 /// Starts a child process that runs `work`. The result waits for its end, and returns its exit
 /// status, or minus the signal that ended it.
 fn child(work: impl FnOnce() -> c_int) -> impl FnOnce() -> c_int {
-    // SAFETY: the child ends without a word to the harness.
+    // SAFETY: the child ends without calling the test harness.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: takes no pointer.
@@ -136,7 +136,7 @@ fn child(work: impl FnOnce() -> c_int) -> impl FnOnce() -> c_int {
     }
     move || {
         let mut status = -1;
-        // SAFETY: the kernel writes one number of ours.
+        // SAFETY: the kernel writes one local number.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
         if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
     }

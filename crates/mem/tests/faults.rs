@@ -22,12 +22,12 @@ fn map_without_access() -> SharedRegion {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0) };
     AWAY.store(page.expose_provenance(), Ordering::SeqCst);
-    // SAFETY: the page stays, and nobody else knows it.
+    // SAFETY: the page stays, and no other code knows it.
     unsafe { SharedRegion::from_raw(page.cast(), PAGE) }
 }
 
 fn touch() -> c_int {
-    // SAFETY: a page of ours; a handler makes it readable, or the process ends.
+    // SAFETY: a page of this test; a handler makes it readable, or the process ends.
     let byte = unsafe { away().read_volatile() };
     c_int::from(byte != 0 || HANDLED.load(Ordering::SeqCst) != 1)
 }
@@ -40,7 +40,7 @@ fn refused(region: &SharedRegion) -> bool {
 
 fn grant_access() {
     HANDLED.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: a page of ours.
+    // SAFETY: a page of this test.
     unsafe { libc::mprotect(away().cast(), PAGE, libc::PROT_READ) };
 }
 
@@ -69,7 +69,7 @@ fn install(handler: usize, flags: c_int) {
 
 /// Runs `work` in a child process. Returns its exit status, or minus the signal that ended it.
 fn child(work: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the child takes no lock of the parent's, and ends without a word to the harness.
+    // SAFETY: the child takes no lock of the parent's, and ends without calling the test harness.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {

@@ -157,8 +157,8 @@ pub enum Reply {
         why: Vec<u8>,
     },
     /// Run the compiler with these words, which preprocess to standard output, and send the file's
-    /// descriptor with one byte; another reply follows. The wrapper holds a local slot meanwhile.
-    /// If preprocessing fails, the wrapper becomes the compiler and keeps the slot.
+    /// descriptor with one byte; another reply follows. The wrapper holds a local slot while it
+    /// preprocesses. If preprocessing fails, the wrapper becomes the compiler and keeps the slot.
     Preprocess {
         /// The words after the compiler's name, each followed by a zero byte.
         words: Vec<u8>,

@@ -85,7 +85,7 @@ impl World {
             let mut body = vec![0; Request::body_bytes(&head).unwrap()];
             stream.read_exact(&mut body).unwrap();
             let served = serve(stream, Request::parse(&body).unwrap());
-            assert!(listener.accept().is_err(), "nobody else has come");
+            assert!(listener.accept().is_err(), "no other wrapper has connected");
             served
         })
     }
@@ -149,7 +149,7 @@ fn a_local_job_holds_its_slot_until_the_compiler_has_ended() {
     let manager = world.manager(|mut stream, _| {
         answer(&stream, &Reply::Local { why: Vec::new() });
         let begin = Instant::now();
-        // It says nothing more; the end comes with the compiler's.
+        // The manager sends nothing more; the connection ends with the compiler.
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
         begin.elapsed()
     });

@@ -8,7 +8,7 @@ use outboard_cc::real::Call;
 use outboard_cc::wrapper;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_compile::args::is_compiler;
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{self, Manager, NoServers, Settings};
@@ -33,7 +33,7 @@ const MENDING: Duration = Duration::from_secs(1);
 /// How often the list of revoked nodes is looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Compile on other machines: run one compiler, or see how that went.
+/// Compile on other machines: run one compiler, or show statistics.
 ///
 /// Put `outboard-cc` (or `outboard cc`) before a compiler's name, as in CC="outboard-cc gcc",
 /// CMake's CMAKE_C_COMPILER_LAUNCHER or CCACHE_PREFIX, or put a directory of links before others in
@@ -68,7 +68,7 @@ pub(crate) struct CcArgs {
     /// Make links in this directory, by the names of the compilers that are in PATH.
     #[arg(long, value_name = "DIR", conflicts_with = "words")]
     install_links: Option<PathBuf>,
-    /// Serve wrappers until none comes any more; they start this.
+    /// Serve wrappers until none has been connected for a while; wrappers start this.
     #[arg(long, hide = true, conflicts_with = "words")]
     manager: bool,
     /// End with the process that started this one.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
     } else if args.stats || args.timeline.is_some() {
         report(&args)?;
     } else {
-        // There are some: the command line's definition wants it.
+        // There is at least one word: the command line's definition requires it.
         let call = Call::of_words(args.words).ok_or("name a compiler")?;
         return Ok(wrapper::compile(&call));
     }
@@ -102,7 +102,7 @@ fn manage() -> Outcome {
     let (listener, place) = manager::listen()?;
     let journal = Journal::new(state_directory().as_deref());
     let settings = Settings::default();
-    // Without servers it still counts, and bounds what runs locally.
+    // Without servers the manager still counts jobs, and bounds the number of local compilers.
     let (why, idle) = match servers() {
         Ok(Some(servers)) => {
             return Ok(Manager::new(listener, Some(place), servers, settings, journal)?.run()?);
@@ -139,7 +139,7 @@ fn servers() -> Result<Option<ServerPool>, Box<dyn std::error::Error>> {
     });
     let toolchains = Toolchains::new(state_directory().as_deref());
     let servers = ServerPool::new(names, dial, client_name(), toolchains)?;
-    follow_revocations(Places::from_environment(variable)?.revoked, dialer, servers.distrust());
+    follow_revocations(KeyPaths::from_environment(variable)?.revoked, dialer, servers.distrust());
     Ok(Some(servers))
 }
 
@@ -163,7 +163,7 @@ fn follow_revocations(
             let services = ["compile".parse().ok()].into_iter().flatten().collect::<Vec<_>>();
             match Dialer::from_environment(|name| env::var_os(name), &services) {
                 Ok(new) => *dialer.write().unwrap_or_else(PoisonError::into_inner) = new,
-                // What was read before holds.
+                // The list that was read before stays in force.
                 Err(error) => eprintln!("outboard: {error}"),
             }
             distrust();
@@ -171,7 +171,7 @@ fn follow_revocations(
     });
 }
 
-/// This client's name for servers' operators: user and host.
+/// The name by which servers' operators see this client: user and host.
 fn client_name() -> String {
     let user = env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
@@ -181,7 +181,7 @@ fn report(args: &CcArgs) -> Outcome {
     if let Ok(place) = ManagerPlace::of_user() {
         place.sockets().iter().for_each(|socket| manager::settle(socket));
     }
-    let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME: statistics lie there")?;
+    let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME, for statistics")?;
     let saved = Saved::load(&directory)?;
     if let Some(file) = &args.timeline {
         draw(file, saved.records.into())?;
@@ -216,7 +216,11 @@ fn draw(file: &Path, records: Vec<Record>) -> Outcome {
 fn install_links(directory: &Path) -> Outcome {
     let wrapper = env::current_exe()?.with_file_name("outboard-cc");
     if !wrapper.exists() {
-        return Err(format!("{} is not there: install it beside this", wrapper.display()).into());
+        return Err(format!(
+            "{} does not exist: install it beside this program",
+            wrapper.display()
+        )
+        .into());
     }
     fs::create_dir_all(directory)?;
     let names = compilers(&env::var_os("PATH").unwrap_or_default());
@@ -228,7 +232,7 @@ fn install_links(directory: &Path) -> Outcome {
     Ok(())
 }
 
-/// The names of all compilers in `path`, and those that build files name without looking.
+/// The names of all compilers in `path`, and names that build files use without checking.
 fn compilers(path: &OsStr) -> BTreeSet<OsString> {
     let entries = env::split_paths(path).filter_map(|dir| fs::read_dir(dir).ok()).flatten();
     let names = entries.flatten().map(|entry| entry.file_name());

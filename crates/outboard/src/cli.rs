@@ -32,13 +32,13 @@ pub(crate) enum Command {
     Key(Key),
     Status(StatusArgs),
     Top(TopArgs),
-    /// What a node starts: one of its services.
+    /// Run one of a node's services; a node starts this.
     #[command(hide = true)]
     NodeService {
         /// The service.
         name: String,
     },
-    /// What the service compile starts: the supervisor of a client's sandbox.
+    /// Run the supervisor of a client's sandbox; the service compile starts this.
     #[command(hide = true)]
     SandboxSupervisor,
     /// Write manual pages or completions for shells, from the command line's own definition.

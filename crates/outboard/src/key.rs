@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::services::SERVICES;
 use clap::Subcommand;
-use outboard_cluster::keys::{Key as Held, KeysError, Places};
+use outboard_cluster::keys::{Key as Held, KeyPaths, KeysError};
 use outboard_cluster::status::STATUS;
 use outboard_secure::{ClusterKey, Identity, NodeId, Revoked, ServiceName};
 use serde_json::json;
@@ -64,7 +64,7 @@ pub(crate) enum Key {
 }
 
 pub(crate) fn run(command: Key) -> Outcome {
-    let places = || Places::from_environment(|name| std::env::var_os(name));
+    let places = || KeyPaths::from_environment(|name| std::env::var_os(name));
     match command {
         Key::New => new(&places()?),
         Key::Export { service, to } => export(&places()?, &service, to),
@@ -77,7 +77,7 @@ pub(crate) fn run(command: Key) -> Outcome {
     }
 }
 
-fn new(places: &Places) -> Outcome {
+fn new(places: &KeyPaths) -> Outcome {
     ClusterKey::create(&places.key)?;
     let path = places.key.display();
     say(&format!(
@@ -85,7 +85,7 @@ fn new(places: &Places) -> Outcome {
     ))
 }
 
-fn export(places: &Places, service: &ServiceName, to: Option<PathBuf>) -> Outcome {
+fn export(places: &KeyPaths, service: &ServiceName, to: Option<PathBuf>) -> Outcome {
     let known: Vec<&str> = SERVICES.iter().map(|spec| spec.name).chain([STATUS]).collect();
     if !known.contains(&service.as_str()) {
         let (service, known) = (service.as_str(), known.join(", "));
@@ -98,7 +98,7 @@ fn export(places: &Places, service: &ServiceName, to: Option<PathBuf>) -> Outcom
     say(&format!("wrote {}: its holders may use {}", path.display(), service.as_str()))
 }
 
-fn show(places: &Places, as_json: bool) -> Outcome {
+fn show(places: &KeyPaths, as_json: bool) -> Outcome {
     let kind = match Held::load(&places.key) {
         Ok(Held::Cluster(_)) => "the cluster's key: every service".to_owned(),
         Ok(Held::Service(key)) => format!("the key of service {} alone", key.name().as_str()),

@@ -1,4 +1,4 @@
-//! Where events of daemons go: standard error, a line each, as far as the operator wants them.
+//! Writes events of daemons to standard error, a line each, at the levels that the operator sets.
 //!
 //! `--log`, or else OUTBOARD_LOG: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or
 //! levels for single parts, `info,outboard_cluster=debug`.

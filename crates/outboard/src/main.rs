@@ -1,4 +1,4 @@
-//! The program `outboard`: reads the command line, runs one command, and says what went wrong.
+//! The program `outboard`: reads the command line, runs one command, and reports its error.
 //!
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
@@ -28,7 +28,7 @@ use cli::{Cli, Command};
 use outboard_cluster::node as cluster_node;
 use std::process::ExitCode;
 
-/// What a command gives; the error is shown to people.
+/// The result of a command; the error is a text for the user.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Command::NodeService { name } => {
             log::start(None).map(|()| cluster_node::serve(&name, services::SERVICES))
         }
-        Command::SandboxSupervisor => Ok(outboard_compile::sandbox::anchor_main()),
+        Command::SandboxSupervisor => Ok(outboard_compile::sandbox::supervisor_main()),
         Command::Generate { what, dir } => generate::run(what, &dir).map(success),
     };
     match outcome {

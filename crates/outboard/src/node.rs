@@ -3,7 +3,7 @@
 use crate::services::SERVICES;
 use crate::{Outcome, log, parent};
 use clap::Args;
-use outboard_cluster::keys::{KeysError, Places};
+use outboard_cluster::keys::{KeyPaths, KeysError};
 use outboard_cluster::node::{Config, Supervisor};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -81,15 +81,15 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     if args.with_parent {
         parent::end_with_it()?;
     }
-    let places = Places::from_environment(|name| std::env::var_os(name));
+    let places = KeyPaths::from_environment(|name| std::env::var_os(name));
     let (config, toolchains) = (file(&args, places.as_ref().ok())?, args.toolchains.clone());
     let accepts = args.accept_toolchains;
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
     log::start(config.log.as_deref())?;
     let places = match (places, &config.key) {
-        // Without a home, as daemons are: everything is beside the key.
+        // Without HOME, as daemons are started: all files are beside the key.
         (Err(KeysError::NoHome), Some(key)) => {
-            Places::beneath(key.parent().unwrap_or_else(|| Path::new("/")))
+            KeyPaths::beneath(key.parent().unwrap_or_else(|| Path::new("/")))
         }
         (places, _) => places?,
     };
@@ -108,7 +108,7 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     Ok(supervisor.run()?)
 }
 
-fn file(args: &NodeArgs, places: Option<&Places>) -> Result<Config, Box<dyn std::error::Error>> {
+fn file(args: &NodeArgs, places: Option<&KeyPaths>) -> Result<Config, Box<dyn std::error::Error>> {
     if let Some(path) = &args.config {
         return Ok(Config::read(path, SERVICES)?);
     }
@@ -129,7 +129,7 @@ fn toolchain(word: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// What the file says of the service compile, with what the flags say of compilers.
+/// The file's table of the service compile, with the compilers that flags name.
 fn with_toolchains(
     mut config: Config,
     toolchains: Vec<(String, PathBuf)>,

@@ -6,7 +6,9 @@ mod progress;
 
 use crate::{Outcome, parent};
 use clap::{Args, Subcommand, ValueEnum};
-use outboard_perf::{Goal, Kind, Plan, Progress, Server, Test, Wait, compute, pin, run as measure};
+use outboard_perf::{
+    Goal, Progress, Server, Test, TestKind, TestPlan, Wait, compute, pin, run as measure,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use std::io::{self, Write};
@@ -111,7 +113,7 @@ pub(crate) struct ServeArgs {
     /// Stay on this CPU, with all threads.
     #[arg(long, value_name = "CPU", allow_negative_numbers = true)]
     pin: Option<usize>,
-    /// What the server's program does besides.
+    /// What the server's program does while it serves.
     #[arg(long, value_enum, default_value = "sleep")]
     load: Load,
     /// Print the address as one JSON object.
@@ -160,13 +162,13 @@ pub(crate) struct TestArgs {
 enum Load {
     /// Nothing.
     Sleep,
-    /// Compute on one thread for ever, as a program may that leaves its memory to the NIC.
+    /// Compute on one thread for ever, like a program that computes while peers access its memory.
     Compute,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WaitArg {
-    /// Ask again and again: least delay, one CPU on each side.
+    /// Poll without pause: least delay, one CPU on each side.
     Spin,
     /// Sleep until the kernel wakes the thread.
     Block,
@@ -268,8 +270,8 @@ fn run_test(test: Test, args: &TestArgs) -> Outcome {
     Ok(())
 }
 
-fn plan(test: Test, args: &TestArgs) -> Plan {
-    Plan {
+fn plan(test: Test, args: &TestArgs) -> TestPlan {
+    TestPlan {
         size: args.size.unwrap_or_else(|| test.default_size()),
         qps: args.qps,
         depth: args.depth.unwrap_or_else(|| test.default_depth()),
@@ -279,7 +281,7 @@ fn plan(test: Test, args: &TestArgs) -> Plan {
             None => test.default_wait(),
         },
         crc: args.crc == Switch::On,
-        ..Plan::new(test)
+        ..TestPlan::new(test)
     }
 }
 
@@ -287,7 +289,7 @@ fn goal(test: Test, args: &TestArgs) -> Goal {
     match (args.iters, args.seconds) {
         (Some(count), _) => Goal::Messages(count),
         (None, Some(time)) => Goal::Time(time),
-        (None, None) if test.kind() == Kind::Latency => Goal::Messages(ITERS),
+        (None, None) if test.kind() == TestKind::Latency => Goal::Messages(ITERS),
         (None, None) => Goal::Time(SECONDS),
     }
 }

@@ -1,7 +1,7 @@
 //! `outboard run`: puts our libibverbs.so.1 and librdmacm.so.1 before the distribution's and
 //! becomes the program, so that its signals, exit status and terminal are its own.
 //!
-//! It changes nothing but the environment. What the libraries make of it is theirs.
+//! It changes only the environment; the libraries interpret it.
 
 mod library;
 mod program;
@@ -56,7 +56,7 @@ enum Personality {
 
 /// Returns only when the program cannot be started.
 pub(crate) fn run(args: RunArgs) -> Outcome {
-    // There is one: the command line's definition wants it.
+    // There is one: the command line's definition requires it.
     let (name, words) = args.words.split_first().ok_or_else(String::new)?;
     let path = program::find(name)?;
     program::check(&path)?;
@@ -79,7 +79,7 @@ fn before(directory: &Path, list: Option<OsString>) -> OsString {
     all
 }
 
-/// What is not said here stays as the environment says it.
+/// Settings that no option gives stay as the environment has them.
 fn settings(command: &mut Command, args: &RunArgs) -> Outcome {
     let mut set = |name: &str, value: &OsStr| {
         command.env(name, value);

@@ -1,4 +1,5 @@
-//! `outboard status`: asks nodes how they are, all at once, and prints it in the list's order.
+//! `outboard status`: asks all nodes for their reports at once, and prints them in the list's
+//! order.
 
 use crate::Outcome;
 use clap::Args;
@@ -17,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Nodes asked at a time.
 const AT_ONCE: usize = 64;
 
-/// Show the cluster's nodes: what they serve, how much they do now and have done.
+/// Show the cluster's nodes: their services, load and counters.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard status 'n[01-14],big:7411'")]
@@ -59,7 +60,7 @@ pub(crate) fn run(args: StatusArgs) -> Outcome {
     }
 }
 
-/// What is wrong with services that should run on a node and do not.
+/// The errors of services that should run on a node and do not.
 fn down(host: &Host, answer: &Answer) -> Vec<String> {
     let services = answer.iter().flat_map(|status| status["services"].as_array()).flatten();
     let down = services.filter(|service| service["state"] == "down");
@@ -134,7 +135,7 @@ fn describe(host: &Host, status: &Value) -> String {
     text
 }
 
-/// A node may say what it likes, but not to the terminal.
+/// A node's text may contain anything; control characters must not reach the terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().take(80).filter(|one| !one.is_control()).collect()
 }

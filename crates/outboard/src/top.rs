@@ -1,7 +1,7 @@
 //! `outboard top`: the compile servers and this user's builds, again each second.
 //!
-//! Modules in reading order: `frame` (what there is to know, and what has changed since), `text`
-//! (how it is shown), `screen` (the terminal).
+//! Modules in reading order: `frame` (the data of one moment, and changes since the last one),
+//! `text` (how it is shown), `screen` (the terminal).
 
 mod frame;
 mod screen;
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Without a terminal, how late it may notice that it shall end.
+/// Without a terminal, how late it may notice a signal.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Watch the compile servers: slots, jobs now, rates, and what this user's builds wait for.
+/// Watch the compile servers: slots, jobs now, rates, and the state of this user's builds.
 ///
 /// Refreshes each second; `q` ends it.
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ pub(crate) fn run(args: TopArgs) -> Outcome {
     }
 }
 
-/// A reader that has gone is no error, and the end.
+/// If the reader has gone, the program ends without an error.
 fn print(frame: &Frame, json: bool) -> Outcome {
     let mut out = io::stdout().lock();
     let printed = if json {

@@ -1,11 +1,12 @@
 //! `outboard tour`: everything that exists, on this machine, with real input and with figures.
 //!
-//! What it starts are processes of this program on loopback; what it writes lies in one temporary
-//! directory. Both are gone when it ends, however it ends. A stop that this machine cannot make is
-//! left out, and says what is missing.
+//! It starts processes of this program on loopback, and writes into one temporary directory. Both
+//! are gone when it ends, in whatever way. A stop that this machine cannot run is left out, with
+//! what is missing.
 //!
 //! Modules in reading order: `place` (the directory), `rdma` and `compile` (the stops), `project`
-//! (what is built), `cluster` (the servers that build it), `build` (a build's jobs, side by side).
+//! (what is built), `cluster` (the servers that build it), `build` (runs a build's jobs in
+//! parallel).
 
 mod build;
 mod cluster;
@@ -33,7 +34,7 @@ use std::time::Instant;
 /// Show everything that Outboard does, on this machine, with real input and figures.
 ///
 /// Measures RDMA beside TCP, then builds a C project on three compile servers on loopback and
-/// compares what comes out with a local build. The sources come from cargo's registry. No root; a
+/// compares the outputs with a local build. The sources come from cargo's registry. No root; a
 /// minute or two on two processors. Nothing is left behind.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -48,7 +49,7 @@ pub(crate) struct TourArgs {
 /// Why a stop has no figures.
 #[derive(Debug)]
 enum Trouble {
-    /// This machine lacks something: the tour goes on.
+    /// This machine lacks something; the tour continues.
     LeftOut(String),
     /// Something that must work does not.
     Failed(String),
@@ -66,14 +67,14 @@ impl Trouble {
     }
 }
 
-/// What this program is wrong about itself: it cannot write its own directory, start itself.
+/// This program failed: it cannot write its directory, or start itself.
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-/// What every stop has.
+/// What every stop is given.
 struct Guide {
     place: TourDir,
     progress: Progress,
@@ -164,7 +165,7 @@ impl Guide {
         };
     }
 
-    /// What goes on, on a terminal: the next line overwrites it.
+    /// Shows the current step on a terminal; the next line overwrites it.
     fn whisper(&self, line: &str) {
         let mut out = io::stderr().lock();
         if out.is_terminal() {

@@ -38,7 +38,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // The manager goes by itself in a minute: its place has gone.
+        // The manager ends by itself in a minute, because its directory is gone.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -86,7 +86,7 @@ fn links_replace_links_and_nothing_else() {
     let wrapper = PathBuf::from(env!("CARGO_BIN_EXE_outboard")).with_file_name("outboard-cc");
     if !wrapper.exists() {
         let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(errors.contains("outboard-cc is not there"), "{errors}");
+        assert!(errors.contains("outboard-cc does not exist"), "{errors}");
         println!("skipped: outboard-cc has not been built");
         return;
     }

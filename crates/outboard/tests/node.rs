@@ -1,4 +1,4 @@
-//! Keys, a node and its status, by the commands that people type.
+//! Keys, a node and its status, by the commands that users type.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! `outboard perf` as people and scripts use it: the program itself, over loopback.
+//! `outboard perf` as users and scripts use it: the program itself, over loopback.
 //!
 //! Tests that spin need the CPUs to themselves, so one runs at a time.
 

@@ -1,5 +1,5 @@
-//! `outboard run`: what the program gets, and what is said when it cannot be run. The libraries
-//! here are empty files, because nothing loads them.
+//! `outboard run`: the environment that the program gets, and the messages when it cannot be run.
+//! The libraries here are empty files, because nothing loads them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,7 +27,7 @@ fn libraries(directory: &Path) {
     }
 }
 
-/// `outboard run` in an environment without a word about Outboard.
+/// `outboard run` in an environment without Outboard's variables.
 fn run(libraries: &Path) -> Command {
     let mut command = Command::new(OUTBOARD);
     for name in ["PERSONALITY", "DEVICES", "CRC", "RECORD", "STATS"] {

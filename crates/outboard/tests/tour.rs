@@ -1,5 +1,5 @@
-//! `outboard tour` as a newcomer runs it: it has figures for every stop, compiles elsewhere what is
-//! compiled elsewhere, and leaves nothing behind, even when it is interrupted.
+//! `outboard tour` as a newcomer runs it: it has figures for every stop, compiles on servers, and
+//! leaves nothing behind, even when it is interrupted.
 //!
 //! Fetches sources from cargo's registry unless they are there.
 
@@ -117,7 +117,8 @@ fn every_stop_has_its_figures_and_nothing_is_left_behind() {
     assert_eq!(compile["different"].as_array().unwrap().len(), 0);
     let (remote, home) = (&compile["jobs_on_servers"], &compile["jobs_locally"]);
     assert_eq!(remote.as_u64().unwrap() + home.as_u64().unwrap(), SOURCES);
-    // Machines that are busy may take some home from the queue, and nothing for another reason.
+    // On a busy machine some jobs may run locally because no slot was free, and for no other
+    // reason.
     assert!(remote.as_u64() > Some(SOURCES * 3 / 4), "{remote}");
     let causes = compile["causes_locally"].as_object().unwrap();
     assert!(causes.keys().all(|cause| cause == "found no free slot in time"), "{causes:?}");

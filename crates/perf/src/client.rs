@@ -1,11 +1,11 @@
-//! The client's side: connects, warms up, measures, and asks the server what it spent.
+//! The client's side: connects, warms up, measures, and asks the server for its CPU time.
 
 use crate::connect::Connector;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::{Goal, Progress, Timed, cpu_time};
-use crate::plan::{Kind, Operation, Plan};
-use crate::proto::{Answer, Ask, decode, encode};
+use crate::plan::{Operation, TestKind, TestPlan};
+use crate::proto::{ClientMessage, ServerMessage, decode, encode};
 use crate::report::Report;
 use crate::side::Side;
 use crate::stream::Stream;
@@ -27,14 +27,14 @@ enum Client {
     Connect(Connector),
 }
 
-/// Runs one test against a server and says what came out. Pin the thread first, if at all.
+/// Runs one test against a server and returns its report. Pin the thread first, if at all.
 ///
 /// # Errors
-/// [`PerfError`]: parameters that no test can have, a server that is not there, refuses, leaves
-/// or falls silent; [`PerfError::Interrupted`] when there is nothing to report.
+/// [`PerfError`]: parameters that no test can have, a server that does not exist, refuses, leaves
+/// or stops answering; [`PerfError::Interrupted`] when there is nothing to report.
 pub fn run(
     peer: SocketAddr,
-    plan: &Plan,
+    plan: &TestPlan,
     goal: Goal,
     progress: &Progress,
 ) -> Result<Report, PerfError> {
@@ -58,7 +58,7 @@ pub fn run(
 }
 
 impl Client {
-    fn connect(peer: SocketAddr, plan: &Plan) -> Result<Self, PerfError> {
+    fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<Self, PerfError> {
         if plan.test.has_port() {
             let port = SocketAddr::new(peer.ip(), ask_port(peer, plan)?);
             return match plan.test.operation() {
@@ -68,8 +68,8 @@ impl Client {
         }
         let side = connect(peer, plan)?;
         Ok(match plan.test.kind() {
-            Kind::Latency => Self::Latency(Latency::new(side)),
-            Kind::Bandwidth | Kind::Rate => Self::Stream(Stream::new(side)),
+            TestKind::Latency => Self::Latency(Latency::new(side)),
+            TestKind::Bandwidth | TestKind::Rate => Self::Stream(Stream::new(side)),
         })
     }
 
@@ -93,10 +93,10 @@ impl Client {
 }
 
 /// Connects every queue pair of a test.
-fn connect(peer: SocketAddr, plan: &Plan) -> Result<Side, PerfError> {
+fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<Side, PerfError> {
     let context = Context::open()?;
     let mut side = Side::new(&context, plan, Arc::default())?;
-    let ask = Ask::Test {
+    let ask = ClientMessage::Test {
         plan: plan.clone(),
         session: RandomState::new().hash_one(std::process::id()),
         stag: side.stag().0,
@@ -105,7 +105,7 @@ fn connect(peer: SocketAddr, plan: &Plan) -> Result<Side, PerfError> {
         let qp = side.create_qp()?;
         let connected = connect_qp(&qp, peer, &ask, plan.crc)?;
         match decode(&connected.private_data) {
-            Ok(Answer::Ready { stag }) if connected.crc == plan.crc => {
+            Ok(ServerMessage::Ready { stag }) if connected.crc == plan.crc => {
                 side.add_lane(qp, Stag(stag));
             }
             _ => return Err(PerfError::NotAServer { peer }),
@@ -114,7 +114,12 @@ fn connect(peer: SocketAddr, plan: &Plan) -> Result<Side, PerfError> {
     Ok(side)
 }
 
-fn connect_qp(qp: &Qp, peer: SocketAddr, ask: &Ask, crc: bool) -> Result<Connected, PerfError> {
+fn connect_qp(
+    qp: &Qp,
+    peer: SocketAddr,
+    ask: &ClientMessage,
+    crc: bool,
+) -> Result<Connected, PerfError> {
     let params = ConnectParams {
         private_data: encode(ask),
         crc,
@@ -124,19 +129,19 @@ fn connect_qp(qp: &Qp, peer: SocketAddr, ask: &Ask, crc: bool) -> Result<Connect
     qp.connect(peer, &params).map_err(|error| why_not(peer, error))
 }
 
-/// A rejection of the server's says why.
+/// The server's rejection has a reason.
 fn why_not(peer: SocketAddr, error: ConnectError) -> PerfError {
     let ConnectError::Rejected { private_data, .. } = &error else {
         return error.into();
     };
     match decode(private_data) {
-        Ok(Answer::Refused { why }) => PerfError::Refused { peer, why },
+        Ok(ServerMessage::Refused { why }) => PerfError::Refused { peer, why },
         _ => PerfError::NotAServer { peer },
     }
 }
 
-/// Asks a question on a NIC of its own, so that the test's is not disturbed.
-fn ask(peer: SocketAddr, ask: &Ask) -> Result<Answer, PerfError> {
+/// Sends a question over another NIC, so that the test's is not disturbed.
+fn ask(peer: SocketAddr, ask: &ClientMessage) -> Result<ServerMessage, PerfError> {
     let context = Context::open()?;
     let qp = context.alloc_pd().create_qp(QpConfig::new(&context.create_cq(1)))?;
     let params = ConnectParams {
@@ -150,22 +155,22 @@ fn ask(peer: SocketAddr, ask: &Ask) -> Result<Answer, PerfError> {
         Ok(_) => return Err(PerfError::NotAServer { peer }),
     };
     match answer {
-        Ok(Answer::Refused { why }) => Err(PerfError::Refused { peer, why }),
+        Ok(ServerMessage::Refused { why }) => Err(PerfError::Refused { peer, why }),
         Ok(answer) => Ok(answer),
         Err(_) => Err(PerfError::NotAServer { peer }),
     }
 }
 
 fn ask_cpu(peer: SocketAddr) -> Result<Duration, PerfError> {
-    match ask(peer, &Ask::Cpu)? {
-        Answer::Cpu { nanos } => Ok(Duration::from_nanos(nanos)),
+    match ask(peer, &ClientMessage::Cpu)? {
+        ServerMessage::Cpu { nanos } => Ok(Duration::from_nanos(nanos)),
         _ => Err(PerfError::NotAServer { peer }),
     }
 }
 
-fn ask_port(peer: SocketAddr, plan: &Plan) -> Result<u16, PerfError> {
-    match ask(peer, &Ask::Port { plan: plan.clone() })? {
-        Answer::Port { port } => Ok(port),
+fn ask_port(peer: SocketAddr, plan: &TestPlan) -> Result<u16, PerfError> {
+    match ask(peer, &ClientMessage::Port { plan: plan.clone() })? {
+        ServerMessage::Port { port } => Ok(port),
         _ => Err(PerfError::NotAServer { peer }),
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
-use crate::plan::{Operation, Plan};
+use crate::plan::{Operation, TestPlan};
 use crate::side::NAP;
 use outboard_verbs::{
     Access, CmChannel, CmEventKind, ConnectError, ConnectParams, ConnectRequest, Context, Cq,
@@ -32,13 +32,13 @@ const COMPLETIONS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Connector {
     peer: SocketAddr,
-    plan: Plan,
+    plan: TestPlan,
     context: Context,
 }
 
 impl Connector {
-    /// Connects to `peer` again and again once it is told to.
-    pub(crate) fn new(peer: SocketAddr, plan: &Plan) -> Result<Self, PerfError> {
+    /// Connects to `peer` repeatedly.
+    pub(crate) fn new(peer: SocketAddr, plan: &TestPlan) -> Result<Self, PerfError> {
         Ok(Self { peer, plan: plan.clone(), context: Context::open()? })
     }
 
@@ -67,7 +67,7 @@ impl Connector {
     }
 }
 
-fn params(plan: &Plan) -> ConnectParams {
+fn params(plan: &TestPlan) -> ConnectParams {
     ConnectParams { crc: plan.crc, timeout: CONNECT_MAX, ..ConnectParams::default() }
 }
 
@@ -81,7 +81,7 @@ struct Objects {
 }
 
 impl Objects {
-    fn new(context: &Context, plan: &Plan) -> Result<Self, PerfError> {
+    fn new(context: &Context, plan: &TestPlan) -> Result<Self, PerfError> {
         let pd = context.alloc_pd();
         let mr = pd.register(SharedRegion::zeroed(plan.size)?, Access::LOCAL_WRITE)?;
         let cq = context.create_cq(COMPLETIONS);
@@ -96,39 +96,40 @@ impl Objects {
 
 /// The server's side, before it has a thread.
 #[derive(Debug)]
-pub(crate) struct Host {
-    plan: Plan,
+pub(crate) struct ConnectionServer {
+    plan: TestPlan,
     /// No other client is served.
     from: IpAddr,
-    door: Door,
+    listener: TestListener,
 }
 
 #[derive(Debug)]
-enum Door {
+enum TestListener {
     Rdma { context: Context, channel: CmChannel, _listener: Listener },
     Tcp(TcpListener),
 }
 
-impl Host {
-    /// Opens a port for one client, and says which.
+impl ConnectionServer {
+    /// Opens a port for one client, and returns its number.
     pub(crate) fn open(
         address: SocketAddr,
         from: IpAddr,
-        plan: &Plan,
+        plan: &TestPlan,
     ) -> Result<(Self, u16), PerfError> {
-        let (door, port) = if plan.test.operation() == Operation::TcpConnect {
-            Door::tcp(address).map_err(PerfError::system("cannot open a TCP port for the test"))?
+        let (listener, port) = if plan.test.operation() == Operation::TcpConnect {
+            TestListener::tcp(address)
+                .map_err(PerfError::system("cannot open a TCP port for the test"))?
         } else {
-            Door::rdma(address)?
+            TestListener::rdma(address)?
         };
-        Ok((Self { plan: plan.clone(), from, door }, port))
+        Ok((Self { plan: plan.clone(), from, listener }, port))
     }
 
     /// Takes connections until none has come for a while.
     pub(crate) fn serve(&self, stop: &AtomicBool) {
-        match &self.door {
-            Door::Rdma { context, channel, .. } => self.serve_rdma(context, channel, stop),
-            Door::Tcp(listener) => self.serve_tcp(listener, stop),
+        match &self.listener {
+            TestListener::Rdma { context, channel, .. } => self.serve_rdma(context, channel, stop),
+            TestListener::Tcp(listener) => self.serve_tcp(listener, stop),
         }
     }
 
@@ -179,7 +180,7 @@ impl Host {
     }
 }
 
-impl Door {
+impl TestListener {
     fn rdma(address: SocketAddr) -> Result<(Self, u16), PerfError> {
         let context = Context::open()?;
         let channel = context.create_cm_channel()?;

@@ -1,4 +1,4 @@
-//! What can go wrong in a test, and whose fault it is.
+//! Errors of tests, and who is at fault in each.
 
 use outboard_verbs::{ConnectError, CqOverflow, MemError, PostError, Status, VerbsError};
 use std::io;
@@ -18,7 +18,7 @@ pub enum PerfError {
         /// Values that are possible.
         needed: String,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("{peer} refused: {why}")]
     Refused {
         /// The peer's address.
@@ -35,7 +35,7 @@ pub enum PerfError {
         /// The peer's address.
         peer: SocketAddr,
     },
-    /// What the peer said makes no sense.
+    /// The peer's message is invalid.
     #[error("not understood: {0}; both sides must be of the same version")]
     NotUnderstood(#[from] serde_json::Error),
     /// The peer speaks another version of the tests' protocol.
@@ -85,7 +85,7 @@ pub enum PerfError {
     /// No connection came about.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Verbs objects could not be had.
+    /// Verbs objects could not be made.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// A request was not taken.
@@ -94,7 +94,7 @@ pub enum PerfError {
     /// Completions were lost.
     #[error(transparent)]
     CqOverflow(#[from] CqOverflow),
-    /// Memory could not be had.
+    /// Memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] MemError),
     /// The operating system refused something.

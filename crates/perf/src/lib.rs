@@ -1,10 +1,10 @@
 //! Measures verbs over the software RDMA NIC, and raw TCP beside them in the same harness.
 //!
-//! A [`Server`] is told by each client what to do, in the private data of the connections of the
-//! test; a client [`run`]s one test and gets a [`Report`]. It never trusts a peer's numbers, never
-//! serves memory outside the buffers of a test, and draws nothing: that is the program's job.
+//! Each client tells the [`Server`] which test to run, in the private data of the test's
+//! connections; a client [`run`]s one test and gets a [`Report`]. It never trusts a peer's numbers,
+//! never serves memory outside the buffers of a test, and draws nothing: that is the program's job.
 //!
-//! Modules in reading order: [`plan`] (what a test is), [`proto`] (what the two sides say),
+//! Modules in reading order: [`plan`] (what a test is), [`proto`] (messages of the two sides),
 //! [`measure`] (goals and clocks), `side` (queue pairs and waiting), `latency` and `stream` (the
 //! timed loops), `tcp` (the same without RDMA), `connect` (connections themselves), [`client`],
 //! [`server`], [`report`], [`error`].
@@ -28,7 +28,7 @@ pub use client::run;
 pub use connect::compute;
 pub use error::PerfError;
 pub use measure::{Goal, Progress, pin};
-pub use plan::{Kind, Operation, Plan, Test, Wait};
+pub use plan::{Operation, Test, TestKind, TestPlan, Wait};
 pub use report::Report;
 pub use server::Server;
 

@@ -84,7 +84,7 @@ impl Progress {
     }
 }
 
-/// What a timed part gave.
+/// The result of a timed part.
 #[derive(Debug)]
 pub struct Timed {
     /// Messages that this side started.

@@ -13,7 +13,7 @@ pub const DEPTH_MAX: usize = 4096;
 /// Bytes of an atomic operation's operand (RFC 7306 §5).
 pub const ATOMIC_SIZE: usize = 8;
 
-/// What is done over and over.
+/// The operation that a test repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// RDMA Write.
@@ -36,7 +36,7 @@ pub enum Operation {
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TestKind {
     /// One operation at a time, each timed.
     Latency,
     /// Many large operations under way.
@@ -48,7 +48,7 @@ pub enum Kind {
 /// A test by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)] // `Operation` and `Kind` say it; the names are their products.
+#[allow(missing_docs)] // `Operation` and `TestKind` say it; the names are their products.
 pub enum Test {
     WriteLat,
     WriteBw,
@@ -69,11 +69,11 @@ pub enum Test {
     TcpConnectLat,
 }
 
-use Kind as K;
 use Operation as O;
+use TestKind as K;
 
 /// Every test.
-const TESTS: &[(Test, &str, Operation, Kind)] = &[
+const TESTS: &[(Test, &str, Operation, TestKind)] = &[
     (Test::WriteLat, "write-lat", O::Write, K::Latency),
     (Test::WriteBw, "write-bw", O::Write, K::Bandwidth),
     (Test::WriteRate, "write-rate", O::Write, K::Rate),
@@ -94,12 +94,12 @@ const TESTS: &[(Test, &str, Operation, Kind)] = &[
 ];
 
 impl Test {
-    /// All tests, in the order in which they are listed to people.
+    /// All tests, in the order in which they are listed.
     pub fn all() -> impl Iterator<Item = Self> {
         TESTS.iter().map(|row| row.0)
     }
 
-    fn row(self) -> &'static (Self, &'static str, Operation, Kind) {
+    fn row(self) -> &'static (Self, &'static str, Operation, TestKind) {
         // Every test has its row; `tests::every_test_has_a_row` holds the table to that.
         TESTS.iter().find(|row| row.0 == self).unwrap_or(&TESTS[0])
     }
@@ -109,24 +109,25 @@ impl Test {
         self.row().1
     }
 
-    /// What it does over and over.
+    /// The operation that it repeats.
     pub fn operation(self) -> Operation {
         self.row().2
     }
 
     /// What it measures.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> TestKind {
         self.row().3
     }
 
     /// Bytes of a message unless told otherwise.
     pub fn default_size(self) -> usize {
         match self.kind() {
-            // What is registered for a connection, or goes once to and fro on it.
+            // The length of the memory that is registered for a connection, or of the round trip on
+            // it.
             _ if self.is_connect() => 1,
-            Kind::Latency => 8,
-            Kind::Bandwidth => 64 << 10,
-            Kind::Rate => 64,
+            TestKind::Latency => 8,
+            TestKind::Bandwidth => 64 << 10,
+            TestKind::Rate => 64,
         }
     }
 
@@ -138,16 +139,16 @@ impl Test {
     /// Operations under way on a queue pair unless told otherwise.
     pub fn default_depth(self) -> usize {
         match self.kind() {
-            Kind::Latency => 1,
-            Kind::Bandwidth => 32,
-            Kind::Rate => 256,
+            TestKind::Latency => 1,
+            TestKind::Bandwidth => 32,
+            TestKind::Rate => 256,
         }
     }
 
     /// Both sides take turns, so that a latency is half a round trip.
     pub fn is_ping_pong(self) -> bool {
         let one_sided = matches!(self.operation(), Operation::Read | Operation::Atomic);
-        self.kind() == Kind::Latency && !one_sided && !self.is_connect()
+        self.kind() == TestKind::Latency && !one_sided && !self.is_connect()
     }
 
     /// True for tests that make and end connections.
@@ -164,7 +165,7 @@ impl Test {
     pub fn is_passive(self) -> bool {
         match self.operation() {
             Operation::Read | Operation::Atomic => true,
-            Operation::Write => self.kind() != Kind::Latency,
+            Operation::Write => self.kind() != TestKind::Latency,
             Operation::Send | Operation::WriteWithImm | Operation::Tcp => false,
             Operation::Connect | Operation::TcpConnect => false,
         }
@@ -186,7 +187,7 @@ impl Display for Test {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
-    /// Ask again and again: least delay, one CPU each.
+    /// Poll without pause: least delay, one CPU each.
     Spin,
     /// Sleep until the kernel wakes the thread.
     Block,
@@ -204,7 +205,7 @@ impl Display for Wait {
 /// What both sides have to know of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct TestPlan {
     /// Which test.
     pub test: Test,
     /// Bytes of a message.
@@ -219,7 +220,7 @@ pub struct Plan {
     pub crc: bool,
 }
 
-impl Plan {
+impl TestPlan {
     /// A test with its usual parameters.
     pub fn new(test: Test) -> Self {
         Self {
@@ -240,7 +241,7 @@ impl Plan {
         within("--size", self.size, SIZE_MAX)?;
         within("--qps", self.qps, QPS_MAX)?;
         within("--depth", self.depth, DEPTH_MAX)?;
-        let latency = self.test.kind() == Kind::Latency;
+        let latency = self.test.kind() == TestKind::Latency;
         let tcp = self.test.operation() == Operation::Tcp;
         if latency && self.depth > 1 {
             let needed = "1 in latency tests, which do one operation at a time";
@@ -273,8 +274,8 @@ impl Plan {
     /// Requests that are posted together; the last of them makes a completion.
     pub(crate) fn batch(&self) -> usize {
         match self.test.kind() {
-            Kind::Rate => (self.depth / 4).clamp(1, 64),
-            Kind::Latency | Kind::Bandwidth => 1,
+            TestKind::Rate => (self.depth / 4).clamp(1, 64),
+            TestKind::Latency | TestKind::Bandwidth => 1,
         }
     }
 }
@@ -308,14 +309,14 @@ mod tests {
     #[test]
     fn usual_parameters_are_possible() {
         for test in Test::all() {
-            Plan::new(test).check().unwrap();
+            TestPlan::new(test).check().unwrap();
         }
     }
 
     #[test]
     fn impossible_parameters_are_refused() {
-        let change = |test, change: fn(&mut Plan)| {
-            let mut plan = Plan::new(test);
+        let change = |test, change: fn(&mut TestPlan)| {
+            let mut plan = TestPlan::new(test);
             change(&mut plan);
             plan.check().unwrap_err().to_string()
         };

@@ -1,10 +1,11 @@
-//! What a client and a server say to each other: JSON in MPA private data (RFC 5044 §7.1).
+//! The messages of client and server: JSON in MPA private data (RFC 5044 §7.1).
 //!
-//! A connection of a test carries [`Ask::Test`] and is accepted with [`Answer::Ready`]. A question
-//! is a connection too, but it is answered in its rejection, so it needs no queue pair.
+//! A connection of a test carries [`ClientMessage::Test`] and is accepted with
+//! [`ServerMessage::Ready`]. A question is a connection too, but it is answered in its rejection,
+//! so it needs no queue pair.
 
 use crate::error::PerfError;
-use crate::plan::Plan;
+use crate::plan::TestPlan;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +17,14 @@ pub const PRIVATE_MAX: usize = 508;
 /// Characters of a refusal's reason: even escaped they fit.
 const WHY_MAX: usize = 200;
 
-/// What a client says.
+/// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Ask {
+pub enum ClientMessage {
     /// One of the connections of a test.
     Test {
         /// What the test is; the same on all of its connections.
-        plan: Plan,
+        plan: TestPlan,
         /// The client's number for the test, the same on all of its connections.
         session: u64,
         /// STag of the client's memory, for tests in which the server writes.
@@ -34,14 +35,14 @@ pub enum Ask {
     /// Open a port for this test.
     Port {
         /// What the test is.
-        plan: Plan,
+        plan: TestPlan,
     },
 }
 
-/// What a server says.
+/// A server's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Answer {
+pub enum ServerMessage {
     /// The connection of the test is there.
     Ready {
         /// STag of the server's memory: the plan's size, from tagged offset 0.
@@ -57,9 +58,9 @@ pub enum Answer {
         /// On the address that the question came to.
         port: u16,
     },
-    /// No.
+    /// A refusal.
     Refused {
-        /// Why, for people.
+        /// The reason, for users.
         why: String,
     },
 }
@@ -76,7 +77,7 @@ struct Envelope<T> {
     body: T,
 }
 
-impl Answer {
+impl ServerMessage {
     /// A refusal, its reason short enough for private data.
     pub fn refused(error: &PerfError) -> Self {
         let why = error.to_string().chars().take(WHY_MAX).collect();
@@ -109,26 +110,26 @@ mod tests {
     use super::*;
     use crate::plan::{DEPTH_MAX, QPS_MAX, SIZE_MAX, Test};
 
-    fn largest() -> Ask {
-        let mut plan = Plan::new(Test::WriteImmRate);
+    fn largest() -> ClientMessage {
+        let mut plan = TestPlan::new(Test::WriteImmRate);
         (plan.size, plan.qps, plan.depth) = (SIZE_MAX, QPS_MAX, DEPTH_MAX);
         let (session, stag) = (u64::MAX, u32::MAX);
-        Ask::Test { plan, session, stag }
+        ClientMessage::Test { plan, session, stag }
     }
 
     #[test]
     fn the_largest_question_fits() {
         let bytes = encode(&largest());
         assert!(bytes.len() < PRIVATE_MAX, "{} bytes", bytes.len());
-        assert_eq!(decode::<Ask>(&bytes).unwrap(), largest());
+        assert_eq!(decode::<ClientMessage>(&bytes).unwrap(), largest());
     }
 
     #[test]
     fn other_versions_and_nonsense_are_refused() {
-        let version = decode::<Ask>(br#"{"v":2,"body":"cpu","new":1}"#);
+        let version = decode::<ClientMessage>(br#"{"v":2,"body":"cpu","new":1}"#);
         assert!(matches!(version, Err(PerfError::Version { found: 2, .. })));
         for bytes in [&b""[..], b"\0\xff", br#"{"v":1}"#, br#"{"v":1,"body":"x"}"#] {
-            let nonsense = decode::<Ask>(bytes);
+            let nonsense = decode::<ClientMessage>(bytes);
             assert!(matches!(nonsense, Err(PerfError::NotUnderstood(_))));
         }
     }

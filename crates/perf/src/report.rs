@@ -1,7 +1,7 @@
-//! What a test gave, for programs and for people.
+//! The result of a test, for programs and for users.
 
 use crate::measure::Timed;
-use crate::plan::{Kind, Operation, Plan, Test, Wait};
+use crate::plan::{Operation, Test, TestKind, TestPlan, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -57,7 +57,7 @@ pub struct Report {
     pub cpu_s: f64,
     /// The client's part of that.
     pub cpu_client_s: f64,
-    /// The server's part of that: all that its process did meanwhile.
+    /// The server's part of that: everything that its process did in that time.
     pub cpu_server_s: f64,
     /// Latencies from short to long; empty unless this is a latency test. Equal buckets as far as
     /// most latencies go, then ever wider ones.
@@ -74,7 +74,7 @@ pub struct Bucket {
 }
 
 impl Report {
-    pub(crate) fn new(plan: &Plan, timed: &Timed, client: Duration, server: Duration) -> Self {
+    pub(crate) fn new(plan: &TestPlan, timed: &Timed, client: Duration, server: Duration) -> Self {
         let seconds = timed.elapsed.as_secs_f64();
         let latencies = timed.latencies.as_ref();
         let scale = scale(plan.test);
@@ -117,7 +117,7 @@ fn round(micros: f64) -> f64 {
     (micros * 1000.0).round() / 1000.0
 }
 
-/// What was counted between one edge and the next.
+/// The count between one edge and the next.
 fn buckets(all: &Histogram<u64>, scale: f64) -> Vec<Bucket> {
     let mut start = 0;
     let bucket = |end| {
@@ -167,7 +167,7 @@ impl fmt::Display for Report {
             self.messages_per_s,
             self.cpu_s
         )?;
-        if self.test.kind() == Kind::Latency {
+        if self.test.kind() == TestKind::Latency {
             self.draw(f)?;
         }
         Ok(())
@@ -199,7 +199,7 @@ fn micros(value: Option<f64>) -> String {
     value.map_or_else(dash, |value| format!("{value:.2}"))
 }
 
-/// What stands where there is no value.
+/// The text for a missing value.
 fn dash() -> String {
     "-".to_owned()
 }
@@ -218,7 +218,7 @@ mod tests {
             latencies: Some(all),
         };
         let (client, server) = (Duration::from_secs(1), Duration::from_secs(3));
-        Report::new(&Plan::new(test), &timed, client, server)
+        Report::new(&TestPlan::new(test), &timed, client, server)
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! The server: takes what clients ask for, one thread for each test.
+//! The server: runs the tests that clients ask for, one thread for each.
 //!
 //! What a client can make it hold is bounded: `SESSIONS_MAX` tests at a time, each as large as
-//! [`Plan::check`] allows, and none for longer than the longest test. The thread that listens
+//! [`TestPlan::check`] allows, and none for longer than the longest test. The thread that listens
 //! sleeps on descriptors of its own and never drives the engine, which belongs to the tests.
 
 mod session;
 
 use crate::error::PerfError;
 use crate::measure::cpu_time;
-use crate::plan::Plan;
-use crate::proto::{Answer, Ask, decode, encode};
+use crate::plan::TestPlan;
+use crate::proto::{ClientMessage, ServerMessage, decode, encode};
 use outboard_verbs::{CmChannel, CmEventKind, ConnectRequest, Context, Listener};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use session::{Group, TestSession};
@@ -44,7 +44,7 @@ impl Server {
     /// Listens. Pin the thread first, if at all.
     ///
     /// # Errors
-    /// [`PerfError::Verbs`] when the address cannot be had.
+    /// [`PerfError::Verbs`] when the address cannot be listened on.
     pub fn bind(address: SocketAddr) -> Result<Self, PerfError> {
         let context = Context::open()?;
         let channel = context.create_cm_channel()?;
@@ -98,22 +98,24 @@ impl Server {
         self.groups.retain(|group| group.born.elapsed() < GATHER_MAX && !group.side.is_over());
     }
 
-    /// Answers one client. A client that has gone meanwhile needs no answer.
+    /// Answers one client. A client that has gone needs no answer.
     fn answer(&mut self, request: ConnectRequest) {
         let _gone = match decode(request.private_data()) {
-            Ok(Ask::Cpu) => {
+            Ok(ClientMessage::Cpu) => {
                 let nanos = u64::try_from(cpu_time().as_nanos()).unwrap_or(u64::MAX);
-                reject(request, &Answer::Cpu { nanos })
+                reject(request, &ServerMessage::Cpu { nanos })
             }
-            Ok(Ask::Port { plan }) => match self.open_port(&request, &plan) {
-                Ok(port) => reject(request, &Answer::Port { port }),
-                Err(error) => reject(request, &Answer::refused(&error)),
+            Ok(ClientMessage::Port { plan }) => match self.open_port(&request, &plan) {
+                Ok(port) => reject(request, &ServerMessage::Port { port }),
+                Err(error) => reject(request, &ServerMessage::refused(&error)),
             },
-            Ok(Ask::Test { plan, session, stag }) => match self.group(&request, &plan, session) {
-                Ok(index) => self.join(request, index, stag),
-                Err(error) => reject(request, &Answer::refused(&error)),
-            },
-            Err(error) => reject(request, &Answer::refused(&error)),
+            Ok(ClientMessage::Test { plan, session, stag }) => {
+                match self.group(&request, &plan, session) {
+                    Ok(index) => self.join(request, index, stag),
+                    Err(error) => reject(request, &ServerMessage::refused(&error)),
+                }
+            }
+            Err(error) => reject(request, &ServerMessage::refused(&error)),
         };
     }
 
@@ -124,7 +126,7 @@ impl Server {
         Err(PerfError::Busy { limit: SESSIONS_MAX })
     }
 
-    fn open_port(&mut self, request: &ConnectRequest, plan: &Plan) -> Result<u16, PerfError> {
+    fn open_port(&mut self, request: &ConnectRequest, plan: &TestPlan) -> Result<u16, PerfError> {
         plan.check()?;
         self.sweep();
         self.check_room()?;
@@ -139,7 +141,7 @@ impl Server {
     fn group(
         &mut self,
         request: &ConnectRequest,
-        plan: &Plan,
+        plan: &TestPlan,
         session: u64,
     ) -> Result<usize, PerfError> {
         let key = (request.peer_addr().ip(), session);
@@ -180,6 +182,6 @@ impl Drop for Server {
     }
 }
 
-fn reject(request: ConnectRequest, answer: &Answer) -> Result<(), PerfError> {
+fn reject(request: ConnectRequest, answer: &ServerMessage) -> Result<(), PerfError> {
     Ok(request.reject(&encode(answer))?)
 }

@@ -1,10 +1,10 @@
 //! One side of a test: its queue pairs, its memory, and how it waits.
 //!
-//! Waiting never lasts for ever. After some thousand empty looks, or when a sleep is over, a side
-//! looks whether the peer has left, has been silent for too long, or this side was told to stop.
+//! Waiting never lasts for ever. After some thousand empty polls, or after a sleep, a side checks
+//! whether the peer has left, has been silent for too long, or this side was told to stop.
 
 use crate::error::PerfError;
-use crate::plan::{Operation, Plan, Test, Wait};
+use crate::plan::{Operation, Test, TestPlan, Wait};
 use outboard_verbs::{
     Access, Completion, Context, Cq, Mr, Qp, QpConfig, QpState, RecvRequest, Remote, RnrPolicy,
     SendOp, SendRequest, SgList, SharedRegion, Stag, Status,
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long the other side may be silent while this one waits for it.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How long a sleep is before a side looks around.
+/// How long a sleep is before a side checks these.
 pub(crate) const NAP: Duration = Duration::from_millis(200);
-/// Empty looks before a spinning side looks around.
+/// Empty polls before a spinning side checks these.
 const SPINS: u32 = 1 << 12;
 /// Completions taken at a time.
 const COMPLETIONS_MAX: usize = 256;
@@ -39,7 +39,7 @@ pub(crate) struct Lane {
 pub(crate) struct Side {
     pub(crate) context: Context,
     pub(crate) cq: Cq,
-    pub(crate) plan: Plan,
+    pub(crate) plan: TestPlan,
     pub(crate) lanes: Vec<Lane>,
     /// What the peer may reach.
     inbox: Mr,
@@ -51,7 +51,7 @@ pub(crate) struct Side {
     pub(crate) fresh: Vec<Completion>,
 }
 
-/// Notices that nothing happens any more.
+/// Notices when nothing happens for too long.
 #[derive(Debug)]
 pub(crate) struct Vigil {
     spins: u32,
@@ -72,7 +72,7 @@ impl Vigil {
         self.check_stop()
     }
 
-    /// Counts an empty look; true when it is time to look around.
+    /// Counts an empty poll; true when it is time to check.
     #[inline]
     pub(crate) fn is_due(&mut self, wait: Wait) -> bool {
         self.spins = self.spins.wrapping_add(1);
@@ -101,7 +101,7 @@ impl Vigil {
 impl Side {
     pub(crate) fn new(
         context: &Context,
-        plan: &Plan,
+        plan: &TestPlan,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, PerfError> {
         let pd = context.alloc_pd();
@@ -251,7 +251,7 @@ impl Side {
         region.copy_out(self.plan.size - 1, &mut last).is_ok() && last[0] == value
     }
 
-    /// After an empty look: is the peer still there?
+    /// After an empty poll: checks whether the peer is still there.
     #[inline]
     fn look_around(&mut self) -> Result<(), PerfError> {
         if !self.vigil.is_due(self.plan.wait) {

@@ -2,7 +2,7 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed};
-use crate::plan::{Kind, Operation};
+use crate::plan::{Operation, TestKind};
 use crate::side::Side;
 use outboard_verbs::{RecvRequest, SendOp, SendRequest, SgList};
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ fn unpack(wr_id: u64) -> (usize, u64) {
 
 /// The server's part of a stream of messages: receives, posted again as they complete.
 pub(crate) fn serve(side: &mut Side) -> PerfError {
-    debug_assert!(side.plan.test.kind() != Kind::Latency);
+    debug_assert!(side.plan.test.kind() != TestKind::Latency);
     loop {
         if let Err(end) = take_messages(side) {
             return end;

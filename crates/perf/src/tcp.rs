@@ -5,7 +5,7 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
-use crate::plan::{Kind, Plan, Wait};
+use crate::plan::{TestKind, TestPlan, Wait};
 use crate::side::{NAP, Vigil};
 use rustix::net::sockopt::set_tcp_congestion;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ const LAST: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct Tcp {
     socket: TcpStream,
-    plan: Plan,
+    plan: TestPlan,
     buffer: Vec<u8>,
     /// What ping-pongs receive into: RDMA tests have two buffers too, and one is faster.
     inbox: Vec<u8>,
@@ -37,7 +37,7 @@ pub(crate) struct Tcp {
 
 impl Tcp {
     /// The client's side.
-    pub(crate) fn connect(peer: SocketAddr, plan: &Plan) -> Result<Self, PerfError> {
+    pub(crate) fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<Self, PerfError> {
         let socket = TcpStream::connect_timeout(&peer, CONNECT_MAX)
             .map_err(PerfError::system("cannot connect to the server's TCP port"))?;
         Self::new(socket, plan, Arc::default())
@@ -45,7 +45,7 @@ impl Tcp {
 
     pub(crate) fn new(
         socket: TcpStream,
-        plan: &Plan,
+        plan: &TestPlan,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, PerfError> {
         set_up(&socket, plan.wait).map_err(PerfError::system("cannot set up a TCP socket"))?;
@@ -57,7 +57,7 @@ impl Tcp {
     /// The client's untimed part.
     pub(crate) fn warm_up(&mut self) -> Result<(), PerfError> {
         match self.plan.test.kind() {
-            Kind::Latency => warm_up(|| self.round()),
+            TestKind::Latency => warm_up(|| self.round()),
             _ => self.stream(Goal::Time(WARM_UP), &Progress::default()).map(drop),
         }
     }
@@ -65,7 +65,7 @@ impl Tcp {
     /// The client's timed part.
     pub(crate) fn run(&mut self, goal: Goal, progress: &Progress) -> Result<Timed, PerfError> {
         match self.plan.test.kind() {
-            Kind::Latency => time_rounds(goal, progress, || self.round()),
+            TestKind::Latency => time_rounds(goal, progress, || self.round()),
             _ => self.stream(goal, progress),
         }
     }
@@ -95,7 +95,7 @@ impl Tcp {
 
     /// The server's part, until the client leaves or falls silent.
     pub(crate) fn serve(&mut self) -> PerfError {
-        let latency = self.plan.test.kind() == Kind::Latency;
+        let latency = self.plan.test.kind() == TestKind::Latency;
         let end = if latency { self.serve_rounds() } else { self.serve_streams() };
         // The client has left already, or is told so by this.
         let _left = self.socket.shutdown(Shutdown::Both);

@@ -1,7 +1,7 @@
-//! A server among clients that mean it no good: it refuses, forgets, and goes on serving.
+//! A server and misbehaving clients: it refuses them, frees their places, and continues to serve.
 
-use outboard_perf::proto::{Answer, Ask, decode, encode};
-use outboard_perf::{Goal, Plan, Progress, Server, Test, Wait, run};
+use outboard_perf::proto::{ClientMessage, ServerMessage, decode, encode};
+use outboard_perf::{Goal, Progress, Server, Test, TestPlan, Wait, run};
 use outboard_verbs::{
     ConnectError, ConnectParams, Connected, Context, Qp, QpConfig, QpState, Remote, SendOp,
     SendRequest, SgList, Stag,
@@ -43,8 +43,8 @@ impl Drop for Running {
     }
 }
 
-fn plan(test: Test) -> Plan {
-    Plan { wait: Wait::Block, ..Plan::new(test) }
+fn plan(test: Test) -> TestPlan {
+    TestPlan { wait: Wait::Block, ..TestPlan::new(test) }
 }
 
 struct Client {
@@ -66,16 +66,16 @@ impl Client {
     }
 }
 
-fn test(plan: &Plan, session: u64) -> Vec<u8> {
+fn test(plan: &TestPlan, session: u64) -> Vec<u8> {
     let (plan, stag) = (plan.clone(), 1);
-    encode(&Ask::Test { plan, session, stag })
+    encode(&ClientMessage::Test { plan, session, stag })
 }
 
 /// Why the server refuses this.
 fn refusal(server: &Running, data: Vec<u8>) -> String {
     match Client::new().connect(server, data) {
         Err(ConnectError::Rejected { private_data, .. }) => match decode(&private_data) {
-            Ok(Answer::Refused { why }) => why,
+            Ok(ServerMessage::Refused { why }) => why,
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
@@ -144,7 +144,7 @@ fn memory_beyond_the_test_is_out_of_reach() {
     for (stag_change, offset) in [(0, 93), (0x100, 0)] {
         let client = Client::new();
         let connected = client.connect(&server, test(&small, 7)).unwrap();
-        let Ok(Answer::Ready { stag }) = decode(&connected.private_data) else {
+        let Ok(ServerMessage::Ready { stag }) = decode(&connected.private_data) else {
             panic!("{connected:?}");
         };
         let stag = Stag(stag ^ stag_change);

@@ -51,7 +51,7 @@ fn meet(ends: &[Arc<Credentials>; 2], service: &ServiceName) -> (SecureSession, 
     (client, server)
 }
 
-/// A MiB a round, sealed in pieces and opened in reads of so many bytes.
+/// A MiB a round, sealed in pieces and opened in reads of a given size.
 fn bulk((mut client, mut server): (SecureSession, SecureSession), piece: usize, read: usize) {
     let plain = vec![0x5a; piece];
     let (mut wire, mut opened) = (Vec::new(), Vec::new());
@@ -64,7 +64,7 @@ fn bulk((mut client, mut server): (SecureSession, SecureSession), piece: usize, 
         let opening = time(|| {
             wire.chunks(read).for_each(|bytes| {
                 opened.clear();
-                server.open(bytes, &mut opened).expect("nobody is in between");
+                server.open(bytes, &mut opened).expect("no attacker is in between");
             });
         });
         (sealing, opening)

@@ -2,7 +2,7 @@
 //! Protocol Framework, revision 34, §4.2, §5.1 and §12.4), by ring.
 //!
 //! The Noise library has one as well, but keeps its key to itself, so that a session could not be
-//! handed to another process; a test holds the two against each other. It knows no record.
+//! handed to another process; a test holds the two against each other. It does not know records.
 
 use crate::noise::{NoiseError, TAG_LEN};
 use crate::secret::{self, Secret};

@@ -33,7 +33,7 @@ pub enum Fabric {
     Trusted,
 }
 
-/// What passes once the handshake is over.
+/// What is sent once the handshake is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// AES-256-GCM records.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A file appears whole or not at all, and of several that are made at once under one name, one
-//! wins. Never shows what a file holds, in errors neither.
+//! wins. Never shows what a file holds, not even in errors.
 
 use crate::secret::{NoEntropy, fill_random};
 use data_encoding::HEXLOWER;
@@ -61,7 +61,7 @@ pub enum KeyFileError {
         /// What the system says.
         source: io::Error,
     },
-    /// A directory, a device or the like.
+    /// A directory, a device or another special file.
     #[error("{} is no ordinary file: name the file itself", path.display())]
     NotAFile {
         /// What was named.
@@ -101,7 +101,7 @@ pub enum KeyFileError {
         path: PathBuf,
         /// What was expected of it.
         expected: Holding,
-        /// What its first word says it is, if that is one of ours.
+        /// The kind of key file that its first word names, if it is known.
         found: Option<Holding>,
     },
     /// It is longer than such files are.
@@ -290,7 +290,7 @@ fn check_mode(path: &Path, mode: u32, rule: Rule) -> Result<(), KeyFileError> {
     if mode & !rule.allowed == 0 {
         return Ok(());
     }
-    // What it may keep of what it has.
+    // The permission bits that remain.
     let allowed = rule.allowed & 0o666;
     Err(KeyFileError::Exposed { path: path.into(), mode, allowed })
 }

@@ -1,8 +1,8 @@
 //! The list of revoked nodes: a text file of node ids, one a line, `#` before comments.
 //!
 //! It shuts out an identity, and so a machine whose files were lost or lent. It does not shut out
-//! a person who kept a copy of a key: that person can make a new identity. Against that helps only
-//! a new cluster key.
+//! a person who kept a copy of a key: that person can make a new identity. Only a new cluster key
+//! prevents that.
 
 use crate::identity::NodeId;
 use crate::keyfile::{self, KeyFileError, Rule};

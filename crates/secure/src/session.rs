@@ -13,7 +13,7 @@
 //! Both ends change a direction's key after every 65,536 of its records, 1 GiB at most (Noise
 //! §11.3; far below what AES-GCM bears, NIST SP 800-38D §8).
 //!
-//! After an error the session is of no use in either direction. Never waits and never keeps more
+//! After an error the session cannot be used in either direction. Never waits and never keeps more
 //! than one record that is not whole yet.
 
 mod handover;
@@ -73,7 +73,7 @@ enum Direction {
     Ended,
 }
 
-/// Why a session is of no use any more, or a call to it is wrong.
+/// Why a session cannot be used any more, or a call to it is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// The peer's record cannot have that length.

@@ -1,6 +1,6 @@
 //! Arbitrary bytes from a peer, to a start-up and to a connection in full operation: nothing
-//! panics, nothing is written where the peer may not write, every request comes back once, and
-//! what we say stays an iWARP stream. Property tests and the fuzzer share it.
+//! panics, nothing is written where the peer may not write, every request comes back once, and the
+//! connection's output remains a valid iWARP stream. Property tests and the fuzzer share it.
 //!
 //! Random numbers seldom hit an STag or a CRC, so the bytes may be framed here, and STags written
 //! `0xaa0000NN` stand for the NN-th of the victim's own.
@@ -234,7 +234,7 @@ impl Victim {
         }
     }
 
-    /// TCP takes what the connection has to say, which stays in order.
+    /// TCP takes the connection's output, which must stay valid.
     fn note(&mut self) {
         for segment in self.lone.segments() {
             let ended = self.said.last() == Some(&Opcode::Terminate);

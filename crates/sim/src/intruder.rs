@@ -1,5 +1,5 @@
 //! Arbitrary bytes to handshakes and sessions, and genuine bytes that an attacker in between
-//! changes: nothing panics, an end that fails says nothing more, and no one gets a session or a
+//! changes: nothing panics, an end that fails sends nothing more, and no end gets a session or a
 //! byte that the peer did not send. Property tests and the fuzzer share it.
 //!
 //! Random bytes never hit a tag, so most of what they lead to comes from changing real messages:
@@ -90,8 +90,9 @@ fn ends() -> [Handshake; 2] {
     [client, Handshake::responder(server)]
 }
 
-/// Both roles of a handshake: with 0 in its first byte, each hears the rest of the bytes; else
-/// these are edits to what crosses between them. The second byte says into which pieces TCP cuts.
+/// Both roles of a handshake: with 0 in the first byte, each end receives the rest of the bytes;
+/// otherwise these are edits to what crosses between them. The second byte says into which pieces
+/// TCP cuts.
 ///
 /// # Panics
 /// When an end breaks a promise.
@@ -100,7 +101,7 @@ pub fn handshake(bytes: &[u8]) {
     if *how == 0 {
         for mut end in ends() {
             while end.poll_transmit().is_some() {}
-            assert!(!handle(&mut end, script, *cut), "nobody can guess a key");
+            assert!(!handle(&mut end, script, *cut), "keys cannot be guessed");
         }
         return;
     }
@@ -124,7 +125,7 @@ fn behind_its_end(edits: &[Edit]) -> bool {
     edits.iter().any(|edit| matches!(edit.kind, Kind::Repeat | Kind::Insert))
 }
 
-/// Gives an end bytes in pieces, as far as it takes them; says whether it is done.
+/// Gives an end bytes in pieces, as far as it takes them; returns whether it is done.
 fn handle(end: &mut Handshake, bytes: &[u8], cut: u8) -> bool {
     let mut chunks = Chunks::Every(usize::from(cut));
     let mut rest = bytes;
@@ -148,14 +149,14 @@ fn sessions() -> [SecureSession; 2] {
     let mut ends = ends();
     for turn in 0..4 {
         let bytes = ends[turn % 2].poll_transmit().expect("its turn");
-        ends[1 - turn % 2].handle(&bytes).expect("nobody is in between");
+        ends[1 - turn % 2].handle(&bytes).expect("no attacker is in between");
     }
     ends.map(|end| end.into_session().expect("it is done"))
 }
 
-/// A session: with 0 in its first byte, it hears the rest of the bytes; else these are edits to
-/// seven pieces of its peer's records and to their end. The second byte says into which pieces TCP
-/// cuts.
+/// A session: with 0 in the first byte, it receives the rest of the bytes; otherwise these are
+/// edits to seven pieces of its peer's records and to their end. The second byte says into which
+/// pieces TCP cuts.
 ///
 /// # Panics
 /// When the session breaks a promise.
@@ -166,7 +167,7 @@ pub fn records(bytes: &[u8]) {
     let mut plain = Vec::new();
     if *how == 0 {
         let result = open(&mut server, script, *cut, &mut plain);
-        assert!(plain.is_empty() && result.is_err(), "nobody can guess a key");
+        assert!(plain.is_empty() && result.is_err(), "keys cannot be guessed");
         return;
     }
     let edits = edits(script);

@@ -1,8 +1,8 @@
-//! A metadata log from an untrusted writer: no bytes of it make the server's half panic, say what
-//! cannot be, or remember without bounds. Property tests and the fuzzer share it.
+//! A metadata log from an untrusted writer: no bytes of it make the server's half panic, give
+//! inconsistent answers, or store without bounds. Property tests and the fuzzer share it.
 //!
-//! Random bytes never have a right check, so a script may ask for frames to be made right: then
-//! what is in them is heard.
+//! Random bytes never have a correct check, so a script may ask for correct frames: then their
+//! contents are processed.
 
 use outboard_export::replica::ENTRIES_MAX;
 use outboard_export::{HEADER_LEN, Header, Listing, LookUp, MetadataLogError, Node, Replica};

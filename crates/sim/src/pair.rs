@@ -1,7 +1,7 @@
 //! Two connections, the network between them and the clock. Nothing happens by itself: a test
 //! steps, drives until all is quiet, or lets time pass.
 //!
-//! `>` in a trace is what A, the initiator, says; `<` is B's.
+//! `>` in a trace marks what A, the initiator, sends; `<` what B sends.
 
 use crate::chunk::Chunks;
 use crate::side::{PD, Side};
@@ -292,7 +292,7 @@ fn start_up(setup: &Setup, trace: &mut Vec<String>) -> (Negotiated, Negotiated) 
     assert_eq!(used, reply.len());
     match outcome {
         ReplyOutcome::Accepted(ours) => (ours, theirs),
-        ReplyOutcome::Rejected(_) => panic!("nobody rejected"),
+        ReplyOutcome::Rejected(_) => panic!("the ULP did not reject"),
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Stream {
     pub client: SocketAddrV4,
     /// The end that accepted it.
     pub server: SocketAddrV4,
-    /// What was said, in the order in which it could be read.
+    /// The bytes of both directions, in the order in which they could be read.
     pub pieces: Vec<Piece>,
     client_half: Half,
     server_half: Half,
@@ -177,7 +177,7 @@ impl Stream {
         Ok(())
     }
 
-    /// All that one side said.
+    /// All bytes of one side.
     pub fn said(&self, by_client: bool) -> Vec<u8> {
         let pieces = self.pieces.iter().filter(|piece| piece.by_client == by_client);
         pieces.flat_map(|piece| piece.bytes.iter().copied()).collect()

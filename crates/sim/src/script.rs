@@ -230,7 +230,7 @@ impl Runner {
         match self.pair.side(end).post(request) {
             Ok(()) => {}
             Err(PostError::QueueFull { .. } | PostError::NoReads) => return false,
-            Err(error) => panic!("the script posted nonsense: {error}"),
+            Err(error) => panic!("the script posted an invalid request: {error}"),
         }
         let model = &mut self.models[index(end)];
         model.note(&op, bytes, fence, flags & 4 != 0);
@@ -406,7 +406,7 @@ impl Runner {
         }
         self.pair.drive();
         self.check_completions(true);
-        assert!(self.pair.is_closed(), "somebody never closed");
+        assert!(self.pair.is_closed(), "a side never closed");
         for model in &self.models {
             assert!(model.sends.is_empty(), "a request never came back");
         }

@@ -6,7 +6,7 @@
 
 use crate::trace::Names;
 use outboard_iwarp::work::{Completion, Receives, RecvRequest, SendOp, SendRequest, Status};
-use outboard_iwarp::{Connection, Env, Event, Limits, Params, Phase, PostError};
+use outboard_iwarp::{Connection, Env, Event, Params, Phase, PostError, TransmitLimits};
 use outboard_mem::{Access, OwnedBuf, PdId, SgList, SharedRegion, Span, StagTable};
 use outboard_wire::ddp::Stag;
 use std::collections::VecDeque;
@@ -143,7 +143,7 @@ impl Side {
         self.post(SendRequest::new(wr_id, op, SgList::copied(bytes))).expect("posted");
     }
 
-    /// What the socket takes of what the connection has to say: at most `take` bytes.
+    /// Moves the connection's output to the socket: at most `take` bytes.
     pub fn transmit(&mut self, now: Instant, take: usize) -> Vec<u8> {
         let mut env = Env {
             stags: &self.stags,
@@ -157,7 +157,7 @@ impl Side {
         let (mut spans, mut pins) = (Vec::new(), Vec::new());
         let listed = self.connection.poll_transmit(
             now,
-            Limits { bytes: take, spans: MAX_SPANS },
+            TransmitLimits { bytes: take, spans: MAX_SPANS },
             &mut env,
             &mut spans,
             &mut pins,

@@ -1,6 +1,7 @@
-//! What Linux's siw said to itself, replayed: our connection takes the place of either side of
-//! every captured TCP stream, hears what siw heard, is asked for what siw was asked for, and must
-//! say and get the same. See `tests/captures/README.md` for where the files come from.
+//! Captured traffic between two ends of Linux's siw, replayed: a connection of the stack takes the
+//! place of either side of every captured TCP stream, receives what siw received, gets the requests
+//! that siw got, and must send the same bytes and give the same results. See
+//! `tests/captures/README.md` for where the files come from.
 //!
 //! STags are each table's own, so those in the heard bytes are replaced, in place, by those of
 //! our registrations and of our Reads' sinks; nothing else is touched, no byte moves.
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 const RPING: &[u8] = include_bytes!("../../../tests/captures/siw-rping.pcap");
 const PERF: &[u8] = include_bytes!("../../../tests/captures/siw-perf.pcap");
 
-/// One RDMAP message as it was said.
+/// One RDMAP message as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Message {
     opcode: Opcode,
@@ -154,7 +155,7 @@ impl Replay {
         }
     }
 
-    /// What we hear: the captured bytes with our STags.
+    /// The bytes that this side receives: the captured bytes with its own STags.
     fn translate(&self, heard: &Said, said: &[(usize, Message)]) -> Vec<u8> {
         let reads = said.iter().filter(|(_, m)| m.opcode == Opcode::ReadRequest);
         let mut sinks: Vec<ReadRequest> = reads.map(|(_, m)| request(m)).rev().collect();
@@ -168,7 +169,7 @@ impl Replay {
                 }
                 Header::Tagged(tagged) => {
                     let sink = sinks.last().expect("a Read was asked for");
-                    assert_eq!(tagged.stag, sink.sink_stag, "a response to somebody else");
+                    assert_eq!(tagged.stag, sink.sink_stag, "a response to another request");
                     let offset = tagged.offset - sink.sink_offset;
                     put(&mut bytes, place.start + 2, &number.to_be_bytes());
                     put(&mut bytes, place.start + 6, &offset.to_be_bytes());
@@ -188,7 +189,7 @@ impl Replay {
         bytes
     }
 
-    /// Asks for what siw was asked for.
+    /// Posts the requests that siw got.
     fn ask(&mut self, message: &Message) {
         let there = Remote { stag: message.stag, offset: message.offset };
         let (op, local) = match message.opcode {
@@ -200,7 +201,7 @@ impl Replay {
                 (SendOp::Read { from }, SgList::copied(&vec![0; r.size as usize]))
             }
             Opcode::ReadResponse => return,
-            other => panic!("siw does not say {other:?}"),
+            other => panic!("siw does not send {other:?}"),
         };
         self.side.post(SendRequest::new(0, op, local)).expect("posted");
         self.talk();
@@ -273,7 +274,7 @@ fn agree(said: &Said, heard: &Said, as_client: bool) -> Negotiated {
         responder.accept(&local).expect("a Reply").expect("after the Request")
     };
     let (ours, _) = StartupFrame::parse(&frame).expect("our own").expect("whole");
-    assert_eq!(ours, said.frame, "siw said something else at start-up");
+    assert_eq!(ours, said.frame, "siw sent something else at start-up");
     negotiated
 }
 
@@ -348,8 +349,8 @@ fn finish(mut replay: Replay, asked: &[(usize, Message)], told: &[(usize, Messag
     outcomes
 }
 
-/// We said what siw said; only the order of the two sides' answers may differ, and the names of
-/// sinks.
+/// This side sent what siw sent; only the order of the two sides' answers and the STags of sinks
+/// may differ.
 fn same_words(ours: &[Message], asked: &[(usize, Message)]) {
     let is_answer = |message: &&Message| message.opcode == Opcode::ReadResponse;
     let theirs: Vec<&Message> = asked.iter().map(|(_, message)| message).collect();

@@ -159,7 +159,7 @@ fn memory_that_goes_while_it_is_read_ends_the_connection() {
     assert_eq!(pair.a.completion_lines(), ["1 Read RemoteAccess 0"]);
 }
 
-/// A Terminate that blames the second of three requests of ours.
+/// A Terminate that blames the second of this side's three requests.
 fn blamed(bytes: impl FnOnce(&Terminate, &mut Vec<u8>)) -> (Vec<String>, Vec<Event>) {
     let mut lone = Lone::new(lone::agreed());
     lone.segment(Header::Tagged(lone::write(outboard_wire::ddp::Stag(1), 0)), &[]);

@@ -1,4 +1,4 @@
-//! Somebody between two ends; see [`outboard_sim::intruder`]. The fuzzer goes further.
+//! An attacker between two ends; see [`outboard_sim::intruder`]. The fuzzer goes further.
 
 use outboard_sim::intruder;
 use proptest::prelude::*;

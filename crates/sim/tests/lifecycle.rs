@@ -1,4 +1,4 @@
-//! From the first message to the last: which side may speak when, how much may be under way, what
+//! From the first message to the last: which side may send when, how much may be under way, what
 //! waits, and how a connection ends.
 
 use outboard_iwarp::startup::{Initiator, LocalParams, Responder};

@@ -45,7 +45,7 @@ pub mod writer;
 pub use chunks::CHUNK_LEN;
 pub use error::StoreError;
 pub use reader::Pin;
-pub use store::{Hash, Kind, Store, Usage, default_directory};
+pub use store::{Hash, Kind, Store, StoreUsage, default_directory};
 pub use writer::Writer;
 
 #[cfg(test)]

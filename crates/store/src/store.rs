@@ -30,7 +30,7 @@ pub enum Kind {
 
 /// Size and counters of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct StoreUsage {
     /// Bytes on disk, as far as this process knows.
     pub bytes: u64,
     /// Files on disk, as far as this process knows.
@@ -52,7 +52,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub(crate) struct StoreState {
     memory: Memory,
-    usage: Usage,
+    usage: StoreUsage,
     /// Files whose hash this process has verified.
     verified: HashSet<Hash>,
     /// Bytes written since the directory was last scanned.
@@ -90,7 +90,7 @@ impl Store {
         disk::prepare(dir)?;
         let state = StoreState {
             memory: Memory::new(MEMORY_LEN_MAX),
-            usage: Usage { quota, ..Usage::default() },
+            usage: StoreUsage { quota, ..StoreUsage::default() },
             verified: HashSet::new(),
             unseen: 0,
             trees: HashMap::new(),
@@ -282,8 +282,8 @@ impl Store {
 
     /// Size and counters of the store.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> StoreUsage {
         let state = self.state();
-        Usage { memory: state.memory.len() as u64, ..state.usage }
+        StoreUsage { memory: state.memory.len() as u64, ..state.usage }
     }
 }

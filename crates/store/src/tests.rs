@@ -292,7 +292,7 @@ fn memory_is_bounded() {
     let rig = rig();
     let (large, bytes) = content(0, MEMORY_LEN_MAX / 16 + 1);
     assert!(rig.store.put(&large, bytes, Kind::Data).is_err());
-    assert_eq!(rig.store.get(&large), None, "too large for either");
+    assert_eq!(rig.store.get(&large), None, "too large for the quota");
     let len = MEMORY_LEN_MAX / 16;
     for number in 0..20 {
         let (hash, bytes) = content(number, len);

@@ -1,9 +1,9 @@
 //! Contents of any length, written in pieces: hashed on their way to the disk, visible once they
 //! are complete.
 //!
-//! A process that dies meanwhile leaves an unlocked file, which the next scan removes. Finished
-//! contents survive a loss of power: unlike a small content, a large one is expensive to fetch
-//! again.
+//! A process that dies while it writes leaves an unlocked file, which the next scan removes.
+//! Finished contents survive a loss of power: unlike a small content, a large one is expensive to
+//! fetch again.
 
 use crate::chunks::{Chunker, Hashed};
 use crate::disk::{self, Temporary};

@@ -104,7 +104,7 @@ fn pong_first(side: &Side) {
     arrival(side);
 }
 
-/// Waits for a message; completions of Sends pass by.
+/// Waits for a message; completions of Sends are ignored.
 fn arrival(side: &Side) {
     while side.success().wr_id == u64::MAX {}
 }

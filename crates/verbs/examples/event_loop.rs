@@ -33,7 +33,7 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
 
     let mut clients = HashMap::new();
     loop {
-        // NotifyOn first, then look: what comes in between makes an event.
+        // Request the event first, then poll: a completion in between raises the event.
         cq.request_notify(NotifyOn::Any);
         serve(&cq, &mut clients)?;
         let mut fds =
@@ -43,7 +43,7 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
         while let Some(event) = peers.try_next() {
             if let CmEventKind::ConnectRequest(request) = event.kind {
                 let qp = new_client(&pd, &cq)?;
-                // A client that has gone meanwhile is no reason to end.
+                // A client that has disconnected is no reason to end.
                 if request.accept(&qp, &ConnectParams::default()).is_ok() {
                     clients.insert(qp.number(), qp);
                 }
@@ -58,7 +58,7 @@ fn new_client(pd: &Pd, cq: &Cq) -> Result<Qp, Box<dyn Error>> {
     Ok(qp)
 }
 
-/// Answers every message that is here. A client that left shows as a receive that was flushed.
+/// Answers every message that has arrived. A flushed receive shows that its client has left.
 fn serve(cq: &Cq, clients: &mut HashMap<u32, Qp>) -> Result<(), Box<dyn Error>> {
     let mut done: Vec<Completion> = Vec::new();
     while cq.poll(&mut done, 16)? > 0 {
@@ -71,8 +71,8 @@ fn serve(cq: &Cq, clients: &mut HashMap<u32, Qp>) -> Result<(), Box<dyn Error>> 
             {
                 let answer = buffer[..completion.bytes as usize].to_ascii_uppercase();
                 let op = SendOp::Send { invalidate: None };
-                // The buffer is ours again: it takes the next message. An answer that finds the
-                // client gone ends with it.
+                // The buffer is back: it takes the next message. If the client has gone, posting
+                // the answer fails.
                 receive(qp, buffer)?;
                 let _gone = qp.post_send(SendRequest::new(0, op, SgList::copied(&answer)));
             }

@@ -47,10 +47,10 @@ fn server(address: SocketAddr, ready: &mpsc::Sender<SocketAddr>) -> Outcome {
     let private_data = mr.stag().0.to_be_bytes().to_vec();
     request.accept(&qp, &ConnectParams { private_data, ..ConnectParams::default() })?;
 
-    // No event tells the server that a peer has written to its memory: it looks.
+    // No event tells the server that a peer has written to its memory: it reads the memory.
     let arrived = || mr.memory().snapshot(0..HELLO.len()).is_ok_and(|bytes| bytes == HELLO);
     if !context.wait_until(Some(Duration::from_secs(60)), arrived) {
-        return Err("nobody wrote anything within a minute".into());
+        return Err("no peer wrote anything within a minute".into());
     }
     println!("{}", String::from_utf8_lossy(&mr.memory().snapshot(0..HELLO.len())?));
     Ok(())

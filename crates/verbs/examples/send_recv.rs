@@ -66,7 +66,7 @@ fn receive(qp: &Qp) -> Result<(), Box<dyn Error>> {
     Ok(qp.post_recv(RecvRequest { wr_id: 0, local })?)
 }
 
-/// Success is not worth a completion here; failure makes one all the same.
+/// The request is unsignaled: only a failure makes a completion.
 fn send(qp: &Qp, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let op = SendOp::Send { invalidate: None };
     let request = SendRequest { signaled: false, ..SendRequest::new(0, op, SgList::copied(bytes)) };

@@ -52,7 +52,8 @@ impl Core {
 }
 
 impl Shared {
-    /// Refuses an object of another context: its events here would wake no thread that waits there.
+    /// Refuses an object of another context: its events would not wake threads that wait in this
+    /// one.
     pub(crate) fn check_own(
         self: &Arc<Self>,
         other: &Arc<Self>,
@@ -186,23 +187,23 @@ impl Context {
         &self.shared.core
     }
 
-    /// Does whatever the engine has to do now, without sleeping.
+    /// Does the engine's pending work, without sleeping.
     pub fn turn(&self) {
         self.shared.core.engine.note_application();
         self.shared.core.engine.claim_by_polling();
         self.shared.core.try_turn();
     }
 
-    /// Says that this thread is about to sleep on a descriptor, with poll(2) or the like, or to
-    /// work for longer than a moment before it waits here again: the engine's own thread serves
-    /// peers meanwhile. A program that has polled or waited here before need not say so, but then
-    /// that thread finds out only some milliseconds later that it has to drive again.
+    /// To be called when this thread is about to sleep on a descriptor, with poll(2) or similar, or
+    /// to work for longer than a moment before it waits here again: the engine's own thread then
+    /// serves peers. The call is not required, but without it that thread notices only some
+    /// milliseconds later that it has to drive again.
     pub fn rest(&self) {
         self.shared.core.rest();
     }
 
     /// Sleeps on the sockets and serves them until `done` is true. False when the time is over.
-    /// `done` must not wait for anything itself: no socket is served meanwhile. This is how a
+    /// `done` must not wait for anything itself: no socket is served while it runs. This is how a
     /// thread waits for a change of registered memory that no completion tells of.
     pub fn wait_until(&self, timeout: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
         let deadline = deadline(timeout);

@@ -84,7 +84,7 @@ impl Cq {
         self.inner.number
     }
 
-    /// Moves up to `max` completions to `out` and says how many.
+    /// Moves up to `max` completions to `out` and returns how many.
     ///
     /// # Errors
     /// [`CqOverflow`] when completions were lost, after the others have been taken.
@@ -93,8 +93,8 @@ impl Cq {
     }
 
     /// As [`Cq::poll`], for a caller that must do more than take completions, such as hold a lock
-    /// meanwhile: `take`, which works with [`Cq::take`] and says how many it found, is called
-    /// before anything is driven, and again after that when it found none.
+    /// while it does so: `take`, which works with [`Cq::take`] and says how many it found, is
+    /// called before anything is driven, and again after that when it found none.
     ///
     /// # Errors
     /// Those of `take`.
@@ -110,7 +110,7 @@ impl Cq {
                 take()
             }
             count => {
-                // Completions that are always there must not keep everything else waiting.
+                // If completions are always there, everything else must still be served.
                 if turn_due {
                     self.shared.core.try_turn();
                 }
@@ -119,7 +119,7 @@ impl Cq {
         }
     }
 
-    /// Moves up to `max` completions that are there to `out` and says how many; drives nothing.
+    /// Moves up to `max` completions that are there to `out` and returns how many; drives nothing.
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -238,7 +238,7 @@ impl Cq {
         }
     }
 
-    /// Lets this thread do what the engine would do: an application that polls is its own engine.
+    /// Lets this thread do the engine's work: an application that polls drives the engine itself.
     fn drive(&self, turn_due: bool) {
         let core = &self.shared.core;
         // If the lock is taken, another thread that polls this queue does the same at this moment.

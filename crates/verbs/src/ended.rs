@@ -1,4 +1,4 @@
-//! Why a connection did not end in order, for programs that must tell the reasons apart.
+//! Why a connection did not end in order, for programs that must distinguish the reasons.
 
 use outboard_wire::rdmap::Opcode;
 use outboard_wire::terminate::{Terminate, TerminateCode};

@@ -1,4 +1,4 @@
-//! What can go wrong when objects are made or connected, and whose fault it is.
+//! Errors of making and connecting objects, and who is at fault in each.
 
 use outboard_iwarp::PostError;
 use outboard_iwarp::startup::StartupError;
@@ -21,7 +21,7 @@ pub enum VerbsError {
         /// What to do about it; may be empty.
         hint: &'static str,
     },
-    /// Memory could not be had or registered.
+    /// Memory could not be allocated or registered.
     #[error(transparent)]
     Memory(#[from] MemError),
     /// An object is not in the state that the call needs.
@@ -87,7 +87,7 @@ pub enum ConnectError {
         /// The peer's address.
         peer: SocketAddr,
     },
-    /// The queue pair was disconnected, reset or dropped meanwhile.
+    /// The queue pair was disconnected, reset or dropped during the attempt.
     #[error("the attempt to connect to {peer} was given up on this side")]
     Cancelled {
         /// The peer's address.

@@ -34,7 +34,7 @@ impl Mr {
     }
 
     /// Makes it another memory region with the same STag. Returns when no placement into the old
-    /// memory is under way; peers that use the STag meanwhile are refused.
+    /// memory is under way; peers that use the STag during the call are refused.
     ///
     /// # Errors
     /// [`VerbsError::Memory`] when offsets would wrap, [`VerbsError::OtherContext`] when the domain
@@ -106,7 +106,7 @@ impl Mr {
     /// peer can reach the memory.
     ///
     /// # Errors
-    /// [`MemError`] when the STag is not registered; there is no way to come to that.
+    /// [`MemError`] when the STag is not registered; this cannot happen.
     pub fn deregister(mut self) -> Result<(), MemError> {
         self.registered = false;
         self.shared.core.stags.deregister(self.stag.0)

@@ -1,5 +1,5 @@
 //! Protection domains: STags work only on queue pairs of the domain they were registered in.
-//! One domain per peer that does not trust another (RFC 5042 §2.2).
+//! Peers that do not trust each other get a domain each (RFC 5042 §2.2).
 
 use crate::context::Shared;
 use crate::error::VerbsError;

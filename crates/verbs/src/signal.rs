@@ -13,7 +13,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// When a wait of this length that begins now is over; `None` for never, or beyond all clocks.
+/// When a wait of this length that begins now ends; `None` if it never does, or the time is beyond
+/// the clock's range.
 pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     Instant::now().checked_add(timeout?)
 }
@@ -47,7 +48,7 @@ impl<T> Signal<T> {
         }
     }
 
-    /// Takes the oldest item that `wanted` likes.
+    /// Takes the oldest item for which `wanted` is true.
     pub(crate) fn pop_if(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<T> {
         let mut items = lock(&self.items);
         let at = items.iter().position(&mut wanted)?;

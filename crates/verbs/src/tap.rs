@@ -23,7 +23,7 @@ pub struct TappedStream {
 pub trait Tap: Send + Sync + Debug {
     /// A connection begins; `stream` names it from now on, unique within the process.
     fn opened(&self, stream: u64, ends: TappedStream);
-    /// TCP took these bytes of ours.
+    /// TCP took these bytes of this side.
     fn sent(&self, stream: u64, bytes: &[u8]);
     /// These bytes of the peer's arrived.
     fn received(&self, stream: u64, bytes: &[u8]);

@@ -32,7 +32,7 @@ impl Yielding {
         lock(&self.not_before).is_none_or(|at| at <= now)
     }
 
-    /// The processor was given up and is back.
+    /// The thread has its processor back.
     fn note(&self, gone: Instant, back: Instant) {
         *lock(&self.not_before) = (back - gone >= KEPT).then(|| back + PAUSE);
     }

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Adopts both ends of a pair, and says what each knows.
+/// Adopts both ends of a pair, and returns what each knows.
 fn adopt_both(a: &Side, b: &Side, ends: (Secured, Secured)) -> (Connected, Connected) {
     let params = ConnectParams::default();
     thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn leaving_in_order_is_no_fault_of_the_session() {
     a.send(2, &pattern(3, 3_000_000));
     a.success();
     a.qp.disconnect();
-    // What TCP had no room for comes all the same, sealed as it is.
+    // Bytes that TCP had no room for arrive later, sealed as they are.
     let done = b.take(1).remove(0);
     assert!(matches!(done.status, Status::Success), "{:?}", done.status);
     loop {
@@ -135,7 +135,7 @@ fn leaving_in_order_is_no_fault_of_the_session() {
 /// More than TCP's buffers take: the rest waits, sealed, until the peer reads.
 const MUCH: usize = 16;
 
-/// Two ends, and many messages of the first's for which the second has no receives.
+/// Two ends; the first sends many messages for which the second has no receives.
 fn congested(buffer: usize) -> (Side, Side) {
     let (a, b) = (Side::new(), Side::new());
     let (one, other) = secured_pair(Fabric::Untrusted);
@@ -220,7 +220,7 @@ fn a_cut_shows() {
     adopt_both(&a, &b, ends_of_pair);
     b.receive(1, 100);
     meddler.set(Meddler::Cut);
-    // Refused where another byte of this end's has met the cut already.
+    // The connection may also be refused: this end may have sent to it after the cut.
     let last = SendRequest::new(2, SEND, SgList::copied(b"the last word"));
     let _refused = a.qp.post_send(last);
     assert_eq!(ends(&b.take(1)), [(1, Status::Flushed)]);
@@ -235,7 +235,7 @@ fn a_cut_after_our_own_end_is_not_reported() {
     let (a, b) = (Side::new(), Side::new());
     let (ends_of_pair, meddler) = between();
     adopt_both(&a, &b, ends_of_pair);
-    // The first that the other end says now is its own end.
+    // The first thing that the other end sends now is its own end.
     meddler.set(Meddler::Cut);
     b.qp.disconnect();
     common::eventually("it is over", || b.qp.state() == QpState::Error);
@@ -248,7 +248,7 @@ fn a_silent_peer_costs_the_time_limit_and_the_queue_pair_is_good_for_more() {
     let params = ConnectParams { timeout: Duration::from_millis(50), ..ConnectParams::default() };
     for role in [Role::Initiator, Role::Responder] {
         let (end, _silent) = secured_pair(Fabric::Untrusted);
-        let error = adopt(&a, end, role, &params).expect_err("nobody answers");
+        let error = adopt(&a, end, role, &params).expect_err("no peer answers");
         assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
         assert_eq!(a.qp.state(), QpState::Idle);
     }

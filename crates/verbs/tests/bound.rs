@@ -24,7 +24,7 @@ fn a_taken_address_is_where_connections_come_from_and_go_to() {
     let requests = b.context.create_cm_channel().expect("a channel");
     let listener = b.context.listen_at(at, 4, &requests).expect("a listener");
     assert_eq!(listener.local_addr(), to);
-    let busy = take(to).expect_err("somebody listens there").to_string();
+    let busy = take(to).expect_err("a program listens there").to_string();
     assert!(busy.contains("choose another port"), "{busy}");
 
     let from = take(any).expect("a port");
@@ -99,6 +99,6 @@ fn a_resting_application_is_served_at_once() {
     let b = Side { context, pd, cq, qp };
     connect(&a, &b);
     let best = (0..30).map(|_| latency_after_rest(&a, &b, &events)).min();
-    // Found out by itself, the engine's thread would take at least two looks.
+    // Without the call, the engine's thread would need at least two of its periodic looks.
     assert!(best.is_some_and(|best| best < Duration::from_millis(1)), "{best:?}");
 }

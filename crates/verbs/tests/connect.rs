@@ -1,5 +1,5 @@
 //! Making and ending connections: what is negotiated, refused and bounded, and that programs may
-//! do as they like with threads and with the order in which they drop things.
+//! use any threads and drop objects in any order.
 
 mod common;
 
@@ -159,7 +159,7 @@ fn the_responder_may_speak_first_when_the_initiator_promised_to_open() {
     a.receive(1, 8);
     b.send(2, b"first");
     assert_eq!(bytes(a.success()), b"first");
-    // Without the promise it waits for a moment, then speaks all the same.
+    // Without the promise it waits for a moment, then sends.
     let (a, b) = (Side::new(), Side::new());
     let quiet = params(|p| p.peer_to_peer = false);
     connect_with(&a, &b, &quiet, &ConnectParams::default());
@@ -233,7 +233,7 @@ fn a_small_backlog_serves_everybody_in_the_end() {
     }
     let mut servers = Vec::new();
     while servers.len() < CONNECTORS {
-        let request = listener.next_request(Some(LIMIT)).expect("nobody is lost");
+        let request = listener.next_request(Some(LIMIT)).expect("no request is lost");
         let side = Side::in_domain(server.context.clone(), server.pd.clone(), |_| {});
         request.accept(&side.qp, &patient).expect("accepted");
         servers.push(side);
@@ -259,8 +259,8 @@ fn a_backlog_holds_no_more_than_it_may() {
     }
     let mut held = vec![requests.next(Some(LIMIT)), requests.next(Some(LIMIT))];
     let third = requests.next(Some(Duration::from_millis(200)));
-    assert!(third.is_none(), "two requests without an answer are all that two places allow");
-    // An answer, here the worst one, makes room.
+    assert!(third.is_none(), "two places allow two requests without an answer");
+    // An answer, here a refusal, makes room.
     held.pop();
     assert!(requests.next(Some(LIMIT)).is_some());
 }
@@ -321,7 +321,7 @@ fn threads_wait_on_different_queues_of_one_context() {
         }
     };
     for (_, b) in &connections {
-        // The first message must find its receive whichever side is quicker: the stream stalls
+        // The first message must find its receive whichever side is faster: the stream stalls
         // until the receive is posted.
         assert_eq!(b.qp.state(), QpState::Rts);
     }
@@ -362,7 +362,7 @@ fn dropping_everything_in_the_middle_of_traffic_leaks_nothing() {
     eventually("descriptors and threads are as before", || (descriptors(), threads()) == before);
 }
 
-/// Writes, Reads and Sends are under way in both directions when everything goes, in one of
+/// Writes, Reads and Sends are under way in both directions when all objects are dropped, in one of
 /// several orders.
 fn drop_in_the_middle(order: usize) {
     let (a, b) = (Side::new(), Side::new());
@@ -384,7 +384,7 @@ fn drop_in_the_middle(order: usize) {
         0 => drop((a, b, here, there, pending, third)),
         1 => drop((here, there, third, b, a, pending)),
         2 => {
-            // Another thread polls and waits meanwhile.
+            // Another thread polls and waits at the same time.
             let (cq, context) = (a.cq.clone(), b.context.clone());
             std::thread::scope(|scope| {
                 scope.spawn(|| cq.wait(&mut Vec::new(), 64, Some(Duration::from_millis(20))));

@@ -1,6 +1,6 @@
 //! Ten thousand connections at once: a client in this process and a server in another, because
 //! both ends together would need more descriptors than a process may have. Every connection
-//! carries a message each way and a Write, then all of them are idle and their memory is weighed.
+//! carries a message each way and a Write, then all of them are idle and their memory is measured.
 
 mod common;
 
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 10_000;
 /// Connections that are being made at a time.
 const AT_ONCE: usize = 250;
-/// What an idle connection may cost us, its queue pair included, in KiB.
+/// The memory that an idle connection may take, its queue pair included, in KiB.
 const IDLE_KIB: usize = 24;
-/// Tells this program that it is the server.
+/// The argument that makes this program the server.
 const SERVER: &str = "OUTBOARD_CONNECTIONS_SERVER";
 
 #[test]

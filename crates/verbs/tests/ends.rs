@@ -1,5 +1,5 @@
 //! The ends of connections: the bytes of completed requests arrive, whatever their sender does
-//! next; a waiting program learns of the end in time, and after everything that came before it;
+//! next; a waiting program is told of the end in time, and after everything that came before it;
 //! nothing is kept for ever.
 
 mod common;
@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a peer's end may take to be seen while a message waits for a receive: far below the minute
-/// that the message may wait otherwise.
+/// How long it may take to notice a peer's end while a message waits for a receive: far less than
+/// the minute that the message may wait.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Two connected sides, and the channels with the events of their connection.
@@ -59,8 +59,8 @@ enum Farewell {
     DropContext,
 }
 
-/// More than both ends' TCP takes unread at first; the peer answers each, which meets a side that
-/// is not there any more.
+/// More than both ends' TCP buffers hold; the peer answers each message, and the answers reach a
+/// side that is gone.
 #[test]
 fn completed_requests_arrive_however_their_sender_leaves() {
     const MESSAGES: u64 = 64;
@@ -180,7 +180,7 @@ fn completions_come_before_the_event_of_the_end() {
             // Looks without a pause, and so sees each moment.
             let start = Instant::now();
             while theirs.try_next().is_none() {
-                assert!(start.elapsed() < LIMIT, "the end is told");
+                assert!(start.elapsed() < LIMIT, "the end is reported");
             }
             let mut done = Vec::new();
             b.cq.poll(&mut done, 4).expect("no overflow");
@@ -224,7 +224,7 @@ fn a_peers_end_is_seen_behind_a_message_that_waits() {
     }
 }
 
-/// A peer that is slow, and one that is not there, look alike until the end is known.
+/// A slow peer and an absent one cannot be distinguished before the end is known.
 #[test]
 fn a_slow_peer_gets_everything_from_a_side_that_has_left() {
     let (a, b) = pair();
@@ -241,7 +241,7 @@ fn a_slow_peer_gets_everything_from_a_side_that_has_left() {
     eventually("the end", || a.qp.state() == QpState::Error);
 }
 
-/// A peer's program answers and ends; what we send meanwhile has no receiver.
+/// A peer's program answers and ends; messages that are sent to it after that have no receiver.
 #[test]
 fn last_words_are_read_though_nothing_can_be_sent() {
     const MESSAGES: u32 = 40;
@@ -336,7 +336,7 @@ fn streams_that_linger_are_bounded() {
         let request = listener.next_request(Some(LIMIT)).expect("a request");
         request.accept(theirs, &params).expect("a connection");
         common::connected(&events);
-        // No receive is posted: the peer does not come to our FIN.
+        // No receive is posted, so the peer does not reach the FIN.
         let hello = SendRequest::new(1, SEND, OwnedBuf::zeroed(8).into());
         ours.post_send(hello).expect("room");
     }
@@ -359,7 +359,7 @@ fn a_connect_that_is_refused_tries_again_for_a_moment() {
         a.qp.start_connect(to, &params, &events).expect("an attempt");
         let listener = b.context.listen_at(at, 4, &b.context.create_cm_channel().expect("one"));
         let listener = listener.expect("a listener");
-        let request = listener.next_request(Some(LIMIT)).expect("the client comes again");
+        let request = listener.next_request(Some(LIMIT)).expect("the client connects again");
         request.accept(&b.qp, &params).expect("a connection");
         common::connected(&events);
         a.qp.reset();
@@ -367,7 +367,7 @@ fn a_connect_that_is_refused_tries_again_for_a_moment() {
     }
     let nobody: SocketAddr = Bound::new(address(ANY)).expect("a port").local_addr().expect("one");
     let start = Instant::now();
-    a.qp.connect(nobody, &params).expect_err("nobody listens");
+    a.qp.connect(nobody, &params).expect_err("no program listens");
     assert!(start.elapsed() >= Duration::from_millis(50));
 }
 

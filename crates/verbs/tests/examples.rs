@@ -1,4 +1,4 @@
-//! The example programs, run as their readers would: two processes on loopback.
+//! The example programs, run as their documentation says: two processes on loopback.
 
 mod common;
 
@@ -143,7 +143,7 @@ fn wait_listening(address: &str) {
     let listens = format!(":{port:04X} 00000000:0000 0A");
     let deadline = Instant::now() + common::LIMIT;
     while !std::fs::read_to_string("/proc/net/tcp").expect("procfs").contains(&listens) {
-        assert!(Instant::now() < deadline, "nobody listens on {address}");
+        assert!(Instant::now() < deadline, "no program listens on {address}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

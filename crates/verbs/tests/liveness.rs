@@ -1,5 +1,5 @@
-//! No program waits for ever: what a peer, a busy application or a panic of its own must not bring
-//! about. Each of these once did.
+//! No program waits for ever, whatever a peer, a busy application or a panic in the engine does.
+//! Each case here once hung.
 
 mod common;
 
@@ -163,7 +163,7 @@ fn objects_of_two_contexts_are_kept_apart() {
     let later = a.context.create_cm_channel().expect("a channel");
     let refused = request.accept_on(&b.qp, &params, &later).expect_err("another's");
     assert!(foreign(&refused.error), "{refused}");
-    // A slip of the caller's costs the peer nothing.
+    // A caller's mistake does not affect the peer.
     refused.into_request().expect("the peer is there").accept(&b.qp, &params).expect("accepted");
     common::connected(&events);
 }
@@ -184,7 +184,7 @@ fn signals_are_left_to_the_threads_of_the_program() {
     let this = Path::new("/proc/thread-self");
     let before = blocked_signals(this);
     let _side = Side::new();
-    assert_eq!(blocked_signals(this), before, "the caller's are as before");
+    assert_eq!(blocked_signals(this), before, "the caller's mask is as before");
     let engines = || {
         let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
         let is_engine = |task: &PathBuf| {
@@ -199,11 +199,11 @@ fn signals_are_left_to_the_threads_of_the_program() {
 }
 
 thread_local! {
-    /// Ends with its thread, after everything that the thread has come to keep for itself since.
+    /// Dropped when its thread ends, after thread-local values that were made later.
     static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
 }
 
-/// Two connected sides that talk when their thread's own storage is gone.
+/// Two connected sides that exchange messages when their thread's local storage is gone.
 struct AtTheEnd(Side, Side, Sender<thread::Result<()>>);
 
 impl Drop for AtTheEnd {
@@ -240,7 +240,7 @@ fn verbs_work_while_a_thread_ends() {
 fn fill(side: &Side) -> usize {
     let receive = |wr_id| RecvRequest { wr_id, local: OwnedBuf::zeroed(8).into() };
     let refused = (0..1000).position(|wr_id| side.qp.post_recv(receive(wr_id)).is_err());
-    refused.expect("a queue of a few is full some time")
+    refused.expect("a short queue becomes full")
 }
 
 /// A program that posts until its queue is full must come to an end, whenever the peer goes.
@@ -290,7 +290,7 @@ fn tcp_timers(port: u16) -> Vec<(u8, u64)> {
     ends.filter(ours).map(timer).collect()
 }
 
-/// A machine that vanishes says no farewell.
+/// A machine that vanishes sends no FIN.
 #[test]
 fn silent_peers_are_asked_whether_they_are_there() {
     const KEEPALIVE: u8 = 2;
@@ -337,8 +337,8 @@ fn round_trips(side: &Side, count: usize) -> Vec<Duration> {
     times
 }
 
-/// Threads that poll share a processor: none of them polls away the time in which another would
-/// answer. A whole time slice is a millisecond and more; what else runs here takes some as well.
+/// Polling threads share a processor: none of them uses up the time in which another would answer.
+/// A whole time slice is a millisecond or more; other processes take time as well.
 #[test]
 fn two_polling_threads_on_one_processor_yield_to_each_other() {
     let (a, b) = pair();
@@ -364,7 +364,7 @@ fn two_polling_threads_on_one_processor_yield_to_each_other() {
         over.store(true, Ordering::SeqCst);
         times
     });
-    // Where others keep the processor busy, most take as long as their slices.
+    // If other threads keep the processor busy, most round trips take as long as their slices.
     let fast = times[times.len() / 20];
     assert!(fast < Duration::from_millis(2), "the fastest twentieth takes up to {fast:?}");
 }

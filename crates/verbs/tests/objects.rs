@@ -1,5 +1,5 @@
-//! What the objects promise beside moving data: queues and their limits, events, states, and what
-//! becomes of work and memory when a connection ends.
+//! What the objects promise beside moving data: queues and their limits, events, states, and the
+//! state of requests and memory when a connection ends.
 
 mod common;
 

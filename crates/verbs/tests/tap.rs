@@ -82,7 +82,7 @@ fn both_ends_see_the_same_bytes() {
     assert!(ours.sent.starts_with(b"MPA ID Req Frame"));
     assert!(ours.received.starts_with(b"MPA ID Rep Frame"));
     assert!(theirs.received.len() > 300_000);
-    // Who closed first has not read what the other said last.
+    // The side that closed first has not read the other's last bytes.
     assert!(ours.sent.starts_with(&theirs.received));
     assert!(theirs.sent.starts_with(&ours.received));
 }

@@ -120,7 +120,7 @@ fn edited(site: &mut Site, rounds: usize) -> Result<()> {
         bench.write(round)?;
         let values = bench.compile()?;
         if values != [round; AT_ONCE] {
-            bail!("the header said {round}, compilers that were started then: {values:?}");
+            bail!("the header had {round}; compilers that were started then saw {values:?}");
         }
     }
     expect_remote(site, rounds * AT_ONCE)
@@ -136,7 +136,7 @@ fn during(site: &mut Site, rounds: usize) -> Result<()> {
         finish(compilations)?;
         let values = bench.values()?;
         if values.iter().any(|value| ![round, round + 1].contains(value)) {
-            bail!("the header said {round} and then {}: {values:?}", round + 1);
+            bail!("the header had {round} and then {}; compilers saw {values:?}", round + 1);
         }
     }
     expect_remote(site, rounds * AT_ONCE)
@@ -184,7 +184,7 @@ fn truncated(site: &mut Site, rounds: usize) -> Result<()> {
         compile.finish(Instant::now() + COMPILE_MAX)?;
         let made = fs::read(&object)?;
         let which = [&short, &long].iter().position(|whole| **whole == made);
-        seen[which.context("an object of something that never was")?] += 1;
+        seen[which.context("an object from contents that never existed")?] += 1;
         fs::remove_file(&object)?;
     }
     println!("  {} compiled as truncated, {} as they had been", seen[0], seen[1]);
@@ -192,7 +192,7 @@ fn truncated(site: &mut Site, rounds: usize) -> Result<()> {
     let statistics = site.statistics()?;
     bench.write(1)?;
     if bench.compile()? != [1; AT_ONCE] || site.statistics()?.remote == 0 {
-        bail!("nothing runs elsewhere any more: {statistics:?}");
+        bail!("nothing runs remotely any more: {statistics:?}");
     }
     Ok(())
 }

@@ -81,13 +81,13 @@ impl Bench {
         let deadline = Instant::now() + BUILD_MAX;
         while project.progress() < MIDWAY {
             if build.succeeded(deadline)? {
-                bail!("the build was over before anything could happen");
+                bail!("the build was over before the failure");
             }
             sleep(PAUSE);
         }
         (self.fault)(site)?;
         if build.succeeded(deadline)? {
-            bail!("the build was over when it happened");
+            bail!("the build was over when the failure occurred");
         }
         build.finish(deadline)?;
         home.expect(&project.made()?)?;
@@ -158,7 +158,7 @@ fn alter_stores(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// False if the file is empty, or is gone meanwhile.
+/// False if the file is empty, or has been removed.
 fn alter(path: &Path) -> Result<bool> {
     let Ok(mut bytes) = fs::read(path) else { return Ok(false) };
     let Some(byte) = bytes.last_mut() else { return Ok(false) };

@@ -1,4 +1,5 @@
-//! Tests that `outboard cc` builds what local compilers build, whatever happens meanwhile.
+//! Tests that `outboard cc` builds what local compilers build, even if files, servers or links
+//! change during a build.
 //!
 //! A client and three servers are network namespaces of this machine, and programs are started as
 //! users start them. Every check begins with new nodes and a client without state, and has a time

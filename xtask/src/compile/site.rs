@@ -75,7 +75,7 @@ impl Site {
         let scratch = Scratch::new()?;
         for program in ["outboard", "outboard-cc"] {
             let built = command::target_dir().join("debug").join(program);
-            // Services run as an ordinary user, who may have no access to the workspace.
+            // Services run as an ordinary user, which may have no access to the workspace.
             fs::copy(&built, scratch.directory("bin")?.join(program))?;
         }
         let launcher = scratch.0.join("bin/launcher");

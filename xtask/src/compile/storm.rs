@@ -90,7 +90,7 @@ fn compile_many(site: &Site, at: &Path, count: usize) -> Result<()> {
         let object = out.join(format!("{number}.o"));
         match fs::read(&object) {
             Ok(made) if made == fs::read(at.join(format!("{}.o", number % SOURCES)))? => {}
-            Ok(_) => bail!("{} is not what it should be", object.display()),
+            Ok(_) => bail!("{} has wrong contents", object.display()),
             Err(_) if number % 5 == 0 => killed += 1,
             Err(error) => return Err(error).context(format!("{}", object.display())),
         }
@@ -122,7 +122,7 @@ impl Census {
         Ok(all)
     }
 
-    /// A process that ends meanwhile is not counted.
+    /// A process that ends during the count is left out.
     fn add(&mut self, process: u32) {
         let place = Path::new("/proc").join(process.to_string());
         let Ok(status) = fs::read_to_string(place.join("status")) else { return };

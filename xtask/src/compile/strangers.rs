@@ -49,7 +49,7 @@ fn compile(site: &Site, key: &Path) -> Result<Statistics> {
 fn expect_locally(statistics: &Statistics, jobs: u64) -> Result<()> {
     statistics.locally_only_for(&["found no server"])?;
     if (statistics.remote, statistics.local) != (0, jobs) {
-        bail!("servers took jobs of a stranger: {statistics:?}");
+        bail!("servers took jobs of an unauthorized client: {statistics:?}");
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ fn revoked(site: &mut Site) -> Result<()> {
             break;
         }
         if Instant::now() > deadline {
-            bail!("servers go on working for a revoked client: {statistics:?}");
+            bail!("servers still run jobs for a revoked client: {statistics:?}");
         }
         sleep(Duration::from_millis(200));
     }
@@ -136,7 +136,7 @@ fn revoked(site: &mut Site) -> Result<()> {
 fn revoked_server(site: &mut Site) -> Result<()> {
     site.warm(SERVERS)?;
     let said = site.said(0);
-    let node = said.split(' ').nth(1).context("a node that does not say who it is")?;
+    let node = said.split(' ').nth(1).context("a node that does not print its identity")?;
     let mut revoke = site.here("outboard");
     site.finish(revoke.args(["key", "revoke", node]), COMPILE_MAX)?;
     let deadline = Instant::now() + NOTICE_MAX;
@@ -182,10 +182,7 @@ fn unshown(site: &mut Site) -> Result<()> {
         fs::remove_file(at.join("x.o"))?;
         site.finish(site.here("outboard-cc").args(words).current_dir(&at), COMPILE_MAX)?;
         if fs::read(at.join("x.o"))? != home {
-            bail!(
-                "{} is compiled to something else",
-                fs::read_to_string(at.join(format!("{name}.c")))?
-            );
+            bail!("{} is compiled differently", fs::read_to_string(at.join(format!("{name}.c")))?);
         }
     }
     let statistics = site.statistics()?;

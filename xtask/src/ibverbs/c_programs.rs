@@ -1,5 +1,6 @@
-//! C programs of ours, compiled against the distribution's headers: one passes nonsense to every
-//! entry, one uses every entry under AddressSanitizer, one forks; and one for MPI.
+//! The project's C programs, compiled against the distribution's headers: one passes invalid
+//! arguments to every function, one uses every function under AddressSanitizer, one forks, one uses
+//! MPI.
 
 use std::fs;
 use std::path::Path;
@@ -76,7 +77,7 @@ mod tests {
         fs::read_to_string(root().join("crates/ibverbs").join(path)).unwrap()
     }
 
-    /// What programs may call, by the table of symbols.
+    /// The functions that programs may call, by the table of symbols.
     fn public(library: Library) -> Vec<String> {
         let table = read(&format!("symbols/{}.symbols", library.name()));
         let versioned = table.lines().filter_map(|line| line.split_once('@'));
@@ -95,7 +96,7 @@ mod tests {
                 text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
             for library in Library::ALL {
                 let uses = |name: &&String| {
-                    // The headers call these two by names without the line in front.
+                    // The headers name these two without the leading underscore.
                     words.contains(&&***name) || words.contains(&name.trim_start_matches('_'))
                 };
                 let names = public(library);

@@ -1,8 +1,9 @@
 //! A root with Debian 13's packages: programs and hardware drivers of rdma-core 56, which ask for
 //! symbols that Debian 12's do not have.
 //!
-//! The packages come by apt with lists of its own, once, into `target/`; the machine's own packages
-//! are not looked at and nothing is installed. Programs run in it by chroot, in a user namespace.
+//! apt downloads the packages once, into `target/`, with its own package lists; nothing is
+//! installed, and the machine's packages are left alone. Programs run in it by chroot, in a user
+//! namespace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const SOURCE: &str = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.
 /// Written when everything is unpacked.
 const COMPLETE: &str = "complete";
 
-/// Gives a root what programs look at, and runs a program in it.
+/// Mounts what programs need into a root, and runs a program in it.
 const ENTER: &str = "for it in proc sys dev; do mount --rbind /$it \"$0/$it\" || exit; done; \
                      exec chroot \"$0\" \"$@\"";
 
@@ -31,10 +32,10 @@ const ENTER: &str = "for it in proc sys dev; do mount --rbind /$it \"$0/$it\" ||
 pub(super) struct Debian13(PathBuf);
 
 impl Debian13 {
-    /// Makes it, or finds it made, and puts this build of Outboard there.
+    /// Makes the root unless it exists, and puts this build of Outboard there.
     ///
     /// # Errors
-    /// When the packages cannot be had.
+    /// When the packages cannot be downloaded.
     pub(super) fn new(directory: &Path, outboard: &Path) -> Result<Self> {
         let root = directory.join("root");
         if !directory.join(COMPLETE).exists() {
@@ -52,7 +53,7 @@ impl Debian13 {
         Ok(Self(root))
     }
 
-    /// The same `outboard` command, in here.
+    /// The same `outboard` command, run inside the root.
     pub(super) fn inside(&self, program: &Command) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "--", "sh", "-c", ENTER]);

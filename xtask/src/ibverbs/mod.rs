@@ -1,5 +1,5 @@
 //! Proof that programs built for RDMA hardware run unchanged: stock ones from Debian, pyverbs' own
-//! tests, and C programs of ours that are hard on the libraries.
+//! tests, and the project's C programs that stress the libraries.
 //!
 //! Every program has a time limit. `OUTBOARD_ONLY=ib_send_bw cargo xtask test ibverbs` runs the
 //! rows with that in their names. Reading order: `table` (what is run), `pair` (running a row),
@@ -52,8 +52,8 @@ pub const PACKAGES: &[&str] = &[
     "util-linux",
 ];
 
-/// Programs at a time. perftest finds the processor's speed by looking at the clock for a fifth of
-/// a second, at each size and at both ends, which is most of what its rows take: others run then.
+/// Programs at a time. perftest measures the processor's speed for a fifth of a second, at each
+/// size and at both ends, which is most of its time: other rows can run then.
 const AT_ONCE: usize = 3;
 /// How many of the slowest are named at the end.
 const SLOWEST: usize = 10;
@@ -147,7 +147,7 @@ impl Job {
     }
 }
 
-/// Adds up, and names what took longest.
+/// Adds up the counts, and names the slowest rows.
 fn report(mut done: Vec<Done>) -> Count {
     done.sort_by_key(|(_, took, _)| Reverse(*took));
     println!("slowest:");
@@ -159,7 +159,7 @@ fn report(mut done: Vec<Done>) -> Count {
     total
 }
 
-/// Whether this is among what `OUTBOARD_ONLY` asks for, a part of a name: the whole takes long.
+/// Whether the name contains the text in `OUTBOARD_ONLY`; running all rows takes long.
 fn wanted(name: &str) -> bool {
     env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
 }
@@ -173,14 +173,14 @@ fn prepare(jobs: &VecDeque<Job>) -> Result<Bench> {
     let namespace = Namespace::new().map_err(|error| format!("{error:#}"));
     let debian13 = match jobs.iter().any(|job| job.site() == Site::Debian13) {
         true => Debian13::new(&command::target_dir().join("debian13"), &outboard),
-        false => Err(anyhow!("no row wants it")),
+        false => Err(anyhow!("no row needs it")),
     };
     let debian13 = debian13.map_err(|error| format!("{error:#}"));
     let ordinary = Ordinary::new(&outboard).map_err(|error| format!("{error:#}"));
     Ok(Bench { outboard, logs, namespace, debian13, ordinary })
 }
 
-/// Prints how one program went.
+/// Prints the result of one program.
 fn print_result(name: &str, began: Instant, result: Result<()>) -> Count {
     let seconds = began.elapsed().as_secs_f64();
     match &result {

@@ -14,7 +14,7 @@ use crate::command;
 /// Of the range for tests between networks (RFC 2544 §C.2.2).
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// Sets the interfaces up, says so, and stays until its input ends.
+/// Sets the interfaces up, prints a line, and stays until its input ends.
 const HOLD: &str = "ip link set lo up && ip link add outboard0 type veth peer name outboard1 && \
                     ip addr add 198.18.0.1/24 dev outboard0 && ip link set outboard1 up && \
                     ip link set outboard0 up && echo ready && exec cat";
@@ -27,8 +27,8 @@ impl Namespace {
     /// Makes one.
     ///
     /// # Errors
-    /// When the kernel or the container allows no namespaces or has no virtual interfaces: what
-    /// the tools said of that is in the message.
+    /// When the kernel or the container allows no namespaces or has no virtual interfaces: the
+    /// message has the tools' output.
     pub(super) fn new() -> Result<Self> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "--net", "--", "sh", "-c", HOLD]);
@@ -59,14 +59,14 @@ impl Namespace {
         Ok(said)
     }
 
-    /// What a holder that has ended wrote of it.
+    /// What a holder that has ended wrote.
     fn complaint(&mut self) -> String {
         let stderr = self.0.stderr.take().map(BufReader::new);
         let lines = stderr.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
         lines.collect::<Vec<_>>().join("; ")
     }
 
-    /// The same command, in here.
+    /// The same command, run inside the namespace.
     pub(super) fn inside(&self, program: &Command) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--user", "--net", "--preserve-credentials", "--target"]);
@@ -92,7 +92,7 @@ pub(super) fn like(command: &mut Command, program: &Command) {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Its input ends, so it does; killed too, in case it does not read.
+        // Its input ends, and so does it; it is also killed, in case it does not read.
         drop(self.0.stdin.take());
         let _ended = self.0.kill();
         let _ended = self.0.wait();

@@ -15,7 +15,7 @@ use crate::test::needs;
 /// `no_servers` on every Linux.
 const USER: u32 = 65_534;
 
-/// The copy, and what becomes of it.
+/// The copy; it is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Ordinary(PathBuf);
 
@@ -23,7 +23,7 @@ impl Ordinary {
     /// Copies the program and its libraries.
     ///
     /// # Errors
-    /// When there is no place for them.
+    /// When they cannot be copied.
     pub(super) fn new(outboard: &Path) -> Result<Self> {
         let directory = env::temp_dir().join(format!("outboard-ordinary-{}", process::id()));
         let lib = directory.join("lib");
@@ -39,7 +39,7 @@ impl Ordinary {
         Ok(ordinary)
     }
 
-    /// Where programs start, and what they read may be put.
+    /// The directory in which programs start; files that they read go there.
     pub(super) fn directory(&self) -> &Path {
         &self.0
     }

@@ -22,7 +22,7 @@ use crate::process::{PAUSE, Process};
 pub(super) struct Bench {
     pub(super) outboard: PathBuf,
     pub(super) logs: PathBuf,
-    /// Where rows of [`Site::Interface`] run; why not, where it cannot be had.
+    /// Where rows of [`Site::Interface`] run; an error says why they cannot.
     pub(super) namespace: Result<Namespace, String>,
     /// Where rows of [`Site::Debian13`] run; likewise.
     pub(super) debian13: Result<Debian13, String>,

@@ -1,5 +1,5 @@
-//! pyverbs' own tests, which Debian ships as documentation: each is run, and what becomes of it is
-//! compared with a list in the repository, so that nothing is lost unnoticed.
+//! pyverbs' own tests, which Debian ships as documentation: each is run, and its result is compared
+//! with a list in the repository, so that no regression goes unnoticed.
 //!
 //! The list has only `passed` and `skipped` lines: a test that fails or hangs is never expected.
 

@@ -1,7 +1,7 @@
 //! What is run: stock programs, their arguments, and what their output must contain.
 //!
 //! `{port}` stands for a free port, `{address}` for the device's address, `{count}` for how often
-//! the work is repeated: less when sampled, as the issue asks when full.
+//! the work is repeated: fewer times when sampled than with `--full`.
 
 /// Where a row runs, and which address the device has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Row {
     pub(super) says: &'static [&'static str],
     pub(super) environment: &'static [(&'static str, &'static str)],
     pub(super) site: Site,
-    /// How long it may take.
+    /// Its time limit.
     pub(super) seconds: u64,
 }
 

@@ -70,7 +70,7 @@ impl Group {
     pub fn kill(&self) -> Result<()> {
         let deadline = Instant::now() + END_MAX;
         while self.is_populated()? {
-            // A process that is forked meanwhile is killed too.
+            // A process that is forked before the kill is complete is killed too.
             fs::write(self.0.join("cgroup.kill"), "1")?;
             if Instant::now() > deadline {
                 bail!("processes in {} do not end", self.0.display());

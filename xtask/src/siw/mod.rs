@@ -8,11 +8,10 @@
 //! Reading order: `packages` (the Debian packages), `quiet` (running tools), `kernel` (fetch and
 //! build, cached), `modules` (which modules to load, in which order), `cpio` and `image` (the
 //! initramfs), `guest` (the running machine), `process` (Outboard's program on the host), `meeting`
-//! (one connection), `door` (a proxy for programs that the guest is too slow for), `interop` and
+//! (one connection), `proxy` (a proxy for programs that the guest is too slow for), `interop` and
 //! `perftest` (the tests).
 
 mod cpio;
-mod door;
 mod guest;
 mod image;
 pub mod interop;
@@ -22,6 +21,7 @@ mod modules;
 mod packages;
 pub mod perftest;
 mod process;
+mod proxy;
 mod quiet;
 
 use crate::command::target_dir;

@@ -5,8 +5,8 @@
 //! ends, and end only when every completion has come. They connect by rdma_cm (`-R`), as iWARP
 //! requires, and exchange their keys on that connection.
 
-use super::door::Door;
 use super::meeting::{self, Meeting, Ports, Side};
+use super::proxy::Proxy;
 use super::{HOST_ADDRESS, Vm};
 
 use std::path::Path;
@@ -30,13 +30,13 @@ const SIZE: &str = "65536";
 pub fn run(vm: &Vm, outboard: &Path, iterations: u32) -> Result<usize, String> {
     let sides = [Side::Server, Side::Client];
     let runs = PROGRAMS.iter().flat_map(|program| sides.map(|ours| (*program, ours)));
-    let (mut meetings, mut doors) = (Vec::new(), Vec::new());
+    let (mut meetings, mut proxies) = (Vec::new(), Vec::new());
     for ((program, ours), guest_port) in runs.zip(FIRST_PORT..) {
         let ports = Ports::find(guest_port)?;
-        let door = Door::open(ports.host)?;
+        let proxy = Proxy::open(ports.host)?;
         let work = Work { program, ours, iterations };
-        meetings.push(work.meeting(outboard, ports, door.port()));
-        doors.push(door);
+        meetings.push(work.meeting(outboard, ports, proxy.port()));
+        proxies.push(proxy);
     }
     let count = meetings.len();
     meeting::hold(vm, "echo UP\n", "UP", meetings)?;
@@ -51,19 +51,19 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// A client connects to `door`, which leads to `ports.host`.
-    fn meeting(&self, outboard: &Path, ports: Ports, door: u16) -> Meeting {
+    /// A client connects to `proxy`, which leads to `ports.host`.
+    fn meeting(&self, outboard: &Path, ports: Ports, proxy: u16) -> Meeting {
         let Self { program, ours, iterations } = *self;
         let options = |port: u16| format!("-R -F -n {iterations} -s {SIZE} -p {port}");
         let (port, peer, guest, wanted) = match ours {
             Side::Server => {
-                let guest = format!("{program} {} {HOST_ADDRESS}", options(door));
+                let guest = format!("{program} {} {HOST_ADDRESS}", options(proxy));
                 (ports.host, None, guest, "")
             }
             // The client's report has a line that begins with the size.
             Side::Client => {
                 let guest = format!("{program} {}", options(ports.guest));
-                (door, Some("127.0.0.1"), guest, SIZE)
+                (proxy, Some("127.0.0.1"), guest, SIZE)
             }
         };
         let mut command = Command::new(outboard);

@@ -63,7 +63,7 @@ fn descendants(root: u32, parents: &[(u32, u32)]) -> Vec<u32> {
 fn kill(processes: &[u32]) {
     let numbers = processes.iter().map(u32::to_string);
     let mut command = Command::new("kill");
-    // An error for a process that has ended meanwhile is expected.
+    // An error for a process that has ended by itself is expected.
     let _ = command.arg("-KILL").args(numbers).stderr(Stdio::null()).status();
 }
 

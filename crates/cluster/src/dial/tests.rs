@@ -1,4 +1,4 @@
-//! Every way in which a host is not reached, and the one in which it is.
+//! All ways in which dialing fails, and a success.
 
 use super::*;
 use crate::hosts::HostList;
@@ -26,7 +26,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_millis(300)
 }
 
-/// A port of ours, as a host, and what listens there.
+/// A local port, as a host, and its listener.
 fn listen() -> (Host, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -34,7 +34,7 @@ fn listen() -> (Host, TcpListener) {
     (hosts.hosts()[0].clone(), listener)
 }
 
-/// Answers one caller as a node does, and says something behind its last message.
+/// Answers one caller as a node does, and sends data right after its last handshake message.
 fn serve(listener: TcpListener, credentials: Arc<Credentials>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a caller");

@@ -14,11 +14,11 @@
 //!
 //! Order is kept. A host that is named again with the same port is the same host: it stays where
 //! it was named first and its slots add up, as in the node files of MPI and PBS, which name a host
-//! once a slot. With a number in one place and none in another, what is meant is unclear: that is
-//! an error. `n1` and `n1:7411` are two hosts here, because which port is a service's own is not
-//! known here.
+//! once a slot. If slots are given in one place and not in another, the meaning is unclear: that is
+//! an error. `n1` and `n1:7411` are two hosts, because this module does not know a service's
+//! default port.
 //!
-//! Whether a host exists is not asked.
+//! Nothing here checks whether a host exists.
 
 mod error;
 mod parse;
@@ -62,13 +62,13 @@ impl Host {
         self.port
     }
 
-    /// The port that the list gives it, or else a service's own.
+    /// The port that the list gives it, or else the service's default port.
     #[must_use]
     pub fn port_or(&self, own: u16) -> u16 {
         self.port.unwrap_or(own)
     }
 
-    /// How much may run there at once; none is what the host itself offers.
+    /// How many jobs may run there at once; `None`: as many as the host itself offers.
     #[must_use]
     pub fn slots(&self) -> Option<NonZeroU32> {
         self.slots

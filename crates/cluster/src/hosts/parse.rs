@@ -1,7 +1,7 @@
 //! From text to hosts; the grammar stands in the module above.
 //!
-//! Every fault carries the bytes of the text that are wrong. Nothing is expanded before it is
-//! known how much it becomes.
+//! Every error carries the range of bytes that is wrong. The number of resulting names is checked
+//! before any range is expanded.
 
 use super::{HOSTS_MAX, Host, Problem, SLOTS_MAX};
 use std::net::Ipv6Addr;
@@ -29,7 +29,7 @@ pub(super) struct ParseFault {
 
 type Parsed<T> = Result<T, ParseFault>;
 
-/// A part of the text that knows where it stands.
+/// A part of the text, with its position.
 #[derive(Clone, Copy)]
 struct Span<'a> {
     text: &'a str,
@@ -45,7 +45,7 @@ impl<'a> Span<'a> {
         ParseFault { problem, at: self.at() }
     }
 
-    /// What stands before and behind a byte at which the text may be cut.
+    /// The parts before and after a byte offset.
     fn split_at(self, index: usize) -> (Self, Self) {
         let (before, behind) = self.text.split_at(index);
         (Self { text: before, ..self }, Self { text: behind, start: self.start + index })
@@ -253,7 +253,7 @@ fn expand(name: Span<'_>, names_max: usize) -> Parsed<Vec<String>> {
 }
 
 impl NamePart<'_> {
-    /// What a name becomes with the piece behind it.
+    /// The names that result from appending a part.
     fn behind(&self, name: &str) -> Vec<String> {
         match self {
             NamePart::Text(text) => vec![format!("{name}{text}")],
@@ -276,7 +276,7 @@ fn pieces(name: Span<'_>, names_max: u64) -> Parsed<Vec<NamePart<'_>>> {
         check_text(text)?;
         pieces.push(NamePart::Text(text.text));
         let Some(bracket) = bracket else { break };
-        // Every bracket has its partner: `host_len` has seen to that.
+        // Brackets are balanced: `host_len` has checked that.
         let end = bracket.text.find(']').unwrap_or_default();
         let ranges = group(bracket.part(1..end), names_max)?;
         let sum = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.count()));

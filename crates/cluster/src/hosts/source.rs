@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// People's variable first, then the scheduler's.
+/// The user's variable first, then the scheduler's.
 const VARIABLES: [&str; 2] = ["OUTBOARD_HOSTS", "SLURM_JOB_NODELIST"];
 
 /// Bytes of a host list's file, at most: longer than [`super::HOSTS_MAX`] of the longest names.
@@ -19,7 +19,7 @@ const FILE_LEN_MAX: u64 = 32 << 20;
 const EXCERPT_MAX: usize = 40;
 
 impl HostList {
-    /// The list that a text is, called `source_name` in errors.
+    /// Parses a list from text; errors call the text `source_name`.
     ///
     /// # Errors
     /// [`HostsError`] with the first place that is wrong.

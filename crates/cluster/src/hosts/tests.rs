@@ -1,4 +1,4 @@
-//! Lists as tables, errors at their places, and any list through its text and back.
+//! Tables of lists, errors with their positions, and round trips of random lists through text.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
-//! What can be wrong with a hub, and whose fault it is.
+//! A hub's errors, and who is at fault in each.
 
 use outboard_verbs::{ConnectError, CqOverflow, PostError, Refused, VerbsError};
 
-/// Why a hub cannot do what it was asked for.
+/// Why a hub's method failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The caller names a peer that is gone; its event may still be waiting.
@@ -13,11 +13,11 @@ pub enum HubError {
     TooLong {
         /// Its length.
         found: usize,
-        /// What this hub was made for.
+        /// The limit of this hub.
         limit: usize,
     },
-    /// The caller asks for more than the peer takes.
-    #[error("{limit} bytes wait for this peer already: it does not take them")]
+    /// The caller queues more than the peer accepts.
+    #[error("{limit} bytes are queued for this peer, which does not accept them")]
     TooMuch {
         /// How many may wait.
         limit: usize,
@@ -31,7 +31,7 @@ pub enum HubError {
     /// This machine's, or a fault of Outboard.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// A fault of Outboard: more was under way than the queue was made for.
+    /// A fault of Outboard: more requests were under way than the completion queue holds.
     #[error(transparent)]
     Overflow(#[from] CqOverflow),
     /// This machine refuses a system call.

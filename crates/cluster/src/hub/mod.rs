@@ -28,7 +28,7 @@ pub const MESSAGE_MAX: usize = 64 * 1024;
 
 /// Completions taken at a time.
 const BATCH: usize = 64;
-/// Batches of a turn, at most: its caller has other things to do.
+/// Batches of a turn, at most, so that the caller gets to its other work.
 const BATCHES: usize = 64;
 /// Completions that the queue holds: more than all peers' requests together.
 const COMPLETIONS: usize = 1 << 20;
@@ -56,7 +56,7 @@ pub enum HubEvent<T = u64> {
         peer: PeerId,
         /// The request's tag.
         tag: T,
-        /// What is there; empty where it went into memory of the caller's.
+        /// The bytes read; empty if they were read into the caller's memory.
         bytes: Vec<u8>,
     },
     /// An RDMA Write no longer uses the caller's memory, which may change again. The data arrive
@@ -115,7 +115,7 @@ pub struct Hub<T = u64> {
 }
 
 impl<T> Hub<T> {
-    /// A hub without peers, of the usual sizes.
+    /// A hub without peers, with default sizes.
     ///
     /// # Errors
     /// This machine's: no descriptors left.
@@ -149,7 +149,7 @@ impl<T> Hub<T> {
         &self.context
     }
 
-    /// What a new connection needs, for a thread that has time to wait for it.
+    /// The verbs objects of a new connection, for a thread that sets it up.
     ///
     /// # Errors
     /// This machine's.
@@ -157,7 +157,7 @@ impl<T> Hub<T> {
         Admission::new(&self.context, &self.cq, &self.connections, self.options)
     }
 
-    /// Takes a new peer in. Nothing that it has sent is lost meanwhile.
+    /// Adds a new peer. Messages that it has sent before are not lost.
     ///
     /// # Errors
     /// A fault of Outboard: its queue pair takes no receives.
@@ -186,7 +186,7 @@ impl<T> Hub<T> {
         self.peer(peer)?.expose(memory, access)
     }
 
-    /// Takes memory back from a peer: once this returns it reaches it no more.
+    /// Revokes a peer's access to memory: once this returns, the peer can no longer reach it.
     pub fn withdraw(&mut self, peer: PeerId, exposed: Exposed) {
         if let Some(peer) = self.peers.get_mut(&peer.0) {
             peer.withdraw(exposed);
@@ -202,8 +202,8 @@ impl<T> Hub<T> {
         self.send_list(peer, bytes.len(), SgList::copied(bytes))
     }
 
-    /// As [`Hub::send`], from memory of the caller's, which is not to change until something that
-    /// is asked for later is answered.
+    /// As [`Hub::send`], from the caller's memory, which must not change until a later request has
+    /// completed.
     ///
     /// # Errors
     /// As [`Hub::send`].
@@ -348,11 +348,12 @@ impl<T> Hub<T> {
     /// readable. Does not wait: sleep on the descriptor.
     ///
     /// # Errors
-    /// [`HubError`]: this machine's or our own; the hub is of no use any more.
+    /// [`HubError`]: a fault of this machine or of Outboard; the hub cannot be used any more.
     pub fn turn(&mut self, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {
         self.more.clear();
-        // What is there is taken without the queue being armed, so that it causes no wake-up; what
-        // comes between the last poll and arming is found by the poll after it.
+        // Completions that are there are taken before the queue is armed, so that they cause no
+        // wake-up; those that arrive between the last poll and arming are found by the poll after
+        // arming.
         let mut batches = BATCHES;
         self.take(&mut batches, events)?;
         while self.completions.try_next().is_some() {}

@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 pub struct HubOptions {
     /// Bytes of a control message, at most. As many are held for each receive.
     pub message_max: usize,
-    /// Messages that a peer may send before we have looked at them; more wait in its socket.
+    /// Messages of a peer that are received before this side handles them; more wait in the socket.
     pub receives: usize,
     /// Requests under way towards a peer; more wait here.
     pub sends: usize,
     /// Reads and atomics under way, each way.
     pub reads: u16,
-    /// Bytes that may wait here: a caller that does not wait for answers is at fault.
+    /// Bytes that may wait here: a caller that exceeds them does not wait for answers.
     pub waiting_max: usize,
 }
 
@@ -36,9 +36,10 @@ impl Default for HubOptions {
     }
 }
 
-/// What a request takes besides its bytes.
+/// What a queued request counts in addition to its bytes.
 const REQUEST_LEN: usize = 256;
-/// Above this a request tells that it is done, so that its memory is counted no longer than held.
+/// A request with more bytes than this is signaled, so that its memory is released as soon as it is
+/// done.
 const LARGE: usize = 64 * 1024;
 
 /// What the caller wants to know when a request is done.
@@ -55,7 +56,7 @@ pub(super) enum Purpose<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub(super) u32);
 
-/// Memory that a peer may reach, as it is told.
+/// Memory that a peer may access, as described to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exposed {
     stag: u32,
@@ -93,15 +94,15 @@ pub(super) struct Peer<T> {
     pd: Pd,
     options: HubOptions,
     next: u64,
-    /// By their numbers, the oldest first. Those that are quiet are done when a later one is.
+    /// By number, the oldest first. Unsignaled requests are done when a later signaled one is.
     under_way: VecDeque<(u64, Purpose<T>)>,
-    /// Quiet ones since the last that tells.
+    /// Unsignaled requests since the last signaled one.
     quiet: usize,
     waiting: VecDeque<(SendRequest, Purpose<T>)>,
     waiting_len: usize,
 }
 
-/// A connection to be, for [`super::Hub::enroll`]. Any thread may set it up.
+/// A connection that is to be set up, by any thread, and then given to [`super::Hub::enroll`].
 #[derive(Debug)]
 pub struct Admission {
     ends: Ends,
@@ -154,7 +155,7 @@ impl Admission {
 }
 
 impl Admitted {
-    /// Only now receives are posted: earlier messages wait in the socket.
+    /// Receives are posted only now: earlier messages wait in the socket.
     pub(super) fn into_peer<T>(self, options: HubOptions) -> Result<Peer<T>, HubError> {
         let Ends { qp, pd } = self.0;
         let peer = Peer {

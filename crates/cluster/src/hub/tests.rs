@@ -38,7 +38,7 @@ impl Two {
         });
         let dialled = dialling.join().expect("the client").expect("a connection");
         let id = client.enroll(dialled).expect("a peer");
-        // What comes before the enrolment waits.
+        // Messages that arrive before the enrolment wait.
         client.send(id, b"early").expect("sent");
         let accepted = server.enroll(accepted.expect("a connection")).expect("a peer");
         let mut two = Self { hubs: [server, client], ids: [accepted, id] };
@@ -46,7 +46,7 @@ impl Two {
         two
     }
 
-    /// The next event of one of them, asleep on its descriptor until then.
+    /// The next event of a hub; sleeps on its descriptor until then.
     fn next(&mut self, side: usize) -> HubEvent {
         let deadline = Instant::now() + PATIENCE;
         let mut events = Vec::new();
@@ -199,7 +199,7 @@ fn session() -> (outboard_verbs::Secured, outboard_verbs::Secured) {
     (both.next().expect("the client"), both.next().expect("the server"))
 }
 
-/// The next that arrives, asleep until then.
+/// The next session that arrives; sleeps until then.
 fn arrived(arrivals: &mut Arrivals, waker: &Waker) -> Option<crate::arrivals::Arrived> {
     let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(waker, PollFlags::IN)], Some(&limit)), Ok(1));
@@ -275,7 +275,8 @@ fn atomics_tell_what_was_there_and_immediates_that_a_write_is() {
     assert!(matches!(two.next(1), HubEvent::Immediate { immediate: 43, .. }));
 }
 
-/// A peer that takes nothing costs bytes up to a bound, whatever they are divided into.
+/// For a peer that accepts nothing a bounded number of bytes is queued, however they are split into
+/// messages.
 #[test]
 fn what_waits_is_bounded_in_bytes() {
     for len in [0, 1000, 1 << 20] {

@@ -45,7 +45,7 @@ pub(super) struct Session {
     pub(super) stream: Secured,
 }
 
-/// What an event of a handshake's has led to.
+/// The result of an event of a handshake.
 #[derive(Debug)]
 pub(super) enum Progress {
     Waits,
@@ -141,7 +141,7 @@ impl Acceptor {
     }
 }
 
-/// What one machine can have many of is one.
+/// The addresses that one machine may have are counted as one.
 fn origin(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none() => {

@@ -1,5 +1,5 @@
 //! Devices of services: where udev does not let everybody open one, as in small virtual machines,
-//! the node lets the service's user do so by an access control list (acl(5)), and nobody else.
+//! the node lets the service's user, and no other, do so by an access control list (acl(5)).
 //!
 //! What an administrator has put into a list stays as it is.
 
@@ -22,7 +22,7 @@ const OTHER: u16 = 0x20;
 /// The number of an entry that has none.
 const NONE: u32 = u32::MAX;
 
-/// Lets a user open a device. Where that fails the service says what it lacks.
+/// Lets a user open a device. If that fails, the service reports what it lacks.
 pub(super) fn give(path: &Path, user: User) -> Result<()> {
     let found = stat(path)?;
     let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;

@@ -5,7 +5,7 @@
 
 use crate::dial::Dialer;
 use crate::hosts::Host;
-use crate::keys::Places;
+use crate::keys::KeyPaths;
 use crate::waker::Waker;
 use outboard_secure::{Credentials, ServiceName};
 use outboard_verbs::Secured;
@@ -39,13 +39,13 @@ pub(super) struct Dialing {
 }
 
 impl Dialing {
-    pub(super) fn new(places: &Places) -> rustix::io::Result<Self> {
+    pub(super) fn new(places: &KeyPaths) -> rustix::io::Result<Self> {
         let (sender, results) = mpsc::channel();
         let known_nodes = places.known_nodes.clone();
         Ok(Self { known_nodes, under_way: 0, sender, results, waker: Waker::new()? })
     }
 
-    /// Begins an attempt; the text says why there is none.
+    /// Begins an attempt; the error says why it cannot be begun.
     pub(super) fn begin(
         &mut self,
         origin: DialOrigin,
@@ -61,7 +61,7 @@ impl Dialing {
         let deadline = Instant::now() + limit.min(LIMIT_MAX);
         let dial = move || {
             let dialled = dialer.dial(&host, &service, deadline);
-            // The node may have ended meanwhile.
+            // The node may have ended since.
             let _sent = sender.send((origin, dialled.map_err(|error| error.to_string())));
             waker.wake();
         };

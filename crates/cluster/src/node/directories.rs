@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Why a service has not got a directory.
+/// Why a service cannot have a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// It belongs to another user.
@@ -64,13 +64,14 @@ pub(super) fn make(
     let cache = cache(service);
     let mut outcome = give(service, &cache, Some(user));
     if let Err(DirectoryError::Owner { .. }) = outcome {
-        // What is in a cache can be had again. This removes links, and does not follow them.
+        // The contents of a cache can be produced again. This removes links, and does not follow
+        // them.
         outcome = fs::remove_dir_all(&cache)
             .map_err(|source| failed(service, &cache, source))
             .and_then(|()| give(service, &cache, Some(user)));
     }
     match outcome {
-        // A service that must have one says so.
+        // A service that must have a cache reports that it has none.
         Err(DirectoryError::System { .. }) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 const COUNT_MAX: usize = 64;
 /// Bytes of a name, at most.
 const NAME_MAX: usize = 255;
-/// A length that no process can change any more, so that none of its mappings can be cut off.
+/// The seals that fix the length, so that no process can truncate a mapping.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// See the [module](self).
@@ -27,7 +27,8 @@ struct Memory {
 }
 
 impl Kept {
-    /// Keeps memory instead of what had that name; the text says what is wrong with it.
+    /// Keeps memory under a name, and drops what had that name; the error says what is wrong with
+    /// the memory.
     pub(super) fn keep(&mut self, name: String, memory: Option<OwnedFd>) -> Result<(), String> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(format!("a name of kept memory has 1 to {NAME_MAX} bytes"));

@@ -1,11 +1,11 @@
 //! A service's side of its supervisor's socket: sessions come in, reports and requests go out.
 //!
-//! A thread reads what the supervisor says, so that a service which is busy, or hangs, still
-//! reports and still ends with its node. It holds no key but those of its sessions.
+//! A thread reads the supervisor's messages, so that a service which is busy, or hangs, still
+//! reports and still ends with its node. The process holds no keys except those of its sessions.
 
 use super::config::ServiceSpec;
 use super::permit::{Permit, Permits};
-use super::wire::{self, FromService, Packet, Received, Request, ToService};
+use super::wire::{self, FromService, Packet, Received, ServiceRequest, ToService};
 use crate::hosts::Host;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
@@ -31,7 +31,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Arrivals that may wait until the service takes them, at most.
 const ARRIVALS_MAX: usize = 1024;
 
-/// What a service's process runs.
+/// The function that a service's process runs.
 pub type ServiceMain = fn(ServiceLink) -> ExitCode;
 
 /// What a service knows of its node.
@@ -41,20 +41,20 @@ pub(super) struct ServiceSetup {
     pub(super) node: String,
     pub(super) slots: u32,
     pub(super) config: Value,
-    /// How many memory files come next.
+    /// How many kept memory files follow.
     pub(super) kept: usize,
 }
 
-/// What the supervisor brings.
+/// A message of the supervisor.
 #[derive(Debug)]
 pub enum Arrival {
     /// A peer that has proven the service's key, and what it may use.
     Session(Secured, Permit),
-    /// A node that is revoked: end what it has here.
+    /// A node is revoked: end its sessions.
     Revoked(NodeId),
-    /// The node ends, in some seconds by force.
+    /// The node ends: the service must end within some seconds, or is killed.
     Stop,
-    /// Nothing, in that time.
+    /// Nothing arrived within the time limit.
     Nothing,
 }
 
@@ -69,7 +69,8 @@ pub struct ServiceLink {
     kept: BTreeMap<String, OwnedFd>,
 }
 
-/// Asks a service's supervisor for what the service itself cannot do. Any thread may have one.
+/// Sends requests to a service's supervisor for what the service itself cannot do. Any thread may
+/// hold one.
 #[derive(Clone, Debug)]
 pub struct Requester(Arc<LinkShared>);
 
@@ -120,7 +121,7 @@ impl std::fmt::Debug for LinkState {
     }
 }
 
-/// Becomes the service `name` of `entries`; what the hidden command of a node's program calls, with
+/// Becomes the service `name` of `entries`. The hidden command of a node's program calls this, with
 /// the supervisor's socket as standard input.
 pub fn serve(name: &str, services: &[ServiceSpec]) -> ExitCode {
     let known = services.iter().find(|known| known.name == name);
@@ -243,7 +244,7 @@ impl ServiceLink {
             if left.is_zero() {
                 return Arrival::Nothing;
             }
-            // For ever is more than the system counts.
+            // An unlimited wait.
             let waited =
                 self.shared.changed.wait_timeout(state, left.min(Duration::from_secs(3600)));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -271,7 +272,7 @@ impl Requester {
     ) -> Result<Secured, RequestError> {
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         let (host, service) = (host.to_string(), service.as_str().to_owned());
-        let outcome = self.ask(Request::Dial { host, service, limit_ms }, None, limit)?;
+        let outcome = self.ask(ServiceRequest::Dial { host, service, limit_ms }, None, limit)?;
         outcome.ok_or_else(|| RequestError::Refused("it hands no session over".into()))
     }
 
@@ -282,22 +283,22 @@ impl Requester {
     /// # Errors
     /// [`RequestError`]: it is no such memory, or there is too much of it.
     pub fn keep(&self, name: &str, memory: OwnedFd) -> Result<(), RequestError> {
-        let request = Request::Keep { name: name.to_owned() };
+        let request = ServiceRequest::Keep { name: name.to_owned() };
         self.ask(request, Some(memory), Duration::ZERO).map(drop)
     }
 
-    /// Has the supervisor keep that memory no more. Waits.
+    /// Has the supervisor discard that memory. Waits.
     ///
     /// # Errors
     /// [`RequestError`]: there is none of that name.
     pub fn discard(&self, name: &str) -> Result<(), RequestError> {
-        let request = Request::Discard { name: name.to_owned() };
+        let request = ServiceRequest::Discard { name: name.to_owned() };
         self.ask(request, None, Duration::ZERO).map(drop)
     }
 
     fn ask(
         &self,
-        request: Request,
+        request: ServiceRequest,
         memory: Option<OwnedFd>,
         limit: Duration,
     ) -> Result<Option<Secured>, RequestError> {
@@ -349,7 +350,7 @@ impl LinkShared {
                 Ok(ToService::ReportPlease) => self.report(),
                 Ok(ToService::Answer { id, outcome }) => {
                     if let Some(waiting) = self.lock().waiting.remove(&id) {
-                        // It may have lost patience.
+                        // The requester may have given up.
                         let _sent = waiting.send(outcome);
                     }
                 }
@@ -406,7 +407,7 @@ impl LinkShared {
         }
         let json = serde_json::to_vec(&value).unwrap_or_default();
         let json = if json.len() > wire::REPORT_MAX { b"null".to_vec() } else { json };
-        // That the supervisor is gone, the reading thread finds out.
+        // The reading thread notices if the supervisor is gone.
         self.send_to_supervisor(FromService::Report(json));
     }
 
@@ -418,7 +419,7 @@ impl LinkShared {
                 Ok(true) => return true,
                 Ok(false) => {
                     let control = PollFd::new(&self.control, PollFlags::OUT);
-                    // Interrupted is tried again.
+                    // Interrupted: try again.
                     let _polled = poll(&mut [control], None);
                 }
                 Err(_) => return false,
@@ -434,7 +435,7 @@ fn wait_for(control: BorrowedFd<'_>) -> io::Result<ToService> {
             Received::Message(message) => return Ok(message),
             Received::Ended => return Err(io::ErrorKind::UnexpectedEof.into()),
             Received::Nothing => {
-                // Interrupted is looked at again.
+                // Interrupted: try again.
                 let _polled = poll(&mut [PollFd::new(&control, PollFlags::IN)], None);
             }
         }

@@ -1,5 +1,5 @@
 //! The lists of revoked and of allowed nodes: files that an operator may change while the node
-//! runs. A list that has become unreadable changes nothing: the one before holds.
+//! runs. If a list becomes unreadable, its last readable state stays in force.
 
 use crate::keys::KeysError;
 use outboard_secure::{Credentials, KeyFileError, NodeId, Revoked, RevokedError};
@@ -16,7 +16,8 @@ struct Watched {
     list: Revoked,
 }
 
-/// What changes when a file does: device, inode, length, and time of its last change.
+/// The attributes by which a change of a file is noticed: device, inode, length, and time of the
+/// last change.
 type Mark = (u64, u64, u64, i64, i64);
 
 /// See the [module](self).
@@ -111,7 +112,7 @@ impl Watched {
         if mark == self.mark {
             return Ok(None);
         }
-        // Also when it is not good now: that is said once.
+        // Noted also when the file is invalid now, so that this is reported once.
         self.mark = mark;
         let list = Revoked::load(&self.path)?;
         Ok(Some(std::mem::replace(&mut self.list, list)))

@@ -1,4 +1,4 @@
-//! What a node says of its life, as `tracing` events. Events that peers can
+//! A node's log, as `tracing` events. Events that peers can
 //! cause are limited in rate.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Why a peer was refused, as it is counted.
+/// The reasons by which refused peers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     /// Its handshake failed: no key, another key, no handshake at all.

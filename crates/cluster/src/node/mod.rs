@@ -2,8 +2,8 @@
 //! services are this program; a hidden command makes it a service).
 //!
 //! The supervisor holds the key, accepts, does the handshake, and hands the socket with its session
-//! to the process of the service that was asked for. That process has no key, and no other
-//! service's memory: taking it over gives an attacker nothing beyond what it has. Where the
+//! to the process of the service that was asked for. That process has no key and cannot read
+//! another service's memory: an attacker that takes it over gains only its own sessions. Where the
 //! supervisor is root, its services are ordinary users, one for each; where it is not, they are the
 //! same user, and only the sandbox of a service keeps what it runs from that user's files.
 //!

@@ -1,5 +1,5 @@
-//! How much of a service an identity has: each session holds a permit, and gives it back when it
-//! is dropped.
+//! Limits the sessions and slots of a service that one identity has: each session holds a permit,
+//! and gives it back when it is dropped.
 //!
 //! Identities are counted, and not keys, because a key may be shared.
 
@@ -27,7 +27,7 @@ impl Permits {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A permit for one more session of a node; `None` when it has all that it may have.
+    /// A permit for one more session of a node; `None` when the node has as many as it may have.
     pub(super) fn take(self: &Arc<Self>, node: NodeId, grant: Grant) -> Option<Permit> {
         let mut held = self.lock();
         let count = held.entry(node).or_default();

@@ -1,12 +1,12 @@
-//! A service from the supervisor's side: its process, what waits for it, and its next start if it
-//! dies.
+//! A service from the supervisor's side: its process, the messages queued for it, and its restart
+//! after a crash.
 
 use super::config::Grant;
 use super::directories;
 use super::kept::Kept;
 use super::link::ServiceSetup;
 use super::user::User;
-use super::wire::{self, FromService, Kind, Packet, Received, Request, ToService};
+use super::wire::{self, FromService, Packet, PacketKind, Received, ServiceRequest, ToService};
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -27,14 +27,14 @@ const WAITING_MAX: usize = 256;
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// ... up to this ...
 const DELAY_MAX: Duration = Duration::from_secs(30);
-/// ... and as at first when it has run for so long.
+/// ... and reset to the first delay once the service has run for this long.
 const STEADY: Duration = Duration::from_secs(60);
 /// Requests for connections that may wait for the supervisor.
 const WANTS_MAX: usize = 64;
-/// Messages taken from a service at a time: more than one that is right can have sent.
+/// Messages taken from a service at a time: more than a correct service can have sent.
 const MESSAGES: usize = WAITING_MAX + WANTS_MAX + 16;
 
-/// Words of the environment that a service gets, besides those that begin with OUTBOARD_.
+/// Environment variables that a service gets, besides those that begin with OUTBOARD_.
 const ENVIRONMENT: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "RUST_BACKTRACE"];
 /// The same where it is the same user as the supervisor.
 const OWN_ENVIRONMENT: &[&str] =
@@ -51,18 +51,18 @@ pub(super) struct Starter {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct ServiceProcess {
     name: ServiceName,
-    welcome: ServiceSetup,
+    setup: ServiceSetup,
     /// The user that it runs as, if not the supervisor's.
     user: Option<User>,
     kept: Kept,
     state: ProcessState,
     waiting: VecDeque<Packet>,
-    /// Guests on their way, of which the process has not said that it has them.
+    /// Sessions that were sent to the process and that it has not confirmed yet.
     on_their_way: VecDeque<Packet>,
-    /// Guests on their way whose nodes have been revoked since.
-    unwelcome: Vec<NodeId>,
+    /// Nodes that were revoked while sessions of theirs were on their way.
+    revoked: Vec<NodeId>,
     /// How its last process ended, or why it did not start.
     ended: Option<String>,
     restarts: u64,
@@ -70,14 +70,14 @@ pub(super) struct Service {
     delay: Duration,
     report: Value,
     /// What the process wants, to be taken by the supervisor.
-    wants: VecDeque<Want>,
+    wants: VecDeque<DialRequest>,
     /// A report was asked for and is not here.
     asked: bool,
 }
 
 /// A request that the supervisor answers.
 #[derive(Debug)]
-pub(super) struct Want {
+pub(super) struct DialRequest {
     pub(super) id: u64,
     pub(super) host: String,
     pub(super) service: String,
@@ -90,22 +90,22 @@ enum ProcessState {
     Down { until: Instant },
 }
 
-impl Service {
+impl ServiceProcess {
     pub(super) fn new(
-        welcome: ServiceSetup,
+        setup: ServiceSetup,
         name: ServiceName,
         user: Option<User>,
         now: Instant,
     ) -> Self {
         Self {
             name,
-            welcome,
+            setup,
             user,
             kept: Kept::default(),
             state: ProcessState::Down { until: now },
             waiting: VecDeque::new(),
             on_their_way: VecDeque::new(),
-            unwelcome: Vec::new(),
+            revoked: Vec::new(),
             ended: None,
             restarts: 0,
             sessions: 0,
@@ -118,7 +118,7 @@ impl Service {
 
     /// Jobs that it may do at a time.
     pub(super) fn slots(&self) -> u32 {
-        self.welcome.slots
+        self.setup.slots
     }
 
     /// Which of its processes runs, or ran last: an answer is for the one that asked.
@@ -160,10 +160,10 @@ impl Service {
                 return Err(error);
             }
         };
-        self.welcome.kept = self.kept.len();
-        let welcome = serde_json::to_vec(&self.welcome).map_err(io::Error::other)?;
+        self.setup.kept = self.kept.len();
+        let setup = serde_json::to_vec(&self.setup).map_err(io::Error::other)?;
         let kept = kept.into_iter().map(|(name, memory)| ToService::Kept { name, memory });
-        let first = [ToService::ServiceSetup(welcome)].into_iter().chain(kept);
+        let first = [ToService::ServiceSetup(setup)].into_iter().chain(kept);
         let first: Vec<Packet> = first.filter_map(Packet::of).collect();
         first.into_iter().rev().for_each(|packet| self.waiting.push_front(packet));
         self.state = ProcessState::Running { child, control, since: now };
@@ -176,8 +176,8 @@ impl Service {
         let ProcessState::Running { child, since, .. } = &mut self.state else { return None };
         let status = child.try_wait().ok().flatten()?;
         let since = *since;
-        // Guests that it had taken are gone with it.
-        self.hear();
+        // Sessions that it had taken are gone with it.
+        self.receive();
         if now.saturating_duration_since(since) >= STEADY {
             self.delay = DELAY_MIN;
         }
@@ -188,13 +188,13 @@ impl Service {
     }
 
     fn fall(&mut self, now: Instant) {
-        // What was for this process alone goes with it.
-        self.waiting.retain(|packet| packet.kind() != Kind::Other);
+        // Messages for this process alone are dropped.
+        self.waiting.retain(|packet| packet.kind() != PacketKind::Other);
         while let Some(session) = self.on_their_way.pop_back() {
             self.waiting.push_front(session);
         }
-        for node in mem::take(&mut self.unwelcome) {
-            self.waiting.retain(|packet| packet.kind() != Kind::Session(node));
+        for node in mem::take(&mut self.revoked) {
+            self.waiting.retain(|packet| packet.kind() != PacketKind::Session(node));
         }
         self.wants.clear();
         self.state = ProcessState::Down { until: now + self.delay };
@@ -203,19 +203,20 @@ impl Service {
         self.asked = false;
     }
 
-    /// Hands somebody over; false when too many wait, and then they are gone.
+    /// Hands a session over to the process; if too many wait, the session is dropped and the result
+    /// is false.
     pub(super) fn hand_over(&mut self, stream: Secured, grant: Grant) -> bool {
         self.sessions += 1;
         self.has_room() && self.push(ToService::Session { stream, grant })
     }
 
-    /// Ends what a node has here, and what is on its way here. Behind a session that the process is
-    /// about to take comes the message that it must not stay.
+    /// Ends a node's sessions here, also those that are on their way: the process gets the message
+    /// that the node is revoked right after such a session.
     pub(super) fn shut_out(&mut self, node: NodeId) {
-        self.waiting.retain(|packet| packet.kind() != Kind::Session(node));
+        self.waiting.retain(|packet| packet.kind() != PacketKind::Session(node));
         if self.control().is_some() {
-            if self.on_their_way.iter().any(|packet| packet.kind() == Kind::Session(node)) {
-                self.unwelcome.push(node);
+            if self.on_their_way.iter().any(|packet| packet.kind() == PacketKind::Session(node)) {
+                self.revoked.push(node);
             }
             self.push(ToService::Revoked(node));
         }
@@ -232,8 +233,8 @@ impl Service {
         }
     }
 
-    /// The next request that the supervisor has to judge.
-    pub(super) fn poll_want(&mut self) -> Option<Want> {
+    /// The next request that the supervisor has to decide.
+    pub(super) fn poll_want(&mut self) -> Option<DialRequest> {
         self.wants.pop_front()
     }
 
@@ -253,11 +254,11 @@ impl Service {
     pub(super) fn flush(&mut self) {
         let ProcessState::Running { control, .. } = &self.state else { return };
         while let Some(packet) = self.waiting.pop_front() {
-            // A process that is gone is started again, and gets what waits then.
+            // If the process is gone, its successor gets the messages that wait.
             if !packet.send(control.as_fd()).unwrap_or(false) {
                 return self.waiting.push_front(packet);
             }
-            if let Kind::Session(_) = packet.kind() {
+            if let PacketKind::Session(_) = packet.kind() {
                 self.on_their_way.push_back(packet);
             }
         }
@@ -267,15 +268,16 @@ impl Service {
         !self.waiting.is_empty()
     }
 
-    /// Takes what the service says; false when it says nothing more. What it must not say ends it.
-    pub(super) fn hear(&mut self) -> bool {
+    /// Takes the service's messages; false when its socket has ended. A service that sends an
+    /// invalid message is killed.
+    pub(super) fn receive(&mut self) -> bool {
         for _ in 0..MESSAGES {
             let Some(control) = self.control() else { return true };
             match wire::receive_from_service(control) {
                 Received::Message(FromService::Taken) => {
                     self.on_their_way.pop_front();
                     if self.on_their_way.is_empty() {
-                        self.unwelcome.clear();
+                        self.revoked.clear();
                     }
                 }
                 Received::Message(FromService::Request { id, request, memory }) => {
@@ -295,24 +297,24 @@ impl Service {
         true
     }
 
-    fn wish(&mut self, id: u64, request: Request, memory: Option<OwnedFd>) {
+    fn wish(&mut self, id: u64, request: ServiceRequest, memory: Option<OwnedFd>) {
         if self.waiting.len() > 2 * WAITING_MAX {
-            // It asks and does not listen.
+            // It sends requests and does not read the answers.
             return self.kill();
         }
         let outcome = match request {
-            Request::Dial { host, service, limit_ms } if self.wants.len() < WANTS_MAX => {
+            ServiceRequest::Dial { host, service, limit_ms } if self.wants.len() < WANTS_MAX => {
                 let limit = Duration::from_millis(limit_ms.into());
-                return self.wants.push_back(Want { id, host, service, limit });
+                return self.wants.push_back(DialRequest { id, host, service, limit });
             }
-            Request::Dial { .. } => Err("too many wait to be connected".to_owned()),
-            Request::Keep { name } => self.kept.keep(name, memory),
-            Request::Discard { name } => self.kept.discard(&name),
+            ServiceRequest::Dial { .. } => Err("too many wait to be connected".to_owned()),
+            ServiceRequest::Keep { name } => self.kept.keep(name, memory),
+            ServiceRequest::Discard { name } => self.kept.discard(&name),
         };
         self.answer(id, outcome.map(|()| None));
     }
 
-    /// Ends the process by force; [`Service::reap`] finds it.
+    /// Ends the process by force; [`ServiceProcess::reap`] finds it.
     pub(super) fn kill(&mut self) {
         if let ProcessState::Running { child, .. } = &mut self.state {
             // Fails only when it has ended already.
@@ -354,8 +356,8 @@ impl Service {
     }
 }
 
-/// A service does not outlive its supervisor's hold on it.
-impl Drop for Service {
+/// A service does not outlive this value.
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         if let ProcessState::Running { child, .. } = &mut self.state {
             let _killed = child.kill();

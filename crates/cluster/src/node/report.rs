@@ -1,7 +1,7 @@
 //! Answers to `status`: a peer that has proven its key gets the node's report; nothing that it
 //! sends is read.
 
-use super::process::Service;
+use super::process::ServiceProcess;
 use outboard_secure::SecureSession;
 use outboard_verbs::Secured;
 use serde_json::Value;
@@ -48,11 +48,11 @@ impl Askers {
     /// Answers the requests for which all reports are here or the time limit has passed.
     pub(super) fn serve(
         &mut self,
-        services: &[Service],
+        services: &[ServiceProcess],
         now: Instant,
         describe: impl Fn() -> Value,
     ) {
-        let complete = !services.iter().any(Service::is_asked);
+        let complete = !services.iter().any(ServiceProcess::is_asked);
         for asker in &mut self.0 {
             if complete || now.saturating_duration_since(asker.since) >= REPORT_LIMIT {
                 asker.seal(&describe);

@@ -5,10 +5,10 @@ use super::devices;
 use super::directories::{self, DirectoryError};
 use super::link::ServiceSetup;
 use super::lists::Lists;
-use super::process::Service;
+use super::process::ServiceProcess;
 use super::supervisor::LISTENERS;
 use super::user::User;
-use crate::keys::{Key, KeysError, Places};
+use crate::keys::{Key, KeyPaths, KeysError};
 use crate::status;
 use outboard_secure::{Credentials, Fabric, Identity, NodeId, Revoked, ServiceName};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -44,7 +44,7 @@ pub enum NodeError {
         /// The file.
         path: PathBuf,
     },
-    /// An address cannot be had.
+    /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}; another node may be there")]
     Listen {
         /// The address.
@@ -71,7 +71,7 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> No
 pub(super) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // With fewer, some wait a little longer.
+    // With a lower limit, some connections wait a little longer.
     let _raised = setrlimit(Resource::Nofile, limit);
 }
 
@@ -92,7 +92,7 @@ pub(super) fn names(config: &Config, known: &[ServiceSpec]) -> Result<Vec<Servic
 /// only where the operator has not named its file.
 pub(super) fn lists(
     config: &Config,
-    places: Places,
+    places: KeyPaths,
     names: &[ServiceName],
     reach: &Reach,
 ) -> Result<Lists, NodeError> {
@@ -117,13 +117,13 @@ pub(super) fn lists(
     Ok(Lists::read(credentials, revoked, named, config.allowed.clone())?)
 }
 
-/// The services' processes to be, each with its user and its directories.
+/// The services, each with its user and its directories; no process is started yet.
 pub(super) fn services(
     config: &Config,
     names: Vec<ServiceName>,
     needs: &BTreeMap<String, Needs>,
     (node, now): (NodeId, Instant),
-) -> Result<Vec<Service>, NodeError> {
+) -> Result<Vec<ServiceProcess>, NodeError> {
     let named = config.user()?;
     let is_root = rustix::process::geteuid().is_root();
     let mut users: Vec<User> = Vec::new();
@@ -134,17 +134,17 @@ pub(super) fn services(
         users.extend(user);
         let needs = needs.get(service).cloned().unwrap_or_default();
         directories::make(&name, user, &needs.directories)?;
-        // A service that cannot open one says what to do.
+        // A service that cannot open a device reports what to do.
         let give = |user: User| needs.devices.iter().map(move |device| devices::give(device, user));
         let _given: Vec<_> = user.into_iter().flat_map(give).collect();
-        let welcome = ServiceSetup {
+        let setup = ServiceSetup {
             service: service.into(),
             node: node.to_string(),
             slots: config.slots_of(service),
             config: config.table(service),
             kept: 0,
         };
-        services.push(Service::new(welcome, name, user, now));
+        services.push(ServiceProcess::new(setup, name, user, now));
     }
     Ok(services)
 }

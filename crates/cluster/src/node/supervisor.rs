@@ -5,11 +5,11 @@ use super::config::{Config, Grants, Reach, ServiceSpec};
 use super::dialing::{self, Dialing};
 use super::lists::Lists;
 use super::log::{Log, Refusal};
-use super::process::{Service, Starter, Want};
+use super::process::{DialRequest, ServiceProcess, Starter};
 use super::report::Askers;
 use super::setup::{self, NodeError, system, watch, watch_signals};
 use crate::hosts::{Host, HostList};
-use crate::keys::Places;
+use crate::keys::KeyPaths;
 use crate::status::STATUS;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
@@ -53,7 +53,7 @@ pub struct Supervisor {
     ends: UnixStream,
     children: UnixStream,
     listeners: Vec<TcpListener>,
-    services: Vec<Service>,
+    services: Vec<ServiceProcess>,
     starter: Starter,
     lists: Lists,
     grants: Grants,
@@ -65,7 +65,7 @@ pub struct Supervisor {
     slots: u32,
     began: Instant,
     next_handshake: u64,
-    /// Listeners are left alone until then.
+    /// No connection is accepted until then.
     resting: Option<Instant>,
     looked: Instant,
     /// Since when it is ending.
@@ -81,7 +81,7 @@ impl Supervisor {
     /// See [`NodeError`].
     pub fn new(
         config: Config,
-        places: Places,
+        places: KeyPaths,
         known: &[ServiceSpec],
         words: Vec<OsString>,
     ) -> Result<Self, NodeError> {
@@ -183,7 +183,7 @@ impl Supervisor {
         let busy = self.ending.is_some()
             || !self.askers.is_empty()
             || self.services.iter().any(|one| one.is_waiting() && one.control().is_some());
-        let due = self.services.iter().filter_map(Service::due);
+        let due = self.services.iter().filter_map(ServiceProcess::due);
         let times = due.chain(self.acceptor.deadline()).chain(self.resting);
         let next = times.min().map_or(LOOK, |at| at.saturating_duration_since(now));
         next.min(if busy { SOON } else { LOOK })
@@ -204,10 +204,10 @@ impl Supervisor {
             SERVICES.. => {
                 let index = usize::try_from(token - SERVICES).unwrap_or(usize::MAX);
                 if let Some(service) = self.services.get_mut(index) {
-                    if !service.hear()
+                    if !service.receive()
                         && let Some(control) = service.control()
                     {
-                        // Until its end is known there is nothing new.
+                        // While the service runs there is nothing to do.
                         let _left = epoll::delete(&self.epoll, control);
                     }
                     service.flush();
@@ -237,7 +237,7 @@ impl Supervisor {
     fn begin(&mut self, (socket, from): (TcpStream, SocketAddr), now: Instant) {
         let token = self.next_handshake;
         self.next_handshake += 1;
-        // Without it a handshake is slower, and no less right.
+        // Without this option a handshake is slower, but works.
         let _set = socket.set_nodelay(true);
         let watched = socket.set_nonblocking(true).is_ok()
             && epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::IN).is_ok();
@@ -284,7 +284,7 @@ impl Supervisor {
             return refuse(&mut self.log, Refusal::NotAdmitted, why);
         }
         if name.as_str() == STATUS {
-            self.services.iter_mut().for_each(Service::ask);
+            self.services.iter_mut().for_each(ServiceProcess::ask);
             if !self.askers.push(stream, now) {
                 refuse(&mut self.log, Refusal::Busy, "too many ask for the status");
             }
@@ -304,7 +304,7 @@ impl Supervisor {
 
     /// Checks a service's requests for connections, and begins those that are allowed.
     fn dial_for(&mut self, index: usize) {
-        while let Some(want) = self.services.get_mut(index).and_then(Service::poll_want) {
+        while let Some(want) = self.services.get_mut(index).and_then(ServiceProcess::poll_want) {
             let id = want.id;
             if let Err(why) = self.begin_dial(index, want) {
                 self.services[index].answer(id, Err(why));
@@ -312,7 +312,7 @@ impl Supervisor {
         }
     }
 
-    fn begin_dial(&mut self, index: usize, want: Want) -> Result<(), String> {
+    fn begin_dial(&mut self, index: usize, want: DialRequest) -> Result<(), String> {
         let own = &self.services[index];
         let (host, service) = parse(&want)?;
         if !self.reach.allows(own.name().as_str(), &service, &host) {
@@ -363,13 +363,13 @@ impl Supervisor {
         if self.resting.is_some_and(|until| until <= now) {
             self.resting = None;
             for (index, listener) in self.listeners.iter().enumerate() {
-                // What fails now is tried again with the next error.
+                // A failure here shows again with the next error.
                 let _watched = watch(&self.epoll, listener, LISTENERS + index as u64);
             }
         }
         if let Some(since) = self.ending {
             if now.saturating_duration_since(since) >= ENDING {
-                self.services.iter_mut().for_each(Service::kill);
+                self.services.iter_mut().for_each(ServiceProcess::kill);
             }
         } else {
             self.start_due(now);
@@ -378,7 +378,7 @@ impl Supervisor {
             self.looked = now;
             self.look_again();
         }
-        self.services.iter_mut().for_each(Service::flush);
+        self.services.iter_mut().for_each(ServiceProcess::flush);
     }
 
     fn start_due(&mut self, now: Instant) {
@@ -403,18 +403,18 @@ impl Supervisor {
             tracing::error!("{fault}; the list before it holds");
         }
         for node in changes.shut_out {
-            tracing::warn!("node {node} is shut out");
+            tracing::warn!("node {node} is revoked: its sessions end");
             self.services.iter_mut().for_each(|service| service.shut_out(node));
         }
     }
 
     fn end(&mut self, now: Instant) {
         if self.ending.is_some() {
-            return self.services.iter_mut().for_each(Service::kill);
+            return self.services.iter_mut().for_each(ServiceProcess::kill);
         }
         self.ending = Some(now);
         self.listeners.clear();
-        self.services.iter_mut().for_each(Service::stop);
+        self.services.iter_mut().for_each(ServiceProcess::stop);
     }
 
     fn describe(&self, now: Instant) -> Value {
@@ -436,7 +436,7 @@ impl Supervisor {
 }
 
 /// The host and the service of a request.
-fn parse(want: &Want) -> Result<(Host, ServiceName), String> {
+fn parse(want: &DialRequest) -> Result<(Host, ServiceName), String> {
     let hosts: HostList = want.host.parse().map_err(|error| format!("{error}"))?;
     let [host] = hosts.hosts() else { return Err(format!("{:?} is not one host", want.host)) };
     let service = ServiceName::parse(want.service.as_bytes()).map_err(|error| error.to_string())?;
@@ -447,7 +447,7 @@ fn drain(mut pipe: &UnixStream) {
     while pipe.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
 }
 
-/// The caller has gone again, which is its own matter.
+/// The caller has disconnected already.
 fn is_callers(error: &io::Error) -> bool {
     matches!(
         error.kind(),

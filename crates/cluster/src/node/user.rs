@@ -6,7 +6,8 @@
 use super::ConfigError;
 use std::fs;
 
-/// Numbers for services: those that systemd gives to services without a user too. They are below
+/// User ids for services: the range that systemd also uses for services without a user. They are
+/// below
 /// 65,536, which is all that many containers have.
 const OWN: std::ops::Range<u32> = 61_184..65_520;
 

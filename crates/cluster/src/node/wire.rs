@@ -43,7 +43,7 @@ const ANSWER: u8 = 10;
 pub(super) enum ToService {
     /// The first message: the service's name and settings, as JSON.
     ServiceSetup(Vec<u8>),
-    /// Behind that: memory that the supervisor has kept for it.
+    /// After that: memory that the supervisor has kept for it.
     Kept { name: String, memory: OwnedFd },
     /// A peer that has proven the service's key, and what it may use.
     Session { stream: Secured, grant: Grant },
@@ -51,7 +51,7 @@ pub(super) enum ToService {
     Revoked(NodeId),
     /// A report is wanted.
     ReportPlease,
-    /// What became of a request.
+    /// The result of a request.
     Answer { id: u64, outcome: Result<Option<Secured>, String> },
     /// The node ends.
     Stop,
@@ -60,31 +60,31 @@ pub(super) enum ToService {
 /// From a service to the supervisor.
 #[derive(Debug)]
 pub(super) enum FromService {
-    /// It has the oldest session of those on their way: before it does anything with it.
+    /// It confirms the oldest session on its way, before it does anything with it.
     Taken,
-    /// How it is, as JSON.
+    /// Its report, as JSON.
     Report(Vec<u8>),
-    /// It wants something; the answer has the same number.
-    Request { id: u64, request: Request, memory: Option<OwnedFd> },
+    /// A request; the answer has the same number.
+    Request { id: u64, request: ServiceRequest, memory: Option<OwnedFd> },
 }
 
-/// What a service may want.
+/// A service's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum ServiceRequest {
     /// A session with a service of another node.
     Dial { host: String, service: String, limit_ms: u32 },
     /// Keep the memory that comes along, instead of what was kept under that name.
     Keep { name: String },
-    /// Keep that memory no more.
+    /// Discard that memory.
     Discard { name: String },
 }
 
-/// What becomes of a message if its process dies.
+/// Whether a message is kept if its process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PacketKind {
     /// A session of that node: the next process gets it, unless this one had taken it.
     Session(NodeId),
-    /// It was for that process alone.
+    /// It is for that process alone, and is dropped with it.
     Other,
 }
 
@@ -93,19 +93,19 @@ pub(super) enum Kind {
 pub(super) struct Packet {
     bytes: Zeroizing<Vec<u8>>,
     passed: Option<OwnedFd>,
-    kind: Kind,
+    kind: PacketKind,
 }
 
 impl Packet {
     fn plain(kind: u8, parts: &[&[u8]]) -> Self {
         let bytes = Zeroizing::new([&[kind], &parts.concat()[..]].concat());
-        Self { bytes, passed: None, kind: Kind::Other }
+        Self { bytes, passed: None, kind: PacketKind::Other }
     }
 
     /// The message for a service; `None` when the session has failed.
     pub(super) fn of(message: ToService) -> Option<Self> {
         Some(match message {
-            ToService::ServiceSetup(welcome) => Self::plain(SETUP, &[&welcome]),
+            ToService::ServiceSetup(setup) => Self::plain(SETUP, &[&setup]),
             ToService::Revoked(node) => Self::plain(REVOKED, &[node.to_string().as_bytes()]),
             ToService::ReportPlease => Self::plain(REPORT_PLEASE, &[]),
             ToService::Stop => Self::plain(STOP, &[]),
@@ -113,7 +113,7 @@ impl Packet {
                 Self { passed: Some(memory), ..Self::plain(KEPT, &[name.as_bytes()]) }
             }
             ToService::Session { stream, grant } => {
-                let kind = Kind::Session(stream.peer());
+                let kind = PacketKind::Session(stream.peer());
                 let words = [grant.sessions.to_be_bytes(), grant.slots.to_be_bytes()].concat();
                 Self { kind, ..Self::handing(SESSION, &words, stream)? }
             }
@@ -141,7 +141,7 @@ impl Packet {
         bytes.extend_from_slice(&len.to_be_bytes());
         bytes.extend_from_slice(&session);
         bytes.extend_from_slice(&early);
-        Some(Self { bytes, passed: Some(socket.into()), kind: Kind::Other })
+        Some(Self { bytes, passed: Some(socket.into()), kind: PacketKind::Other })
     }
 
     /// The message for the supervisor.
@@ -156,7 +156,7 @@ impl Packet {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> PacketKind {
         self.kind
     }
 
@@ -172,7 +172,7 @@ impl Packet {
         loop {
             return match sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => Ok(true),
-                // As many descriptors as may be are on their way to services already.
+                // The kernel's limit of descriptors in flight is reached.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
                 Err(Errno::INTR) => continue,
                 Err(error) => Err(error.into()),
@@ -186,7 +186,7 @@ pub(super) enum Received<T> {
     Message(T),
     /// Nothing now.
     Nothing,
-    /// The other end is gone, or says what means nothing.
+    /// The other end is gone, or has sent an invalid message.
     Ended,
 }
 
@@ -233,7 +233,7 @@ fn receive_packet(from: BorrowedFd<'_>, bytes: &mut [u8]) -> Received<(usize, Op
     let got = loop {
         let mut pieces = [IoSliceMut::new(bytes)];
         match recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            // It died with messages unread; what it said before is still to come.
+            // It died with messages unread; its earlier messages can still be received.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(Errno::AGAIN) => return Received::Nothing,
             Err(_) => return Received::Ended,

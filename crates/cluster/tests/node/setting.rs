@@ -2,7 +2,7 @@
 
 use outboard_cluster::dial::{DialError, Dialer};
 use outboard_cluster::hosts::{Host, HostList};
-use outboard_cluster::keys::Places;
+use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::status;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Identity, NodeId, Revoked, ServiceName};
 use outboard_verbs::Secured;
@@ -163,7 +163,7 @@ pub(crate) fn said(stream: &mut Secured, what: &[u8]) -> Vec<u8> {
     received(stream, 1)
 }
 
-/// What comes, at least so much.
+/// Receives at least `count` bytes.
 pub(crate) fn received(stream: &mut Secured, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < count {
@@ -180,14 +180,14 @@ pub(crate) fn identify(stream: &mut Secured) -> Value {
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = soon();
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "waited too long: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Where the places of a directory's files are.
-pub(crate) fn places(directory: &Directory) -> Places {
-    Places::beneath(&directory.0)
+pub(crate) fn places(directory: &Directory) -> KeyPaths {
+    KeyPaths::beneath(&directory.0)
 }
 
 /// The node's program, built as this test is.

@@ -6,7 +6,7 @@ use super::language::{self, Driver};
 use super::outputs::Wanted;
 use super::table::{self, Means, Opt, Shape};
 use super::words::{self, Words};
-use super::{Cause, Directory, Job, Language, Output, Reason, Role};
+use super::{Cause, DirectoryRole, Job, Language, NamedDirectory, Output, Reason};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl Call {
 
 /// Where a call may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum Classification {
     /// It may run remotely.
     Remote(Box<Job>),
     /// It must run locally.
@@ -59,10 +59,10 @@ pub enum Plan {
 /// Decides where a call may run. Reads the response files that the call names, checks whether `PWD`
 /// names the working directory, and looks at no other file.
 #[must_use]
-pub fn classify(call: Call) -> Plan {
+pub fn classify(call: Call) -> Classification {
     match plan(call) {
-        Ok(job) => Plan::Remote(Box::new(job)),
-        Err(reason) => Plan::Local(reason),
+        Ok(job) => Classification::Remote(Box::new(job)),
+        Err(reason) => Classification::Local(reason),
     }
 }
 
@@ -106,7 +106,7 @@ struct Noted {
     sources: Vec<(OsString, Language)>,
     language: Option<Language>,
     wanted: Wanted,
-    directories: Vec<Directory>,
+    directories: Vec<NamedDirectory>,
     files: Vec<PathBuf>,
     colour: bool,
     recorded: bool,
@@ -194,7 +194,8 @@ impl Noted {
             match part {
                 _ if known => {}
                 [b'-', b'I', path @ ..] if !path.is_empty() => {
-                    self.directories.push(directory(OsStr::from_bytes(path), Role::Include));
+                    self.directories
+                        .push(directory(OsStr::from_bytes(path), DirectoryRole::Include));
                 }
                 _ => return Err(Reason::with(Cause::UnknownOption, word)),
             }
@@ -262,8 +263,8 @@ fn malformed(word: &OsStr) -> Reason {
     Reason::with(Cause::Malformed, word)
 }
 
-fn directory(path: &OsStr, role: Role) -> Directory {
-    Directory { path: Path::new(path).into(), role }
+fn directory(path: &OsStr, role: DirectoryRole) -> NamedDirectory {
+    NamedDirectory { path: Path::new(path).into(), role }
 }
 
 impl Job {

@@ -1,6 +1,6 @@
 //! Decides which environment variables are sent with a job, and which make it run locally.
 
-use super::{Cause, Directory, Reason, Role};
+use super::{Cause, DirectoryRole, NamedDirectory, Reason};
 use outboard_cc::wire::SHOW;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -62,7 +62,10 @@ type Variables = Vec<(OsString, OsString)>;
 
 /// The variables to send, and the directories that they name, for a compiler that runs in `cwd`.
 /// Looks at the directory that `PWD` names.
-pub(super) fn choose(env: &Variables, cwd: &Path) -> Result<(Variables, Vec<Directory>), Reason> {
+pub(super) fn choose(
+    env: &Variables,
+    cwd: &Path,
+) -> Result<(Variables, Vec<NamedDirectory>), Reason> {
     let mut along = Vec::with_capacity(env.len());
     let mut directories = Vec::new();
     for (name, value) in env {
@@ -71,14 +74,14 @@ pub(super) fn choose(env: &Variables, cwd: &Path) -> Result<(Variables, Vec<Dire
             return Err(Reason::with(Cause::Environment, name));
         }
         if HEADERS.iter().any(|header| name == header) {
-            directories.extend(named(value, Role::System));
+            directories.extend(named(value, DirectoryRole::System));
         } else if name == SHOW {
-            directories.extend(named(value, Role::Shown));
+            directories.extend(named(value, DirectoryRole::Shown));
             continue;
         } else if name == LIBRARIES {
             // The loader ignores an empty list.
             let value = if value.is_empty() { continue } else { value };
-            directories.extend(named(value, Role::Libraries));
+            directories.extend(named(value, DirectoryRole::Libraries));
             continue;
         } else if !starts(name, TEXTS) || name == "PWD" && !is_cwd(value.as_ref(), cwd) {
             continue;
@@ -108,11 +111,11 @@ fn starts(name: &OsStr, table: &[&str]) -> bool {
 
 /// The directories of a list. An empty entry means the working directory, except in the user's list
 /// of directories to show.
-fn named(list: &OsStr, role: Role) -> impl Iterator<Item = Directory> {
+fn named(list: &OsStr, role: DirectoryRole) -> impl Iterator<Item = NamedDirectory> {
     let paths = list.as_bytes().split(|byte| *byte == b':');
-    let paths = paths.filter(move |path| role != Role::Shown || !path.is_empty());
+    let paths = paths.filter(move |path| role != DirectoryRole::Shown || !path.is_empty());
     paths.map(move |path| {
         let path = if path.is_empty() { b"." } else { path };
-        Directory { path: Path::new(OsStr::from_bytes(path)).into(), role }
+        NamedDirectory { path: Path::new(OsStr::from_bytes(path)).into(), role }
     })
 }

@@ -149,7 +149,7 @@ impl Making<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Call, Plan, classify};
+    use super::super::{Call, Classification, classify};
     use super::*;
 
     fn halves(line: &str) -> Option<[String; 2]> {
@@ -157,7 +157,7 @@ mod tests {
         let compiler = Path::new("/usr/bin").join(&argv[0]);
         let env = vec![("PWD".into(), "/src".into())];
         let call = Call { compiler, argv, cwd: "/src".into(), env, ..Call::default() };
-        let Plan::Remote(job) = classify(call) else { panic!("{line} runs locally") };
+        let Classification::Remote(job) = classify(call) else { panic!("{line} runs locally") };
         let Halves { local, remote } = job.halves()?;
         let line = |words: Vec<OsString>| {
             words.join(OsStr::new(" ")).into_string().expect("it was a text")

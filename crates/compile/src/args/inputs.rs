@@ -3,7 +3,7 @@
 //!
 //! Looks at names and reads no file. It blocks if a file system hangs.
 
-use super::{Cause, Directory, Job, Plan, Reason, Role};
+use super::{Cause, Classification, DirectoryRole, Job, NamedDirectory, Reason};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -20,14 +20,14 @@ const ZONES: &str = "/usr/share/zoneinfo";
 
 /// Looks at the files of a job that may run remotely by its command line.
 #[must_use]
-pub fn examine(plan: Plan) -> Plan {
-    let Plan::Remote(mut job) = plan else { return plan };
+pub fn examine(plan: Classification) -> Classification {
+    let Classification::Remote(mut job) = plan else { return plan };
     if let Some(name) = special(&job) {
-        return Plan::Local(Reason::with(Cause::StandardInput, name));
+        return Classification::Local(Reason::with(Cause::StandardInput, name));
     }
     match add_zone(&mut job) {
-        Ok(()) => Plan::Remote(job),
-        Err(reason) => Plan::Local(reason),
+        Ok(()) => Classification::Remote(job),
+        Err(reason) => Classification::Local(reason),
     }
 }
 
@@ -103,7 +103,7 @@ fn add_zone(job: &mut Job) -> Result<(), Reason> {
     if !job.env.iter().any(|(name, _)| name == "TZ") {
         job.env.extend(zone_here().map(|zone| ("TZ".into(), zone)));
     }
-    job.directories.push(Directory { path: ZONES.into(), role: Role::Shown });
+    job.directories.push(NamedDirectory { path: ZONES.into(), role: DirectoryRole::Shown });
     Ok(())
 }
 
@@ -157,12 +157,14 @@ mod tests {
             "gcc -c real.c -I/proc/self/fd/4",
         ] {
             match examined(line) {
-                Plan::Local(reason) => assert_eq!(reason.cause, Cause::StandardInput, "{line}"),
-                Plan::Remote(_) => panic!("{line} goes elsewhere"),
+                Classification::Local(reason) => {
+                    assert_eq!(reason.cause, Cause::StandardInput, "{line}")
+                }
+                Classification::Remote(_) => panic!("{line} may run remotely"),
             }
         }
         for line in ["gcc -c good.c", "gcc -c absent.c", "gcc -x c -c /dev/null -include real.c"] {
-            assert!(matches!(examined(line), Plan::Remote(_)), "{line}");
+            assert!(matches!(examined(line), Classification::Remote(_)), "{line}");
         }
     }
 
@@ -171,12 +173,12 @@ mod tests {
         let zone = |value: Option<&str>| {
             let env = value.map(|value| ("TZ".into(), value.into())).into_iter().collect();
             match examine(classify(Call { env, ..call("gcc -c a.c", Path::new("/p")) })) {
-                Plan::Remote(job) => {
-                    let zones = |at: &Directory| at.path == Path::new(ZONES);
+                Classification::Remote(job) => {
+                    let zones = |at: &NamedDirectory| at.path == Path::new(ZONES);
                     assert!(job.directories.iter().any(zones), "{value:?}");
                     job.env.into_iter().find(|(name, _)| name == "TZ").map(|(_, zone)| zone)
                 }
-                Plan::Local(reason) => Some(reason.to_string().into()),
+                Classification::Local(reason) => Some(reason.to_string().into()),
             }
         };
         for named in ["Europe/Berlin", ":Europe/Berlin", "XYZ-5:30", "", "/usr/share/zoneinfo/UTC"]

@@ -30,7 +30,7 @@ pub struct Job {
     /// others: what comes back is every file that was made.
     pub outputs: Vec<Output>,
     /// Directories that the command line names: candidates for roots.
-    pub directories: Vec<Directory>,
+    pub directories: Vec<NamedDirectory>,
     /// Single files that the command line names besides the source: forced includes, macro files,
     /// response files.
     pub files: Vec<PathBuf>,
@@ -82,16 +82,16 @@ impl Output {
 
 /// A directory that a command line names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Directory {
+pub struct NamedDirectory {
     /// As written; `=` and `$SYSROOT` in front stand for the system's root.
     pub path: PathBuf,
     /// The option that named it.
-    pub role: Role,
+    pub role: DirectoryRole,
 }
 
 /// Why a directory belongs to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum DirectoryRole {
     /// `-I`.
     Include,
     /// `-iquote`.

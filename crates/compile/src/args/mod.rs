@@ -21,9 +21,9 @@ mod table;
 mod tests;
 mod words;
 
-pub use classify::{Call, Plan, classify};
+pub use classify::{Call, Classification, classify};
 pub use halves::Halves;
 pub use inputs::examine;
-pub use job::{Directory, Job, Language, Output, Role};
+pub use job::{DirectoryRole, Job, Language, NamedDirectory, Output};
 pub use language::is_compiler;
 pub use reason::{Cause, Reason};

@@ -93,7 +93,7 @@ causes! {
     PrecompiledHeader = "precompiles a header",
     /// Modules of C++ or clang.
     Modules = "uses modules",
-    /// `-march=native` and the like: the server may have another processor.
+    /// `-march=native` and similar options: the server may have another processor.
     Native = "is tuned to this processor",
     /// Foreign code, other parts or other search paths for the compiler.
     ForeignCode = "brings its own compiler parts",

@@ -3,7 +3,7 @@
 //! To let jobs with a further option run remotely, add a row. An option without a row that is not
 //! in `flags.txt` either makes its job run locally.
 
-use super::{Cause, Role};
+use super::{Cause, DirectoryRole};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -34,7 +34,7 @@ pub(super) enum Means {
     /// `-x`.
     Language,
     /// A directory.
-    Directory(Role),
+    Directory(DirectoryRole),
     /// A file that is read.
     File,
     /// `-MD`, `-MMD`.
@@ -107,14 +107,14 @@ pub(super) const OPTIONS: &[Opt] = &[
     // Names.
     row("-o", Either, Means::Output),
     row("-x", Either, Means::Language),
-    row("-I", Either, Directory(Role::Include)),
-    row("-iquote", Either, Directory(Role::Quote)),
-    row("-isystem", Either, Directory(Role::System)),
-    row("-cxx-isystem", Either, Directory(Role::System)),
-    row("-idirafter", Either, Directory(Role::After)),
-    row("-isysroot", Either, Directory(Role::Root)),
-    row("--sysroot", Next, Directory(Role::Root)),
-    row("--sysroot=", Joined, Directory(Role::Root)),
+    row("-I", Either, Directory(DirectoryRole::Include)),
+    row("-iquote", Either, Directory(DirectoryRole::Quote)),
+    row("-isystem", Either, Directory(DirectoryRole::System)),
+    row("-cxx-isystem", Either, Directory(DirectoryRole::System)),
+    row("-idirafter", Either, Directory(DirectoryRole::After)),
+    row("-isysroot", Either, Directory(DirectoryRole::Root)),
+    row("--sysroot", Next, Directory(DirectoryRole::Root)),
+    row("--sysroot=", Joined, Directory(DirectoryRole::Root)),
     row("-include", Either, Means::File),
     row("-imacros", Either, Means::File),
     row("-include-pch", Either, Local(PrecompiledHeader)),

@@ -1,4 +1,4 @@
-//! Command lines as builds write them, and random words.
+//! Command lines that builds use, and random words.
 
 use super::table::{OPTIONS, Shape};
 use super::*;
@@ -15,8 +15,8 @@ fn call(line: &str) -> Call {
 
 fn plan(line: &str) -> Result<Job, Reason> {
     match classify(call(line)) {
-        Plan::Remote(job) => Ok(*job),
-        Plan::Local(reason) => Err(reason),
+        Classification::Remote(job) => Ok(*job),
+        Classification::Local(reason) => Err(reason),
     }
 }
 
@@ -26,8 +26,8 @@ fn remote(line: &str) -> Job {
 
 fn local(call: Call) -> Reason {
     match classify(call) {
-        Plan::Local(reason) => reason,
-        Plan::Remote(job) => panic!("{job:?}"),
+        Classification::Local(reason) => reason,
+        Classification::Remote(job) => panic!("{job:?}"),
     }
 }
 
@@ -66,11 +66,11 @@ fn a_job_has_its_words_as_they_are_and_what_they_name() {
     let directories: Vec<_> =
         job.directories.iter().map(|dir| (dir.path.to_str().unwrap(), dir.role)).collect();
     let expected = [
-        ("../inc", Role::Include),
-        ("sys", Role::System),
-        ("q", Role::Quote),
-        ("after", Role::After),
-        ("/root", Role::Root),
+        ("../inc", DirectoryRole::Include),
+        ("sys", DirectoryRole::System),
+        ("q", DirectoryRole::Quote),
+        ("after", DirectoryRole::After),
+        ("/root", DirectoryRole::Root),
     ];
     assert_eq!(directories, expected);
     assert_eq!(job.files, [Path::new("a.h"), Path::new("b.h")]);
@@ -102,7 +102,8 @@ fn languages_follow_name_option_and_driver() {
 fn colour_is_asked_for_when_the_compiler_would_use_it_here() {
     let with = |line: &str, env: &[(&str, &str)]| {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let Plan::Remote(job) = classify(Call { terminal: true, env, ..call(line) }) else {
+        let Classification::Remote(job) = classify(Call { terminal: true, env, ..call(line) })
+        else {
             panic!("{line}")
         };
         job.argv.iter().any(|word| word == "-fdiagnostics-color=always")
@@ -122,11 +123,11 @@ fn variables_go_along_stay_or_keep_the_job() {
         classify(Call { env: vec![(name.into(), value.into())], ..call("gcc -c a.c") })
     };
     for name in ["LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "GCC_COLORS"] {
-        let Plan::Remote(job) = with(name, "x") else { panic!("{name}") };
+        let Classification::Remote(job) = with(name, "x") else { panic!("{name}") };
         assert_eq!(job.env.len(), 1, "{name}");
     }
     for name in ["LIBRARY_PATH", "CLANG_MODULE_CACHE_PATH", "HOME"] {
-        let Plan::Remote(job) = with(name, "x") else { panic!("{name}") };
+        let Classification::Remote(job) = with(name, "x") else { panic!("{name}") };
         assert_eq!(job.env.len(), 0, "{name}");
     }
     for name in [
@@ -142,16 +143,17 @@ fn variables_go_along_stay_or_keep_the_job() {
         "CC_LOG_DIAGNOSTICS_FILE",
         "TZDIR",
     ] {
-        let Plan::Local(reason) = with(name, "x") else { panic!("{name}") };
+        let Classification::Local(reason) = with(name, "x") else { panic!("{name}") };
         assert_eq!((reason.cause, &*reason.word), (Cause::Environment, name));
     }
-    let Plan::Remote(job) = with("CPATH", "/a::b") else { panic!() };
+    let Classification::Remote(job) = with("CPATH", "/a::b") else { panic!() };
     let paths: Vec<_> = job.directories.iter().map(|dir| dir.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["/a", ".", "b"]);
-    for (name, roles) in
-        [("LD_LIBRARY_PATH", vec![Role::Libraries; 3]), ("OUTBOARD_CC_SHOW", vec![Role::Shown; 2])]
-    {
-        let Plan::Remote(job) = with(name, "/a::b") else { panic!("{name}") };
+    for (name, roles) in [
+        ("LD_LIBRARY_PATH", vec![DirectoryRole::Libraries; 3]),
+        ("OUTBOARD_CC_SHOW", vec![DirectoryRole::Shown; 2]),
+    ] {
+        let Classification::Remote(job) = with(name, "/a::b") else { panic!("{name}") };
         assert_eq!(job.directories.iter().map(|at| at.role).collect::<Vec<_>>(), roles);
         assert_eq!(job.env.len(), 0, "{name}");
     }
@@ -163,8 +165,8 @@ fn response_files_count_as_their_words() {
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("words"), "-I\"a b\" -MD -o x.o -c a.c").unwrap();
     let job = match classify(Call { cwd: dir.clone(), ..call("gcc @words") }) {
-        Plan::Remote(job) => job,
-        Plan::Local(reason) => panic!("{reason}"),
+        Classification::Remote(job) => job,
+        Classification::Local(reason) => panic!("{reason}"),
     };
     assert_eq!(job.argv, ["gcc", "@words"]);
     assert_eq!(job.files, [Path::new("words")]);
@@ -217,13 +219,13 @@ fn pwd_goes_along_where_it_is_true() {
     let goes = |pwd: &Path| {
         let env = vec![("PWD".into(), pwd.into())];
         let call = Call { cwd: cwd.clone(), env, ..call("gcc -c a.c") };
-        let Plan::Remote(job) = classify(call) else { panic!("{}", pwd.display()) };
+        let Classification::Remote(job) = classify(call) else { panic!("{}", pwd.display()) };
         job.env.len() == 1
     };
     assert!(goes(&cwd) && goes(&link));
     // Bazel's: what the compiler's own directory is called.
     assert!(goes(Path::new("/proc/self/cwd")));
-    // As make -C leaves it, and as nobody should.
+    // `PWD` as `make -C` leaves it, and invalid values.
     assert!(!goes(&dir) && !goes(Path::new(".")) && !goes(Path::new("/no/such")));
     let env = vec![("PWD".into(), "/proc/1/cwd".into())];
     assert_eq!(local(Call { env, ..call("gcc -c a.c") }).word, "PWD");
@@ -248,7 +250,7 @@ proptest! {
     ) {
         let call = Call { compiler: "gcc".into(), argv: argv.clone(), ..Call::default() };
         let _ = call.name();
-        if let Plan::Remote(job) = classify(call) {
+        if let Classification::Remote(job) = classify(call) {
             prop_assert_eq!(job.argv, argv);
             prop_assert!(job.outputs.iter().all(|output| !output.path().starts_with("/dev")));
         }

@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(errors.new_line("n1", "refused").as_deref(), Some("n1: refused"));
         assert_eq!(errors.new_line("n1", "refused"), None);
         assert_eq!(errors.new_line("n2", "n2 is down").as_deref(), Some("n2 is down"));
-        assert!(errors.new_line("n1", "lost: it says nothing").is_some());
+        assert!(errors.new_line("n1", "lost: it sent nothing for too long").is_some());
         assert!(errors.new_line("n1", "refused").is_some());
     }
 

@@ -27,7 +27,7 @@ pub(super) const HUNG_AFTER: Duration = Duration::from_secs(5);
 
 /// A request of the executor's.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum FileRequest {
     /// Prepare everything that a job needs. For a preprocessed job nothing is exported.
     Prepare { ticket: u64, job: Arc<Job>, is_preprocessed: bool },
     /// Answer a server's question.
@@ -42,7 +42,7 @@ pub(super) enum Request {
 
 /// A reply to the executor.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum FileReply {
     Prepared {
         ticket: u64,
         prepared: Result<Prepared, Reason>,
@@ -81,8 +81,8 @@ type Progress = Arc<Mutex<Option<At>>>;
 /// The executor's handle of the thread.
 #[derive(Debug)]
 pub(super) struct Files {
-    requests: mpsc::Sender<Request>,
-    replies: mpsc::Receiver<Reply>,
+    requests: mpsc::Sender<FileRequest>,
+    replies: mpsc::Receiver<FileReply>,
     wake: Arc<OwnedFd>,
     memory: SharedRegion,
     progress: Progress,
@@ -143,13 +143,13 @@ impl Files {
         &self.memory
     }
 
-    pub(super) fn ask(&self, request: Request) {
+    pub(super) fn ask(&self, request: FileRequest) {
         // A thread that has ended replies no more.
         let _sent = self.requests.send(request);
         ring(&self.wake);
     }
 
-    pub(super) fn poll(&self) -> Option<Reply> {
+    pub(super) fn poll(&self) -> Option<FileReply> {
         self.replies.try_recv().ok()
     }
 
@@ -174,12 +174,12 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        self.ask(Request::End);
+        self.ask(FileRequest::End);
     }
 }
 
 pub(super) fn ring(waker: &OwnedFd) {
-    // One that is full already has been heard of.
+    // If the counter is full, a wake-up is pending already.
     let _rung = rustix::io::write(waker, &1_u64.to_ne_bytes());
 }
 
@@ -192,9 +192,9 @@ struct Worker {
     avoided: Vec<PathBuf>,
     /// Questions that threads are asking compilers, since when, and for which jobs.
     asking: HashMap<Unknown, (Instant, Vec<Waiting>)>,
-    ahead: mpsc::Receiver<Request>,
-    requests: mpsc::Sender<Request>,
-    reply: mpsc::Sender<Reply>,
+    ahead: mpsc::Receiver<FileRequest>,
+    requests: mpsc::Sender<FileRequest>,
+    reply: mpsc::Sender<FileReply>,
     wake: Arc<OwnedFd>,
     waker: Arc<OwnedFd>,
     progress: Progress,
@@ -214,7 +214,7 @@ impl Worker {
             self.at(None);
             self.export.refresh();
             while let Ok(request) = self.ahead.try_recv() {
-                if matches!(request, Request::End) {
+                if matches!(request, FileRequest::End) {
                     return;
                 }
                 self.handle(request);
@@ -233,26 +233,26 @@ impl Worker {
         self.avoided.iter().any(|avoided| path.starts_with(avoided))
     }
 
-    fn handle(&mut self, request: Request) {
+    fn handle(&mut self, request: FileRequest) {
         match request {
-            Request::Prepare { ticket, job, is_preprocessed } => {
+            FileRequest::Prepare { ticket, job, is_preprocessed } => {
                 self.prepare(Waiting { ticket, job, is_preprocessed });
             }
-            Request::Ask { peer, ask, what } => {
+            FileRequest::Ask { peer, ask, what } => {
                 self.at(Some(what.path()));
                 let answer = self.export.answer(&what);
-                self.reply(Reply::Answer { peer, ask, answer });
+                self.reply(FileReply::Answer { peer, ask, answer });
             }
-            Request::Part { peer, part } => {
+            FileRequest::Part { peer, part } => {
                 self.at(Some(&part.path));
-                self.reply(Reply::Part { peer, contents: contents(&part) });
+                self.reply(FileReply::Part { peer, contents: contents(&part) });
             }
-            Request::Learned(unknown, learned) => self.learn(&unknown, *learned),
-            Request::End => {}
+            FileRequest::Learned(unknown, learned) => self.learn(&unknown, *learned),
+            FileRequest::End => {}
         }
     }
 
-    fn reply(&self, reply: Reply) {
+    fn reply(&self, reply: FileReply) {
         // The executor may have abandoned this thread.
         let _replied = self.reply.send(reply);
         ring(&self.waker);

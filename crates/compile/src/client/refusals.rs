@@ -92,12 +92,13 @@ fn key(job: &Job, is_exact: bool) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Call, Cause, Plan, classify};
+    use crate::args::{Call, Cause, Classification, classify};
 
     fn job(line: &str) -> Job {
         let argv = line.split(' ').map(Into::into).collect();
         let (compiler, cwd) = ("/usr/bin/gcc".into(), "/p".into());
-        let Plan::Remote(job) = classify(Call { compiler, argv, cwd, ..Call::default() }) else {
+        let Classification::Remote(job) = classify(Call { compiler, argv, cwd, ..Call::default() })
+        else {
             panic!("{line}")
         };
         *job

@@ -1,7 +1,7 @@
 //! The memory into which one server writes results: a region for each of its slots, emptied part by
 //! part. Results are accepted only if they have the length and hash that the server announces.
 
-use crate::protocol::{LANDING, Made, RESULTS_MAX, Ran, SLOTS_MAX, TicketNumber};
+use crate::protocol::{Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, SLOTS_MAX, TicketNumber};
 use outboard_verbs::{MemError, SharedRegion, SharedSlice};
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(crate) enum ResultsError {
     #[error("the server names slot {slot} and has {slots}")]
     Slot { slot: u32, slots: u32 },
-    #[error("the server announces {len} bytes in a result buffer of {LANDING}")]
+    #[error("the server announces {len} bytes in a result buffer of {RESULT_BUFFER_BYTES}")]
     ResultBuffer { len: u32 },
     #[error("the server returns results of more than {RESULTS_MAX} bytes")]
     TooLong,
@@ -40,7 +40,7 @@ impl ResultBuffer {
     /// A buffer for a server with this many slots. Pages take memory only once they are written.
     pub(crate) fn new(slots: u32) -> Result<Self, MemError> {
         let slots = slots.clamp(1, SLOTS_MAX);
-        let memory = SharedRegion::zeroed(slots as usize * LANDING)?;
+        let memory = SharedRegion::zeroed(slots as usize * RESULT_BUFFER_BYTES)?;
         Ok(Self { memory, slots, parts: HashMap::new() })
     }
 
@@ -95,10 +95,10 @@ impl ResultBuffer {
         if slot >= self.slots {
             return Err(ResultsError::Slot { slot, slots: self.slots });
         }
-        if len as usize > LANDING {
+        if len as usize > RESULT_BUFFER_BYTES {
             return Err(ResultsError::ResultBuffer { len });
         }
-        let at = slot as usize * LANDING;
+        let at = slot as usize * RESULT_BUFFER_BYTES;
         self.memory.snapshot(at..at + len as usize).map_err(|_| ResultsError::ResultBuffer { len })
     }
 }
@@ -137,7 +137,7 @@ mod tests {
 
     fn result_buffer(bytes: &[u8]) -> ResultBuffer {
         let result_buffer = ResultBuffer::new(2).expect("memory");
-        result_buffer.memory.copy_in(LANDING, bytes).expect("inside");
+        result_buffer.memory.copy_in(RESULT_BUFFER_BYTES, bytes).expect("inside");
         result_buffer
     }
 
@@ -155,7 +155,7 @@ mod tests {
     fn parts_come_before_the_rest() {
         let mut result_buffer = result_buffer(b"first");
         result_buffer.take_part(7, 1, 5).expect("a part");
-        result_buffer.memory.copy_in(LANDING, b"second").expect("inside");
+        result_buffer.memory.copy_in(RESULT_BUFFER_BYTES, b"second").expect("inside");
         let mut ran = ran(b"firstsecond", 0, 0, &[11]);
         ran.len = 6;
         let results = result_buffer.take_results(7, &ran).expect("good");

@@ -4,7 +4,7 @@
 //! directory that can be reached by going up through directories that each have a build file. If
 //! the compiler uses a file elsewhere, the job runs locally.
 
-use crate::args::{Job, Role};
+use crate::args::{DirectoryRole, Job};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl Roots {
         if let Some(directory) = source.parent() {
             add(self.project(directory));
         }
-        let headers = |role| !matches!(role, Role::Shown | Role::Libraries);
+        let headers = |role| !matches!(role, DirectoryRole::Shown | DirectoryRole::Libraries);
         for directory in job.directories.iter().filter(|at| headers(at.role)) {
             add(plain(&job.absolute(&directory.path)));
         }
@@ -106,7 +106,7 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Directory, Language};
+    use crate::args::{Language, NamedDirectory};
     use std::fs;
 
     /// A tree of files in a directory of its own, gone at the end.
@@ -124,7 +124,7 @@ mod tests {
         }
 
         fn job(&self, cwd: &str, source: &str, includes: &[&str]) -> Job {
-            let role = Role::Include;
+            let role = DirectoryRole::Include;
             Job {
                 compiler: "/usr/bin/cc".into(),
                 argv: Vec::new(),
@@ -137,7 +137,7 @@ mod tests {
                 outputs: Vec::new(),
                 directories: includes
                     .iter()
-                    .map(|at| Directory { path: at.into(), role })
+                    .map(|at| NamedDirectory { path: at.into(), role })
                     .collect(),
                 files: Vec::new(),
             }

@@ -164,7 +164,7 @@ impl Scheduler {
         now: Instant,
         hope: bool,
     ) {
-        // The compiler may have been installed meanwhile.
+        // The compiler may have been installed since.
         let is_new = |since: &Instant| now.saturating_duration_since(*since) < LACK_MAX;
         self.servers
             .values_mut()

@@ -1,11 +1,11 @@
-//! Servers as an executor: what the manager's loop submits goes out over verbs and comes back
-//! placed.
+//! The remote executor over real servers: it sends the jobs that the manager's loop submits to
+//! servers over verbs, and places the outputs that come back.
 //!
-//! One thread, and nothing here waits for a peer, or looks at a file: that is for `files`, and for
-//! `placing` where outputs go into their places. Servers drive: they ask for jobs, read sources out
-//! of the export and write results into their result buffer places; this side answers, and places
-//! outputs. `giving` is how a job goes out, `offering` how a compiler does, `looking` what is asked
-//! of files.
+//! It runs in one thread, which never waits for a peer and never touches a file: the threads of
+//! `files` and `placing` do that. Servers drive: they ask for jobs, read sources from the export
+//! and write results into their parts of the result buffer; this side answers and places outputs.
+//! `giving` sends jobs, `offering` hands out compilers, `looking` talks to the thread that reads
+//! files.
 
 mod giving;
 mod looking;
@@ -41,9 +41,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server that has jobs and says nothing for this long is given up.
+/// A server that has jobs and sends nothing for this long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// How often jobs and servers are looked after while there are any.
+/// How often jobs and servers are checked while there are jobs.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Why there is no executor.
@@ -63,21 +63,21 @@ pub enum ServerPoolError {
 /// An executor of servers that are reached over the network.
 pub struct ServerPool {
     hub: Hub,
-    lines: ConnectionPool,
+    connections: ConnectionPool,
     servers: HashMap<PeerId, Server>,
     scheduler: Scheduler,
     jobs: HashMap<TicketNumber, Pending>,
     verdicts: Vec<(Ticket, Verdict)>,
     files: Files,
     placings: Placings,
-    /// Readable when `files` or `placings` have replied.
+    /// Readable when `files` or `placings` has a reply.
     waker: Arc<OwnedFd>,
     /// Threads of `files` that hang.
     hung: Vec<Hung>,
-    /// Where what is known of compilers is kept.
+    /// Identifies compilers and caches what it learns.
     toolchains: Toolchains,
     refusals: Refusals,
-    /// Compilers that servers may have.
+    /// Compilers that servers may fetch.
     identified: HashMap<Digest, Arc<Toolchain>>,
     name: String,
     hosts: Vec<String>,
@@ -85,14 +85,14 @@ pub struct ServerPool {
     next_server: u32,
     ticked: Instant,
     ready: OwnedFd,
-    /// Set by others when who may be a server has changed.
+    /// Set by another thread when the set of trusted servers has changed.
     distrust: Arc<AtomicBool>,
 }
 
-/// A server that is connected. Before it has said its slots it gets no jobs.
+/// A server that is connected. It gets no jobs before it has announced its slots.
 struct Server {
     id: ServerId,
-    line: usize,
+    host: usize,
     result_buffer: Option<ResultBuffer>,
     heard: Instant,
     /// Sources that it may read (the paper's SRC TX regions).
@@ -101,13 +101,13 @@ struct Server {
     part: Option<Exposed>,
     /// A part of a compiler is being read for it.
     awaits_part: bool,
-    /// Its questions about files that have no answer yet.
+    /// The number of its questions about files that are not answered yet.
     asks: usize,
 }
 
 impl ServerPool {
-    /// An executor of these servers, which `dial` knows how to reach by their places in the list.
-    /// `name` is for their people; `toolchains` identifies compilers.
+    /// An executor with these servers; `dial` connects to one by its index in the list. Servers
+    /// show `name` to their operators; `toolchains` identifies compilers.
     ///
     /// # Errors
     /// This machine's: memory, descriptors, inotify.
@@ -118,17 +118,17 @@ impl ServerPool {
         toolchains: Toolchains,
     ) -> Result<Self, ServerPoolError> {
         let now = Instant::now();
-        let (hub, lines) = (Hub::new()?, ConnectionPool::new(hosts.len(), dial, now)?);
+        let (hub, connections) = (Hub::new()?, ConnectionPool::new(hosts.len(), dial, now)?);
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let files = Files::start(toolchains.another(), Vec::new(), Arc::clone(&waker))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (at, fd) in [hub.as_fd(), lines.as_fd(), waker.as_fd()].into_iter().enumerate() {
+        for (at, fd) in [hub.as_fd(), connections.as_fd(), waker.as_fd()].into_iter().enumerate() {
             let data = epoll::EventData::new_u64(at as u64);
             epoll::add(&ready, fd, data, epoll::EventFlags::IN)?;
         }
         let mut executor = Self {
             hub,
-            lines,
+            connections,
             servers: HashMap::new(),
             scheduler: Scheduler::default(),
             jobs: HashMap::new(),
@@ -148,13 +148,14 @@ impl ServerPool {
             ready,
             distrust: Arc::default(),
         };
-        executor.lines.dial(&executor.hub, now);
+        executor.connections.dial(&executor.hub, now);
         Ok(executor)
     }
 
-    /// Has all servers dialled anew, from any thread: who may be one has changed.
+    /// Returns a function that any thread can call when the set of trusted servers has changed: all
+    /// connections are ended and dialled again.
     pub fn distrust(&self) -> impl Fn() + Send + use<> {
-        let (distrust, waker) = (Arc::clone(&self.distrust), self.lines.waker());
+        let (distrust, waker) = (Arc::clone(&self.distrust), self.connections.waker());
         move || {
             distrust.store(true, Ordering::Relaxed);
             waker.wake();
@@ -172,7 +173,7 @@ impl ServerPool {
     fn handle(&mut self, event: HubEvent, now: Instant) {
         match event {
             HubEvent::Message { peer, bytes } => match codec::decode(&bytes) {
-                Ok(message) => self.hear(peer, message, now),
+                Ok(message) => self.handle_message(peer, message, now),
                 Err(error) => self.give_up(peer, &error.to_string(), now),
             },
             HubEvent::Gone { peer, why } => self.lose(peer, &why, now),
@@ -180,12 +181,12 @@ impl ServerPool {
         }
     }
 
-    fn hear(&mut self, peer: PeerId, message: ToClient, now: Instant) {
+    fn handle_message(&mut self, peer: PeerId, message: ToClient, now: Instant) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         server.heard = now;
         let id = server.id;
         match message {
-            ToClient::Ready { slots } => self.welcome(peer, slots, now),
+            ToClient::Ready { slots } => self.handle_ready(peer, slots, now),
             ToClient::Want => self.scheduler.want(id, now),
             ToClient::Return { ticket } => {
                 self.take_back(peer, ticket);
@@ -201,14 +202,14 @@ impl ServerPool {
         }
     }
 
-    /// A server says what it has.
-    fn welcome(&mut self, peer: PeerId, slots: u32, now: Instant) {
-        let landed = ResultBuffer::new(slots).ok().and_then(|result_buffer| {
+    /// Handles a server's announcement of its slots: gives it a result buffer.
+    fn handle_ready(&mut self, peer: PeerId, slots: u32, now: Instant) {
+        let announced = ResultBuffer::new(slots).ok().and_then(|result_buffer| {
             let memory = result_buffer.memory().ok()?;
             let exposed = self.hub.expose(peer, memory, Access::REMOTE_WRITE).ok()?;
             Some((result_buffer, exposed))
         });
-        let Some((result_buffer, exposed)) = landed else {
+        let Some((result_buffer, exposed)) = announced else {
             return self.give_up(peer, "no memory for its results", now);
         };
         let Some(server) = self.servers.get_mut(&peer) else { return };
@@ -217,13 +218,13 @@ impl ServerPool {
         }
         server.result_buffer = Some(result_buffer);
         self.scheduler.add_server(server.id, slots);
-        self.tell(peer, &ToServer::ResultBuffer(exposed), now);
+        self.send(peer, &ToServer::ResultBuffer(exposed), now);
     }
 
     fn take_part(&mut self, peer: PeerId, ticket: TicketNumber, slot: u32, len: u32, now: Instant) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         if !self.scheduler.has(server.id, ticket) {
-            // Cancelled meanwhile; it knows by now.
+            // The job was cancelled, and the server has been told.
             return;
         }
         match server
@@ -231,13 +232,13 @@ impl ServerPool {
             .as_mut()
             .map(|result_buffer| result_buffer.take_part(ticket, slot, len))
         {
-            Some(Ok(())) => self.tell(peer, &ToServer::Taken { ticket }, now),
+            Some(Ok(())) => self.send(peer, &ToServer::Taken { ticket }, now),
             Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
             None => self.give_up(peer, "it has results and no place for them", now),
         }
     }
 
-    /// A server is done with a job.
+    /// Handles the end of a job on a server.
     fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: Outcome, now: Instant) {
         self.take_back(peer, ticket);
         let Some(server) = self.servers.get_mut(&peer) else { return };
@@ -247,7 +248,7 @@ impl ServerPool {
                 let result_buffer = server.result_buffer.as_mut();
                 let results =
                     result_buffer.map(|result_buffer| result_buffer.take_results(ticket, &ran));
-                self.tell(peer, &ToServer::Taken { ticket }, now);
+                self.send(peer, &ToServer::Taken { ticket }, now);
                 match results {
                     Some(Ok(results)) => self.finish(peer, id, ran, results, ticket),
                     Some(Err(error)) => self.give_up(peer, &error.to_string(), now),
@@ -276,7 +277,7 @@ impl ServerPool {
                 self.run_locally(ticket, reason);
             }
             Refusal::Stale { .. } => {
-                self.failed(id, ticket, "a file changed meanwhile".into(), now)
+                self.failed(id, ticket, "a file changed during the job".into(), now)
             }
             Refusal::Limit { what } => {
                 self.jobs.entry(ticket).and_modify(|pending| pending.is_limited = true);
@@ -291,7 +292,7 @@ impl ServerPool {
         self.scheduler.failed(id, ticket, now);
     }
 
-    /// A compiler ran: the first that did counts.
+    /// A server's compiler has run. If several servers ran the job, the first result counts.
     fn finish(
         &mut self,
         peer: PeerId,
@@ -324,7 +325,7 @@ impl ServerPool {
             server: self
                 .servers
                 .get(&peer)
-                .map_or_else(String::new, |at| self.hosts[at.line].clone()),
+                .map_or_else(String::new, |at| self.hosts[at.host].clone()),
             slot: ran.slot,
             claimed: pending.given,
             started: ago(ran.took.run_us),
@@ -341,15 +342,15 @@ impl ServerPool {
         }
     }
 
-    /// Does what the scheduler wants done.
+    /// Carries out the scheduler's decisions.
     fn execute(&mut self, now: Instant) {
         while let Some(order) = self.scheduler.poll() {
             match order {
                 Dispatch::Assign(server, ticket) => self.assign(server, ticket, now),
-                Dispatch::Idle(server) => self.tell_server(server, &ToServer::Idle, now),
+                Dispatch::Idle(server) => self.send_to_server(server, &ToServer::Idle, now),
                 Dispatch::Cancel(server, ticket) => {
                     self.forget_results(server, ticket);
-                    self.tell_server(server, &ToServer::Cancel { ticket }, now);
+                    self.send_to_server(server, &ToServer::Cancel { ticket }, now);
                 }
                 Dispatch::Local(ticket, cause) => {
                     let why = self.jobs.get(&ticket).map_or("", |pending| &pending.why);
@@ -363,7 +364,7 @@ impl ServerPool {
         }
     }
 
-    /// What servers' limits are too low for is not tried again in every build.
+    /// Remembers a job that exceeds servers' limits, so that later builds run it locally at once.
     fn note_limited(
         &mut self,
         ticket: TicketNumber,
@@ -388,25 +389,25 @@ impl ServerPool {
         self.servers.iter().find(|(_, server)| server.id == id).map(|(peer, _)| *peer)
     }
 
-    fn tell_server(&mut self, id: ServerId, message: &ToServer, now: Instant) {
+    fn send_to_server(&mut self, id: ServerId, message: &ToServer, now: Instant) {
         if let Some(peer) = self.peer(id) {
-            self.tell(peer, message, now);
+            self.send(peer, message, now);
         }
     }
 
-    fn tell(&mut self, peer: PeerId, message: &ToServer, now: Instant) {
+    fn send(&mut self, peer: PeerId, message: &ToServer, now: Instant) {
         match self.hub.send(peer, &codec::encode(message)) {
             Err(HubError::NoPeer) | Ok(()) => {}
             Err(error) => self.give_up(peer, &error.to_string(), now),
         }
     }
 
-    /// An attempt to reach a server is over.
+    /// Handles the end of an attempt to connect to a server.
     fn dialled(&mut self, dialled: Dialled, now: Instant) {
-        let line = dialled.line;
+        let host = dialled.peer;
         let admitted = match dialled.result {
             Ok(admitted) => admitted,
-            Err(why) => return self.errors.of(&self.hosts[line], &why),
+            Err(why) => return self.errors.of(&self.hosts[host], &why),
         };
         let greeted = self.hub.enroll(admitted).and_then(|peer| {
             let region = self.files.memory();
@@ -417,8 +418,8 @@ impl ServerPool {
         let (peer, export) = match greeted {
             Ok(greeted) => greeted,
             Err(error) => {
-                self.errors.of(&self.hosts[line], &error.to_string());
-                return self.lines.lost(line, now);
+                self.errors.of(&self.hosts[host], &error.to_string());
+                return self.connections.lost(host, now);
             }
         };
         self.next_server += 1;
@@ -426,12 +427,12 @@ impl ServerPool {
         let (result_buffer, part, sources) = (None, None, HashMap::new());
         let (awaits_part, asks) = (false, 0);
         let server =
-            Server { id, line, result_buffer, heard: now, sources, part, awaits_part, asks };
+            Server { id, host, result_buffer, heard: now, sources, part, awaits_part, asks };
         self.servers.insert(peer, server);
-        self.tell(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
+        self.send(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
 
-    /// Ends a connection that is of no use.
+    /// Ends a connection that cannot be used.
     fn give_up(&mut self, peer: PeerId, why: &str, now: Instant) {
         self.hub.dismiss(peer);
         self.lose(peer, why, now);
@@ -439,16 +440,16 @@ impl ServerPool {
 
     fn lose(&mut self, peer: PeerId, why: &str, now: Instant) {
         if let Some(server) = self.servers.remove(&peer) {
-            self.errors.of(&self.hosts[server.line], &format!("lost: {why}"));
-            self.lines.lost(server.line, now);
+            self.errors.of(&self.hosts[server.host], &format!("lost: {why}"));
+            self.connections.lost(server.host, now);
             self.scheduler.remove_server(server.id, now);
         }
     }
 
-    /// Servers that may be ready soon.
-    fn hopeful(&self) -> usize {
+    /// The number of servers that may become ready soon.
+    fn starting(&self) -> usize {
         let unready = self.servers.values().filter(|server| server.result_buffer.is_none()).count();
-        self.lines.hopeful() + unready
+        self.connections.starting() + unready
     }
 
     fn tick(&mut self, now: Instant) {
@@ -463,7 +464,7 @@ impl ServerPool {
         let silent: Vec<_> =
             self.servers.iter().filter(|(_, at)| silent(at)).map(|(peer, _)| *peer).collect();
         for peer in silent {
-            self.give_up(peer, "it says nothing", now);
+            self.give_up(peer, "it sent nothing for too long", now);
         }
         self.scheduler.tick(now);
         self.look_after_files(now);
@@ -510,22 +511,22 @@ impl RemoteExecutor for ServerPool {
         self.look_at_trust(now);
         let mut events = Vec::new();
         if self.hub.turn(&mut events).is_err() {
-            // Only our own fault overflows a queue; servers are dialled again.
+            // Only a fault of this program overflows a queue; servers are dialled again.
             for peer in self.servers.keys().copied().collect::<Vec<_>>() {
-                self.give_up(peer, "a fault of ours", now);
+                self.give_up(peer, "a fault of this client", now);
             }
         }
         for event in events {
             self.handle(event, now);
         }
-        while let Some(dialled) = self.lines.poll(now) {
+        while let Some(dialled) = self.connections.poll(now) {
             self.dialled(dialled, now);
         }
-        self.lines.dial(&self.hub, now);
-        self.hear_files(now);
+        self.connections.dial(&self.hub, now);
+        self.take_file_replies(now);
         self.take_placed();
         self.tick(now);
-        if self.hopeful() == 0 {
+        if self.starting() == 0 {
             self.scheduler.settle();
         }
         self.execute(now);
@@ -535,12 +536,12 @@ impl RemoteExecutor for ServerPool {
     fn deadline(&self) -> Option<Instant> {
         let is_idle = self.jobs.is_empty() && self.placings.is_empty();
         let tick = (!is_idle).then(|| self.ticked + TICK);
-        [tick, self.lines.deadline()].into_iter().flatten().min()
+        [tick, self.connections.deadline()].into_iter().flatten().min()
     }
 
     fn capacity(&self) -> Capacity {
         let (servers, slots) = self.scheduler.capacity();
-        Capacity { servers: servers + self.hopeful(), slots }
+        Capacity { servers: servers + self.starting(), slots }
     }
 
     fn is_claimed(&self, ticket: Ticket) -> bool {

@@ -2,7 +2,7 @@
 //! file system that hangs blocks a thread here and not the manager's loop.
 
 use super::slots::Id;
-use crate::args::{Call, Plan, classify, examine};
+use crate::args::{Call, Classification, classify, examine};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ const HANGING_MAX: usize = 32;
 /// How long the look at one call's files may take.
 const DECISION_MAX: Duration = Duration::from_secs(3);
 
-type Answer = (Id, Plan);
+type Answer = (Id, Classification);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Deciders {
     open: HashMap<Id, Instant>,
     /// Calls that were dropped before their decision came.
     given_up: usize,
-    decide: fn(Call) -> Plan,
+    decide: fn(Call) -> Classification,
 }
 
 impl Deciders {
@@ -40,7 +40,7 @@ impl Deciders {
         Self::with(|call| examine(classify(call)))
     }
 
-    fn with(decide: fn(Call) -> Plan) -> rustix::io::Result<Self> {
+    fn with(decide: fn(Call) -> Classification) -> rustix::io::Result<Self> {
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((questions, ahead), (answer, answers)) = (mpsc::channel(), mpsc::channel());
         let (ahead, open) = (Arc::new(Mutex::new(ahead)), HashMap::new());
@@ -74,7 +74,7 @@ impl Deciders {
             loop {
                 let question = ahead.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok((id, call)) = question else { return };
-                // The deciders may have been dropped meanwhile.
+                // The deciders may have been dropped.
                 let _sent = answer.send((id, decide(call)));
                 let _woken = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
             }
@@ -133,11 +133,11 @@ mod tests {
     }
 
     /// Decides at once, or never for a compiler named `hang`.
-    fn hang(call: Call) -> Plan {
+    fn hang(call: Call) -> Classification {
         while call.compiler.as_os_str() == "hang" {
             thread::park();
         }
-        Plan::Local(Cause::Link.into())
+        Classification::Local(Cause::Link.into())
     }
 
     fn next(deciders: &mut Deciders) -> Id {

@@ -114,7 +114,7 @@ impl WrapperListener {
         match open_lock(place) {
             Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
                 // A socket with another inode belongs to another manager: the directory was removed
-                // and made again meanwhile.
+                // and made again.
                 if identity(place) == self.socket {
                     let _ = fs::remove_file(place.socket());
                 }

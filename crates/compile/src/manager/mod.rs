@@ -34,7 +34,7 @@ pub use executor::{Capacity, Finished, RemoteExecutor, Ticket, Trace, Verdict};
 pub use listener::listen;
 pub use no_servers::NoServers;
 pub use outboard_cc::settle;
-pub use placing::{PlaceError, Placement, Staged};
+pub use placing::{OutputPlacement, PlaceError, Staged};
 pub use run::{Manager, Settings};
 pub use source::Preprocessed;
 

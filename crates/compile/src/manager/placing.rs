@@ -103,12 +103,12 @@ impl Drop for Staged {
 
 /// All outputs of one job: none is renamed before all are written.
 #[derive(Debug)]
-pub struct Placement {
+pub struct OutputPlacement {
     umask: u32,
     staged: Vec<Staged>,
 }
 
-impl Placement {
+impl OutputPlacement {
     /// A placement without outputs, for a caller with this umask.
     #[must_use]
     pub fn new(umask: u32) -> Self {
@@ -209,7 +209,7 @@ mod tests {
         let dir = Scratch::new("all");
         let odd = OsString::from_vec(b"a\nb \xff.d".to_vec());
         fs::write(dir.0.join("a.o"), "old").unwrap();
-        let mut placement = Placement::new(0o027);
+        let mut placement = OutputPlacement::new(0o027);
         placement.add(&dir.0.join("a.o"), 0o666, b"object").unwrap();
         placement.add(&dir.0.join(&odd), 0o777, b"more").unwrap();
         assert_eq!(fs::read(dir.0.join("a.o")).unwrap(), b"old");
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn uncommitted_outputs_leave_nothing() {
         let dir = Scratch::new("dropped");
-        let mut placement = Placement::new(0);
+        let mut placement = OutputPlacement::new(0);
         placement.add(&dir.0.join("a.o"), 0o666, b"object").unwrap();
         assert_eq!(dir.names().len(), 1);
         drop(placement);

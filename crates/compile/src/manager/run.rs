@@ -10,7 +10,7 @@ use super::listener::{LISTENER, WrapperListener};
 use super::slots::{Id, Slots};
 use super::source::Mode;
 use super::wrapper::{Wishes, Wrapper, WrapperEvent, WrapperState};
-use crate::args::{Call, Cause, Plan, Reason};
+use crate::args::{Call, Cause, Classification, Reason};
 use crate::stats::{Journal, LocalJob};
 use outboard_cc::place::ManagerPlace;
 use outboard_cc::wire::{FALLBACK, Reply};
@@ -255,15 +255,15 @@ impl<F: RemoteExecutor> Manager<F> {
         }
     }
 
-    fn decide(&mut self, id: Id, plan: Plan, now: Instant) {
+    fn decide(&mut self, id: Id, plan: Classification, now: Instant) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let WrapperState::Deciding(mode) = client.state else { return };
         match plan {
-            Plan::Local(reason) => self.queue(id, reason),
-            Plan::Remote(_) if self.executor.capacity().servers == 0 => {
+            Classification::Local(reason) => self.queue(id, reason),
+            Classification::Remote(_) if self.executor.capacity().servers == 0 => {
                 self.queue(id, Reason::with(Cause::NoServers, self.executor.trouble()));
             }
-            Plan::Remote(job) => match mode.split(*job) {
+            Classification::Remote(job) => match mode.split(*job) {
                 Ok(what) => {
                     client.state = WrapperState::QueuedToPreprocess(Box::new(what));
                     self.slots.wait(id);

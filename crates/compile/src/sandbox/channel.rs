@@ -16,10 +16,10 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::job::{End, Usage};
+use super::job::{JobEnd, JobUsage};
 use super::service::SlotSandboxSpec;
 
-/// Bytes of one message. Job descriptions may be longer and are sent as files.
+/// Bytes of one message. Descriptions of jobs may be longer and are sent as files.
 const MESSAGE_MAX: usize = 128 << 10;
 /// Descriptors sent with one message, at most.
 const FDS_MAX: usize = 3;
@@ -60,9 +60,9 @@ pub(super) enum ToSlot {
 /// From a slot sandbox to the service: a job has ended. The object that the job left, if any, is
 /// sent with it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Report {
-    pub(super) end: End,
-    pub(super) usage: Usage,
+pub(super) struct JobReport {
+    pub(super) end: JobEnd,
+    pub(super) usage: JobUsage,
 }
 
 /// One end of a channel.

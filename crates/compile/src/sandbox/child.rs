@@ -17,7 +17,7 @@ use std::io;
 
 use super::channel::Failure;
 
-pub use supervisor::anchor_main;
+pub use supervisor::supervisor_main;
 
 /// The result of one step of setting up.
 type SetUpResult<T> = Result<T, Failure>;

@@ -43,7 +43,7 @@ impl Default for Limits {
 
 /// A program to run in a slot sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Job {
+pub struct SandboxJob {
     /// Path of the program in the view.
     pub program: Vec<u8>,
     /// Its arguments, beginning with its own name.
@@ -60,7 +60,7 @@ pub struct Job {
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
+pub enum JobEnd {
     /// The program ended with this status.
     Exited(i32),
     /// A signal ended the program.
@@ -81,7 +81,7 @@ pub enum End {
 
 /// Resources that a job used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct JobUsage {
     /// CPU time in user mode, all processes together.
     pub user: Duration,
     /// CPU time in the kernel, all processes together.
@@ -94,11 +94,11 @@ pub struct Usage {
 
 /// The result of a job.
 #[derive(Debug)]
-pub struct Ended {
+pub struct FinishedJob {
     /// How it ended.
-    pub end: End,
+    pub end: JobEnd,
     /// What it used.
-    pub usage: Usage,
+    pub usage: JobUsage,
     /// Its standard output.
     pub stdout: Vec<u8>,
     /// Its standard error.

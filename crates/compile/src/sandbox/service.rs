@@ -17,10 +17,10 @@ use rustix::fs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Channel, Failure, Report, SetUp, ToSlot, ToSupervisor};
+use super::channel::{Channel, Failure, JobReport, SetUp, ToSlot, ToSupervisor};
 use super::check::advice;
-use super::job::{Ended, Job, Object};
-use crate::view::Pin;
+use super::job::{FinishedJob, Object, SandboxJob};
+use crate::view::PinnedNode;
 
 /// Why a sandbox does not work. Always this machine's fault, never a job's.
 #[derive(Debug, thiserror::Error)]
@@ -44,10 +44,10 @@ pub enum SandboxError {
         advice: String,
     },
     /// The supervisor or the slot sandbox is gone, or no longer makes sense.
-    #[error("the sandbox's {who} is gone: {error}; start it anew")]
+    #[error("the {what} is gone: {error}; start a new one")]
     Gone {
-        /// `supervisor` or `slot_sandbox`.
-        who: &'static str,
+        /// `sandbox's supervisor` or `slot's sandbox`.
+        what: &'static str,
         /// What the system says.
         error: io::Error,
     },
@@ -59,15 +59,15 @@ pub enum SandboxError {
         /// What the system says.
         error: io::Error,
     },
-    /// A description that this machine had no place for.
-    #[error("cannot hand a job to its slot_sandbox: {0}")]
+    /// A job's description could not be written to a memory file.
+    #[error("cannot hand a job to its slot sandbox: {0}")]
     HandOver(io::Error),
 }
 
 /// How to start a supervisor.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The program that calls [`super::anchor_main`] when it gets `arguments`.
+    /// The program that calls [`super::supervisor_main`] when it gets `arguments`.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -167,19 +167,26 @@ impl SlotSandboxSpec {
     }
 
     /// What has to be pinned in the view for this slot sandbox.
-    pub fn pins(&self) -> Vec<(Vec<u8>, Pin)> {
+    pub fn pins(&self) -> Vec<(Vec<u8>, PinnedNode)> {
         let binds = self.binds.iter().map(|bind| {
-            (bind.view.clone(), if bind.directory { Pin::Directory } else { Pin::File })
+            (
+                bind.view.clone(),
+                if bind.directory { PinnedNode::Directory } else { PinnedNode::File },
+            )
         });
-        let places = [PROC.as_bytes(), &self.tmp].map(|path| (path.to_vec(), Pin::Directory));
-        let devices = DEVICES.iter().map(|name| (format!("/dev/{name}").into_bytes(), Pin::File));
+        let places =
+            [PROC.as_bytes(), &self.tmp].map(|path| (path.to_vec(), PinnedNode::Directory));
+        let devices =
+            DEVICES.iter().map(|name| (format!("/dev/{name}").into_bytes(), PinnedNode::File));
         let mut pins: Vec<_> = places.into_iter().chain(devices).chain(binds).collect();
         let own = OWN_LINKS.iter().map(|(path, target)| {
-            (path.as_bytes().to_vec(), Pin::Symlink(target.as_bytes().to_vec()))
+            (path.as_bytes().to_vec(), PinnedNode::Symlink(target.as_bytes().to_vec()))
         });
         pins.extend(own);
         let links = self.links.iter();
-        pins.extend(links.map(|(path, target)| (path.clone(), Pin::Symlink(target.clone()))));
+        pins.extend(
+            links.map(|(path, target)| (path.clone(), PinnedNode::Symlink(target.clone()))),
+        );
         pins
     }
 }
@@ -207,7 +214,7 @@ impl SandboxSupervisor {
     /// Starts a supervisor; with it comes the FUSE device for [`crate::view::View::start`].
     ///
     /// # Errors
-    /// When namespaces or FUSE are not to be had here: the error says what to enable.
+    /// When this machine does not allow namespaces or FUSE: the error says what to enable.
     pub fn start(launch: &Launch) -> Result<(Self, OwnedFd), SandboxError> {
         let failed =
             |error| SandboxError::Start { program: launch.program.display().to_string(), error };
@@ -219,7 +226,7 @@ impl SandboxSupervisor {
             command.uid(uid).gid(gid);
         }
         let child = command.spawn().map_err(failed)?;
-        // Or the supervisor's end would stay open here.
+        // Otherwise the supervisor's end would stay open here.
         drop(command);
         let mut supervisor = Self { channel: here, child: Some(child) };
         match supervisor.receive_set_up()?.pop() {
@@ -236,7 +243,7 @@ impl SandboxSupervisor {
     }
 
     fn gone(&mut self, error: io::Error) -> SandboxError {
-        SandboxError::Gone { who: "supervisor", error }
+        SandboxError::Gone { what: "sandbox's supervisor", error }
     }
 
     /// Makes a slot sandbox. The view must be served by now.
@@ -244,7 +251,7 @@ impl SandboxSupervisor {
     /// # Errors
     /// When a step of it fails, or the supervisor is gone.
     pub fn slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
-        let gone = |error| SandboxError::Gone { who: "supervisor", error };
+        let gone = |error| SandboxError::Gone { what: "sandbox's supervisor", error };
         let (here, there) = Channel::pair().map_err(gone)?;
         self.channel
             .send(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
@@ -262,7 +269,7 @@ impl SandboxSupervisor {
 
 impl Drop for SandboxSupervisor {
     fn drop(&mut self) {
-        // Its slot sandboxes die with it. That it is gone already is fine.
+        // Its slot sandboxes die with it. It may be gone already.
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
         // Its end takes as long as that of its last process, which may hang in the kernel.
@@ -277,7 +284,7 @@ const SET_UP_MAX: Duration = Duration::from_secs(3);
 
 /// Waits until the other end has set itself up.
 fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
-    let gone = |error| SandboxError::Gone { who: "slot_sandbox", error };
+    let gone = |error| SandboxError::Gone { what: "slot's sandbox", error };
     channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
     let said = channel.receive();
     channel.set_patience(None).map_err(gone)?;
@@ -312,7 +319,7 @@ impl SlotSandbox {
     ///
     /// # Errors
     /// When the slot sandbox is gone. What goes wrong with the job is in its end.
-    pub fn run(&mut self, job: &Job) -> Result<Ended, SandboxError> {
+    pub fn run(&mut self, job: &SandboxJob) -> Result<FinishedJob, SandboxError> {
         self.start(job)?;
         self.wait()
     }
@@ -321,7 +328,7 @@ impl SlotSandbox {
     ///
     /// # Errors
     /// When the slot sandbox is gone.
-    pub fn start(&mut self, job: &Job) -> Result<(), SandboxError> {
+    pub fn start(&mut self, job: &SandboxJob) -> Result<(), SandboxError> {
         let mut description = memory_file("job").map_err(SandboxError::HandOver)?;
         let bytes = postcard::to_stdvec(job).map_err(io::Error::other);
         bytes
@@ -331,42 +338,43 @@ impl SlotSandbox {
         let output = || output_file(job.limits.output).map_err(SandboxError::HandOver);
         let (stdout, stderr) = (output()?, output()?);
         let fds = [description.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        self.channel.send(&ToSlot::Run, &fds).map_err(cell_gone)?;
+        self.channel.send(&ToSlot::Run, &fds).map_err(slot_sandbox_gone)?;
         self.file_max = job.limits.file;
         self.running = Some((stdout, stderr, job.limits.output));
         Ok(())
     }
 
-    /// Stops the job, if one runs. Its end comes as any other's. Whoever holds answers that it
-    /// waits for must give them up as well ([`crate::view::View::cancel`]).
+    /// Stops the job, if one runs. Its end is reported like any other. A caller that serves the
+    /// job's view must also fail the requests that the job waits for
+    /// ([`crate::view::View::cancel`]).
     ///
     /// # Errors
     /// When the slot sandbox is gone.
     pub fn stop(&self) -> Result<(), SandboxError> {
-        self.channel.send(&ToSlot::Stop, &[]).map_err(cell_gone)
+        self.channel.send(&ToSlot::Stop, &[]).map_err(slot_sandbox_gone)
     }
 
     /// Waits for the job's end.
     ///
     /// # Errors
     /// When the slot sandbox is gone, or runs none.
-    pub fn wait(&mut self) -> Result<Ended, SandboxError> {
+    pub fn wait(&mut self) -> Result<FinishedJob, SandboxError> {
         let (stdout, stderr, limit) =
-            self.running.take().ok_or_else(|| cell_gone(io::ErrorKind::NotFound.into()))?;
-        let (Report { end, usage }, left) = self.channel.receive().map_err(cell_gone)?;
-        let stdout = contents(stdout, limit).map_err(cell_gone)?;
-        let stderr = contents(stderr, limit).map_err(cell_gone)?;
+            self.running.take().ok_or_else(|| slot_sandbox_gone(io::ErrorKind::NotFound.into()))?;
+        let (JobReport { end, usage }, left) = self.channel.receive().map_err(slot_sandbox_gone)?;
+        let stdout = contents(stdout, limit).map_err(slot_sandbox_gone)?;
+        let stderr = contents(stderr, limit).map_err(slot_sandbox_gone)?;
         let object = left.into_iter().next().and_then(|left| object(left, self.file_max));
-        Ok(Ended { end, usage, stdout, stderr, object })
+        Ok(FinishedJob { end, usage, stdout, stderr, object })
     }
 }
 
-fn cell_gone(error: io::Error) -> SandboxError {
-    SandboxError::Gone { who: "slot_sandbox", error }
+fn slot_sandbox_gone(error: io::Error) -> SandboxError {
+    SandboxError::Gone { what: "slot's sandbox", error }
 }
 
-/// What a slot sandbox says that its job left. A slot sandbox runs hostile code beside itself:
-/// anything but a file in memory could keep a reader waiting.
+/// Checks the object that a slot sandbox reports. The slot sandbox runs next to hostile code:
+/// anything but a memory file could make a reader wait.
 fn object(left: OwnedFd, len_max: u64) -> Option<Object> {
     let stat = fstat(&left).ok()?;
     let len = u64::try_from(stat.st_size).ok().filter(|len| *len <= len_max)?;
@@ -380,7 +388,7 @@ fn memory_file(name: &str) -> io::Result<File> {
     Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
-/// What a job may write more than its limit before it is refused: the kernel refuses whole writes.
+/// How much more than its limit a job may write: the kernel refuses only whole writes.
 const OUTPUT_SLACK: u64 = 4 << 20;
 
 /// A file for a job's output, which cannot grow: everything that writes shares its offset, which

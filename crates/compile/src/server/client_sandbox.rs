@@ -6,7 +6,8 @@ use super::outputs;
 use super::toolchains::Program;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
 use crate::sandbox::{
-    Bind, Ended, Job, Launch, Limits, SandboxError, SandboxSupervisor, SlotSandbox, SlotSandboxSpec,
+    Bind, FinishedJob, Launch, Limits, SandboxError, SandboxJob, SandboxSupervisor, SlotSandbox,
+    SlotSandboxSpec,
 };
 use crate::view::{self, View};
 use std::collections::HashMap;
@@ -154,7 +155,7 @@ impl ClientSandbox {
         if let Some(object) = words.as_ref().and_then(outputs::object) {
             self.view.redirect(at, object, &self.spec.object());
         }
-        let job = Job {
+        let job = SandboxJob {
             program: program.path().to_vec(),
             arguments: spec.argv.clone(),
             environment: environment(spec, program),
@@ -177,7 +178,7 @@ impl ClientSandbox {
     pub(crate) fn finish(
         &mut self,
         slot: u32,
-    ) -> Result<(Ended, view::JobChanges), ClientSandboxError> {
+    ) -> Result<(FinishedJob, view::JobChanges), ClientSandboxError> {
         let slot_sandbox =
             self.slot_sandboxes.get_mut(&slot).ok_or(ClientSandboxError::NoSandbox)?;
         let ended = slot_sandbox.wait();

@@ -2,7 +2,7 @@
 //!
 //! Opens no file: a job whose arguments are in response files is not analysed.
 
-use crate::args::{Call, Job, Plan, classify};
+use crate::args::{Call, Classification, Job, classify};
 use crate::protocol::JobSpec;
 use crate::view::Places;
 use std::ffi::{OsStr, OsString};
@@ -47,8 +47,8 @@ pub(super) fn job_of(spec: &JobSpec) -> Option<Job> {
         ..Call::default()
     };
     match classify(call) {
-        Plan::Remote(job) => Some(*job),
-        Plan::Local(_) => None,
+        Classification::Remote(job) => Some(*job),
+        Classification::Local(_) => None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The results of a job on their way to the client: the bytes of all files, one after the other,
 //! and their description.
 
-use crate::protocol::{LANDING, Made, RESULTS_MAX, Ran, Refusal, Took};
-use crate::sandbox::{End, Ended};
+use crate::protocol::{Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, Took};
+use crate::sandbox::{FinishedJob, JobEnd};
 use crate::view;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -42,10 +42,10 @@ pub(crate) enum NextPart {
 }
 
 impl Package {
-    /// The results of a job; a refusal if they are of no use to the client.
+    /// The results of a job; a refusal if the client cannot use them.
     pub(crate) fn new(
         slot: u32,
-        ended: Ended,
+        ended: FinishedJob,
         made: view::JobChanges,
         took: Took,
     ) -> Result<Self, Refusal> {
@@ -62,7 +62,7 @@ impl Package {
         let (stdout, stderr) = (ended.stdout.len() as u64, ended.stderr.len() as u64);
         let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(Segment::of));
         let mut files = Vec::new();
-        // The files of a compiler that failed are of no use.
+        // The files of a compiler that failed are dropped.
         for file in made.created.into_iter().filter(|_| status == 0) {
             let (len, path, mode) = (file.contents.len() as u64, file.path, file.mode);
             segments.push_back(Segment::of(file.contents));
@@ -83,7 +83,7 @@ impl Package {
 
     /// Bytes that the client has to hold until the last part has arrived.
     pub(crate) fn in_parts(&self) -> u64 {
-        if self.len > LANDING as u64 { self.len } else { 0 }
+        if self.len > RESULT_BUFFER_BYTES as u64 { self.len } else { 0 }
     }
 
     /// Whether nothing of it has been sent yet.
@@ -97,7 +97,8 @@ impl Package {
     /// # Errors
     /// When a file that the compiler left cannot be read.
     pub(crate) fn next(&mut self) -> io::Result<NextPart> {
-        let len = usize::try_from(self.left).unwrap_or(LANDING).min(LANDING);
+        let len =
+            usize::try_from(self.left).unwrap_or(RESULT_BUFFER_BYTES).min(RESULT_BUFFER_BYTES);
         let mut piece = vec![0; len];
         let mut filled = 0;
         while filled < len {
@@ -162,17 +163,17 @@ impl Drop for Package {
 }
 
 /// The status as wait(2) encodes it, if the program ended by itself.
-fn status(end: End) -> Result<i32, Refusal> {
+fn status(end: JobEnd) -> Result<i32, Refusal> {
     let limit = |what: &str| Err(Refusal::Limit { what: what.to_owned() });
     match end {
-        End::Exited(code) => Ok((code & 0xff) << 8),
-        End::Signalled(signal) => Ok(signal & 0x7f),
-        End::OutOfTime => limit("it took too long"),
-        End::OutOfMemory => limit("it used too much memory"),
-        End::OutOfProcesses => limit("it had too many processes"),
-        End::OutOfOutput => limit("it wrote too much"),
-        End::Stopped => limit("it was stopped"),
-        End::NotStarted(errno) => {
+        JobEnd::Exited(code) => Ok((code & 0xff) << 8),
+        JobEnd::Signalled(signal) => Ok(signal & 0x7f),
+        JobEnd::OutOfTime => limit("it took too long"),
+        JobEnd::OutOfMemory => limit("it used too much memory"),
+        JobEnd::OutOfProcesses => limit("it had too many processes"),
+        JobEnd::OutOfOutput => limit("it wrote too much"),
+        JobEnd::Stopped => limit("it was stopped"),
+        JobEnd::NotStarted(errno) => {
             let error = std::io::Error::from_raw_os_error(errno);
             Err(Refusal::Trouble { what: format!("the compiler cannot be started: {error}") })
         }
@@ -207,12 +208,12 @@ pub(crate) fn shown(path: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::Usage;
+    use crate::sandbox::JobUsage;
     use crate::view::Created;
 
-    fn ended(end: End) -> Ended {
+    fn ended(end: JobEnd) -> FinishedJob {
         let (stdout, stderr) = (b"out".to_vec(), b"error".to_vec());
-        Ended { end, usage: Usage::default(), stdout, stderr, object: None }
+        FinishedJob { end, usage: JobUsage::default(), stdout, stderr, object: None }
     }
 
     fn made(len: usize) -> view::JobChanges {
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn results_that_fit_are_sent_at_once() {
-        let ended = ended(End::Exited(0));
+        let ended = ended(JobEnd::Exited(0));
         let mut package = Package::new(3, ended, made(2), Took::default()).expect("of use");
         let NextPart::Last(bytes, ran) = package.next().expect("it is there") else {
             panic!("it fits")
@@ -234,8 +235,9 @@ mod tests {
 
     #[test]
     fn longer_results_are_sent_in_parts() {
-        let ended = ended(End::Exited(0));
-        let mut package = Package::new(0, ended, made(LANDING * 2), Took::default()).expect("good");
+        let ended = ended(JobEnd::Exited(0));
+        let mut package =
+            Package::new(0, ended, made(RESULT_BUFFER_BYTES * 2), Took::default()).expect("good");
         let mut all = Vec::new();
         for _ in 0..2 {
             let NextPart::Part(bytes) = package.next().expect("it is there") else {
@@ -247,13 +249,13 @@ mod tests {
             panic!("the rest fits")
         };
         all.extend(&bytes);
-        assert_eq!((all.len(), ran.len), (LANDING * 2 + 8, 8));
+        assert_eq!((all.len(), ran.len), (RESULT_BUFFER_BYTES * 2 + 8, 8));
         assert_eq!(ran.hash, *blake3::hash(&all).as_bytes());
     }
 
     #[test]
     fn a_failed_compiler_returns_messages_and_no_files() {
-        let ended = ended(End::Exited(1));
+        let ended = ended(JobEnd::Exited(1));
         let mut package = Package::new(0, ended, made(5), Took::default()).expect("of use");
         let NextPart::Last(bytes, ran) = package.next().expect("it is there") else {
             panic!("it fits")
@@ -266,11 +268,11 @@ mod tests {
         let removed = view::JobChanges { deleted: vec![b"/p/x".to_vec()], ..made(1) };
         let stale = view::JobChanges { stale: true, ..made(1) };
         for made in [removed, stale] {
-            assert!(Package::new(0, ended(End::Exited(0)), made, Took::default()).is_err());
+            assert!(Package::new(0, ended(JobEnd::Exited(0)), made, Took::default()).is_err());
         }
         let replaced = view::JobChanges { deleted: vec![b"/p/a.o".to_vec()], ..made(1) };
-        assert!(Package::new(0, ended(End::Exited(0)), replaced, Took::default()).is_ok());
-        let late = Package::new(0, ended(End::OutOfTime), made(1), Took::default());
+        assert!(Package::new(0, ended(JobEnd::Exited(0)), replaced, Took::default()).is_ok());
+        let late = Package::new(0, ended(JobEnd::OutOfTime), made(1), Took::default());
         assert!(matches!(late, Err(Refusal::Limit { .. })));
     }
 }

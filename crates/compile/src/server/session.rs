@@ -1,7 +1,7 @@
 //! One client, from Hello to the end of its connection: its jobs, its files, the messages to it.
 //!
-//! Knows no connection: messages, reads and writes to be made are returned by
-//! [`ClientSession::poll`]. `start` is how its jobs begin.
+//! Knows no connection: [`ClientSession::poll`] returns the messages, reads and writes to be made.
+//! `start` begins its jobs.
 
 mod start;
 
@@ -13,8 +13,8 @@ use super::package::{NextPart, Package};
 use super::sources::Sources;
 use super::toolchains::Programs;
 use crate::protocol::{
-    Bytes, Input, JobSpec, LANDING, Outcome, RESULTS_MAX, Ran, Refusal, TicketNumber, ToClient,
-    ToServer, Took,
+    Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, TicketNumber,
+    ToClient, ToServer, Took,
 };
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::waker::Waker;
@@ -92,13 +92,13 @@ struct Source {
 }
 
 enum Stage {
-    /// For the metadata log.
+    /// Waits for the metadata log.
     Waiting,
-    /// For its source. False: nobody wants it any more.
+    /// Waits for its source. False: the job was cancelled.
     Reading(bool),
-    /// For compilers that are being identified, of which its may be one.
+    /// Waits for compilers that are being identified, because one of them may be the job's.
     Identifying,
-    /// For its compiler, which is being fetched.
+    /// Waits for its compiler, which is being fetched.
     Equipping,
     /// Waits for the end of jobs whose sandbox shows other compilers.
     Held,
@@ -207,7 +207,7 @@ impl ClientSession {
         if self.result_buffer.is_some() || self.export.is_none() {
             return Err(SessionEnd::OutOfTurn("its result buffer"));
         }
-        if result_buffer.len() < u64::from(slots) * LANDING as u64 {
+        if result_buffer.len() < u64::from(slots) * RESULT_BUFFER_BYTES as u64 {
             return Err(SessionEnd::Memory);
         }
         self.result_buffer = Some(result_buffer);
@@ -422,7 +422,7 @@ impl ClientSession {
                 return self.refuse(ticket, Refusal::Trouble { what });
             }
             Ok(NextPart::Part(bytes)) => {
-                let len = u32::try_from(bytes.len()).expect("a result_buffer place is small");
+                let len = u32::try_from(bytes.len()).expect("a result buffer's length fits u32");
                 (bytes, ToClient::Part { ticket, slot, len })
             }
             Ok(NextPart::Last(bytes, ran)) => {
@@ -430,7 +430,7 @@ impl ClientSession {
                 (bytes, outcome(ticket, ran))
             }
         };
-        let at = u64::from(slot) * LANDING as u64;
+        let at = u64::from(slot) * RESULT_BUFFER_BYTES as u64;
         // The size of the memory was checked when the client announced it.
         if let Some(to) = result_buffer.range(at, bytes.len() as u64) {
             self.out.push_back(Out::Write { to, bytes });
@@ -447,7 +447,7 @@ impl ClientSession {
                 self.send_waiting();
             }
             Some(_) => return Err(SessionEnd::OutOfTurn("an acknowledgement of results")),
-            // The job was cancelled meanwhile.
+            // The job was cancelled.
             None => {}
         }
         Ok(())
@@ -504,7 +504,7 @@ impl ClientSession {
         self.say(ToClient::Alive);
         let Some(sandbox) = &self.sandbox else { return Ok(()) };
         for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InSandbox(_))) {
-            // The client is gone: its jobs are of no use.
+            // The client is gone: its jobs are not needed.
             if sandbox.view().is_refused(job.slot as usize) {
                 sandbox.stop(job.slot);
             }
@@ -526,7 +526,7 @@ impl ClientSession {
 
 impl Drop for ClientSession {
     fn drop(&mut self) {
-        // Else compilers that wait for the client would wait for ever.
+        // Otherwise compilers that wait for the client would never end.
         self.fetch.abort();
     }
 }

@@ -116,7 +116,7 @@ mod tests {
     fn no_client_is_asked_without_a_free_slot() {
         let mut slots = slots(1, &[ONE, TWO]);
         assert_eq!(slots.poll(), Some(ONE));
-        assert_eq!(slots.poll(), None, "the only slot is spoken for");
+        assert_eq!(slots.poll(), None, "the client that was asked may use the only slot");
         assert_eq!(slots.take(ONE), Some(0));
         assert_eq!(slots.poll(), None);
         slots.release(0);
@@ -144,7 +144,7 @@ mod tests {
         slots.idle(ONE);
         assert_eq!(slots.poll(), None);
         assert_eq!(slots.take(ONE), Some(0));
-        assert_eq!(slots.poll(), Some(ONE), "where one job came from there may be more");
+        assert_eq!(slots.poll(), Some(ONE), "a client that had a job may have more");
     }
 
     #[test]

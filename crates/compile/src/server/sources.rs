@@ -1,4 +1,4 @@
-//! Preprocessed sources of a client's jobs: read into buffers that stay with their slots (the
+//! Preprocessed sources of a client's jobs: each slot keeps a buffer into which they are read (the
 //! paper's SRC RX regions).
 
 use super::session::SessionEnd;

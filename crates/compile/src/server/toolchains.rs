@@ -1,5 +1,5 @@
-//! Which compilers a server has: those that its administrator installed, and those that its options
-//! put in their places.
+//! The compilers of a server: those that its administrator installed, and programs that its options
+//! put in place of them.
 //!
 //! Once the service runs, compilers are identified by threads (`identifying`): nothing here waits
 //! for one.
@@ -8,7 +8,7 @@ mod identifying;
 
 use super::client_sandbox::Shown;
 use crate::sandbox::Bind;
-use crate::toolchain::{self, Link, Role, Toolchain, Toolchains};
+use crate::toolchain::{self, PartRole, PartSymlink, Toolchain, Toolchains};
 use identifying::{Identifications, Identified};
 use outboard_cluster::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 
 /// Where administrators install compilers.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The C library's locales: without them, quotes in diagnostics are other ones than locally.
+/// The C library's locales: without them, diagnostics have other quotation marks than locally.
 const LOCALES: &str = "/usr/lib/locale";
-/// How compilers' names end, but for a version.
+/// The ends of compilers' names, without a version.
 const NAMES: &[&str] = &["gcc", "g++", "cc", "c++", "clang", "clang++"];
-/// A compiler that is not here is looked for again after this.
+/// A compiler that was not found is looked for again after this time.
 const FORGET: Duration = Duration::from_secs(60);
-/// Compilers that are known not to be here, at most.
+/// Compilers remembered as absent, at most.
 const MISSING_MAX: usize = 4096;
 
 /// A server's compilers: those that were installed, and those put in their places.
@@ -47,11 +47,11 @@ pub struct Programs {
 #[derive(Debug)]
 struct Installed {
     toolchain: Arc<Toolchain>,
-    /// The generation that first had it as it is.
+    /// The generation in which it appeared in its present state.
     since: u64,
 }
 
-/// A compiler that is not known to be here.
+/// A compiler that was not found.
 #[derive(Debug)]
 struct Missing {
     since: Instant,
@@ -59,7 +59,7 @@ struct Missing {
     asked: u64,
 }
 
-/// What came of looking for a job's compiler.
+/// The result of looking for a job's compiler.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Search {
     Found(Program),
@@ -88,14 +88,16 @@ impl Program {
         &self.search
     }
 
-    /// The first generation of what is shown that has it.
+    /// The first generation of the shown files that includes it.
     pub(crate) fn since(&self) -> u64 {
         self.since
     }
 
-    /// The program of a compiler that is what it is since a generation.
+    /// The program of a compiler that is unchanged since generation `since`.
     pub(crate) fn of(toolchain: &Toolchain, since: u64) -> Self {
-        let called = |role: &Role| matches!(role, Role::Driver | Role::Assembler | Role::Objcopy);
+        let called = |role: &PartRole| {
+            matches!(role, PartRole::Driver | PartRole::Assembler | PartRole::Objcopy)
+        };
         let parts = toolchain.parts.iter().filter(|part| called(&part.role));
         let names = parts.map(|part| &part.path).chain([&toolchain.name]);
         let mut directories: Vec<_> = names.filter_map(|path| path.parent()).collect();
@@ -114,7 +116,7 @@ impl Programs {
     #[must_use]
     pub fn new(cache: Option<&Path>, instead: BTreeMap<OsString, PathBuf>) -> Self {
         let mut programs = Self::empty(cache, instead);
-        // Nobody is served yet: what there is from the beginning may be waited for.
+        // No client is served yet, so this may wait until the compilers are identified.
         programs.each_candidate(|programs, compiler| programs.add(compiler, Instant::now()));
         programs
     }
@@ -147,7 +149,7 @@ impl Programs {
     }
 
     /// Some compilers look in PATH for the name that they were called by.
-    fn add_links(&mut self, installed: usize, links: &[Link]) {
+    fn add_links(&mut self, installed: usize, links: &[PartSymlink]) {
         let known = &mut self.installed[installed];
         let new = links.iter().filter(|link| !known.toolchain.links.contains(link));
         let new: Vec<_> = new.cloned().collect();
@@ -164,7 +166,7 @@ impl Programs {
         Self::empty(None, BTreeMap::new())
     }
 
-    /// The compilers' paths, for people.
+    /// The compilers' paths, for messages.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let instead = self.instead.values().map(PathBuf::as_path);
         self.toolchains().map(|toolchain| &*toolchain.driver).chain(instead)
@@ -176,7 +178,7 @@ impl Programs {
 
     /// Identifies a compiler, and waits for that.
     pub(super) fn add(&mut self, compiler: &Path, now: Instant) {
-        // What cannot be identified is no compiler, or none that can be vouched for.
+        // A program that cannot be identified is not offered as a compiler.
         if let Ok(toolchain) = self.toolchains.identify(compiler, OsStr::new(PATH), now) {
             self.install(toolchain);
         }
@@ -191,7 +193,7 @@ impl Programs {
         }
     }
 
-    /// Takes what threads have found out.
+    /// Takes the results of the identifying threads.
     pub(super) fn learn(&mut self, now: Instant) {
         while let Some(identified) = self.identifications.poll() {
             self.take(identified, now);
@@ -217,7 +219,7 @@ impl Programs {
         }
     }
 
-    /// Drops what was changed on disk, and has it found out what it is now.
+    /// Drops compilers that have changed on disk, and has them identified again.
     fn renew(&mut self, now: Instant) {
         let toolchains = &mut self.toolchains;
         let mut is_changed =
@@ -241,8 +243,8 @@ impl Programs {
             return Search::Found(program);
         }
         if self.missing.get(hash).is_none_or(|missing| now - missing.since >= FORGET) {
-            // It may have been installed, or replaced, since. Identifying runs it, so that what it
-            // is and whose matters.
+            // It may have been installed or replaced since. Identifying runs it, so its type and
+            // owner are checked first.
             if crate::args::is_compiler(compiler) {
                 self.ask(compiler, is_administrators, now);
             }
@@ -275,7 +277,7 @@ impl Programs {
         Some(Program::of(&known.toolchain, known.since))
     }
 
-    /// Changes whenever what has to be shown does.
+    /// A number that changes whenever [`Self::shown`] does.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -286,7 +288,7 @@ impl Programs {
         parts.find(|part| part.hash.0 == *hash).map(|part| &*part.path)
     }
 
-    /// What has to be shown to jobs.
+    /// The files and links that jobs are shown.
     pub(crate) fn shown(&self) -> Shown {
         Shown { binds: self.binds(), links: self.links() }
     }
@@ -299,11 +301,11 @@ impl Programs {
         let mut paths: Vec<_> = parts.chain(directories).chain([Path::new(LOCALES)]).collect();
         paths.sort_unstable();
         paths.dedup();
-        // A part that is gone meanwhile is missed by who runs it.
+        // If a part disappears, the job that runs the compiler reports it.
         paths.into_iter().filter_map(|path| Bind::new(path, path).ok()).collect()
     }
 
-    /// Symbolic links on the ways to it: where they are, and what they say.
+    /// Symbolic links in the paths of its files, with their targets.
     fn links(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let links = self.toolchains().flat_map(|toolchain| &toolchain.links);
@@ -315,7 +317,7 @@ impl Programs {
     }
 }
 
-/// Whether nobody but the administrator, or this service's own user, can have put a program there.
+/// Whether only the administrator or this service's own user can have put a program there.
 fn is_administrators(program: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let safe = |at: &Path| {
@@ -328,7 +330,7 @@ fn is_administrators(program: &Path) -> bool {
         && real.is_ok_and(|real| program.ancestors().chain(real.ancestors()).all(safe))
 }
 
-/// What is called like a compiler in the system's directories.
+/// The programs in the system's directories that have compilers' names.
 fn candidates() -> Vec<PathBuf> {
     let directories = PATH.split(':').filter_map(|directory| std::fs::read_dir(directory).ok());
     let entries = directories.flatten().filter_map(Result::ok);
@@ -355,7 +357,7 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
 
-    /// What is found when all compilers that are asked have answered.
+    /// The compilers that are found once all identifying threads have answered.
     fn find(
         programs: &mut Programs,
         compiler: &[u8],
@@ -452,7 +454,7 @@ mod tests {
         let own = std::env::temp_dir().join(format!("outboard-programs-{}", std::process::id()));
         std::fs::write(&own, "").expect("a file");
         assert!(is_administrators("/usr/bin/env".as_ref()));
-        // Everybody may have made it.
+        // Any user may have made it.
         assert!(!is_administrators(&own));
         assert!(!is_administrators("usr/bin/env".as_ref()));
         assert!(!is_administrators("/usr/bin/absent".as_ref()));

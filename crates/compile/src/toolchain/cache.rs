@@ -7,7 +7,7 @@
 use super::identify::{Identified, identify};
 use super::part::Premise;
 use super::probe::{Probe, words_for_includes};
-use super::{Includes, Link, Toolchain, ToolchainError};
+use super::{Includes, PartSymlink, Toolchain, ToolchainError};
 use crate::args::{Job, Language};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -325,6 +325,6 @@ impl CachedIdentity {
 }
 
 /// Whether a link still has the same target: another target's state was never recorded.
-fn leads_there(link: &Link) -> bool {
+fn leads_there(link: &PartSymlink) -> bool {
     fs::read_link(&link.path).is_ok_and(|target| target == link.target)
 }

@@ -1,9 +1,9 @@
 //! Finds all of a compiler's files, given its name.
 
 use super::elf::{self, Image};
-use super::part::{self, Link, Part, Premise, Role};
+use super::part::{self, Part, PartRole, PartSymlink, Premise};
 use super::probe::{Directories, Probe};
-use super::{Kind, Toolchain, ToolchainError};
+use super::{CompilerFamily, Toolchain, ToolchainError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ const STAND_INS: &[&str] =
     &["ccache", "sccache", "distcc", "icecc", "icecream", "outboard-cc", "buildcache", "nocc"];
 
 /// Programs that drivers run for a compilation, or look for before one.
-const GCC: &[(&str, Role)] = &[
-    ("cc1", Role::Compiler),
-    ("cc1plus", Role::Compiler),
-    ("cc1obj", Role::Compiler),
-    ("cc1objplus", Role::Compiler),
-    ("as", Role::Assembler),
-    ("objcopy", Role::Objcopy),
-    ("collect2", Role::Linker),
-    ("lto-wrapper", Role::Linker),
+const GCC: &[(&str, PartRole)] = &[
+    ("cc1", PartRole::Compiler),
+    ("cc1plus", PartRole::Compiler),
+    ("cc1obj", PartRole::Compiler),
+    ("cc1objplus", PartRole::Compiler),
+    ("as", PartRole::Assembler),
+    ("objcopy", PartRole::Objcopy),
+    ("collect2", PartRole::Linker),
+    ("lto-wrapper", PartRole::Linker),
 ];
-const CLANG: &[(&str, Role)] = &[("as", Role::Assembler), ("objcopy", Role::Objcopy)];
+const CLANG: &[(&str, PartRole)] = &[("as", PartRole::Assembler), ("objcopy", PartRole::Objcopy)];
 
 /// Names that the loader looks for in a directory, as patterns.
 const LOADER_PROBES: &[&str] = &["lib*.so*", "glibc-hwcaps", "tls", "x86_64", "haswell"];
@@ -46,14 +46,14 @@ pub(crate) struct Identified {
 /// Finds everything behind `compiler`, an absolute path, for a caller with this `PATH`.
 pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Identified, ToolchainError> {
     let mut found = Found::default();
-    let driver = found.add(compiler, Role::Driver)?;
+    let driver = found.add(compiler, PartRole::Driver)?;
     refuse_indirect(&driver)?;
     let probe = Probe { compiler, path };
     let (kind, machine, configuration) = probe.kind()?;
     let directories = probe.directories()?;
     let programs = match kind {
-        Kind::Gcc => GCC,
-        Kind::Clang => CLANG,
+        CompilerFamily::Gcc => GCC,
+        CompilerFamily::Clang => CLANG,
     };
     for (name, role) in programs {
         let program = probe.program(name)?;
@@ -64,14 +64,14 @@ pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Identified, Tool
         }
     }
     if let Some(file) = configuration {
-        found.add(&file, Role::Specs)?;
+        found.add(&file, PartRole::Specs)?;
     }
     found.note_configurations(&directories, kind, &machine, [compiler, &driver]);
     found.add_libraries()?;
     let mut probes_absent: Vec<PathBuf> = directories.absent().into_iter().collect();
     probes_absent.extend(found.library_probes()?);
     let mut install_dirs = directories.install;
-    if kind == Kind::Clang {
+    if kind == CompilerFamily::Clang {
         install_dirs = probe.clang_directories()?;
         // Of several installations of GCC it takes the newest.
         found.places.extend(install_dirs.iter().filter_map(|dir| newest_in(dir)));
@@ -110,15 +110,15 @@ fn refuse_indirect(driver: &Path) -> Result<(), ToolchainError> {
 /// Real files with their roles, and the links to them.
 #[derive(Debug, Default)]
 struct Found {
-    parts: BTreeMap<PathBuf, Role>,
-    links: Vec<Link>,
+    parts: BTreeMap<PathBuf, PartRole>,
+    links: Vec<PartSymlink>,
     /// Paths at which a further file would be used instead, or as well.
     places: BTreeSet<PathBuf>,
 }
 
 impl Found {
     /// Adds the file behind `path`. A file keeps the first role that it was found in.
-    fn add(&mut self, path: &Path, role: Role) -> Result<PathBuf, ToolchainError> {
+    fn add(&mut self, path: &Path, role: PartRole) -> Result<PathBuf, ToolchainError> {
         let real = part::resolve(path, &mut self.links).map_err(ToolchainError::system(path))?;
         self.parts.entry(real.clone()).or_insert(role);
         Ok(real)
@@ -133,11 +133,11 @@ impl Found {
     fn note_configurations(
         &mut self,
         directories: &Directories,
-        kind: Kind,
+        kind: CompilerFamily,
         machine: &OsStr,
         programs: [&Path; 2],
     ) {
-        if kind == Kind::Gcc {
+        if kind == CompilerFamily::Gcc {
             let above = directories.install.iter().filter_map(|dir| dir.parent());
             let all = directories.libraries.iter().map(PathBuf::as_path).chain(above);
             self.places.extend(all.map(|dir| dir.join("specs")));
@@ -161,7 +161,7 @@ impl Found {
     /// The state of all paths on which the files found so far depend; a library depends on all
     /// directories that are searched before the one that has it.
     fn premises(&self) -> Vec<Premise> {
-        let libraries = self.parts.iter().filter(|(_, role)| **role == Role::Library);
+        let libraries = self.parts.iter().filter(|(_, role)| **role == PartRole::Library);
         let names: BTreeSet<&OsStr> = libraries.filter_map(|(path, _)| path.file_name()).collect();
         let mut paths = self.places.clone();
         paths.extend(LOADER_FILES.iter().map(PathBuf::from));
@@ -178,10 +178,10 @@ impl Found {
         for program in programs {
             let image = elf::image(&program).map_err(ToolchainError::system(&program))?;
             if let Image::Dynamic(loader) = image {
-                self.add(&loader, Role::Loader)?;
+                self.add(&loader, PartRole::Loader)?;
                 let libraries = elf::libraries(&loader, &program);
                 for library in libraries.map_err(ToolchainError::system(&program))? {
-                    self.add(&library, Role::Library)?;
+                    self.add(&library, PartRole::Library)?;
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Found {
         Ok(probes)
     }
 
-    fn read(mut self) -> Result<(Vec<Part>, Vec<Link>), ToolchainError> {
+    fn read(mut self) -> Result<(Vec<Part>, Vec<PartSymlink>), ToolchainError> {
         self.links.sort();
         self.links.dedup();
         let parts: Result<Vec<_>, _> =

@@ -20,7 +20,7 @@ mod tests;
 
 pub use cache::Toolchains;
 pub(crate) use cache::{Learned, Unknown};
-pub use part::{Link, Part, Role};
+pub use part::{Part, PartRole, PartSymlink};
 pub(crate) use part::{behind, hash_of};
 
 use serde::{Deserialize, Serialize};
@@ -36,13 +36,13 @@ pub struct Toolchain {
     /// The real driver, behind all links.
     pub driver: PathBuf,
     /// What kind of compiler it is.
-    pub kind: Kind,
+    pub kind: CompilerFamily,
     /// Hash of the parts, not of the name: two names of one compiler have one hash.
     pub hash: Hash,
     /// Its files, sorted by path.
     pub parts: Vec<Part>,
     /// Symbolic links between names and parts, sorted by path.
-    pub links: Vec<Link>,
+    pub links: Vec<PartSymlink>,
     /// Its own directories: headers, specs and programs that come with it.
     pub install_dirs: Vec<PathBuf>,
     /// Paths that it and its loader look for and need not find. A star stands for any bytes of a
@@ -53,7 +53,7 @@ pub struct Toolchain {
 /// The family of a compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum CompilerFamily {
     /// GCC.
     Gcc,
     /// clang.

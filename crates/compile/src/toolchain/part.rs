@@ -24,16 +24,16 @@ pub struct Part {
     /// Of the contents.
     pub hash: Hash,
     /// What it is for.
-    pub role: Role,
+    pub role: PartRole,
 }
 
 /// What a part is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum PartRole {
     /// The driver, which users call.
     Driver,
-    /// `cc1` and the like.
+    /// `cc1` and similar programs.
     Compiler,
     /// The assembler.
     Assembler,
@@ -51,7 +51,7 @@ pub enum Role {
 
 /// A symbolic link in the path of a part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Link {
+pub struct PartSymlink {
     /// Where it is; the directories above it are no links.
     pub path: PathBuf,
     /// Its target, as written.
@@ -104,7 +104,7 @@ impl Stamp {
 }
 
 /// The real file behind `path`, which is absolute; the links on the way are added to `links`.
-pub(super) fn resolve(path: &Path, links: &mut Vec<Link>) -> io::Result<PathBuf> {
+pub(super) fn resolve(path: &Path, links: &mut Vec<PartSymlink>) -> io::Result<PathBuf> {
     let mut real = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = names(path).collect();
     let mut followed = 0;
@@ -123,7 +123,7 @@ pub(super) fn resolve(path: &Path, links: &mut Vec<Link>) -> io::Result<PathBuf>
         }
         let target = fs::read_link(&real)?;
         names(&target).rev().for_each(|name| rest.push_front(name));
-        links.push(Link { path: real.clone(), target: target.clone() });
+        links.push(PartSymlink { path: real.clone(), target: target.clone() });
         real.pop();
         if target.is_absolute() {
             real = "/".into();
@@ -133,7 +133,7 @@ pub(super) fn resolve(path: &Path, links: &mut Vec<Link>) -> io::Result<PathBuf>
 }
 
 /// The real program behind a compiler's name, and the links on the way to it.
-pub(crate) fn behind(compiler: &Path) -> io::Result<(PathBuf, Vec<Link>)> {
+pub(crate) fn behind(compiler: &Path) -> io::Result<(PathBuf, Vec<PartSymlink>)> {
     let mut links = Vec::new();
     Ok((resolve(compiler, &mut links)?, links))
 }
@@ -148,7 +148,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 
 impl Part {
     /// Reads and hashes the file at `path`, which is real.
-    pub(super) fn read(path: PathBuf, role: Role) -> Result<Self, ToolchainError> {
+    pub(super) fn read(path: PathBuf, role: PartRole) -> Result<Self, ToolchainError> {
         let read = || -> io::Result<(u32, u64, Hash)> {
             let mut file = File::open(&path)?;
             let found = file.metadata()?;

@@ -2,7 +2,7 @@
 //!
 //! The compiler runs in the root directory, with only `PATH` and the C locale in its environment.
 
-use super::{Includes, Kind, ToolchainError, run};
+use super::{CompilerFamily, Includes, ToolchainError, run};
 use crate::args::{Job, Language};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -56,13 +56,15 @@ impl Probe<'_> {
 
     /// Its family, for which machine it compiles, and the specs or configuration file that it
     /// reads, if any.
-    pub(super) fn kind(&self) -> Result<(Kind, OsString, Option<PathBuf>), ToolchainError> {
+    pub(super) fn kind(
+        &self,
+    ) -> Result<(CompilerFamily, OsString, Option<PathBuf>), ToolchainError> {
         let said = self.ask(&["-v"], Path::new("/"))?.stderr;
         let text = String::from_utf8_lossy(&said);
         let kind = if text.contains("clang version") {
-            Kind::Clang
+            CompilerFamily::Clang
         } else if text.contains("gcc version") {
-            Kind::Gcc
+            CompilerFamily::Gcc
         } else {
             return Err(self.mute("-v"));
         };
@@ -80,14 +82,14 @@ impl Probe<'_> {
     pub(super) fn program_places(
         &self,
         directories: &[PathBuf],
-        kind: Kind,
+        kind: CompilerFamily,
         machine: &OsStr,
         name: &str,
     ) -> Vec<PathBuf> {
         let of_machine = || [machine, OsStr::new("-"), OsStr::new(name)].into_iter().collect();
         let names: Vec<OsString> = match kind {
-            Kind::Gcc => vec![name.into()],
-            Kind::Clang => vec![of_machine(), name.into()],
+            CompilerFamily::Gcc => vec![name.into()],
+            CompilerFamily::Clang => vec![of_machine(), name.into()],
         };
         let searched = std::env::split_paths(self.path).filter(|dir| dir.is_absolute());
         let all = directories.iter().cloned().chain(searched);

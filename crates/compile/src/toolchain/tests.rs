@@ -1,7 +1,7 @@
 //! The compilers of this machine, identified.
 
 use super::*;
-use crate::args::{Call, Job, Plan, classify};
+use crate::args::{Call, Classification, Job, classify};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -26,25 +26,27 @@ fn identify(compiler: &str) -> Result<std::sync::Arc<Toolchain>, ToolchainError>
 fn job(line: &str) -> Job {
     let argv = line.split(' ').map(Into::into).collect();
     let call = Call { compiler: "/usr/bin/gcc".into(), argv, cwd: "/".into(), ..Call::default() };
-    let Plan::Remote(job) = classify(Call { path: PATH.into(), ..call }) else { panic!("{line}") };
+    let Classification::Remote(job) = classify(Call { path: PATH.into(), ..call }) else {
+        panic!("{line}")
+    };
     *job
 }
 
 #[test]
 fn gccs_parts_are_all_that_it_runs_and_loads() {
     let toolchain = identify("/usr/bin/gcc").unwrap();
-    assert_eq!(toolchain.kind, Kind::Gcc);
-    let has = |role: Role, name: &str| {
+    assert_eq!(toolchain.kind, CompilerFamily::Gcc);
+    let has = |role: PartRole, name: &str| {
         let named = |part: &Part| part.path.to_string_lossy().contains(name) && part.role == role;
         assert!(toolchain.parts.iter().any(named), "no {name} in {:#?}", toolchain.parts);
     };
-    has(Role::Driver, "gcc");
-    has(Role::Compiler, "/cc1");
-    has(Role::Assembler, "as");
-    has(Role::Objcopy, "objcopy");
-    has(Role::Library, "libc.so");
-    has(Role::Library, "libmpfr");
-    has(Role::Loader, "ld-linux");
+    has(PartRole::Driver, "gcc");
+    has(PartRole::Compiler, "/cc1");
+    has(PartRole::Assembler, "as");
+    has(PartRole::Objcopy, "objcopy");
+    has(PartRole::Library, "libc.so");
+    has(PartRole::Library, "libmpfr");
+    has(PartRole::Loader, "ld-linux");
     assert!(toolchain.parts.iter().all(|part| fs::canonicalize(&part.path).unwrap() == part.path));
     assert!(toolchain.parts.is_sorted_by(|a, b| a.path < b.path));
     assert!(toolchain.links.iter().any(|link| link.path == Path::new("/usr/bin/gcc")));

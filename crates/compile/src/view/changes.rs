@@ -6,9 +6,9 @@ use fuser::Errno;
 use super::ViewLimits;
 use super::nodes::{NodeBody, SlotId};
 use super::pins::{Pinned, join};
-use super::slot::{Change, Why};
+use super::slot::{NameChange, Why};
 use super::source::{Attr, FileKind, Found};
-use super::state::{Core, NodeShape, SYNTHETIC, ViewState};
+use super::state::{NodeShape, SYNTHETIC, ViewCore, ViewState};
 
 /// Bytes of a path that a job makes, at most: the most that the kernel accepts in one call.
 const PATH_MAX: usize = 4096;
@@ -21,7 +21,7 @@ pub(super) struct NewAttr {
     pub(super) mtime_ns: Option<i64>,
 }
 
-impl Core {
+impl ViewCore {
     /// Makes an empty file.
     pub(super) fn create(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewNode, Errno> {
         let mut state = self.lock();
@@ -37,7 +37,7 @@ impl Core {
         state.pay_for_name(slot, &path, 0, &self.limits)?;
         let attr = Attr { mode: mode & 0o7777, ..fresh() };
         let entry = state.directory(slot, &path, attr, true);
-        state.change(slot, &path, Change::Is(entry.0));
+        state.change(slot, &path, NameChange::Is(entry.0));
         Ok(entry)
     }
 
@@ -90,7 +90,7 @@ impl Core {
         }
         let mut state = self.lock();
         state.slots[slot].note_changed(&path)?;
-        state.change(slot, &path, Change::Gone);
+        state.change(slot, &path, NameChange::Gone);
         Ok(())
     }
 
@@ -111,8 +111,8 @@ impl Core {
         let mut state = self.lock();
         state.pay_for_name(slot, &new, 0, &self.limits)?;
         state.slots[slot].note_changed(&old)?;
-        state.change(slot, &new, Change::Is(number));
-        state.change(slot, &old, Change::Gone);
+        state.change(slot, &new, NameChange::Is(number));
+        state.change(slot, &old, NameChange::Gone);
         Ok(())
     }
 
@@ -124,8 +124,8 @@ impl Core {
             (dir, state.slots[slot].changes.get(path).copied(), made)
         };
         match change {
-            Some(Change::Gone) => return None,
-            Some(Change::Is(number)) => return self.lock().regular(number),
+            Some(NameChange::Gone) => return None,
+            Some(NameChange::Is(number)) => return self.lock().regular(number),
             None if made => return None,
             None => {}
         }
@@ -168,14 +168,14 @@ impl ViewState {
     }
 
     fn is_empty_made_dir(&self, slot: SlotId, path: &[u8]) -> bool {
-        let Some(Change::Is(number)) = self.slots[slot].changes.get(path) else {
+        let Some(NameChange::Is(number)) = self.slots[slot].changes.get(path) else {
             return false;
         };
         let beneath = join(path, b"");
         let inside = self.slots[slot].changes.range(beneath.clone()..);
         let mut inside = inside.take_while(|(path, _)| path.starts_with(&beneath));
         self.nodes.dir(*number).is_some_and(|dir| dir.made)
-            && inside.all(|(_, change)| *change == Change::Gone)
+            && inside.all(|(_, change)| *change == NameChange::Gone)
     }
 
     /// Makes a file at least `size` bytes long.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// What a view has at a pinned path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pin {
+pub enum PinnedNode {
     /// An empty file that serves as a mount point.
     File,
     /// An empty directory that serves as a mount point.
@@ -20,7 +20,7 @@ pub enum Pin {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pinned<'a> {
     /// The path is this pin.
-    Here(&'a Pin),
+    Here(&'a PinnedNode),
     /// A directory that leads to a pin.
     Leads,
     /// Neither.
@@ -30,11 +30,11 @@ pub(super) enum Pinned<'a> {
 /// All pins of a view.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
-    at: BTreeMap<Vec<u8>, Pin>,
+    at: BTreeMap<Vec<u8>, PinnedNode>,
 }
 
 impl Pins {
-    pub(super) fn new(pins: Vec<(Vec<u8>, Pin)>) -> Self {
+    pub(super) fn new(pins: Vec<(Vec<u8>, PinnedNode)>) -> Self {
         Self { at: pins.into_iter().collect() }
     }
 
@@ -54,14 +54,14 @@ impl Pins {
     }
 
     /// The names that pins add to the directory `path`.
-    pub(super) fn names_in(&self, path: &[u8]) -> BTreeMap<Vec<u8>, Pin> {
+    pub(super) fn names_in(&self, path: &[u8]) -> BTreeMap<Vec<u8>, PinnedNode> {
         let beneath = join(path, b"");
         let below = self.at.range(beneath.clone()..).take_while(|(at, _)| at.starts_with(&beneath));
         let mut names = BTreeMap::new();
         for (at, pin) in below {
             let rest = &at[beneath.len()..];
             match rest.iter().position(|&byte| byte == b'/') {
-                Some(end) => names.insert(rest[..end].to_vec(), Pin::Directory),
+                Some(end) => names.insert(rest[..end].to_vec(), PinnedNode::Directory),
                 None => names.insert(rest.to_vec(), pin.clone()),
             };
         }
@@ -143,9 +143,9 @@ mod tests {
 
     fn pins() -> Pins {
         let at = [
-            (b"/usr/bin/gcc".to_vec(), Pin::File),
-            (b"/usr/lib/gcc".to_vec(), Pin::Directory),
-            (b"/tmp".to_vec(), Pin::Directory),
+            (b"/usr/bin/gcc".to_vec(), PinnedNode::File),
+            (b"/usr/lib/gcc".to_vec(), PinnedNode::Directory),
+            (b"/tmp".to_vec(), PinnedNode::Directory),
         ];
         Pins::new(at.to_vec())
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_pin_makes_the_directories_that_lead_to_it() {
         let pins = pins();
-        assert_eq!(pins.of(b"/usr/bin/gcc"), Pinned::Here(&Pin::File));
+        assert_eq!(pins.of(b"/usr/bin/gcc"), Pinned::Here(&PinnedNode::File));
         assert_eq!(pins.of(b"/usr/bin"), Pinned::Leads);
         assert_eq!(pins.of(b"/"), Pinned::Leads);
         assert_eq!(pins.of(b"/usr/b"), Pinned::No);

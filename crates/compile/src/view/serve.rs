@@ -1,4 +1,4 @@
-//! Handles the kernel's FUSE requests: which go to [`Core`], which wait until the source has
+//! Handles the kernel's FUSE requests: which go to [`ViewCore`], which wait until the source has
 //! answered, and which the kernel need not send again.
 //!
 //! `OPEN`, `OPENDIR`, `FLUSH`, `CREATE`, `ACCESS` and extended attributes are answered `ENOSYS`,
@@ -22,7 +22,7 @@ use super::changes::NewAttr;
 use super::nodes::{NodeBody, SlotId};
 use super::slot::{Upcalls, Why};
 use super::source::{Ask, AskError, Attr, FileKind};
-use super::state::{Answer, Core, NodeShape, SYNTHETIC};
+use super::state::{NodeShape, SYNTHETIC, ViewAnswer, ViewCore};
 
 /// How long the kernel may cache names and attributes: until they are invalidated.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -48,12 +48,12 @@ struct PendingRequest {
 
 /// A view as seen by the kernel's threads and the source's threads.
 pub(super) struct ViewServer {
-    pub(super) core: Core,
+    pub(super) core: ViewCore,
     waiting: Mutex<(u64, HashMap<u64, PendingRequest>)>,
 }
 
 impl ViewServer {
-    pub(super) fn new(core: Core) -> Self {
+    pub(super) fn new(core: ViewCore) -> Self {
         Self { core, waiting: Mutex::new((0, HashMap::new())) }
     }
 
@@ -70,9 +70,9 @@ impl ViewServer {
         match question {
             KernelRequest::LookUp { parent, name, pid, reply } => {
                 match self.core.look_up(parent, &name, pid) {
-                    Answer::Done(Ok(entry)) => reply_entry(&self.core, reply, entry),
-                    Answer::Done(Err(errno)) => reply.error(errno),
-                    Answer::Wait(slot, ask) => {
+                    ViewAnswer::Done(Ok(entry)) => reply_entry(&self.core, reply, entry),
+                    ViewAnswer::Done(Err(errno)) => reply.error(errno),
+                    ViewAnswer::Wait(slot, ask) => {
                         let question = KernelRequest::LookUp { parent, name, pid, reply };
                         self.wait(slot, ask, tries, question);
                     }
@@ -80,18 +80,18 @@ impl ViewServer {
             }
             KernelRequest::Read { number, offset, size, reply } => {
                 match self.core.read(number, offset, size) {
-                    Answer::Done(Ok(bytes)) => reply.data(bytes.get()),
-                    Answer::Done(Err(errno)) => reply.error(errno),
-                    Answer::Wait(slot, ask) => {
+                    ViewAnswer::Done(Ok(bytes)) => reply.data(bytes.get()),
+                    ViewAnswer::Done(Err(errno)) => reply.error(errno),
+                    ViewAnswer::Wait(slot, ask) => {
                         let question = KernelRequest::Read { number, offset, size, reply };
                         self.wait(slot, ask, tries, question);
                     }
                 }
             }
             KernelRequest::List { number, offset, reply } => match self.core.list(number) {
-                Answer::Done(Ok(names)) => reply_names(reply, &names, offset),
-                Answer::Done(Err(errno)) => reply.error(errno),
-                Answer::Wait(slot, ask) => {
+                ViewAnswer::Done(Ok(names)) => reply_names(reply, &names, offset),
+                ViewAnswer::Done(Err(errno)) => reply.error(errno),
+                ViewAnswer::Wait(slot, ask) => {
                     self.wait(slot, ask, tries, KernelRequest::List { number, offset, reply });
                 }
             },
@@ -186,8 +186,8 @@ pub(super) struct FuseHandlers(pub(super) Arc<ViewServer>);
 impl Filesystem for FuseHandlers {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // A kernel that lacks them sends more requests. There is no write-back cache: with it,
-        // every close makes the kernel ask for a file's attributes anew, and headers are opened far
-        // more often than pages are written.
+        // every close makes the kernel ask for a file's attributes again, and headers are opened
+        // far more often than pages are written.
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(WRITE_MAX);
@@ -441,7 +441,7 @@ fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
 }
 
 /// Replies with a node; number 0 stands for an absent name, which the kernel caches as well.
-fn reply_entry(core: &Core, reply: ReplyEntry, entry: Option<(u64, NodeShape)>) {
+fn reply_entry(core: &ViewCore, reply: ReplyEntry, entry: Option<(u64, NodeShape)>) {
     let nothing = NodeShape { kind: FileKind::File, attr: SYNTHETIC };
     let (number, shape) = entry.unwrap_or((0, nothing));
     reply.entry(&FOREVER, &file_attr(core, number, shape), Generation(0));
@@ -467,7 +467,7 @@ fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-fn file_attr(core: &Core, number: u64, NodeShape { kind, attr }: NodeShape) -> FileAttr {
+fn file_attr(core: &ViewCore, number: u64, NodeShape { kind, attr }: NodeShape) -> FileAttr {
     let mtime = time(attr);
     FileAttr {
         ino: INodeNo(number),

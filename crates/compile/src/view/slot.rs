@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// A name that a job has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum NameChange {
     /// Unlinked or renamed away.
     Gone,
     /// Now this node: a file of the job's own, a client's file under another name, or a directory
@@ -101,7 +101,7 @@ pub(super) struct Slot {
     pub(super) begun: Option<Instant>,
     /// The job's pending requests fail at once.
     pub(super) cancelled: bool,
-    pub(super) changes: BTreeMap<Vec<u8>, Change>,
+    pub(super) changes: BTreeMap<Vec<u8>, NameChange>,
     /// Names that the job has changed at any time.
     pub(super) changed: BTreeSet<Vec<u8>>,
     /// Bytes of the job's own files.

@@ -11,13 +11,13 @@ use fuser::Errno;
 
 use super::ViewLimits;
 use super::nodes::{NodeBody, Nodes, Own, SlotId, TOP};
-use super::pins::{Pin, Pinned, Pins, join, split};
+use super::pins::{Pinned, PinnedNode, Pins, join, split};
 use super::probes::OWN_LISTINGS;
-use super::slot::{Change, Slot, TOLD_MAX, Upcalls, Why};
+use super::slot::{NameChange, Slot, TOLD_MAX, Upcalls, Why};
 use super::source::{Ask, Attr, Contents, FileKind, Found, Listing, NodeId, Source};
 
 /// The result of a request.
-pub(super) enum Answer<T> {
+pub(super) enum ViewAnswer<T> {
     /// The answer.
     Done(Result<T, Errno>),
     /// The source has to be asked for this first.
@@ -80,7 +80,7 @@ impl Copying {
 }
 
 /// A view without its connection to the kernel.
-pub(super) struct Core {
+pub(super) struct ViewCore {
     pub(super) source: Arc<dyn Source>,
     pub(super) pins: Pins,
     pub(super) limits: ViewLimits,
@@ -98,7 +98,7 @@ pub(crate) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, 
 /// Attributes of a directory in which a job makes files and that has none at the client.
 const PLACE: Attr = Attr { mode: 0o755, ..SYNTHETIC };
 
-impl Core {
+impl ViewCore {
     /// Whether the client exports something at `path`.
     pub(super) fn is_at_client(&self, path: &[u8]) -> bool {
         let found = split(path).map(|(dir, name)| self.source.look_up(dir, name));
@@ -117,37 +117,39 @@ impl Core {
     }
 
     /// What `name` in the directory `parent` is, for the thread `pid`.
-    pub(super) fn look_up(&self, parent: u64, name: &[u8], pid: u32) -> Answer<NameEntry> {
+    pub(super) fn look_up(&self, parent: u64, name: &[u8], pid: u32) -> ViewAnswer<NameEntry> {
         let Some((slot, dir, made)) = self.lock().place_of(parent) else {
-            return Answer::Done(self.slot_root(parent, name));
+            return ViewAnswer::Done(self.slot_root(parent, name));
         };
         let path = join(&dir, name);
         let mut state = self.lock();
         if self.pins.leads(&dir) && !state.note_told(slot, parent, name) {
             state.slots[slot].refuse(&path, Why::TooMuch);
-            return Answer::Done(Err(Errno::EACCES));
+            return ViewAnswer::Done(Err(Errno::EACCES));
         }
         if let Some(&change) = state.slots[slot].changes.get(&path) {
-            return Answer::Done(Ok(state.changed(change)));
+            return ViewAnswer::Done(Ok(state.changed(change)));
         }
         if made {
-            return Answer::Done(Ok(None));
+            return ViewAnswer::Done(Ok(None));
         }
         if let Pinned::Here(pin) = self.pins.of(&path) {
-            return Answer::Done(Ok(Some(state.pinned(slot, &path, pin))));
+            return ViewAnswer::Done(Ok(Some(state.pinned(slot, &path, pin))));
         }
         if let Some(link) = self.redirected(&mut state, slot, parent, name, &path) {
-            return Answer::Done(link.map(Some));
+            return ViewAnswer::Done(link.map(Some));
         }
         if state.slots[slot].alone {
             let attr = if state.slots[slot].places.lead(&path) { PLACE } else { SYNTHETIC };
             let is_there = attr == PLACE || self.pins.leads(&path);
-            return Answer::Done(Ok(is_there.then(|| state.directory(slot, &path, attr, false))));
+            return ViewAnswer::Done(Ok(
+                is_there.then(|| state.directory(slot, &path, attr, false))
+            ));
         }
         drop(state);
         let found = self.source.look_up(&dir, name);
         if self.pins.leads(&path) {
-            return Answer::Done(Ok(Some(self.leading(slot, &path, &found))));
+            return ViewAnswer::Done(Ok(Some(self.leading(slot, &path, &found))));
         }
         self.found(slot, &dir, &path, found, pid)
     }
@@ -210,25 +212,25 @@ impl Core {
         path: &[u8],
         found: Found,
         pid: u32,
-    ) -> Answer<NameEntry> {
-        let done = |entry| Answer::Done(Ok(Some(entry)));
+    ) -> ViewAnswer<NameEntry> {
+        let done = |entry| ViewAnswer::Done(Ok(Some(entry)));
         match found {
             Found::File { attr, version } => self.file(slot, path, attr, version, pid),
             Found::Directory { attr } => done(self.lock().directory(slot, path, attr, false)),
             Found::Symlink { attr, target } => done(self.lock().link(attr, target)),
-            Found::Absent => Answer::Done(Ok(None)),
-            Found::Unknown => Answer::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
-            Found::Withheld if self.pins.is_own_probe(path) => Answer::Done(Ok(None)),
-            Found::Withheld => Answer::Done(
+            Found::Absent => ViewAnswer::Done(Ok(None)),
+            Found::Unknown => ViewAnswer::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
+            Found::Withheld if self.pins.is_own_probe(path) => ViewAnswer::Done(Ok(None)),
+            Found::Withheld => ViewAnswer::Done(
                 self.place(slot, path).unwrap_or_else(|| self.refuse(slot, path, Why::Withheld)),
             ),
             Found::Outside if self.pins.leads_nowhere(path) => {
                 done(self.lock().directory(slot, path, SYNTHETIC, false))
             }
-            Found::Outside if self.pins.is_own_probe(path) => Answer::Done(Ok(None)),
+            Found::Outside if self.pins.is_own_probe(path) => ViewAnswer::Done(Ok(None)),
             Found::Outside => match self.place(slot, path) {
-                Some(place) => Answer::Done(place),
-                None => Answer::Wait(Some(slot), Ask::Name { path: path.to_vec() }),
+                Some(place) => ViewAnswer::Done(place),
+                None => ViewAnswer::Wait(Some(slot), Ask::Name { path: path.to_vec() }),
             },
         }
     }
@@ -259,7 +261,7 @@ impl Core {
         attr: Attr,
         version: u64,
         pid: u32,
-    ) -> Answer<NameEntry> {
+    ) -> ViewAnswer<NameEntry> {
         let id = NodeId { dev: attr.dev, ino: attr.ino, version };
         let mut state = self.lock();
         let number = state.nodes.intern_shared(path, id, attr);
@@ -267,17 +269,17 @@ impl Core {
             Some(at) if at.number == number && at.is_of(&state.slots[slot]) => at.empty,
             _ => {
                 state.slots[slot].touch(path, version);
-                return Answer::Done(Ok(Some(state.tell(number, FileKind::File, attr))));
+                return ViewAnswer::Done(Ok(Some(state.tell(number, FileKind::File, attr))));
             }
         };
         drop(state);
         let data = if empty { Vec::new() } else { self.copy_of(&id) };
         if data.len() as u64 != attr.size && !empty {
-            return Answer::Wait(Some(slot), Ask::Contents { path: path.to_vec(), node: id });
+            return ViewAnswer::Wait(Some(slot), Ask::Contents { path: path.to_vec(), node: id });
         }
         let mut state = self.lock();
         state.copying.remove(&pid);
-        Answer::Done(state.make(slot, path, data, attr, &self.limits).map(Some))
+        ViewAnswer::Done(state.make(slot, path, data, attr, &self.limits).map(Some))
     }
 
     fn copy_of(&self, id: &NodeId) -> Vec<u8> {
@@ -285,44 +287,50 @@ impl Core {
     }
 
     /// Bytes of a file.
-    pub(super) fn read(&self, number: u64, offset: u64, size: u32) -> Answer<FileBytes> {
+    pub(super) fn read(&self, number: u64, offset: u64, size: u32) -> ViewAnswer<FileBytes> {
         let state = self.lock();
         let (path, id) = match state.nodes.get(number) {
             Some(NodeBody::Own(own)) => {
                 let range = clip(own.data.len(), offset, size);
-                return Answer::Done(Ok(FileBytes::Copied(own.data[range].to_vec())));
+                return ViewAnswer::Done(Ok(FileBytes::Copied(own.data[range].to_vec())));
             }
             Some(NodeBody::Shared { path, id, .. }) => (path.clone(), *id),
-            Some(NodeBody::Place { .. }) => return Answer::Done(Ok(FileBytes::Copied(Vec::new()))),
-            _ => return Answer::Done(Err(Errno::EISDIR)),
+            Some(NodeBody::Place { .. }) => {
+                return ViewAnswer::Done(Ok(FileBytes::Copied(Vec::new())));
+            }
+            _ => return ViewAnswer::Done(Err(Errno::EISDIR)),
         };
         drop(state);
         match self.source.contents(&id) {
             Some(contents) => {
                 let range = clip((*contents).as_ref().len(), offset, size);
-                Answer::Done(Ok(FileBytes::Shared(contents, range)))
+                ViewAnswer::Done(Ok(FileBytes::Shared(contents, range)))
             }
-            None => Answer::Wait(None, Ask::Contents { path: path.to_vec(), node: id }),
+            None => ViewAnswer::Wait(None, Ask::Contents { path: path.to_vec(), node: id }),
         }
     }
 
     /// All names in a directory.
-    pub(super) fn list(&self, number: u64) -> Answer<Vec<(Vec<u8>, FileKind)>> {
+    pub(super) fn list(&self, number: u64) -> ViewAnswer<Vec<(Vec<u8>, FileKind)>> {
         let Some((slot, dir, made)) = self.lock().place_of(number) else {
-            return Answer::Done(Err(Errno::ENOTDIR));
+            return ViewAnswer::Done(Err(Errno::ENOTDIR));
         };
         let mut names = BTreeMap::new();
         if !made && !self.lock().slots[slot].alone {
             if self.lock().slots[slot].places.has(&dir) {
                 // The rest of the directory is unknown.
-                return Answer::Done(self.refuse(slot, &dir, Why::Withheld).map(|_| Vec::new()));
+                return ViewAnswer::Done(
+                    self.refuse(slot, &dir, Why::Withheld).map(|_| Vec::new()),
+                );
             }
             match self.source.list(&dir) {
                 Listing::Entries(entries) => names.extend(entries),
-                Listing::Unknown => return Answer::Wait(Some(slot), Ask::List { dir }),
+                Listing::Unknown => return ViewAnswer::Wait(Some(slot), Ask::List { dir }),
                 Listing::Outside if self.lists_nothing_else(&dir) => {}
                 Listing::Outside => {
-                    return Answer::Done(self.refuse(slot, &dir, Why::Outside).map(|_| Vec::new()));
+                    return ViewAnswer::Done(
+                        self.refuse(slot, &dir, Why::Outside).map(|_| Vec::new()),
+                    );
                 }
             }
         }
@@ -330,7 +338,7 @@ impl Core {
             names.insert(name, kind_of(&pin));
         }
         self.lock().apply_changes(slot, &dir, &mut names);
-        Answer::Done(Ok(names.into_iter().collect()))
+        ViewAnswer::Done(Ok(names.into_iter().collect()))
     }
 
     /// Whether a directory that the client does not export may be listed with the sandbox's own
@@ -404,19 +412,19 @@ impl ViewState {
         self.tell(number, FileKind::Symlink, attr)
     }
 
-    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &Pin) -> (u64, NodeShape) {
+    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &PinnedNode) -> (u64, NodeShape) {
         match pin {
-            Pin::Directory => self.directory(slot, path, SYNTHETIC, false),
-            Pin::Symlink(target) => self.link(SYNTHETIC, target.as_slice().into()),
-            Pin::File => {
+            PinnedNode::Directory => self.directory(slot, path, SYNTHETIC, false),
+            PinnedNode::Symlink(target) => self.link(SYNTHETIC, target.as_slice().into()),
+            PinnedNode::File => {
                 let number = self.nodes.add(NodeBody::Place { attr: SYNTHETIC });
                 self.tell(number, FileKind::File, SYNTHETIC)
             }
         }
     }
 
-    fn changed(&mut self, change: Change) -> NameEntry {
-        let Change::Is(number) = change else {
+    fn changed(&mut self, change: NameChange) -> NameEntry {
+        let NameChange::Is(number) = change else {
             return None;
         };
         let shape = self.shape(number)?;
@@ -430,10 +438,10 @@ impl ViewState {
             let name = &path[beneath.len()..];
             match change {
                 _ if name.contains(&b'/') => {}
-                Change::Gone => {
+                NameChange::Gone => {
                     names.remove(name);
                 }
-                Change::Is(number) => {
+                NameChange::Is(number) => {
                     let kind = self.shape(*number).map_or(FileKind::File, |shape| shape.kind);
                     names.insert(name.to_vec(), kind);
                 }
@@ -453,7 +461,7 @@ impl ViewState {
         self.pay_for_name(slot, path, data.len() as u64, limits)?;
         let attr = Attr { size: data.len() as u64, ..attr };
         let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
-        self.change(slot, path, Change::Is(number));
+        self.change(slot, path, NameChange::Is(number));
         Ok(self.tell(number, FileKind::File, attr))
     }
 
@@ -461,17 +469,17 @@ impl ViewState {
     pub(super) fn bring(&mut self, slot: SlotId, path: &[u8], data: Vec<u8>, attr: Attr) {
         let attr = Attr { size: data.len() as u64, ..attr };
         let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
-        self.change(slot, path, Change::Is(number));
+        self.change(slot, path, NameChange::Is(number));
     }
 
     /// Records that a name stands for something else now.
-    pub(super) fn change(&mut self, slot: SlotId, path: &[u8], change: Change) {
-        if let Change::Is(number) = change {
+    pub(super) fn change(&mut self, slot: SlotId, path: &[u8], change: NameChange) {
+        if let NameChange::Is(number) = change {
             self.nodes.hold(number);
         }
         let slot = &mut self.slots[slot];
         slot.changed.insert(path.to_vec());
-        if let Some(Change::Is(before)) = slot.changes.insert(path.to_vec(), change) {
+        if let Some(NameChange::Is(before)) = slot.changes.insert(path.to_vec(), change) {
             self.nodes.release(before);
         }
     }
@@ -527,11 +535,11 @@ fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
     start..start.saturating_add(size as usize).min(len)
 }
 
-fn kind_of(pin: &Pin) -> FileKind {
+fn kind_of(pin: &PinnedNode) -> FileKind {
     match pin {
-        Pin::File => FileKind::File,
-        Pin::Directory => FileKind::Directory,
-        Pin::Symlink(_) => FileKind::Symlink,
+        PinnedNode::File => FileKind::File,
+        PinnedNode::Directory => FileKind::Directory,
+        PinnedNode::Symlink(_) => FileKind::Symlink,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Compilers that a server lacks and its client has.
+//! Compilers that the server lacks and the client has.
 
 use crate::builds::{directory, write};
 use crate::support::{Lab, NOBODY, locally, trial};
@@ -17,8 +17,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![trial(TAKES, takes_ordinarily), trial("a_server_takes_no_compiler_unasked", refuses)]
 }
 
-/// What is fetched belongs to who runs jobs, and a server is never root: for root the test runs
-/// again without.
+/// A fetched compiler's files belong to the user that runs jobs, and a server is never root. So a
+/// test that runs as root starts itself again as an ordinary user.
 fn takes_ordinarily() {
     if !rustix::process::geteuid().is_root() {
         return takes();
@@ -68,7 +68,7 @@ fn takes() {
     let Some(gcc) = foreign(prefix.path()) else { return };
     let gcc = gcc.to_str().expect("a text");
     let mut lab = Lab::accepting(1, 2);
-    // A compiler of the client's, one of the server's, and again.
+    // A compiler that only the client has, one that the server has, and the first again.
     for compiler in [gcc, "/usr/bin/gcc", gcc] {
         for words in [
             [compiler, "-O2", "-g", "-c", "a.c", "-o", "a.o"],
@@ -85,7 +85,7 @@ fn takes() {
             assert_eq!(finished.status, 0, "{words:?}");
         }
     }
-    // Both at once: one room after the other.
+    // Jobs of both compilers at once: they get one sandbox after the other.
     for number in 0..6 {
         let compiler = if number % 2 == 0 { gcc } else { "/usr/bin/gcc" };
         lab.submit(at, &[compiler, "-c", "a.c", "-o", &format!("a{number}.o")]);

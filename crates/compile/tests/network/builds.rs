@@ -1,4 +1,4 @@
-//! What comes back is what the compiler makes locally.
+//! Remote outputs are equal to those that the compiler makes locally.
 
 use crate::support::{Lab, locally_in, trial};
 use libtest_mimic::Trial;
@@ -10,17 +10,17 @@ use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("one_file_compiles_elsewhere", one_file),
+        trial("one_file_compiles_remotely", one_file),
         trial("a_second_job_sees_what_changed", changes),
         trial("outputs_in_hidden_directories_come_back", hidden),
-        trial("headers_in_hidden_directories_keep_jobs_locally", hidden_header),
+        trial("headers_in_hidden_directories_make_jobs_run_locally", hidden_header),
         trial("outputs_with_hidden_names_come_back", hidden_names),
         trial("outputs_outside_the_project_come_back", outside),
         trial("what_the_user_shows_is_shown_below_a_hidden_name", shown),
         trial("dates_are_in_the_clients_time_zone", zones),
         trial("the_directory_is_called_as_the_compiler_sees_it", own_directory),
-        trial("other_libraries_for_the_compiler_keep_jobs_locally", other_libraries),
-        trial("what_is_reached_through_links_compiles_elsewhere", links),
+        trial("other_libraries_for_the_compiler_make_jobs_run_locally", other_libraries),
+        trial("what_is_reached_through_links_compiles_remotely", links),
         trial("what_servers_may_not_have_is_not_tried_again", refusals),
         trial("code_for_another_word_size_is_compiled", other_words),
         trial("many_jobs_on_three_servers", many),
@@ -37,7 +37,7 @@ pub(crate) fn write(at: &Path, text: &str) {
     fs::write(at, text).expect("a file");
 }
 
-/// Compiles locally, keeps the outputs, compiles elsewhere, compares.
+/// Compiles locally, keeps the outputs, compiles remotely, compares.
 fn compare(lab: &mut Lab, cwd: &Path, words: &[&str], outputs: &[&str]) {
     locally_in(cwd, words, &lab.env);
     let expected: Vec<_> = outputs.iter().map(|at| fs::read(cwd.join(at)).expect(at)).collect();
@@ -99,7 +99,7 @@ fn hidden() {
     compare(&mut lab, at, &words, &[".libs/a.o", ".libs/a.dwo"]);
 }
 
-/// As the kernel's build files have it.
+/// As the build files of the Linux kernel do it.
 fn hidden_names() {
     let project = directory();
     let at = project.path();
@@ -111,7 +111,7 @@ fn hidden_names() {
         compare(&mut lab, at, &words, &["sub/a.o", "sub/.a.o.d"]);
     }
     compare(&mut lab, at, &["gcc", "-MD", "-c", "sub/a.c", "-o", ".a.o"], &[".a.o", ".a.d"]);
-    // What is hidden and no output is not known to be absent, there either.
+    // A hidden file that is no output is not known to be absent there either.
     write(&at.join("sub/.c.h"), "#define C 1\n");
     let text = "#if __has_include(\".c.h\")\n#include \".c.h\"\n#endif\nint c = C;\n";
     write(&at.join("sub/c.c"), text);
@@ -140,7 +140,7 @@ fn outside() {
     for _ in 0..2 {
         compare(&mut lab, at, &words, &outputs);
     }
-    // What else is there is not shown.
+    // Other files in that directory are not shown.
     let text = format!("#include \"{}/other.h\"\nint b;\n", out.display());
     write(&at.join("b.c"), &text);
     let ticket = lab.submit(at, &["gcc", "-c", "b.c", "-o", &object]);
@@ -166,7 +166,7 @@ fn shown() {
     expect_refused(&mut lab, ticket);
 }
 
-/// `__TIMESTAMP__` is when the source was changed last.
+/// `__TIMESTAMP__` is the time of the source's last modification, in the local time zone.
 fn zones() {
     let project = directory();
     let at = project.path();
@@ -182,7 +182,7 @@ fn zones() {
     assert!(objects[0] != objects[1], "the zone is in it");
 }
 
-/// Bazel's way to call a compiler.
+/// The way that Bazel calls a compiler.
 fn own_directory() {
     let project = directory();
     let at = project.path();
@@ -195,7 +195,7 @@ fn own_directory() {
     assert!(object.windows(named.len()).any(|part| part == named));
 }
 
-/// Its driver looks for libraries that are not installed.
+/// For `-m32` the driver looks for libraries that are not installed.
 fn other_words() {
     let project = directory();
     let at = project.path();
@@ -213,7 +213,7 @@ fn other_libraries() {
     let mut lab = Lab::new(1, 1);
     lab.env = vec![("LD_LIBRARY_PATH".into(), at.join("lib").into())];
     let finished = lab.run(at, &["gcc", "-c", "a.c"]);
-    assert_eq!(finished.status, 0, "none of the compiler's is there");
+    assert_eq!(finished.status, 0, "none of the compiler's libraries is in that directory");
     write(&at.join("lib/libc.so.6"), "");
     let ticket = lab.submit(at, &["gcc", "-c", "a.c"]);
     match lab.verdicts(1).remove(&ticket) {
@@ -222,7 +222,8 @@ fn other_libraries() {
     }
 }
 
-/// What is in a hidden directory is not known to be absent: the header that is meant is there.
+/// Files in a hidden directory are not known to be absent: the header that the source includes is
+/// in one.
 fn hidden_header() {
     let project = directory();
     let at = project.path();
@@ -258,8 +259,8 @@ fn many() {
     assert!((0..COUNT).all(|number| at.join(format!("f{number}.o")).exists()));
 }
 
-/// The shell's way to the working directory, the build system's to an output, and a directory of
-/// outputs that is elsewhere.
+/// Symbolic links: to the working directory (the shell's `PWD`), in the path of an output, and to a
+/// directory of outputs outside the project.
 fn links() {
     let (project, other) = (directory(), directory());
     let at = project.path().canonicalize().expect("it is there");
@@ -288,7 +289,7 @@ fn refusals() {
     let words = ["gcc", "-c", "a.c"];
     for round in 0..3 {
         let ticket = lab.submit(at, &words);
-        // Without a server's help from the second time on.
+        // From the second time on, no server is asked.
         assert_eq!(lab.executor.is_claimed(ticket), round == 0);
         let verdict = lab.verdicts(1).remove(&ticket);
         let Some(Verdict::Local(reason)) = verdict else { panic!("{verdict:?}") };

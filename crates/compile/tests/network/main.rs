@@ -1,8 +1,8 @@
 //! An executor and a server that talk over loopback: real compilers on the one side, a project on
 //! the other, encrypted sessions between them.
 //!
-//! Started with `anchor` as its argument this program is a sandbox's anchor, with `wrapper` in
-//! front of a compiler's words a wrapper.
+//! Started with `supervisor` as its argument, this program is a sandbox supervisor; with `wrapper`
+//! and a compiler's command line, it is a wrapper.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ const THREADS: usize = 2;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("anchor") => return outboard_compile::sandbox::anchor_main(),
+        Some("supervisor") => return outboard_compile::sandbox::supervisor_main(),
         Some("wrapper") => return wrapper::main(),
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! Sources that are preprocessed locally: what comes back, and where it differs from what one
-//! compiler would have made.
+//! Sources that are preprocessed locally: their outputs, and where these differ from those of one
+//! local compilation.
 
 use crate::builds::{directory, write};
 use crate::support::{Lab, locally, trial};
@@ -32,8 +32,8 @@ fn project() -> tempfile::TempDir {
     project
 }
 
-/// Makes the outputs locally, and again elsewhere. Returns those that differ, and what the
-/// compilers said.
+/// Makes the outputs locally, and again remotely. Returns the names of those that differ, and what
+/// the compilers printed.
 fn differing(
     lab: &mut Lab,
     cwd: &Path,
@@ -49,7 +49,8 @@ fn differing(
     assert_eq!(finished.status, 0, "{line}: {remote}");
     let made = outputs.iter().map(|at| fs::read(cwd.join(at)).expect(at));
     let pairs = outputs.iter().zip(expected.into_iter().zip(made));
-    let differ = pairs.filter(|(_, (home, away))| home != away).map(|(at, _)| (*at).to_owned());
+    let differ =
+        pairs.filter(|(_, (local, remote))| local != remote).map(|(at, _)| (*at).to_owned());
     (differ.collect(), [said, remote])
 }
 
@@ -88,13 +89,13 @@ fn differences() {
     let coverage = "gcc --coverage -frandom-seed=1 -DFOO=3 -Iinclude -MD -c src/a.c -o a.o";
     let (differ, _) = differing(&mut lab, at, coverage, &["a.gcno", "a.d"]);
     assert_eq!(differ, ["a.gcno"]);
-    // Warnings: the same, without the line that they are about.
+    // Warnings are the same, without the quoted source line.
     let warnings = "gcc -O2 -Wall -DFOO=3 -Iinclude -c src/a.c -o a.o";
-    let (differ, [home, away]) = differing(&mut lab, at, warnings, &["a.o"]);
+    let (differ, [local, remote]) = differing(&mut lab, at, warnings, &["a.o"]);
     assert_eq!(differ, [""; 0]);
     let warning = "src/a.c:5:22: warning: unused variable 'unused' [-Wunused-variable]\n";
-    assert!(home.contains(warning) && home.contains('^'), "{home}");
-    assert!(away.contains(warning) && !away.contains('^'), "{away}");
+    assert!(local.contains(warning) && local.contains('^'), "{local}");
+    assert!(remote.contains(warning) && !remote.contains('^'), "{remote}");
 }
 
 fn both_ways() {

@@ -1,7 +1,7 @@
 //! Servers in threads, an executor to ask, projects in directories of their own.
 
 use libtest_mimic::Trial;
-use outboard_compile::args::{Call, Halves, Job, Plan, classify, examine};
+use outboard_compile::args::{Call, Classification, Halves, Job, classify, examine};
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
 use outboard_compile::sandbox::{Launch, Limits};
@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 pub(crate) const NOBODY: u32 = 65_534;
-/// What is known of compilers.
+/// The cache of identified compilers.
 const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// Both ends' keys.
@@ -113,13 +113,13 @@ fn serve(
         accept_toolchains: accepts,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
-            arguments: vec!["anchor".into()],
+            arguments: vec!["supervisor".into()],
             identity: root.then_some((NOBODY, NOBODY)),
         },
         limits: Limits::default(),
     };
     let mut service = Service::new(options).expect("a service");
-    ready.send(()).expect("somebody waits");
+    ready.send(()).expect("the test waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
             service.admit(stream, None).expect("admitted");
@@ -242,8 +242,8 @@ fn job(cwd: &Path, words: &[&str], env: &[(OsString, OsString)]) -> Job {
         terminal: false,
     };
     match examine(classify(call)) {
-        Plan::Remote(job) => *job,
-        Plan::Local(reason) => panic!("{words:?} runs locally: it {reason}"),
+        Classification::Remote(job) => *job,
+        Classification::Local(reason) => panic!("{words:?} runs locally: it {reason}"),
     }
 }
 

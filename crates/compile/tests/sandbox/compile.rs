@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use outboard_compile::sandbox::{End, Ended};
+use outboard_compile::sandbox::{FinishedJob, JobEnd};
 use outboard_compile::view::JobChanges;
 
 use crate::support::{Server, job, toolchain, trial};
@@ -76,10 +76,10 @@ fn same_locally(arguments: &[&OsStr], dir: &Path, outcome: &JobChanges) {
     }
 }
 
-fn succeeded(ended: &Ended, outcome: &JobChanges) {
+fn succeeded(ended: &FinishedJob, outcome: &JobChanges) {
     let refused = outcome.refused.as_ref().map(|refused| String::from_utf8_lossy(&refused.path));
     assert_eq!(refused, None);
-    assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.end, JobEnd::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(!outcome.stale);
 }
 
@@ -196,7 +196,7 @@ fn gpp_makes_what_it_makes_locally() {
     let (ended, outcome) = server.run(0, &job(home.path(), &gpp));
     let mut local = Command::new(gpp[0]);
     let local = local.args(&gpp[1..]).current_dir(home.path()).env("LC_ALL", "C").output().unwrap();
-    assert_eq!((ended.end, outcome.refused), (End::Exited(1), None));
+    assert_eq!((ended.end, outcome.refused), (JobEnd::Exited(1), None));
     assert_eq!(ended.stderr, local.stderr);
 }
 
@@ -227,7 +227,7 @@ fn outputs_that_exist_are_replaced() {
     fs::set_permissions(&locked, PermissionsExt::from_mode(0o444)).unwrap();
     server.changed(&locked);
     let (ended, _) = server.run(0, &job(&src, &gcc));
-    assert_eq!(ended.end, End::Exited(1));
+    assert_eq!(ended.end, JobEnd::Exited(1));
 }
 
 fn slots_do_not_see_each_other() {
@@ -277,7 +277,7 @@ fn a_generated_header_is_found() {
     let gcc = arguments("/usr/bin/gcc -I../include -I../include/deep -c uses.c");
     let server = Server::start(1, &roots(home.path()), toolchain(&["/usr/bin/gcc"]));
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
-    assert_eq!((ended.end, outcome.refused), (End::Exited(1), None));
+    assert_eq!((ended.end, outcome.refused), (JobEnd::Exited(1), None));
     for (dir, value) in [("include/deep", "1"), ("include", "2")] {
         let header = home.path().join(dir).join("generated.h");
         fs::write(&header, format!("#define G {value}\n")).unwrap();
@@ -313,7 +313,7 @@ fn a_job_waits_for_a_slow_client() {
     std::thread::sleep(Duration::from_millis(300));
     slot_sandbox.stop().unwrap();
     server.view.cancel(1);
-    assert_eq!(slot_sandbox.wait().unwrap().end, End::Stopped);
+    assert_eq!(slot_sandbox.wait().unwrap().end, JobEnd::Stopped);
     server.view.finish(1).unwrap();
 }
 
@@ -327,7 +327,7 @@ fn a_file_that_changes_unread_is_stale() {
     // The name is known, the contents are not read, and the client reports no change.
     fs::write(src.join("main.c"), "int changed;\n").unwrap();
     let (ended, outcome) = server.run(0, &job(&src, &gcc));
-    assert_eq!(ended.end, End::Exited(1));
+    assert_eq!(ended.end, JobEnd::Exited(1));
     assert!(outcome.stale);
     server.changed(&src.join("main.c"));
     let (ended, outcome) = server.run(0, &job(&src, &gcc));

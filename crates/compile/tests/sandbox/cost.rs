@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use outboard_compile::sandbox::End;
+use outboard_compile::sandbox::JobEnd;
 
 use crate::support::{Server, job, toolchain, trial};
 
@@ -46,14 +46,14 @@ fn cost(server: &Server, directory: &Path, line: &str, jobs: u32) -> Cost {
     let arguments: Vec<&OsStr> = line.split_whitespace().map(OsStr::new).collect();
     let job = job(directory, &arguments);
     for _ in 0..2 {
-        assert_eq!(server.run(0, &job).0.end, End::Exited(0));
+        assert_eq!(server.run(0, &job).0.end, JobEnd::Exited(0));
     }
     let slot_sandbox = slot_sandboxes_of(server.supervisor.id()).pop().unwrap();
     let before = (cpu_of("self"), server.view.upcalls(), cpu_of(&slot_sandbox));
     let mut used = Duration::ZERO;
     for _ in 0..jobs {
         let (ended, outcome) = server.run(0, &job);
-        assert_eq!((ended.end, outcome.refused), (End::Exited(0), None));
+        assert_eq!((ended.end, outcome.refused), (JobEnd::Exited(0), None));
         used += ended.usage.user + ended.usage.system;
     }
     let after = (cpu_of("self"), server.view.upcalls(), cpu_of(&slot_sandbox));

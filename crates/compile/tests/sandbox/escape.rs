@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use outboard_compile::sandbox::{Bind, End, Ended, Job};
+use outboard_compile::sandbox::{Bind, FinishedJob, JobEnd, SandboxJob};
 use outboard_compile::view::{JobChanges, Why};
 
 use crate::support::{Server, job, libraries, trial};
@@ -55,14 +55,14 @@ impl Prison {
         Self { home, server }
     }
 
-    fn job(&self, arguments: &[&str]) -> Job {
+    fn job(&self, arguments: &[&str]) -> SandboxJob {
         let program = self.home.path().join("hostile");
         let mut all = vec![program.as_os_str()];
         all.extend(arguments.iter().map(OsStr::new));
         job(self.home.path(), &all)
     }
 
-    fn run(&self, arguments: &[&str]) -> (Ended, JobChanges) {
+    fn run(&self, arguments: &[&str]) -> (FinishedJob, JobChanges) {
         self.server.run(0, &self.job(arguments))
     }
 }
@@ -122,20 +122,20 @@ const ATTEMPTS: &[&str] = &[
 
 fn a_job_can_do_nothing_but_compile() {
     let prison = Prison::new();
-    assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+    assert_eq!(prison.run(&["nothing"]).0.end, JobEnd::Exited(0));
     for &attempt in ATTEMPTS {
         let (ended, _) = prison.run(&[attempt]);
         let harmless = match ended.end {
-            End::Exited(status) => status == 1,
+            JobEnd::Exited(status) => status == 1,
             // A system call of another architecture.
-            End::Signalled(libc::SIGSYS) => attempt == "x32",
+            JobEnd::Signalled(libc::SIGSYS) => attempt == "x32",
             _ => false,
         };
         let said = String::from_utf8_lossy(&ended.stderr);
         assert!(harmless, "{attempt}: {:?} {said}", ended.end);
     }
     // And the slot sandbox still works.
-    assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+    assert_eq!(prison.run(&["nothing"]).0.end, JobEnd::Exited(0));
 }
 
 fn what_is_not_shown_sends_a_job_to_the_local_compiler() {
@@ -164,7 +164,7 @@ fn what_is_not_shown_sends_a_job_to_the_local_compiler() {
         ("/etc/ld.so.cache", None),
     ] {
         let (ended, outcome) = prison.run(&["read", path]);
-        assert_eq!(ended.end, End::Exited(1), "{path}");
+        assert_eq!(ended.end, JobEnd::Exited(1), "{path}");
         assert_eq!(outcome.refused.map(|refused| refused.why), why, "{path}");
     }
     fs::remove_file(other).unwrap();
@@ -173,53 +173,53 @@ fn what_is_not_shown_sends_a_job_to_the_local_compiler() {
 
 fn a_job_that_takes_too_much_is_stopped() {
     let prison = Prison::new();
-    let with = |arguments: &[&str], change: &dyn Fn(&mut Job)| {
+    let with = |arguments: &[&str], change: &dyn Fn(&mut SandboxJob)| {
         let mut job = prison.job(arguments);
         job.limits.memory = 300 << 20;
         job.limits.wall = Duration::from_secs(20);
         change(&mut job);
         prison.server.run(0, &job)
     };
-    let much = |job: &mut Job| job.limits.memory = 4 << 30;
-    assert_eq!(with(&["fork-bomb"], &much).0.end, End::OutOfProcesses);
-    assert_eq!(with(&["allocate-in-many"], &|_| {}).0.end, End::OutOfMemory);
-    let small = |job: &mut Job| job.limits.address_space = 100 << 20;
-    assert_eq!(with(&["allocate"], &small).0.end, End::Exited(1));
-    let short = |job: &mut Job| job.limits.wall = Duration::from_millis(300);
-    assert_eq!(with(&["sleep"], &short).0.end, End::OutOfTime);
-    assert_eq!(with(&["spin"], &short).0.end, End::OutOfTime);
-    let cpu = |job: &mut Job| job.limits.cpu_seconds = 1;
-    assert_eq!(with(&["spin"], &cpu).0.end, End::Signalled(libc::SIGKILL));
+    let much = |job: &mut SandboxJob| job.limits.memory = 4 << 30;
+    assert_eq!(with(&["fork-bomb"], &much).0.end, JobEnd::OutOfProcesses);
+    assert_eq!(with(&["allocate-in-many"], &|_| {}).0.end, JobEnd::OutOfMemory);
+    let small = |job: &mut SandboxJob| job.limits.address_space = 100 << 20;
+    assert_eq!(with(&["allocate"], &small).0.end, JobEnd::Exited(1));
+    let short = |job: &mut SandboxJob| job.limits.wall = Duration::from_millis(300);
+    assert_eq!(with(&["sleep"], &short).0.end, JobEnd::OutOfTime);
+    assert_eq!(with(&["spin"], &short).0.end, JobEnd::OutOfTime);
+    let cpu = |job: &mut SandboxJob| job.limits.cpu_seconds = 1;
+    assert_eq!(with(&["spin"], &cpu).0.end, JobEnd::Signalled(libc::SIGKILL));
     let (ended, _) = with(&["talk"], &|job| job.limits.output = 1 << 20);
-    assert_eq!((ended.end, ended.stdout.len()), (End::OutOfOutput, 1 << 20));
-    let file = |job: &mut Job| job.limits.file = 1 << 20;
-    assert_eq!(with(&["fill", "big"], &file).0.end, End::Signalled(libc::SIGXFSZ));
+    assert_eq!((ended.end, ended.stdout.len()), (JobEnd::OutOfOutput, 1 << 20));
+    let file = |job: &mut SandboxJob| job.limits.file = 1 << 20;
+    assert_eq!(with(&["fill", "big"], &file).0.end, JobEnd::Signalled(libc::SIGXFSZ));
     // More than the view lets a job write, and more than its temporary directory has.
-    assert_eq!(with(&["fill", "big"], &|_| {}).0.end, End::Exited(1));
-    assert_eq!(with(&["fill", "/.outboard/tmp/big"], &|_| {}).0.end, End::Exited(1));
+    assert_eq!(with(&["fill", "big"], &|_| {}).0.end, JobEnd::Exited(1));
+    assert_eq!(with(&["fill", "/.outboard/tmp/big"], &|_| {}).0.end, JobEnd::Exited(1));
     // Files in memory count against the limit as processes' memory does.
-    let files = |job: &mut Job| job.limits.memory = 40 << 20;
-    assert_eq!(with(&["keep", "/.outboard/tmp/big"], &files).0.end, End::OutOfMemory);
-    assert_eq!(prison.run(&["nothing"]).0.end, End::Exited(0));
+    let files = |job: &mut SandboxJob| job.limits.memory = 40 << 20;
+    assert_eq!(with(&["keep", "/.outboard/tmp/big"], &files).0.end, JobEnd::OutOfMemory);
+    assert_eq!(prison.run(&["nothing"]).0.end, JobEnd::Exited(0));
 }
 
 fn however_deep_a_jobs_directories_are_nothing_is_left() {
     let prison = Prison::new();
     let (ended, _) = prison.run(&["deep"]);
-    assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.end, JobEnd::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
     let (ended, _) = prison.run(&["anything-left"]);
-    assert_eq!(ended.end, End::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.end, JobEnd::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 fn nothing_is_left_of_a_job() {
     let prison = Prison::new();
     let (ended, outcome) = prison.run(&["leave"]);
-    assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.end, JobEnd::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
     let left: Vec<_> =
         outcome.created.iter().map(|made| Path::new(OsStr::from_bytes(&made.path))).collect();
     assert_eq!(left, [prison.home.path().join("left")]);
     let (ended, outcome) = prison.run(&["anything-left"]);
-    assert_eq!(ended.end, End::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.end, JobEnd::Exited(1), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_eq!(outcome.created, []);
 }
 
@@ -233,7 +233,7 @@ fn changes_come_out_and_go_away() {
     let bytes = |name: &str| home.join(name).as_os_str().as_bytes().to_vec();
     for _ in 0..2 {
         let (ended, outcome) = prison.run(&["change"]);
-        assert_eq!(ended.end, End::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.end, JobEnd::Exited(0), "{}", String::from_utf8_lossy(&ended.stderr));
         let made: Vec<_> = outcome.created.iter().map(|made| (&made.path, made.mode)).collect();
         assert_eq!(made, [(&bytes("renamed"), 0o640)]);
         assert_eq!(outcome.directories, [bytes("made"), bytes("made/deep")]);
@@ -247,7 +247,7 @@ fn changes_come_out_and_go_away() {
     // A job that asks for something that a view cannot do runs locally.
     for attempt in ["append", "link", "symlink", "rename-dir"] {
         let (ended, outcome) = prison.run(&[attempt]);
-        assert_eq!(ended.end, End::Exited(1), "{attempt}");
+        assert_eq!(ended.end, JobEnd::Exited(1), "{attempt}");
         assert_eq!(outcome.refused.map(|refused| refused.why), Some(Why::Unsupported), "{attempt}");
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use outboard_compile::sandbox::{End, Launch, SandboxError, SandboxSupervisor, check};
+use outboard_compile::sandbox::{JobEnd, Launch, SandboxError, SandboxSupervisor, check};
 
 use crate::cost::slot_sandboxes_of;
 use crate::support::{NOBODY, Server, job, launch, toolchain, trial};
@@ -139,7 +139,7 @@ fn a_slot_sandbox_that_died_is_replaced() {
     *slot_sandbox = server.supervisor.slot_sandbox(&server.spec).unwrap();
     drop(slot_sandbox);
     let (ended, _) = server.run(0, &job(Path::new("/"), &[OsStr::new("/usr/bin/true")]));
-    assert_eq!(ended.end, End::Exited(0));
+    assert_eq!(ended.end, JobEnd::Exited(0));
 }
 
 fn what_a_job_left_that_never_ended_is_not_the_nexts() {
@@ -151,7 +151,7 @@ fn what_a_job_left_that_never_ended_is_not_the_nexts() {
     server.view.begin_alone(0, places, (path, b"int secret;".to_vec())).unwrap();
     let words = [OsStr::new("/usr/bin/cat"), source.as_os_str()];
     let (ended, outcome) = server.run(0, &job(Path::new("/"), &words));
-    assert_eq!((ended.end, &*ended.stdout), (End::Exited(1), &b""[..]));
+    assert_eq!((ended.end, &*ended.stdout), (JobEnd::Exited(1), &b""[..]));
     assert_eq!(outcome.source, None);
 }
 

@@ -17,7 +17,7 @@ mod life;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("supervisor") => return outboard_compile::sandbox::anchor_main(),
+        Some("supervisor") => return outboard_compile::sandbox::supervisor_main(),
         Some("cost") => {
             cost::measure();
             return ExitCode::SUCCESS;

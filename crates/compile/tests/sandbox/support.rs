@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{
-    Bind, Ended, Job, Launch, Limits, SandboxSupervisor, SlotSandbox, SlotSandboxSpec,
+    Bind, FinishedJob, Launch, Limits, SandboxJob, SandboxSupervisor, SlotSandbox, SlotSandboxSpec,
     machine_links,
 };
 use outboard_compile::view::{
@@ -281,7 +281,7 @@ impl Server {
         self.view.invalidate(dir.as_os_str().as_bytes(), name.as_bytes());
     }
 
-    pub(crate) fn run(&self, slot: usize, job: &Job) -> (Ended, JobChanges) {
+    pub(crate) fn run(&self, slot: usize, job: &SandboxJob) -> (FinishedJob, JobChanges) {
         self.view.begin(slot, outboard_compile::view::Places::default()).unwrap();
         if let Some(object) = object_of(job) {
             self.view.redirect(slot, object, &self.spec.object());
@@ -298,7 +298,7 @@ impl Server {
 }
 
 /// The object that a job names with `-o`.
-fn object_of(job: &Job) -> Option<Vec<u8>> {
+fn object_of(job: &SandboxJob) -> Option<Vec<u8>> {
     let at = job.arguments.iter().position(|argument| argument == b"-o")?;
     let named = Path::new(OsStr::from_bytes(job.arguments.get(at + 1)?));
     let object = Path::new(OsStr::from_bytes(&job.directory)).join(named);
@@ -306,10 +306,10 @@ fn object_of(job: &Job) -> Option<Vec<u8>> {
 }
 
 /// A job with the usual limits.
-pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> Job {
+pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> SandboxJob {
     let program = arguments[0].as_bytes().to_vec();
     let environment = [&b"PATH=/usr/bin:/bin"[..], b"TMPDIR=/.outboard/tmp", b"LC_ALL=C"];
-    Job {
+    SandboxJob {
         program,
         arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: environment.iter().map(|variable| variable.to_vec()).collect(),

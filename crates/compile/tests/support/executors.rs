@@ -1,8 +1,8 @@
-//! Farms for tests: no network, and everything on this machine.
+//! Remote executors for tests: no network, everything runs on this machine.
 
 use outboard_compile::args::{Cause, Job};
 use outboard_compile::manager::{
-    Capacity, Finished, Placement, RemoteExecutor, Ticket, Trace, Verdict,
+    Capacity, Finished, OutputPlacement, RemoteExecutor, Ticket, Trace, Verdict,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -14,34 +14,34 @@ use std::thread;
 
 type Time = std::time::Instant;
 
-/// Runs compilers in child processes, so many at a time.
+/// Runs compilers in child processes, `slots` at a time.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct ProcessExecutor {
     slots: usize,
     waiting: VecDeque<(Ticket, Job)>,
     running: HashMap<Ticket, Time>,
     send: Sender<(Ticket, Verdict)>,
     receive: Receiver<(Ticket, Verdict)>,
-    news: PipeReader,
-    bell: PipeWriter,
+    wakeups: PipeReader,
+    waker: PipeWriter,
 }
 
-impl Local {
+impl ProcessExecutor {
     pub(crate) fn new(slots: usize) -> io::Result<Self> {
         let (send, receive) = channel();
-        let (news, bell) = io::pipe()?;
+        let (wakeups, waker) = io::pipe()?;
         let (waiting, running) = (VecDeque::new(), HashMap::new());
-        Ok(Self { slots, waiting, running, send, receive, news, bell })
+        Ok(Self { slots, waiting, running, send, receive, wakeups, waker })
     }
 
     fn start(&mut self, ticket: Ticket, job: Job) {
-        let (send, mut bell) = (self.send.clone(), self.bell.try_clone().expect("a descriptor"));
+        let (send, mut waker) = (self.send.clone(), self.waker.try_clone().expect("a descriptor"));
         self.running.insert(ticket, Time::now());
         thread::spawn(move || {
             let verdict = run(&job);
-            // Nobody is there any more when the test is over.
+            // The receiver is gone when the test is over.
             let _ = send.send((ticket, verdict));
-            let _ = bell.write_all(b"x");
+            let _ = waker.write_all(b"x");
         });
     }
 }
@@ -64,9 +64,9 @@ fn run(job: &Job) -> Verdict {
     Verdict::Done(Finished { status, stdout: output.stdout, stderr: output.stderr, trace })
 }
 
-impl RemoteExecutor for Local {
+impl RemoteExecutor for ProcessExecutor {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.news.as_fd()
+        self.wakeups.as_fd()
     }
 
     fn submit(&mut self, ticket: Ticket, job: Job) {
@@ -80,7 +80,7 @@ impl RemoteExecutor for Local {
     fn turn(&mut self, _now: Time, verdicts: &mut Vec<(Ticket, Verdict)>) {
         while let Ok((ticket, verdict)) = self.receive.try_recv() {
             // One byte was written for it, after it was sent.
-            let _ = self.news.read(&mut [0]);
+            let _ = self.wakeups.read(&mut [0]);
             self.running.remove(&ticket);
             verdicts.push((ticket, verdict));
         }
@@ -160,7 +160,7 @@ at_once!(
     Instant,
     1000,
     |job| {
-        let mut placement = Placement::new(job.umask);
+        let mut placement = OutputPlacement::new(job.umask);
         let placed = placement.add(&job.absolute(job.object()), 0o666, b"o");
         Some(match placed.and_then(|()| placement.commit()) {
             Ok(()) => Verdict::Done(Finished::default()),
@@ -170,7 +170,7 @@ at_once!(
 );
 
 at_once!(
-    /// Every compiler fails, with a text that nobody must see.
+    /// Every compiler fails, with an error text that must not be shown.
     Failing,
     1000,
     |_job| Some(Verdict::Done(Finished {
@@ -181,7 +181,7 @@ at_once!(
 );
 
 at_once!(
-    /// Takes jobs and never says anything.
+    /// Takes jobs and never gives a verdict.
     Absent,
     1000,
     |_job| None

@@ -98,7 +98,7 @@ fn hidden_names_are_withheld() {
     }
     let length = rig.export.submit().length;
     rig.write(".secret", "other key");
-    assert_eq!(rig.export.submit().length, length, "nothing is said of it");
+    assert_eq!(rig.export.submit().length, length, "nothing is reported about it");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_full_log_begins_anew_and_says_everything_again() {
     let changes = rig.read_log();
     assert_eq!(changes[0], Change::Everything);
     assert!(rig.replica.has_reached(first));
-    assert!(matches!(rig.look_up("", &name), LookUp::File(_)), "listings are said again");
+    assert!(matches!(rig.look_up("", &name), LookUp::File(_)), "listings are published again");
     assert_eq!(rig.read("", "kept.h"), b"kept");
     assert_eq!(rig.export.usage().misses, misses, "contents too");
 }
@@ -46,7 +46,7 @@ fn a_directory_that_no_log_can_hold_is_refused() {
     }
     let epoch = rig.export.submit().epoch;
     assert_eq!(rig.find("", "x"), LookUp::Absent);
-    assert_eq!(rig.export.submit().epoch, epoch, "nothing else was lost by that");
+    assert_eq!(rig.export.submit().epoch, epoch, "nothing else was lost");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_place_that_was_used_again_is_noticed() {
         assert_eq!(rig.read("", "y"), random);
     }
     let known = rig.replica.contents(attr.dev, attr.ino, attr.version);
-    assert_eq!(known, Some(contents), "nobody said otherwise");
+    assert_eq!(known, Some(contents), "nothing has changed");
     assert_eq!(rig.fetch(&contents), None, "the hash does");
     assert_eq!(rig.read("", "x"), b"old");
     let again = rig.replica.contents(attr.dev, attr.ino, attr.version).unwrap();
@@ -238,7 +238,7 @@ fn outputs_of_our_own_are_published_once() {
     rig.export.note_written(&path);
     let length = rig.export.usage().log;
     assert_eq!(rig.version("", "x.o"), 1);
-    assert_eq!(rig.export.submit().length, length, "the notice is no news");
+    assert_eq!(rig.export.submit().length, length, "the notice changes nothing");
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn roots_that_nobody_asked_for_longest_make_room() {
     assert_eq!(rig.read("", "x.h"), b"x");
     assert_eq!(rig.read_at(&root(ROOTS_MAX * 2 - 1).join("y.h")), b"y");
     assert_eq!(rig.replica.look_up(bytes(&base), b"d0"), LookUp::Outside);
-    assert!(rig.export.allow(&root(0)).unwrap(), "it is news again");
+    assert!(rig.export.allow(&root(0)).unwrap(), "it is published again");
     assert_eq!(rig.read_at(&root(0).join("y.h")), b"y");
     for number in 0..NEGATIVE_ENTRIES_MAX * 2 {
         assert!(rig.export.allow(&base.join(format!("gap{number}"))).unwrap());

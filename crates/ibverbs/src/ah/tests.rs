@@ -1,6 +1,6 @@
 //! Ways back, and handles refused. (Unit tests run as iWARP, which has no handles.)
 
-// Entries are called as programs call them; what they may be given is what is tested.
+// Entries are called as programs call them; the tests choose the arguments.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use super::*;

@@ -1,5 +1,5 @@
-//! Socket addresses, between C and Rust. Devices have IPv4 addresses; IPv6 is understood where it
-//! says the same thing (`::`, `::1`, `::ffff:a.b.c.d`).
+//! Socket addresses, between C and Rust. Devices have IPv4 addresses; IPv6 addresses are understood
+//! if they have an IPv4 equivalent (`::`, `::1`, `::ffff:a.b.c.d`).
 
 use super::port;
 use crate::config::config;
@@ -74,7 +74,7 @@ pub(crate) unsafe fn write(to: *mut sockaddr_storage, address: SocketAddr) {
     }
 }
 
-/// The address as IPv4 has it.
+/// The IPv4 equivalent of an address.
 ///
 /// # Errors
 /// EADDRNOTAVAIL for an IPv6 address that has no such form: no device has one.
@@ -107,7 +107,7 @@ pub(crate) fn in_family(address: SocketAddrV4, like: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A copy of bytes of the program's.
+/// A copy of the program's bytes.
 ///
 /// # Safety
 /// `start` is null or points to that many bytes.

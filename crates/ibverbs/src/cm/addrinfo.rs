@@ -1,4 +1,4 @@
-//! Names and services (rdma_getaddrinfo(3)), asked of the C library.
+//! Names and services (rdma_getaddrinfo(3)), resolved by the C library.
 
 use super::address;
 use crate::abi::{
@@ -32,7 +32,7 @@ fn copy<T>(bytes: &[u8]) -> Outcome<*mut T> {
     }
 }
 
-/// A copy of an address of the program's or the C library's.
+/// A copy of an address that the program or the C library has.
 ///
 /// # Safety
 /// `from` is null or points to that many bytes.
@@ -123,7 +123,7 @@ fn is_passive(hints: &rdma_addrinfo) -> bool {
     hints.ai_flags & RAI_PASSIVE.cast_signed() != 0
 }
 
-/// The question in the C library's terms.
+/// The hints in the C library's form.
 fn to_c(hints: &rdma_addrinfo) -> addrinfo {
     // SAFETY: integers and pointers, whose zero is valid.
     let mut asked: addrinfo = unsafe { std::mem::zeroed() };
@@ -145,7 +145,7 @@ fn to_c(hints: &rdma_addrinfo) -> addrinfo {
     asked
 }
 
-/// The answer in RDMA's terms.
+/// The result in RDMA's form.
 ///
 /// # Safety
 /// What `found` points to is as long as it says.

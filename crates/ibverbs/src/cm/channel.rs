@@ -1,10 +1,10 @@
-//! Event channels: a descriptor that is readable while an identifier on the channel has news
+//! Event channels: a descriptor that is readable while an identifier on the channel has an event
 //! (rdma_create_event_channel(3), rdma_get_cm_event(3)).
 //!
-//! The descriptor is an epoll set. In it are an eventfd for what happens here, and, of each
-//! identifier that listens or is connected, the descriptor on which the engine tells news. These
-//! pass through the identifier's lock into one queue, so that the order of one identifier's events
-//! is the order in which they happened.
+//! The descriptor is an epoll set. It contains an eventfd for events that originate here and, for
+//! each identifier that listens or is connected, the engine's descriptor. All events pass through
+//! the identifier's lock into one queue, so that the order of one identifier's events is the order
+//! in which they happened.
 
 use super::event::{News, Plain, publish};
 use super::id::{CmId, Phase};
@@ -55,7 +55,7 @@ impl EventChannel {
         let local = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &local, EventData::new_u64(LOCAL), EventFlags::IN)?;
         let shown = Shown::<rdma_event_channel>::zeroed();
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         unsafe { (*shown.get()).fd = epoll.as_raw_fd() };
         let channel = Arc::new(Self {
             shown,
@@ -82,7 +82,7 @@ impl EventChannel {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds news about an identifier, which the caller has locked.
+    /// Adds an event of an identifier, which the caller has locked.
     pub(crate) fn push(&self, about: &Weak<CmId>, news: News) {
         let mut queue = self.queue();
         queue.push_back((Weak::clone(about), news));
@@ -123,7 +123,7 @@ impl EventChannel {
         theirs.into_iter().map(|(_, news)| news).collect()
     }
 
-    /// Looks at a descriptor of an identifier from now on.
+    /// Adds a descriptor of an identifier to the epoll set.
     pub(crate) fn watch(&self, fd: impl AsFd, id: &Weak<CmId>) -> Outcome<u64> {
         let token = self.tokens.fetch_add(1, Ordering::Relaxed);
         self.watched().insert(token, Weak::clone(id));
@@ -134,7 +134,7 @@ impl EventChannel {
         Ok(token)
     }
 
-    /// Looks at it no more.
+    /// Removes it from the epoll set.
     pub(crate) fn unwatch(&self, fd: impl AsFd, token: u64) {
         // Fails only if it was never added.
         let _gone = epoll::delete(&self.epoll, fd);
@@ -173,7 +173,7 @@ impl EventChannel {
     }
 
     fn never_blocks(&self) -> bool {
-        // SAFETY: asks about a descriptor of ours.
+        // SAFETY: asks about a descriptor of this object.
         let flags = unsafe { libc::fcntl(self.epoll.as_raw_fd(), libc::F_GETFL) };
         flags >= 0 && flags & libc::O_NONBLOCK != 0
     }
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     let _done = code("rdma_destroy_event_channel", || {
         let channel = take_shared::<EventChannel>(channel)?;
-        // Dropped outside of the lock: a request's end may make news.
+        // Dropped outside of the lock: the end of a request may cause events.
         let left = std::mem::take(&mut *channel.queue());
         drop(left);
         Ok(())

@@ -29,12 +29,12 @@ struct ConnParam {
 }
 
 impl ConnParam {
-    /// `most` is used where the program leaves the depths open.
+    /// `most` is used if the program does not give the depths.
     ///
     /// # Safety
     /// `param` is null or the program's own structure.
     unsafe fn read(param: *const rdma_conn_param, most: (u8, u8)) -> Outcome<Self> {
-        // A send's completion on RoCE takes a Read of ours (`crate::ledger`).
+        // A Send's completion on RoCE takes a Read (`crate::ledger`).
         let least = if is_roce() { 1 } else { 0 };
         let most = (most.0.clamp(least, MAX_RD_ATOMIC), most.1.clamp(least, MAX_RD_ATOMIC));
         // SAFETY: the caller's word.
@@ -141,7 +141,7 @@ fn start_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int 
     })
 }
 
-/// The lock is held all the way, so that the connection's end is reported after its beginning.
+/// The lock is held throughout, so that the connection's end is reported after its beginning.
 fn accept(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()> {
     state.qp_num = asked.qp_num;
     let native = id.with_connected_qp(state, |qp| Arc::clone(&qp.native))?;
@@ -232,7 +232,7 @@ fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
         let state = found.lock();
         state.need(&[Phase::Connecting, Phase::Connected, Phase::Over])?;
         if state.phase == Phase::Over {
-            // The peer was faster; the event of its end may still wait for the program.
+            // The peer has disconnected first; that event may still wait for the program.
             return Ok(if state.channel.has_of(found.me()) { 0 } else { NO_EVENT });
         }
         // What was posted is flushed; the engine reports when the connection is over.
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// rdma_notify(3): there is nothing that the connection manager does not know already.
+/// rdma_notify(3): the connection manager knows everything already.
 ///
 /// # Safety
 /// As the manual page says; null and foreign pointers are refused.

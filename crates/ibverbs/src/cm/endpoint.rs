@@ -19,12 +19,12 @@ use crate::object::find_shared;
 use libc::c_int;
 use std::ptr::null_mut;
 
-/// Nothing to wait for: the program takes its events itself.
+/// The identifier is asynchronous: the program takes its events itself.
 const ASYNCHRONOUS: c_int = 1;
 /// How long addresses may take to resolve, in milliseconds; ours take no time.
 const RESOLVE_LIMIT: c_int = 2000;
 
-/// Waits for the event of a call that has gone well, if the identifier is synchronous.
+/// Waits for the event of a successful call, if the identifier is synchronous.
 pub(crate) extern "C-unwind" fn complete(id: *mut rdma_cm_id) -> c_int {
     match prepare(id) {
         ASYNCHRONOUS => return 0,
@@ -51,7 +51,7 @@ fn prepare(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// What an event means for the call that waited for it.
+/// The result that an event gives to the call that waited for it.
 fn verdict(event: &rdma_cm_event) -> Outcome<()> {
     match event.status {
         0 => Ok(()),
@@ -104,7 +104,7 @@ fn take_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
             let made = unsafe { rdma_create_qp(child, (*listen).pd, &raw mut attr) };
             if made != 0 {
                 let error = std::io::Error::last_os_error();
-                // SAFETY: made for this request, and nobody else has it.
+                // SAFETY: made for this request, and no other code has it.
                 unsafe {
                     rdma_reject(child, std::ptr::null(), 0);
                     rdma_destroy_id(child);

@@ -32,7 +32,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// An event that says nothing else.
+    /// An event without further contents.
     pub(crate) fn new(event: rdma_cm_event_type) -> Self {
         Self { event, ..Self::default() }
     }
@@ -70,7 +70,7 @@ unsafe impl Object for CmEvent {
 pub(crate) fn publish(about: Arc<CmId>, id: *mut rdma_cm_id, news: Plain) -> *mut rdma_cm_event {
     let shown = Shown::<rdma_cm_event>::zeroed();
     about.unacknowledged.deliver();
-    // SAFETY: nobody else knows the structure yet.
+    // SAFETY: no other code has the structure yet.
     let c = unsafe { &mut *shown.get() };
     (c.id, c.event, c.status) = (id, news.event, news.status);
     if news.event == RDMA_CM_EVENT_CONNECT_REQUEST {
@@ -80,7 +80,7 @@ pub(crate) fn publish(about: Arc<CmId>, id: *mut rdma_cm_id, news: Plain) -> *mu
     c.param.conn.initiator_depth = news.initiator_depth;
     if !news.private_data.is_empty() {
         c.param.conn.private_data = news.private_data.as_ptr().cast();
-        // The API has a byte for what may be longer.
+        // The API has one byte for a length that may be larger.
         c.param.conn.private_data_len = u8::try_from(news.private_data.len()).unwrap_or(u8::MAX);
     }
     give(Box::new(CmEvent { shown, tag: Kind::CmEvent, about, private_data: news.private_data }))

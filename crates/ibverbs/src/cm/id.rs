@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 #[cfg(test)]
 thread_local! {
-    /// How many queue pairs were looked at in search of the one of an identifier.
+    /// Counts the queue pairs that were examined to find an identifier's.
     pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -51,7 +51,7 @@ unsafe impl Object for CmId {
     }
 }
 
-/// Where an identifier is in its life.
+/// The state of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It has no address.
@@ -81,7 +81,7 @@ pub(crate) struct IdState {
     /// The channel is its own, and calls wait for their events (rdma_create_id(3)).
     pub(crate) is_sync: bool,
     pub(crate) nic: Option<Nic>,
-    /// As programs see them.
+    /// The state that programs see.
     pub(crate) source: Option<SocketAddr>,
     pub(crate) destination: Option<SocketAddr>,
     /// Addresses taken; with a wildcard one of each device.
@@ -96,7 +96,7 @@ pub(crate) struct IdState {
     /// Number of the connected queue pair.
     pub(crate) qp_num: u32,
     pub(crate) type_of_service: Option<u8>,
-    /// The timeout that queries of queue pairs report; TCP's own timeouts are what counts.
+    /// The timeout that queries of queue pairs report; only TCP's own timeouts take effect.
     pub(crate) ack_timeout: Option<u8>,
     /// Private data that the endpoint's address information brought along.
     pub(crate) connect_data: Vec<u8>,
@@ -181,7 +181,7 @@ impl CmId {
             native_qp: AtomicU32::new(0),
             unacknowledged: Unacknowledged::default(),
         });
-        // SAFETY: nobody else knows the structure yet.
+        // SAFETY: no other code has the structure yet.
         let c = unsafe { &mut *id.shown.get() };
         (c.channel, c.context) = (channel.pointer(), context);
         (c.ps, c.qp_type) = (space, qp_type);
@@ -206,11 +206,11 @@ impl CmId {
         state.channel.push(&self.me, News::Plain(plain));
     }
 
-    /// Puts it on a device.
+    /// Assigns it to a device.
     pub(crate) fn use_nic(&self, state: &mut IdState, nic: Nic) {
         state.nic = Some(nic);
         let c = self.shown.get();
-        // SAFETY: programs leave these fields alone; they may be in the rest of it.
+        // SAFETY: programs do not touch these fields; they may use the rest of the structure.
         unsafe {
             ((*c).verbs, (*c).port_num) = (nic.verbs, 1);
             if (*c).pd.is_null() {
@@ -269,8 +269,8 @@ impl CmId {
         unsafe { (*self.shown.get()).qp }
     }
 
-    /// Does something with the queue pair of the connection: the identifier's own, or the one named
-    /// by number. The program may be destroying it in another thread, which waits until this is
+    /// Calls a function with the connection's queue pair: the identifier's own, or the one with the
+    /// given number. The program may be destroying it in another thread, which waits until this is
     /// done.
     pub(crate) fn with_connected_qp<T>(
         &self,
@@ -291,7 +291,7 @@ impl CmId {
             };
             is_it.then_some(qp)
         };
-        // Programs may put another queue pair into the identifier: only then all are looked at.
+        // A program may put another queue pair into the identifier: only then are all examined.
         let noted = qps.get(&self.native_qp.load(Ordering::Relaxed)).and_then(is_it);
         let Some(qp) = noted.or_else(|| qps.values().find_map(is_it)) else {
             return fail(libc::EINVAL);
@@ -300,7 +300,7 @@ impl CmId {
         Ok(work(qp))
     }
 
-    /// Remembers which queue pair is its own, so that it need not be looked for.
+    /// Remembers its queue pair, so that it need not be searched for.
     pub(crate) fn note_qp(&self, qp: &Qp) {
         self.native_qp.store(qp.native.number(), Ordering::Relaxed);
     }
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         take_shared::<CmId>(id)?;
         if found.lock().is_sync {
             let channel = found.lock().channel.pointer();
-            // SAFETY: made with the identifier, for nobody else.
+            // SAFETY: made with the identifier, and used by it alone.
             unsafe { rdma_destroy_event_channel(channel) };
         }
         Ok(0)
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
         found.migrate(to, channel.is_null())?;
         if was_sync {
             ack_kept(&found);
-            // SAFETY: made with the identifier, for nobody else.
+            // SAFETY: made with the identifier, and used by it alone.
             unsafe { rdma_destroy_event_channel(old) };
         }
         // Events that the program still holds came through the old channel.

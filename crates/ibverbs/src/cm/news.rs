@@ -21,7 +21,7 @@ use std::sync::{Arc, MutexGuard};
 
 /// InfiniBand's reason "invalid service ID": no program listens there.
 const REASON_NO_SERVICE: c_int = 8;
-/// InfiniBand's reason "consumer reject": the program said no.
+/// InfiniBand's reason "consumer reject": the program refused.
 const REASON_CONSUMER: c_int = 28;
 
 /// The number for an error of the caller's or this machine's.
@@ -66,7 +66,7 @@ fn translate(id: &CmId, state: &mut IdState, kind: CmEventKind) -> Option<News> 
     }
 }
 
-/// The private data that the peer's program gave; `None` for a peer that cannot be talked to.
+/// The private data that the peer's program gave; `None` for a peer of another kind or version.
 fn unwrap(bytes: &[u8], peer: SocketAddr) -> Option<Vec<u8>> {
     static SAID: AtomicBool = AtomicBool::new(false);
     let data = hello::unwrap(config().personality, bytes).map(<[u8]>::to_vec);
@@ -88,7 +88,7 @@ fn active(id: &CmId, state: &mut IdState, connected: Connected) -> Plain {
     };
     state.phase = Phase::Connected;
     ready(id, state);
-    // A program that changes its queue pair's states itself does so now (rdma_establish(3)).
+    // A program that changes its queue pair's state by itself does so now (rdma_establish(3)).
     let own = !id.qp().is_null() || config().personality == Personality::Iwarp;
     Plain {
         event: if own { RDMA_CM_EVENT_ESTABLISHED } else { RDMA_CM_EVENT_CONNECT_RESPONSE },
@@ -109,7 +109,7 @@ pub(crate) fn ready(id: &CmId, state: &IdState) {
     });
 }
 
-/// The attempt to connect came to nothing.
+/// The attempt to connect failed.
 pub(crate) fn failed(id: &CmId, state: &mut IdState, error: ConnectError) -> Plain {
     state.phase = Phase::Over;
     // Without it there is nothing to end.
@@ -117,7 +117,7 @@ pub(crate) fn failed(id: &CmId, state: &mut IdState, error: ConnectError) -> Pla
     why(error)
 }
 
-/// Flushes what the queue pair has.
+/// Flushes the queue pair's requests.
 pub(crate) fn end(id: &CmId, state: &IdState) -> Outcome<()> {
     id.with_connected_qp(state, |qp| {
         qp.queues.end();
@@ -143,7 +143,7 @@ fn why(error: ConnectError) -> Plain {
         }
         ConnectError::Closed { .. } => rejected(REASON_NO_SERVICE, libc::ECONNRESET),
         ConnectError::Rejected { private_data, .. } => {
-            // The peer that has refused us need not be an Outboard.
+            // A peer that refuses need not run Outboard.
             let private_data = hello::unwrap(config().personality, &private_data);
             let private_data = private_data.unwrap_or_default().to_vec();
             Plain { private_data, ..rejected(REASON_CONSUMER, libc::ECONNREFUSED) }
@@ -171,7 +171,7 @@ pub(crate) fn over(id: &CmId, state: &mut IdState) -> Option<Plain> {
     Some(Plain::new(RDMA_CM_EVENT_DISCONNECTED))
 }
 
-/// The API has a byte; what does not fit in is as much as can be asked for.
+/// The API has one byte; a larger value becomes the largest possible.
 fn byte(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }

@@ -19,7 +19,7 @@ pub(crate) struct Nic {
     pub(crate) pd: *mut ibv_pd,
 }
 
-// SAFETY: the pointers are to objects of ours that live for ever and may be shared.
+// SAFETY: the pointers are to objects of this library that live for ever and may be shared.
 unsafe impl Send for Nic {}
 // SAFETY: as above.
 unsafe impl Sync for Nic {}
@@ -34,13 +34,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// By generation of the process and number of the device: a child process has nothing of what its
-/// parent opened.
+/// By generation of the process and number of the device: a child process has none of its parent's
+/// devices.
 static OPEN: Mutex<Open> = Mutex::new(Open::new());
 
 type Open = BTreeMap<(u32, usize), Nic>;
 
-/// Everything that is locked over a fork here.
+/// The lock that this file holds over a fork.
 pub(crate) type OpenNics = (MutexGuard<'static, Open>, MutexGuard<'static, BTreeSet<usize>>);
 
 /// Locks it. Opening a device takes other locks of that kind: this comes before them.
@@ -103,7 +103,7 @@ pub(crate) fn at(address: Ipv4Addr) -> Outcome<Nic> {
     found.map_or_else(|| fail(libc::ENODEV), |pointer| open(pointer.0))
 }
 
-/// True for the loopback's device where no other is: it is the last in the list.
+/// True for the loopback device if there is no other: it is the last in the list.
 pub(crate) fn is_only(nic: Nic) -> bool {
     nic.device.address.is_loopback() && devices().len() == 1
 }

@@ -146,7 +146,7 @@ unsafe fn extended(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Outco
     }
 }
 
-/// Makes a queue pair with `make` and what the program left out.
+/// Makes a queue pair with `make`, and the completion queues that the program left out.
 fn create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     minus_one("rdma_destroy_qp", || {
         let found = find_shared::<CmId>(id)?;
         let mut state = found.lock();
-        // The engine tells nothing of a queue pair that is gone.
+        // The engine reports nothing about a queue pair that is gone.
         if let Some(end) = news::over(&found, &mut state) {
             found.push_event(&state, end);
         }
@@ -363,7 +363,7 @@ const RTS_MASK: u32 = IBV_QP_STATE
     | IBV_QP_SQ_PSN
     | IBV_QP_MAX_QP_RD_ATOMIC;
 
-/// Fills in the attributes of one step, and says which they are.
+/// Fills in the attributes of one step, and returns their mask.
 fn attributes(attr: &mut ibv_qp_attr, port: u8, dgid: ibv_gid, depths: (u8, u8)) -> Outcome<u32> {
     match attr.qp_state {
         IBV_QPS_INIT => {
@@ -378,7 +378,7 @@ fn attributes(attr: &mut ibv_qp_attr, port: u8, dgid: ibv_gid, depths: (u8, u8))
             attr.ah_attr.grh.dgid = dgid;
             (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, port);
             (attr.ah_attr.grh.hop_limit, attr.path_mtu) = (64, IBV_MTU_4096);
-            // The peer is not to be looked for.
+            // No peer is searched for by these attributes.
             (attr.dest_qp_num, attr.rq_psn) = (BY_CM, 0);
             (attr.max_dest_rd_atomic, attr.min_rnr_timer) = (depths.0, 0);
             Ok(RTR_MASK)

@@ -1,6 +1,6 @@
 //! Addresses: taken, resolved, listened at (rdma_bind_addr(3), rdma_resolve_addr(3),
 //! rdma_resolve_route(3), rdma_listen(3)). The kernel's routing table says which device is the way
-//! to a peer; there is nothing to wait for, but the answers come as events all the same.
+//! to a peer; nothing has to be waited for, but the results still arrive as events.
 
 use super::address;
 use super::endpoint::complete;
@@ -62,8 +62,9 @@ fn bind(id: &CmId, state: &mut IdState, wanted: SocketAddr) -> Outcome<()> {
         take_everywhere(v4.port())?
     } else {
         let nic = nic::at(*v4.ip())?;
-        // As with the kernel, a loopback address is of no device in particular; libfabric relies
-        // on that. Where there is nothing but loopback, it is of that: pyverbs wants a device.
+        // As with the kernel, a loopback address belongs to no particular device; libfabric relies
+        // on that. If loopback is the only device, the address belongs to it, because pyverbs needs
+        // a device.
         if !v4.ip().is_loopback() || nic::is_only(nic) {
             id.use_nic(state, nic);
         }

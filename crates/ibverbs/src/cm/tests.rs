@@ -266,7 +266,7 @@ fn a_connection_from_beginning_to_end() {
     assert_eq!((state(id), state(child)), (IBV_QPS_ERR, IBV_QPS_ERR));
     // SAFETY: as above.
     assert_eq!(unsafe { rdma_disconnect(child) }, 0);
-    assert!(active.is_silent() && passive.is_silent(), "the end is news once");
+    assert!(active.is_silent() && passive.is_silent(), "the end is reported once");
     destroy(&[id, child, listener]);
 }
 
@@ -340,7 +340,7 @@ fn a_listener_everywhere_has_one_port() {
     unsafe {
         let port = rdma_get_src_port(listener);
         assert_ne!(port, 0);
-        assert!((*listener).verbs.is_null(), "it is on no device in particular");
+        assert!((*listener).verbs.is_null(), "it belongs to no particular device");
         let id = with_qp(channel.resolved(port));
         assert_eq!(rdma_connect(id, null_mut()), 0);
         let request = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);

@@ -1,6 +1,6 @@
 //! Events of live objects, and objects that wait for acknowledgements.
 
-// Entries are called as programs call them; what they may be given is what is tested.
+// Entries are called as programs call them; the tests choose the arguments.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use super::*;
@@ -37,7 +37,7 @@ fn a_peer_that_may_not_write_is_an_event() {
         unsafe { ibv_ack_async_event(&mut event) };
     }
     found.sort_unstable();
-    // The side at fault learns of it by a Terminate, the victim detects it.
+    // The side at fault is told by a Terminate, the victim detects the fault.
     assert_eq!(found, [(IBV_EVENT_QP_FATAL, bed.qps[0]), (IBV_EVENT_QP_ACCESS_ERR, bed.qps[1])]);
     assert_eq!(unsafe { (*bed.qps[1]).events_completed }, 1);
 }
@@ -78,7 +78,7 @@ fn an_overflown_queue_waits_for_its_acknowledgement() {
         unsafe { ibv_ack_async_event(&mut event) };
     });
     assert!(gone.load(Ordering::SeqCst));
-    // What names an object that is gone is ignored.
+    // An event of an object that is gone is ignored.
     unsafe { ibv_ack_async_event(&mut event) };
     bed.qps = bed
         .qps
@@ -154,7 +154,7 @@ fn last_receive(bed: &Bed) -> *mut ibv_qp {
 
 #[test]
 fn a_queue_pair_raises_last_wqe_reached() {
-    // Both ends of a connection that one of them leaves.
+    // Both ends of a connection; one of them disconnects.
     let (bed, srq) = on_shared_queue(true);
     assert_eq!(bed.modify(0, crate::abi::IBV_QPS_ERR), 0);
     let mut told = [last_receive(&bed), last_receive(&bed)];
@@ -162,7 +162,7 @@ fn a_queue_pair_raises_last_wqe_reached() {
     let mut both = bed.qps;
     both.sort_unstable();
     assert_eq!(told, both);
-    // Once in a life.
+    // Only once for a queue pair.
     assert_eq!(bed.modify(0, crate::abi::IBV_QPS_ERR), 0);
     let mut event: ibv_async_event = zeroed();
     assert_eq!(unsafe { ibv_get_async_event(bed.context, &mut event) }, -1);

@@ -1,6 +1,6 @@
 //! Regions registered, changed and refused.
 
-// Entries are called as programs call them; what they may be given is what is tested.
+// Entries are called as programs call them; the tests choose the arguments.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use super::*;

@@ -1,5 +1,5 @@
-//! States and attributes (ibv_modify_qp(3)): what may follow what, and which attributes each step
-//! needs and takes, as a table.
+//! States and attributes (ibv_modify_qp(3)): a table of the allowed steps, and of the attributes
+//! that each step needs and takes.
 
 use super::{Qp, is_roce};
 use crate::abi::{
@@ -31,7 +31,7 @@ struct Step {
     to: ibv_qp_state,
     /// Attributes that it needs on RoCE (iWARP's come from the connection manager).
     needs: u32,
-    /// Attributes that it takes besides.
+    /// Further attributes that it takes.
     takes: u32,
 }
 
@@ -46,8 +46,8 @@ const ANY_TIME: u32 = IBV_QP_CUR_STATE
     | IBV_QP_PATH_MIG_STATE
     | IBV_QP_MIN_RNR_TIMER;
 
-/// What reliable connections may do (InfiniBand Architecture 1.3, table 91), but for SQD, which no
-/// program needs. To RESET and to ERR lead ways from everywhere.
+/// The steps of reliable connections (InfiniBand Architecture 1.3, table 91), except those of SQD,
+/// which no program needs. RESET and ERR can be reached from every state.
 const STEPS: &[Step] = &[
     step(IBV_QPS_RESET, IBV_QPS_INIT, INITIAL, 0),
     step(IBV_QPS_INIT, IBV_QPS_INIT, 0, INITIAL),
@@ -102,7 +102,8 @@ impl Qp {
             return fail(libc::EINVAL);
         }
         let next = if mask & IBV_QP_STATE == 0 { current } else { attr.qp_state };
-        // The connection manager went ahead; programs of InfiniBand's kind go step by step.
+        // The connection manager has already changed the state; programs for InfiniBand still make
+        // each step.
         let is_iwarp = !is_roce();
         if is_iwarp && current == IBV_QPS_RTS && matches!(next, IBV_QPS_INIT | IBV_QPS_RTR) {
             return Ok(());
@@ -154,7 +155,7 @@ impl Qp {
         Ok(())
     }
 
-    /// The program names the peer: RoCE's way. iWARP has only the connection manager.
+    /// The program names the peer, as on RoCE. On iWARP only the connection manager can connect.
     fn find_peer(&self) -> Outcome<()> {
         if lock(&self.attributes).dest_qp_num == BY_CM {
             return Ok(());
@@ -199,7 +200,7 @@ fn rights(access: u32) -> Access {
     rest | invalidate
 }
 
-/// May `next` follow, with these attributes?
+/// Whether the state may change to `next` with these attributes.
 fn check(current: ibv_qp_state, next: ibv_qp_state, mask: u32) -> Outcome<()> {
     if matches!(next, IBV_QPS_RESET | IBV_QPS_ERR) && mask & IBV_QP_STATE != 0 {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Questions with good arguments and with bad ones.
+//! Queries with valid and with invalid arguments.
 
-// Entries are called as programs call them; what they may be given is what is tested.
+// Entries are called as programs call them; the tests choose the arguments.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use super::*;

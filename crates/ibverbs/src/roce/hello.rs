@@ -1,12 +1,13 @@
-//! What the two sides of a start-up tell each other in MPA's private data (ours alone, no RFC):
-//! who dials, whom it wants, and why it is refused. Integers in network order.
+//! The messages of the two sides of a start-up in MPA's private data (Outboard's own, no RFC): the
+//! dialer, the queue pair that it wants, and the reason of a refusal. Integers in network order.
 //!
 //! ```text
 //!  Request: "OBRC" version(1 byte: 2) zero(3) wanted(4) number(4) address(4)
 //!  Reply:   "OBRC" version(1) reason(1)                 (refusals only)
 //! ```
 //!
-//! Connections by rdma_cm, whose private data is the programs', say that both are Outboards:
+//! On connections by rdma_cm, whose private data is the programs', a prefix shows that both ends
+//! are Outboard:
 //!
 //! ```text
 //!  Request, Reply: "OBRC" version(1) one(1) zero(2) the program's private data
@@ -17,10 +18,10 @@ use std::net::Ipv4Addr;
 
 const MAGIC: &[u8; 4] = b"OBRC";
 /// Since 2, Immediate Data may belong to the Send behind it
-/// ([`outboard_verbs::Qp::allow_send_with_imm`]): who says 2 sends and takes that.
+/// ([`outboard_verbs::Qp::allow_send_with_imm`]): an end of version 2 sends and accepts that.
 const VERSION: u8 = 2;
 const HELLO_LEN: usize = 20;
-/// What comes before a program's private data.
+/// The prefix of a program's private data.
 const BY_CM: &[u8; 8] = &[MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION, 1, 0, 0];
 
 /// A program's private data as it goes to the peer's connection manager.
@@ -39,7 +40,7 @@ pub(crate) fn unwrap(personality: Personality, bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The version that the other side has, if it is one of ours and another than this one's.
+/// The other side's version, if it is Outboard of another version.
 pub(super) fn other_version(bytes: &[u8]) -> Option<u8> {
     bytes.strip_prefix(MAGIC)?.first().copied().filter(|version| *version != VERSION)
 }
@@ -53,12 +54,12 @@ pub(super) struct Name {
     pub(super) number: u32,
 }
 
-/// What a dialer says.
+/// A dialer's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     /// The number it wants.
     pub(super) wanted: u32,
-    /// Who it is.
+    /// Its own name.
     pub(super) from: Name,
 }
 
@@ -66,11 +67,11 @@ pub(super) struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Refusal {
-    /// No queue pair has the number: no use to come again.
+    /// No queue pair has the number: a retry is useless.
     Unknown = 1,
-    /// The program has not yet said whom it expects, or another is waiting already.
+    /// The program has not named its peer yet, or another dialer is waiting already.
     NotYet = 2,
-    /// The program expects somebody else, for now.
+    /// The program expects another peer at present.
     Other = 3,
 }
 
@@ -85,7 +86,7 @@ impl Hello {
         bytes
     }
 
-    /// `None`: not one of ours, or not of this version.
+    /// `None`: not Outboard, or not of this version.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HELLO_LEN] = bytes.try_into().ok()?;
         if !bytes.starts_with(MAGIC) || bytes[4..8] != [VERSION, 0, 0, 0] {
@@ -105,7 +106,7 @@ impl Refusal {
         bytes
     }
 
-    /// Anything that is not a refusal of ours is for good.
+    /// Any other refusal is final.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         match bytes.strip_prefix(MAGIC) {
             Some([VERSION, 2]) => Self::NotYet,

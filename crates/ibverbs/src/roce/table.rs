@@ -1,5 +1,5 @@
-//! The numbers of a context's queue pairs, and where each is on its way to its peer. Pure
-//! bookkeeping: it says what is to be done next, and somebody else does it.
+//! The numbers of a context's queue pairs, and the connection state of each. Bookkeeping only: it
+//! returns the next task, which the worker does.
 
 use super::Peer;
 use super::hello::{Hello, Name, Refusal};
@@ -17,13 +17,13 @@ const INDICES: usize = 256;
 const BACKLOG: usize = INDICES + 64;
 /// How often to ask for a port: two sockets may be bound to the same before one of them listens.
 const PORT_TRIES: usize = 8;
-/// How long a Request is kept for a program that has not said yet whom it expects.
+/// How long a Request is kept for a program that has not named its peer yet.
 const HOLD: Duration = Duration::from_secs(10);
-/// How soon a dialer comes again; doubled each time.
+/// How soon a dialer retries; doubled each time.
 const RETRY_MIN: Duration = Duration::from_millis(10);
-/// How late at longest.
+/// The longest time between retries.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How often to look whose patience is at its end.
+/// How often time limits are checked.
 const TICK: Duration = Duration::from_millis(250);
 
 /// See the [module](self).
@@ -32,14 +32,14 @@ pub(super) struct Table {
     address: Ipv4Addr,
     ports: Vec<Port>,
     pairs: HashMap<u32, Pair>,
-    /// Numbers of queue pairs with somebody to connect to, by those of the native ones.
+    /// Numbers of queue pairs that have a peer to connect to, by the numbers of the native ones.
     natives: HashMap<u32, u32>,
-    /// When to look at which queue pair next; only [`Pair::look`] says what of it still holds.
+    /// When to check which queue pair next; [`Pair::look`] decides whether an entry is still valid.
     looks: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// The queue pair that the thread works on just now, with the table unlocked.
+    /// The queue pair that the thread works on at present, with the table unlocked.
     pub(super) busy: Option<u32>,
     pub(super) stopped: bool,
-    /// How often a queue pair was looked at.
+    /// How often a queue pair was checked.
     #[cfg(test)]
     pub(super) looked: usize,
 }
@@ -58,9 +58,9 @@ struct Port {
 #[derive(Debug, Default)]
 struct Pair {
     goal: Option<Goal>,
-    /// Somebody who wants this queue pair.
+    /// A dialer that wants this queue pair.
     held: Option<HeldPair>,
-    /// When it is looked at next.
+    /// When it is checked next.
     look: Option<Instant>,
 }
 
@@ -71,7 +71,7 @@ struct HeldPair {
     until: Instant,
 }
 
-/// Whom a queue pair is to be connected to, and how far that is.
+/// The peer that a queue pair is to be connected to, and the state of that.
 struct Goal {
     theirs: Name,
     peer: Arc<dyn Peer>,
@@ -85,23 +85,23 @@ struct Goal {
 enum Phase {
     /// The peer dials.
     Waiting,
-    /// We dial, at this time.
+    /// This side dials, at this time.
     Due(Instant),
-    /// We are dialing.
+    /// This side is dialing.
     Dialing,
     Connected,
     /// It was connected. Sends may still wait, for a peer that is silent.
     Lost,
-    /// Nobody waits any more.
+    /// Waiting has ended.
     Over,
 }
 
-/// What the thread has to do.
+/// A task for the thread.
 #[derive(Debug)]
 pub(super) enum Task {
     Accept(Call, ConnectRequest),
     Dial(Call, SocketAddr, Hello),
-    /// Patience is at its end, or the peer is known not to be there.
+    /// The time limit is over, or the peer is known to be absent.
     Fail(Call),
     Refuse(ConnectRequest, Refusal),
 }
@@ -178,7 +178,7 @@ impl Goal {
         now.saturating_duration_since(since) >= self.peer.patience()
     }
 
-    /// Dials again at the time that comes back.
+    /// Retries later; returns when.
     fn retry(&mut self, now: Instant) -> Instant {
         let again = now + self.delay;
         self.phase = Phase::Due(again);
@@ -188,7 +188,7 @@ impl Goal {
 }
 
 impl Pair {
-    /// When it is to be looked at if nothing happens to it.
+    /// When it must be checked if nothing happens to it.
     fn next_look(&self, now: Instant) -> Option<Instant> {
         match &self.goal {
             Some(Goal { phase: Phase::Due(at), .. }) => Some((*at).min(now + TICK)),
@@ -229,7 +229,7 @@ impl Table {
         Ok(number)
     }
 
-    /// Gives a number back; whoever waits for it is to be refused.
+    /// Gives a number back; returns the dialer that waits for it, which must be refused.
     pub(super) fn release(&mut self, number: u32) -> Option<ConnectRequest> {
         self.forget(number);
         let pair = self.pairs.remove(&number)?;
@@ -242,8 +242,8 @@ impl Table {
         pair.held.map(|held| held.request)
     }
 
-    /// Sets whom a queue pair is to be connected to; false: there is no such queue pair, or it has
-    /// somebody.
+    /// Sets the peer of a queue pair; false: there is no such queue pair, or it has
+    /// a peer already.
     pub(super) fn aim(&mut self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> bool {
         let us = Name { address: self.address, number: ours };
         let Some(pair) = self.pairs.get_mut(&ours).filter(|pair| pair.goal.is_none()) else {
@@ -268,7 +268,7 @@ impl Table {
         }
     }
 
-    /// Somebody wants to connect. What comes back is to be refused.
+    /// A dialer wants to connect. A returned dialer must be refused.
     pub(super) fn ask(
         &mut self,
         hello: Hello,
@@ -282,7 +282,8 @@ impl Table {
         match &pair.goal {
             Some(goal) if !expected(goal) => return Some((request, Refusal::Other)),
             Some(Goal { phase: Phase::Waiting, .. }) | None => {}
-            // Who dials again is ahead of our program, which may do the same soon.
+            // A dialer that retries is ahead of this side's program, which may name the same peer
+            // soon.
             Some(_) => return Some((request, Refusal::NotYet)),
         }
         let held = HeldPair { request, from: hello.from, until: now + HOLD };
@@ -325,7 +326,7 @@ impl Table {
         self.looks.peek().map(|Reverse((at, _))| at.saturating_duration_since(now))
     }
 
-    /// Has a queue pair looked at when it is time, unless that is to be sooner anyway.
+    /// Schedules a check of a queue pair, unless an earlier one is scheduled.
     fn look(&mut self, number: u32, at: Instant) {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         if pair.look.is_none_or(|sooner| at < sooner) {
@@ -347,7 +348,7 @@ impl Table {
         goal.phase = to;
         let call = Call { number, peer: Arc::clone(&goal.peer) };
         self.busy = Some(number);
-        // Whose sends may wait has to be seen to.
+        // The queue pair's waiting sends must be checked.
         self.look(number, Instant::now());
         Some(call)
     }
@@ -362,7 +363,7 @@ impl Table {
         self.step(native, Phase::Connected, Phase::Lost)
     }
 
-    /// The native queue pair's attempt came to nothing. A call comes back when it was the last.
+    /// The native queue pair's attempt failed. Returns a call if it was the last attempt.
     pub(super) fn failed(
         &mut self,
         native: u32,
@@ -379,7 +380,7 @@ impl Table {
         None
     }
 
-    /// What came of [`Task::Accept`] and of beginning [`Task::Dial`].
+    /// The result of [`Task::Accept`] and of the beginning of [`Task::Dial`].
     pub(super) fn done(&mut self, number: u32, result: Result<(), &ConnectError>, now: Instant) {
         let Some(goal) = self.pairs.get_mut(&number).and_then(|pair| pair.goal.as_mut()) else {
             return;
@@ -404,7 +405,7 @@ fn task(address: Ipv4Addr, number: u32, pair: &mut Pair, now: Instant) -> Option
     };
     let call = Call { number, peer: Arc::clone(&goal.peer) };
     if let Some(held) = pair.held.take() {
-        // Only who is expected is kept, but the program may have said so after that.
+        // Only an expected dialer is kept, but the program may have named it after the refusal.
         let expected = held.from == goal.theirs && goal.phase == Phase::Waiting;
         return Some(match expected {
             true => Task::Accept(call, held.request),
@@ -425,8 +426,8 @@ fn task(address: Ipv4Addr, number: u32, pair: &mut Pair, now: Instant) -> Option
     Some(Task::Dial(call, to, Hello { wanted: goal.theirs.number, from }))
 }
 
-/// True when coming again is of no use: nobody listens at the peer's port any more, or somebody
-/// does who does not know the number.
+/// True when a retry is useless: no process listens at the peer's port any more, or one that does
+/// not know the number.
 fn is_final(error: &ConnectError) -> bool {
     match error {
         ConnectError::Unreachable { source, .. } => {

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// No step takes this long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Long enough for anything that comes at once to have come.
+/// Long enough for any immediate event to have arrived.
 const A_WHILE: Duration = Duration::from_millis(300);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -108,7 +108,7 @@ fn a_queue_pair_that_waits_is_looked_at_once_a_tick_however_many_others_come() {
     let nic = Nic::open();
     let channel = nic.native.create_cm_channel().expect("a channel");
     let (mut table, began) = (table::Table::new(HERE), Instant::now());
-    // Lower than any of ours: it would dial.
+    // Lower than any number here: it would dial.
     let theirs = Name { address: Ipv4Addr::UNSPECIFIED, number: 1 };
     for _ in 0..COUNT {
         let number = table.reserve(&nic.native, &channel).expect("a number");
@@ -118,7 +118,7 @@ fn a_queue_pair_that_waits_is_looked_at_once_a_tick_however_many_others_come() {
     let ticks = usize::try_from(began.elapsed().as_millis() / 250).expect("not long");
     let looked = table.looked;
     assert!((COUNT..=COUNT * (2 + ticks)).contains(&looked), "{looked} looks in {ticks} ticks");
-    let quiet = table.quiet_for(Instant::now()).expect("somebody waits");
+    let quiet = table.quiet_for(Instant::now()).expect("a queue pair waits");
     assert!(quiet <= Duration::from_millis(250));
 }
 

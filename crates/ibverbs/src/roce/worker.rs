@@ -35,7 +35,7 @@ struct Shared {
     channel: CmChannel,
     wake: OwnedFd,
     table: Mutex<Table>,
-    /// Told whenever a queue pair is not busy any more.
+    /// Notified whenever a queue pair is no longer busy.
     idle: Condvar,
 }
 
@@ -95,7 +95,7 @@ impl Drop for Worker {
         self.shared.table().stopped = true;
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; there is nobody left to tell.
+            // A panic there has been printed; no thread is left to be told.
             let _ended = thread.join();
         }
     }
@@ -106,7 +106,7 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table, once the thread is not at work on this queue pair.
+    /// The table, once the thread does not work on this queue pair.
     fn free_table(&self, number: u32) -> MutexGuard<'_, Table> {
         let table = self.table();
         let free = self.idle.wait_while(table, |table| table.busy == Some(number));
@@ -114,7 +114,7 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // The counter cannot overflow in any life time; a full one is readable all the same.
+        // The counter cannot overflow in any life time; a full one is readable, too.
         let _wrote = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
@@ -197,9 +197,9 @@ impl Shared {
         }
     }
 
-    /// Does something with a queue pair, and lets others have it again.
+    /// Calls a function for a queue pair, and then releases it to waiting threads.
     fn tell(&self, call: Option<Call>, what: impl FnOnce(&dyn Peer)) {
-        // In this order: the queue pair is let go of before those who wait may destroy it.
+        // In this order: the queue pair is released before a waiting thread may destroy it.
         let _busy = Busy(self);
         if let Some(Call { peer, .. }) = call {
             what(&*peer);
@@ -222,7 +222,7 @@ impl Shared {
         let number = call.number;
         self.tell(Some(call), |peer| {
             let params = params(&hello.emit());
-            // The other side looks where we come from.
+            // The other side checks this side's address.
             let from = Bound::new((hello.from.address, 0).into()).map_err(ConnectError::Verbs);
             let begun = from.and_then(|from| {
                 peer.native().start_connect_from(from, to, &params, &self.channel)
@@ -232,7 +232,7 @@ impl Shared {
     }
 }
 
-/// The thread is at work on a queue pair, until this goes (even by a panic).
+/// The thread works on a queue pair until this is dropped (also by a panic).
 struct Busy<'a>(&'a Shared);
 
 impl Drop for Busy<'_> {
@@ -242,7 +242,8 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Whether a dialer comes from where it says. Anybody can say any number; an address takes more.
+/// Whether a dialer's address is the one in its message: a number is easily forged, an address is
+/// not.
 fn is_from(peer: SocketAddr, hello: Hello) -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
     let said = hello.from.address;
@@ -253,7 +254,7 @@ fn is_from(peer: SocketAddr, hello: Hello) -> bool {
     is_true
 }
 
-/// Says it, once, when the peer's private data are another version's.
+/// Prints a message, once, if the peer's private data are of another version.
 fn note_version(peer: SocketAddr, private_data: &[u8]) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if other_version(private_data).is_some() && !SAID.swap(true, Ordering::Relaxed) {
@@ -261,7 +262,7 @@ fn note_version(peer: SocketAddr, private_data: &[u8]) {
     }
 }
 
-/// Either side may speak first, and both may have as many Reads under way as we can.
+/// Either side may send first, and both may have as many Reads under way as the stack allows.
 fn params(private_data: &[u8]) -> ConnectParams {
     ConnectParams {
         private_data: private_data.to_vec(),
@@ -273,7 +274,7 @@ fn params(private_data: &[u8]) -> ConnectParams {
 }
 
 fn refuse(request: ConnectRequest, refusal: Refusal) {
-    // Who has gone need not know.
+    // A dialer that has gone needs no answer.
     let _sent = request.reject(&refusal.emit());
 }
 

@@ -3,7 +3,7 @@
 use super::revoked::Loan;
 use super::*;
 
-/// A device of its own with one queue pair and memory that peers may write.
+/// A separate device with one queue pair and memory that peers may write.
 struct Side {
     context: *mut ibv_context,
     pd: *mut ibv_pd,

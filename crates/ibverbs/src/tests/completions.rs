@@ -204,7 +204,7 @@ fn acknowledgements_of_several_threads_all_count() {
     assert_eq!(unsafe { (*bed.cq).comp_events_completed }, 4 * EACH);
 }
 
-/// Looks, whenever the thread that polls makes the engine receive, whether another could poll.
+/// Checks, whenever the polling thread makes the engine receive, whether another thread could poll.
 #[derive(Debug)]
 struct Watcher {
     poller: std::thread::ThreadId,

@@ -188,7 +188,7 @@ fn a_peer_leaves_unnoticed() {
     assert_eq!(queues.state(), IBV_QPS_ERR);
 }
 
-/// A program that does not know yet posts no more than its queue holds.
+/// A program that has not been told yet posts no more than its queue holds.
 #[test]
 fn receives_after_an_unnoticed_end_are_bounded() {
     let bed = Bed::new();

@@ -60,7 +60,7 @@ fn the_end_of_a_connection_flushes() {
     assert_eq!((attr.qp_state, made.cap.max_send_wr), (IBV_QPS_ERR, 16));
 }
 
-/// Posts receives until one is refused, and says how many were taken; 40 is too many.
+/// Posts receives until one is refused, and returns how many were taken; 40 is too many.
 fn receives(bed: &Bed) -> usize {
     (0..40).take_while(|wr_id| bed.post_recv(0, *wr_id, bed.sge(0, 8)) == 0).count()
 }
@@ -69,7 +69,7 @@ fn sends(bed: &Bed) -> usize {
     (0..40).take_while(|_| send(bed) == 0).count()
 }
 
-/// `while (!ibv_post_recv(..))` comes to an end, and so does posting sends, when nobody polls.
+/// `while (!ibv_post_recv(..))` ends, and so does posting sends, when no thread polls.
 #[test]
 fn queues_that_flush_are_full_some_time() {
     let (ended, never) = (Bed::new(), unconnected());

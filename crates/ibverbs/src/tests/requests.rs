@@ -48,7 +48,7 @@ fn writes_and_reads() {
 }
 
 #[test]
-fn immediate_data_keeps_its_octets() {
+fn immediate_data_keeps_its_bytes() {
     let mut bed = Bed::new();
     bed.put(0, b"data");
     assert_eq!(bed.post_recv(1, 5, bed.sge(100, 64)), 0);

@@ -44,7 +44,7 @@ impl Loan {
         unsafe { (*self.mr).rkey }
     }
 
-    /// The memory is the program's own from here on.
+    /// From here on only the program uses the memory.
     pub(super) fn take_back(&self) {
         unsafe { self.start.cast::<u8>().write_bytes(OWN, self.len) };
         self.is_back.set(true);
@@ -92,7 +92,7 @@ fn status_of(found: &[ibv_wc], wr_id: u64) -> ibv_wc_status {
     found.iter().find(|wc| wc.wr_id == wr_id).unwrap().status
 }
 
-/// Polls until both ends are over, and then some: everything that was seen.
+/// Polls until both ends are over, and a little longer; returns all completions.
 fn until_over(bed: &Bed) -> Vec<ibv_wc> {
     let (mut found, started) = (Vec::new(), Instant::now());
     while ![0, 1].iter().all(|at| bed.qp(*at).native.state().is_over()) {
@@ -323,7 +323,7 @@ fn deregistering_looks_at_no_other_queue_pair() {
     }
 }
 
-/// Memory in the hands of a queue pair that took it from a shared queue is found.
+/// The memory of a receive that a queue pair has taken from a shared queue is found, too.
 #[test]
 fn a_receive_that_a_queue_pair_has_begun_loses_its_memory() {
     const LEN: usize = 64 << 20;

@@ -26,7 +26,7 @@
 /* The call must return 0. */
 #define ZERO(call) MUST((call) == 0)
 
-/* The call must say that this is not supported: by its result, or by NULL or -1 and errno. */
+/* The call must report that this is not supported: by its result, or by NULL or -1 and errno. */
 #define UNSUPPORTED(call) \
 	do { \
 		long result; \

@@ -1,7 +1,7 @@
 /*
  * Uses every entry of libibverbs.so.1 and librdmacm.so.1 that is supported, as programs do, and
- * sees that the rest say that they are not. Built with AddressSanitizer. A server and a client
- * live in this one process and talk through loopback.
+ * checks that the others report that they are unsupported. Built with AddressSanitizer. A server
+ * and a client are both in this process and communicate through loopback.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -118,7 +118,7 @@ static void memory(struct ibv_pd *pd)
 
 	MUST(mr = (ibv_reg_mr)(pd, bytes, SIZE, ALL_ACCESS));
 	MUST(mr->addr == bytes && mr->length == SIZE && mr->lkey);
-	/* Either it works or it says that it cannot. */
+	/* Either it works or it returns an error. */
 	if (ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, others, SIZE, 0))
 		MUST(mr->addr == bytes);
 	ZERO(ibv_dereg_mr(mr));
@@ -321,7 +321,7 @@ struct end {
 
 static struct end client, server;
 
-/* What the peer must know of an end's memory. */
+/* What the peer must know about an end's memory. */
 struct place { uint64_t address; uint32_t key; } __attribute__((packed));
 
 /* Waits for one event, checks it and hands it out; the caller acknowledges it. */

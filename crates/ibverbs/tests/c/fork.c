@@ -1,5 +1,5 @@
 /*
- * Forks while the engine runs, and sees that children end, whatever they do with what they
+ * Forks while the engine runs, and checks that children end, whatever they do with what they
  * inherited; that they may open devices themselves; and that the parent's connection lives on.
  */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* An MPI program of ours that checks what it gets: messages of many sizes both ways at once, from
+/* An MPI program that checks what it receives: messages of many sizes both ways at once, from
  * unknown senders, and collective operations. Any number of ranks from 2. */
 #include <mpi.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static unsigned char byte(unsigned int from, unsigned int size, unsigned int at)
 	return (unsigned char)(from * 31 + size * 7 + at);
 }
 
-/* Everybody sends to the next and receives from the one before, at the same time. */
+/* Each rank sends to the next and receives from the one before, at the same time. */
 static void ring(unsigned char *out, unsigned char *in)
 {
 	int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;

@@ -1,9 +1,9 @@
 /*
- * Passes nonsense to every entry of libibverbs.so.1 and librdmacm.so.1: it must come back as an
- * error, and must never crash or hang the program.
+ * Passes invalid arguments to every entry of libibverbs.so.1 and librdmacm.so.1: each call must
+ * return an error, and must never crash or hang the program.
  *
- * Each call is made in a child of its own. First every object is a null, foreign, or wrong one;
- * then the objects are good and everything else is nonsense.
+ * Each call is made in a child process. First every object is a null, foreign, or wrong one; then
+ * the objects are valid and everything else is invalid.
  *
  *     nonsense [PART OF A NAME]
  */
@@ -22,13 +22,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* How an entry says that it failed. */
+/* How an entry reports that it failed. */
 enum failure {
 	NONZERO, /* by an errno number, or by -1 */
 	MINUS,   /* by a negative number and errno */
 	NEGATIVE, /* by a negative errno number */
 	POINTER, /* by NULL and errno */
-	NEVER,   /* it cannot, or not for sure: it only has to come back */
+	NEVER,   /* it cannot, or not for sure: it only has to return */
 };
 
 /*
@@ -225,7 +225,7 @@ enum nonsense {
 	NULLS,       /* objects: null; pointers: null; numbers: 0 */
 	MINUS_ONES,  /* objects: -1; pointers: zeros; numbers: -1 */
 	ODD,         /* objects: at an odd address; pointers: zeros; numbers: 1 */
-	FOREIGN,     /* objects: zeros that nobody made; pointers: zeros; numbers: 0 */
+	FOREIGN,     /* objects: zeros, never made by the library; pointers: zeros; numbers: 0 */
 	FILLED,      /* objects: 0xff bytes; pointers: zeros; numbers: the largest */
 	WRONG_KIND,  /* objects: a good one of another kind */
 	DESTROYED,   /* objects: destroyed a moment ago */
@@ -405,7 +405,7 @@ static long argument(enum nonsense kind, char letter)
 	}
 }
 
-/* Whether this nonsense cannot be taken for sense. */
+/* Whether these arguments are certainly invalid. */
 static int must_fail(const struct entry *entry, enum nonsense kind)
 {
 	if (strchr(entry->arguments, 'f'))
@@ -454,7 +454,7 @@ static void call(const struct entry *entry, enum nonsense kind)
 	_exit(1);
 }
 
-/* Whether the combination says anything. */
+/* Whether the combination is a test. */
 static int applies(const struct entry *entry, enum nonsense kind)
 {
 	if (kind == DESTROYED)
@@ -466,7 +466,7 @@ static int applies(const struct entry *entry, enum nonsense kind)
 	return 1;
 }
 
-/* Returns whether all was well. */
+/* Returns whether all calls behaved. */
 static int check(const struct entry *entry, enum nonsense kind)
 {
 	int status;
@@ -484,13 +484,13 @@ static int check(const struct entry *entry, enum nonsense kind)
 		printf("%s, %s: %s\n", entry->name, NAMES[kind],
 		       WTERMSIG(status) == SIGALRM ? "hangs" : strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 3)
-		printf("%s, %s: no good objects to be had\n", entry->name, NAMES[kind]);
+		printf("%s, %s: no valid objects can be made\n", entry->name, NAMES[kind]);
 	else if (WEXITSTATUS(status) == 4)
 		printf("%s: no such entry\n", entry->name);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Whether there are good objects to be had at all. */
+/* Whether valid objects can be made at all. */
 static int prepared(void)
 {
 	int status;

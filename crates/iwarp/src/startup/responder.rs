@@ -41,7 +41,7 @@ impl Responder {
     /// Reads the peer's bytes; `Ok(None)` while the Request is incomplete.
     ///
     /// # Errors
-    /// The peer's, when its bytes are no Request, or when it goes on talking before the Reply.
+    /// The peer's, when its bytes are no Request, or when it sends more before the Reply.
     /// TCP must be closed then.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Option<Request>, StartupError> {
         match read(bytes) {

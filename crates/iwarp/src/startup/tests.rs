@@ -1,4 +1,4 @@
-//! Start-up between our own two sides, and against what others send.
+//! Start-up between the two sides here, and with other implementations' frames.
 
 use super::*;
 

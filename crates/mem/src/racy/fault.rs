@@ -56,7 +56,7 @@ fn default() -> sigaction {
 /// The action that is installed now.
 fn action(signal: c_int) -> sigaction {
     let mut found = default();
-    // SAFETY: asks only, and writes one structure of ours.
+    // SAFETY: asks only, and writes one local structure.
     unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) };
     found
 }

@@ -81,7 +81,7 @@ fn every_alignment_and_length() {
 fn words() {
     let mut word = 5u64;
     let at = &raw mut word;
-    // SAFETY: an aligned word of ours.
+    // SAFETY: an aligned local word.
     unsafe {
         assert_eq!(load_u64(at), Ok(5));
         assert_eq!(store_u64(at, u64::MAX - 1), Ok(()));

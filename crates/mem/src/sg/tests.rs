@@ -29,7 +29,7 @@ fn all(list: &SgList) -> Vec<u8> {
 fn through(spans: &[Span]) -> Vec<u8> {
     let mut out = Vec::new();
     for span in spans {
-        // SAFETY: the list the spans were made from is alive and nobody else uses its memory.
+        // SAFETY: the list the spans were made from is alive and no other code uses its memory.
         out.extend_from_slice(unsafe { std::slice::from_raw_parts(span.ptr, span.len) });
     }
     out

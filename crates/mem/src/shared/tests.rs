@@ -193,12 +193,12 @@ fn mapping_lives_as_long_as_its_last_owner() {
     assert_eq!(slice.snapshot(0..10).as_deref(), Ok(&bytes[10..20]));
 }
 
-/// A file in memory that says `text`, with these seals.
+/// A file in memory that holds `text`, with these seals.
 fn in_memory(text: &[u8], seals: libc::c_int) -> std::fs::File {
     use std::io::Write;
     use std::os::fd::{AsRawFd, FromRawFd};
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a string with its end, and the descriptor is nobody else's.
+    // SAFETY: the name is a string with its end, and the descriptor has no other owner.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"text".as_ptr(), flags);
         assert!(fd >= 0, "a file in memory");

@@ -162,7 +162,7 @@ fn apply(table: &StagTable, model: &mut Model, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Stale STags stay in `given`, so slots that were reused are asked by their old names.
+    /// Stale STags stay in `given`, so that old STags of reused slots are tried.
     #[test]
     fn behaves_like_a_map(capacity in 1usize..6, steps in prop::collection::vec(step(), 1..80)) {
         let table = StagTable::new(u32::try_from(capacity).expect("small"));
@@ -320,7 +320,7 @@ fn a_changed_stag_stands_for_the_new_memory() {
     placement.copy_in(0, b"hi").expect("room");
     drop(placement);
     assert_eq!(new.snapshot(5..7).as_deref(), Ok(&b"hi"[..]));
-    // An invalidated one comes to life again.
+    // An invalidated one is registered again.
     table.invalidate_locally(stag).expect("valid");
     assert_eq!(table.reregister(stag, PD, region(5).into(), 0, read), Ok(()));
     assert_eq!(refusal(&table, stag, (PD, read), (0, 5)), None);

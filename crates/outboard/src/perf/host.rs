@@ -1,4 +1,4 @@
-//! `HOST` or `HOST:PORT`, as people write it: names, IPv4, IPv6 with or without brackets.
+//! `HOST` or `HOST:PORT`, as users write it: names, IPv4, IPv6 with or without brackets.
 
 use outboard_perf::DEFAULT_PORT;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};

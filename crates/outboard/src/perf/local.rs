@@ -1,4 +1,4 @@
-//! A server of the program's own for tests without a host: a second process on loopback that ends
+//! The server for tests without a host: a second process on loopback that ends
 //! with this one.
 
 use std::io::{self, BufRead, BufReader};
@@ -16,9 +16,7 @@ pub(crate) struct LocalServer {
 impl LocalServer {
     pub(crate) fn start() -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| {
-            format!(
-                "cannot start a server of its own: {why}; start `outboard perf serve` and name it"
-            )
+            format!("cannot start a server here: {why}; start `outboard perf serve` and name it")
         };
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
@@ -53,7 +51,7 @@ fn read_address(child: &mut Child) -> io::Result<SocketAddr> {
     serde_json::from_str::<serde_json::Value>(&line)
         .ok()
         .and_then(|value| value["listen"].as_str()?.parse().ok())
-        .ok_or_else(|| io::Error::other("it did not say where it listens"))
+        .ok_or_else(|| io::Error::other("it did not print its address"))
 }
 
 fn end(child: &mut Child) {

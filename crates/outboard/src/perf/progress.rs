@@ -1,5 +1,5 @@
-//! A line on a terminal that says how far a test is. It is drawn by a thread of its own, so that
-//! the timed loop does no more for it than store a number.
+//! A line on a terminal that shows a test's progress. A thread draws it, so that the timed loop
+//! only stores a number for it.
 
 use outboard_perf::{Goal, Progress, Test};
 use std::io::{IsTerminal, Write, stderr};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How often the line is drawn.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Back to the line's start, and away with what it says.
+/// The control sequence that returns to the line's start and clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
 /// The line; it disappears when this is dropped.

@@ -28,7 +28,7 @@ fn places(program: &Path) -> Vec<PathBuf> {
     vec![beside.join("lib"), above.join("lib/outboard")]
 }
 
-/// `None` when a library is missing; an error when the loader cannot be told about the directory.
+/// `None` when a library is missing; an error when the directory cannot be given to the loader.
 fn whole(directory: &Path) -> Option<Result<PathBuf, String>> {
     let directory = directory.canonicalize().ok()?;
     let complete = LIBRARIES.iter().all(|library| directory.join(library).is_file());

@@ -1,5 +1,5 @@
 //! The program to run: where it is, and whether the loader would use our libraries for it. If not,
-//! it would run on hardware, or find none, without a word.
+//! it would silently run on hardware, or find no device.
 
 use rustix::process::{getgid, getuid};
 use rustix::thread::no_new_privs;
@@ -38,7 +38,7 @@ fn executable(data: &Metadata) -> bool {
     data.is_file() && data.mode() & 0o111 != 0
 }
 
-/// Whether the loader will take libraries from where we say.
+/// Whether the loader will take libraries from the given directory.
 pub(super) fn check(path: &Path) -> Result<(), String> {
     let fault = |why: &str| format!("{} {why}", path.display());
     if gains_rights(path).map_err(|error| fault(&format!("cannot be looked at: {error}")))? {
@@ -61,7 +61,7 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
     }
 }
 
-/// What of a process decides whether it gains rights by starting a program.
+/// The properties of a process that decide whether it gains rights by starting a program.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     uid: u32,
@@ -87,7 +87,7 @@ fn changes_ids(mode: u32, owner: u32, group: u32, caller: Caller) -> bool {
     user || group
 }
 
-/// What we want to know of an ELF file.
+/// The facts about an ELF file that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Elf {
     /// Class, byte order and machine.
@@ -110,7 +110,7 @@ impl Elf {
         }
         let (class, order) = (head[4], head[5]);
         let machine = (class, order, u16::from_le_bytes([head[18], head[19]]));
-        // Of another machine's file nothing more needs to be known.
+        // A file for another machine is not examined further.
         let known = class == CLASS_64 && order == LITTLE_ENDIAN;
         let interpreted = !known || interpreted(file, &head)?;
         Ok(Some(Self { machine, interpreted }))

@@ -1,7 +1,7 @@
-//! One look at everything: what servers say of themselves, and this user's manager's statistics.
+//! The data of one moment: the servers' reports, and the statistics of this user's manager.
 //!
-//! Rates are against the look before. Nodes are not believed but in numbers; their words are shown
-//! without control characters.
+//! Rates are computed from the previous moment's data. Only numbers are taken from nodes as they
+//! are; their texts are shown without control characters.
 
 use crate::status::{ask_all, printable};
 use outboard_cc::place::ManagerPlace;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// How long a node may take.
 const LIMIT: Duration = Duration::from_millis(900);
-/// What `/proc/net/unix` calls a socket that is connected.
+/// The state of a connected socket in `/proc/net/unix`.
 const CONNECTED: &str = "03";
 
 /// Where frames come from.
@@ -29,12 +29,12 @@ pub(super) struct Source {
     dialer: Dialer,
 }
 
-/// What there was to know at one time.
+/// The data of one moment.
 #[derive(Debug)]
 pub(super) struct Frame {
     at: Instant,
     pub(super) servers: Vec<Server>,
-    /// Compilers' calls that the manager has now: on servers, locally and waiting.
+    /// Calls of compilers that the manager handles now: on servers, locally and waiting.
     pub(super) calls: u64,
     pub(super) counters: Counters,
     /// In bytes a second, to servers and back.
@@ -44,7 +44,7 @@ pub(super) struct Frame {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) host: String,
-    /// Why it does not compile, if it does not.
+    /// Why it does not serve, if it does not.
     pub(super) compiles: Result<Compiles, String>,
 }
 
@@ -88,8 +88,9 @@ impl Source {
     }
 }
 
-/// The managers' callers. A manager that has any also writes its statistics. It is left alone if it
-/// has none: it writes them by itself then, and would never end otherwise.
+/// The managers' callers. A manager with connections is also asked to write its statistics. A
+/// manager without any is not asked: it writes them by itself then, and a question would keep it
+/// from ending.
 fn calls(place: &ManagerPlace) -> u64 {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
     let of_one = |socket: PathBuf| {
@@ -246,7 +247,7 @@ mod tests {
         after.at = before.at + Duration::from_secs(4);
         after.compare(&before);
         assert_eq!((after.rate(), after.bytes_rate), (Some(5.0), Some((1000.0, 0.0))));
-        // Started anew, it counts from zero.
+        // A restarted server counts from zero.
         let mut anew = frame(0, 0);
         anew.at = after.at + Duration::from_secs(1);
         anew.compare(&after);

@@ -1,18 +1,19 @@
-//! The terminal: a page of its own, keys as they are typed, and everything as it was afterwards.
+//! The terminal: switches to the alternate screen, reads keys as they are typed, and restores
+//! everything at the end.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::time::Duration;
 
-/// Another page, without a cursor; and back.
+/// Switch to the alternate screen without a cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the first line; away with the rest of a line, of the page.
+/// Go to the first line; clear the rest of a line; clear the rest of the page.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
-/// What a terminal has that does not say.
+/// The size of a terminal that does not report it.
 const SIZE: (u16, u16) = (80, 24);
 
 /// See the [module](self).
@@ -66,7 +67,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // A terminal that is gone need not be restored.
         let _ = print(LEAVE);
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }

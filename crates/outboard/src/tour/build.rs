@@ -21,7 +21,7 @@ const END_MAX: Duration = Duration::from_secs(2);
 /// How often jobs are looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What a build made.
+/// The result of a build.
 #[derive(Debug)]
 pub(super) struct Built {
     /// How long it took.
@@ -52,7 +52,7 @@ pub(super) fn build(
             let mut command = compiler()?;
             command.args(OPTIONS).arg("-c").arg(source).arg("-o");
             command.arg(Path::new(OBJECTS).join(source).with_extension("o"));
-            // As a shell leaves it: compilers look there.
+            // Set as a shell sets it: compilers read it.
             command.current_dir(&project.directory).env("PWD", &project.directory);
             command.env("TMPDIR", guide.place.directory("tmp")?);
             jobs.start(&mut command)?;
@@ -124,7 +124,7 @@ impl Jobs {
 impl Drop for Jobs {
     fn drop(&mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            // The first lets compilers take their temporary files away.
+            // The first signal lets compilers remove their temporary files.
             for child in &self.running {
                 let _asked = kill_process_group(Pid::from_child(child), signal);
             }

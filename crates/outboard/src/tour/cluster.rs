@@ -45,7 +45,7 @@ pub(super) struct Cluster {
 struct Node {
     child: Child,
     log: PathBuf,
-    /// Held open, so that it never writes in vain.
+    /// Held open, so that its writes succeed.
     _out: BufReader<ChildStdout>,
     address: String,
 }
@@ -109,7 +109,7 @@ impl Cluster {
         let mut child = command.process_group(0).spawn()?;
         let mut line = String::new();
         let Some(out) = child.stdout.take() else {
-            return Err(Trouble::Failed("a node without standard output".into()));
+            return Err(Trouble::Failed("a node has standard output".into()));
         };
         let mut out = BufReader::new(out);
         out.read_line(&mut line)?;
@@ -145,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// What each node says of its service.
+    /// The report of each node about its service.
     fn ask(&self) -> Result<Vec<Value>, Trouble> {
         let of_tour = |error: String| Trouble::Failed(error);
         let hosts: HostList = self.hosts.parse().map_err(|error| {
@@ -177,7 +177,8 @@ impl Cluster {
         Ok(command.process_group(0).spawn()?)
     }
 
-    /// Until it has met all servers: a build that starts earlier runs its first jobs locally.
+    /// Waits until the manager has reached all servers: a build that starts earlier runs its first
+    /// jobs locally.
     fn wait_for_manager(&self, guide: &Guide) -> Result<(), Trouble> {
         let limit = Instant::now() + START_MAX;
         let is_met = |service: &Value| service["report"]["clients"].get(0).is_some();
@@ -186,7 +187,7 @@ impl Cluster {
             if Instant::now() > limit {
                 let why = last_line(&guide.place.path().join("manager.log"));
                 let why = why.unwrap_or_else(|| "it takes too long".into());
-                return Err(Trouble::failed("the servers and the manager do not meet", why));
+                return Err(Trouble::failed("the manager does not reach the servers", why));
             }
             thread::sleep(LOOK);
         }
@@ -227,7 +228,7 @@ fn end(child: &mut Child) {
     let _waited = child.wait();
 }
 
-/// A service's word on what keeps it from serving, or whatever there is.
+/// The last log line in which a service says why it does not serve, or else the last line.
 fn last_line(log: &Path) -> Option<String> {
     let said = fs::read_to_string(log).unwrap_or_default();
     let line = said.lines().rev().find(|line| line.contains("service compile: "));

@@ -15,7 +15,7 @@ use std::thread::available_parallelism;
 /// Compilers' names, the likeliest first.
 const COMPILERS: [&str; 3] = ["gcc", "clang", "cc"];
 
-/// Words at fault that are shown for local jobs.
+/// How many words at fault are shown for local jobs.
 const WORDS_MAX: usize = 3;
 
 pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
@@ -52,7 +52,8 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
     let said = link(&cluster, &project, &compiler, &remote)?;
     guide.say(&format!("   linked    here, and it runs: {said}"));
     if !compared.different.is_empty() {
-        return Err(Trouble::Failed(format!("not as here: {}", compared.different.join(", "))));
+        let different = compared.different.join(", ");
+        return Err(Trouble::Failed(format!("different from the local build: {different}")));
     }
     guide.say(CLOSE);
     Ok(figures(&[&local, &remote], &cluster, &counters, &compared))

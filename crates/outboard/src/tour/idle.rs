@@ -1,6 +1,6 @@
 //! How many processors have nothing to do, of those that this process may use.
 //!
-//! It reads the kernel's counters twice and knows nothing of what the others do.
+//! It reads the kernel's counters twice and does not look at other processes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Between the two looks: the counters are hundredths of a second.
 const BETWEEN: Duration = Duration::from_millis(300);
-/// Two sides that spin need two processors; some of them is always in use.
+/// Two sides that spin need two processors; a small share of their time is always in use.
 const TWO: f64 = 1.6;
 
 /// Processors without work.

@@ -32,7 +32,7 @@ const FETCH_MAX: Duration = Duration::from_secs(90);
 /// How often a process is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Whose objects become a program at the end.
+/// The version whose objects are linked at the end.
 const LINKED: &str = "lua-5.4.8";
 const MAIN: &str = include_str!("project/main.c");
 
@@ -76,7 +76,7 @@ impl Project {
         Ok(())
     }
 
-    /// What makes the program of the objects in the directory `objects`.
+    /// The command that links the objects in the directory `objects`.
     pub(super) fn link(&self, objects: &Path) -> Vec<String> {
         let word = |path: &Path| path.display().to_string();
         let own = self.sources.iter().filter(|source| source.starts_with(LINKED));

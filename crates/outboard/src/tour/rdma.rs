@@ -1,12 +1,12 @@
 //! The stop `rdma`: latency and bandwidth of RDMA Writes, and of a TCP socket in the same harness.
 //!
-//! They are measured in turns, so that what else the machine does meets both. Both sides spin only
+//! They are measured in turns, so that other load on the machine affects both. Both sides spin only
 //! where two processors have nothing to do: on fewer, they would wait for each other's time slices.
 
 use super::idle::Idle;
 use super::{Guide, Trouble};
 use crate::perf::local::LocalServer;
-use outboard_perf::{Goal, Plan, Report, Test, Wait, run};
+use outboard_perf::{Goal, Report, Test, TestPlan, Wait, run};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn say_how(guide: &Guide, idle: Option<Idle>, wait: Wait) {
 
 enum Measured {
     Whole(Vec<Figures>),
-    /// The machine became too busy for sides that spin.
+    /// The machine has become too busy for spinning.
     Disturbed(Idle),
 }
 
@@ -101,7 +101,7 @@ fn measure(guide: &Guide, address: SocketAddr, wait: Wait) -> Result<Measured, T
         for (test, sum) in TESTS.into_iter().zip(&mut figures) {
             guide.goes_on()?;
             guide.whisper(&format!("   {test}, round {} of {ROUNDS} ...", round + 1));
-            let plan = Plan { wait, ..Plan::new(test) };
+            let plan = TestPlan { wait, ..TestPlan::new(test) };
             let report = run(address, &plan, Goal::Time(TURN), &guide.progress);
             guide.whisper("");
             sum.add(&report.map_err(|error| Trouble::failed(test.name(), error))?);
@@ -130,7 +130,7 @@ impl Figures {
     }
 }
 
-/// The round in the middle: one that something else has disturbed does not count.
+/// The median round: a round that other load has disturbed does not count.
 fn median(rounds: &[f64]) -> Option<f64> {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(f64::total_cmp);

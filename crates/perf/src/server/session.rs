@@ -1,11 +1,11 @@
 //! One test on the server: its connections as they come in, then its thread.
 
-use crate::connect::Host;
+use crate::connect::ConnectionServer;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::SECONDS_MAX;
-use crate::plan::{Kind, Plan, Wait};
-use crate::proto::{Answer, encode};
+use crate::plan::{TestKind, TestPlan, Wait};
+use crate::proto::{ServerMessage, encode};
 use crate::side::{NAP, Side};
 use crate::stream;
 use crate::tcp::Tcp;
@@ -36,7 +36,7 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn new(
         context: &Context,
-        plan: &Plan,
+        plan: &TestPlan,
         key: (IpAddr, u64),
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, PerfError> {
@@ -52,7 +52,7 @@ impl Group {
     /// Accepts one of the test's connections.
     pub(super) fn join(&mut self, request: ConnectRequest, stag: u32) -> Result<(), PerfError> {
         let qp = self.side.create_qp()?;
-        let ready = Answer::Ready { stag: self.side.stag().0 };
+        let ready = ServerMessage::Ready { stag: self.side.stag().0 };
         let params = ConnectParams {
             private_data: encode(&ready),
             crc: self.side.plan.crc,
@@ -73,7 +73,7 @@ impl Group {
         match (plan.test.is_passive(), plan.test.kind(), plan.wait) {
             (true, _, Wait::Spin) => self.side.spin_until_over(PASSIVE_MAX),
             (true, _, Wait::Block) => self.sleep_until_over(),
-            (false, Kind::Latency, _) => Latency::new(self.side).serve(),
+            (false, TestKind::Latency, _) => Latency::new(self.side).serve(),
             (false, _, _) => stream::serve(&mut self.side),
         }
     }
@@ -113,13 +113,13 @@ impl TestSession {
     pub(super) fn open_port(
         address: SocketAddr,
         from: IpAddr,
-        plan: &Plan,
+        plan: &TestPlan,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Self, u16), PerfError> {
         if !plan.test.is_connect() {
             return Self::start_tcp(address, from, plan, stop);
         }
-        let (host, port) = Host::open(address, from, plan)?;
+        let (host, port) = ConnectionServer::open(address, from, plan)?;
         let stop = Arc::clone(stop);
         Ok((Self::spawn(move || host.serve(&stop))?, port))
     }
@@ -127,7 +127,7 @@ impl TestSession {
     fn start_tcp(
         address: SocketAddr,
         from: IpAddr,
-        plan: &Plan,
+        plan: &TestPlan,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Self, u16), PerfError> {
         let cannot = "cannot open a TCP port for the test";

@@ -48,10 +48,10 @@ pub enum HandshakeError {
         /// The length of its body.
         found: usize,
     },
-    /// The peer asks for a service whose name is none.
-    #[error("the peer asks for a service that cannot be: {0}")]
+    /// The peer asks for a service by an invalid name.
+    #[error("the peer asks for a service by an invalid name: {0}")]
     Name(#[from] ServiceNameError),
-    /// The peer says of the network, or chooses, what this version does not know.
+    /// The peer's message has a value for the network or the mode that this version does not know.
     #[error(
         "the peer's byte for fabric or mode is {found}, known are 0 and 1: install the same \
          Outboard on both"
@@ -63,7 +63,7 @@ pub enum HandshakeError {
     /// The responder chooses to pass bytes in clear, and this end's operator did not agree to it.
     #[error("the peer wants bytes to pass in clear, which this end did not offer: do not trust it")]
     InClear,
-    /// A message is not what its sender wrote.
+    /// A message was altered on the way.
     #[error(
         "the peer's {message} cannot be read: it was altered on the way, perhaps by someone in \
          between"
@@ -142,7 +142,7 @@ impl HandshakeError {
     }
 }
 
-/// Where nothing of the peer's is read, nothing can be forged.
+/// Nothing of the peer's is read here, so nothing can be forged.
 impl From<NoiseError> for HandshakeError {
     fn from(error: NoiseError) -> Self {
         Self::of(error, || Self::Internal)

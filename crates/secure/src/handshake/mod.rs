@@ -103,7 +103,7 @@ impl Handshake {
     /// Takes bytes from the peer and says how many; the rest belong to the session.
     ///
     /// # Errors
-    /// [`HandshakeError`], after which the connection is of no use. The peer gets no answer.
+    /// [`HandshakeError`], after which the connection cannot be used. The peer gets no answer.
     pub fn handle(&mut self, bytes: &[u8]) -> Result<usize, HandshakeError> {
         let result = self.advance(bytes);
         if result.is_err() {

@@ -191,7 +191,7 @@ fn a_long_session_changes_its_keys_and_goes_on() {
         wire.clear();
         plain.clear();
         client.seal(&bytes, &mut wire).expect("it is alive");
-        server.open(&wire, &mut plain).expect("nobody is in between");
+        server.open(&wire, &mut plain).expect("no attacker is in between");
         assert_eq!(plain, bytes);
     }
 }
@@ -204,7 +204,7 @@ fn keys_change_after_65536_records() {
     let first = REKEY_RECORDS - 1;
     for _ in 0..first {
         let wire = sealed(&mut server, b"x");
-        opened(&mut client, &wire).expect("nobody is in between");
+        opened(&mut client, &wire).expect("no attacker is in between");
     }
     let RecordState::Encrypted(records) = &mut server.state else { panic!("it is encrypted") };
     assert_eq!(records.ciphers.sealing.count(), REKEY_RECORDS);
@@ -225,10 +225,10 @@ fn a_session_keeps_little() {
     };
     let mut plain = Vec::new();
     for byte in &wire[..wire.len() - 1] {
-        server.open(&[*byte], &mut plain).expect("nobody is in between");
+        server.open(&[*byte], &mut plain).expect("no attacker is in between");
         assert!(held(&server) <= 2 * (LENGTH_LEN + SEALED_MAX), "{}", held(&server));
     }
-    server.open(&wire[wire.len() - 1..], &mut plain).expect("nobody is in between");
+    server.open(&wire[wire.len() - 1..], &mut plain).expect("no attacker is in between");
     assert_eq!((plain.len(), held(&server)), (RECORD_PLAIN_MAX, 0));
 }
 
@@ -252,7 +252,7 @@ proptest! {
         let mut rest = &wire[..];
         for cut in cuts.iter().cycle() {
             let (piece, behind) = rest.split_at((*cut).min(rest.len()));
-            server.open(piece, &mut plain).expect("nobody is in between");
+            server.open(piece, &mut plain).expect("no attacker is in between");
             rest = behind;
             if rest.is_empty() {
                 break;

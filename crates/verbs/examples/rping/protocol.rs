@@ -1,5 +1,5 @@
-//! rping's message and its data. Both sides send messages of the same form; the server's mean
-//! "go ahead" and their content is nothing.
+//! rping's message and its data. Both sides send messages of the same form; the server's mean "go
+//! ahead" and have no content.
 
 use crate::Failure;
 use outboard_verbs::{Remote, Stag};

@@ -1,6 +1,5 @@
-//! Connections over a session that is there already: the MPA start-up passes through it, and then
-//! everything else does. Either side may have dialed; the side with [`Role::Initiator`] speaks
-//! first.
+//! Connections over an existing session: the MPA start-up and everything after it pass through it.
+//! Either side may have dialed; the side with [`Role::Initiator`] sends first.
 
 use super::secured::{self, Secured};
 use super::{CmChannel, ConnectParams, Connected, FpduPolicy, LOOPBACK_ULPDU_CRC, connection};

@@ -19,7 +19,7 @@ impl Bound {
     /// Takes an address; with port 0 a free port.
     ///
     /// # Errors
-    /// [`VerbsError::System`] when the address cannot be had.
+    /// [`VerbsError::System`] when the address cannot be bound.
     pub fn new(address: SocketAddr) -> Result<Self, VerbsError> {
         let bound = Self::unbound(address)?;
         let reuse = || {
@@ -50,7 +50,7 @@ impl Bound {
     /// The address, with its port.
     ///
     /// # Errors
-    /// [`VerbsError::System`] when the kernel does not tell.
+    /// [`VerbsError::System`] when the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr, VerbsError> {
         let system = |error| VerbsError::system("cannot learn a socket's address", error);
         let address = self.socket.local_addr().map_err(system)?;
@@ -112,7 +112,7 @@ pub(super) fn dial(socket: &Socket, peer: SocketAddr) -> io::Result<Dialed> {
     }
 }
 
-/// An operation on a non-blocking socket goes on by itself.
+/// A connect on a non-blocking socket goes on by itself.
 pub(super) fn is_pending(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || error.kind() == io::ErrorKind::NotConnected

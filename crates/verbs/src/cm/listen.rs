@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// How long a peer may take to send its Request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
-/// How soon to accept again when the system could not.
+/// How soon to accept again after the system refused.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Bytes of a Request frame at most, and one more to see that there is more.
 const READ_LEN: usize = 533;
@@ -357,7 +357,8 @@ impl Source for Pending {
 }
 
 impl RequestProgress {
-    /// Reads what is there: the Request, `Err` when there will be none, `None` to wait on.
+    /// Reads the bytes that are there: returns the Request, `Err` when there will be none, `None`
+    /// to wait for more.
     fn read(&mut self) -> Option<Result<Request, ()>> {
         loop {
             let mut bytes = [0; READ_LEN];

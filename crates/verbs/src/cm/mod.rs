@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 const EVENTS_MAX: usize = 65_536;
 /// ULPDU on loopback with CRCs: both ends overlap on large messages.
 const LOOPBACK_ULPDU_CRC: usize = 16 * 1024 + UNTAGGED_LEN;
-/// Segment size assumed where the kernel does not tell one.
+/// Segment size assumed if the kernel does not report one.
 const DEFAULT_MSS: usize = 536;
 
 /// When nothing has come from a peer for this long, TCP asks whether its machine is there ...
@@ -62,7 +62,7 @@ pub struct ConnectParams {
     pub ird: u16,
     /// Reads and atomics that we want under way towards the peer.
     pub ord: u16,
-    /// CRCs on every FPDU; off only when both sides say so.
+    /// CRCs on every FPDU; off only when both sides turn them off.
     pub crc: bool,
     /// Ask the peer for markers in what it sends.
     pub markers: bool,
@@ -211,7 +211,7 @@ fn watch_peer(socket: &TcpStream) {
         .with_time(SILENCE)
         .with_interval(ASK_AGAIN)
         .with_retries(ASK_TIMES);
-    // Without it the connection works all the same.
+    // The connection also works without it.
     let _set = socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive);
 }
 

@@ -1,8 +1,8 @@
-//! A connected socket with the session that a handshake made for it: what passes between a dialer
-//! or a node's supervisor and [`Qp::adopt`](crate::Qp::adopt).
+//! A connected socket with the session that a handshake made for it: the value that a dialer or a
+//! node's supervisor gives to [`Qp::adopt`](crate::Qp::adopt).
 //!
-//! It also carries plain bytes by itself, with a limit of time, for start-ups and small talk. It
-//! does no handshake and knows no message.
+//! It can also send and receive plain bytes itself, with a time limit, for start-ups and short
+//! exchanges. It does no handshake and knows no message.
 
 use crate::error::ConnectError;
 use outboard_secure::{NodeId, SecureSession, SessionError};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Bytes of one read.
 const READ_LEN: usize = 16 * 1024;
 
-/// A socket, its session, and what came for the session with the handshake.
+/// A socket, its session, and the session's first bytes that came with the handshake.
 #[derive(Debug)]
 pub struct Secured {
     socket: TcpStream,
@@ -21,7 +21,7 @@ pub struct Secured {
     early: Vec<u8>,
 }
 
-/// Why bytes did not pass.
+/// Why bytes were not sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// It took too long.
@@ -136,7 +136,7 @@ impl Secured {
     }
 }
 
-/// `None` when it was in vain and time may be left.
+/// `None` when nothing was transferred and time may be left.
 fn retried(result: io::Result<usize>) -> Result<Option<usize>, StreamError> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -150,12 +150,12 @@ fn retried(result: io::Result<usize>) -> Result<Option<usize>, StreamError> {
 }
 
 fn left(deadline: Instant) -> Result<Duration, StreamError> {
-    // The kernel counts in ticks, and takes none for for ever.
+    // The kernel counts in ticks, and takes zero to mean no limit.
     let left = deadline.checked_duration_since(Instant::now()).ok_or(StreamError::TimedOut)?;
     Ok(left.max(Duration::from_millis(1)))
 }
 
-/// As the connection manager says it.
+/// In the connection manager's words.
 pub(super) fn failed(error: StreamError, peer: SocketAddr, limit: Duration) -> ConnectError {
     match error {
         StreamError::TimedOut => ConnectError::TimedOut { peer, limit },

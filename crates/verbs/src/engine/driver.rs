@@ -1,7 +1,7 @@
 //! The turn, and the threads that take it.
 //!
-//! One thread at a time holds the role of driver ([`DriverRole`]): that thread sleeps in epoll and
-//! serves every source.
+//! One thread at a time holds the role of driver ([`DriverRole`](super::role::DriverRole)): that
+//! thread sleeps in epoll and serves every source:
 //! * The background thread holds it while no application thread drives, so that one-sided
 //!   operations are served whatever the application does.
 //! * A thread in [`Core::wait_until`] takes it: the message that ends its wait costs one wake-up.
@@ -68,7 +68,7 @@ impl Engine {
 
     fn wake(&self, whom: Wake) {
         if whom == Wake::Driver {
-            // The counter cannot overflow in any life time; a full one is readable all the same.
+            // The counter cannot overflow in any life time; a full one is readable, too.
             let _wrote = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
@@ -170,7 +170,7 @@ impl Core {
         let count = if limit == Some(Duration::ZERO) || !engine.role.fall_asleep() {
             engine.poll_events(Some(Duration::ZERO), &mut events)
         } else {
-            // A thread that changes something from here on wakes the driver.
+            // From here on, a thread that changes something wakes the driver.
             let limit = if done() { Some(Duration::ZERO) } else { engine.sleep_limit(limit) };
             let count = engine.poll_events(limit, &mut events);
             engine.role.wake_up();
@@ -385,12 +385,12 @@ mod tests {
         let ends = connected(&a, &b);
         let (core, token) = (b.core(), b.core().engine.next_token());
         let fd = eventfd(1, EventfdFlags::NONBLOCK).expect("a descriptor");
-        // Only the background thread is to meet it.
+        // Only the background thread must meet it.
         b.rest();
         core.engine.add(token, &fd, Arc::new(Defect)).expect("watched");
         let deadline = Instant::now() + LIMIT;
         while !ends[1].0.state().is_over() {
-            assert!(Instant::now() < deadline, "the queue pair does not hear of it");
+            assert!(Instant::now() < deadline, "the queue pair is not told");
             std::thread::sleep(Duration::from_millis(1));
         }
         let event = AsyncEvent::EngineFailed { qp: ends[1].0.number() };

@@ -1,6 +1,6 @@
-//! The end of a stream, as a table. That a program is done with a connection, that the stream is
-//! drained and that the socket is closed are three things; the protocol's phases, such as which
-//! side has sent FIN, are in [`outboard_iwarp::Phase`]. This file touches no socket.
+//! The end of a stream, as a table. It distinguishes a program that is done with a connection, a
+//! stream that is drained, and a socket that is closed; the protocol's phases, such as which side
+//! has sent FIN, are in [`outboard_iwarp::Phase`]. This file touches no socket.
 //!
 //! ```text
 //!         SendFailed
@@ -23,14 +23,14 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where a stream's end stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum StreamEnd {
     /// Messages are exchanged.
     Open,
-    /// TCP takes nothing more; what it has for us is still read, and counts.
+    /// TCP takes nothing more; bytes that it has received are still read and handled.
     Draining,
-    /// Requests are flushed; the program will be told when the stream is closed.
+    /// Requests are flushed; the program is told when the stream is closed.
     Leaving,
-    /// The program has no part in it any more.
+    /// The program no longer takes part.
     Lingering,
     /// Nothing is left but to close the socket.
     Closed,
@@ -53,11 +53,11 @@ pub(crate) enum EndEvent {
     Closed,
 }
 
-use End as S;
 use EndEvent as E;
+use StreamEnd as S;
 
 /// Every legal transition, and whether the program is told by it.
-const TRANSITIONS: &[(End, EndEvent, End, bool)] = &[
+const TRANSITIONS: &[(StreamEnd, EndEvent, StreamEnd, bool)] = &[
     (S::Open, E::SendFailed, S::Draining, false),
     (S::Open, E::Over, S::Leaving, false),
     (S::Draining, E::Over, S::Leaving, false),
@@ -71,7 +71,7 @@ const TRANSITIONS: &[(End, EndEvent, End, bool)] = &[
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stepped {
-    pub(crate) to: End,
+    pub(crate) to: StreamEnd,
     /// The program is to be told that the connection is over.
     pub(crate) tells: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Stepped {
 /// Where a stream's end stands, and since when nothing has moved.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    state: End,
+    state: StreamEnd,
     quiet: Option<Quiet>,
 }
 
@@ -101,33 +101,34 @@ pub(crate) struct Flow {
 
 impl Default for Ending {
     fn default() -> Self {
-        Self { state: End::Open, quiet: None }
+        Self { state: StreamEnd::Open, quiet: None }
     }
 }
 
 impl Ending {
-    pub(crate) fn state(&self) -> End {
+    pub(crate) fn state(&self) -> StreamEnd {
         self.state
     }
 
     /// Moves along the table; `None` where it has no such row.
     pub(crate) fn step(&mut self, event: EndEvent, now: Instant) -> Option<Stepped> {
-        let row = |row: &&(End, EndEvent, End, bool)| row.0 == self.state && row.1 == event;
+        let row =
+            |row: &&(StreamEnd, EndEvent, StreamEnd, bool)| row.0 == self.state && row.1 == event;
         let &(_, _, to, tells) = TRANSITIONS.iter().find(row)?;
         self.state = to;
-        if matches!(to, End::Leaving | End::Lingering) {
+        if matches!(to, StreamEnd::Leaving | StreamEnd::Lingering) {
             let flow = Flow { received: 0, unacknowledged: usize::MAX };
             self.quiet = Some(Quiet { since: now, flow: self.quiet.map_or(flow, |q| q.flow) });
         }
         Some(Stepped { to, tells })
     }
 
-    /// When [`Self::check`] wants to be called.
+    /// When [`Self::check`] must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let limit = match self.state {
-            End::Leaving => PATIENCE,
-            End::Lingering => IDLE_LIMIT,
-            End::Open | End::Draining | End::Closed => return None,
+            StreamEnd::Leaving => PATIENCE,
+            StreamEnd::Lingering => IDLE_LIMIT,
+            StreamEnd::Open | StreamEnd::Draining | StreamEnd::Closed => return None,
         };
         self.quiet.map(|quiet| quiet.since + limit)
     }
@@ -143,7 +144,7 @@ impl Ending {
             self.quiet = Some(Quiet { since: now, flow });
             return None;
         }
-        Some(if self.state == End::Leaving { EndEvent::Impatient } else { EndEvent::Expired })
+        Some(if self.state == StreamEnd::Leaving { EndEvent::Impatient } else { EndEvent::Expired })
     }
 
     /// Remembers the flow, to see later whether anything moves.
@@ -158,7 +159,7 @@ impl Ending {
 mod tests {
     use super::*;
 
-    const STATES: [End; 5] = [S::Open, S::Draining, S::Leaving, S::Lingering, S::Closed];
+    const STATES: [StreamEnd; 5] = [S::Open, S::Draining, S::Leaving, S::Lingering, S::Closed];
     const EVENTS: [EndEvent; 6] =
         [E::SendFailed, E::Over, E::Deserted, E::Impatient, E::Expired, E::Closed];
 
@@ -193,7 +194,7 @@ Lingering --Closed--> Closed
     fn the_program_is_told_once_at_most() {
         for first in EVENTS {
             for second in EVENTS {
-                let mut ending = Ending { state: End::Leaving, quiet: None };
+                let mut ending = Ending { state: StreamEnd::Leaving, quiet: None };
                 let steps = [first, second].map(|event| ending.step(event, Instant::now()));
                 let told = steps.into_iter().flatten().filter(|step| step.tells).count();
                 assert!(told <= 1, "{first:?} {second:?}");
@@ -213,7 +214,7 @@ Lingering --Closed--> Closed
         let later = start + PATIENCE;
         assert_eq!(ending.check(later, || flow(5, 99)), None, "the peer took something");
         let later = later + PATIENCE;
-        assert_eq!(ending.check(later, || flow(6, 99)), None, "the peer said something");
+        assert_eq!(ending.check(later, || flow(6, 99)), None, "the peer sent something");
         let later = later + PATIENCE;
         assert_eq!(ending.check(later, || flow(6, 99)), Some(E::Impatient));
         ending.step(E::Impatient, later);

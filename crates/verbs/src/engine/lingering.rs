@@ -40,7 +40,7 @@ pub(crate) struct EndNotifier {
 #[derive(Debug)]
 struct Stream {
     token: u64,
-    /// Gone once it is closed.
+    /// `None` once it is closed.
     link: Mutex<Option<Link>>,
     notifier: Mutex<Option<EndNotifier>>,
 }
@@ -90,10 +90,10 @@ impl Core {
         }
     }
 
-    /// Before a context ends: sees to it that the peers' TCP gets what is still to go out.
+    /// Before a context ends: waits until the peers' TCP has the remaining bytes.
     pub(crate) fn drain(self: &Arc<Self>) {
         let deadline = Instant::now() + DRAIN_LIMIT;
-        // On the engine's own thread there is no other thread that could go on meanwhile.
+        // On the engine's own thread there is no other thread that could continue.
         while !self.engine.is_engine_thread() && !self.engine.lingering.is_settled() {
             let now = Instant::now();
             if now >= deadline {
@@ -122,7 +122,7 @@ impl Stream {
                 if tells {
                     self.report_end(core);
                 }
-                if to == super::ending::End::Closed {
+                if to == super::ending::StreamEnd::Closed {
                     drop(slot);
                     self.forget(core);
                 } else {
@@ -160,7 +160,7 @@ impl Source for Stream {
             link.unblock();
             link.receive(core, hangup, env);
         });
-        // No thread waits for what arrives here.
+        // No thread waits for these completions.
         false
     }
 

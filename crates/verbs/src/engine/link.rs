@@ -1,10 +1,10 @@
 //! One queue pair's socket and connection: moves bytes between the two. It decides how much to ask
-//! the kernel for, and when to stop so that others get their turn; it knows no opcode. Between the
-//! two may be a session. Its end is in [`super::ending`]; it does not know its queue pair.
+//! the kernel for, and when to stop so that other connections get their turn; it knows no opcode
+//! and no queue pair. A session may stand between the two. [`super::ending`] has the stream's end.
 
 use crate::context::Core;
 use crate::engine::Source;
-use crate::engine::ending::{End, EndEvent, Ending, Flow, Stepped};
+use crate::engine::ending::{EndEvent, Ending, Flow, Stepped, StreamEnd};
 use crate::engine::sealed::{self, Sealed};
 use crate::engine::sockio::{self, Sent};
 use crate::engine::staging::{STAGING_LEN, Staging};
@@ -229,7 +229,7 @@ impl Link {
                     // There is no FIN behind what was read: when it comes, the kernel says so
                     // again.
                     self.hangup = false;
-                    if self.ending.state() == End::Draining {
+                    if self.ending.state() == StreamEnd::Draining {
                         self.break_off();
                     }
                     break;
@@ -253,8 +253,8 @@ impl Link {
     }
 
     /// While a message waits for a receive, the link reads only as much behind it as the
-    /// connection keeps, and does not report the stream's end. That the peer has gone meanwhile
-    /// only the kernel can tell, and only when there is room for everything up to the end.
+    /// connection keeps, and does not report the stream's end. Only the kernel can then report that
+    /// the peer has gone, and only if it has room for everything up to the end.
     fn watch_stall(&mut self) {
         if !self.conn.is_full() && std::mem::take(&mut self.holds_more) {
             sockio::set_receive_low_water(self.socket.as_fd(), 1);
@@ -267,8 +267,8 @@ impl Link {
         }
     }
 
-    /// A message has waited for long, and the connection keeps no more: the kernel shall take what
-    /// comes behind it.
+    /// A message has waited for long, and the connection keeps no more: asks the kernel to buffer
+    /// what follows.
     fn hold_more(&mut self) {
         self.holds_more = true;
         // The kernel makes room for that many bytes, up to half of `net.ipv4.tcp_rmem`.
@@ -288,7 +288,7 @@ impl Link {
     fn peer_has_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // HUP and ERR are told unasked.
+        // HUP and ERR are always reported.
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
@@ -327,12 +327,12 @@ impl Link {
 
     fn handle_eof(&mut self) {
         if self.conn.is_stalled() {
-            // It is read again when nothing in front of it waits.
+            // It is read again when no message in front of it waits.
             self.hangup = true;
             return;
         }
         self.ended = true;
-        if self.ending.state() == End::Draining {
+        if self.ending.state() == StreamEnd::Draining {
             return self.lose();
         }
         self.conn.handle_eof();
@@ -374,13 +374,13 @@ impl Link {
 
     /// Hands what is queued to TCP.
     pub(crate) fn transmit(&mut self, core: &Core, env: &mut Env<'_>) {
-        if self.ending.state() == End::Draining {
+        if self.ending.state() == StreamEnd::Draining {
             if self.conn.phase().is_over() {
                 self.abandon(env);
             }
             return;
         }
-        // In a stream of requests the peer is busy anyway.
+        // In a stream of requests the peer has enough to do.
         let streams = !std::mem::take(&mut self.answering) || self.conn.requests_waiting() > 1;
         let small =
             self.sealed.is_some() || self.tap.is_some() || core.engine.unsent.get() > BATCHED_MAX;
@@ -426,7 +426,7 @@ impl Link {
         keep_spans(spans);
     }
 
-    /// TCP takes nothing more. The peer's last words may be here all the same: a reply before its
+    /// TCP takes nothing more. The peer's last messages may still be here: a reply before its
     /// program ended.
     fn fail_to_send(&mut self, error: &io::Error, core: &Core, env: &mut Env<'_>) {
         // The session's own errors have no number.
@@ -479,7 +479,7 @@ impl Link {
                 return;
             }
             self.fin_sent = true;
-            // Fails only when the connection is gone, and then the peer knows.
+            // Fails only when the connection is gone; then the peer knows it.
             let _sent = self.socket.shutdown(Shutdown::Write);
         }
     }

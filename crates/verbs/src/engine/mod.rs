@@ -64,10 +64,10 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     tokens: AtomicU64,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
-    /// Sources that left work over: they get another go without an event.
+    /// Sources that left work over: they get another turn without an event.
     ready: Mutex<VecDeque<u64>>,
     timers: Timers,
-    /// Streams that no queue pair has any more.
+    /// Streams whose queue pairs have given them up.
     pub(crate) lingering: Lingering,
     pub(crate) unsent: UnsentTotal,
     role: DriverRole,
@@ -146,7 +146,7 @@ impl Engine {
         let _gone = epoll::delete(&self.epoll, fd);
     }
 
-    /// Gives a source another go in the next turn.
+    /// Runs a source again in the next turn.
     pub(crate) fn run_again(&self, token: u64) {
         lock(&self.ready).push_back(token);
         self.kick();

@@ -1,9 +1,9 @@
 //! Which thread drives the engine: one atomic word, and the two places where threads sleep until it
 //! changes.
 //!
-//! Everything that drivers must know of each other is a part of that word. So "take the role if it
-//! is free" and "if it is taken, register to be woken" are each one atomic step, and no wake-up is
-//! lost between looking and acting. The models in `models.rs` go through the interleavings.
+//! Everything that drivers must know about each other is a part of that word. So "take the role if
+//! it is free" and "if it is taken, register to be woken" are each one atomic step, and no wake-up
+//! is lost between looking and acting. The models in `models.rs` go through the interleavings.
 //!
 //! This file knows no socket. The driver sleeps in epoll, and only the caller can wake it there: a
 //! function that returns [`Wake::Driver`] asks the caller to do so.
@@ -29,7 +29,7 @@ const HOLDER: u64 = 0b11;
 const NOBODY: u64 = 0;
 /// The engine's own thread.
 const BACKGROUND: u64 = 1;
-/// A thread that waits for something that the engine brings.
+/// An application thread that waits for an event of the engine.
 const WAITER: u64 = 2;
 /// A thread that takes one turn without sleeping.
 const POLLER: u64 = 3;
@@ -119,8 +119,8 @@ impl DriverRole {
         }
     }
 
-    /// Changes the word in one atomic step, or leaves it when `change` returns `None`. Returns the
-    /// word as it was before.
+    /// Changes the word in one atomic step, or leaves it as it is if `change` returns `None`.
+    /// Returns the word as it was before.
     fn change(&self, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change)
     }
@@ -277,7 +277,7 @@ impl DriverRole {
         word & (HOLDER | FOLLOWERS) == NOBODY && told
     }
 
-    /// The holder or the last follower has left the word as `before` but for itself.
+    /// `before` is the word before the holder or the last follower left.
     fn see_to_successor(&self, before: u64) {
         if before & FOLLOWERS != 0 {
             self.wake_followers();
@@ -412,7 +412,7 @@ mod tests {
     /// Longer than any test; whatever returns before it was woken.
     const LONG: Duration = Duration::from_secs(600);
 
-    /// Parks while an application polls, as `meanwhile` finds it.
+    /// Parks while an application polls; `meanwhile` runs during that time.
     fn parked_during(role: &DriverRole, meanwhile: impl FnOnce()) -> Parked {
         role.note_application();
         scope(|scope| {
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn it_is_called_at_the_end_of_a_turn_that_is_under_way() {
         let role = DriverRole::new();
-        let turn = role.take_for_turn().expect("nobody has it");
+        let turn = role.take_for_turn().expect("no thread has it");
         let rest = || {
             role.hand_to_background();
             assert!(role.take_in_background().is_none());
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn a_claim_taken_back_is_none() {
         let role = DriverRole::new();
-        let held = role.take_in_background().expect("nobody has it");
+        let held = role.take_in_background().expect("no thread has it");
         assert_eq!(role.claim(), Some(Claim { first: true, wake: Wake::Nobody }));
         assert_eq!(role.claim(), Some(Claim { first: false, wake: Wake::Nobody }));
         assert!(role.is_unwanted() && !role.fall_asleep());
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn news_wakes_followers_and_a_waiting_driver_only() {
         let role = DriverRole::new();
-        let held = role.take_in_background().expect("nobody has it");
+        let held = role.take_in_background().expect("no thread has it");
         assert!(role.fall_asleep());
         assert_eq!(role.notify(), Wake::Nobody);
         assert_eq!(role.poke(), Wake::Driver);

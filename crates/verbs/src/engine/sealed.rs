@@ -27,7 +27,7 @@ thread_local! {
     /// Empty between calls; so an idle connection has no buffer.
     static PLAIN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     static SEALED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    /// Full-sized between calls: what it holds means nothing.
+    /// Full-sized between calls; its contents then mean nothing.
     static READ: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

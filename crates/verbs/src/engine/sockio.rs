@@ -3,7 +3,7 @@
 //! scheduler for short turns, and leave signals to the program. It knows no protocol.
 
 use crate::engine::staging::Staging;
-use outboard_iwarp::{Connection, Env, Limits};
+use outboard_iwarp::{Connection, Env, TransmitLimits};
 use outboard_mem::Span;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,7 +33,7 @@ pub(crate) fn transmit(
 ) -> io::Result<Sent> {
     spans.clear();
     let mut pins = Vec::new();
-    let limits = Limits { bytes: budget, spans: SPANS_MAX };
+    let limits = TransmitLimits { bytes: budget, spans: SPANS_MAX };
     let offered = conn.poll_transmit(Instant::now(), limits, env, spans, &mut pins);
     if offered == 0 {
         return Ok(Sent::Everything);
@@ -89,7 +89,7 @@ pub(crate) fn receive(
         // which registered memory allows at any time.
         match unsafe { receive_spans(fd, spans) } {
             Err(error) if is_missing(&error) && placed_max > 0 && !cut => {
-                // From staging it is copied, and the copy that fails is answered.
+                // It is copied from staging instead; if that copy fails, the connection handles it.
                 spans.drain(..spans.len() - 1);
                 placed_max = 0;
             }
@@ -106,7 +106,7 @@ pub(crate) fn receive(
 }
 
 /// Bytes in TCP's hands, a FIN among them, that the peer's TCP has not acknowledged; 0 where the
-/// kernel does not tell.
+/// kernel does not report it.
 pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: for a socket this is SIOCOUTQ (tcp(7)), which writes one integer.
@@ -115,7 +115,7 @@ pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
 }
 
 /// Has the kernel call a socket readable from this many bytes on, and make room for as many as
-/// its limits allow (tcp(7), SO_RCVLOWAT); that the peer has closed is told anyway.
+/// its limits allow (tcp(7), SO_RCVLOWAT); the kernel reports in any case that the peer has closed.
 pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: usize) {
     const LEN: libc::socklen_t = 4;
     const _: () = assert!(size_of::<libc::c_int>() == LEN as usize);
@@ -134,9 +134,9 @@ fn is_missing(error: &io::Error) -> bool {
 }
 
 /// Does something, such as starting a thread, while this thread takes no signals meant for the
-/// process; a thread started meanwhile never takes any. The program's handlers may call verbs, and
-/// programs that wait for a signal in one thread block it in theirs. Signals that a thread's own
-/// instructions raise are still delivered: crash handlers and stack guards work.
+/// process; a thread that is started by it never takes any. The program's handlers may call verbs,
+/// and programs that wait for a signal in one thread block it in theirs. Signals that a thread's
+/// own instructions raise are still delivered: crash handlers and stack guards work.
 pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are written before they are read, and outlive the calls, which change this
     // thread's mask only. They fail for a wrong first argument alone.
@@ -162,7 +162,7 @@ const OWN_SIGNALS: [libc::c_int; 6] =
 /// Asks the scheduler to let this thread run soon after it wakes even while another thread
 /// computes on the same CPU: by short slices (Linux 6.12 and later; without effect, and without
 /// harm, before), and by a higher priority where the process may have one (root, CAP_SYS_NICE or
-/// RLIMIT_NICE). Without the priority a wake-up now and then waits for the next clock tick.
+/// RLIMIT_NICE). Without the priority, some wake-ups wait for the next clock tick.
 pub(crate) fn ask_for_prompt_turns() {
     let Ok(nice) = rustix::process::getpriority_process(None) else { return };
     let _refused = set_scheduling(nice - PRIORITY_STEP) || set_scheduling(nice);

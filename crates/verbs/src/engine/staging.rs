@@ -70,7 +70,8 @@ impl Staging {
         *self = Self { bytes, start: 0, end: len, kept: None };
     }
 
-    /// Gives the full-sized buffer back, unless much waits in it; what waits is kept apart.
+    /// Gives the full-sized buffer back, unless many bytes wait in it; those that wait are moved to
+    /// a buffer of their length.
     pub(crate) fn settle(&mut self) {
         if self.bytes.len() == STAGING_LEN && !self.keep() {
             let rest = self.waiting().to_vec();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 impl Qp {
     /// As [`Qp::disconnect`], but the queue pair has no part in the stream from here on, and
     /// nothing of this side's memory is used: the engine has copies of what is still to go out.
-    /// The channel of the connection is told of its end all the same.
+    /// The connection's channel still gets the event of its end.
     pub fn let_go(&self) {
         self.disconnect();
         let mut inner = lock(&self.inner.inner);
@@ -51,7 +51,7 @@ impl Qp {
     }
 
     /// Ends the connection as [`Qp::disconnect`] does, if there is one, or an attempt to connect,
-    /// and makes the queue pair as new: everything posted is flushed, there is no event of the
+    /// and resets the queue pair: everything posted is flushed, there is no event of the
     /// connection's end, and it can be connected again at once.
     pub fn reset(&self) {
         let core = &self.shared.core;

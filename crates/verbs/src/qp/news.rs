@@ -6,7 +6,7 @@ use super::{Inner, QpShared};
 use crate::cm::{CmEvent, CmEventKind};
 use crate::context::Core;
 use crate::ended::Ended;
-use crate::engine::ending::{End, EndEvent, Stepped};
+use crate::engine::ending::{EndEvent, Stepped, StreamEnd};
 use crate::engine::link::Link;
 use crate::event::AsyncEvent;
 use crate::state::QpEvent;
@@ -50,7 +50,7 @@ impl QpShared {
     fn step_end(&self, inner: &mut Inner, core: &Arc<Core>, stepped: Stepped) {
         let Some(link) = inner.link.take() else { return };
         match stepped.to {
-            End::Closed => core.engine.remove(link.token, &link.socket),
+            StreamEnd::Closed => core.engine.remove(link.token, &link.socket),
             _ => core.linger(link, None),
         }
         Self::advance(inner, QpEvent::Gone);

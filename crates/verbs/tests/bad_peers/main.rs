@@ -1,7 +1,7 @@
 //! Peers that lie, stall and vanish, over real sockets. Each gets what the RFCs say: the exact
-//! Terminate, or a closed connection during start-up. Our own requests are flushed, memory next to
-//! what was offered stays untouched, descriptors and threads go, and another connection of the
-//! same context carries traffic all the while.
+//! Terminate, or a closed connection during start-up. This side's requests are flushed, memory next
+//! to the offered memory stays untouched, descriptors and threads are released, and another
+//! connection of the same context carries traffic throughout.
 //!
 //! Modules in reading order: `raw` (the peer), `scene` (what it attacks), `rules` (the table of
 //! broken rules).
@@ -93,7 +93,7 @@ fn a_connection_without_a_request_frame_is_closed_at_once() {
             assert!(began.elapsed() < Duration::from_secs(2), "{name}: closed late");
             assert!(victim.no_request(), "{name}");
         }
-        // A Request that ends in the middle reaches no program.
+        // A Request that is cut off reaches no program.
         for len in [1, 19] {
             let mut peer = Raw::connect(victim.address());
             peer.send(&request(CRC)[..len]);
@@ -170,7 +170,8 @@ fn a_reset_in_the_middle_of_anything_flushes_everything() {
     });
 }
 
-/// It Reads 16 MiB, twice, and takes none of it: what TCP does not hold waits where it is.
+/// It Reads 16 MiB, twice, and receives none of it: what TCP does not hold stays in registered
+/// memory.
 #[test]
 fn a_peer_that_stops_reading_costs_no_memory() {
     const LARGE: usize = 16 << 20;
@@ -190,7 +191,7 @@ fn a_peer_that_stops_reading_costs_no_memory() {
         sleep(Duration::from_millis(500));
         let grown = common::resident_kib().saturating_sub(before);
         assert!(grown < 8 << 10, "{grown} KiB for a peer that does not read");
-        assert_eq!(victim.side.qp.state(), QpState::Rts, "slow is no fault");
+        assert_eq!(victim.side.qp.state(), QpState::Rts, "being slow is no fault");
         drop(peer);
         victim.is_flushed("a peer that stopped reading");
     });
@@ -220,7 +221,7 @@ fn a_terminate_of_the_peers_ends_our_read_with_its_reason() {
         let (mut peer, victim) = Victim::new(stage).connect(false);
         peer.send(&fpdu(&tagged_nothing()));
         let from = at(&victim.offered, 0);
-        // The STag is the peer's business; any will do.
+        // The peer does not check the STag; any will do.
         victim.side.post(9, SendOp::Read { from }, OwnedBuf::zeroed(16));
         victim.side.post(10, common::SEND, SgList::copied(b"behind"));
         let mut asked = [0; 52];

@@ -87,7 +87,7 @@ impl Raw {
         Self(stream)
     }
 
-    /// Sends as far as the other end listens: it may hang up in the middle.
+    /// Sends as much as the other end takes: it may close the connection before the end.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         if let Err(error) = self.0.write_all(bytes) {
             assert!(is_reset(error.kind()), "{error}");
@@ -129,7 +129,7 @@ pub(crate) fn cut(mut stream: &[u8]) -> Vec<&[u8]> {
     all
 }
 
-/// The last ULPDU of a stream that may break any rule but framing.
+/// The last ULPDU of a stream that may break any rule except framing.
 pub(crate) fn last_ulpdu(mut stream: &[u8]) -> &[u8] {
     let mut last: &[u8] = &[];
     while let Some((length, rest)) = stream.split_first_chunk::<2>() {

@@ -18,7 +18,7 @@ pub(crate) struct Rule {
 }
 
 pub(crate) enum Expect {
-    /// The connection ends and nothing is said.
+    /// The connection ends without a Terminate.
     Silence,
     Terminate {
         code: (u8, u8, u8),
@@ -94,7 +94,7 @@ fn changed(mut header: Vec<u8>, byte: usize, to: u8) -> Vec<u8> {
     with_payload(header)
 }
 
-/// A Send that was right until one byte was changed behind the CRC's back.
+/// A correct Send of which one byte was changed after the CRC was computed.
 fn flipped(at: usize) -> Vec<u8> {
     let mut bytes = send(1, 0);
     let at = if at < bytes.len() { at } else { bytes.len() - 1 };
@@ -130,7 +130,7 @@ pub(crate) const RULES: &[Rule] = &[
     },
     told("a ULPDU of no bytes", (2, 0, 3), Nothing, |_| fpdu(&[])),
     told("half a header", (2, 0, 3), Nothing, |_| fpdu(&untagged(3, 0, 1, 0)[..9])),
-    told("a Write of an STag nobody has", (1, 1, 0), Header, |_| write(0xDEAD_BEEF, 0)),
+    told("a Write of an unregistered STag", (1, 1, 0), Header, |_| write(0xDEAD_BEEF, 0)),
     told("a Write of STag 0", (1, 1, 0), Header, |_| write(0, 0)),
     told("a Write of a stale STag", (1, 1, 0), Header, |victim| write(victim.stale, 0)),
     told("a Write of another domain's STag", (1, 1, 2), Header, |victim| {
@@ -151,7 +151,7 @@ pub(crate) const RULES: &[Rule] = &[
     told("a Write that wraps", (1, 1, 3), Header, |victim| {
         write(victim.offered.stag().0, u64::MAX - 3)
     }),
-    told("a Read of an STag nobody has", (0, 1, 0), HeaderAndRead, |_| read(0xDEAD_BEEF, 0)),
+    told("a Read of an unregistered STag", (0, 1, 0), HeaderAndRead, |_| read(0xDEAD_BEEF, 0)),
     told("a Read of a stale STag", (0, 1, 0), HeaderAndRead, |victim| read(victim.stale, 0)),
     told("a Read of another domain's STag", (0, 1, 3), HeaderAndRead, |victim| {
         read(victim.foreign.stag().0, 0)
@@ -192,7 +192,7 @@ pub(crate) const RULES: &[Rule] = &[
     told("more Sends than receives", (1, 2, 2), Header, |_| {
         (1..=4).flat_map(|msn| send(msn, 0)).collect()
     }),
-    told("an STag to invalidate that nobody has", (0, 1, 0), Header, |_| {
+    told("an unregistered STag to invalidate", (0, 1, 0), Header, |_| {
         with_payload(invalidating(4, 0xDEAD_BEEF, 0, 1, 0))
     }),
     told("an STag to invalidate of another domain", (0, 1, 3), Header, |victim| {
@@ -204,10 +204,8 @@ pub(crate) const RULES: &[Rule] = &[
     told("opcode 15", (0, 2, 6), Header, |_| changed(untagged(3, 0, 1, 0), 1, 0x4F)),
     told("a tagged Send", (0, 2, 6), Header, |_| with_payload(tagged(3, 7, 0))),
     told("an untagged Write", (0, 2, 6), Header, |_| with_payload(untagged(0, 0, 1, 0))),
-    told("a Read Response that nobody asked for", (1, 1, 0), Header, |_| {
-        with_payload(tagged(2, 1, 0))
-    }),
-    told("an atomic's answer that nobody asked for", (0, 2, 6), Header, |_| {
+    told("a Read Response without a request", (1, 1, 0), Header, |_| with_payload(tagged(2, 1, 0))),
+    told("an Atomic Response without a request", (0, 2, 6), Header, |_| {
         fpdu(&[untagged(11, 3, 1, 0), vec![0; 12]].concat())
     }),
     told("Immediate Data of 4 bytes", (0, 2, 0xFF), Header, |_| {

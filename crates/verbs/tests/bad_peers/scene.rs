@@ -1,5 +1,5 @@
-//! What a bad peer finds: a context with a good connection that never rests, and a queue pair
-//! with receives, offered memory and canaries around it.
+//! The victim of a bad peer: a context with a good connection under constant traffic, and a queue
+//! pair with receives, offered memory and canaries around it.
 
 use super::common::{
     ANY, LIMIT, SEND, Side, address, at, bytes, connect, descriptors, ends, eventually,
@@ -25,7 +25,7 @@ const CANARY_BYTE: u8 = 0xC5;
 /// Tests count the process's descriptors and threads: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a test beside good traffic and sees that nothing is left of it.
+/// Runs a test beside good traffic and checks that it leaves nothing behind.
 pub(crate) fn on_stage(test: impl FnOnce(&Side)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = (descriptors(), engines());
@@ -57,7 +57,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Threads of ours in this process.
+/// The engine's threads in this process.
 fn engines() -> usize {
     let names = std::fs::read_dir("/proc/self/task").expect("procfs");
     let names =
@@ -65,7 +65,7 @@ fn engines() -> usize {
     names.filter(|name| name.starts_with("outboard")).count()
 }
 
-/// Writes, reads back and tells, over and over; any fault ends the test.
+/// Writes, reads back and compares, repeatedly; any fault ends the test.
 fn good_traffic(client: &Side, server: &Side, stop: &AtomicBool, rounds: &AtomicU64) {
     let mr = server.register(1 << 16, Access::REMOTE);
     while !stop.load(Ordering::SeqCst) {
@@ -151,7 +151,7 @@ impl Victim {
         self.listener.next_request(Some(Duration::from_millis(20))).is_none()
     }
 
-    /// Every request of ours has ended, the receives that were not used as flushed.
+    /// Every request of this side has ended, the receives that were not used as flushed.
     pub(crate) fn is_flushed(&self, name: &str) {
         eventually(name, || self.side.qp.state() == QpState::Error);
         let mut done = Vec::new();

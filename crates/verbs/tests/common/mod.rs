@@ -91,7 +91,7 @@ impl Side {
         done
     }
 
-    /// Lets nothing happen on this side's CQ for a while.
+    /// Checks for a while that nothing completes on this side's CQ.
     pub(crate) fn stays_quiet(&self) {
         let mut done = Vec::new();
         let count =
@@ -138,12 +138,12 @@ pub(crate) fn at(mr: &Mr, offset: u64) -> Remote {
     Remote { stag: mr.stag(), offset: mr.base() + offset }
 }
 
-/// `len` bytes that repeat with no power of two.
+/// `len` bytes in a pattern whose period is no power of two.
 pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 7 + seed) % 251).expect("small")).collect()
 }
 
-/// Connects `a` to `b` and says what each knows.
+/// Connects `a` to `b` and returns what each knows.
 pub(crate) fn connect_with(
     a: &Side,
     b: &Side,
@@ -178,11 +178,11 @@ pub(crate) fn connected(events: &CmChannel) -> Connected {
     }
 }
 
-/// Polls until `done` says so.
+/// Polls until `done` is true.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -1,7 +1,7 @@
 //! Wireshark's dissectors read what we send: every message comes out with its opcode and in
 //! order, nothing is malformed, and every CRC is right. Its version 4.0 does not know Immediate
 //! Data (RFC 7306 opcodes 8 and 9): it shows the number and nothing else. Its reading of markers
-//! has faults of its own; [`relay::one_way`] says which, and how they are got around.
+//! has faults of its own; [`relay::one_way`] describes them and the workarounds.
 //!
 //! Modules: `relay` (records connections without privileges).
 

@@ -104,7 +104,7 @@ impl Contender for Ours {
 }
 
 impl Programs {
-    /// Services run as an ordinary user, who may have no access to the workspace.
+    /// Services run as an ordinary user, which may have no access to the workspace.
     fn copied_to(&self, directory: &Path) -> Result<Self> {
         let copy = |program: &Path| -> Result<PathBuf> {
             let copy = directory.join(program.file_name().unwrap_or_default());

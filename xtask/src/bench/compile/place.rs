@@ -1,5 +1,5 @@
-//! The directories of the servers' compilers, each with a stand-in. They are made anew for each
-//! stage; the records in them are links and take no space.
+//! The directories of the servers' compilers, each with a stand-in. They are made for each stage;
+//! the records in them are links and take no space.
 
 use std::fs;
 use std::io;

@@ -157,7 +157,7 @@ fn compiling(mut panel: Panel) -> Panel {
 /// Subtracts the samples of `nothing` from all others, round by round, and removes it.
 fn less_nothing(mut panel: Panel) -> Result<Panel> {
     let nothing = panel.series.iter().position(|series| series.name == "nothing");
-    let nothing = panel.series.remove(nothing.context("nobody did nothing")?);
+    let nothing = panel.series.remove(nothing.context("there is no measurement of `nothing`")?);
     for series in &mut panel.series {
         for (samples, less) in series.samples.iter_mut().zip(&nothing.samples) {
             samples.iter_mut().zip(less).for_each(|(sample, less)| *sample -= less);

@@ -42,7 +42,7 @@ impl Outboard {
         command.args(&server[1..]).args(["perf", "serve", "--listen", &listen, "--json"]);
         let (server, line) = Server::start_with_line(command.args(options))?;
         let said: Value = serde_json::from_str(&line)?;
-        let address = said["listen"].as_str().context("the server said no address")?;
+        let address = said["listen"].as_str().context("the server printed no address")?;
         let words = client.iter().map(|word| (*word).to_owned()).collect();
         Ok(Self { words, address: address.to_owned(), _server: server })
     }

@@ -70,7 +70,7 @@ pub(super) fn idle_connections() -> Section {
     let test = ["test", "--release", "--package=outboard-verbs", "--test=connections"];
     let text = command::output(cargo(test).args(["--", "--nocapture"])).unwrap_or_default();
     let target = |side| {
-        let what = format!("KiB of ours for an idle connection, {side}");
+        let what = format!("KiB of memory for an idle connection, {side}");
         Target::new(&what, Limit::AtMost(24.0), weight(&text, side))
     };
     let targets = vec![target("client"), target("server")];

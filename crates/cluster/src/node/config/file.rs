@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 /// Bytes of a configuration file, at most.
 const LEN_MAX: u64 = 1 << 20;
 
-/// Settings of a node, which are no services.
+/// Settings of the node itself: these names are no services.
 const SETTINGS: &[&str] = &[
     "listen",
     "serve",
@@ -33,7 +33,7 @@ impl Config {
     /// Reads a file and checks it against the services that there are.
     ///
     /// # Errors
-    /// [`ConfigError`] when it cannot be read or is not as it must be, with its line.
+    /// [`ConfigError`], with the line, when it cannot be read or is invalid.
     pub fn read(path: &Path, known: &[ServiceSpec]) -> Result<Self, ConfigError> {
         let failed = |source| ConfigError::File { path: path.into(), source };
         if fs::metadata(path).map_err(failed)?.len() > LEN_MAX {
@@ -61,7 +61,7 @@ impl From<toml::de::Error> for Fault {
     }
 }
 
-/// A configuration that is right, or the first fault.
+/// A valid configuration, or the first fault.
 pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<Config, Fault> {
     let document = DeTable::parse(text)?;
     let places: Vec<(String, Range<usize>)> =

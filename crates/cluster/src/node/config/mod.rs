@@ -46,14 +46,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Sessions of one identity with one service, at most, where the operator says nothing.
+/// Sessions of one identity with one service, at most, unless the operator sets another limit.
 const SESSIONS: u32 = 64;
-/// Jobs at a time that make sense on any machine.
+/// Slots of a node, at most: more make no sense on any machine.
 const SLOTS_MAX: u32 = 1024;
-/// The word of a service's table that the node itself reads.
+/// The setting of a service's table that the node itself reads.
 const TABLE_SLOTS: &str = "slots";
 
-/// What the file and the flags say; what neither says is `None`.
+/// The settings of the file and the flags; `None` for those that neither gives.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -77,9 +77,9 @@ pub struct Config {
     pub trusted_fabric: Option<bool>,
     /// The user of all services, where the node is root.
     pub user: Option<String>,
-    /// Which events are said, for this program's subscriber; services get it as OUTBOARD_LOG.
+    /// Which events are logged, for this program's subscriber; services get it as OUTBOARD_LOG.
     pub log: Option<String>,
-    /// What single identities may use.
+    /// Limits of single identities.
     #[serde(default)]
     pub tenant: BTreeMap<String, Tenant>,
     /// Which services of other nodes a service may reach: on which hosts, or `*`.
@@ -90,7 +90,7 @@ pub struct Config {
     pub tables: BTreeMap<String, toml::Value>,
 }
 
-/// What is wrong with what the operator says.
+/// What is wrong with the operator's settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -101,7 +101,7 @@ pub enum ConfigError {
         /// What the system says.
         source: io::Error,
     },
-    /// A line of the file is not as it must be.
+    /// A line of the file is invalid.
     #[error("{}, line {line}: {message}", path.display())]
     Line {
         /// The file.
@@ -111,7 +111,7 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
-    /// A word that means nothing.
+    /// An unknown word.
     #[error("{word:?} is neither a setting of a node nor a service's table; services: {known}")]
     Unknown {
         /// The word.
@@ -129,7 +129,7 @@ pub enum ConfigError {
         /// Services that there are.
         known: String,
     },
-    /// A service's table is not as it must be.
+    /// A service's table is invalid.
     #[error("the table [{service}]: {message}")]
     Table {
         /// The service.
@@ -192,7 +192,7 @@ impl ConfigError {
 }
 
 impl Config {
-    /// What flags say goes before what a file says.
+    /// Flags take precedence over the file.
     #[must_use]
     pub fn overridden_by(self, flags: Self) -> Self {
         Self {
@@ -313,7 +313,7 @@ impl Config {
         }
     }
 
-    /// What is said to one service alone.
+    /// The setting that a service's own table gives.
     pub(super) fn table(&self, service: &str) -> Value {
         let table = self.tables.get(service).cloned().map(own_words);
         let table = table.and_then(|table| serde_json::to_value(table).ok());

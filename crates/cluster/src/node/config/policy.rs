@@ -7,7 +7,7 @@ use outboard_secure::{NodeId, ServiceName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What one identity may use; what is not said is as for all.
+/// What one identity may use; settings that are not given are as for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {

@@ -13,7 +13,7 @@ use toml::de::{DeValue, ValueDeserializer};
 pub struct ServiceSpec {
     /// Its name.
     pub name: &'static str,
-    /// Whether a node serves it whose operator does not say what to serve.
+    /// Whether a node serves it by default.
     pub by_default: bool,
     /// Reads its table of the configuration, which may be empty: what is wrong with it, or else
     /// what the service needs.
@@ -37,7 +37,7 @@ pub struct Table<'a>(Source<'a>);
 
 #[derive(Debug)]
 enum Source<'a> {
-    /// Of a file: faults have a place in it.
+    /// Of a file: faults have positions in it.
     File(Spanned<DeValue<'a>>),
     /// Of a file and of flags.
     Merged(toml::Value),
@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
     /// What it says. A type with `deny_unknown_fields` finds misspelt words.
     ///
     /// # Errors
-    /// The operator's: a word or a value that the type does not have.
+    /// The operator's fault: a word or a value that the type does not have.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, TableError> {
         let read = match self.0 {
             Source::File(value) => T::deserialize(ValueDeserializer::from(value)),

@@ -1,7 +1,7 @@
 //! Prepares one job: identifies its compiler, and exports the directories that the job may need.
 
-use super::{Prepared, Reply, Request, Worker, ring};
-use crate::args::{Cause, Job, Reason, Role};
+use super::{FileReply, FileRequest, Prepared, Worker, ring};
+use crate::args::{Cause, DirectoryRole, Job, Reason};
 use crate::client::places;
 use crate::client::roots::plain;
 use crate::toolchain::{Includes, Learned, Toolchain, ToolchainError, Unknown};
@@ -43,7 +43,7 @@ impl Worker {
             Err(Unready::Refused(reason)) => Err(reason),
             Err(Unready::Unknown(unknown)) => return self.ask_compiler(unknown, waiting),
         };
-        self.reply(Reply::Prepared { ticket: waiting.ticket, prepared });
+        self.reply(FileReply::Prepared { ticket: waiting.ticket, prepared });
     }
 
     fn look(&mut self, job: &Job, is_preprocessed: bool) -> Result<Prepared, Unready> {
@@ -93,7 +93,8 @@ impl Worker {
         includes: &Includes,
     ) -> (Vec<PathBuf>, bool) {
         let (mut shown, mut is_news) = (Vec::new(), false);
-        let named = job.directories.iter().filter(|directory| directory.role == Role::Shown);
+        let named =
+            job.directories.iter().filter(|directory| directory.role == DirectoryRole::Shown);
         for root in named.map(|directory| plain(&job.absolute(&directory.path))) {
             is_news |= self.allow(&root, true, &mut shown);
         }
@@ -158,15 +159,15 @@ impl Worker {
             }
             Entry::Occupied(_) => {
                 let prepared = Err(Reason::with(Cause::Unanswered, &waiting.job.compiler));
-                return self.reply(Reply::Prepared { ticket: waiting.ticket, prepared });
+                return self.reply(FileReply::Prepared { ticket: waiting.ticket, prepared });
             }
             Entry::Vacant(new) => drop(new.insert((Instant::now(), vec![waiting]))),
         }
         let (requests, waker) = (self.requests.clone(), Arc::clone(&self.wake));
         thread::spawn(move || {
             let learned = Box::new(unknown.ask());
-            // This worker may have been abandoned meanwhile.
-            let _sent = requests.send(Request::Learned(unknown, learned));
+            // This worker may have been abandoned.
+            let _sent = requests.send(FileRequest::Learned(unknown, learned));
             ring(&waker);
         });
     }
@@ -179,7 +180,7 @@ impl Worker {
                 Ok(()) => self.prepare(waiting),
                 Err(error) => {
                     let prepared = Err(Reason::with(Cause::NoToolchain, error.to_string()));
-                    self.reply(Reply::Prepared { ticket: waiting.ticket, prepared });
+                    self.reply(FileReply::Prepared { ticket: waiting.ticket, prepared });
                 }
             }
         }
@@ -188,7 +189,8 @@ impl Worker {
 
 /// A library that the local compiler would load because of `LD_LIBRARY_PATH`, unlike a remote one.
 fn preferred(job: &Job, toolchain: &Toolchain) -> Option<PathBuf> {
-    let first = job.directories.iter().filter(|directory| directory.role == Role::Libraries);
+    let first =
+        job.directories.iter().filter(|directory| directory.role == DirectoryRole::Libraries);
     let mut first = first.map(|directory| job.absolute(&directory.path)).filter(|at| at.is_dir());
     let parts = || toolchain.parts.iter().map(|part| &part.path);
     let named = parts().chain(toolchain.links.iter().map(|link| &link.path));

@@ -46,7 +46,7 @@ fn jobs_are_assigned_in_order_to_servers_that_ask() {
     for ticket in 1..=3 {
         lab.submit(ticket);
     }
-    assert_eq!(lab.dispatches(), [], "nobody has asked");
+    assert_eq!(lab.dispatches(), [], "no server has asked");
     lab.want(TWO);
     lab.want(ONE);
     assert_eq!(lab.dispatches(), [Dispatch::Assign(TWO, 1), Dispatch::Assign(ONE, 2)]);

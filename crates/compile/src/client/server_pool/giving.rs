@@ -1,9 +1,10 @@
-//! Jobs on their way to servers: what a server needs to know of one, and what it may read for it.
+//! Sends jobs to servers: describes each job, and exposes the memory that the server may read for
+//! it.
 
 use super::ServerPool;
 use super::pending::{Pending, Stage};
 use crate::args::{Cause, Job, Reason};
-use crate::client::files::{Prepared, Request};
+use crate::client::files::{FileRequest, Prepared};
 use crate::client::roots::plain;
 use crate::client::scheduler::ServerId;
 use crate::manager::{Preprocessed, Ticket, Verdict};
@@ -16,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of a message about a job, besides what a server needs to know of it.
+/// Bytes of a job's message that are reserved for its input.
 const INPUT_MAX: usize = 8 << 10;
 
 impl ServerPool {
@@ -37,10 +38,10 @@ impl ServerPool {
             is_limited: false,
         };
         self.jobs.insert(ticket.0, pending);
-        self.files.ask(Request::Prepare { ticket: ticket.0, job, is_preprocessed });
+        self.files.ask(FileRequest::Prepare { ticket: ticket.0, job, is_preprocessed });
     }
 
-    /// Its files have been seen to: it may go to a server.
+    /// Handles the end of a job's preparation: the job may now go to a server.
     pub(super) fn prepared(
         &mut self,
         ticket: TicketNumber,
@@ -57,7 +58,7 @@ impl ServerPool {
                 let (toolchain, position) = (spec.toolchain, prepared.position);
                 pending.stage = Stage::Ready { spec: Box::new(spec), position };
                 self.remember(&prepared.toolchain);
-                self.scheduler.submit(ticket, toolchain, now, self.hopeful() > 0);
+                self.scheduler.submit(ticket, toolchain, now, self.starting() > 0);
                 self.execute(now);
             }
             Err(reason) => self.run_locally(ticket, reason),
@@ -73,7 +74,7 @@ impl ServerPool {
         if let Some(server_state) =
             self.servers.get_mut(&peer).filter(|_| self.scheduler.running(server) == 1)
         {
-            // Before, it had nothing to say.
+            // Without jobs it had no reason to send anything.
             server_state.heard = now;
         }
         let input = match pending.source.as_ref().map(|source| source.source.clone()) {
@@ -81,12 +82,12 @@ impl ServerPool {
             Some(source) => self.expose(peer, ticket, &source),
         };
         match input {
-            Ok(input) => self.tell(peer, &ToServer::Job { spec, input }, now),
+            Ok(input) => self.send(peer, &ToServer::Job { spec, input }, now),
             Err(error) => self.give_up(peer, &error.to_string(), now),
         }
     }
 
-    /// Lets a server read a job's source, until it says what came of the job.
+    /// Lets a server read a job's source until it reports the job's outcome.
     fn expose(
         &mut self,
         peer: PeerId,
@@ -103,7 +104,7 @@ impl ServerPool {
         Ok(Input::Source { path, exposed })
     }
 
-    /// A server has read a job's source, or never will.
+    /// Withdraws a job's source from a server that has read it, or never will.
     pub(super) fn take_back(&mut self, peer: PeerId, ticket: TicketNumber) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         if let Some(exposed) = server.sources.remove(&ticket) {
@@ -112,7 +113,7 @@ impl ServerPool {
     }
 }
 
-/// What a server needs to know of a job.
+/// Describes a job for servers.
 fn spec_of(
     ticket: TicketNumber,
     pending: &Pending,

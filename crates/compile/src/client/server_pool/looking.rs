@@ -1,33 +1,33 @@
-//! What is asked of the thread that looks at files, what it replies, and what is done when it
-//! hangs.
+//! Requests to the thread that reads files, its replies, and its replacement when it hangs.
 
 use super::ServerPool;
 use super::pending::{Pending, Stage};
 use crate::args::Cause;
-use crate::client::files::{ASKED_MAX, Files, Reply, Request};
+use crate::client::files::{ASKED_MAX, FileReply, FileRequest, Files};
 use crate::protocol::ToServer;
 use outboard_cluster::hub::PeerId;
 use outboard_export::Ask;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Threads that may hang at files. Beyond that, jobs wait for the last one for their time.
+/// Abandoned threads that may hang, at most. Then a hung thread is no longer replaced, and jobs
+/// wait until their time is over.
 const HUNG_MAX: usize = 8;
-/// Questions of one server's that have no answer yet, at most.
+/// Unanswered questions of one server, at most.
 const ASKS_MAX: usize = 8192;
 
 impl ServerPool {
-    /// A server asks for something of the files that it is shown.
+    /// Passes a server's question about the exported files to the thread.
     pub(super) fn look_for(&mut self, peer: PeerId, ask: u32, what: Ask, now: Instant) {
         let Some(server) = self.servers.get_mut(&peer) else { return };
         if server.asks >= ASKS_MAX {
-            return self.give_up(peer, "it asks and asks", now);
+            return self.give_up(peer, "it asks more questions at once than are allowed", now);
         }
         server.asks += 1;
-        self.files.ask(Request::Ask { peer, ask, what });
+        self.files.ask(FileRequest::Ask { peer, ask, what });
     }
 
-    /// Nobody waits for ever for a file system or a compiler.
+    /// Replaces a hung thread, and gives up jobs whose files or compilers take too long.
     pub(super) fn look_after_files(&mut self, now: Instant) {
         self.hung.retain(|hung| !hung.is_over());
         if self.files.is_hung(now) && self.hung.len() < HUNG_MAX {
@@ -43,8 +43,8 @@ impl ServerPool {
         }
     }
 
-    /// Leaves a thread behind that hangs, with all that it shows. Every server begins anew with
-    /// what is shown from now on, and what they had runs locally.
+    /// Abandons a hung thread together with its export. Every server is disconnected and will see
+    /// the new thread's export; their jobs run locally.
     fn replace_files(&mut self, now: Instant) {
         let mut avoided: Vec<_> = self.hung.iter().map(|hung| hung.at.clone()).collect();
         avoided.extend(self.files.hangs_at());
@@ -52,7 +52,7 @@ impl ServerPool {
         let Ok(files) = started else { return };
         self.hung.extend(std::mem::replace(&mut self.files, files).leave());
         for peer in self.servers.keys().copied().collect::<Vec<_>>() {
-            self.give_up(peer, "what it was shown hangs here", now);
+            self.give_up(peer, "a file system that this client exports hangs", now);
         }
         for ticket in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.scheduler.cancel(ticket);
@@ -60,18 +60,20 @@ impl ServerPool {
         }
     }
 
-    /// Takes what came of looking at files.
-    pub(super) fn hear_files(&mut self, now: Instant) {
-        let mut rings = [0; 8];
-        let _quiet = rustix::io::read(&*self.waker, &mut rings);
+    /// Handles the replies of the thread that reads files.
+    pub(super) fn take_file_replies(&mut self, now: Instant) {
+        let mut count = [0; 8];
+        let _quiet = rustix::io::read(&*self.waker, &mut count);
         while let Some(reply) = self.files.poll() {
             match reply {
-                Reply::Prepared { ticket, prepared } => self.prepared(ticket, prepared, now),
-                Reply::Answer { peer, ask, answer } => {
+                FileReply::Prepared { ticket, prepared } => self.prepared(ticket, prepared, now),
+                FileReply::Answer { peer, ask, answer } => {
                     self.servers.entry(peer).and_modify(|server| server.asks -= 1);
-                    self.tell(peer, &ToServer::Answer { ask, answer }, now);
+                    self.send(peer, &ToServer::Answer { ask, answer }, now);
                 }
-                Reply::Part { peer, contents } => self.expose_part(peer, contents.as_ref(), now),
+                FileReply::Part { peer, contents } => {
+                    self.expose_part(peer, contents.as_ref(), now)
+                }
             }
         }
     }

@@ -1,10 +1,11 @@
-//! Compilers for servers that lack them: what one is made of, and its parts, one at a time.
+//! Hands out compilers to servers that lack them: a list of the compiler's parts, then the parts,
+//! one at a time.
 //!
-//! Nothing is handed out but files that this client has itself found to be parts of a compiler, as
-//! they were then.
+//! Only files that this client has itself identified as parts of a compiler are handed out, and
+//! only if they are unchanged since.
 
 use super::ServerPool;
-use crate::client::files::Request;
+use crate::client::files::FileRequest;
 use crate::protocol::{Digest, ToServer};
 use crate::toolchain::Toolchain;
 use outboard_cluster::hub::PeerId;
@@ -12,13 +13,13 @@ use outboard_verbs::{Access, SharedRegion};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of a description that still goes in one message.
+/// Bytes of a description, at most: it must fit one message.
 const DESCRIPTION_MAX: usize = 60 << 10;
 /// Compilers that are remembered.
 const IDENTIFIED_MAX: usize = 256;
 
 impl ServerPool {
-    /// A compiler that jobs use here.
+    /// Remembers a compiler that this client's jobs use.
     pub(super) fn remember(&mut self, toolchain: &Arc<Toolchain>) {
         if self.identified.len() >= IDENTIFIED_MAX {
             self.identified.clear();
@@ -30,7 +31,7 @@ impl ServerPool {
         let described = self.identified.get(&toolchain);
         let bytes = described.and_then(|at| postcard::to_stdvec(&**at).ok());
         let bytes = bytes.filter(|bytes| bytes.len() <= DESCRIPTION_MAX).unwrap_or_default();
-        self.tell(peer, &ToServer::Described { toolchain, bytes }, now);
+        self.send(peer, &ToServer::Described { toolchain, bytes }, now);
     }
 
     pub(super) fn offer_part(&mut self, peer: PeerId, toolchain: Digest, part: u32, now: Instant) {
@@ -41,12 +42,12 @@ impl ServerPool {
         }
         let known = self.identified.get(&toolchain).and_then(|at| at.parts.get(part as usize));
         match known.cloned() {
-            Some(part) => self.files.ask(Request::Part { peer, part }),
+            Some(part) => self.files.ask(FileRequest::Part { peer, part }),
             None => self.expose_part(peer, None, now),
         }
     }
 
-    /// A part has been read, if it is what it was.
+    /// Exposes a part that has been read; `None` if the file has changed.
     pub(super) fn expose_part(
         &mut self,
         peer: PeerId,
@@ -64,10 +65,10 @@ impl ServerPool {
         self.servers.entry(peer).and_modify(|server| {
             (server.part, server.awaits_part) = (exposed, false);
         });
-        self.tell(peer, &ToServer::Part { exposed }, now);
+        self.send(peer, &ToServer::Part { exposed }, now);
     }
 
-    /// The server has read what it wanted.
+    /// Withdraws the part that a server has finished reading.
     pub(super) fn withdraw_part(&mut self, peer: PeerId) {
         if let Some(exposed) = self.servers.get_mut(&peer).and_then(|server| server.part.take()) {
             self.hub.withdraw(peer, exposed);

@@ -12,7 +12,7 @@ pub(super) struct Pending {
     pub(super) job: Arc<Job>,
     pub(super) stage: Stage,
     pub(super) given: Option<Instant>,
-    /// Its source, if that is preprocessed.
+    /// Its preprocessed source, if it has one.
     pub(super) source: Option<Preprocessed>,
     /// Why a server did not run it, in that server's words.
     pub(super) why: String,
@@ -20,10 +20,10 @@ pub(super) struct Pending {
     pub(super) is_limited: bool,
 }
 
-/// How far a job is.
+/// The state of a job.
 pub(super) enum Stage {
     /// Its files are being looked at.
     Preparing { since: Instant },
-    /// The scheduler has it. A server must have read the metadata log up to the position.
+    /// The scheduler has the job. Its server must read the metadata log up to `position` first.
     Ready { spec: Box<JobSpec>, position: Position },
 }

@@ -1,15 +1,15 @@
-//! Outputs into their places, each job's by a thread of its own.
+//! Puts outputs into their places; each job gets a thread for this.
 //!
-//! A directory that hangs stops only the job whose outputs belong there: that job is given up in
-//! time, unless its outputs are being renamed already, for then a local compiler's would be mixed
-//! with them.
+//! A directory that hangs stops only the job whose outputs belong there: after a time limit that
+//! job is given up. A job whose outputs are already being renamed is not given up, because a local
+//! compiler's outputs could be mixed with them.
 
 use super::ServerPool;
 use crate::args::{Cause, Job, Reason};
 use crate::client::files::ring;
 use crate::client::places;
 use crate::client::result_buffer::Results;
-use crate::manager::{Finished, Placement, Ticket, Trace, Verdict};
+use crate::manager::{Finished, OutputPlacement, Ticket, Trace, Verdict};
 use crate::protocol::{Ran, TicketNumber};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 
 /// How long outputs may take to be written.
 const WRITTEN_MAX: Duration = Duration::from_secs(10);
-/// A long output takes a second more for each of these bytes.
+/// A long output gets one more second for each unit of this many bytes.
 const SLOWEST: u64 = 16 << 20;
-/// Threads of jobs that were given up. While there are so many, nothing is placed.
+/// Hung threads of jobs that were given up, at most. While there are this many, nothing is placed.
 const HUNG_MAX: usize = 64;
 
-/// Outputs that are written and not in their places yet. Whoever sets it first decides: the thread,
-/// that they are placed, or the loop, that they are not.
+/// Set once it is decided what happens to outputs that are written and not yet in their places. If
+/// the thread sets it first, they are placed; if the loop does, they are not.
 type Decided = Arc<AtomicBool>;
 
 /// The outputs that are being placed.
@@ -50,7 +50,7 @@ struct Placing {
 }
 
 impl Placings {
-    /// Rings `waker` when outputs are in their places.
+    /// `waker` is made readable when outputs are in their places.
     pub(super) fn new(waker: Arc<OwnedFd>) -> Self {
         let (reply, replies) = mpsc::channel();
         Self { under_way: HashMap::new(), hung: Vec::new(), reply, replies, waker }
@@ -64,8 +64,8 @@ impl Placings {
         self.under_way.is_empty()
     }
 
-    /// Has what a compiler made placed; the verdict comes later, or at once if no thread is to be
-    /// had.
+    /// Starts a thread that places a compiler's outputs. The verdict comes later; it is returned at
+    /// once if no thread can be started.
     fn begin(&mut self, ticket: TicketNumber, what: Ready, now: Instant) -> Option<Verdict> {
         self.hung.retain(|thread| !thread.is_finished());
         if self.hung.len() >= HUNG_MAX {
@@ -89,7 +89,7 @@ impl Placings {
         None
     }
 
-    /// The verdict on a job whose outputs have been seen to.
+    /// The next verdict from a thread.
     fn poll(&mut self) -> Option<(TicketNumber, Verdict)> {
         loop {
             let (ticket, verdict) = self.replies.try_recv().ok()?;
@@ -99,7 +99,7 @@ impl Placings {
         }
     }
 
-    /// Does not place a job's outputs any more. False if that has been decided.
+    /// Stops the placing of a job's outputs. False if they are being renamed already.
     fn give_up(&mut self, ticket: TicketNumber) -> bool {
         let Some(placing) = self.under_way.get(&ticket) else { return false };
         if placing.decided.swap(true, Ordering::AcqRel) {
@@ -110,15 +110,15 @@ impl Placings {
         true
     }
 
-    /// Nobody wants a job any more.
+    /// Stops the placing for a cancelled job.
     pub(super) fn cancel(&mut self, ticket: TicketNumber) {
         if !self.give_up(ticket) {
-            // What is being renamed is in its place soon, and nobody is told.
+            // Outputs that are being renamed are soon in their places; the verdict is dropped.
             self.under_way.remove(&ticket);
         }
     }
 
-    /// Gives up what takes too long.
+    /// Gives up the jobs whose outputs take too long.
     fn expire(&mut self, now: Instant) -> Vec<TicketNumber> {
         let late = self.under_way.iter().filter(|(_, placing)| placing.until <= now);
         let late: Vec<_> = late.map(|(ticket, _)| *ticket).collect();
@@ -132,7 +132,7 @@ impl fmt::Debug for Placings {
     }
 }
 
-/// What a compiler made, and for which job.
+/// A job that has run, with its results.
 pub(super) struct Ready {
     pub(super) job: Arc<Job>,
     pub(super) ran: Ran,
@@ -154,7 +154,7 @@ impl Ready {
     }
 
     fn write(&self, decided: &AtomicBool) -> Result<(), Reason> {
-        let mut placement = Placement::new(self.job.umask);
+        let mut placement = OutputPlacement::new(self.job.umask);
         for (made, bytes) in &self.results.files {
             let path = Path::new(OsStr::from_bytes(&made.path));
             if !places::may_hold(&self.job, path) {
@@ -174,7 +174,7 @@ impl Ready {
 }
 
 impl ServerPool {
-    /// Places what a compiler made; nothing of one that failed.
+    /// Places a job's outputs; a compiler that failed has none to place.
     pub(super) fn place(&mut self, ticket: TicketNumber, ready: Ready, now: Instant) {
         let verdict = if ready.ran.status == 0 {
             self.placings.begin(ticket, ready, now)
@@ -191,7 +191,7 @@ impl ServerPool {
         }
     }
 
-    /// Jobs run locally whose outputs' directories do not answer.
+    /// Runs jobs locally whose output directories do not respond.
     pub(super) fn look_after_placings(&mut self, now: Instant) {
         for ticket in self.placings.expire(now) {
             self.verdicts.push((Ticket(ticket), Verdict::Local(Cause::Unanswered.into())));

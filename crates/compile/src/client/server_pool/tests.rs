@@ -1,9 +1,9 @@
-//! An executor whose files and compilers do not answer. It has no servers, so that a job that can
-//! be prepared runs locally for want of them.
+//! An executor whose files and compilers do not respond. It has no servers: a job that can be
+//! prepared runs locally because of that.
 
 use super::placing::Ready;
 use super::*;
-use crate::args::{Call, Job, Plan, classify};
+use crate::args::{Call, Classification, Job, classify};
 use crate::protocol::{Made, Took};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
@@ -11,10 +11,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Says in a child's environment that it is in a namespace of its own.
+/// Set in the environment of a child that runs in its own namespaces.
 const ALONE: &str = "OUTBOARD_TEST_ALONE";
 
-/// Runs a test of this module in a user and mount namespace of its own.
+/// Runs a test of this module in its own user and mount namespaces.
 fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
@@ -48,13 +48,15 @@ fn submit(executor: &mut ServerPool, ticket: u64, compiler: PathBuf, cwd: &Path)
 fn job(compiler: PathBuf, cwd: &Path) -> Job {
     let argv = ["gcc", "-c", "a.c"].map(Into::into).to_vec();
     let (cwd, path) = (cwd.into(), "/usr/bin:/bin".into());
-    let Plan::Remote(job) = classify(Call { compiler, argv, cwd, path, ..Call::default() }) else {
+    let Classification::Remote(job) =
+        classify(Call { compiler, argv, cwd, path, ..Call::default() })
+    else {
         panic!("it is plain")
     };
     *job
 }
 
-/// What a server's compiler made of a job in `cwd`.
+/// The result of a server's compiler for a job in `cwd`.
 fn made(cwd: &Path) -> Ready {
     use std::os::unix::ffi::OsStrExt;
     let path = cwd.join("a.o").as_os_str().as_bytes().to_vec();
@@ -67,7 +69,7 @@ fn made(cwd: &Path) -> Ready {
     Ready { job, ran, results, trace: Trace::default() }
 }
 
-/// The next verdicts, this many; asleep until then.
+/// The next `count` verdicts; sleeps until they are there.
 fn verdicts(executor: &mut ServerPool, count: usize) -> Vec<(Ticket, Verdict)> {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut verdicts = Vec::new();
@@ -81,7 +83,7 @@ fn verdicts(executor: &mut ServerPool, count: usize) -> Vec<(Ticket, Verdict)> {
     verdicts
 }
 
-/// Which jobs run locally next, this many, and why; asleep until then.
+/// The next `count` jobs that run locally, and why; sleeps until then.
 fn gone(executor: &mut ServerPool, count: usize) -> Vec<(u64, Cause)> {
     let gone =
         verdicts(executor, count).into_iter().map(|(Ticket(ticket), verdict)| match verdict {
@@ -93,12 +95,12 @@ fn gone(executor: &mut ServerPool, count: usize) -> Vec<(u64, Cause)> {
     gone
 }
 
-/// Why the next job runs locally, and which.
+/// The next job that runs locally, and why.
 fn next(executor: &mut ServerPool) -> (u64, Cause) {
     gone(executor, 1)[0]
 }
 
-/// Mounts a file system that nobody serves: whatever looks at it waits.
+/// Mounts a FUSE file system without a server: every access to it waits.
 fn hang(at: &Path) -> fs::File {
     let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
     rustix::io::fcntl_setfd(&device, rustix::io::FdFlags::empty()).unwrap();
@@ -122,12 +124,12 @@ fn an_output_directory_that_hangs_stops_only_its_own_job() {
         let done = verdicts(&mut executor, 1).remove(0);
         assert!(matches!(done, (Ticket(2), Verdict::Done(_))), "{done:?}");
         assert_eq!(fs::read(at.join("a.o")).unwrap(), b"abc");
-        assert!(begin.elapsed() < Duration::from_secs(8), "it waited for the other");
+        assert!(begin.elapsed() < Duration::from_secs(8), "it waited for the other job");
         assert_eq!(next(&mut executor), (1, Cause::Unanswered));
         assert!(!executor.is_claimed(Ticket(1)));
         executor.place(3, made(&hung), begin);
         executor.cancel(Ticket(3));
-        assert!(executor.placings.is_empty(), "nobody waits for what is cancelled");
+        assert!(executor.placings.is_empty(), "a cancelled job is not waited for");
         drop(device);
     });
 }
@@ -164,7 +166,7 @@ fn a_file_system_that_hangs_stops_only_its_own_jobs() {
         assert_eq!(next(&mut executor), (4, Cause::Unanswered));
         submit(&mut executor, 5, "/usr/bin/gcc".into(), &at);
         assert_eq!(next(&mut executor), (5, Cause::NoServers));
-        // Its end wakes the thread that waits.
+        // Closing the device wakes the thread that waits.
         drop(device);
         let deadline = Instant::now() + Duration::from_secs(60);
         while !executor.hung.is_empty() {

@@ -20,10 +20,10 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-use super::super::channel::{Channel, Report, SetUp, ToSlot};
-use super::super::job::{End, Job, Limits, Usage};
+use super::super::channel::{Channel, JobReport, SetUp, ToSlot};
+use super::super::job::{JobEnd, JobUsage, Limits, SandboxJob};
 use super::super::service::{OBJECT, PROC, SlotSandboxSpec};
-use super::raw::{self, Program, Wait};
+use super::raw::{self, PreparedExec, Wait};
 use super::watch::{Sample, Watch};
 use super::{At, SetUpResult, filter, root};
 
@@ -42,7 +42,7 @@ const CELLS: u64 = 16;
 /// The main function of a slot sandbox's process. Never returns.
 pub(super) fn run(spec: &SlotSandboxSpec, channel: &Channel) -> ! {
     raw::default_signals();
-    // Or the supervisor's channel would stay open when the supervisor is gone.
+    // Otherwise the supervisor's channel would stay open when the supervisor is gone.
     raw::close_others(channel.as_fd());
     match set_up(spec) {
         Ok(mut slot_sandbox) => {
@@ -103,7 +103,7 @@ struct RunningJob {
     /// When to sample its memory again.
     sample_at: Instant,
     /// Why it was stopped.
-    stopped: Option<End>,
+    stopped: Option<JobEnd>,
 }
 
 impl JobRunner {
@@ -118,7 +118,7 @@ impl JobRunner {
             let ran = self.run(job, &stdout, &stderr, channel);
             let (report, object) = ran.unwrap_or_else(|error| {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                (Report { end: End::NotStarted(errno), usage: Usage::default() }, None)
+                (JobReport { end: JobEnd::NotStarted(errno), usage: JobUsage::default() }, None)
             });
             let object: Vec<_> = object.iter().map(AsFd::as_fd).collect();
             if channel.send(&report, &object).is_err() {
@@ -133,12 +133,12 @@ impl JobRunner {
         stdout: &OwnedFd,
         stderr: &OwnedFd,
         channel: &Channel,
-    ) -> io::Result<(Report, Option<OwnedFd>)> {
+    ) -> io::Result<(JobReport, Option<OwnedFd>)> {
         let started = Instant::now();
         let (user, system) = raw::children_cpu();
         let mut bytes = Vec::new();
         File::from(job).read_to_end(&mut bytes)?;
-        let job: Job = postcard::from_bytes(&bytes).map_err(io::Error::other)?;
+        let job: SandboxJob = postcard::from_bytes(&bytes).map_err(io::Error::other)?;
         let (failed, failed_there) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let standard = [self.null.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()];
         let main = raw::start(&program(&job, standard, failed_there.as_raw_fd())?)?;
@@ -157,18 +157,18 @@ impl JobRunner {
         self.supervise(&mut running, [stdout.as_fd(), stderr.as_fd()], channel);
         running.kill_rest();
         if has_written_too_much([stdout.as_fd(), stderr.as_fd()], &running.limits) {
-            running.stopped.get_or_insert(End::OutOfOutput);
+            running.stopped.get_or_insert(JobEnd::OutOfOutput);
         }
         let object = self.object();
         self.empty_tmp()?;
         let (user_after, system_after) = raw::children_cpu();
-        let usage = Usage {
+        let usage = JobUsage {
             user: user_after.saturating_sub(user),
             system: system_after.saturating_sub(system),
             wall: started.elapsed(),
             largest: running.largest,
         };
-        Ok((Report { end: running.end(failed), usage }, object))
+        Ok((JobReport { end: running.end(failed), usage }, object))
     }
 
     /// Waits until the main process has ended or must be stopped.
@@ -184,7 +184,7 @@ impl JobRunner {
             if ready.message {
                 // Any message stops the job, and so does the channel's end.
                 let _ = channel.receive::<ToSlot>();
-                job.stopped = Some(End::Stopped);
+                job.stopped = Some(JobEnd::Stopped);
             } else if !ready.process {
                 job.stopped = self.look(job, output);
             }
@@ -192,12 +192,12 @@ impl JobRunner {
     }
 
     /// Samples what a job uses; returns why it must be stopped, if it must.
-    fn look(&self, job: &mut RunningJob, output: [BorrowedFd<'_>; 2]) -> Option<End> {
+    fn look(&self, job: &mut RunningJob, output: [BorrowedFd<'_>; 2]) -> Option<JobEnd> {
         if job.started.elapsed() >= job.limits.wall {
-            return Some(End::OutOfTime);
+            return Some(JobEnd::OutOfTime);
         }
         if has_written_too_much(output, &job.limits) {
-            return Some(End::OutOfOutput);
+            return Some(JobEnd::OutOfOutput);
         }
         if Instant::now() < job.sample_at {
             return None;
@@ -207,9 +207,9 @@ impl JobRunner {
         sample.resident += self.tmp_used();
         job.sample_at = Instant::now() + sample_after(&job.limits, &sample);
         if sample.resident > job.limits.memory {
-            Some(End::OutOfMemory)
+            Some(JobEnd::OutOfMemory)
         } else if sample.processes > job.limits.processes {
-            Some(End::OutOfProcesses)
+            Some(JobEnd::OutOfProcesses)
         } else {
             None
         }
@@ -275,18 +275,18 @@ impl RunningJob {
         }
     }
 
-    fn end(&self, failed: OwnedFd) -> End {
+    fn end(&self, failed: OwnedFd) -> JobEnd {
         let mut errno = [0; 4];
         if let Ok(4) = File::from(failed).read(&mut errno) {
-            return End::NotStarted(i32::from_ne_bytes(errno));
+            return JobEnd::NotStarted(i32::from_ne_bytes(errno));
         }
         match (self.stopped, self.status) {
             (Some(end), _) => end,
             (None, Some(status)) if libc::WIFSIGNALED(status) => {
-                End::Signalled(libc::WTERMSIG(status))
+                JobEnd::Signalled(libc::WTERMSIG(status))
             }
-            (None, Some(status)) => End::Exited(libc::WEXITSTATUS(status)),
-            (None, None) => End::Stopped,
+            (None, Some(status)) => JobEnd::Exited(libc::WEXITSTATUS(status)),
+            (None, None) => JobEnd::Stopped,
         }
     }
 }
@@ -306,12 +306,12 @@ fn wait_for(process: Option<&OwnedFd>, channel: &Channel, at_most: Duration) -> 
     Ready { message: ready(0), process: ready(1) }
 }
 
-fn program(job: &Job, standard: [i32; 3], failed: i32) -> io::Result<Program> {
+fn program(job: &SandboxJob, standard: [i32; 3], failed: i32) -> io::Result<PreparedExec> {
     let strings = |strings: &[Vec<u8>]| {
         strings.iter().map(|bytes| CString::new(&bytes[..])).collect::<Result<Vec<_>, _>>()
     };
     let limits = &job.limits;
-    Ok(Program {
+    Ok(PreparedExec {
         path: CString::new(&job.program[..])?,
         arguments: strings(&job.arguments)?,
         environment: strings(&job.environment)?,

@@ -103,7 +103,7 @@ pub(super) fn make_read_only(path: &Path) -> io::Result<()> {
 }
 
 /// A program to start, with everything that the child needs allocated beforehand.
-pub(super) struct Program {
+pub(super) struct PreparedExec {
     pub(super) path: CString,
     pub(super) arguments: Vec<CString>,
     pub(super) environment: Vec<CString>,
@@ -119,7 +119,7 @@ pub(super) struct Program {
 
 /// Starts a program in a session of its own, without capabilities, with nothing open but the
 /// standard three.
-pub(super) fn start(program: &Program) -> io::Result<i32> {
+pub(super) fn start(program: &PreparedExec) -> io::Result<i32> {
     let arguments = pointers(&program.arguments);
     let environment = pointers(&program.environment);
     // SAFETY: there is one thread, so the child may do whatever the parent could.
@@ -137,7 +137,7 @@ pub(super) fn start(program: &Program) -> io::Result<i32> {
 }
 
 fn become_program(
-    program: &Program,
+    program: &PreparedExec,
     arguments: &[*const c_char],
     environment: &[*const c_char],
 ) -> io::Error {
@@ -153,7 +153,7 @@ fn become_program(
     }
 }
 
-fn prepare(program: &Program) -> io::Result<()> {
+fn prepare(program: &PreparedExec) -> io::Result<()> {
     // SAFETY: numbers only, and a string that ends with a zero.
     unsafe {
         check(libc::setsid())?;

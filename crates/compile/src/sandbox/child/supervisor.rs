@@ -25,7 +25,7 @@ pub(super) const SLOT_ROOT: &str = "/slot_sandbox";
 /// The main function of a supervisor's process: the program calls it when it gets the arguments of
 /// a [`super::super::Launch`], before it has started a thread. Its standard input is the channel to
 /// the service.
-pub fn anchor_main() -> ExitCode {
+pub fn supervisor_main() -> ExitCode {
     let Ok(channel) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
         return ExitCode::FAILURE;
     };

@@ -27,7 +27,7 @@ impl Watch {
         Self { proc, page: rustix::param::page_size() as u64 }
     }
 
-    /// What is used now. A process that ends meanwhile is left out.
+    /// What is used now. A process that ends during the look is left out.
     pub(super) fn sample(&self) -> rustix::io::Result<Sample> {
         let mut sample = Sample::default();
         for entry in Dir::read_from(&self.proc)? {

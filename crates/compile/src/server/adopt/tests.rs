@@ -1,7 +1,7 @@
 //! Adopting compilers from honest and dishonest clients, without a network.
 
 use super::*;
-use crate::toolchain::{Hash, Kind as Family, Link, Role};
+use crate::toolchain::{CompilerFamily, Hash, PartRole, PartSymlink};
 use outboard_cluster::hub::Exposed;
 use tempfile::TempDir;
 
@@ -12,14 +12,15 @@ fn toolchain(files: &[(&str, &[u8])], links: &[(&str, &str)]) -> Toolchain {
         mode: 0o755,
         size: bytes.len() as u64,
         hash: Hash(*blake3::hash(bytes).as_bytes()),
-        role: Role::Driver,
+        role: PartRole::Driver,
     };
-    let link = |(path, target): &(&str, &str)| Link { path: path.into(), target: target.into() };
+    let link =
+        |(path, target): &(&str, &str)| PartSymlink { path: path.into(), target: target.into() };
     let parts: Vec<_> = files.iter().map(part).collect();
     Toolchain {
         name: files[0].0.into(),
         driver: files[0].0.into(),
-        kind: Family::Gcc,
+        kind: CompilerFamily::Gcc,
         hash: hash_of(&parts),
         parts,
         links: links.iter().map(link).collect(),
@@ -115,9 +116,12 @@ fn a_lying_client_is_refused_and_not_asked_again() {
         toolchain(&[("/c/gcc", b"another")], &[]),
         Toolchain { hash: truth.hash, ..toolchain(&[("/c/gcc", b"another")], &[]) },
         Toolchain { driver: "/c/cc1".into(), ..truth.clone() },
-        Toolchain { links: vec![Link { path: "/c".into(), target: "/d".into() }], ..truth.clone() },
         Toolchain {
-            links: vec![Link { path: "/x/..".into(), target: "y".into() }],
+            links: vec![PartSymlink { path: "/c".into(), target: "/d".into() }],
+            ..truth.clone()
+        },
+        Toolchain {
+            links: vec![PartSymlink { path: "/x/..".into(), target: "y".into() }],
             ..truth.clone()
         },
     ];

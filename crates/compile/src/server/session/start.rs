@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl ClientSession {
-    /// Jobs go on whose compilers have come, or whose sandbox is free.
+    /// Continues the jobs whose compiler has arrived or whose sandbox is free.
     pub(super) fn wake(&mut self, programs: &Programs, now: Instant) {
         let settled = self.adoptions.take_settled();
         let is_empty = !self.jobs.values().any(Running::is_in_sandbox);

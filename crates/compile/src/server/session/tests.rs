@@ -37,9 +37,9 @@ fn a_ticket_that_is_here_already_ends_the_session() {
 }
 
 fn package() -> Stage {
-    let ended = crate::sandbox::Ended {
-        end: crate::sandbox::End::Exited(0),
-        usage: crate::sandbox::Usage::default(),
+    let ended = crate::sandbox::FinishedJob {
+        end: crate::sandbox::JobEnd::Exited(0),
+        usage: crate::sandbox::JobUsage::default(),
         stdout: Vec::new(),
         stderr: Vec::new(),
         object: None,
@@ -69,7 +69,7 @@ fn a_client_whose_jobs_compile_for_long_or_wait_for_others_is_served() {
         let mut session = session();
         session.begin(spec(1), waiting(), 0, begin).expect("a job");
         session.jobs.get_mut(&1).expect("it is there").stage = stage;
-        session.tick(begin + seconds(1000)).expect("nothing is asked of it");
+        session.tick(begin + seconds(1000)).expect("the server waits for nothing from it");
         let job = session.jobs.get_mut(&1).expect("it is there");
         (job.stage, job.since) = (package(), begin + seconds(1000));
         session.tick(begin + seconds(1060)).expect("it has a minute from then on");

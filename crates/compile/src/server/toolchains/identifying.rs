@@ -1,7 +1,7 @@
 //! Compilers that are being identified, each by a thread of its own.
 //!
 //! Identifying runs a compiler and reads its files: a compiler that sleeps, or a file system that
-//! hangs, delays the jobs that want that compiler and nobody else.
+//! hangs, delays only the jobs that want that compiler.
 
 use crate::toolchain::{Learned, Unknown};
 use outboard_cluster::waker::Waker;
@@ -58,11 +58,11 @@ impl Identifications {
         let unknown = Unknown::Compiler { compiler: compiler.into(), path: path.into() };
         let identify = move || {
             let learned = may_run(unknown.compiler()).then(|| unknown.ask());
-            // The service may have ended meanwhile.
+            // The service may have ended since.
             let _sent = reply.send((unknown, learned));
             waker.iter().for_each(Waker::wake);
         };
-        // Without a thread it is not identified now, and is asked for again later.
+        // If no thread can be started, it is identified later, when a job asks for it again.
         if thread::Builder::new().name("identify".into()).spawn(identify).is_ok() {
             self.asked += 1;
             self.under_way.insert(compiler.into(), (self.asked, now));

@@ -24,21 +24,21 @@ impl Source for Everything {
     }
 }
 
-fn core() -> Core {
+fn core() -> ViewCore {
     let limits = ViewLimits { slots: 2, quota: 1 << 30, uid: 1, gid: 1 };
-    let pins = vec![(b"/usr/bin/gcc".to_vec(), Pin::File)];
-    let core = Core::new(Arc::new(Everything), Pins::new(pins), limits);
+    let pins = vec![(b"/usr/bin/gcc".to_vec(), PinnedNode::File)];
+    let core = ViewCore::new(Arc::new(Everything), Pins::new(pins), limits);
     core.lock().slots.iter_mut().for_each(|slot| slot.start(Places::default()));
     core
 }
 
 /// The number of a path in a slot, looked up by a thread.
-fn number(core: &Core, slot: SlotId, path: &[u8], pid: u32) -> u64 {
+fn number(core: &ViewCore, slot: SlotId, path: &[u8], pid: u32) -> u64 {
     let slot = slot.to_string();
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     [slot.as_bytes()].into_iter().chain(names).fold(TOP, |parent, name| {
         match core.look_up(parent, name, pid) {
-            Answer::Done(Ok(Some((number, _)))) => number,
+            ViewAnswer::Done(Ok(Some((number, _)))) => number,
             _ => panic!("{path:?}"),
         }
     })
@@ -72,10 +72,10 @@ fn a_job_that_looks_for_too_many_names_beside_pins_is_refused() {
     for name in 0..TOLD_MAX {
         core.look_up(bin, name.to_string().as_bytes(), 7);
     }
-    let why = |core: &Core| core.lock().slots[0].refused.clone().map(|refused| refused.why);
+    let why = |core: &ViewCore| core.lock().slots[0].refused.clone().map(|refused| refused.why);
     assert_eq!(why(&core), Some(Why::TooMuch), "names in directories above pins count, too");
     assert!(
-        matches!(core.look_up(bin, b"0", 7), Answer::Done(Ok(Some(_)))),
+        matches!(core.look_up(bin, b"0", 7), ViewAnswer::Done(Ok(Some(_)))),
         "the kernel has this name already"
     );
     assert!(core.lock().slots[0].is_told_much(), "all names are dropped before the next job");

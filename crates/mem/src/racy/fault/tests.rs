@@ -45,7 +45,7 @@ impl Half {
     }
 
     fn region(&self) -> SharedRegion {
-        // SAFETY: the pages outlive the region; nobody else knows them.
+        // SAFETY: the pages outlive the region; no other code knows them.
         unsafe { SharedRegion::from_raw(self.0, 4 * PAGE) }
     }
 }

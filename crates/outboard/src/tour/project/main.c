@@ -1,4 +1,5 @@
-/* What the tour links its objects with: a program that asks them who they are and has them work. */
+/* What the tour links its objects with: a program that prints
+ * their versions and runs a calculation in each. */
 #include <stdio.h>
 #include "lauxlib.h"
 #include "lua.h"

@@ -94,7 +94,7 @@ impl Stage {
         }
     }
 
-    /// A sleep that is timed at all is over at once here, so it proves nothing about calls.
+    /// A sleep with a time limit ends at once in a model, so it proves nothing about wake-ups.
     fn park(&self, limit: Duration) {
         if self.role.park(limit) == Parked::Watching {
             yield_now();
@@ -118,7 +118,7 @@ fn beside(stage: &Arc<Stage>, work: impl FnOnce(&Stage) + 'static) -> JoinHandle
     spawn(move || work(&stage))
 }
 
-/// The poller's one turn is over: the thread that came meanwhile drives itself.
+/// The poller's one turn is over: a thread that began to wait during it drives itself.
 #[test]
 fn a_follower_takes_over_from_a_poller() {
     model(|stage| {
@@ -145,7 +145,7 @@ fn a_completion_ends_every_wait() {
     });
 }
 
-/// Memory that a turn has placed is seen without a lock by the thread that waits for it.
+/// The thread that waits for memory sees what a turn has placed there, without a lock.
 #[test]
 fn a_turn_of_another_thread_ends_a_wait() {
     model(|stage| {
@@ -162,7 +162,7 @@ fn a_turn_of_another_thread_ends_a_wait() {
     });
 }
 
-/// However the last waiter leaves, the background thread drives then.
+/// After the last waiter has left, in any order, the background thread drives.
 #[test]
 fn the_last_to_leave_calls_the_background_thread() {
     model(|stage| {
@@ -192,7 +192,7 @@ fn a_waiter_gets_the_role_from_the_background_thread() {
 }
 
 /// An application that hands the role back while the background thread stands down for it leaves no
-/// other thread to drive. Here no time passes that would make the thread look again.
+/// other thread to drive. In the model no time passes, so the thread would not look again.
 #[test]
 fn a_claim_taken_back_leaves_a_driver() {
     model(|stage| {

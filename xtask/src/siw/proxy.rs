@@ -29,12 +29,12 @@ const FRAME_HEADER: usize = 20;
 
 /// A proxy; it accepts no more connections after it is dropped.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Proxy {
     port: u16,
     closed: Arc<AtomicBool>,
 }
 
-impl Door {
+impl Proxy {
     /// Opens a proxy on 127.0.0.1 to another port there.
     pub(super) fn open(onwards: u16) -> Result<Self, String> {
         let fault = |error: io::Error| format!("cannot listen on 127.0.0.1: {error}");
@@ -51,7 +51,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Proxy {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
         // Wakes the accepting thread; an error says that the thread has ended already.
@@ -135,13 +135,13 @@ mod tests {
     }
 
     /// A proxy, and the server behind it.
-    fn door() -> (Door, TcpListener) {
+    fn proxy() -> (Proxy, TcpListener) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        (Door::open(server.local_addr().unwrap().port()).unwrap(), server)
+        (Proxy::open(server.local_addr().unwrap().port()).unwrap(), server)
     }
 
-    fn knock_at(door: &Door) -> TcpStream {
-        let mut client = TcpStream::connect(("127.0.0.1", door.port())).unwrap();
+    fn connect_to(proxy: &Proxy) -> TcpStream {
+        let mut client = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         client.write_all(&request()).unwrap();
         client
     }
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_server_that_listens_late_gets_the_request_and_what_follows() {
-        let (door, server) = door();
-        let mut client = knock_at(&door);
+        let (proxy, server) = proxy();
+        let mut client = connect_to(&proxy);
         // As qemu does for a guest that does not listen yet.
         drop(server.accept().unwrap());
         let mut stream = answer_at(&server);
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn the_end_comes_later_than_what_was_said_before_it() {
-        let (door, server) = door();
-        let mut client = knock_at(&door);
+        let (proxy, server) = proxy();
+        let mut client = connect_to(&proxy);
         drop(answer_at(&server));
         let mut reply = [0; 5];
         client.read_exact(&mut reply).unwrap();
