@@ -21,5 +21,5 @@ mod sources;
 mod toolchains;
 
 pub use entry::{check_table, serve};
-pub use service::{ClientStatus, Options, Service, Status};
+pub use service::{ClientStatus, CompileService, Options, Status};
 pub use toolchains::Programs;

@@ -41,7 +41,7 @@ pub(crate) enum SessionEnd {
     Fault(#[from] Fault),
     #[error("it sends {0} at the wrong time")]
     OutOfTurn(&'static str),
-    #[error("its result buffer is too small for this server's slots")]
+    #[error("its result buffer is too small for the slots that it may have")]
     Memory,
     #[error("it has been silent for a minute while one of its jobs waits for it in a slot")]
     Silent,
