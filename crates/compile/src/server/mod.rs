@@ -1,7 +1,7 @@
 //! The server's side of the network: runs compilers for clients.
 //!
-//! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` and
-//! `fetch` (a client's files as the server knows them), `toolchains` (the compilers installed
+//! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` (a
+//! client's files, as views ask for them), `toolchains` (the compilers installed
 //! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
 //! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
 //! (preprocessed sources), `session` (one client), `service` (all clients), `entry` (the service's
@@ -10,7 +10,6 @@
 mod adopt;
 mod client_sandbox;
 mod entry;
-mod fetch;
 mod files;
 mod outputs;
 mod package;

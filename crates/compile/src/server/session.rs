@@ -7,8 +7,7 @@ mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
 use super::client_sandbox::{ClientSandbox, Plan};
-use super::fetch::{Fault, Fetch, Need};
-use super::files::Files;
+use super::files::{Files, ask_error, request};
 use super::package::{NextPart, Package};
 use super::sources::Sources;
 use super::toolchains::Programs;
@@ -16,10 +15,11 @@ use crate::protocol::{
     Bytes, Input, JobSpec, LANDING, Outcome, RESULTS_MAX, Ran, Refusal, TicketNumber, ToClient,
     ToServer, Took,
 };
+use crate::view::Done;
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::waker::Waker;
-use outboard_export::Change;
-use outboard_store::Store;
+use outboard_export::{Change, Fetch, FetchFault, Need};
+use outboard_store::{Kind, Store};
 use outboard_verbs::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -38,7 +38,7 @@ pub(crate) enum Out {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionEnd {
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] FetchFault),
     #[error("it sends {0} at the wrong time")]
     OutOfTurn(&'static str),
     #[error("its result buffer is too small for the slots that it may have")]
@@ -53,7 +53,11 @@ pub(crate) struct ClientSession {
     export: Option<Exposed>,
     result_buffer: Option<Exposed>,
     files: Arc<Files>,
-    fetch: Fetch,
+    fetch: Fetch<Waiter>,
+    /// Where contents stay that were read.
+    store: Option<Arc<Store>>,
+    /// Jobs that may go on.
+    ready: VecDeque<TicketNumber>,
     sandbox: Option<ClientSandbox>,
     jobs: BTreeMap<TicketNumber, Running>,
     out: VecDeque<Out>,
@@ -63,6 +67,14 @@ pub(crate) struct ClientSession {
     adoptions: Adoptions,
     /// When the client last sent a message, or a read of its memory completed.
     heard: Option<Instant>,
+}
+
+/// What waits for something of the client's files.
+enum Waiter {
+    /// A job, for the metadata log.
+    Job(TicketNumber),
+    /// A request of the view.
+    View(Done),
 }
 
 /// How long slots may wait for the client.
@@ -140,8 +152,10 @@ impl ClientSession {
             name: String::new(),
             export: None,
             result_buffer: None,
-            fetch: Fetch::new(Arc::clone(&files), store),
+            fetch: Fetch::new(Arc::clone(files.mirror())),
             files,
+            store,
+            ready: VecDeque::new(),
             sandbox: None,
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
@@ -228,7 +242,7 @@ impl ClientSession {
         }
         let (stage, source) = match input {
             Input::Pull { position } => {
-                self.fetch.reach(position, ticket);
+                self.fetch.reach(position, Waiter::Job(ticket));
                 (Stage::Waiting, None)
             }
             Input::Source { path, exposed } => {
@@ -259,7 +273,10 @@ impl ClientSession {
                 let piece = self.adoptions.offered(exposed);
                 self.read_part(piece)?;
             }
-            ToServer::Answer { ask, answer } => self.fetch.handle_answer(ask, answer)?,
+            ToServer::Answer { ask, answer } => {
+                self.fetch.handle_answer(ask, answer)?;
+                self.notify();
+            }
             ToServer::Taken { ticket } => self.taken(ticket)?,
             ToServer::Cancel { ticket } => self.cancel(ticket),
             ToServer::Hello { .. }
@@ -286,10 +303,21 @@ impl ClientSession {
             return Ok(());
         }
         let changes = self.fetch.handle_read(tag, bytes)?;
+        self.notify();
         if let Some(sandbox) = &self.sandbox {
             changes.iter().for_each(|change| apply(sandbox, change));
         }
         Ok(())
+    }
+
+    /// Tells what waited for the client's files.
+    fn notify(&mut self) {
+        while let Some((waiter, result)) = self.fetch.poll_done() {
+            match waiter {
+                Waiter::Job(ticket) => self.ready.push_back(ticket),
+                Waiter::View(done) => done(result.map_err(ask_error)),
+            }
+        }
     }
 
     fn read_part(&mut self, piece: Option<RemoteRange>) -> Result<(), SessionEnd> {
@@ -307,7 +335,7 @@ impl ClientSession {
         };
         if *wanted {
             source.bytes = bytes;
-            self.sources.ready.push_back(ticket);
+            self.ready.push_back(ticket);
         } else {
             self.sources.keep(job.slot, bytes);
             self.forget(ticket);
@@ -323,15 +351,16 @@ impl ClientSession {
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), SessionEnd> {
         for (ask, done) in self.files.take_asks() {
-            self.fetch.ask(ask, done, now);
+            self.fetch.request(request(ask), Waiter::View(done), now);
         }
+        self.notify();
         self.wake(programs, now);
-        while let Some(ticket) = self.fetch.poll_ready().or_else(|| self.sources.ready.pop_front())
-        {
+        while let Some(ticket) = self.ready.pop_front() {
             self.start(ticket, plan, programs, now, watch);
         }
         while let Some(need) = self.fetch.poll() {
             self.meet(need)?;
+            self.notify();
         }
         while let Some(message) = self.adoptions.poll() {
             self.say(message);
@@ -340,15 +369,25 @@ impl ClientSession {
     }
 
     fn meet(&mut self, need: Need) -> Result<(), SessionEnd> {
-        let out = match need {
-            Need::Say { ask, what } => Out::Say(ToClient::Ask { ask, what }),
+        match need {
+            Need::Say { ask, what } => self.say(ToClient::Ask { ask, what }),
             Need::Read { at, len, tag } => {
                 let range = self.export.and_then(|export| export.range(at, len));
                 let len = usize::try_from(len).map_err(|_| SessionEnd::Memory)?;
-                Out::Read { from: range.ok_or(SessionEnd::Memory)?, into: vec![0; len], tag }
+                let (from, into) = (range.ok_or(SessionEnd::Memory)?, vec![0; len]);
+                self.out.push_back(Out::Read { from, into, tag });
             }
-        };
-        self.out.push_back(out);
+            Need::Find { ask, hash } => {
+                let found = self.store.as_ref().and_then(|store| store.get(&hash));
+                self.fetch.handle_found(ask, found);
+            }
+            Need::Keep { hash, bytes } => {
+                if let Some(store) = &self.store {
+                    // If the disk is full nothing is lost: the bytes are in memory.
+                    let _stored = store.put(&hash, bytes, Kind::Data);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -494,6 +533,7 @@ impl ClientSession {
     /// A client that leaves slots waiting for too long, as a stopped client does.
     pub(crate) fn tick(&mut self, now: Instant) -> Result<(), SessionEnd> {
         self.fetch.expire(now);
+        self.notify();
         self.adoptions.tick();
         if self.jobs.is_empty() {
             return Ok(());
@@ -528,6 +568,7 @@ impl Drop for ClientSession {
     fn drop(&mut self) {
         // Else compilers that wait for the client would wait for ever.
         self.fetch.abort();
+        self.notify();
     }
 }
 

@@ -22,7 +22,7 @@ impl ClientSession {
                 _ => false,
             };
             if goes_on {
-                self.sources.ready.push_back(*ticket);
+                self.ready.push_back(*ticket);
             }
         }
     }
