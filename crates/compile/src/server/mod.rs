@@ -4,7 +4,7 @@
 //! client's files, as views ask for them), `toolchains` (the compilers installed
 //! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
 //! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
-//! (preprocessed sources), `session` (one client), `service` (all clients), `entry` (the service's
+//! (preprocessed sources), `stage` (the stages of a job), `session` (one client), `service` (all clients), `entry` (the service's
 //! process).
 
 mod adopt;
@@ -17,6 +17,7 @@ mod service;
 mod session;
 mod slot_allocator;
 mod sources;
+mod stage;
 mod toolchains;
 
 pub use entry::{check_table, serve};

@@ -10,6 +10,7 @@ use super::client_sandbox::{ClientSandbox, Plan};
 use super::files::{Files, ask_error, request};
 use super::package::{NextPart, Package};
 use super::sources::Sources;
+use super::stage::{Stage, StageEvent};
 use super::toolchains::Programs;
 use crate::protocol::{
     Bytes, Input, JobSpec, LANDING, Outcome, RESULTS_MAX, Ran, Refusal, TicketNumber, ToClient,
@@ -90,6 +91,8 @@ struct Running {
     started: Instant,
     fetched: u64,
     stage: Stage,
+    /// Its results, from its end on.
+    package: Option<Package>,
     /// When its results began to be sent, or, before that, when the job arrived.
     since: Instant,
     source: Option<Source>,
@@ -103,43 +106,20 @@ struct Source {
     bytes: Vec<u8>,
 }
 
-enum Stage {
-    /// For the metadata log.
-    Waiting,
-    /// For its source. False: nobody wants it any more.
-    Reading(bool),
-    /// For compilers that are being identified, of which its may be one.
-    Identifying,
-    /// For its compiler, which is being fetched.
-    Equipping,
-    /// Waits for the end of jobs whose sandbox shows other compilers.
-    Held,
-    /// Runs in its slot sandbox. False: the job was cancelled.
-    InSandbox(bool),
-    /// Its results are being sent, part by part.
-    Sending(Package),
-    /// The client has all results, and has not acknowledged them yet.
-    Sent,
-}
-
-impl Stage {
-    fn may_start(&self) -> bool {
-        match self {
-            Self::Waiting | Self::Reading(true) => true,
-            Self::Identifying | Self::Equipping | Self::Held => true,
-            Self::Reading(false) | Self::InSandbox(_) | Self::Sending(_) | Self::Sent => false,
-        }
-    }
-
-    /// Whether the job waits for the client.
-    fn waits_for_client(&self) -> bool {
-        matches!(self, Self::Waiting | Self::Reading(_) | Self::Sending(_) | Self::Sent)
-    }
-}
-
 impl Running {
+    /// Moves along the table of stages; `None` where it has no such row.
+    fn step(&mut self, event: StageEvent) -> Option<Stage> {
+        self.stage = self.stage.after(event)?;
+        Some(self.stage)
+    }
+
     fn is_in_sandbox(&self) -> bool {
-        matches!(self.stage, Stage::InSandbox(_))
+        self.stage.is_in_sandbox()
+    }
+
+    /// Its results, while they are being sent.
+    fn sending(&self) -> Option<&Package> {
+        self.package.as_ref().filter(|_| self.stage == Stage::Sending)
     }
 }
 
@@ -249,12 +229,14 @@ impl ClientSession {
                 let (from, into, tag) = self.sources.begin(exposed, ticket, slot)?;
                 self.out.push_back(Out::Read { from, into, tag });
                 let (len, bytes) = (exposed.len(), Vec::new());
-                (Stage::Reading(true), Some(Source { path, len, bytes }))
+                (Stage::Reading, Some(Source { path, len, bytes }))
             }
         };
         let fetched = self.fetch.fetched();
         let (arrived, started, since) = (now, now, now);
-        let running = Running { spec, slot, arrived, started, fetched, stage, since, source };
+        let package = None;
+        let running =
+            Running { spec, slot, arrived, started, fetched, stage, package, since, source };
         self.jobs.insert(ticket, running);
         Ok(())
     }
@@ -314,7 +296,7 @@ impl ClientSession {
     fn notify(&mut self) {
         while let Some((waiter, result)) = self.fetch.poll_done() {
             match waiter {
-                Waiter::Job(ticket) => self.ready.push_back(ticket),
+                Waiter::Job(ticket) => self.supplied(ticket),
                 Waiter::View(done) => done(result.map_err(ask_error)),
             }
         }
@@ -330,16 +312,25 @@ impl ClientSession {
 
     fn has_source(&mut self, ticket: TicketNumber, bytes: Vec<u8>) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        let (Stage::Reading(wanted), Some(source)) = (&job.stage, &mut job.source) else {
-            return;
-        };
-        if *wanted {
-            source.bytes = bytes;
-            self.ready.push_back(ticket);
-        } else {
-            self.sources.keep(job.slot, bytes);
-            self.forget(ticket);
+        match &mut job.source {
+            Some(source) if job.stage == Stage::Reading => source.bytes = bytes,
+            _ => self.sources.keep(job.slot, bytes),
         }
+        self.supplied(ticket);
+    }
+
+    /// A job has what it needs of the client.
+    fn supplied(&mut self, ticket: TicketNumber) {
+        match self.step(ticket, StageEvent::Supplied) {
+            Some(Stage::Ready) => self.ready.push_back(ticket),
+            Some(Stage::Over) => self.forget(ticket),
+            _ => {}
+        }
+    }
+
+    /// Moves a job; `None` if it is not there, or does not move.
+    fn step(&mut self, ticket: TicketNumber, event: StageEvent) -> Option<Stage> {
+        self.jobs.get_mut(&ticket)?.step(event)
     }
 
     /// Does all that can be done now. New slot sandboxes are handed to `watch`, with their slots.
@@ -393,8 +384,7 @@ impl ClientSession {
 
     /// Handles the end of the job in a slot.
     pub(crate) fn ended(&mut self, slot: u32, now: Instant) {
-        let in_slot =
-            |job: &&mut Running| job.slot == slot && matches!(job.stage, Stage::InSandbox(_));
+        let in_slot = |job: &&mut Running| job.slot == slot && job.is_in_sandbox();
         let Some(sandbox) = self.sandbox.as_mut() else { return };
         let Some(job) = self.jobs.values_mut().find(in_slot) else {
             return sandbox.drop_slot_sandbox(slot);
@@ -404,7 +394,8 @@ impl ClientSession {
         if let Some(bytes) = result.as_mut().ok().and_then(|(_, made)| made.source.take()) {
             self.sources.keep(slot, bytes);
         }
-        if matches!(job.stage, Stage::InSandbox(false)) {
+        if job.stage == Stage::Stopping {
+            job.step(StageEvent::Ended);
             return self.forget(ticket);
         }
         let package = match result {
@@ -422,7 +413,8 @@ impl ClientSession {
         };
         match package {
             Ok(package) => {
-                (job.stage, job.since) = (Stage::Sending(package), now);
+                job.step(StageEvent::Ended);
+                (job.package, job.since) = (Some(package), now);
                 self.send_waiting();
             }
             Err(refusal) => self.refuse(ticket, refusal),
@@ -431,14 +423,11 @@ impl ClientSession {
 
     /// Begins to send results that waited for others: a client holds a limited number of bytes.
     fn send_waiting(&mut self) {
-        let parts = |job: &Running| match &job.stage {
-            Stage::Sending(package) if !package.is_whole() => package.in_parts(),
-            _ => 0,
-        };
-        let mut under_way: u64 = self.jobs.values().map(parts).sum();
+        let begun = self.jobs.values().filter_map(Running::sending).filter(|it| !it.is_whole());
+        let mut under_way: u64 = begun.map(Package::in_parts).sum();
         let mut fitting = Vec::new();
         for (ticket, job) in &self.jobs {
-            let Stage::Sending(package) = &job.stage else { continue };
+            let Some(package) = job.sending() else { continue };
             if package.is_whole() && under_way + package.in_parts() <= RESULTS_MAX as u64 {
                 under_way += package.in_parts();
                 fitting.push(*ticket);
@@ -453,8 +442,8 @@ impl ClientSession {
         else {
             return;
         };
-        let Stage::Sending(package) = &mut job.stage else { return };
         let slot = job.slot;
+        let Some(package) = job.package.as_mut() else { return };
         let (bytes, message) = match package.next() {
             Err(error) => {
                 let what = format!("its results cannot be read: {error}");
@@ -465,7 +454,8 @@ impl ClientSession {
                 (bytes, ToClient::Part { ticket, slot, len })
             }
             Ok(NextPart::Last(bytes, ran)) => {
-                job.stage = Stage::Sent;
+                job.package = None;
+                job.step(StageEvent::AllSent);
                 (bytes, outcome(ticket, ran))
             }
         };
@@ -478,41 +468,43 @@ impl ClientSession {
     }
 
     fn taken(&mut self, ticket: TicketNumber) -> Result<(), SessionEnd> {
-        match self.jobs.get(&ticket).map(|job| (&job.stage, job.slot)) {
-            Some((Stage::Sending(_), _)) => self.send(ticket),
-            Some((Stage::Sent, slot)) => {
-                self.jobs.remove(&ticket);
-                self.released.push(slot);
-                self.send_waiting();
-            }
-            Some(_) => return Err(SessionEnd::OutOfTurn("an acknowledgement of results")),
-            // The job was cancelled meanwhile.
-            None => {}
+        // Without a job, it was cancelled meanwhile.
+        let Some(job) = self.jobs.get_mut(&ticket) else { return Ok(()) };
+        if job.stage == Stage::Sending {
+            self.send(ticket);
+        } else if job.step(StageEvent::Taken) == Some(Stage::Over) {
+            self.remove(ticket);
+            self.send_waiting();
+        } else {
+            return Err(SessionEnd::OutOfTurn("an acknowledgement of results"));
         }
         Ok(())
     }
 
     fn cancel(&mut self, ticket: TicketNumber) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        match &mut job.stage {
-            Stage::InSandbox(wanted) => {
-                *wanted = false;
+        match job.step(StageEvent::Cancelled) {
+            Some(Stage::Stopping) => {
                 let slot = job.slot;
                 self.sandbox.iter().for_each(|sandbox| sandbox.stop(slot));
             }
-            // A buffer that is being read into must not be freed yet.
-            Stage::Reading(wanted) => *wanted = false,
-            Stage::Waiting | Stage::Identifying | Stage::Equipping | Stage::Held => {
-                self.forget(ticket);
-            }
-            Stage::Sending(_) | Stage::Sent => self.forget(ticket),
+            Some(Stage::Over) => self.forget(ticket),
+            // It has been cancelled before, or its source is still being read.
+            _ => {}
         }
+    }
+
+    /// Frees the slot of a job that is over.
+    fn remove(&mut self, ticket: TicketNumber) -> Option<Running> {
+        let job = self.jobs.remove(&ticket)?;
+        debug_assert_eq!(job.stage, Stage::Over);
+        self.released.push(job.slot);
+        Some(job)
     }
 
     /// Ends a job that was cancelled.
     fn forget(&mut self, ticket: TicketNumber) {
-        let Some(job) = self.jobs.remove(&ticket) else { return };
-        self.released.push(job.slot);
+        let Some(job) = self.remove(ticket) else { return };
         if job.source.is_some() {
             self.say(ToClient::Return { ticket });
         }
@@ -520,8 +512,8 @@ impl ClientSession {
     }
 
     fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
-        if let Some(job) = self.jobs.remove(&ticket) {
-            self.released.push(job.slot);
+        self.step(ticket, StageEvent::Refused);
+        if self.remove(ticket).is_some() {
             let outcome = Box::new(Outcome::NotRun(refusal));
             self.say(ToClient::Outcome { ticket, outcome });
         }
@@ -543,7 +535,7 @@ impl ClientSession {
         }
         self.say(ToClient::Alive);
         let Some(sandbox) = &self.sandbox else { return Ok(()) };
-        for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InSandbox(_))) {
+        for job in self.jobs.values().filter(|job| job.is_in_sandbox()) {
             // The client is gone: its jobs are of no use.
             if sandbox.view().is_refused(job.slot as usize) {
                 sandbox.stop(job.slot);
