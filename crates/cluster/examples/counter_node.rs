@@ -56,6 +56,7 @@ impl Counter {
 
 impl Service for Counter {
     type Tag = ();
+    type Report = Value;
 
     fn arrived(&mut self, hub: &mut Hub<()>, peer: PeerId, _permit: &Permit) -> Result<(), End> {
         let exposed = hub.expose(peer, self.count.slice(0..8)?, Access::REMOTE_READ)?;

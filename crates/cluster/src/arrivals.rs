@@ -17,21 +17,19 @@ const STARTING_MAX: usize = 256;
 
 /// A peer whose connection is up, for [`Hub::enroll`].
 #[derive(Debug)]
-pub struct Arrived {
-    /// Its identity.
-    pub node: NodeId,
+pub(crate) struct Arrived {
     /// Its connection.
-    pub admitted: Admitted,
-    /// What it may use; `None` outside a node.
-    pub permit: Option<Permit>,
+    pub(crate) admitted: Admitted,
+    /// What it may use.
+    pub(crate) permit: Permit,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Arrivals {
+pub(crate) struct Arrivals {
     next: u64,
     /// Connections being set up whose node has not been revoked since.
-    starting: HashMap<u64, (NodeId, Option<Permit>)>,
+    starting: HashMap<u64, Permit>,
     sender: mpsc::Sender<(u64, Option<Admitted>)>,
     results: mpsc::Receiver<(u64, Option<Admitted>)>,
     waker: Waker,
@@ -39,8 +37,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// `waker` wakes the loop when a connection is up.
-    #[must_use]
-    pub fn new(waker: Waker) -> Self {
+    pub(crate) fn new(waker: Waker) -> Self {
         let (sender, results) = mpsc::channel();
         Self { next: 0, starting: HashMap::new(), sender, results, waker }
     }
@@ -50,11 +47,11 @@ impl Arrivals {
     ///
     /// # Errors
     /// This machine's.
-    pub fn admit<T>(
+    pub(crate) fn admit<T>(
         &mut self,
         hub: &Hub<T>,
         stream: Secured,
-        permit: Option<Permit>,
+        permit: Permit,
     ) -> Result<(), HubError> {
         if self.starting.len() >= STARTING_MAX {
             return Ok(());
@@ -63,7 +60,6 @@ impl Arrivals {
         let (number, sender) = (self.next, self.sender.clone());
         let waker = self.waker.clone();
         self.next += 1;
-        let node = stream.peer();
         let set_up = move || {
             let connected = admission
                 .connect(|qp, params, channel| qp.adopt(stream, Role::Responder, params, channel));
@@ -72,22 +68,22 @@ impl Arrivals {
             waker.wake();
         };
         if thread::Builder::new().name("outboard-admit".into()).spawn(set_up).is_ok() {
-            self.starting.insert(number, (node, permit));
+            self.starting.insert(number, permit);
         }
         Ok(())
     }
 
     /// Drops the connections of that node that are being set up. Later sessions are accepted.
-    pub fn shut_out(&mut self, node: NodeId) {
-        self.starting.retain(|_, (starting, _)| *starting != node);
+    pub(crate) fn shut_out(&mut self, node: NodeId) {
+        self.starting.retain(|_, permit| permit.node() != node);
     }
 
     /// The next peer whose connection is up.
-    pub fn poll(&mut self) -> Option<Arrived> {
+    pub(crate) fn poll(&mut self) -> Option<Arrived> {
         while let Ok((number, admitted)) = self.results.try_recv() {
             let pending = self.starting.remove(&number);
-            if let (Some((node, permit)), Some(admitted)) = (pending, admitted) {
-                return Some(Arrived { node, admitted, permit });
+            if let (Some(permit), Some(admitted)) = (pending, admitted) {
+                return Some(Arrived { admitted, permit });
             }
         }
         None

@@ -9,7 +9,7 @@
 //! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
 //! key files are), [`known`] (nodes met before), [`dial`] (the side that connects), [`node`] (the
 //! side that serves), [`status`] (a node's report), [`codec`] (control messages as
-//! bytes), [`hub`] (many peers on one thread), [`waker`] (wakes that thread), [`arrivals`] (peers
+//! bytes), [`hub`] (many peers on one thread), [`waker`] (wakes that thread), `arrivals` (peers
 //! being connected), [`pool`] (connections that are dialled again) and [`service`] (the loop of a
 //! service over all that).
 //!
@@ -33,7 +33,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod arrivals;
+mod arrivals;
 pub mod codec;
 pub mod dial;
 pub mod hosts;

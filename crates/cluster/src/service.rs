@@ -4,23 +4,26 @@
 //! sessions of revoked identities, and makes reports on request. Messages are the [`Service`]'s.
 //! The loop waits for nothing but descriptors and time.
 
+mod reports;
+
 use crate::arrivals::{Arrivals, Arrived};
 use crate::hub::{Hub, HubError, HubEvent, HubOptions, PeerId};
 use crate::node::{Arrival, Permit, ServiceLink};
 use crate::waker::Waker;
 use outboard_secure::NodeId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use outboard_verbs::Secured;
+use reports::Reports;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::error::Error;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a report is waited for: after that the previous report is used.
-const REPORT_MAX: Duration = Duration::from_millis(300);
 /// How long a loop sleeps when nothing is due.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -31,6 +34,8 @@ pub type End = Box<dyn Error>;
 pub trait Service {
     /// The type of its tags for requests to peers.
     type Tag;
+    /// What `outboard status` shows of it: an object of names and values.
+    type Report: Serialize;
 
     /// A peer is connected; until it is [gone](Self::gone) it may use what its permit says.
     ///
@@ -52,12 +57,17 @@ pub trait Service {
     /// A peer's session has ended.
     fn gone(&mut self, hub: &mut Hub<Self::Tag>, peer: PeerId);
 
-    /// Called after all events were handled, once for each time that the loop woke up.
+    /// Called after all events were handled, once for each time that the loop woke up. Returns the
+    /// peers whose sessions end now, and why; the loop then turns once more.
     ///
     /// # Errors
     /// This machine's: the service ends, and its node starts it again.
-    fn turn(&mut self, _hub: &mut Hub<Self::Tag>, _now: Instant) -> Result<(), End> {
-        Ok(())
+    fn turn(
+        &mut self,
+        _hub: &mut Hub<Self::Tag>,
+        _now: Instant,
+    ) -> Result<Vec<(PeerId, End)>, End> {
+        Ok(Vec::new())
     }
 
     /// When the loop must wake up at the latest.
@@ -65,19 +75,21 @@ pub trait Service {
         None
     }
 
-    /// What else wakes the loop when it is readable.
-    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
+    /// What else wakes the loop while it is readable: the same descriptor for the service's whole
+    /// life. A service that has threads gives its own [`Waker`]; one that has many descriptors, an
+    /// epoll instance of them.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
-    /// What `outboard status` shows: an object of names and values.
-    fn report(&self) -> Value;
+    /// What it does at present.
+    fn report(&self) -> Self::Report;
 }
 
 /// Runs a service until its node ends.
 pub fn run<S: Service>(link: ServiceLink, options: HubOptions, service: S) -> ExitCode {
     let name = link.service().as_str().to_owned();
-    match Loop::new(link, options, service).and_then(Loop::run) {
+    match ServiceLoop::new(options, service).and_then(|looping| serve(&link, looping)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("outboard: service {name}: {error}");
@@ -86,128 +98,159 @@ pub fn run<S: Service>(link: ServiceLink, options: HubOptions, service: S) -> Ex
     }
 }
 
-struct Loop<S: Service> {
-    link: ServiceLink,
-    hub: Hub<S::Tag>,
-    arrivals: Arrivals,
-    waker: Waker,
-    permits: HashMap<PeerId, (NodeId, Option<Permit>)>,
-    service: S,
-    reports: Arc<Reports>,
-    ended: u64,
-    latest_end: String,
-}
-
-/// Reports, between the loop and the thread that reads the supervisor's requests.
-#[derive(Debug, Default)]
-struct Reports {
-    state: Mutex<ReportState>,
-    made: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct ReportState {
-    wanted: bool,
-    latest: Value,
-}
-
-impl Reports {
-    /// Has the loop make a report, and waits for it.
-    fn ask(&self, waker: &Waker) -> Value {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.wanted = true;
-        waker.wake();
-        let waited = self.made.wait_timeout_while(state, REPORT_MAX, |state| state.wanted);
-        waited.unwrap_or_else(PoisonError::into_inner).0.latest.clone()
+fn serve<S: Service>(link: &ServiceLink, mut looping: ServiceLoop<S>) -> Result<(), End> {
+    let reports = Arc::new(Reports::default());
+    let (asked, waker) = (Arc::clone(&reports), looping.waker.clone());
+    link.on_report(move || asked.ask(&waker));
+    while take_arrivals(link, &mut looping)? {
+        looping.turn(Instant::now())?;
+        reports.make(|| looping.report());
+        sleep(link, &looping)?;
     }
+    Ok(())
+}
 
-    fn make(&self, report: impl FnOnce() -> Value) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.wanted {
-            state.latest = report();
-            state.wanted = false;
-            self.made.notify_all();
+/// Takes what the supervisor brings; false when the node ends.
+fn take_arrivals<S: Service>(
+    link: &ServiceLink,
+    looping: &mut ServiceLoop<S>,
+) -> Result<bool, HubError> {
+    loop {
+        match link.next(Some(Duration::ZERO)) {
+            Arrival::Session(stream, permit) => looping.admit(stream, permit)?,
+            Arrival::Revoked(node) => looping.shut_out(node),
+            Arrival::Stop => return Ok(false),
+            Arrival::Nothing => return Ok(true),
         }
     }
 }
 
-impl<S: Service> Loop<S> {
-    fn new(link: ServiceLink, options: HubOptions, service: S) -> Result<Self, End> {
-        let waker = Waker::new()?;
-        let reports = Arc::new(Reports::default());
-        let (asked, wakes) = (Arc::clone(&reports), waker.clone());
-        link.on_report(move || asked.ask(&wakes));
+fn sleep<S: Service>(link: &ServiceLink, looping: &ServiceLoop<S>) -> Result<(), End> {
+    let left = |at: Instant| at.saturating_duration_since(Instant::now());
+    let left = looping.deadline().map_or(SLEEP_MAX, left);
+    let left = Timespec::try_from(left.min(SLEEP_MAX))?;
+    let mut fds = [PollFd::new(looping, PollFlags::IN), PollFd::new(link, PollFlags::IN)];
+    match poll(&mut fds, Some(&left)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A service with its peers, as its node's process runs it. Without a node, the caller brings
+/// sessions, and sleeps on the descriptor between turns.
+#[derive(Debug)]
+pub struct ServiceLoop<S: Service> {
+    hub: Hub<S::Tag>,
+    arrivals: Arrivals,
+    waker: Waker,
+    permits: HashMap<PeerId, Permit>,
+    service: S,
+    /// Readable when one of the descriptors is.
+    ready: OwnedFd,
+    events: Vec<HubEvent<S::Tag>>,
+    ended: u64,
+    latest_end: String,
+}
+
+/// A service's report, and its loop's.
+#[derive(Serialize)]
+struct LoopReport<'a, R> {
+    #[serde(flatten)]
+    service: R,
+    sessions: usize,
+    sessions_ended: u64,
+    latest_end: &'a str,
+}
+
+impl<S: Service> ServiceLoop<S> {
+    /// A service without peers.
+    ///
+    /// # Errors
+    /// This machine's.
+    pub fn new(options: HubOptions, service: S) -> Result<Self, End> {
+        let (hub, waker) = (Hub::with(options)?, Waker::new()?);
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let own = [hub.as_fd(), waker.as_fd()];
+        for fd in own.into_iter().chain(service.descriptor()) {
+            epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
         Ok(Self {
-            link,
-            hub: Hub::with(options)?,
+            hub,
             arrivals: Arrivals::new(waker.clone()),
             waker,
             permits: HashMap::new(),
             service,
-            reports,
+            ready,
+            events: Vec::new(),
             ended: 0,
             latest_end: String::new(),
         })
     }
 
-    fn run(mut self) -> Result<(), End> {
-        let mut events = Vec::new();
-        loop {
-            self.waker.clear();
-            if !self.take_sessions()? {
-                return Ok(());
-            }
-            while let Some(arrived) = self.arrivals.poll() {
-                self.arrive(arrived)?;
-            }
-            self.hub.turn(&mut events)?;
-            for event in events.drain(..) {
-                self.handle(event);
-            }
-            self.service.turn(&mut self.hub, Instant::now())?;
-            self.reports.make(|| {
-                let mut report = self.service.report();
-                if let Some(object) = report.as_object_mut() {
-                    object.insert("sessions".into(), self.permits.len().into());
-                    object.insert("sessions_ended".into(), self.ended.into());
-                    object.insert("latest_end".into(), json!(self.latest_end));
-                }
-                report
-            });
-            self.sleep()?;
-        }
+    /// Takes a session over. A thread sets its connection up.
+    ///
+    /// # Errors
+    /// This machine's.
+    pub fn admit(&mut self, stream: Secured, permit: Permit) -> Result<(), HubError> {
+        self.arrivals.admit(&self.hub, stream, permit)
     }
 
-    /// Takes what the supervisor brings; false when the node ends.
-    fn take_sessions(&mut self) -> Result<bool, HubError> {
-        loop {
-            match self.link.next(Some(Duration::ZERO)) {
-                Arrival::Session(stream, permit) => {
-                    self.arrivals.admit(&self.hub, stream, Some(permit))?;
-                }
-                Arrival::Revoked(node) => self.shut_out(node),
-                Arrival::Stop => return Ok(false),
-                Arrival::Nothing => return Ok(true),
-            }
-        }
-    }
-
-    fn shut_out(&mut self, node: NodeId) {
+    /// Ends what a node that is revoked has here.
+    pub fn shut_out(&mut self, node: NodeId) {
         self.arrivals.shut_out(node);
-        let its = self.permits.iter().filter(|(_, (of, _))| *of == node);
+        let its = self.permits.iter().filter(|(_, permit)| permit.node() == node);
         for peer in its.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             self.end(peer, "it is revoked");
         }
     }
 
-    fn arrive(&mut self, arrived: Arrived) -> Result<(), HubError> {
-        let Arrived { node, admitted, permit } = arrived;
-        let peer = self.hub.enroll(admitted)?;
-        let accepted = match &permit {
-            Some(permit) => self.service.arrived(&mut self.hub, peer, permit),
-            None => Err("it has no permit".into()),
+    /// When to call [`Self::turn`] at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.service.deadline()
+    }
+
+    /// What the service does at present, and its sessions.
+    #[must_use]
+    pub fn report(&self) -> Value {
+        let report = LoopReport {
+            service: self.service.report(),
+            sessions: self.permits.len(),
+            sessions_ended: self.ended,
+            latest_end: &self.latest_end,
         };
-        self.permits.insert(peer, (node, permit));
+        // A report that is no object is not shown.
+        serde_json::to_value(report).unwrap_or_default()
+    }
+
+    /// Does what there is to do. Does not wait: sleep on the descriptor, until the deadline.
+    ///
+    /// # Errors
+    /// This machine's, or a fault of Outboard: the service is of no use any more.
+    pub fn turn(&mut self, now: Instant) -> Result<(), End> {
+        self.waker.clear();
+        while let Some(arrived) = self.arrivals.poll() {
+            self.arrive(arrived)?;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        self.hub.turn(&mut events)?;
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.events = events;
+        for (peer, why) in self.service.turn(&mut self.hub, now)? {
+            self.end(peer, &why.to_string());
+            // What it had may be of use to others.
+            self.waker.wake();
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, arrived: Arrived) -> Result<(), HubError> {
+        let Arrived { admitted, permit } = arrived;
+        let peer = self.hub.enroll(admitted)?;
+        let accepted = self.service.arrived(&mut self.hub, peer, &permit);
+        self.permits.insert(peer, permit);
         if let Err(why) = accepted {
             self.end(peer, &why.to_string());
         }
@@ -229,26 +272,21 @@ impl<S: Service> Loop<S> {
 
     fn end(&mut self, peer: PeerId, why: &str) {
         self.hub.dismiss(peer);
-        let Some((node, permit)) = self.permits.remove(&peer) else { return };
+        let Some(permit) = self.permits.remove(&peer) else { return };
         self.service.gone(&mut self.hub, peer);
+        let node = permit.node();
         self.ended += 1;
         self.latest_end = format!("node {node}: {why}");
         tracing::info!(%node, why, "session ended");
-        drop(permit);
-    }
-
-    fn sleep(&self) -> Result<(), End> {
-        let now = Instant::now();
-        let left =
-            self.service.deadline().map_or(SLEEP_MAX, |at| at.saturating_duration_since(now));
-        let left = Timespec::try_from(left.min(SLEEP_MAX))?;
-        let own = [self.hub.as_fd(), self.link.as_fd(), self.waker.as_fd()];
-        let all = own.into_iter().chain(self.service.descriptors());
-        let mut fds: Vec<PollFd<'_>> =
-            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        match poll(&mut fds, Some(&left)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 }
+
+impl<S: Service> AsFd for ServiceLoop<S> {
+    /// Readable when a turn has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

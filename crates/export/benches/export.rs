@@ -2,7 +2,9 @@
 //!
 //! `cargo bench -p outboard-export`.
 
-use outboard_export::{Answer, Ask, Export, HEADER_LEN, Header, LookUp, Replica, Sizes};
+use outboard_export::{
+    Answer, Ask, Export, HEADER_LEN, Header, HiddenNames, LookUp, Replica, Sizes,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::hint::black_box;
@@ -20,7 +22,7 @@ const ROUNDS: usize = 200;
 
 fn main() -> Result<()> {
     let (dir, root) = project()?;
-    let mut export = Export::new(Sizes::default())?;
+    let mut export = Export::new(Sizes::default(), HiddenNames::Withheld)?;
     export.allow(&root)?;
     export.submit();
     report("list 500 names", list(&root)?);
@@ -87,7 +89,7 @@ fn project() -> Result<(TempDir, PathBuf)> {
 }
 
 fn fresh(root: &Path) -> Result<Export> {
-    let mut export = Export::new(Sizes::default())?;
+    let mut export = Export::new(Sizes::default(), HiddenNames::Withheld)?;
     export.allow(root)?;
     Ok(export)
 }

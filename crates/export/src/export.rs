@@ -2,7 +2,7 @@
 //! changes.
 //!
 //! One thread; no call waits for anything but the file system. Reads only beneath the allowed
-//! roots, follows no symbolic link there and opens no name that begins with a dot.
+//! roots, follows no symbolic link there and opens no name that is withheld.
 
 use crate::error::ExportError;
 use crate::fsys::{self, FileSystemKind};
@@ -11,9 +11,9 @@ use crate::known::ExportedTree;
 use crate::log::{Log, NoRoom};
 use crate::mounts::Mounts;
 use crate::pack::Packer;
-use crate::path::{self, Path, components, is_hidden, shared, split, upwards};
+use crate::path::{self, HiddenNames, Path, components, shared, split, upwards};
 use crate::record::{Answer, Ask, DirEntry, Node, NodeRecord, Position, Record};
-use crate::roots::{self, Hidden, NameOutside, READ_DIRECTORY, Roots};
+use crate::roots::{self, NameOutside, READ_DIRECTORY, Roots};
 use crate::snapshot_ring::{FileId, SnapshotRing};
 use crate::watch::{Hint, Notices, Watch};
 use outboard_mem::SharedRegion;
@@ -73,6 +73,7 @@ pub struct Export {
     pub(crate) log: Log,
     pub(crate) ring: SnapshotRing,
     pub(crate) arena_at: usize,
+    pub(crate) hidden_names: HiddenNames,
     pub(crate) roots: Roots,
     pub(crate) watch: Watch,
     pub(crate) mounts: Mounts,
@@ -99,7 +100,7 @@ fn first_epoch() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX >> 1).max(1)
 }
 
-fn header(sizes: Sizes) -> Option<Header> {
+fn header(sizes: Sizes, hidden_names: HiddenNames) -> Option<Header> {
     let log_len = sizes.log.checked_next_multiple_of(LOG_AT)?;
     let arena_at = log_len.checked_add(LOG_AT)?;
     let fits = sizes.ring >= SIZE_MIN && sizes.log >= SIZE_MIN;
@@ -109,6 +110,7 @@ fn header(sizes: Sizes) -> Option<Header> {
         log_len: log_len as u64,
         arena_at: arena_at as u64,
         arena_len: sizes.ring as u64,
+        hidden_names,
     })
 }
 
@@ -117,9 +119,9 @@ impl Export {
     ///
     /// # Errors
     /// [`ExportError::Sizes`], [`ExportError::Memory`], [`ExportError::Watch`].
-    pub fn new(sizes: Sizes) -> Result<Self, ExportError> {
+    pub fn new(sizes: Sizes, hidden_names: HiddenNames) -> Result<Self, ExportError> {
         let refused = ExportError::Sizes { ring: sizes.ring, log: sizes.log };
-        let Some(header) = header(sizes) else { return Err(refused) };
+        let Some(header) = header(sizes, hidden_names) else { return Err(refused) };
         let arena_at = usize::try_from(header.arena_at).unwrap_or(usize::MAX);
         let Some(len) = arena_at.checked_add(sizes.ring) else { return Err(refused) };
         let memory = SharedRegion::zeroed(len)?;
@@ -128,8 +130,9 @@ impl Export {
             memory,
             ring: SnapshotRing::new(sizes.ring),
             arena_at,
+            hidden_names,
             roots: Roots::new(),
-            watch: Watch::new().map_err(ExportError::Watch)?,
+            watch: Watch::new(hidden_names).map_err(ExportError::Watch)?,
             mounts: Mounts::new(),
             known: ExportedTree::default(),
             polled: BTreeSet::new(),
@@ -173,32 +176,37 @@ impl Export {
         }
     }
 
-    /// Allows servers to request a directory and everything beneath it (but names that begin with a
-    /// dot). Symbolic links on the path are published, so that the path as given leads there on a
+    /// Allows servers to request a directory and everything beneath it (but names that are withheld).
+    /// Symbolic links on the path are published, so that the path as given leads there on a
     /// server too. If nothing is there, its absence is published. True if this is new; allowing a
     /// root again costs next to nothing, and makes it the most recently used.
     ///
     /// # Errors
     /// [`ExportError`] if it is no directory, cannot be opened, or would export too much.
     pub fn allow(&mut self, root: &std::path::Path) -> Result<bool, ExportError> {
-        self.allow_as(root, Hidden::No)
+        self.allow_as(root, self.hidden_names)
     }
 
     /// As [`allow`](Self::allow), for a directory that the user has named, which may lie below a
-    /// name that begins with a dot. A root above it is unchanged: it still exports no hidden names.
+    /// name that begins with a dot. A root above it is unchanged, and so is what is done with hidden
+    /// names.
     ///
     /// # Errors
     /// As [`allow`](Self::allow).
     pub fn allow_hidden(&mut self, root: &std::path::Path) -> Result<bool, ExportError> {
-        self.allow_as(root, Hidden::Yes)
+        self.allow_as(root, HiddenNames::Exported)
     }
 
-    fn allow_as(&mut self, root: &std::path::Path, hidden: Hidden) -> Result<bool, ExportError> {
+    fn allow_as(
+        &mut self,
+        root: &std::path::Path,
+        hidden_names: HiddenNames,
+    ) -> Result<bool, ExportError> {
         let given = root.as_os_str().as_bytes();
         if self.roots.was_given(given) {
             return Ok(false);
         }
-        let resolved = roots::resolve(given, hidden)?;
+        let resolved = roots::resolve(given, hidden_names)?;
         let mut news = false;
         if !self.roots.note_use(&resolved.path) {
             news = true;
@@ -301,11 +309,11 @@ impl Export {
         }
     }
 
-    /// Says whether there is anything at a path outside the roots: compilers look in many places of
-    /// their own. Only directories and links are reported, and nothing about hidden names or the
+    /// Says whether there is anything at a path outside the roots: programs look in many places of
+    /// their own. Only directories and links are reported, and nothing about withheld names or the
     /// contents of home directories.
     fn name(&mut self, path: &[u8]) -> Answer {
-        if !path::is_path(path) || components(path).any(is_hidden) || self.roots.is_private(path) {
+        if !path::is_path(path) || self.withholds(path) || self.roots.is_private(path) {
             return Answer::Withheld;
         }
         match self.roots.look_at_name(path) {
@@ -349,10 +357,15 @@ impl Export {
         Answer::TooLarge { len: self.log.room(), len_max: self.log.room() / 2 }
     }
 
-    /// Whether a path is beneath a root and not hidden.
+    /// Whether one of these names is withheld.
+    fn withholds(&self, path: &[u8]) -> bool {
+        components(path).any(|name| self.hidden_names.withhold(name))
+    }
+
+    /// Whether a path is beneath a root and not withheld.
     pub(crate) fn may_show(&self, path: &[u8]) -> bool {
         let above = if path::is_path(path) { self.roots.above(path) } else { None };
-        above.is_some_and(|(_, _, rel)| !components(rel).any(is_hidden))
+        above.is_some_and(|(_, _, rel)| !self.withholds(rel))
     }
 
     /// Lists a directory after those above it, so that a move of any of them is noticed.
@@ -392,7 +405,7 @@ impl Export {
         };
         let stat = fstat(&fd).map_err(failed)?;
         let wd = self.watch_directory(&fd, path);
-        let names = fsys::names(fd.as_fd()).map_err(|errno| {
+        let names = fsys::names(fd.as_fd(), self.hidden_names).map_err(|errno| {
             wd.into_iter().for_each(|wd| self.watch.remove_directory(wd, path));
             failed(errno)
         })?;

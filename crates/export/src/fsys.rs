@@ -3,7 +3,7 @@
 //!
 //! Opens only regular files and directories, for reading.
 
-use crate::path::Name;
+use crate::path::{HiddenNames, Name};
 use crate::record::{Attr, Node};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
@@ -136,14 +136,14 @@ fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
 }
 
 /// The names in an open directory that may be exported.
-pub(crate) fn names(dir: BorrowedFd) -> Result<Vec<Name>> {
+pub(crate) fn names(dir: BorrowedFd, hidden_names: HiddenNames) -> Result<Vec<Name>> {
     let mut room = vec![MaybeUninit::uninit(); LISTING_LEN];
     let mut entries = RawDir::new(dir, &mut room);
     let mut names = Vec::new();
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if !crate::path::is_hidden(name) && crate::path::is_name(name) {
+        if !hidden_names.withhold(name) && crate::path::is_name(name) {
             names.push(name.into());
         }
     }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  0 magic   8 epoch   16 length of the log   24 log's place   32 its room
-//! 40 ring's place   48 its room   56 zero
+//! 40 ring's place   48 its room   56 hidden names: 0 withheld, 1 exported
 //! ```
 //!
 //! Words of 64 bits, little-endian. The client stores `epoch` and `length` one by one, so a reader
 //! may see an old value of one of them: the checks in the log's frames reveal that (see `record`).
 
 use crate::error::MetadataLogError;
+use crate::path::HiddenNames;
 use crate::record::Position;
 
 /// Bytes of a header, to be read from the beginning of the region.
@@ -34,6 +35,8 @@ pub struct Header {
     pub arena_at: u64,
     /// Capacity for snapshots in bytes.
     pub arena_len: u64,
+    /// What the export does with hidden names.
+    pub hidden_names: HiddenNames,
 }
 
 impl Header {
@@ -53,6 +56,11 @@ impl Header {
             log_len: word(4)?,
             arena_at: word(5)?,
             arena_len: word(6)?,
+            hidden_names: match word(7)? {
+                0 => HiddenNames::Withheld,
+                1 => HiddenNames::Exported,
+                _ => return Err(MetadataLogError::Header),
+            },
         };
         let sound = word(0)? == MAGIC && header.is_sound();
         if sound { Ok(header) } else { Err(MetadataLogError::Header) }
@@ -67,8 +75,10 @@ impl Header {
     }
 
     /// The words in their order in the region.
-    pub(crate) fn words(&self) -> [u64; 7] {
+    pub(crate) fn words(&self) -> [u64; 8] {
         let Position { epoch, length } = self.position;
-        [MAGIC, epoch, length, self.log_at, self.log_len, self.arena_at, self.arena_len]
+        let hidden_names = u64::from(self.hidden_names == HiddenNames::Exported);
+        let (log, arena) = ([self.log_at, self.log_len], [self.arena_at, self.arena_len]);
+        [MAGIC, epoch, length, log[0], log[1], arena[0], arena[1], hidden_names]
     }
 }

@@ -2,33 +2,39 @@
 //!
 //! The client's half, [`Export`], has one region of memory. Servers read it one-sided: a header, a
 //! metadata log (an append-only log of directory listings and of the locations of contents) and
-//! snapshots of files. The server's half, [`Replica`], replays the metadata log and answers
-//! look-ups from it; where it has no answer it says so, and the server sends the client an [`Ask`].
-//! The log serves all servers: an answer that one of them requested is known to all.
+//! snapshots of files. The server's half, [`Fetch`], says what to read there and what to ask the
+//! client (an [`Ask`]); its [`Replica`] replays the metadata log and answers look-ups from it, and
+//! says so where it has no answer. The log serves all servers: an answer that one of them requested
+//! is known to all.
 //!
-//! A job carries the position that [`Export::submit`] returned; if its server has read the log up
-//! to there, the job sees no state older than its submission. Contents are verified by their hash
-//! after they are read, because the ring that holds them may have been overwritten.
+//! What a client has a server do carries the position that [`Export::submit`] returned; if the
+//! server has read the log up to there, it sees no state older than the submission. Contents are
+//! verified by their hash after they are read, because the ring that holds them may have been
+//! overwritten.
 //!
 //! Never opens a socket, starts a thread or waits for a reader. Never exports anything outside the
-//! allowed roots, nor a name that begins with a dot.
+//! allowed roots. What is done with names that begin with a dot, its caller says ([`HiddenNames`]).
 //!
 //! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
-//! layout in memory), [`replica`]; `path`, [`roots`], `fsys`, `mounts` and `watch` (the file
-//! system), `known`, `snapshot_ring` and `pack` (the published state), [`export`] with `refresh`
-//! and `snapshot`; [`error`].
+//! layout in memory); [`replica`], [`mirror`], [`fetch`] and [`pieces`] (the server's half);
+//! `path`, [`roots`], `fsys`, `mounts` and `watch` (the file system), `known`, `snapshot_ring` and
+//! `pack` (the published state), [`export`] with `refresh` and `snapshot` (the client's half);
+//! [`error`].
 
 #![forbid(unsafe_code)]
 
 pub mod error;
 pub mod export;
+pub mod fetch;
 mod fsys;
 pub mod header;
 mod known;
 mod log;
+pub mod mirror;
 mod mounts;
 mod pack;
 pub mod path;
+pub mod pieces;
 pub mod record;
 mod refresh;
 pub mod replica;
@@ -39,9 +45,13 @@ mod watch;
 
 pub use error::{ExportError, MetadataLogError};
 pub use export::{Export, ExportUsage, Sizes};
+pub use fetch::{Fetch, FetchError, FetchFault, Need, Request};
 pub use header::{HEADER_LEN, Header};
+pub use mirror::Mirror;
 pub use mounts::mount_of;
-pub use record::{Answer, Ask, Attr, Contents, Node, Position};
+pub use path::HiddenNames;
+pub use pieces::Pieces;
+pub use record::{Answer, Ask, Attr, Contents, FileVersion, Node, Position};
 pub use replica::{Change, Listing, LookUp, Replica, Want};
 
 #[cfg(test)]

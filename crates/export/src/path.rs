@@ -35,9 +35,22 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
     fits && name != b"." && name != b".." && !name.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
-/// Names that begin with a dot are never exported.
-pub(crate) fn is_hidden(name: &[u8]) -> bool {
-    name.first() == Some(&b'.')
+/// What an export does with names that begin with a dot, and with all beneath them. A server learns
+/// it from the header, so that it never takes a name for absent that is withheld.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HiddenNames {
+    /// They are not exported, and are in no listing.
+    #[default]
+    Withheld,
+    /// They are exported like all others.
+    Exported,
+}
+
+impl HiddenNames {
+    /// Whether this name is not exported.
+    pub(crate) fn withhold(self, name: &[u8]) -> bool {
+        self == Self::Withheld && name.first() == Some(&b'.')
+    }
 }
 
 /// `dir/name`.

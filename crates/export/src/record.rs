@@ -46,6 +46,17 @@ pub struct Attr {
     pub version: u64,
 }
 
+/// One state of one file; a file whose contents change gets another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// The client's device number.
+    pub dev: u64,
+    /// The client's inode number.
+    pub ino: u64,
+    /// The client's count of this file's states.
+    pub version: u64,
+}
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
@@ -100,7 +111,7 @@ pub(crate) enum Record<'a> {
         target: &'a [u8],
         attr: Attr,
     },
-    /// The full listing of a directory (but names that begin with a dot).
+    /// The full listing of a directory (but names that are withheld).
     Directory {
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
@@ -246,7 +257,7 @@ pub enum Answer {
     Published(Position),
     /// The request is outdated; the log has the present state, up to this position.
     Changed(Position),
-    /// Not exported: outside the roots, or beneath a name that begins with a dot.
+    /// Not exported: outside the roots, or beneath a name that is withheld.
     Withheld,
     /// A directory that is not exported: the names in it can be requested one by one.
     Directory,

@@ -76,7 +76,9 @@ impl Export {
         for path in self.polled.clone() {
             let Some(dir) = self.known.dirs.get(&path) else { continue };
             let names: Vec<Name> = dir.names.keys().cloned().collect();
-            let now = self.open_known(&path, READ_DIRECTORY).and_then(|fd| fsys::names(fd.as_fd()));
+            let now = self
+                .open_known(&path, READ_DIRECTORY)
+                .and_then(|fd| fsys::names(fd.as_fd(), self.hidden_names));
             match now {
                 Ok(now) => {
                     let all = names.into_iter().chain(now);

@@ -7,7 +7,7 @@
 use crate::error::MetadataLogError;
 use crate::header::Header;
 use crate::path::{
-    Name, Path, behind, is_hidden, is_name, is_path, join, range_beneath, shared, split, upwards,
+    HiddenNames, Name, Path, behind, is_name, is_path, join, range_beneath, shared, split, upwards,
 };
 use crate::record::{
     self, Ask, Attr, Contents, DirEntry, FrameError, Node, NodeRecord, Position, RECORD_LEN_MAX,
@@ -39,6 +39,8 @@ pub struct Want {
     pub len: u64,
     /// The range of the snapshots in the region.
     ring: (u64, u64),
+    /// What the export does with hidden names.
+    hidden_names: HiddenNames,
 }
 
 /// A change of the replayed state: caches of it must be dropped.
@@ -99,6 +101,7 @@ pub enum Listing {
 #[derive(Debug, Default)]
 pub struct Replica {
     position: Position,
+    hidden_names: HiddenNames,
     roots: BTreeMap<Path, Attr>,
     root_symlinks: BTreeMap<Path, Node>,
     negative_entries: BTreeSet<Path>,
@@ -138,7 +141,8 @@ impl Replica {
         // A length that decreases belongs to an older epoch: the next header will show it.
         let left = length.checked_sub(offset)?;
         let ring = (header.arena_at, header.arena_at.saturating_add(header.arena_len));
-        let want = Want { epoch, offset, len: left.min(READ_LEN_MAX), ring };
+        let (len, hidden_names) = (left.min(READ_LEN_MAX), header.hidden_names);
+        let want = Want { epoch, offset, len, ring, hidden_names };
         (left > 0 || !known).then_some(want)
     }
 
@@ -174,7 +178,9 @@ impl Replica {
 
     fn start(&mut self, want: &Want, changes: &mut Vec<Change>) -> Result<(), MetadataLogError> {
         if want.epoch != self.position.epoch && want.offset == 0 {
-            *self = Self { position: Position { epoch: want.epoch, length: 0 }, ..Self::default() };
+            let (position, hidden_names) =
+                (Position { epoch: want.epoch, length: 0 }, want.hidden_names);
+            *self = Self { position, hidden_names, ..Self::default() };
             changes.push(Change::Everything);
         }
         if (Position { epoch: want.epoch, length: want.offset }) == self.position {
@@ -230,7 +236,7 @@ impl Replica {
     }
 
     fn check_node(&self, entry: &DirEntry) -> Result<(), MetadataLogError> {
-        let sound = is_name(entry.name) && !is_hidden(entry.name);
+        let sound = is_name(entry.name) && !self.hidden_names.withhold(entry.name);
         let sound = sound
             && !matches!(entry.what, NodeRecord::Symlink { target, .. } if !is_target(target));
         let place = self.position.length;
@@ -394,7 +400,7 @@ impl Replica {
                 None => LookUp::Outside,
             };
         }
-        if is_hidden(name) {
+        if self.hidden_names.withhold(name) {
             return LookUp::Withheld;
         }
         match self.dirs.get(dir) {
@@ -408,7 +414,7 @@ impl Replica {
     fn look_up_unlisted(&self, dir: &[u8]) -> LookUp {
         let above = upwards(dir).filter_map(split);
         for (parent, name) in above.take_while(|(parent, _)| self.is_beneath_roots(parent)) {
-            if is_hidden(name) {
+            if self.hidden_names.withhold(name) {
                 return LookUp::Withheld;
             }
             match self.dirs.get(parent).map(|names| names.get(name)) {

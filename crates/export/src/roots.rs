@@ -2,12 +2,12 @@
 //!
 //! A root is a path and the identity of the directory there. It is opened for each use, so that its
 //! file system can be unmounted, and used only while it is the same directory. Home directories,
-//! directories that all users share, the root of the machine and hidden names are never exported.
+//! directories that all users share and the root of the machine are never exported.
 
 use crate::error::ExportError;
 use crate::fsys::{self, FileSystemKind};
 use crate::path::{
-    Path, behind, components, is_hidden, is_path, join, range_beneath, split, upwards,
+    HiddenNames, Path, behind, components, is_path, join, range_beneath, split, upwards,
 };
 use crate::record::{Attr, Node};
 use crate::snapshot_ring::FileId;
@@ -279,15 +279,8 @@ fn look_at_link(path: &[u8]) -> Option<Node> {
     Some(Node::Symlink { target: target.to_bytes().into(), attr: fsys::attr_of(&stat) })
 }
 
-/// Whether a root may lie below a name that begins with a dot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hidden {
-    No,
-    Yes,
-}
-
-/// Follows a path as the kernel would, and records the symbolic links.
-pub(crate) fn resolve(given: &[u8], hidden: Hidden) -> Result<Resolved, ExportError> {
+/// Follows a path as the kernel would, and records the symbolic links. No withheld name may be on it.
+pub(crate) fn resolve(given: &[u8], hidden_names: HiddenNames) -> Result<Resolved, ExportError> {
     if given.first() != Some(&b'/') {
         return Err(ExportError::Relative { path: to_path_buf(given) });
     }
@@ -302,7 +295,7 @@ pub(crate) fn resolve(given: &[u8], hidden: Hidden) -> Result<Resolved, ExportEr
                 let above = split(&found.path).map_or(&b"/"[..], |(dir, _)| dir).into();
                 found.path = above;
             }
-            name if is_hidden(name) && hidden == Hidden::No => {
+            name if hidden_names.withhold(name) => {
                 return Err(ExportError::Hidden { path: to_path_buf(given) });
             }
             name => step(&mut found, name, &mut ahead)?,

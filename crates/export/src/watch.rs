@@ -3,7 +3,7 @@
 //! Says where to look, never what is there. It reports an error where it cannot watch; the owner
 //! then polls.
 
-use crate::path::{Name, Path, is_hidden};
+use crate::path::{HiddenNames, Name, Path};
 use crate::snapshot_ring::FileId;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -78,6 +78,7 @@ impl Notices {
 pub(crate) struct Watch {
     fd: OwnedFd,
     targets: HashMap<i32, Target>,
+    hidden_names: HiddenNames,
     limit: usize,
     room: Vec<MaybeUninit<u8>>,
 }
@@ -103,10 +104,10 @@ fn limit() -> usize {
 }
 
 impl Watch {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(hidden_names: HiddenNames) -> Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let room = vec![MaybeUninit::uninit(); ROOM];
-        Ok(Self { fd, targets: HashMap::new(), limit: limit(), room })
+        Ok(Self { fd, targets: HashMap::new(), hidden_names, limit: limit(), room })
     }
 
     /// Behaves as if every watch of this user were in use.
@@ -194,6 +195,8 @@ impl Watch {
         if waiting == 0 {
             return Ok(());
         }
+        let hidden_names = self.hidden_names;
+        let is_shown = |name: &Option<&[u8]>| !name.is_some_and(|name| hidden_names.withhold(name));
         let mut reader = Reader::new(&self.fd, &mut self.room);
         for _ in 0..waiting.div_ceil(NOTICE_LEN) {
             let event = match reader.next() {
@@ -202,13 +205,17 @@ impl Watch {
                 Err(errno) => return Err(errno),
             };
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
-            gather(&mut self.targets, event.wd(), event.events(), name, notices);
+            if is_shown(&name) {
+                gather(&mut self.targets, event.wd(), event.events(), name, notices);
+            }
         }
         // The other notices of that read must not be lost.
         while !reader.is_buffer_empty() {
             let event = reader.next()?;
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
-            gather(&mut self.targets, event.wd(), event.events(), name, notices);
+            if is_shown(&name) {
+                gather(&mut self.targets, event.wd(), event.events(), name, notices);
+            }
         }
         Ok(())
     }
@@ -224,7 +231,6 @@ fn gather(
     notices.overflow |= events.contains(ReadFlags::QUEUE_OVERFLOW);
     let Some(target) = targets.get(&wd) else { return };
     match name {
-        Some(name) if is_hidden(name) => return,
         Some(name) => target.dirs.iter().for_each(|dir| notices.add(dir, name, hint(events))),
         None => gather_itself(target, events, notices),
     }

@@ -17,5 +17,5 @@ pub(crate) const SERVICES: &[ServiceSpec] = &[ServiceSpec {
 }];
 
 fn compile(link: ServiceLink) -> ExitCode {
-    outboard_compile::server::serve(&link, &[SANDBOX_SUPERVISOR])
+    outboard_compile::server::serve(link, &[SANDBOX_SUPERVISOR])
 }

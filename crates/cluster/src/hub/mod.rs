@@ -8,7 +8,7 @@
 mod error;
 mod peer;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::HubError;
 pub use peer::{Admission, Admitted, Exposed, HubOptions, PeerId};

@@ -56,6 +56,14 @@ pub(super) enum Purpose<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub(super) u32);
 
+impl PeerId {
+    /// A number that no other peer of its hub ever has.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Memory that a peer may access, as described to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exposed {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::arrivals::Arrivals;
+use crate::node::Permit;
 use crate::waker::Waker;
 use outboard_verbs::{ConnectRequest, SharedRegion};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -166,7 +167,7 @@ fn ranges_stay_inside() {
 }
 
 /// A session over loopback, in clear, and the client's socket.
-fn session() -> (outboard_verbs::Secured, outboard_verbs::Secured) {
+pub(crate) fn session() -> (outboard_verbs::Secured, outboard_verbs::Secured) {
     use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
     let key = ClusterKey::generate().expect("random numbers");
     let name = "echo".parse().expect("a name");
@@ -215,7 +216,7 @@ fn a_node_that_is_revoked_while_it_arrives_does_not() {
         let mut arrivals = Arrivals::new(waker.clone());
         let (there, here) = session();
         let node = here.peer();
-        arrivals.admit(&server, here, None).expect("it begins");
+        arrivals.admit(&server, here, Permit::outside_a_node(node, 1)).expect("it begins");
         // The server's thread waits for the client's first message.
         if revoked {
             arrivals.shut_out(node);

@@ -40,6 +40,12 @@ impl Permits {
 }
 
 impl Permit {
+    /// A permit of a service that runs outside a node: nothing counts it.
+    #[must_use]
+    pub fn outside_a_node(node: NodeId, slots: u32) -> Self {
+        Self { node, slots, permits: Arc::default() }
+    }
+
     /// Which identity.
     #[must_use]
     pub fn node(&self) -> NodeId {

@@ -10,7 +10,7 @@ mod preparing;
 use crate::args::{Job, Reason};
 use crate::toolchain::{Learned, Part, Toolchain, Toolchains, Unknown};
 use outboard_cluster::hub::PeerId;
-use outboard_export::{Answer, Ask, Export, ExportError, Position, Sizes, mount_of};
+use outboard_export::{Answer, Ask, Export, ExportError, HiddenNames, Position, Sizes, mount_of};
 use outboard_verbs::SharedRegion;
 pub(super) use preparing::ASKED_MAX;
 use preparing::Waiting;
@@ -113,7 +113,7 @@ impl Files {
         avoided: Vec<PathBuf>,
         waker: Arc<OwnedFd>,
     ) -> Result<Self, ExportError> {
-        let export = Export::new(Sizes::default())?;
+        let export = Export::new(Sizes::default(), HiddenNames::Withheld)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(ExportError::Watch)?);
         let (requests, ahead) = mpsc::channel();

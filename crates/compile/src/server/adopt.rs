@@ -12,6 +12,7 @@ use crate::protocol::{Digest, ToClient};
 use crate::sandbox::Bind;
 use crate::toolchain::{Part, Toolchain, hash_of};
 use outboard_cluster::hub::Exposed;
+use outboard_export::Pieces;
 use outboard_store::{Kind, Store};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
@@ -22,8 +23,6 @@ use std::sync::Arc;
 const PARTS_MAX: usize = 1024;
 /// Bytes of one part, at most.
 const PART_MAX: u64 = 512 << 20;
-/// Bytes of one read.
-const READ_MAX: u64 = 4 << 20;
 /// Ticks that a client has to answer.
 const SILENT_MAX: u32 = 60;
 /// Compilers of one client held at a time.
@@ -64,7 +63,7 @@ struct Fetching {
     hash: Digest,
     toolchain: Option<Toolchain>,
     files: Vec<PathBuf>,
-    part: Option<(Exposed, Vec<u8>)>,
+    part: Option<(Exposed, Pieces)>,
 }
 
 /// A range to read of a part: its memory, offset and length.
@@ -150,8 +149,8 @@ impl Adoptions {
         };
         match exposed.filter(|exposed| exposed.len() == wanted && fetching.part.is_none()) {
             Some(exposed) => {
-                fetching.part = Some((exposed, Vec::new()));
-                Some((exposed, 0, wanted.min(READ_MAX)))
+                fetching.part = Some((exposed, Pieces::new(wanted)));
+                fetching.next_range()
             }
             None => {
                 self.refuse();
@@ -163,22 +162,21 @@ impl Adoptions {
     /// Handles bytes read from a part; returns the next range to read.
     pub(crate) fn read(&mut self, bytes: &[u8], programs: &Programs) -> Option<RemoteRange> {
         self.silent = 0;
-        let (exposed, so_far) = self.fetching.as_mut()?.part.as_mut()?;
-        so_far.extend_from_slice(bytes);
-        let (at, len) = (so_far.len() as u64, exposed.len());
-        if at < len {
-            return Some((*exposed, at, (len - at).min(READ_MAX)));
+        let fetching = self.fetching.as_mut()?;
+        fetching.part.as_mut()?.1.handle_read(bytes);
+        let next = fetching.next_range();
+        if next.is_none() {
+            self.keep(programs);
         }
-        self.keep(programs);
-        None
+        next
     }
 
     fn keep(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
-        let Some((_, bytes)) = fetching.part.take() else { return };
+        let Some((_, pieces)) = fetching.part.take() else { return };
         let kept = fetching.wanted().zip(self.store.as_ref()).and_then(|(part, store)| {
             // The store rejects contents that do not have the announced hash.
-            store.put(&part.hash.0, bytes.into(), Kind::Program).ok()
+            store.put(&part.hash.0, pieces.into_bytes().into(), Kind::Program).ok()
         });
         match kept {
             Some(()) => self.go_on(programs),
@@ -277,6 +275,12 @@ impl Fetching {
     /// The next part to fetch.
     fn wanted(&self) -> Option<&Part> {
         self.toolchain.as_ref()?.parts.get(self.files.len())
+    }
+
+    /// What to read next of its part.
+    fn next_range(&self) -> Option<RemoteRange> {
+        let (exposed, pieces) = self.part.as_ref()?;
+        pieces.next().map(|(at, len)| (*exposed, at, len))
     }
 }
 

@@ -1,19 +1,18 @@
-//! The service's process: its configuration, its start and its end.
+//! The service's process: its configuration and its start.
 
-use super::service::{Options, Service, Status};
+use super::service::{CompileService, Options};
 use super::toolchains::Programs;
 use crate::sandbox::{Launch, Limits, check};
-use outboard_cluster::node::{Arrival, Needs, ServiceLink, Table, TableError};
+use outboard_cluster::hub::HubOptions;
+use outboard_cluster::node::{Needs, ServiceLink, Table, TableError};
+use outboard_cluster::service::run;
 use outboard_store::{Store, default_directory};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Bytes of stored contents unless the configuration says otherwise.
 const STORE_BYTES: u64 = 4 << 30;
@@ -46,45 +45,14 @@ pub fn check_table(table: Table<'_>) -> Result<Needs, TableError> {
 }
 
 /// Runs the service until its node ends. `arguments` make this program a sandbox's supervisor.
-pub fn serve(link: &ServiceLink, arguments: &[&str]) -> ExitCode {
-    match run(link, arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+pub fn serve(link: ServiceLink, arguments: &[&str]) -> ExitCode {
+    match options(&link, arguments).and_then(|options| Ok(CompileService::new(options)?)) {
+        Ok(service) => run(link, HubOptions::default(), service),
         Err(error) => {
             eprintln!("outboard: service {}: {error}", link.service());
             ExitCode::FAILURE
         }
     }
-}
-
-fn run(link: &ServiceLink, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
-    let mut service = Service::new(options(link, arguments)?)?;
-    let status = Arc::new(Mutex::new(service.status()));
-    let shown = Arc::clone(&status);
-    link.on_report(move || report(&shown.lock().unwrap_or_else(PoisonError::into_inner)));
-    loop {
-        loop {
-            match link.next(Some(Duration::ZERO)) {
-                Arrival::Session(stream, permit) => service.admit(stream, Some(permit))?,
-                Arrival::Revoked(node) => service.shut_out(node),
-                Arrival::Stop => return Ok(()),
-                Arrival::Nothing => break,
-            }
-        }
-        service.turn(Instant::now())?;
-        *status.lock().unwrap_or_else(PoisonError::into_inner) = service.status();
-        let left = service.deadline().saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left)?;
-        let mut fds = [PollFd::new(&service, PollFlags::IN), PollFd::new(link, PollFlags::IN)];
-        match poll(&mut fds, Some(&left)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn report(status: &Status) -> serde_json::Value {
-    // Serializing plain data cannot fail.
-    serde_json::to_value(status).unwrap_or_default()
 }
 
 fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Error>> {

@@ -1,102 +1,90 @@
 //! One client's files as a server knows them: the source of its view.
 //!
-//! Look-ups are answered from the replica of the client's metadata log and from the contents held
-//! here. Requests are left for the service's thread, which alone communicates with the client.
+//! Look-ups are answered from the mirror of the client's files. Requests are left for the service's
+//! thread, which alone communicates with the client.
 
-use crate::view::{self, Ask, Attr, Done, FileKind, Found, NodeId, Source};
+use crate::view::{self, Ask, AskError, Attr, Done, FileKind, Found, NodeId, Source};
 use outboard_cluster::waker::Waker;
-use outboard_export::{self as export, Listing, LookUp, Node, Replica};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use outboard_export::{
+    self as export, FetchError, FileVersion, Listing, LookUp, Mirror, Node, Request,
+};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of contents kept in memory: the kernel caches what it has read itself.
-const CONTENTS_MAX: usize = 256 << 20;
-
-/// Directories outside what a client exports that it has reported, at most.
-const DIRECTORIES_MAX: usize = 4096;
+/// The largest error number of Linux: the kernel accepts no others.
+const ERRNO_MAX: i32 = libc::EHWPOISON;
 
 /// One client's files; see the [module](self).
 pub(crate) struct Files {
-    known: Mutex<FilesState>,
+    mirror: Arc<Mirror>,
     asks: Mutex<Vec<(Ask, Done)>>,
     /// Woken when there are requests.
     waker: Waker,
 }
 
-/// The replica and contents, shared with the service's thread.
-#[derive(Default)]
-pub(crate) struct FilesState {
-    pub(crate) replica: Replica,
-    contents: HashMap<NodeId, Arc<[u8]>>,
-    order: VecDeque<NodeId>,
-    bytes: usize,
-    /// Directories that the client has and does not export.
-    directories: HashSet<Vec<u8>>,
-}
-
-impl FilesState {
-    /// Records that the client has a directory here and does not export it.
-    pub(crate) fn note_directory(&mut self, path: &[u8]) {
-        if self.directories.len() >= DIRECTORIES_MAX {
-            self.directories.clear();
-        }
-        self.directories.insert(path.to_vec());
-    }
-
-    /// What is known of a name outside what the client exports.
-    fn outside(&self, dir: &[u8], name: &[u8]) -> Found {
-        if self.directories.contains(&view::join(dir, name)) {
-            Found::Directory { attr: view::SYNTHETIC }
-        } else {
-            Found::Outside
-        }
-    }
-
-    /// Keeps contents; the oldest are dropped when there are too many.
-    pub(crate) fn keep(&mut self, node: NodeId, bytes: Arc<[u8]>) {
-        self.bytes += bytes.len();
-        match self.contents.insert(node, bytes) {
-            Some(before) => self.bytes -= before.len(),
-            None => self.order.push_back(node),
-        }
-        while self.bytes > CONTENTS_MAX && self.order.len() > 1 {
-            let oldest = self.order.pop_front().and_then(|oldest| self.contents.remove(&oldest));
-            self.bytes -= oldest.map_or(0, |bytes| bytes.len());
-        }
-    }
-}
-
 impl Files {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { known: Mutex::default(), asks: Mutex::default(), waker }
+        Self { mirror: Arc::default(), asks: Mutex::default(), waker }
     }
 
-    pub(crate) fn known(&self) -> MutexGuard<'_, FilesState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is known of them.
+    pub(crate) fn mirror(&self) -> &Arc<Mirror> {
+        &self.mirror
     }
 
     /// The pending requests of the view's threads.
     pub(crate) fn take_asks(&self) -> Vec<(Ask, Done)> {
         std::mem::take(&mut *self.asks.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// What is known of a name outside what the client exports.
+    fn outside(&self, dir: &[u8], name: &[u8]) -> Found {
+        if self.mirror.is_directory(&view::join(dir, name)) {
+            Found::Directory { attr: view::SYNTHETIC }
+        } else {
+            Found::Outside
+        }
+    }
+}
+
+/// A view's request, for the mirror's fetch.
+pub(crate) fn request(ask: Ask) -> Request {
+    match ask {
+        Ask::List { dir } => Request::List { dir },
+        Ask::Contents { path, node } => Request::Contents { path, file: file(&node) },
+        Ask::Name { path } => Request::Name { path },
+    }
+}
+
+/// Why a request of a view failed.
+pub(crate) fn ask_error(error: FetchError) -> AskError {
+    match error {
+        FetchError::Changed => AskError::Changed,
+        FetchError::Failed(errno) if (1..=ERRNO_MAX).contains(&errno) => AskError::Failed(errno),
+        FetchError::Failed(_) => AskError::Failed(libc::EIO),
+        FetchError::Refused(why) => AskError::Refused(why),
+        FetchError::Gone => AskError::Gone,
+    }
+}
+
+fn file(node: &NodeId) -> FileVersion {
+    FileVersion { dev: node.dev, ino: node.ino, version: node.version }
 }
 
 impl Source for Files {
     fn look_up(&self, dir: &[u8], name: &[u8]) -> Found {
-        let known = self.known();
-        match known.replica.look_up(dir, name) {
+        match self.mirror.look_up(dir, name) {
             LookUp::Unknown(_) => Found::Unknown,
             LookUp::Absent => Found::Absent,
             LookUp::File(at) => Found::File { attr: attr(&at), version: at.version },
             LookUp::Directory(at) => Found::Directory { attr: attr(&at) },
             LookUp::Symlink { target, attr: at } => Found::Symlink { attr: attr(&at), target },
             LookUp::Withheld => Found::Withheld,
-            LookUp::Outside => known.outside(dir, name),
+            LookUp::Outside => self.outside(dir, name),
         }
     }
 
     fn list(&self, dir: &[u8]) -> view::Listing {
-        match self.known().replica.list(dir) {
+        match self.mirror.list(dir) {
             Listing::Unknown(_) => view::Listing::Unknown,
             Listing::Outside => view::Listing::Outside,
             Listing::Names(names) => {
@@ -113,8 +101,7 @@ impl Source for Files {
     }
 
     fn contents(&self, node: &NodeId) -> Option<view::Contents> {
-        let bytes = self.known().contents.get(node).cloned()?;
-        Some(Arc::new(SharedBytes(bytes)))
+        Some(Arc::new(SharedBytes(self.mirror.contents(&file(node))?)))
     }
 }
 
@@ -145,12 +132,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_that_come_again_count_once() {
-        let mut known = FilesState::default();
-        let node = NodeId { dev: 1, ino: 2, version: 3 };
-        for bytes in [&b"1234"[..], b"1234", b"12"] {
-            known.keep(node, bytes.into());
-            assert_eq!((known.bytes, known.order.len()), (bytes.len(), 1));
+    fn an_error_number_that_linux_does_not_have_is_eio() {
+        for (said, heard) in [(13, 13), (133, 133), (134, 5), (0, 5), (-2, 5), (i32::MIN, 5)] {
+            assert_eq!(ask_error(FetchError::Failed(said)), AskError::Failed(heard), "{said}");
         }
     }
 }

@@ -1,16 +1,15 @@
 //! The server's side of the network: runs compilers for clients.
 //!
-//! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` and
-//! `fetch` (a client's files as the server knows them), `toolchains` (the compilers installed
+//! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` (a
+//! client's files, as views ask for them), `toolchains` (the compilers installed
 //! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
 //! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
-//! (preprocessed sources), `session` (one client), `service` (all clients), `entry` (the service's
+//! (preprocessed sources), `stage` (the stages of a job), `session` (one client), `service` (all clients), `entry` (the service's
 //! process).
 
 mod adopt;
 mod client_sandbox;
 mod entry;
-mod fetch;
 mod files;
 mod outputs;
 mod package;
@@ -18,8 +17,9 @@ mod service;
 mod session;
 mod slot_allocator;
 mod sources;
+mod stage;
 mod toolchains;
 
 pub use entry::{check_table, serve};
-pub use service::{ClientStatus, Options, Service, Status};
+pub use service::{ClientStatus, CompileService, Options, Status};
 pub use toolchains::Programs;

@@ -1,22 +1,22 @@
-//! The service: all clients of a server on one thread, their jobs in its slots.
+//! What the service does: all clients of a server, their jobs in its slots. The loop around it is
+//! cluster's.
 
 use super::client_sandbox::Plan;
 use super::session::{ClientSession, Out, SessionEnd};
 use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
-use crate::protocol::{ToClient, ToServer};
+use crate::protocol::{JobSpec, ToClient, ToServer};
 use crate::sandbox::{Launch, Limits};
-use outboard_cluster::arrivals::{Arrivals, Arrived};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
+use outboard_cluster::service::{End, Service};
 use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
 use outboard_store::Store;
-use outboard_verbs::Secured;
 use rustix::event::epoll;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -24,9 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How often clients hear that their jobs are worked on.
 const TICK: Duration = Duration::from_secs(1);
-/// What the service's own descriptors are called; slot sandboxes have slots and clients.
-const HUB: u64 = u64::MAX;
-const BELL: u64 = u64::MAX - 1;
+/// What the service's waker is called; slot sandboxes have slots and clients.
+const WAKER: u64 = u64::MAX;
 
 /// What a server is.
 #[derive(Debug)]
@@ -68,144 +67,64 @@ pub struct ClientStatus {
 }
 
 /// A server for any number of clients: what its process does with its slots.
-pub struct Service {
-    hub: Hub,
-    sessions: BTreeMap<ClientId, ClientSession>,
-    peers: HashMap<PeerId, ClientId>,
-    connections: HashMap<ClientId, PeerId>,
+pub struct CompileService {
+    clients: BTreeMap<ClientId, Client>,
     slots: SlotAllocator,
     programs: Programs,
     store: Option<Arc<Store>>,
     accepts: bool,
     plan: Plan,
-    permits: HashMap<ClientId, (NodeId, Option<Permit>)>,
-    arrivals: Arrivals,
     waker: Waker,
+    /// The waker, and slot sandboxes that may have something to say.
     ready: OwnedFd,
-    next: u32,
     done: u64,
     ticked: Instant,
 }
 
-impl Service {
+/// A client, and what it may use.
+struct Client {
+    session: ClientSession,
+    peer: PeerId,
+    identity: NodeId,
+    slots_max: u32,
+}
+
+impl CompileService {
     /// A service without clients.
     ///
     /// # Errors
     /// This machine's.
     pub fn new(options: Options) -> Result<Self, HubError> {
-        let hub = Hub::new()?;
         let waker = Waker::new()?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (name, fd) in [(HUB, hub.as_fd()), (BELL, waker.as_fd())] {
-            epoll::add(&ready, fd, epoll::EventData::new_u64(name), epoll::EventFlags::IN)?;
-        }
+        let name = epoll::EventData::new_u64(WAKER);
+        epoll::add(&ready, &waker, name, epoll::EventFlags::IN)?;
         let Options { slots, mut programs, store, accept_toolchains, launch, limits } = options;
         programs.set_waker(waker.clone());
         Ok(Self {
-            hub,
-            sessions: BTreeMap::new(),
-            peers: HashMap::new(),
-            connections: HashMap::new(),
+            clients: BTreeMap::new(),
             slots: SlotAllocator::new(slots),
             programs,
             store: store.map(Arc::new),
             accepts: accept_toolchains,
             plan: Plan { launch, limits, slots },
-            permits: HashMap::new(),
-            arrivals: Arrivals::new(waker.clone()),
             waker,
             ready,
-            next: 0,
             done: 0,
             ticked: Instant::now(),
         })
     }
 
-    /// Takes a client's session over. A thread sets the connection up.
-    ///
-    /// # Errors
-    /// This machine's.
-    pub fn admit(&mut self, stream: Secured, permit: Option<Permit>) -> Result<(), HubError> {
-        self.arrivals.admit(&self.hub, stream, permit)
-    }
-
-    /// Ends what a node that is revoked has here.
-    pub fn shut_out(&mut self, node: NodeId) {
-        self.arrivals.shut_out(node);
-        let is_its = |id: &ClientId| self.permits.get(id).is_some_and(|(of, _)| *of == node);
-        let revoked = |(peer, id): (&PeerId, &ClientId)| is_its(id).then_some(*peer);
-        for peer in self.peers.iter().filter_map(revoked).collect::<Vec<_>>() {
-            self.end(peer, "it is revoked");
-        }
-    }
-
-    /// When to call [`Self::turn`] at the latest.
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.ticked + TICK
-    }
-
-    /// What it does now.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        let (slots, free) = self.slots.slots();
-        let jobs = |session: &ClientSession| {
-            let job = |(slot, spec): (u32, &crate::protocol::JobSpec)| {
-                (slot, super::package::shown(spec.argv.last().map_or(&[][..], |word| word)))
-            };
-            session.jobs().map(job).collect()
-        };
-        let client = |session: &ClientSession| ClientStatus {
-            name: session.name().to_owned(),
-            jobs: jobs(session),
-        };
-        Status {
-            slots,
-            free,
-            done: self.done,
-            clients: self.sessions.values().map(client).collect(),
-        }
-    }
-
-    /// Does what there is to do. Does not wait: sleep on the descriptor, until the deadline.
-    ///
-    /// # Errors
-    /// This machine's, or a fault of Outboard: the service is of no use any more.
-    pub fn turn(&mut self, now: Instant) -> Result<(), HubError> {
-        for slot in self.ended_cells()? {
-            self.cell_ended(slot, now);
-        }
-        while let Some(arrived) = self.arrivals.poll() {
-            self.arrive(arrived)?;
-        }
-        let mut events = Vec::new();
-        self.hub.turn(&mut events)?;
-        for event in events {
-            self.handle(event, now);
-        }
-        if now - self.ticked >= TICK {
-            self.ticked = now;
-            self.tick(now);
-        }
-        self.programs.learn(now);
-        self.settle(now);
-        Ok(())
-    }
-
-    fn tick(&mut self, now: Instant) {
-        let mut broken = Vec::new();
-        for (id, session) in &mut self.sessions {
+    fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, End)>) {
+        for Client { session, peer, .. } in self.clients.values_mut() {
             if let Err(error) = session.tick(now) {
-                broken.extend(self.connections.get(id).map(|peer| (*peer, error.to_string())));
+                ends.push((*peer, error.into()));
             }
-        }
-        for (peer, why) in broken {
-            self.end(peer, &why);
         }
     }
 
     /// Slots whose slot sandboxes have something to say, with their clients.
-    fn ended_cells(&self) -> Result<Vec<(ClientId, u32)>, HubError> {
+    fn ready_sandboxes(&self) -> Result<Vec<(ClientId, u32)>, HubError> {
         let mut events = Vec::with_capacity(64);
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut events);
@@ -215,64 +134,28 @@ impl Service {
         }
         self.waker.clear();
         let names = events.iter().map(|event| event.data.u64());
-        Ok(names.filter(|name| *name < BELL).map(cell_of).collect())
+        Ok(names.filter(|name| *name != WAKER).map(slot_of).collect())
     }
 
-    fn cell_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
-        if let Some(session) = self.sessions.get_mut(&client) {
+    fn job_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
+        if let Some(Client { session, .. }) = self.clients.get_mut(&client) {
             self.done += 1;
             session.ended(slot, now);
         }
     }
 
-    fn arrive(&mut self, arrived: Arrived) -> Result<(), HubError> {
-        let Arrived { node, admitted, permit } = arrived;
-        let peer = self.hub.enroll(admitted)?;
-        self.next += 1;
-        let id = ClientId(self.next);
-        let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
-        self.sessions.insert(id, session);
-        self.peers.insert(peer, id);
-        self.connections.insert(id, peer);
-        self.permits.insert(id, (node, permit));
-        Ok(())
-    }
-
-    fn handle(&mut self, event: HubEvent, now: Instant) {
-        let peer = event.peer();
-        if let HubEvent::Gone { why, .. } = &event {
-            return self.end(peer, why);
-        }
-        let Some(id) = self.peers.get(&peer).copied() else { return };
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.heard(now);
-        }
-        let result = match event {
-            HubEvent::Message { bytes, .. } => match codec::decode(&bytes) {
-                Ok(message) => self.hear(id, message, now),
-                Err(error) => return self.end(peer, &error.to_string()),
-            },
-            HubEvent::Read { tag, bytes, .. } => match self.sessions.get_mut(&id) {
-                Some(session) => session.read(tag, bytes, &self.programs),
-                None => Ok(()),
-            },
-            _ => Ok(()),
-        };
-        if let Err(error) = result {
-            self.end(peer, &error.to_string());
-        }
-    }
-
     fn hear(&mut self, id: ClientId, message: ToServer, now: Instant) -> Result<(), SessionEnd> {
-        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
+        let Some(Client { session, identity, slots_max, .. }) = self.clients.get_mut(&id) else {
+            return Ok(());
+        };
+        let slots = self.slots.most(*slots_max);
         match message {
             ToServer::Hello { name, export } => {
-                let ready = ToClient::Ready { slots: self.plan.slots };
-                session.hello(name, export, ready)?;
+                session.hello(name, export, ToClient::Ready { slots })?;
             }
             ToServer::ResultBuffer(result_buffer) => {
-                session.land(result_buffer, self.plan.slots)?;
-                self.slots.add(id);
+                session.land(result_buffer, slots)?;
+                self.slots.add(id, *identity, *slots_max);
             }
             ToServer::Idle => self.slots.idle(id),
             ToServer::Job { spec, input } if session.is_ready() => match self.slots.take(id) {
@@ -286,9 +169,8 @@ impl Service {
     }
 
     /// Lets everything take its course until nothing moves.
-    fn settle(&mut self, now: Instant) {
-        let mut broken = Vec::new();
-        for (id, session) in &mut self.sessions {
+    fn settle(&mut self, hub: &mut Hub, now: Instant, ends: &mut Vec<(PeerId, End)>) {
+        for (id, Client { session, peer, .. }) in &mut self.clients {
             let ready = &self.ready;
             let mut watch = |slot: u32, fd: BorrowedFd<'_>| {
                 let name = epoll::EventData::new_u64(name_of(*id, slot));
@@ -296,76 +178,122 @@ impl Service {
                 let _watched = epoll::add(ready, fd, name, epoll::EventFlags::IN);
             };
             if let Err(error) = session.advance(&self.plan, &mut self.programs, now, &mut watch) {
-                broken.push((*id, error.to_string()));
+                ends.push((*peer, error.into()));
             }
             while let Some(slot) = session.poll_released() {
-                self.slots.release(slot);
+                self.slots.release(*id, slot);
             }
         }
-        while let Some(client) = self.slots.poll() {
-            if let Some(session) = self.sessions.get_mut(&client) {
+        while let Some(id) = self.slots.poll() {
+            if let Some(Client { session, .. }) = self.clients.get_mut(&id) {
                 session.say(ToClient::Want);
             }
         }
-        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
-            if let Err(error) = self.speak(id) {
-                broken.push((id, error.to_string()));
-            }
-        }
-        for (id, why) in broken {
-            if let Some(peer) = self.connections.get(&id).copied() {
-                self.end(peer, &why);
+        for client in self.clients.values_mut() {
+            if let Err(error) = client.speak(hub) {
+                ends.push((client.peer, error.into()));
             }
         }
     }
+}
 
-    /// Says what a session has to say.
-    fn speak(&mut self, id: ClientId) -> Result<(), HubError> {
-        let Some(peer) = self.connections.get(&id).copied() else { return Ok(()) };
-        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
-        while let Some(out) = session.poll() {
+impl Client {
+    /// Says what its session has to say.
+    fn speak(&mut self, hub: &mut Hub) -> Result<(), HubError> {
+        while let Some(out) = self.session.poll() {
             match out {
-                Out::Say(message) => self.hub.send(peer, &codec::encode(&message))?,
-                Out::Read { from, into, tag } => self.hub.read_into(peer, from, into, tag)?,
-                Out::Write { to, bytes } => self.hub.write(peer, to, bytes)?,
+                Out::Say(message) => hub.send(self.peer, &codec::encode(&message))?,
+                Out::Read { from, into, tag } => hub.read_into(self.peer, from, into, tag)?,
+                Out::Write { to, bytes } => hub.write(self.peer, to, bytes)?,
             }
         }
         Ok(())
     }
 
-    /// A client is gone, or has to go.
-    fn end(&mut self, peer: PeerId, why: &str) {
-        self.hub.dismiss(peer);
-        let Some(id) = self.peers.remove(&peer) else { return };
-        self.connections.remove(&id);
-        if let Some((node, _permit)) = self.permits.remove(&id) {
-            tracing::info!(%node, why, "session ended");
+    /// What it has at present.
+    fn status(&self) -> ClientStatus {
+        let job = |(slot, spec): (u32, &JobSpec)| {
+            (slot, super::package::shown(spec.argv.last().map_or(&[][..], |word| word)))
+        };
+        let jobs = self.session.jobs().map(job).collect();
+        ClientStatus { name: self.session.name().to_owned(), jobs }
+    }
+}
+
+impl Service for CompileService {
+    type Tag = u64;
+    type Report = Status;
+
+    fn arrived(&mut self, _hub: &mut Hub, peer: PeerId, permit: &Permit) -> Result<(), End> {
+        let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
+        let (identity, slots_max) = (permit.node(), permit.slots());
+        self.clients.insert(id_of(peer), Client { session, peer, identity, slots_max });
+        Ok(())
+    }
+
+    fn handle(&mut self, _hub: &mut Hub, event: HubEvent) -> Result<(), End> {
+        let (id, now) = (id_of(event.peer()), Instant::now());
+        let Some(Client { session, .. }) = self.clients.get_mut(&id) else { return Ok(()) };
+        session.heard(now);
+        match event {
+            HubEvent::Message { bytes, .. } => self.hear(id, codec::decode(&bytes)?, now)?,
+            HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes, &self.programs)?,
+            _ => {}
         }
-        self.slots.remove(id);
+        Ok(())
+    }
+
+    fn gone(&mut self, _hub: &mut Hub, peer: PeerId) {
+        let id = id_of(peer);
         // With the session its sandbox ends, and so do its jobs.
-        drop(self.sessions.remove(&id));
-        self.slots.release_all(id);
+        drop(self.clients.remove(&id));
+        self.slots.remove(id);
+    }
+
+    fn turn(&mut self, hub: &mut Hub, now: Instant) -> Result<Vec<(PeerId, End)>, End> {
+        for slot in self.ready_sandboxes()? {
+            self.job_ended(slot, now);
+        }
+        let mut ends = Vec::new();
+        if now - self.ticked >= TICK {
+            self.ticked = now;
+            self.tick(now, &mut ends);
+        }
+        self.programs.learn(now);
+        self.settle(hub, now, &mut ends);
+        Ok(ends)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.ticked + TICK)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ready.as_fd())
+    }
+
+    fn report(&self) -> Status {
+        let (slots, free) = self.slots.slots();
+        let clients = self.clients.values().map(Client::status).collect();
+        Status { slots, free, done: self.done, clients }
     }
 }
 
-impl fmt::Debug for Service {
+impl fmt::Debug for CompileService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("CompileService").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
-impl AsFd for Service {
-    /// Readable when a turn has something to do.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ready.as_fd()
-    }
+fn id_of(peer: PeerId) -> ClientId {
+    ClientId(peer.number())
 }
 
 fn name_of(client: ClientId, slot: u32) -> u64 {
     u64::from(client.0) << 32 | u64::from(slot)
 }
 
-fn cell_of(name: u64) -> (ClientId, u32) {
+fn slot_of(name: u64) -> (ClientId, u32) {
     let part = |word: u64| u32::try_from(word & u64::from(u32::MAX)).expect("masked");
     (ClientId(part(name >> 32)), part(name))
 }

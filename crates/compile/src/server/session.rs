@@ -7,19 +7,20 @@ mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
 use super::client_sandbox::{ClientSandbox, Plan};
-use super::fetch::{Fault, Fetch, Need};
-use super::files::Files;
+use super::files::{Files, ask_error, request};
 use super::package::{NextPart, Package};
 use super::sources::Sources;
+use super::stage::{Stage, StageEvent};
 use super::toolchains::Programs;
 use crate::protocol::{
     Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, TicketNumber,
     ToClient, ToServer, Took,
 };
+use crate::view::Done;
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::waker::Waker;
-use outboard_export::Change;
-use outboard_store::Store;
+use outboard_export::{Change, Fetch, FetchFault, Need};
+use outboard_store::{Kind, Store};
 use outboard_verbs::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -38,10 +39,10 @@ pub(crate) enum Out {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionEnd {
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] FetchFault),
     #[error("it sends {0} at the wrong time")]
     OutOfTurn(&'static str),
-    #[error("its result buffer is too small for this server's slots")]
+    #[error("its result buffer is too small for the slots that it may have")]
     Memory,
     #[error("it has been silent for a minute while one of its jobs waits for it in a slot")]
     Silent,
@@ -53,7 +54,11 @@ pub(crate) struct ClientSession {
     export: Option<Exposed>,
     result_buffer: Option<Exposed>,
     files: Arc<Files>,
-    fetch: Fetch,
+    fetch: Fetch<Waiter>,
+    /// Where contents stay that were read.
+    store: Option<Arc<Store>>,
+    /// Jobs that may go on.
+    ready: VecDeque<TicketNumber>,
     sandbox: Option<ClientSandbox>,
     jobs: BTreeMap<TicketNumber, Running>,
     out: VecDeque<Out>,
@@ -63,6 +68,14 @@ pub(crate) struct ClientSession {
     adoptions: Adoptions,
     /// When the client last sent a message, or a read of its memory completed.
     heard: Option<Instant>,
+}
+
+/// What waits for something of the client's files.
+enum Waiter {
+    /// A job, for the metadata log.
+    Job(TicketNumber),
+    /// A request of the view.
+    View(Done),
 }
 
 /// How long slots may wait for the client.
@@ -78,6 +91,8 @@ struct Running {
     started: Instant,
     fetched: u64,
     stage: Stage,
+    /// Its results, from its end on.
+    package: Option<Package>,
     /// When its results began to be sent, or, before that, when the job arrived.
     since: Instant,
     source: Option<Source>,
@@ -91,43 +106,20 @@ struct Source {
     bytes: Vec<u8>,
 }
 
-enum Stage {
-    /// Waits for the metadata log.
-    Waiting,
-    /// Waits for its source. False: the job was cancelled.
-    Reading(bool),
-    /// Waits for compilers that are being identified, because one of them may be the job's.
-    Identifying,
-    /// Waits for its compiler, which is being fetched.
-    Equipping,
-    /// Waits for the end of jobs whose sandbox shows other compilers.
-    Held,
-    /// Runs in its slot sandbox. False: the job was cancelled.
-    InSandbox(bool),
-    /// Its results are being sent, part by part.
-    Sending(Package),
-    /// The client has all results, and has not acknowledged them yet.
-    Sent,
-}
-
-impl Stage {
-    fn may_start(&self) -> bool {
-        match self {
-            Self::Waiting | Self::Reading(true) => true,
-            Self::Identifying | Self::Equipping | Self::Held => true,
-            Self::Reading(false) | Self::InSandbox(_) | Self::Sending(_) | Self::Sent => false,
-        }
-    }
-
-    /// Whether the job waits for the client.
-    fn waits_for_client(&self) -> bool {
-        matches!(self, Self::Waiting | Self::Reading(_) | Self::Sending(_) | Self::Sent)
-    }
-}
-
 impl Running {
+    /// Moves along the table of stages; `None` where it has no such row.
+    fn step(&mut self, event: StageEvent) -> Option<Stage> {
+        self.stage = self.stage.after(event)?;
+        Some(self.stage)
+    }
+
     fn is_in_sandbox(&self) -> bool {
-        matches!(self.stage, Stage::InSandbox(_))
+        self.stage.is_in_sandbox()
+    }
+
+    /// Its results, while they are being sent.
+    fn sending(&self) -> Option<&Package> {
+        self.package.as_ref().filter(|_| self.stage == Stage::Sending)
     }
 }
 
@@ -140,8 +132,10 @@ impl ClientSession {
             name: String::new(),
             export: None,
             result_buffer: None,
-            fetch: Fetch::new(Arc::clone(&files), store),
+            fetch: Fetch::new(Arc::clone(files.mirror())),
             files,
+            store,
+            ready: VecDeque::new(),
             sandbox: None,
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
@@ -228,19 +222,21 @@ impl ClientSession {
         }
         let (stage, source) = match input {
             Input::Pull { position } => {
-                self.fetch.reach(position, ticket);
+                self.fetch.reach(position, Waiter::Job(ticket));
                 (Stage::Waiting, None)
             }
             Input::Source { path, exposed } => {
                 let (from, into, tag) = self.sources.begin(exposed, ticket, slot)?;
                 self.out.push_back(Out::Read { from, into, tag });
                 let (len, bytes) = (exposed.len(), Vec::new());
-                (Stage::Reading(true), Some(Source { path, len, bytes }))
+                (Stage::Reading, Some(Source { path, len, bytes }))
             }
         };
         let fetched = self.fetch.fetched();
         let (arrived, started, since) = (now, now, now);
-        let running = Running { spec, slot, arrived, started, fetched, stage, since, source };
+        let package = None;
+        let running =
+            Running { spec, slot, arrived, started, fetched, stage, package, since, source };
         self.jobs.insert(ticket, running);
         Ok(())
     }
@@ -259,7 +255,10 @@ impl ClientSession {
                 let piece = self.adoptions.offered(exposed);
                 self.read_part(piece)?;
             }
-            ToServer::Answer { ask, answer } => self.fetch.handle_answer(ask, answer)?,
+            ToServer::Answer { ask, answer } => {
+                self.fetch.handle_answer(ask, answer)?;
+                self.notify();
+            }
             ToServer::Taken { ticket } => self.taken(ticket)?,
             ToServer::Cancel { ticket } => self.cancel(ticket),
             ToServer::Hello { .. }
@@ -286,10 +285,21 @@ impl ClientSession {
             return Ok(());
         }
         let changes = self.fetch.handle_read(tag, bytes)?;
+        self.notify();
         if let Some(sandbox) = &self.sandbox {
             changes.iter().for_each(|change| apply(sandbox, change));
         }
         Ok(())
+    }
+
+    /// Tells what waited for the client's files.
+    fn notify(&mut self) {
+        while let Some((waiter, result)) = self.fetch.poll_done() {
+            match waiter {
+                Waiter::Job(ticket) => self.supplied(ticket),
+                Waiter::View(done) => done(result.map_err(ask_error)),
+            }
+        }
     }
 
     fn read_part(&mut self, piece: Option<RemoteRange>) -> Result<(), SessionEnd> {
@@ -302,16 +312,25 @@ impl ClientSession {
 
     fn has_source(&mut self, ticket: TicketNumber, bytes: Vec<u8>) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        let (Stage::Reading(wanted), Some(source)) = (&job.stage, &mut job.source) else {
-            return;
-        };
-        if *wanted {
-            source.bytes = bytes;
-            self.sources.ready.push_back(ticket);
-        } else {
-            self.sources.keep(job.slot, bytes);
-            self.forget(ticket);
+        match &mut job.source {
+            Some(source) if job.stage == Stage::Reading => source.bytes = bytes,
+            _ => self.sources.keep(job.slot, bytes),
         }
+        self.supplied(ticket);
+    }
+
+    /// A job has what it needs of the client.
+    fn supplied(&mut self, ticket: TicketNumber) {
+        match self.step(ticket, StageEvent::Supplied) {
+            Some(Stage::Ready) => self.ready.push_back(ticket),
+            Some(Stage::Over) => self.forget(ticket),
+            _ => {}
+        }
+    }
+
+    /// Moves a job; `None` if it is not there, or does not move.
+    fn step(&mut self, ticket: TicketNumber, event: StageEvent) -> Option<Stage> {
+        self.jobs.get_mut(&ticket)?.step(event)
     }
 
     /// Does all that can be done now. New slot sandboxes are handed to `watch`, with their slots.
@@ -323,15 +342,16 @@ impl ClientSession {
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), SessionEnd> {
         for (ask, done) in self.files.take_asks() {
-            self.fetch.ask(ask, done, now);
+            self.fetch.request(request(ask), Waiter::View(done), now);
         }
+        self.notify();
         self.wake(programs, now);
-        while let Some(ticket) = self.fetch.poll_ready().or_else(|| self.sources.ready.pop_front())
-        {
+        while let Some(ticket) = self.ready.pop_front() {
             self.start(ticket, plan, programs, now, watch);
         }
         while let Some(need) = self.fetch.poll() {
             self.meet(need)?;
+            self.notify();
         }
         while let Some(message) = self.adoptions.poll() {
             self.say(message);
@@ -340,22 +360,31 @@ impl ClientSession {
     }
 
     fn meet(&mut self, need: Need) -> Result<(), SessionEnd> {
-        let out = match need {
-            Need::Say { ask, what } => Out::Say(ToClient::Ask { ask, what }),
+        match need {
+            Need::Say { ask, what } => self.say(ToClient::Ask { ask, what }),
             Need::Read { at, len, tag } => {
                 let range = self.export.and_then(|export| export.range(at, len));
                 let len = usize::try_from(len).map_err(|_| SessionEnd::Memory)?;
-                Out::Read { from: range.ok_or(SessionEnd::Memory)?, into: vec![0; len], tag }
+                let (from, into) = (range.ok_or(SessionEnd::Memory)?, vec![0; len]);
+                self.out.push_back(Out::Read { from, into, tag });
             }
-        };
-        self.out.push_back(out);
+            Need::Find { ask, hash } => {
+                let found = self.store.as_ref().and_then(|store| store.get(&hash));
+                self.fetch.handle_found(ask, found);
+            }
+            Need::Keep { hash, bytes } => {
+                if let Some(store) = &self.store {
+                    // If the disk is full nothing is lost: the bytes are in memory.
+                    let _stored = store.put(&hash, bytes, Kind::Data);
+                }
+            }
+        }
         Ok(())
     }
 
     /// Handles the end of the job in a slot.
     pub(crate) fn ended(&mut self, slot: u32, now: Instant) {
-        let in_slot =
-            |job: &&mut Running| job.slot == slot && matches!(job.stage, Stage::InSandbox(_));
+        let in_slot = |job: &&mut Running| job.slot == slot && job.is_in_sandbox();
         let Some(sandbox) = self.sandbox.as_mut() else { return };
         let Some(job) = self.jobs.values_mut().find(in_slot) else {
             return sandbox.drop_slot_sandbox(slot);
@@ -365,7 +394,8 @@ impl ClientSession {
         if let Some(bytes) = result.as_mut().ok().and_then(|(_, made)| made.source.take()) {
             self.sources.keep(slot, bytes);
         }
-        if matches!(job.stage, Stage::InSandbox(false)) {
+        if job.stage == Stage::Stopping {
+            job.step(StageEvent::Ended);
             return self.forget(ticket);
         }
         let package = match result {
@@ -383,7 +413,8 @@ impl ClientSession {
         };
         match package {
             Ok(package) => {
-                (job.stage, job.since) = (Stage::Sending(package), now);
+                job.step(StageEvent::Ended);
+                (job.package, job.since) = (Some(package), now);
                 self.send_waiting();
             }
             Err(refusal) => self.refuse(ticket, refusal),
@@ -392,14 +423,11 @@ impl ClientSession {
 
     /// Begins to send results that waited for others: a client holds a limited number of bytes.
     fn send_waiting(&mut self) {
-        let parts = |job: &Running| match &job.stage {
-            Stage::Sending(package) if !package.is_whole() => package.in_parts(),
-            _ => 0,
-        };
-        let mut under_way: u64 = self.jobs.values().map(parts).sum();
+        let begun = self.jobs.values().filter_map(Running::sending).filter(|it| !it.is_whole());
+        let mut under_way: u64 = begun.map(Package::in_parts).sum();
         let mut fitting = Vec::new();
         for (ticket, job) in &self.jobs {
-            let Stage::Sending(package) = &job.stage else { continue };
+            let Some(package) = job.sending() else { continue };
             if package.is_whole() && under_way + package.in_parts() <= RESULTS_MAX as u64 {
                 under_way += package.in_parts();
                 fitting.push(*ticket);
@@ -414,8 +442,8 @@ impl ClientSession {
         else {
             return;
         };
-        let Stage::Sending(package) = &mut job.stage else { return };
         let slot = job.slot;
+        let Some(package) = job.package.as_mut() else { return };
         let (bytes, message) = match package.next() {
             Err(error) => {
                 let what = format!("its results cannot be read: {error}");
@@ -426,7 +454,8 @@ impl ClientSession {
                 (bytes, ToClient::Part { ticket, slot, len })
             }
             Ok(NextPart::Last(bytes, ran)) => {
-                job.stage = Stage::Sent;
+                job.package = None;
+                job.step(StageEvent::AllSent);
                 (bytes, outcome(ticket, ran))
             }
         };
@@ -439,41 +468,43 @@ impl ClientSession {
     }
 
     fn taken(&mut self, ticket: TicketNumber) -> Result<(), SessionEnd> {
-        match self.jobs.get(&ticket).map(|job| (&job.stage, job.slot)) {
-            Some((Stage::Sending(_), _)) => self.send(ticket),
-            Some((Stage::Sent, slot)) => {
-                self.jobs.remove(&ticket);
-                self.released.push(slot);
-                self.send_waiting();
-            }
-            Some(_) => return Err(SessionEnd::OutOfTurn("an acknowledgement of results")),
-            // The job was cancelled.
-            None => {}
+        // Without a job, it was cancelled meanwhile.
+        let Some(job) = self.jobs.get_mut(&ticket) else { return Ok(()) };
+        if job.stage == Stage::Sending {
+            self.send(ticket);
+        } else if job.step(StageEvent::Taken) == Some(Stage::Over) {
+            self.remove(ticket);
+            self.send_waiting();
+        } else {
+            return Err(SessionEnd::OutOfTurn("an acknowledgement of results"));
         }
         Ok(())
     }
 
     fn cancel(&mut self, ticket: TicketNumber) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
-        match &mut job.stage {
-            Stage::InSandbox(wanted) => {
-                *wanted = false;
+        match job.step(StageEvent::Cancelled) {
+            Some(Stage::Stopping) => {
                 let slot = job.slot;
                 self.sandbox.iter().for_each(|sandbox| sandbox.stop(slot));
             }
-            // A buffer that is being read into must not be freed yet.
-            Stage::Reading(wanted) => *wanted = false,
-            Stage::Waiting | Stage::Identifying | Stage::Equipping | Stage::Held => {
-                self.forget(ticket);
-            }
-            Stage::Sending(_) | Stage::Sent => self.forget(ticket),
+            Some(Stage::Over) => self.forget(ticket),
+            // It has been cancelled before, or its source is still being read.
+            _ => {}
         }
+    }
+
+    /// Frees the slot of a job that is over.
+    fn remove(&mut self, ticket: TicketNumber) -> Option<Running> {
+        let job = self.jobs.remove(&ticket)?;
+        debug_assert_eq!(job.stage, Stage::Over);
+        self.released.push(job.slot);
+        Some(job)
     }
 
     /// Ends a job that was cancelled.
     fn forget(&mut self, ticket: TicketNumber) {
-        let Some(job) = self.jobs.remove(&ticket) else { return };
-        self.released.push(job.slot);
+        let Some(job) = self.remove(ticket) else { return };
         if job.source.is_some() {
             self.say(ToClient::Return { ticket });
         }
@@ -481,8 +512,8 @@ impl ClientSession {
     }
 
     fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
-        if let Some(job) = self.jobs.remove(&ticket) {
-            self.released.push(job.slot);
+        self.step(ticket, StageEvent::Refused);
+        if self.remove(ticket).is_some() {
             let outcome = Box::new(Outcome::NotRun(refusal));
             self.say(ToClient::Outcome { ticket, outcome });
         }
@@ -494,6 +525,7 @@ impl ClientSession {
     /// A client that leaves slots waiting for too long, as a stopped client does.
     pub(crate) fn tick(&mut self, now: Instant) -> Result<(), SessionEnd> {
         self.fetch.expire(now);
+        self.notify();
         self.adoptions.tick();
         if self.jobs.is_empty() {
             return Ok(());
@@ -503,7 +535,7 @@ impl ClientSession {
         }
         self.say(ToClient::Alive);
         let Some(sandbox) = &self.sandbox else { return Ok(()) };
-        for job in self.jobs.values().filter(|job| matches!(job.stage, Stage::InSandbox(_))) {
+        for job in self.jobs.values().filter(|job| job.is_in_sandbox()) {
             // The client is gone: its jobs are not needed.
             if sandbox.view().is_refused(job.slot as usize) {
                 sandbox.stop(job.slot);
@@ -528,6 +560,7 @@ impl Drop for ClientSession {
     fn drop(&mut self) {
         // Otherwise compilers that wait for the client would never end.
         self.fetch.abort();
+        self.notify();
     }
 }
 

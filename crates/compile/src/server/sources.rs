@@ -5,7 +5,7 @@ use super::session::SessionEnd;
 use crate::protocol::{SOURCE_MAX, TicketNumber};
 use outboard_cluster::hub::Exposed;
 use outboard_verbs::Remote;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 /// Tags of reads of sources begin here; all other tags are smaller.
 const FIRST_TAG: u64 = 1 << 63;
@@ -18,8 +18,6 @@ pub(crate) struct Sources {
     reads: HashMap<u64, TicketNumber>,
     buffers: HashMap<u32, Vec<u8>>,
     next: u64,
-    /// Jobs whose sources have been read.
-    pub(crate) ready: VecDeque<TicketNumber>,
 }
 
 impl Sources {

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("what_servers_may_not_have_is_not_tried_again", refusals),
         trial("code_for_another_word_size_is_compiled", other_words),
         trial("many_jobs_on_three_servers", many),
+        trial("an_identity_has_the_slots_that_it_may_have", limited),
     ]
 }
 
@@ -295,4 +296,23 @@ fn refusals() {
         let Some(Verdict::Local(reason)) = verdict else { panic!("{verdict:?}") };
         assert_eq!(reason.cause, Cause::Refused);
     }
+}
+
+fn limited() {
+    let project = directory();
+    let at = project.path();
+    let mut lab = Lab::limited(4, 1);
+    for number in 0..4 {
+        write(&at.join(format!("a{number}.c")), "int a;\n");
+        lab.submit(at, &["gcc", "-c", &format!("a{number}.c")]);
+    }
+    let done = lab.verdicts(4);
+    assert_eq!(lab.executor.capacity().slots, 1);
+    let trace = |verdict: &Verdict| match verdict {
+        Verdict::Done(finished) => finished.trace.started.zip(finished.trace.ended),
+        other => panic!("{other:?}"),
+    };
+    let mut times: Vec<_> = done.values().map(|verdict| trace(verdict).expect("it ran")).collect();
+    times.sort_unstable();
+    assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "one after the other: {times:?}");
 }

@@ -1,11 +1,14 @@
 //! Servers in threads, an executor to ask, projects in directories of their own.
 
 use libtest_mimic::Trial;
+use outboard_cluster::hub::HubOptions;
+use outboard_cluster::node::Permit;
+use outboard_cluster::service::ServiceLoop;
 use outboard_compile::args::{Call, Classification, Halves, Job, classify, examine};
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
 use outboard_compile::sandbox::{Launch, Limits};
-use outboard_compile::server::{Options, Programs, Service};
+use outboard_compile::server::{CompileService, Options, Programs};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
 use outboard_store::Store;
@@ -55,6 +58,16 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
     }
 }
 
+/// What a server offers.
+#[derive(Clone, Copy)]
+struct Offer {
+    slots: u32,
+    /// Slots that one identity may have.
+    slots_each: u32,
+    /// Whether it adopts compilers.
+    accepts: bool,
+}
+
 /// A server that runs in a thread of its own.
 pub(crate) struct Server {
     address: SocketAddr,
@@ -63,7 +76,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(key: &ClusterKey, slots: u32, accepts: bool) -> Self {
+    fn start(key: &ClusterKey, offer: Offer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, arrivals) = mpsc::channel();
@@ -80,7 +93,7 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || serve((slots, accepts), &arrivals, &stopped, &ready));
+        let thread = thread::spawn(move || serve(offer, &arrivals, &stopped, &ready));
         // A server first identifies all of its compilers; a client's time-out is shorter than that.
         is_ready.recv().expect("it starts");
         let thread = Some(thread);
@@ -98,19 +111,19 @@ impl Drop for Server {
 }
 
 fn serve(
-    (slots, accepts): (u32, bool),
+    offer: Offer,
     arrivals: &mpsc::Receiver<Secured>,
     stop: &AtomicBool,
     ready: &mpsc::Sender<()>,
 ) {
     let root = rustix::process::geteuid().is_root();
     let contents = tempfile::tempdir().expect("a directory");
-    let store = accepts.then(|| Store::open(contents.path(), 1 << 30).expect("a store"));
+    let store = offer.accepts.then(|| Store::open(contents.path(), 1 << 30).expect("a store"));
     let options = Options {
-        slots,
+        slots: offer.slots,
         programs: Programs::new(Some(Path::new(CACHE)), BTreeMap::new()),
         store,
-        accept_toolchains: accepts,
+        accept_toolchains: offer.accepts,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
             arguments: vec!["supervisor".into()],
@@ -118,15 +131,17 @@ fn serve(
         },
         limits: Limits::default(),
     };
-    let mut service = Service::new(options).expect("a service");
+    let service = CompileService::new(options).expect("a service");
+    let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
     ready.send(()).expect("the test waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
-            service.admit(stream, None).expect("admitted");
+            let permit = Permit::outside_a_node(stream.peer(), offer.slots_each);
+            looping.admit(stream, permit).expect("admitted");
         }
-        service.turn(Instant::now()).expect("a turn");
+        looping.turn(Instant::now()).expect("a turn");
         let tick = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        poll(&mut [PollFd::new(&service, PollFlags::IN)], Some(&tick)).expect("poll");
+        poll(&mut [PollFd::new(&looping, PollFlags::IN)], Some(&tick)).expect("poll");
     }
 }
 
@@ -141,17 +156,22 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new(servers: usize, slots: u32) -> Self {
-        Self::with(servers, slots, false)
+        Self::with(servers, Offer { slots, slots_each: slots, accepts: false })
     }
 
     /// A lab whose servers adopt compilers from their client.
     pub(crate) fn accepting(servers: usize, slots: u32) -> Self {
-        Self::with(servers, slots, true)
+        Self::with(servers, Offer { slots, slots_each: slots, accepts: true })
     }
 
-    fn with(servers: usize, slots: u32, accepts: bool) -> Self {
+    /// A lab with one server, of whose slots an identity may have these.
+    pub(crate) fn limited(slots: u32, slots_each: u32) -> Self {
+        Self::with(1, Offer { slots, slots_each, accepts: false })
+    }
+
+    fn with(servers: usize, offer: Offer) -> Self {
         let key = ClusterKey::generate().expect("a key");
-        let servers: Vec<_> = (0..servers).map(|_| Server::start(&key, slots, accepts)).collect();
+        let servers: Vec<_> = (0..servers).map(|_| Server::start(&key, offer)).collect();
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
         let client = credentials(&key);
         let dial: Dial = Arc::new(move |line, limit| {

@@ -1,7 +1,7 @@
 //! Both halves on real files.
 
 use super::rig::{Rig, bytes, directory};
-use crate::{Answer, Change, Export, ExportError, Listing, LookUp, Sizes};
+use crate::{Answer, Change, Export, ExportError, HiddenNames, Listing, LookUp, Sizes};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -102,6 +102,30 @@ fn hidden_names_are_withheld() {
 }
 
 #[test]
+fn hidden_names_are_exported_where_the_caller_says_so() {
+    let mut rig = Rig::with(HiddenNames::Exported);
+    rig.write(".config", "one");
+    fs::create_dir_all(rig.path(".git/objects")).unwrap();
+    assert_eq!(rig.read("", ".config"), b"one");
+    assert_eq!(rig.find("", ".gitignore"), LookUp::Absent);
+    assert!(matches!(rig.find(".git", "objects"), LookUp::Directory(_)));
+    let Listing::Names(names) = rig.replica.list(bytes(&rig.path(""))) else { panic!("listed") };
+    assert_eq!(
+        names.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
+        [&b".config"[..], b".git"]
+    );
+    rig.write(".config", "other");
+    rig.write(".gitignore", "");
+    rig.submit();
+    assert_eq!(rig.read("", ".config"), b"other");
+    assert!(matches!(rig.look_up("", ".gitignore"), LookUp::File(_)), "it is watched");
+    let mut rig =
+        Rig { export: Export::new(super::rig::SMALL, HiddenNames::Exported).unwrap(), ..rig };
+    let below = rig.path(".git");
+    assert!(rig.export.allow(&below).unwrap(), "a root may lie below such a name");
+}
+
+#[test]
 fn nothing_outside_the_roots_is_answered() {
     let mut rig = Rig::new();
     fs::create_dir(rig.path("in")).unwrap();
@@ -195,7 +219,8 @@ fn roots_that_show_too_much_are_refused() {
     let root = rig.path("");
     fs::create_dir(root.join("shared")).unwrap();
     fs::set_permissions(root.join("shared"), fs::Permissions::from_mode(0o1777)).unwrap();
-    let mut rig = Rig { export: Export::new(super::rig::SMALL).unwrap(), ..rig };
+    let mut rig =
+        Rig { export: Export::new(super::rig::SMALL, HiddenNames::Withheld).unwrap(), ..rig };
     let refused = rig.export.allow(&root.join("shared")).unwrap_err();
     assert!(matches!(refused, ExportError::Everybodys { .. }), "{refused}");
     rig.export.allow(&root).unwrap();
@@ -310,10 +335,13 @@ fn rustix_is_root() -> bool {
 #[test]
 fn sizes_are_checked() {
     for sizes in [Sizes { ring: 1, log: 1 << 20 }, Sizes { ring: 1 << 20, log: usize::MAX }] {
-        assert!(matches!(Export::new(sizes), Err(ExportError::Sizes { .. })));
+        assert!(matches!(
+            Export::new(sizes, HiddenNames::Withheld),
+            Err(ExportError::Sizes { .. })
+        ));
     }
     let sizes = Sizes { ring: usize::MAX, log: 1 << 20 };
-    assert!(Export::new(sizes).is_err());
+    assert!(Export::new(sizes, HiddenNames::Withheld).is_err());
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn contents_that_no_client_hands_out_are_a_fault() {
             log_len: 1 << 20,
             arena_at: 1 << 20,
             arena_len: 1 << 40,
+            hidden_names: crate::HiddenNames::Withheld,
         };
         let mut replica = crate::Replica::new();
         let want = replica.want(&header).unwrap();

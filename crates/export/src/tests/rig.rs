@@ -1,7 +1,8 @@
 //! A client and a server on one machine: the server reads the client's region.
 
 use crate::{
-    Answer, Change, Contents, Export, HEADER_LEN, Header, LookUp, Position, Replica, Sizes,
+    Answer, Change, Contents, Export, HEADER_LEN, Header, HiddenNames, LookUp, Position, Replica,
+    Sizes,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,8 +29,12 @@ pub(crate) fn bytes(path: &Path) -> &[u8] {
 
 impl Rig {
     pub(crate) fn new() -> Self {
+        Self::with(HiddenNames::Withheld)
+    }
+
+    pub(crate) fn with(hidden_names: HiddenNames) -> Self {
         let dir = directory();
-        let export = Export::new(SMALL).unwrap();
+        let export = Export::new(SMALL, hidden_names).unwrap();
         let mut rig = Self { dir, export, replica: Replica::new() };
         assert!(rig.export.allow(&rig.path("")).unwrap());
         rig
@@ -73,7 +78,7 @@ impl Rig {
     /// A client without the kernel's notices.
     pub(crate) fn unwatched() -> Self {
         let dir = directory();
-        let mut export = Export::new(SMALL).unwrap();
+        let mut export = Export::new(SMALL, HiddenNames::Withheld).unwrap();
         export.watch.refuse();
         let mut rig = Self { dir, export, replica: Replica::new() };
         assert!(rig.export.allow(&rig.path("")).unwrap());

@@ -1,7 +1,7 @@
 //! Starts jobs in slot sandboxes: with a compiler that is present or being fetched, over the
 //! client's files or a preprocessed source. Nothing here waits.
 
-use super::{ClientSession, Running, Stage};
+use super::{ClientSession, Running, Stage, StageEvent};
 use crate::protocol::{Refusal, TicketNumber};
 use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan};
 use crate::server::toolchains::{Program, Programs, Search};
@@ -22,7 +22,7 @@ impl ClientSession {
                 _ => false,
             };
             if goes_on {
-                self.sources.ready.push_back(*ticket);
+                self.ready.push_back(*ticket);
             }
         }
     }
@@ -44,7 +44,7 @@ impl ClientSession {
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
         let search = programs.find(compiler, &toolchain, now);
         if search == Search::UnderWay {
-            job.stage = Stage::Identifying;
+            job.step(StageEvent::Unidentified);
             return;
         }
         let (program, equipment) = if let Search::Found(program) = search {
@@ -52,13 +52,13 @@ impl ClientSession {
         } else if let Some(program) = self.adoptions.find(&toolchain) {
             (program, Equipment::Adopted(self.adoptions.generation()))
         } else if self.adoptions.want(toolchain) {
-            job.stage = Stage::Equipping;
+            job.step(StageEvent::Lacking);
             return;
         } else {
             return self.refuse(ticket, Refusal::Toolchain);
         };
         if !self.has_room(ticket, &program, equipment) {
-            self.jobs.entry(ticket).and_modify(|job| job.stage = Stage::Held);
+            self.step(ticket, StageEvent::Crowded);
             return;
         }
         if let Err(error) = self.run(ticket, plan, programs, (&program, equipment), watch) {
@@ -73,7 +73,7 @@ impl ClientSession {
             return true;
         }
         let mut older = self.jobs.range(..ticket);
-        let is_held = older.any(|(_, job)| matches!(job.stage, Stage::Held));
+        let is_held = older.any(|(_, job)| job.stage == Stage::Held);
         let shown = self.sandbox.as_ref().map(ClientSandbox::equipment);
         shown.is_some_and(|shown| shown.has(program, equipment)) && !is_held
     }
@@ -99,7 +99,7 @@ impl ClientSession {
         }
         let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
         let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
-        job.stage = Stage::InSandbox(true);
+        job.step(StageEvent::Started);
         let (slot_sandbox, is_new) = sandbox.slot_sandbox(job.slot)?;
         if is_new {
             watch(job.slot, slot_sandbox);

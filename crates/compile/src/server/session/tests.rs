@@ -36,7 +36,7 @@ fn a_ticket_that_is_here_already_ends_the_session() {
     assert_eq!(slots, [0, 1], "the first one's is not lost");
 }
 
-fn package() -> Stage {
+fn package() -> Package {
     let ended = crate::sandbox::FinishedJob {
         end: crate::sandbox::JobEnd::Exited(0),
         usage: crate::sandbox::JobUsage::default(),
@@ -45,13 +45,13 @@ fn package() -> Stage {
         object: None,
     };
     let made = crate::view::JobChanges::default();
-    Stage::Sending(Package::new(0, ended, made, Took::default()).expect("it ran"))
+    Package::new(0, ended, made, Took::default()).expect("it ran")
 }
 
 #[test]
 fn a_client_that_leaves_slots_waiting_is_not_served() {
     let (begin, seconds) = (Instant::now(), Duration::from_secs);
-    for stage in [Stage::Waiting, Stage::Reading(true), Stage::Reading(false), Stage::Sent] {
+    for stage in [Stage::Waiting, Stage::Reading, Stage::Abandoned, Stage::Sent] {
         let mut session = session();
         session.begin(spec(1), waiting(), 0, begin).expect("a job");
         session.jobs.get_mut(&1).expect("it is there").stage = stage;
@@ -65,14 +65,47 @@ fn a_client_that_leaves_slots_waiting_is_not_served() {
 #[test]
 fn a_client_whose_jobs_compile_for_long_or_wait_for_others_is_served() {
     let (begin, seconds) = (Instant::now(), Duration::from_secs);
-    for stage in [Stage::InSandbox(true), Stage::InSandbox(false), Stage::Held, Stage::Equipping] {
+    for stage in [Stage::InSandbox, Stage::Stopping, Stage::Held, Stage::Equipping] {
         let mut session = session();
         session.begin(spec(1), waiting(), 0, begin).expect("a job");
         session.jobs.get_mut(&1).expect("it is there").stage = stage;
         session.tick(begin + seconds(1000)).expect("the server waits for nothing from it");
         let job = session.jobs.get_mut(&1).expect("it is there");
-        (job.stage, job.since) = (package(), begin + seconds(1000));
+        (job.stage, job.since) = (Stage::Sending, begin + seconds(1000));
+        job.package = Some(package());
         session.tick(begin + seconds(1060)).expect("it has a minute from then on");
         assert!(session.tick(begin + seconds(1061)).is_err());
     }
+}
+
+/// Memory of a client's, as a message describes it.
+fn exposed(len: u64) -> Exposed {
+    let bytes = postcard::to_stdvec(&(1_u32, 0_u64, len)).expect("numbers");
+    postcard::from_bytes(&bytes).expect("the same numbers")
+}
+
+#[test]
+fn a_job_that_is_cancelled_when_its_source_was_just_read_frees_its_slot() {
+    let (mut session, now) = (session(), Instant::now());
+    let source = Input::Source { path: b"/a.i".to_vec(), exposed: exposed(3) };
+    session.begin(spec(1), source, 5, now).expect("a job");
+    let Some(Out::Read { tag, .. }) = session.poll() else { panic!("it is read") };
+    session.read(tag, b"int".to_vec(), &Programs::none()).expect("no fault");
+    session.hear(ToServer::Cancel { ticket: 1 }, &Programs::none()).expect("no fault");
+    assert_eq!((session.poll_released(), session.jobs().count()), (Some(5), 0));
+    let Some(Out::Say(ToClient::Return { ticket: 1 })) = session.poll() else { panic!("said") };
+}
+
+#[test]
+fn a_job_that_is_cancelled_while_its_source_is_read_keeps_its_slot_until_then() {
+    let (mut session, now) = (session(), Instant::now());
+    let source = Input::Source { path: b"/a.i".to_vec(), exposed: exposed(3) };
+    session.begin(spec(1), source, 5, now).expect("a job");
+    let Some(Out::Read { tag, .. }) = session.poll() else { panic!("it is read") };
+    for _ in 0..2 {
+        session.hear(ToServer::Cancel { ticket: 1 }, &Programs::none()).expect("no fault");
+        assert_eq!(session.poll_released(), None);
+    }
+    session.read(tag, b"int".to_vec(), &Programs::none()).expect("no fault");
+    assert_eq!((session.poll_released(), session.jobs().count()), (Some(5), 0));
 }

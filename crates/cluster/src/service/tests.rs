@@ -1,0 +1,127 @@
+//! The loop without a node: what wakes it, and how sessions end.
+
+use super::*;
+use crate::hub::tests::session;
+use crate::hub::{Admitted, Hub};
+use outboard_verbs::Role;
+
+/// Notes what it is told, and ends the sessions that it is asked to end.
+#[derive(Debug)]
+struct Noting {
+    waker: Waker,
+    peers: Vec<(PeerId, NodeId, u32)>,
+    gone: Vec<PeerId>,
+    ends_all: bool,
+    turns: u32,
+}
+
+/// What it reports.
+#[derive(Serialize)]
+struct Noted {
+    turns: u32,
+}
+
+impl Service for Noting {
+    type Tag = ();
+    type Report = Noted;
+
+    fn arrived(&mut self, _hub: &mut Hub<()>, peer: PeerId, permit: &Permit) -> Result<(), End> {
+        self.peers.push((peer, permit.node(), permit.slots()));
+        Ok(())
+    }
+
+    fn handle(&mut self, _hub: &mut Hub<()>, _event: HubEvent<()>) -> Result<(), End> {
+        Ok(())
+    }
+
+    fn gone(&mut self, _hub: &mut Hub<()>, peer: PeerId) {
+        self.gone.push(peer);
+    }
+
+    fn turn(&mut self, _hub: &mut Hub<()>, _now: Instant) -> Result<Vec<(PeerId, End)>, End> {
+        self.waker.clear();
+        self.turns += 1;
+        let ended = self.peers.iter().filter(|_| self.ends_all);
+        Ok(ended.map(|(peer, ..)| (*peer, "it is asked to go".into())).collect())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.waker.as_fd())
+    }
+
+    fn report(&self) -> Noted {
+        Noted { turns: self.turns }
+    }
+}
+
+fn looping() -> ServiceLoop<Noting> {
+    let waker = Waker::new().expect("a waker");
+    let (peers, gone) = (Vec::new(), Vec::new());
+    let service = Noting { waker, peers, gone, ends_all: false, turns: 0 };
+    ServiceLoop::new(HubOptions::default(), service).expect("a loop")
+}
+
+fn is_ready(looping: &ServiceLoop<Noting>, limit_s: i64) -> bool {
+    let limit = Timespec { tv_sec: limit_s, tv_nsec: 0 };
+    poll(&mut [PollFd::new(looping, PollFlags::IN)], Some(&limit)).expect("poll") > 0
+}
+
+fn turn(looping: &mut ServiceLoop<Noting>) {
+    looping.turn(Instant::now()).expect("a turn");
+}
+
+/// A client whose session the loop has.
+fn connected(looping: &mut ServiceLoop<Noting>) -> (Hub, Admitted, NodeId) {
+    let client: Hub = Hub::new().expect("a hub");
+    let (there, here) = session();
+    let node = here.peer();
+    looping.admit(here, Permit::outside_a_node(node, 3)).expect("it begins");
+    let admitted = client
+        .prepare()
+        .expect("an admission")
+        .connect(|qp, params, channel| qp.adopt(there, Role::Initiator, params, channel));
+    while looping.service.peers.is_empty() {
+        assert!(is_ready(looping, 20), "it arrives");
+        turn(looping);
+    }
+    (client, admitted.expect("connected"), node)
+}
+
+#[test]
+fn a_services_own_descriptor_wakes_its_loop_until_it_is_cleared() {
+    let mut looping = looping();
+    turn(&mut looping);
+    assert!(!is_ready(&looping, 0));
+    looping.service.waker.wake();
+    assert!(is_ready(&looping, 0));
+    turn(&mut looping);
+    assert!(!is_ready(&looping, 0));
+    let report = looping.report();
+    assert_eq!((&report["turns"], &report["sessions"]), (&2.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn a_service_ends_sessions_in_its_turn_and_turns_once_more() {
+    let mut looping = looping();
+    let (_client, _admitted, node) = connected(&mut looping);
+    let (peer, ..) = looping.service.peers[0];
+    assert_eq!(looping.service.peers, [(peer, node, 3)]);
+    looping.service.ends_all = true;
+    turn(&mut looping);
+    assert!(is_ready(&looping, 0), "what the peer had may be of use to others");
+    turn(&mut looping);
+    assert_eq!(looping.service.gone, [peer], "once");
+    let report = looping.report();
+    assert_eq!((&report["sessions"], &report["sessions_ended"]), (&0.into(), &1.into()));
+    assert_eq!(report["latest_end"], format!("node {node}: it is asked to go"));
+}
+
+#[test]
+fn a_revoked_identitys_session_ends() {
+    let mut looping = looping();
+    let (_client, _admitted, node) = connected(&mut looping);
+    looping.shut_out(NodeId::of(&[1; 32]));
+    assert_eq!(looping.service.gone, []);
+    looping.shut_out(node);
+    assert_eq!(looping.service.gone, [looping.service.peers[0].0]);
+}
