@@ -216,9 +216,10 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     minus_one("rdma_destroy_qp", || {
         let found = find_shared::<CmId>(id)?;
         let mut state = found.lock();
-        // The engine tells nothing of a queue pair that is gone.
+        // What the engine tells of a queue pair that is gone comes too late: this is the end.
         if let Some(end) = news::over(&found, &mut state) {
             found.push_event(&state, end);
+            found.silence(&mut state);
         }
         drop(state);
         // SAFETY: found just now; the calls refuse what is not ours.

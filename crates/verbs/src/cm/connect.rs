@@ -1,7 +1,7 @@
 //! The active side: TCP connect, Request, Reply.
 
 use super::bound::{Bound, Dialed, dial, is_pending};
-use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
+use super::{CmChannel, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
 use crate::context::Core;
 use crate::engine::Source;
 use crate::engine::link::Link;
@@ -343,7 +343,7 @@ impl Attempt {
     }
 
     fn report(&self, kind: CmEventKind) {
-        self.cm.push(CmEvent { qp: self.qp.number, kind });
+        self.cm.push(self.qp.number, kind);
     }
 }
 
