@@ -330,7 +330,7 @@ impl Attempt {
             core.engine.remove(token, &link.socket);
             return self.report(CmEventKind::Failed(ConnectError::Cancelled { peer: self.peer }));
         }
-        core.engine.replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
+        core.engine.begin_link(token, Arc::clone(&self.qp) as Arc<dyn Source>);
         // Before anything that the first bytes may bring about.
         self.report(CmEventKind::Connected(connected));
         self.qp.attach(&mut inner, core, link);

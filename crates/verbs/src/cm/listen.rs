@@ -454,7 +454,7 @@ impl ConnectRequest {
         place.unanswered = false;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
         let link = Link::new(self.token, socket, conn, &[], tap);
-        core.engine.replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
+        core.engine.begin_link(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
         Ok(connected)
