@@ -7,10 +7,10 @@
 //! `RDMA_PS_TCP` only; multicast and datagrams are refused.
 //!
 //! Modules in reading order: `address`, `port` (RDMA's among TCP's), [`nic`] (devices, opened
-//! once), [`channel`] (events on their way to the program), [`event`], [`id`], [`resolve`] (bind,
-//! resolve, listen), [`connect`] (connect, accept, disconnect), `news` (events of the engine),
-//! [`queues`] (queue pairs of identifiers), [`endpoint`] (synchronous identifiers), [`addrinfo`],
-//! [`extras`].
+//! once), [`channel`] (events on their way to the program), `event_queue`, [`event`], [`id`],
+//! [`resolve`] (bind, resolve, listen), [`connect`] (connect, accept, disconnect), `news` (events
+//! of the engine), [`queues`] (queue pairs of identifiers), [`endpoint`] (synchronous identifiers),
+//! [`addrinfo`], [`extras`].
 
 mod address;
 pub mod addrinfo;
@@ -18,6 +18,7 @@ pub mod channel;
 pub mod connect;
 pub mod endpoint;
 pub mod event;
+mod event_queue;
 pub mod extras;
 pub mod id;
 mod news;

@@ -328,6 +328,9 @@ impl Qp {
         lock(&self.attributes).timeout = exponent;
     }
 
+    /// Changes the field `state` where rdma-core does: when the program modifies or queries the
+    /// queue pair, and with the connection manager's events. So after a peer has left it is RTS
+    /// until the program takes the event or asks (ibv_query_qp(3)), as on hardware.
     fn show_state(&self, state: ibv_qp_state) {
         // SAFETY: live as long as the queue pair; programs only read the field.
         unsafe { (&raw mut (*self.shown.get()).qp_base.state).write(state) };

@@ -5,6 +5,7 @@
 
 mod library;
 mod program;
+mod rpath;
 
 use crate::Outcome;
 use crate::perf::Switch;
@@ -61,11 +62,24 @@ pub(crate) fn run(args: RunArgs) -> Outcome {
     let path = program::find(name)?;
     program::check(&path)?;
     let directory = library::directory()?;
+    if let Some(theirs) = rpath::before_ours(&path, &directory) {
+        warn_of(&path, &theirs);
+    }
     let mut command = Command::new(&path);
     command.arg0(name).args(words);
     command.env("LD_LIBRARY_PATH", before(&directory, env::var_os("LD_LIBRARY_PATH")));
     settings(&mut command, &args)?;
     Err(format!("cannot start {}: {}", path.display(), command.exec()).into())
+}
+
+/// The program may do without those libraries, so this is no reason to refuse it.
+fn warn_of(program: &Path, theirs: &Path) {
+    eprintln!(
+        "outboard: {} was linked with an RPATH, by which the loader takes {} before Outboard's; \
+         `patchelf --remove-rpath` on a copy of the program removes it",
+        program.display(),
+        theirs.display()
+    );
 }
 
 /// The loader's list with `directory` in front. It takes an empty entry for the current directory,

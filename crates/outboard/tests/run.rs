@@ -225,6 +225,51 @@ fn a_program_for_which_the_loader_ignores_the_environment_is_refused() {
     }
 }
 
+/// What is said besides when a program runs that was linked with these options in `bin`.
+fn said(libraries: &Path, top: &Path, options: &[&str]) -> String {
+    let (source, program) = (top.join("program.c"), top.join("bin/program"));
+    fs::create_dir_all(top.join("bin")).unwrap();
+    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg(&source).arg("-o").arg(&program).args(options);
+    assert!(cc.status().unwrap().success());
+    let output = run(libraries).arg("--").arg(&program).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn libraries_that_go_before_ours_are_named() {
+    let top = place("rpath").canonicalize().unwrap();
+    let (ours, theirs) = (top.join("ours"), top.join("bin/../theirs"));
+    libraries(&ours);
+    libraries(&top.join("theirs"));
+    let warning = format!(
+        "outboard: {} was linked with an RPATH, by which the loader takes {} before ",
+        top.join("bin/program").display(),
+        theirs.join("libibverbs.so.1").display()
+    );
+    let old = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/none:$ORIGIN/../theirs";
+    let text = said(&ours, &top, &[old]);
+    assert!(text.starts_with(&warning) && text.lines().count() == 1, "{text}");
+    // A script is run by such a program.
+    let script = top.join("script");
+    fs::write(&script, format!("#!{} -x\n", top.join("bin/program").display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = run(&ours).arg("--").arg(&script).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("theirs/libibverbs.so.1"));
+    // A RUNPATH goes behind, and an RPATH to ours or to nothing does no harm.
+    for harmless in [
+        "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../theirs",
+        "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../ours",
+        "-Wl,--disable-new-dtags,-rpath,/no/such:$ORIGIN",
+    ] {
+        assert_eq!(said(&ours, &top, &[harmless]), "", "{harmless}");
+    }
+    fs::remove_file(top.join("theirs/libibverbs.so.1")).unwrap();
+    assert!(said(&ours, &top, &[old]).contains("theirs/librdmacm.so.1"));
+}
+
 #[test]
 fn the_program_stands_behind_two_dashes() {
     let output = Command::new(OUTBOARD).arg("run").output().unwrap();

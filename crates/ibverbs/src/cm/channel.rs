@@ -2,27 +2,28 @@
 //! (rdma_create_event_channel(3), rdma_get_cm_event(3)).
 //!
 //! The descriptor is an epoll set. It contains an eventfd for events that originate here and, for
-//! each identifier that listens or is connected, the engine's descriptor. All events pass through
-//! the identifier's lock into one queue, so that the order of one identifier's events is the order
-//! in which they happened.
+//! each device in use, the descriptor of the native channel on which its engine reports events of
+//! all identifiers of this channel. All events pass through the identifier's lock into one queue, so that the order of one identifier's events
+//! is the order in which they happened.
 
 use super::event::{News, Plain, publish};
+use super::event_queue::EventQueue;
 use super::id::{CmId, Phase};
+use super::nic::Nic;
 use super::{news, nic};
 use crate::abi::{rdma_cm_event, rdma_event_channel};
+use crate::cq::lock;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer, sleep_on};
 use crate::object::{Kind, Object, Shown, find_shared, give_shared, take_shared};
 use libc::c_int;
+use outboard_verbs::CmChannel;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
-use std::collections::{HashMap, VecDeque};
-use std::mem::{MaybeUninit, offset_of};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::HashMap;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Token of the channel's own queue.
-const LOCAL: u64 = 0;
 /// There is no event, and the program wants to wait for one.
 const NOTHING: c_int = 1;
 
@@ -34,10 +35,18 @@ pub(crate) struct EventChannel {
     tag: Kind,
     epoll: OwnedFd,
     local: OwnedFd,
-    tokens: AtomicU64,
-    queue: Mutex<VecDeque<(Weak<CmId>, News)>>,
-    watched: Mutex<HashMap<u64, Weak<CmId>>>,
+    queue: Mutex<EventQueue<Waiting>>,
+    /// Held by the thread that moves the engines' events into the queue: comes before the lock of
+    /// an identifier, all others after it.
+    gathering: Mutex<()>,
+    /// Where the engines put events, by the address of the context.
+    natives: Mutex<HashMap<usize, CmChannel>>,
+    /// Identifiers with events there, by key.
+    ids: Mutex<HashMap<u64, Weak<CmId>>>,
 }
+
+/// An event, and the identifier that it is about.
+type Waiting = (Weak<CmId>, News);
 
 // SAFETY: the structure is the first field.
 unsafe impl Object for EventChannel {
@@ -53,7 +62,7 @@ impl EventChannel {
     pub(crate) fn create() -> Outcome<Arc<Self>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let local = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &local, EventData::new_u64(LOCAL), EventFlags::IN)?;
+        watch(&epoll, &local)?;
         let shown = Shown::<rdma_event_channel>::zeroed();
         // SAFETY: no other code has the structure yet.
         unsafe { (*shown.get()).fd = epoll.as_raw_fd() };
@@ -62,9 +71,10 @@ impl EventChannel {
             tag: Kind::EventChannel,
             epoll,
             local,
-            tokens: AtomicU64::new(LOCAL + 1),
             queue: Mutex::default(),
-            watched: Mutex::default(),
+            gathering: Mutex::default(),
+            natives: Mutex::default(),
+            ids: Mutex::default(),
         });
         give_shared(Arc::clone(&channel));
         Ok(channel)
@@ -74,71 +84,66 @@ impl EventChannel {
         self.shown.get()
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<(Weak<CmId>, News)>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn watched(&self) -> MutexGuard<'_, HashMap<u64, Weak<CmId>>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an event of an identifier, which the caller has locked.
-    pub(crate) fn push(&self, about: &Weak<CmId>, news: News) {
-        let mut queue = self.queue();
-        queue.push_back((Weak::clone(about), news));
+    pub(crate) fn push(&self, id: &CmId, news: News) {
+        let mut queue = lock(&self.queue);
+        queue.push(id.key(), (Weak::clone(id.me()), news));
         if queue.len() == 1 {
             // The counter cannot overflow: it is 0 or 1.
             let _wrote = rustix::io::write(&self.local, &1u64.to_ne_bytes());
         }
     }
 
-    fn pop(&self) -> Option<(Weak<CmId>, News)> {
-        let mut queue = self.queue();
-        let first = queue.pop_front();
-        if first.is_some() && queue.is_empty() {
-            self.clear_local();
+    /// Works on the queue, which is readable afterwards if something is left.
+    fn reduce<T>(&self, work: impl FnOnce(&mut EventQueue<Waiting>) -> T) -> T {
+        let mut queue = lock(&self.queue);
+        let before = queue.len();
+        let result = work(&mut queue);
+        if before > 0 && queue.len() == 0 {
+            let mut count = [0; 8];
+            let _read = rustix::io::read(&self.local, &mut count);
         }
-        first
+        result
     }
 
-    fn clear_local(&self) {
-        let mut count = [0; 8];
-        let _read = rustix::io::read(&self.local, &mut count);
+    fn pop(&self) -> Option<Waiting> {
+        self.reduce(EventQueue::pop)
     }
 
     /// True while something is queued about an identifier.
-    pub(crate) fn has_of(&self, id: &Weak<CmId>) -> bool {
-        self.queue().iter().any(|(about, _)| about.ptr_eq(id))
+    pub(crate) fn has_of(&self, id: &CmId) -> bool {
+        lock(&self.queue).has(id.key())
     }
 
     /// Removes queued events about an identifier, which the caller has locked.
-    pub(crate) fn take_of(&self, id: &Weak<CmId>) -> Vec<News> {
-        let mut queue = self.queue();
-        let (theirs, others) =
-            queue.drain(..).partition::<VecDeque<_>, _>(|(about, _)| about.ptr_eq(id));
-        *queue = others;
-        if queue.is_empty() {
-            self.clear_local();
-        }
-        theirs.into_iter().map(|(_, news)| news).collect()
+    pub(crate) fn take_of(&self, id: &CmId) -> Vec<News> {
+        let taken = self.reduce(|queue| queue.take(id.key()));
+        taken.into_iter().map(|(_, news)| news).collect()
     }
 
-    /// Adds a descriptor of an identifier to the epoll set.
-    pub(crate) fn watch(&self, fd: impl AsFd, id: &Weak<CmId>) -> Outcome<u64> {
-        let token = self.tokens.fetch_add(1, Ordering::Relaxed);
-        self.watched().insert(token, Weak::clone(id));
-        if let Err(error) = epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN) {
-            self.watched().remove(&token);
-            return Err(error.into());
-        }
-        Ok(token)
+    /// The native channel for an identifier on this device, whose events are looked for from now
+    /// on.
+    pub(crate) fn register(&self, nic: Nic, id: &CmId) -> Outcome<CmChannel> {
+        let native = self.native(nic)?.keyed(id.key());
+        lock(&self.ids).insert(id.key(), Weak::clone(id.me()));
+        Ok(native)
     }
 
-    /// Removes it from the epoll set.
-    pub(crate) fn unwatch(&self, fd: impl AsFd, token: u64) {
-        // Fails only if it was never added.
-        let _gone = epoll::delete(&self.epoll, fd);
-        self.watched().remove(&token);
+    /// Forgets an identifier, whose native channel is silent or has moved.
+    pub(crate) fn unregister(&self, id: &CmId) {
+        lock(&self.ids).remove(&id.key());
+    }
+
+    fn native(&self, nic: Nic) -> Outcome<CmChannel> {
+        let mut natives = lock(&self.natives);
+        if let Some(known) = natives.get(&nic.verbs.addr()) {
+            return Ok(known.clone());
+        }
+        let native = nic.context()?.native.create_cm_channel_without_established();
+        let native = native.map_err(|error| news::errno(&error))?;
+        watch(&self.epoll, &native)?;
+        natives.insert(nic.verbs.addr(), native.clone());
+        Ok(native)
     }
 
     /// The next event for the program, if there is one now.
@@ -156,18 +161,23 @@ impl EventChannel {
         }
     }
 
-    /// Moves the engine's events into the queue; false if there were none.
-    fn gather(self: &Arc<Self>) -> bool {
-        let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut room, Some(&now)) else {
-            return false;
-        };
+    /// Moves the engines' events into the queue; false if there were none for the program.
+    pub(crate) fn gather(&self) -> bool {
+        self.gather_locked(&self.hold())
+    }
+
+    /// No other thread gathers until the guard is dropped.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.gathering)
+    }
+
+    pub(crate) fn gather_locked(&self, _held: &MutexGuard<'_, ()>) -> bool {
+        let natives: Vec<CmChannel> = lock(&self.natives).values().cloned().collect();
         let mut something = false;
-        for event in &*ready {
-            let data = event.data;
-            let id = self.watched().get(&data.u64()).and_then(Weak::upgrade);
-            something |= data.u64() == LOCAL || id.is_some_and(|id| news::gather(&id));
+        for event in natives.iter().flat_map(|native| std::iter::from_fn(|| native.try_next())) {
+            // Unlocked again before the identifier is locked.
+            let id = lock(&self.ids).get(&event.key).and_then(Weak::upgrade);
+            something |= id.is_some_and(|id| news::gather(&id, event.kind));
         }
         something
     }
@@ -177,6 +187,10 @@ impl EventChannel {
         let flags = unsafe { libc::fcntl(self.epoll.as_raw_fd(), libc::F_GETFL) };
         flags >= 0 && flags & libc::O_NONBLOCK != 0
     }
+}
+
+fn watch(epoll: &OwnedFd, fd: impl AsFd) -> Outcome<()> {
+    Ok(epoll::add(epoll, fd, EventData::new_u64(0), EventFlags::IN)?)
 }
 
 fn deliver(id: &Arc<CmId>, news: News) -> Option<*mut rdma_cm_event> {
@@ -212,7 +226,7 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
     let _done = code("rdma_destroy_event_channel", || {
         let channel = take_shared::<EventChannel>(channel)?;
         // Dropped outside of the lock: the end of a request may cause events.
-        let left = std::mem::take(&mut *channel.queue());
+        let left = std::mem::take(&mut *lock(&channel.queue));
         drop(left);
         Ok(())
     });

@@ -103,7 +103,7 @@ fn connect(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()>
         None => Bound::new(SocketAddrV4::new(nic.device.address, 0).into())
             .map_err(|error| errno(&error))?,
     };
-    let told = id.told(state, nic)?.clone();
+    let told = id.told(state, nic)?;
     match native.start_connect_from(from, peer.into(), &params, &told) {
         Ok(()) => state.phase = Phase::Connecting,
         Err(ConnectError::Verbs(error)) => return Err(errno(&error)),
@@ -148,7 +148,7 @@ fn accept(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()> 
     if native.state() != outboard_verbs::QpState::Idle {
         return fail(libc::EINVAL);
     }
-    let told = id.told(state, state.nic()?)?.clone();
+    let told = id.told(state, state.nic()?)?;
     let Some(request) = state.request.take() else { return fail(libc::EINVAL) };
     let params = asked.params(&[]);
     match request.accept_on(&native, &params, &told) {
@@ -233,7 +233,7 @@ fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
         state.need(&[Phase::Connecting, Phase::Connected, Phase::Over])?;
         if state.phase == Phase::Over {
             // The peer has disconnected first; that event may still wait for the program.
-            return Ok(if state.channel.has_of(found.me()) { 0 } else { NO_EVENT });
+            return Ok(if state.channel.has_of(&found) { 0 } else { NO_EVENT });
         }
         // What was posted is flushed; the engine reports when the connection is over.
         end(&found, &state)?;

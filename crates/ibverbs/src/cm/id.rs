@@ -19,7 +19,7 @@ use libc::{c_int, c_void, sockaddr_storage};
 use outboard_verbs::{Bound, CmChannel, ConnectRequest, Listener};
 use std::mem::offset_of;
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 #[cfg(test)]
@@ -35,6 +35,8 @@ pub(crate) struct CmId {
     shown: Shown<rdma_cm_id>,
     tag: Kind,
     me: Weak<Self>,
+    /// Marks its events; no other identifier has had it.
+    key: u64,
     state: Mutex<IdState>,
     /// Number of the native queue pair that was the connection's when last looked for.
     native_qp: AtomicU32,
@@ -91,8 +93,9 @@ pub(crate) struct IdState {
     /// The read depths that the peer, or later the program, asks for: towards us, and towards the
     /// peer.
     pub(crate) depths: (u8, u8),
-    /// The native channel with the engine's events, and its token in the program's channel.
-    told: Option<(CmChannel, u64)>,
+    /// The native channel, under the identifier's key, on which the engine tells news, and its
+    /// device.
+    told: Option<(CmChannel, Nic)>,
     /// Number of the connected queue pair.
     pub(crate) qp_num: u32,
     pub(crate) type_of_service: Option<u8>,
@@ -149,17 +152,6 @@ impl IdState {
     pub(crate) fn nic(&self) -> Outcome<Nic> {
         self.nic.map_or_else(|| fail(libc::ENODEV), Ok)
     }
-
-    /// The engine's oldest event.
-    pub(crate) fn next_engine_event(&self) -> Option<outboard_verbs::CmEvent> {
-        self.told.as_ref()?.0.try_next()
-    }
-
-    fn unwatch(&mut self) -> Option<CmChannel> {
-        let (native, token) = self.told.take()?;
-        self.channel.unwatch(&native, token);
-        Some(native)
-    }
 }
 
 impl CmId {
@@ -173,10 +165,12 @@ impl CmId {
         let is_sync = channel.is_null();
         let channel =
             if is_sync { EventChannel::create()? } else { find_shared::<EventChannel>(channel)? };
+        static LAST: AtomicU64 = AtomicU64::new(0);
         let id = Arc::new_cyclic(|me| Self {
             shown: Shown::zeroed(),
             tag: Kind::CmId,
             me: Weak::clone(me),
+            key: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             state: Mutex::new(IdState::new(Arc::clone(&channel), is_sync)),
             native_qp: AtomicU32::new(0),
             unacknowledged: Unacknowledged::default(),
@@ -197,13 +191,18 @@ impl CmId {
         &self.me
     }
 
+    /// Its number in event channels.
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, IdState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues an event for the program.
     pub(crate) fn push_event(&self, state: &IdState, plain: Plain) {
-        state.channel.push(&self.me, News::Plain(plain));
+        state.channel.push(self, News::Plain(plain));
     }
 
     /// Assigns it to a device.
@@ -252,15 +251,20 @@ impl CmId {
         state.destination.map_or_else(|| fail(libc::EDESTADDRREQ), address::v4)
     }
 
-    /// Sets where the engine puts its events.
-    pub(crate) fn told<'a>(&self, state: &'a mut IdState, nic: Nic) -> Outcome<&'a CmChannel> {
+    /// Where the engine puts its events from now on.
+    pub(crate) fn told(&self, state: &mut IdState, nic: Nic) -> Outcome<CmChannel> {
         if state.told.is_none() {
-            let native = nic.context()?.native.create_cm_channel_without_established();
-            let native = native.map_err(|error| news::errno(&error))?;
-            let token = state.channel.watch(&native, &self.me)?;
-            state.told = Some((native, token));
+            state.told = Some((state.channel.register(nic, self)?, nic));
         }
-        state.told.as_ref().map_or_else(|| fail(libc::EIO), |(native, _)| Ok(native))
+        state.told.as_ref().map_or_else(|| fail(libc::EIO), |(native, _)| Ok(native.clone()))
+    }
+
+    /// Wants no more of the engine's events: what waits is dropped, and nothing wakes the program.
+    pub(crate) fn silence(&self, state: &mut IdState) {
+        if let Some((native, _)) = state.told.take() {
+            native.silence();
+            state.channel.unregister(self);
+        }
     }
 
     /// The queue pair that the program made with it.
@@ -307,11 +311,14 @@ impl CmId {
 
     /// Ends its connection, listener or attempt, without further events.
     fn end(&self) {
+        // So that few events are left to be looked through for those that nobody wants any more.
+        let channel = Arc::clone(&self.lock().channel);
+        channel.gather();
         let mut state = self.lock();
         let connected = matches!(state.phase, Phase::Connecting | Phase::Connected);
         state.phase = Phase::Gone;
-        drop(state.unwatch());
-        let left = state.channel.take_of(&self.me);
+        self.silence(&mut state);
+        let left = state.channel.take_of(self);
         let (listeners, request) = (std::mem::take(&mut state.listeners), state.request.take());
         state.bound.clear();
         let native = |qp: &Qp| Arc::clone(&qp.native);
@@ -327,16 +334,23 @@ impl CmId {
         }
     }
 
-    /// Moves it, and its queued events, to another channel.
+    /// Moves it to another channel, with its events.
     fn migrate(&self, to: Arc<EventChannel>, is_sync: bool) -> Outcome<()> {
-        let mut state = self.lock();
-        let from = Arc::clone(&state.channel);
-        if let Some(native) = state.unwatch() {
-            let token = to.watch(&native, &self.me)?;
-            state.told = Some((native, token));
+        let from = Arc::clone(&self.lock().channel);
+        if Arc::ptr_eq(&from, &to) {
+            return Ok(());
         }
-        for news in from.take_of(&self.me) {
-            to.push(&self.me, news);
+        // What the engine has told so far goes first, and nobody else is on the way with some of it.
+        let held = from.hold();
+        from.gather_locked(&held);
+        let mut state = self.lock();
+        if let Some((native, nic)) = &mut state.told {
+            let there = to.register(*nic, self)?;
+            native.move_to(&there).map_err(|error| news::errno(&error))?;
+            from.unregister(self);
+        }
+        for news in from.take_of(self) {
+            to.push(self, news);
         }
         // SAFETY: programs leave the field alone.
         unsafe { (*self.shown.get()).channel = to.pointer() };

@@ -33,20 +33,15 @@ pub(crate) fn errno(error: &VerbsError) -> Errno {
     })
 }
 
-/// Moves the engine's events about an identifier into its channel's queue; false if there was
-/// nothing.
-pub(crate) fn gather(id: &CmId) -> bool {
+/// Puts an event of the engine's about an identifier into its channel's queue; false if the program
+/// does not hear of it.
+pub(crate) fn gather(id: &CmId, kind: CmEventKind) -> bool {
     let mut state = id.lock();
-    let mut something = false;
-    while state.phase != Phase::Gone
-        && let Some(event) = state.next_engine_event()
-    {
-        if let Some(news) = translate(id, &mut state, event.kind) {
-            state.channel.push(id.me(), news);
-            something = true;
-        }
+    if state.phase == Phase::Gone {
+        return false;
     }
-    something
+    let news = translate(id, &mut state, kind);
+    news.map(|news| state.channel.push(id, news)).is_some()
 }
 
 fn translate(id: &CmId, state: &mut IdState, kind: CmEventKind) -> Option<News> {
@@ -84,6 +79,7 @@ fn active(id: &CmId, state: &mut IdState, connected: Connected) -> Plain {
         state.phase = Phase::Over;
         // Without it there is nothing to end.
         let _gone = end(id, state);
+        id.silence(state);
         return Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO);
     };
     state.phase = Phase::Connected;

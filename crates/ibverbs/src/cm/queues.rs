@@ -219,6 +219,7 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         // The engine reports nothing about a queue pair that is gone.
         if let Some(end) = news::over(&found, &mut state) {
             found.push_event(&state, end);
+            found.silence(&mut state);
         }
         drop(state);
         // SAFETY: found just now; the calls refuse what is not ours.

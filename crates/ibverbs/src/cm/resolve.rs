@@ -128,7 +128,7 @@ fn listen(id: &CmId, state: &mut IdState, backlog: usize) -> Outcome<()> {
     // Whatever goes wrong below, the addresses are given back.
     state.phase = Phase::Over;
     for (nic, at) in bound {
-        let native = id.told(state, nic)?.clone();
+        let native = id.told(state, nic)?;
         let listener = nic.context()?.native.listen_at(at, backlog, &native);
         match listener {
             Ok(listener) => state.listeners.push(listener),

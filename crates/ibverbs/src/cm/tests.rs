@@ -1,6 +1,7 @@
-//! Connections within one process, through the C entries; [`others`] has endpoints, options and
-//! nonsense.
+//! Connections within one process, through the C entries; [`channels`] has what becomes of events,
+//! [`others`] endpoints, options and nonsense.
 
+mod channels;
 mod others;
 
 use super::address;

@@ -4,7 +4,8 @@ use std::env;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// What a program is to load of ours.
+pub(super) const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 const VARIABLE: &str = "OUTBOARD_LIB_DIR";
 
 /// The directory of both libraries, as an absolute path.

@@ -1,7 +1,7 @@
 //! The active side: TCP connect, Request, Reply.
 
 use super::bound::{Bound, Dialed, dial, is_pending};
-use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
+use super::{CmChannel, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
 use crate::context::Core;
 use crate::engine::Source;
 use crate::engine::link::Link;
@@ -330,7 +330,7 @@ impl Attempt {
             core.engine.remove(token, &link.socket);
             return self.report(CmEventKind::Failed(ConnectError::Cancelled { peer: self.peer }));
         }
-        core.engine.replace(token, Arc::clone(&self.qp) as Arc<dyn Source>);
+        core.engine.begin_link(token, Arc::clone(&self.qp) as Arc<dyn Source>);
         // Before anything that the first bytes may bring about.
         self.report(CmEventKind::Connected(connected));
         self.qp.attach(&mut inner, core, link);
@@ -343,7 +343,7 @@ impl Attempt {
     }
 
     fn report(&self, kind: CmEventKind) {
-        self.cm.push(CmEvent { qp: self.qp.number, kind });
+        self.cm.push(self.qp.number, kind);
     }
 }
 

@@ -188,9 +188,8 @@ impl Listener {
     pub fn next_request(&self, timeout: Option<Duration>) -> Option<ConnectRequest> {
         let deadline = deadline(timeout);
         let wanted = |event: &CmEvent| matches!(event.kind, CmEventKind::ConnectRequest(_));
-        let events = &self.channel.inner.events;
-        let event = self.shared.core.wait_until(deadline, || events.pop_if(wanted))?;
-        match event.kind {
+        let channel = &self.channel.inner;
+        match self.shared.core.wait_until(deadline, || channel.pop_if(wanted))?.kind {
             CmEventKind::ConnectRequest(request) => Some(request),
             _ => None,
         }
@@ -256,7 +255,7 @@ impl ListenerShared {
             }
             _ => false,
         };
-        while let Some(event) = self.cm.events.pop_if(ours) {
+        while let Some(event) = self.cm.pop_if(ours) {
             drop(event);
         }
     }
@@ -327,7 +326,7 @@ impl Pending {
         if let Ok(request) = outcome {
             let listener = Arc::clone(&progress.place.listener);
             let request = ConnectRequest { progress, request, token };
-            listener.cm.push(CmEvent { qp: 0, kind: CmEventKind::ConnectRequest(request) });
+            listener.cm.push(0, CmEventKind::ConnectRequest(request));
             if listener.closed.load(Ordering::SeqCst) {
                 listener.refuse_waiting();
             }
@@ -456,7 +455,7 @@ impl ConnectRequest {
         place.unanswered = false;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
         let link = Link::new(self.token, socket, conn, &[], tap);
-        core.engine.replace(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
+        core.engine.begin_link(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
         Ok(connected)

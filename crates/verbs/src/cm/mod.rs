@@ -1,37 +1,35 @@
 //! The connection manager: TCP connect and accept, the MPA start-up, and the events of
 //! connections. RDMA's own part begins when a queue pair gets its link.
 //!
-//! Modules: `bound` (addresses), `backlog` (the peers that a listener holds), `listen` (the passive
-//! side), `connect` (the active side), `secured` and `adopt` (either side, over a session).
+//! Modules: `bound` (addresses), `channel` (events on their way to the program), `backlog` (the
+//! peers that a listener holds), `listen` (the passive side), `connect` (the active side),
+//! `secured` and `adopt` (either side, over a session).
 
 mod adopt;
 mod backlog;
 mod bound;
+mod channel;
 mod connect;
 mod listen;
 mod secured;
 
 pub use bound::Bound;
+pub use channel::CmChannel;
+pub(crate) use channel::CmShared;
 pub use connect::Connected;
 pub use listen::{ConnectRequest, Listener, NotAccepted};
 pub use outboard_iwarp::startup::Role;
 pub use secured::{Secured, StreamError};
 
-use crate::context::Shared;
-use crate::error::{ConnectError, VerbsError};
+use crate::error::ConnectError;
 use crate::qp::QpShared;
-use crate::signal::{Signal, deadline};
 use outboard_iwarp::startup::{LocalParams, Negotiated};
 use outboard_iwarp::{Connection, Params};
 use outboard_wire::ddp::UNTAGGED_LEN;
 use outboard_wire::fpdu::{MAX_ULPDU, max_ulpdu};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Events kept for a reader; a listener's backlog is bounded apart.
-const EVENTS_MAX: usize = 65_536;
 /// ULPDU on loopback with CRCs: both ends overlap on large messages.
 const LOOPBACK_ULPDU_CRC: usize = 16 * 1024 + UNTAGGED_LEN;
 /// Segment size assumed if the kernel does not report one.
@@ -110,6 +108,8 @@ impl ConnectParams {
 /// Something that happened to a connection.
 #[derive(Debug)]
 pub struct CmEvent {
+    /// The key under which the listener or the queue pair got the channel ([`CmChannel::keyed`]).
+    pub key: u64,
     /// Number of the queue pair; 0 for a connection request.
     pub qp: u32,
     /// What happened.
@@ -130,54 +130,6 @@ pub enum CmEventKind {
     /// The connection is over: both sides have closed, it was lost, or nothing has moved for 2 s
     /// after one side left. All completions are in their queues.
     Disconnected,
-}
-
-/// A queue of connection events with a descriptor.
-#[derive(Clone, Debug)]
-pub struct CmChannel {
-    inner: Arc<CmShared>,
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// The part of a channel that its sources share.
-#[derive(Debug)]
-pub(crate) struct CmShared {
-    pub(crate) events: Signal<CmEvent>,
-    /// [`CmEventKind::Established`] is wanted.
-    tells_established: bool,
-}
-
-impl CmShared {
-    pub(crate) fn push(&self, event: CmEvent) {
-        if self.tells_established || !matches!(event.kind, CmEventKind::Established) {
-            self.events.push(event);
-        }
-    }
-}
-
-impl CmChannel {
-    pub(crate) fn new(shared: &Arc<Shared>, tells_established: bool) -> Result<Self, VerbsError> {
-        let events = Signal::new(EVENTS_MAX)?;
-        let inner = Arc::new(CmShared { events, tells_established });
-        Ok(Self { inner, shared: Arc::clone(shared) })
-    }
-
-    /// The oldest event, if there is one now.
-    pub fn try_next(&self) -> Option<CmEvent> {
-        self.inner.events.pop()
-    }
-
-    /// Waits for an event; `None` when the time is over.
-    pub fn next(&self, timeout: Option<Duration>) -> Option<CmEvent> {
-        let deadline = deadline(timeout);
-        self.shared.core.wait_until(deadline, || self.inner.events.pop())
-    }
-}
-
-impl AsFd for CmChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.events.fd()
-    }
 }
 
 /// The connection that a finished start-up makes for a queue pair.

@@ -404,4 +404,16 @@ mod tests {
         later[0].0.post_send(request).expect("room");
         assert_eq!(next(&later[1].1), Status::Success);
     }
+
+    #[test]
+    fn a_connection_at_rest_has_no_deadline() {
+        let [a, b] = [(); 2].map(|()| Context::open().expect("a context"));
+        let _ends = connected(&a, &b);
+        // The limits of start-ups are longer; what an initiator does for a silent peer is shorter.
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while [&a, &b].iter().any(|side| !side.core().engine.timers.is_empty()) {
+            assert!(Instant::now() < deadline, "a deadline is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

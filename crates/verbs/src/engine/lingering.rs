@@ -8,7 +8,7 @@
 use super::ending::{EndEvent, Stepped};
 use super::link::Link;
 use super::{Engine, Source};
-use crate::cm::{CmEvent, CmEventKind, CmShared};
+use crate::cm::{CmEventKind, CmShared};
 use crate::context::Core;
 use crate::signal::lock;
 use outboard_iwarp::Env;
@@ -47,7 +47,7 @@ struct Stream {
 
 impl EndNotifier {
     pub(crate) fn report_end(self, engine: &Engine) {
-        self.cm.push(CmEvent { qp: self.qp, kind: CmEventKind::Disconnected });
+        self.cm.push(self.qp, CmEventKind::Disconnected);
         engine.notify();
     }
 }

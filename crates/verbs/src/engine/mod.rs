@@ -127,7 +127,15 @@ impl Engine {
         })
     }
 
-    /// The descriptor behind a token now belongs to another source.
+    /// A start-up is done, and its descriptor belongs to a queue pair, whose link sets deadlines of
+    /// its own: that of the start-up goes. Otherwise it would come seconds later for every
+    /// connection, and cost each of them a wake-up.
+    pub(crate) fn begin_link(&self, token: u64, qp: Arc<dyn Source>) {
+        self.timers.set(token, None);
+        self.replace(token, qp);
+    }
+
+    /// The descriptor behind a token now belongs to another source, with the same deadline.
     pub(crate) fn replace(&self, token: u64, source: Arc<dyn Source>) {
         lock(&self.sources).insert(token, source);
     }

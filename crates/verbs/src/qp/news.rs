@@ -3,7 +3,7 @@
 //! all completions from before it.
 
 use super::{Inner, QpShared};
-use crate::cm::{CmEvent, CmEventKind};
+use crate::cm::CmEventKind;
 use crate::context::Core;
 use crate::ended::Ended;
 use crate::engine::ending::{EndEvent, Stepped, StreamEnd};
@@ -91,7 +91,7 @@ impl QpShared {
 
     fn report(&self, inner: &Inner, kind: CmEventKind) {
         if let Some(cm) = &inner.cm {
-            cm.push(CmEvent { qp: self.number, kind });
+            cm.push(self.number, kind);
         }
     }
 
