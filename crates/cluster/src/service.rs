@@ -171,6 +171,7 @@ impl<S: Service> Loop<S> {
                     object.insert("sessions".into(), self.permits.len().into());
                     object.insert("sessions_ended".into(), self.ended.into());
                     object.insert("latest_end".into(), json!(self.latest_end));
+                    object.insert("hub".into(), json!(self.hub.counters()));
                 }
                 report
             });
