@@ -16,10 +16,11 @@
 //! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
 //! layout in memory), [`replica`]; `path`, [`roots`], `fsys`, `mounts` and `watch` (the file
 //! system), `known`, `snapshot_ring` and `pack` (the published state), [`export`] with `refresh`
-//! and `snapshot`; [`error`].
+//! `snapshot` and `counters`; [`error`].
 
 #![forbid(unsafe_code)]
 
+mod counters;
 pub mod error;
 pub mod export;
 mod fsys;
@@ -37,8 +38,9 @@ mod snapshot;
 mod snapshot_ring;
 mod watch;
 
+pub use counters::ExportCounters;
 pub use error::{ExportError, MetadataLogError};
-pub use export::{Export, Sizes, Usage};
+pub use export::{Export, Sizes};
 pub use header::{HEADER_LEN, Header};
 pub use mounts::mount_of;
 pub use record::{Answer, Ask, Attr, Contents, Node, Position};

@@ -1,9 +1,11 @@
 //! Keys, a node and its status, by the commands that people type.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A home of its own, gone with its owner.
 struct Home(PathBuf);
@@ -150,7 +152,6 @@ fn the_pages_example_works_as_it_stands() {
 
 /// Whether every user may use FUSE, which the service compile needs.
 fn has_fuse() -> bool {
-    use std::os::unix::fs::PermissionsExt;
     fs::metadata("/dev/fuse").is_ok_and(|device| device.permissions().mode() & 0o006 == 0o006)
 }
 
@@ -259,4 +260,97 @@ fn what_a_node_cannot_do_is_said() {
         assert!(said.contains(expected) && !said.contains("key new"), "{said}");
     }
     assert!(home.complaint(&["node-service", "nothing"]).contains("`outboard node` starts"));
+}
+
+/// A node that logs into a file, at this level: the node, its address, the file.
+fn logging(home: &Home, level: &str) -> (Node, String, PathBuf) {
+    let log = home.0.join("log");
+    let words = ["node", "--listen", "127.0.0.1:0", "--slots", "2", "--log", level];
+    let mut node = home.command(&words);
+    node.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    let mut child = node.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split(' ').nth(4).unwrap_or_else(|| panic!("{line}")).to_owned();
+    (Node(child), address, log)
+}
+
+/// Waits until a file has all of these words.
+fn wait_for(file: &Path, words: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        if words.iter().all(|word| text.contains(word)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{words:?} in {text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The names of all numbers are on a page.
+fn is_documented(report: &serde_json::Value, page: &str) {
+    for (name, value) in report.as_object().unwrap() {
+        let is_there = page.contains(&format!("`{name}`"));
+        assert!(
+            is_there || !value.is_u64() || ["slots", "free", "done"].contains(&&**name),
+            "{name}"
+        );
+        if value.is_object() {
+            is_documented(value, page);
+        }
+    }
+}
+
+/// Counters of every part come from a node and a manager that go on working, and both log what
+/// ends, as far as their operators want it.
+#[test]
+fn a_job_shows_in_the_counters_and_logs_of_both_ends() {
+    if !has_fuse() && !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this user may not use /dev/fuse");
+        return;
+    }
+    let home = Home::new("counters");
+    for directory in ["run", "project"] {
+        fs::create_dir_all(home.0.join(directory)).unwrap();
+    }
+    fs::set_permissions(home.0.join("run"), Permissions::from_mode(0o700)).unwrap();
+    fs::write(home.0.join("project/a.c"), "int main(void) { return 0; }\n").unwrap();
+    let (_node, address, log) = logging(&home, "debug");
+    let compile = |words: &[&str]| {
+        let mut command = home.command(&[&["cc"], words].concat());
+        command.current_dir(home.0.join("project")).env("XDG_RUNTIME_DIR", home.0.join("run"));
+        command.env("XDG_STATE_HOME", home.0.join("state")).env_remove("OUTBOARD_CC_NESTED");
+        command.env("OUTBOARD_HOSTS", &address).env("OUTBOARD_LOG", "debug");
+        let output = command.env("OUTBOARD_CC_FALLBACK", "0").output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    compile(&["gcc", "-c", "a.c", "-o", "a.o"]);
+    let json = home.told(&["status", "--json", &address]);
+    let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let report = &status[0]["status"]["services"][0]["report"];
+    let number = |of: &serde_json::Value| of.as_u64().unwrap_or_else(|| panic!("{of} in {report}"));
+    assert_eq!(report["counters"]["jobs_ran"], 1, "{report}");
+    assert!(number(&report["counters"]["fetched_bytes"]) > 0, "{report}");
+    assert_eq!(report["hub"]["peers_now"], 1, "{report}");
+    assert!(number(&report["hub"]["reads_bytes"]) > 0 && number(&report["hub"]["writes"]) > 0);
+    assert!(number(&report["hub"]["engine"]["received_bytes"]) > 0, "{report}");
+    assert!(number(&report["store"]["written_bytes"]) > 0, "{report}");
+    let stats: serde_json::Value = serde_json::from_str(&compile(&["--stats", "--json"])).unwrap();
+    assert_eq!(stats["remote"], 1, "{stats}");
+    let manager = &stats["manager"];
+    assert_eq!((&manager["servers_now"], &manager["slots_now"]), (&1.into(), &2.into()), "{stats}");
+    assert_eq!(manager["jobs_given"], 1, "{stats}");
+    assert!(manager["export"]["snapshots_bytes"].as_u64().unwrap() > 0, "{stats}");
+    assert!(manager["hub"]["engine"]["sent_bytes"].as_u64().unwrap() > 0, "{stats}");
+    is_documented(report, include_str!("../../../docs/node.md"));
+    let pages = [include_str!("../../../docs/cc.md"), include_str!("../../../docs/node.md")];
+    is_documented(manager, &pages.concat());
+    let manager = i32::try_from(manager["pid"].as_i64().unwrap()).unwrap();
+    wait_for(&home.0.join("run/outboard/cc.log"), &["server is ready", &address]);
+    let manager = rustix::process::Pid::from_raw(manager).unwrap();
+    rustix::process::kill_process(manager, rustix::process::Signal::KILL).unwrap();
+    // The kernel ends a killed process's stream in the middle of its session.
+    wait_for(&log, &["session ended", "the connection was cut after", "connection ended"]);
 }

@@ -116,7 +116,7 @@ impl Supervisor {
             dialing,
             acceptor: Acceptor::default(),
             askers: Askers::default(),
-            log: Log::new(began),
+            log: Log::default(),
             slots: config.slots_or_processors(),
             began,
             next_handshake: HANDSHAKES,
@@ -264,7 +264,7 @@ impl Supervisor {
             Progress::Waits => {}
             Progress::Proven(session) => self.admit(session, now),
             Progress::Refused(from, error) => {
-                self.log.refuse(now, Refusal::Handshake, format_args!("{from}: {error}"));
+                self.log.refuse(now, Refusal::from(&error), format_args!("{from}: {error}"));
             }
         }
     }

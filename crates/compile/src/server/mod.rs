@@ -9,6 +9,7 @@
 
 mod adopt;
 mod client_sandbox;
+mod counters;
 mod entry;
 mod fetch;
 mod files;

@@ -1,6 +1,7 @@
 //! The service: all clients of a server on one thread, their jobs in its slots.
 
 use super::client_sandbox::Plan;
+use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
 use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
@@ -8,11 +9,11 @@ use crate::protocol::{ToClient, ToServer};
 use crate::sandbox::{Launch, Limits};
 use outboard_cluster::arrivals::{Arrivals, Arrived};
 use outboard_cluster::codec;
-use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
+use outboard_cluster::hub::{Hub, HubCounters, HubError, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
-use outboard_store::Store;
+use outboard_store::{Store, Usage};
 use outboard_verbs::Secured;
 use rustix::event::epoll;
 use serde::Serialize;
@@ -56,6 +57,12 @@ pub struct Status {
     pub done: u64,
     /// Clients.
     pub clients: Vec<ClientStatus>,
+    /// What it has done since its start.
+    pub counters: ServerCounters,
+    /// Its store, if it has one.
+    pub store: Option<Usage>,
+    /// Its connections.
+    pub hub: HubCounters,
 }
 
 /// What a server does for one client.
@@ -85,6 +92,8 @@ pub struct Service {
     next: u32,
     done: u64,
     ticked: Instant,
+    /// What was done for clients that are gone.
+    past: ServerCounters,
 }
 
 impl Service {
@@ -118,6 +127,7 @@ impl Service {
             next: 0,
             done: 0,
             ticked: Instant::now(),
+            past: ServerCounters::default(),
         })
     }
 
@@ -164,6 +174,9 @@ impl Service {
             free,
             done: self.done,
             clients: self.sessions.values().map(client).collect(),
+            counters: self.sessions.values().fold(self.past, |sum, one| sum.add(one.counters())),
+            store: self.store.as_ref().map(|store| store.usage()),
+            hub: self.hub.counters(),
         }
     }
 
@@ -343,7 +356,9 @@ impl Service {
         }
         self.slots.remove(id);
         // With the session its sandbox ends, and so do its jobs.
-        drop(self.sessions.remove(&id));
+        if let Some(session) = self.sessions.remove(&id) {
+            self.past = self.past.add(session.counters());
+        }
         self.slots.release_all(id);
     }
 }

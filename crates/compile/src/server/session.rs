@@ -7,6 +7,7 @@ mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
 use super::client_sandbox::{ClientSandbox, Plan};
+use super::counters::ServerCounters;
 use super::fetch::{Fault, Fetch, Need};
 use super::files::Files;
 use super::package::{NextPart, Package};
@@ -17,6 +18,7 @@ use crate::protocol::{
     ToServer, Took,
 };
 use outboard_cluster::hub::Exposed;
+use outboard_cluster::line_limit::LineLimit;
 use outboard_cluster::waker::Waker;
 use outboard_export::Change;
 use outboard_store::Store;
@@ -63,6 +65,8 @@ pub(crate) struct ClientSession {
     adoptions: Adoptions,
     /// When the client last sent a message, or a read of its memory completed.
     heard: Option<Instant>,
+    counters: ServerCounters,
+    lines: LineLimit,
 }
 
 /// How long slots may wait for the client.
@@ -149,6 +153,8 @@ impl ClientSession {
             sources: Sources::default(),
             adoptions,
             heard: None,
+            counters: ServerCounters::default(),
+            lines: LineLimit::default(),
         }
     }
 
@@ -170,6 +176,11 @@ impl ClientSession {
     /// Queues a message to the client.
     pub(crate) fn say(&mut self, message: ToClient) {
         self.out.push_back(Out::Say(message));
+    }
+
+    /// What was done for the client so far.
+    pub(crate) fn counters(&self) -> &ServerCounters {
+        &self.counters
     }
 
     /// The client's name, for messages.
@@ -377,6 +388,11 @@ impl ClientSession {
                     fetched: self.fetch.fetched() - job.fetched
                         + job.source.as_ref().map_or(0, |source| source.len),
                 };
+                self.counters.jobs_ran += 1;
+                self.counters.prepare_us += took.prepare_us;
+                self.counters.run_us += took.run_us;
+                self.counters.cpu_us += took.cpu_us;
+                self.counters.fetched_bytes += took.fetched;
                 Package::new(slot, ended, made, took)
             }
             Err(error) => Err(Refusal::Trouble { what: error.to_string() }),
@@ -473,6 +489,7 @@ impl ClientSession {
     /// Ends a job that was cancelled.
     fn forget(&mut self, ticket: TicketNumber) {
         let Some(job) = self.jobs.remove(&ticket) else { return };
+        self.counters.jobs_cancelled += 1;
         self.released.push(job.slot);
         if job.source.is_some() {
             self.say(ToClient::Return { ticket });
@@ -483,6 +500,11 @@ impl ClientSession {
     fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
         if let Some(job) = self.jobs.remove(&ticket) {
             self.released.push(job.slot);
+            self.counters.refuse(&refusal);
+            if let Some(left_out) = self.lines.admit(Instant::now()) {
+                let (client, why) = (&self.name, &refusal);
+                tracing::info!(?client, %why, left_out, "job refused");
+            }
             let outcome = Box::new(Outcome::NotRun(refusal));
             self.say(ToClient::Outcome { ticket, outcome });
         }

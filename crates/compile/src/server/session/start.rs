@@ -93,6 +93,7 @@ impl ClientSession {
                 Equipment::Installed(_) => programs.shown(),
                 Equipment::Adopted(_) => self.adoptions.shown(),
             };
+            self.counters.sandboxes += 1;
             self.sandbox = None;
             self.sandbox =
                 Some(ClientSandbox::open(plan, Arc::clone(&self.files), shown, equipment)?);
