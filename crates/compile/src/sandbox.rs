@@ -23,6 +23,7 @@ mod service;
 pub use check::{Missing, check};
 pub use child::anchor_main;
 pub use job::{End, Ended, Job, Limits, Object, Usage};
+pub(crate) use service::SET_UP_MAX;
 pub use service::{
     Bind, Launch, SandboxError, SandboxSupervisor, SlotSandbox, SlotSandboxSpec, machine_links,
 };

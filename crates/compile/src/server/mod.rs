@@ -3,7 +3,7 @@
 //! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` and
 //! `fetch` (a client's files as the server knows them), `toolchains` (the compilers installed
 //! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
-//! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
+//! `client_sandbox` (where jobs run), `opening` (how that is started), `package` (results on their way to the client), `sources`
 //! (preprocessed sources), `session` (one client), `service` (all clients), `entry` (the service's
 //! process).
 
@@ -13,6 +13,7 @@ mod counters;
 mod entry;
 mod fetch;
 mod files;
+mod opening;
 mod outputs;
 mod package;
 mod service;

@@ -233,8 +233,7 @@ impl Service {
 
     fn cell_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
         if let Some(session) = self.sessions.get_mut(&client) {
-            self.done += 1;
-            session.ended(slot, now);
+            self.done += u64::from(session.ended(slot, now));
         }
     }
 

@@ -10,6 +10,7 @@ use super::client_sandbox::{ClientSandbox, Plan};
 use super::counters::ServerCounters;
 use super::fetch::{Fault, Fetch, Need};
 use super::files::Files;
+use super::opening::Opening;
 use super::package::{NextPart, Package};
 use super::sources::Sources;
 use super::toolchains::Programs;
@@ -57,6 +58,9 @@ pub(crate) struct ClientSession {
     files: Arc<Files>,
     fetch: Fetch,
     sandbox: Option<ClientSandbox>,
+    /// The sandbox to come.
+    opening: Option<Opening>,
+    waker: Waker,
     jobs: BTreeMap<TicketNumber, Running>,
     out: VecDeque<Out>,
     /// Slots that are free again.
@@ -104,8 +108,11 @@ enum Stage {
     Identifying,
     /// For its compiler, which is being fetched.
     Equipping,
-    /// Waits for the end of jobs whose sandbox shows other compilers.
+    /// Waits for a sandbox: that it is opened, or for the end of jobs whose sandbox shows other
+    /// compilers.
     Held,
+    /// For its slot's sandbox, which sets itself up.
+    SettingUp,
     /// Runs in its slot sandbox. False: the job was cancelled.
     InSandbox(bool),
     /// Its results are being sent, part by part.
@@ -118,7 +125,7 @@ impl Stage {
     fn may_start(&self) -> bool {
         match self {
             Self::Waiting | Self::Reading(true) => true,
-            Self::Identifying | Self::Equipping | Self::Held => true,
+            Self::Identifying | Self::Equipping | Self::Held | Self::SettingUp => true,
             Self::Reading(false) | Self::InSandbox(_) | Self::Sending(_) | Self::Sent => false,
         }
     }
@@ -131,7 +138,7 @@ impl Stage {
 
 impl Running {
     fn is_in_sandbox(&self) -> bool {
-        matches!(self.stage, Stage::InSandbox(_))
+        matches!(self.stage, Stage::SettingUp | Stage::InSandbox(_))
     }
 }
 
@@ -139,7 +146,7 @@ impl ClientSession {
     /// With `accepts`, compilers of the client are accepted, if there is a store for them.
     pub(crate) fn new(waker: Waker, store: Option<Arc<Store>>, accepts: bool) -> Self {
         let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
-        let files = Arc::new(Files::new(waker));
+        let files = Arc::new(Files::new(waker.clone()));
         Self {
             name: String::new(),
             export: None,
@@ -147,6 +154,8 @@ impl ClientSession {
             fetch: Fetch::new(Arc::clone(&files), store),
             files,
             sandbox: None,
+            opening: None,
+            waker,
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
             released: Vec::new(),
@@ -336,6 +345,7 @@ impl ClientSession {
         for (ask, done) in self.files.take_asks() {
             self.fetch.ask(ask, done, now);
         }
+        self.take_opened(now);
         self.wake(programs, now);
         while let Some(ticket) = self.fetch.poll_ready().or_else(|| self.sources.ready.pop_front())
         {
@@ -363,13 +373,17 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Handles the end of the job in a slot.
-    pub(crate) fn ended(&mut self, slot: u32, now: Instant) {
+    /// Handles the end of the job in a slot; false if the slot's sandbox said something else.
+    pub(crate) fn ended(&mut self, slot: u32, now: Instant) -> bool {
         let in_slot =
             |job: &&mut Running| job.slot == slot && matches!(job.stage, Stage::InSandbox(_));
-        let Some(sandbox) = self.sandbox.as_mut() else { return };
+        if self.handle_set_up(slot) {
+            return false;
+        }
+        let Some(sandbox) = self.sandbox.as_mut() else { return false };
         let Some(job) = self.jobs.values_mut().find(in_slot) else {
-            return sandbox.drop_slot_sandbox(slot);
+            sandbox.drop_slot_sandbox(slot);
+            return false;
         };
         let ticket = job.spec.ticket;
         let mut result = sandbox.finish(slot);
@@ -377,7 +391,8 @@ impl ClientSession {
             self.sources.keep(slot, bytes);
         }
         if matches!(job.stage, Stage::InSandbox(false)) {
-            return self.forget(ticket);
+            self.forget(ticket);
+            return true;
         }
         let package = match result {
             Ok((ended, made)) => {
@@ -404,6 +419,7 @@ impl ClientSession {
             }
             Err(refusal) => self.refuse(ticket, refusal),
         }
+        true
     }
 
     /// Begins to send results that waited for others: a client holds a limited number of bytes.
@@ -479,9 +495,8 @@ impl ClientSession {
             }
             // A buffer that is being read into must not be freed yet.
             Stage::Reading(wanted) => *wanted = false,
-            Stage::Waiting | Stage::Identifying | Stage::Equipping | Stage::Held => {
-                self.forget(ticket);
-            }
+            Stage::Waiting | Stage::Identifying | Stage::Equipping => self.forget(ticket),
+            Stage::Held | Stage::SettingUp => self.forget(ticket),
             Stage::Sending(_) | Stage::Sent => self.forget(ticket),
         }
     }
@@ -517,6 +532,7 @@ impl ClientSession {
     pub(crate) fn tick(&mut self, now: Instant) -> Result<(), SessionEnd> {
         self.fetch.expire(now);
         self.adoptions.tick();
+        self.end_overdue_set_up(now);
         if self.jobs.is_empty() {
             return Ok(());
         }
