@@ -7,7 +7,7 @@
 mod reports;
 
 use crate::arrivals::{Arrivals, Arrived};
-use crate::hub::{Hub, HubError, HubEvent, HubOptions, PeerId};
+use crate::hub::{Hub, HubCounters, HubError, HubEvent, HubOptions, PeerId};
 use crate::node::{Arrival, Permit, ServiceLink};
 use crate::waker::Waker;
 use outboard_secure::NodeId;
@@ -160,6 +160,7 @@ struct LoopReport<'a, R> {
     sessions: usize,
     sessions_ended: u64,
     latest_end: &'a str,
+    hub: HubCounters,
 }
 
 impl<S: Service> ServiceLoop<S> {
@@ -218,6 +219,7 @@ impl<S: Service> ServiceLoop<S> {
             sessions: self.permits.len(),
             sessions_ended: self.ended,
             latest_end: &self.latest_end,
+            hub: self.hub.counters(),
         };
         // A report that is no object is not shown.
         serde_json::to_value(report).unwrap_or_default()

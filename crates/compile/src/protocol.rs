@@ -27,6 +27,7 @@
 use outboard_cluster::hub::Exposed;
 use outboard_export::{Answer, Ask, Position};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Bytes of a slot's result buffer. Longer results come in parts.
 pub(crate) const RESULT_BUFFER_BYTES: usize = 1 << 20;
@@ -281,4 +282,17 @@ pub(crate) enum Refusal {
         /// The error, as text for users.
         what: String,
     },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = String::from_utf8_lossy;
+        match self {
+            Self::Toolchain => write!(f, "its compiler is not here"),
+            Self::Withheld { path } => write!(f, "the client does not show {:?}", shown(path)),
+            Self::Stale { path } => write!(f, "a file changed meanwhile: {:?}", shown(path)),
+            Self::Limit { what } => write!(f, "it exceeded a limit: {what}"),
+            Self::Trouble { what } => write!(f, "{what}"),
+        }
+    }
 }

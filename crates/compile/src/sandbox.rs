@@ -23,6 +23,7 @@ mod service;
 pub use check::{Missing, check};
 pub use child::supervisor_main;
 pub use job::{FinishedJob, JobEnd, JobUsage, Limits, Object, SandboxJob};
+pub(crate) use service::SET_UP_MAX;
 pub use service::{
     Bind, Launch, SandboxError, SandboxSupervisor, SlotSandbox, SlotSandboxSpec, machine_links,
 };

@@ -260,7 +260,8 @@ fn statistics_and_timeline_tell_what_ran_where() {
     assert!(world.gcc("-c a.c").status.success());
     assert!(world.gcc("-c a.c -march=native").status.success());
     assert!(!world.gcc("-c b.c").status.success());
-    let Saved { counters, records } = world.saved();
+    let Saved { counters, records, manager } = world.saved();
+    assert_eq!(manager, None, "this executor counts nothing");
     assert_eq!((counters.remote, counters.local, counters.failed_remotely), (1, 2, 1));
     assert_eq!(counters.causes["is tuned to this processor"], 1);
     assert_eq!(counters.causes["failed remotely and was run again"], 1);

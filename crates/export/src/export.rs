@@ -4,6 +4,7 @@
 //! One thread; no call waits for anything but the file system. Reads only beneath the allowed
 //! roots, follows no symbolic link there and opens no name that is withheld.
 
+use crate::counters::ExportCounters;
 use crate::error::ExportError;
 use crate::fsys::{self, FileSystemKind};
 use crate::header::{HEADER_LEN, Header, LOG_LEN_MAX};
@@ -45,27 +46,6 @@ impl Default for Sizes {
     }
 }
 
-/// What is exported at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct ExportUsage {
-    /// Roots: directories that servers may request.
-    pub roots: usize,
-    /// Directories that are listed.
-    pub directories: usize,
-    /// Files in them.
-    pub files: usize,
-    /// Files with a snapshot of their contents.
-    pub snapshots: usize,
-    /// Bytes of the snapshots.
-    pub bytes: u64,
-    /// Bytes of the metadata log.
-    pub log: u64,
-    /// Requests whose answer had been published already, since the start.
-    pub hits: u64,
-    /// Requests for which the file system was read, since the start.
-    pub misses: u64,
-}
-
 /// Files as memory that servers read; see the [crate].
 #[derive(Debug)]
 pub struct Export {
@@ -90,8 +70,7 @@ pub struct Export {
     pub(crate) full: bool,
     pub(crate) scratch: Vec<u8>,
     pub(crate) packer: Packer,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
+    pub(crate) counters: ExportCounters,
 }
 
 /// The number of the first epoch; it grows from one run of a client to the next.
@@ -142,8 +121,7 @@ impl Export {
             full: false,
             scratch: Vec::new(),
             packer: Packer::new(),
-            hits: 0,
-            misses: 0,
+            counters: ExportCounters::default(),
         })
     }
 
@@ -160,19 +138,15 @@ impl Export {
         self.watch.fd()
     }
 
-    /// What is exported at present.
+    /// What it holds, and has done so far.
     #[must_use]
-    pub fn usage(&self) -> ExportUsage {
-        let snapshots = || self.known.inodes.values().filter_map(|inode| inode.snapshot);
-        ExportUsage {
-            roots: self.roots.held.len(),
-            directories: self.known.dirs.len(),
-            files: self.known.inodes.len(),
-            snapshots: snapshots().count(),
-            bytes: snapshots().map(|contents| contents.len).sum(),
-            log: self.log.used(),
-            hits: self.hits,
-            misses: self.misses,
+    pub fn counters(&self) -> ExportCounters {
+        ExportCounters {
+            roots_now: self.roots.held.len() as u64,
+            directories_now: self.known.dirs.len() as u64,
+            files_now: self.known.inodes.len() as u64,
+            log_now_bytes: self.log.used(),
+            ..self.counters
         }
     }
 
@@ -339,7 +313,7 @@ impl Export {
         self.refresh();
         let dir = shared(dir);
         if self.known.dirs.contains_key(&dir) {
-            self.hits += 1;
+            self.counters.hits += 1;
             return Answer::Published(self.settle());
         }
         // If the log was full, the new epoch may have dropped the listing.
@@ -397,7 +371,7 @@ impl Export {
     }
 
     fn list_one(&mut self, path: &Path) -> Result<(), Answer> {
-        self.misses += 1;
+        self.counters.misses += 1;
         let failed = |errno: Errno| Answer::Failed(errno.raw_os_error());
         let fd = match self.roots.open_beneath(path, READ_DIRECTORY) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(self.look_above(path)),
@@ -478,6 +452,7 @@ impl Export {
     /// Begins a new epoch that contains everything still valid, without the past.
     fn begin_epoch(&mut self) {
         self.full = false;
+        self.counters.epochs += 1;
         self.log.begin_epoch();
         self.publish_roots();
         let dirs: Vec<Path> = self.known.dirs.keys().cloned().collect();

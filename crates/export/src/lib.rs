@@ -18,11 +18,13 @@
 //! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
 //! layout in memory); [`replica`], [`mirror`], [`fetch`] and [`pieces`] (the server's half);
 //! `path`, [`roots`], `fsys`, `mounts` and `watch` (the file system), `known`, `snapshot_ring` and
-//! `pack` (the published state), [`export`] with `refresh` and `snapshot` (the client's half);
+//! `pack` (the published state), [`export`] with `refresh`, `snapshot` and `counters` (the
+//! client's half);
 //! [`error`].
 
 #![forbid(unsafe_code)]
 
+mod counters;
 pub mod error;
 pub mod export;
 pub mod fetch;
@@ -43,8 +45,9 @@ mod snapshot;
 mod snapshot_ring;
 mod watch;
 
+pub use counters::ExportCounters;
 pub use error::{ExportError, MetadataLogError};
-pub use export::{Export, ExportUsage, Sizes};
+pub use export::{Export, Sizes};
 pub use fetch::{Fetch, FetchError, FetchFault, Need, Request};
 pub use header::{HEADER_LEN, Header};
 pub use mirror::Mirror;

@@ -60,16 +60,18 @@ impl Export {
             return Err(self.look_once(dir, name, Hint::default()));
         }
         if inode.is_some_and(|inode| inode.snapshot.is_some()) {
-            self.hits += 1;
+            self.counters.hits += 1;
             return Ok(());
         }
-        self.misses += 1;
+        self.counters.misses += 1;
         let mut bytes = std::mem::take(&mut self.scratch);
         let taken = self.take(dir, name, id, &mut bytes);
         let kept = taken.and_then(|read_ns| {
             self.refresh();
             self.expect_file(dir, name, version)?;
             self.keep(id, &bytes, read_ns);
+            self.counters.snapshots += 1;
+            self.counters.snapshots_bytes += bytes.len() as u64;
             Ok(())
         });
         bytes.clear();

@@ -1,7 +1,7 @@
 //! `outboard cc`: one compilation, and what goes with it: links by compilers' names, statistics,
 //! the timeline, and the manager that wrappers start.
 
-use crate::{Outcome, parent};
+use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cc::place::ManagerPlace;
 use outboard_cc::real::Call;
@@ -15,11 +15,13 @@ use outboard_compile::manager::{self, Manager, NoServers, Settings};
 use outboard_compile::stats::{self, Journal, Record, Saved, state_directory};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::ServiceName;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
+use std::mem;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -99,6 +101,7 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
 }
 
 fn manage() -> Outcome {
+    log::start_manager()?;
     let (listener, place) = manager::listen()?;
     let journal = Journal::new(state_directory().as_deref());
     let settings = Settings::default();
@@ -109,7 +112,7 @@ fn manage() -> Outcome {
         }
         Ok(None) => ("OUTBOARD_HOSTS is not set".to_owned(), settings.idle),
         Err(error) => {
-            eprintln!("outboard: {error}");
+            tracing::warn!("{error}");
             (error.to_string(), MENDING)
         }
     };
@@ -163,8 +166,7 @@ fn follow_revocations(
             let services = ["compile".parse().ok()].into_iter().flatten().collect::<Vec<_>>();
             match Dialer::from_environment(|name| env::var_os(name), &services) {
                 Ok(new) => *dialer.write().unwrap_or_else(PoisonError::into_inner) = new,
-                // The list that was read before stays in force.
-                Err(error) => eprintln!("outboard: {error}"),
+                Err(error) => tracing::error!("{error}; the list that was read before stays in force"),
             }
             distrust();
         }
@@ -182,12 +184,12 @@ fn report(args: &CcArgs) -> Outcome {
         place.sockets().iter().for_each(|socket| manager::settle(socket));
     }
     let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME, for statistics")?;
-    let saved = Saved::load(&directory)?;
+    let mut saved = Saved::load(&directory)?;
     if let Some(file) = &args.timeline {
-        draw(file, saved.records.into())?;
+        draw(file, mem::take(&mut saved.records).into())?;
     }
     let text = match (args.json, args.stats) {
-        (true, _) => serde_json::to_string_pretty(&saved.counters)? + "\n",
+        (true, _) => serde_json::to_string_pretty(&with_manager(&saved)?)? + "\n",
         (false, true) => saved.counters.to_string(),
         (false, false) => String::new(),
     };
@@ -200,6 +202,15 @@ fn report(args: &CcArgs) -> Outcome {
         Saved::clear(&directory)?;
     }
     Ok(())
+}
+
+/// The sums over jobs, and beside them what the manager says of itself.
+fn with_manager(saved: &Saved) -> Result<Value, serde_json::Error> {
+    let mut counters = serde_json::to_value(&saved.counters)?;
+    if let (Some(rows), Some(manager)) = (counters.as_object_mut(), &saved.manager) {
+        rows.insert("manager".into(), manager.clone());
+    }
+    Ok(counters)
 }
 
 fn draw(file: &Path, records: Vec<Record>) -> Outcome {

@@ -1,16 +1,22 @@
-//! Writes events of daemons to standard error, a line each, at the levels that the operator sets.
+//! Writes events of daemons to standard error, a line each, at the levels that the operator sets. The
+//! standard error of a manager of `outboard cc` is its log file, so its lines have the time.
 //!
 //! `--log`, or else OUTBOARD_LOG: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or
 //! levels for single parts, `info,outboard_cluster=debug`.
 
 use std::error::Error;
+use std::io::{Stderr, stderr};
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::Layer;
+use tracing_subscriber::fmt::format::{DefaultFields, Format};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The variable, which services get too.
 const VARIABLE: &str = "OUTBOARD_LOG";
 const DEFAULT: &str = "info";
+/// The default of managers: their log is read when something is wrong.
+const MANAGERS: &str = "warn";
 
 /// Begins to write events; to be called once, before there are any.
 pub(crate) fn start(wanted: Option<&str>) -> Result<(), Box<dyn Error>> {
@@ -19,17 +25,31 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Box<dyn Error>> {
         None => (VARIABLE, std::env::var(VARIABLE).unwrap_or_default()),
     };
     let filter = if filter.is_empty() { DEFAULT } else { &filter };
-    let targets = parse(filter).ok_or_else(|| {
-        format!(
-            "{name} is {filter:?}: write a level, as info, or levels of parts, target=level,..."
-        )
-    })?;
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .without_time();
-    tracing_subscriber::registry().with(targets).with(lines).try_init()?;
+    let targets = parse(filter).ok_or_else(|| refused(name, filter))?;
+    tracing_subscriber::registry().with(targets).with(lines().without_time()).try_init()?;
     Ok(())
+}
+
+/// As [`start`], for a manager: builds do not depend on what it logs, so that a level that is none
+/// is only reported.
+pub(crate) fn start_manager() -> Result<(), Box<dyn Error>> {
+    let wanted = std::env::var(VARIABLE).unwrap_or_default();
+    let found = parse(if wanted.is_empty() { MANAGERS } else { &wanted });
+    let is_wrong = found.is_none();
+    let targets = found.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    tracing_subscriber::registry().with(targets).with(lines()).try_init()?;
+    if is_wrong {
+        tracing::warn!("{}", refused(VARIABLE, &wanted));
+    }
+    Ok(())
+}
+
+fn refused(name: &str, filter: &str) -> String {
+    format!("{name} is {filter:?}: write a level, as info, or levels of parts, target=level,...")
+}
+
+fn lines<S>() -> Layer<S, DefaultFields, Format, fn() -> Stderr> {
+    Layer::new().with_writer(stderr as fn() -> Stderr).with_ansi(false)
 }
 
 /// A word alone is a level; the library would take any other for a part of the program.

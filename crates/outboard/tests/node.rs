@@ -1,9 +1,13 @@
 //! Keys, a node and its status, by the commands that users type.
 
-use std::fs;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A home of its own, gone with its owner.
 struct Home(PathBuf);
@@ -150,7 +154,6 @@ fn the_pages_example_works_as_it_stands() {
 
 /// Whether every user may use FUSE, which the service compile needs.
 fn has_fuse() -> bool {
-    use std::os::unix::fs::PermissionsExt;
     fs::metadata("/dev/fuse").is_ok_and(|device| device.permissions().mode() & 0o006 == 0o006)
 }
 
@@ -259,4 +262,277 @@ fn what_a_node_cannot_do_is_said() {
         assert!(said.contains(expected) && !said.contains("key new"), "{said}");
     }
     assert!(home.complaint(&["node-service", "nothing"]).contains("`outboard node` starts"));
+}
+
+/// A node that logs into a file, at this level: the node, its address, the file.
+fn logging(home: &Home, level: &str) -> (Node, String, PathBuf) {
+    let log = home.0.join("log");
+    let words = ["node", "--listen", "127.0.0.1:0", "--slots", "2", "--log", level];
+    let mut node = home.command(&words);
+    node.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    let mut child = node.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split(' ').nth(4).unwrap_or_else(|| panic!("{line}")).to_owned();
+    (Node(child), address, log)
+}
+
+/// Waits until a file has all of these words.
+fn wait_for(file: &Path, words: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        if words.iter().all(|word| text.contains(word)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{words:?} in {text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The names of all numbers are on a page.
+fn is_documented(report: &serde_json::Value, page: &str) {
+    for (name, value) in report.as_object().unwrap() {
+        let is_there = page.contains(&format!("`{name}`"));
+        assert!(
+            is_there || !value.is_u64() || ["slots", "free", "done"].contains(&&**name),
+            "{name}"
+        );
+        if value.is_object() {
+            is_documented(value, page);
+        }
+    }
+}
+
+/// Counters of every part come from a node and a manager that go on working, and both log what
+/// ends, as far as their operators want it.
+#[test]
+fn a_job_shows_in_the_counters_and_logs_of_both_ends() {
+    if !has_fuse() && !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this user may not use /dev/fuse");
+        return;
+    }
+    let home = Home::new("counters");
+    for directory in ["run", "project"] {
+        fs::create_dir_all(home.0.join(directory)).unwrap();
+    }
+    fs::set_permissions(home.0.join("run"), Permissions::from_mode(0o700)).unwrap();
+    fs::write(home.0.join("project/a.c"), "int main(void) { return 0; }\n").unwrap();
+    let (_node, address, log) = logging(&home, "debug");
+    let compile = |words: &[&str]| {
+        let mut command = home.command(&[&["cc"], words].concat());
+        command.current_dir(home.0.join("project")).env("XDG_RUNTIME_DIR", home.0.join("run"));
+        command.env("XDG_STATE_HOME", home.0.join("state")).env_remove("OUTBOARD_CC_NESTED");
+        command.env("OUTBOARD_HOSTS", &address).env("OUTBOARD_LOG", "debug");
+        let output = command.env("OUTBOARD_CC_FALLBACK", "0").output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    compile(&["gcc", "-c", "a.c", "-o", "a.o"]);
+    let json = home.told(&["status", "--json", &address]);
+    let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let report = &status[0]["status"]["services"][0]["report"];
+    let number = |of: &serde_json::Value| of.as_u64().unwrap_or_else(|| panic!("{of} in {report}"));
+    assert_eq!(report["counters"]["jobs_ran"], 1, "{report}");
+    assert!(number(&report["counters"]["fetched_bytes"]) > 0, "{report}");
+    assert_eq!(report["hub"]["peers_now"], 1, "{report}");
+    assert!(number(&report["hub"]["reads_bytes"]) > 0 && number(&report["hub"]["writes"]) > 0);
+    assert!(number(&report["hub"]["engine"]["received_bytes"]) > 0, "{report}");
+    assert!(number(&report["store"]["written_bytes"]) > 0, "{report}");
+    let stats: serde_json::Value = serde_json::from_str(&compile(&["--stats", "--json"])).unwrap();
+    assert_eq!(stats["remote"], 1, "{stats}");
+    let manager = &stats["manager"];
+    assert_eq!((&manager["servers_now"], &manager["slots_now"]), (&1.into(), &2.into()), "{stats}");
+    assert_eq!(manager["jobs_given"], 1, "{stats}");
+    assert!(manager["export"]["snapshots_bytes"].as_u64().unwrap() > 0, "{stats}");
+    assert!(manager["hub"]["engine"]["sent_bytes"].as_u64().unwrap() > 0, "{stats}");
+    is_documented(report, include_str!("../../../docs/node.md"));
+    let pages = [include_str!("../../../docs/cc.md"), include_str!("../../../docs/node.md")];
+    is_documented(manager, &pages.concat());
+    let manager = i32::try_from(manager["pid"].as_i64().unwrap()).unwrap();
+    wait_for(&home.0.join("run/outboard/cc.log"), &["server is ready", &address]);
+    let manager = rustix::process::Pid::from_raw(manager).unwrap();
+    rustix::process::kill_process(manager, rustix::process::Signal::KILL).unwrap();
+    // The kernel ends a killed process's stream in the middle of its session.
+    wait_for(&log, &["session ended", "the connection was cut after", "connection ended"]);
+}
+
+/// Sends a process a signal.
+fn signal(process: u32, signal: Signal) {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(process, signal).unwrap();
+}
+
+/// The process of a node's service.
+fn service_of(node: &Node) -> u32 {
+    let own = node.0.id();
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    children.split_whitespace().next().expect("a service").parse().unwrap()
+}
+
+/// Asks a node how it is, which must not take long; the state of its service.
+fn state_soon(home: &Home, address: &str) -> String {
+    let start = Instant::now();
+    let output = home.run(&["status", "--json", address]);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let state = json[0]["status"]["services"][0]["state"].as_str();
+    state.unwrap_or_else(|| panic!("{json}")).to_owned()
+}
+
+#[test]
+fn a_service_that_is_stopped_holds_up_nothing_else_of_its_node() {
+    let home = Home::new("stopped");
+    let (node, address) = home.node(&[]);
+    assert_ne!(state_soon(&home, &address), "silent");
+    let service = service_of(&node);
+    signal(service, Signal::STOP);
+    for _ in 0..3 {
+        assert_eq!(state_soon(&home, &address), "silent");
+    }
+    signal(service, Signal::CONT);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while state_soon(&home, &address) == "silent" {
+        assert!(Instant::now() < deadline, "it does not answer again");
+    }
+}
+
+/// A file system that answers nothing, over a directory.
+struct Hung(PathBuf, Option<std::os::fd::OwnedFd>);
+
+impl Hung {
+    fn over(at: PathBuf) -> std::io::Result<Self> {
+        let fuse = fs::File::options().read(true).write(true).open("/dev/fuse")?;
+        let number = std::os::fd::AsRawFd::as_raw_fd(&fuse);
+        let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0,allow_other");
+        let options = std::ffi::CString::new(options).unwrap();
+        mount("hung", &at, "fuse", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
+        Ok(Self(at, Some(fuse.into())))
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        // What waits for it gets an error.
+        drop(self.1.take());
+        let _gone = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_list_on_a_disk_that_hangs_holds_up_nothing_of_its_node() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may mount a file system that hangs");
+        return;
+    }
+    let home = Home::new("hung");
+    let lists = home.0.join("lists");
+    fs::create_dir(&lists).unwrap();
+    fs::write(lists.join("revoked"), "").unwrap();
+    let text = format!("revoked = {:?}\n", lists.join("revoked"));
+    fs::write(home.0.join("node.toml"), text).unwrap();
+    let (_node, address) = home.node(&["--config", "node.toml"]);
+    state_soon(&home, &address);
+    let hung = Hung::over(lists).unwrap();
+    // Long enough for it to be looked at.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        state_soon(&home, &address);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(hung);
+    state_soon(&home, &address);
+}
+
+/// A user with a manager of its own, whose jobs go to this node.
+struct Builder<'a> {
+    home: &'a Home,
+    name: &'static str,
+    address: &'a str,
+}
+
+impl Builder<'_> {
+    fn command(&self, words: &[&str]) -> Command {
+        let own = self.home.0.join(self.name);
+        for directory in ["run", "state", "project"] {
+            fs::create_dir_all(own.join(directory)).unwrap();
+        }
+        fs::set_permissions(own.join("run"), Permissions::from_mode(0o700)).unwrap();
+        fs::write(own.join("project/Makefile"), "").unwrap();
+        for name in ["a.c", "b.c"] {
+            fs::write(own.join("project").join(name), "int x;\n").unwrap();
+        }
+        let mut command = self.home.command(&[&["cc"], words].concat());
+        command.current_dir(own.join("project")).env("XDG_RUNTIME_DIR", own.join("run"));
+        command.env("XDG_STATE_HOME", own.join("state")).env("OUTBOARD_HOSTS", self.address);
+        command.env_remove("OUTBOARD_CC_NESTED").stderr(Stdio::inherit());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Duration {
+        let start = Instant::now();
+        let output = self.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        start.elapsed()
+    }
+
+    fn stats(&self) -> serde_json::Value {
+        let output = self.command(&["--stats", "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn manager(&self) -> u32 {
+        u32::try_from(self.stats()["manager"]["pid"].as_u64().unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_client_that_is_stopped_holds_up_no_other() {
+    if !has_fuse() && !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this user may not use /dev/fuse");
+        return;
+    }
+    let home = Home::new("clients");
+    let (_node, address) = home.node(&["--slots", "4"]);
+    let builder = |name| Builder { home: &home, name, address: &address };
+    let (one, other) = (builder("one"), builder("other"));
+    one.run(&["gcc", "-c", "a.c"]);
+    other.run(&["gcc", "-c", "a.c"]);
+    let manager = one.manager();
+    // Its jobs are under way at the server, some of them, when it stops.
+    let started = (0..4).map(|_| one.command(&["gcc", "-c", "b.c", "-O2"]).spawn().unwrap());
+    let started: Vec<_> = started.collect();
+    signal(manager, Signal::STOP);
+    for _ in 0..3 {
+        let took = other.run(&["gcc", "-c", "b.c"]);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+    assert_eq!(other.stats()["remote"], 4, "the server was not used");
+    signal(manager, Signal::CONT);
+    for mut job in started {
+        assert!(job.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_server_that_is_stopped_holds_up_its_own_jobs_alone() {
+    if !has_fuse() && !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this user may not use /dev/fuse");
+        return;
+    }
+    let home = Home::new("servers");
+    let (node, address) = home.node(&["--slots", "2"]);
+    let user = Builder { home: &home, name: "user", address: &address };
+    user.run(&["gcc", "-c", "a.c"]);
+    assert_eq!(user.stats()["remote"], 1, "the server was not used");
+    let service = service_of(&node);
+    signal(service, Signal::STOP);
+    let mut waits = user.command(&["gcc", "-c", "b.c"]).spawn().unwrap();
+    // What runs locally does not wait for the server.
+    for _ in 0..3 {
+        let took = user.run(&["gcc", "--version"]);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+    assert!(waits.wait().unwrap().success(), "it runs locally in the end");
+    signal(service, Signal::CONT);
 }

@@ -6,6 +6,7 @@ use crate::disk;
 use crate::error::StoreError;
 use crate::memory::Memory;
 use rustix::io::Errno;
+use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -29,24 +30,30 @@ pub enum Kind {
 }
 
 /// Size and counters of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 pub struct StoreUsage {
     /// Bytes on disk, as far as this process knows.
-    pub bytes: u64,
+    pub disk_bytes: u64,
     /// Files on disk, as far as this process knows.
-    pub files: u64,
+    pub disk_files: u64,
     /// The quota: bytes on disk, at most.
-    pub quota: u64,
+    pub quota_bytes: u64,
     /// Bytes in memory.
-    pub memory: u64,
+    pub memory_bytes: u64,
     /// Requests whose content was found.
     pub hits: u64,
     /// Requests whose content was absent.
     pub misses: u64,
+    /// Files that were written.
+    pub written: u64,
+    /// Bytes of these files.
+    pub written_bytes: u64,
     /// Files that did not have the hash in their names.
     pub corrupt: u64,
     /// Files that were removed to make room for others.
     pub evicted: u64,
+    /// Bytes of these files.
+    pub evicted_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -90,7 +97,7 @@ impl Store {
         disk::prepare(dir)?;
         let state = StoreState {
             memory: Memory::new(MEMORY_LEN_MAX),
-            usage: StoreUsage { quota, ..StoreUsage::default() },
+            usage: StoreUsage { quota_bytes: quota, ..StoreUsage::default() },
             verified: HashSet::new(),
             unseen: 0,
             trees: HashMap::new(),
@@ -184,10 +191,12 @@ impl Store {
     pub(crate) fn note_written(&self, hash: &Hash, len: u64) -> Result<(), StoreError> {
         let mut state = self.state();
         state.verified.insert(*hash);
-        state.usage.bytes += len;
-        state.usage.files += 1;
+        state.usage.disk_bytes += len;
+        state.usage.disk_files += 1;
+        state.usage.written += 1;
+        state.usage.written_bytes += len;
         state.unseen += len;
-        let due = state.usage.bytes > self.quota || state.unseen > self.quota / 16;
+        let due = state.usage.disk_bytes > self.quota || state.unseen > self.quota / 16;
         drop(state);
         if due {
             let dir = || self.dir.clone();
@@ -200,7 +209,7 @@ impl Store {
     fn tidy(&self) -> std::io::Result<()> {
         let mut found = disk::scan(&self.dir)?;
         let mut bytes = found.iter().map(|file| file.len).sum::<u64>();
-        let mut evicted = 0;
+        let (mut evicted, mut evicted_bytes) = (0, 0);
         if bytes > self.quota {
             found.sort_by_key(|file| std::cmp::Reverse(file.used));
             let mut pinned = Vec::new();
@@ -209,6 +218,7 @@ impl Store {
                 let Some(file) = found.pop() else { break };
                 if disk::remove_unless_locked(&file.path) {
                     evicted += 1;
+                    evicted_bytes += file.len;
                     bytes -= file.len;
                 } else {
                     pinned.push(file);
@@ -217,9 +227,10 @@ impl Store {
             found.extend(pinned);
         }
         let mut state = self.state();
-        state.usage.bytes = bytes;
-        state.usage.files = found.len() as u64;
+        state.usage.disk_bytes = bytes;
+        state.usage.disk_files = found.len() as u64;
         state.usage.evicted += evicted;
+        state.usage.evicted_bytes += evicted_bytes;
         state.unseen = 0;
         let left: HashSet<Hash> = found.iter().map(|file| file.hash).collect();
         state.verified.retain(|hash| left.contains(hash));
@@ -284,6 +295,6 @@ impl Store {
     #[must_use]
     pub fn usage(&self) -> StoreUsage {
         let state = self.state();
-        StoreUsage { memory: state.memory.len() as u64, ..state.usage }
+        StoreUsage { memory_bytes: state.memory.len() as u64, ..state.usage }
     }
 }

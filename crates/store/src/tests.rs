@@ -64,7 +64,9 @@ fn a_content_is_there_for_other_processes_and_later() {
         assert_eq!(store.file(&hash).unwrap().metadata().unwrap().len(), 5000);
         assert_eq!(store.get(&[7; 32]), None);
         let usage = store.usage();
-        assert_eq!((usage.files, usage.bytes, usage.hits, usage.misses), (1, 5000, 3, 1));
+        assert_eq!((usage.disk_files, usage.disk_bytes, usage.hits, usage.misses), (1, 5000, 3, 1));
+        let own = u64::from(std::ptr::eq(store, &rig.store));
+        assert_eq!((usage.written, usage.written_bytes), (own, own * 5000));
     }
 }
 
@@ -142,7 +144,9 @@ fn the_least_recently_used_is_removed_first() {
     let there: Vec<bool> = hashes.iter().map(|hash| rig.path(hash).exists()).collect();
     let gone = there.iter().filter(|there| !**there).count();
     assert!(there[0] && !there[1] && !there[2] && gone == 2, "{there:?}");
-    assert!(other.usage().bytes <= QUOTA && other.usage().evicted == 2);
+    let usage = other.usage();
+    assert!(usage.disk_bytes <= QUOTA, "{usage:?}");
+    assert_eq!((usage.evicted, usage.evicted_bytes), (2, 20_000));
     assert_eq!(rig.store.path_of(&hashes[1]), None, "the first process notices");
 }
 
@@ -299,7 +303,7 @@ fn memory_is_bounded() {
         assert!(rig.store.put(&hash, bytes, Kind::Data).is_err());
         assert!(rig.store.get(&content(0, len).0).is_some(), "it is used all the time");
     }
-    assert_eq!(rig.store.usage().memory, MEMORY_LEN_MAX as u64);
+    assert_eq!(rig.store.usage().memory_bytes, MEMORY_LEN_MAX as u64);
     assert_eq!(rig.store.get(&content(1, len).0), None);
 }
 
@@ -324,7 +328,7 @@ proptest! {
             let got = stores[which].get(&hash);
             prop_assert!(!is_put || got.is_some());
             prop_assert!(got.is_none_or(|got| got == bytes));
-            prop_assert!(stores[which].usage().bytes <= QUOTA);
+            prop_assert!(stores[which].usage().disk_bytes <= QUOTA);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::channel::CompChannel;
 use crate::cm::{Bound, CmChannel, Listener};
 use crate::cq::Cq;
 use crate::engine::Engine;
+use crate::engine::counters::EngineCounters;
 use crate::error::VerbsError;
 use crate::event::AsyncEvent;
 use crate::pd::Pd;
@@ -180,6 +181,11 @@ impl Context {
         channel: &CmChannel,
     ) -> Result<Listener, VerbsError> {
         Listener::new(&self.shared, at, backlog, channel)
+    }
+
+    /// What its engine has done so far. Reading it stops no thread.
+    pub fn counters(&self) -> EngineCounters {
+        self.shared.core.engine.counts.snapshot()
     }
 
     #[cfg(test)]

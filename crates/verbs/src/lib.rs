@@ -64,7 +64,8 @@ pub use cm::{
 };
 pub use context::Context;
 pub use cq::{Cq, NotifyOn};
-pub use ended::Ended;
+pub use ended::{EndReason, Ended};
+pub use engine::counters::EngineCounters;
 pub use error::{ConnectError, CqOverflow, Refused, VerbsError};
 pub use event::AsyncEvent;
 pub use mr::Mr;

@@ -6,7 +6,7 @@ mod news;
 use crate::cm::CmShared;
 use crate::context::{Core, Shared};
 use crate::cq::{Cq, CqShared};
-use crate::ended::Ended;
+use crate::ended::{EndReason, Ended};
 use crate::engine::link::{Link, RecvSource};
 use crate::error::{Refused, VerbsError};
 use crate::pd::Pd;
@@ -102,6 +102,8 @@ pub(crate) struct Inner {
     send_with_imm: bool,
     /// How a Terminate has ended the connection.
     ended: Option<Ended>,
+    /// Why the connection is over.
+    end_reason: Option<EndReason>,
     /// The owner dropped it: completions have no reader.
     orphaned: bool,
     /// A completion queue had no room: what comes later is lost.
@@ -141,6 +143,7 @@ impl Qp {
                 allowed: Access::REMOTE,
                 send_with_imm: false,
                 ended: None,
+                end_reason: None,
                 orphaned: false,
                 overflowed: false,
                 noted: false,
@@ -184,6 +187,11 @@ impl Qp {
     /// order or was lost.
     pub fn ended(&self) -> Option<Ended> {
         lock(&self.inner.inner).ended
+    }
+
+    /// Why the connection is over; `None` while there is one, and before.
+    pub fn end_reason(&self) -> Option<EndReason> {
+        lock(&self.inner.inner).end_reason.clone()
     }
 
     /// True while there is a connection on which Reads and atomics may be posted (ORD above 0).
@@ -451,6 +459,8 @@ impl QpShared {
         link.conn.set_access(inner.allowed);
         link.conn.allow_send_with_imm(inner.send_with_imm);
         inner.link = Some(link);
+        inner.end_reason = None;
+        core.engine.counts.connected();
         Self::advance(inner, QpEvent::Attach);
         if inner.orphaned {
             return self.desert(inner, core);

@@ -8,8 +8,8 @@ mod session;
 use common::{LIMIT, SEND, Side, at, bytes, ends, pattern};
 use outboard_secure::{Fabric, SessionError};
 use outboard_verbs::{
-    Access, AsyncEvent, CmEventKind, ConnectError, ConnectParams, Connected, OwnedBuf, QpState,
-    Role, Secured, SendOp, SendRequest, SgList, Status, StreamError,
+    Access, AsyncEvent, CmEventKind, ConnectError, ConnectParams, Connected, EndReason, OwnedBuf,
+    QpState, Role, Secured, SendOp, SendRequest, SgList, Status, StreamError,
 };
 use session::{Meddler, between, secured_pair};
 use std::io::Write;
@@ -208,6 +208,10 @@ fn a_record_altered_on_the_way_ends_the_connection_with_an_event() {
     let AsyncEvent::SessionFailed { qp, error } = event else { panic!("{event:?}") };
     assert_eq!(qp, b.qp.number());
     assert!(matches!(error, SessionError::Altered { .. }), "{error:?}");
+    let reason = b.qp.end_reason().expect("it is over");
+    assert_eq!(reason, EndReason::SessionFailed(error));
+    assert!(reason.to_string().starts_with("decryption failed: "), "{reason}");
+    assert_eq!(b.context.counters().ended_by_decryption, 1);
     common::eventually("both are over", || {
         a.qp.state() == QpState::Error && b.qp.state() == QpState::Error
     });
@@ -228,6 +232,8 @@ fn a_cut_shows() {
     let cut =
         matches!(event, AsyncEvent::SessionFailed { error: SessionError::Truncated { .. }, .. });
     assert!(cut, "{event:?}");
+    let counters = b.context.counters();
+    assert_eq!((counters.ended_by_decryption, counters.ended_by_loss), (0, 1));
 }
 
 #[test]

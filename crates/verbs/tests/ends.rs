@@ -9,8 +9,8 @@ mod raw;
 
 use common::{ANY, LIMIT, SEND, Side, address, at, ends, eventually, pair};
 use outboard_verbs::{
-    Access, Bound, CmChannel, CmEventKind, ConnectParams, Context, OwnedBuf, Qp, QpConfig, QpState,
-    SendRequest, Status,
+    Access, Bound, CmChannel, CmEventKind, ConnectParams, Context, EndReason, OwnedBuf, Qp,
+    QpConfig, QpState, SendRequest, Status,
 };
 use raw::{CRC, Raw, fpdu, last_ulpdu, read_request, request, tagged, untagged};
 use std::net::SocketAddr;
@@ -394,4 +394,23 @@ fn message(msn: u32, len: usize) -> Vec<u8> {
 fn reset(peer: Raw) {
     let socket = socket2::Socket::from(peer.0);
     socket.set_linger(Some(Duration::ZERO)).expect("an option");
+}
+
+#[test]
+fn an_engine_counts_connections_their_ends_and_bytes() {
+    let (a, b) = pair();
+    b.receive(1, 1000);
+    a.send(2, &[7; 1000]);
+    b.success();
+    a.success();
+    a.qp.disconnect();
+    eventually("both are over", || b.qp.end_reason().is_some() && a.qp.end_reason().is_some());
+    assert_eq!(b.qp.end_reason(), Some(EndReason::Left));
+    let (ours, theirs) = (a.context.counters(), b.context.counters());
+    assert_eq!((ours.connections, ours.ended_in_order, ours.ended_by_loss), (1, 1, 0));
+    assert_eq!((theirs.connections, theirs.ended_in_order, theirs.panics), (1, 1, 0));
+    assert!((1000..2000).contains(&ours.sent_bytes), "{ours:?}");
+    // The start-up's bytes that come with the first message are counted by neither.
+    assert!((1000..2000).contains(&theirs.received_bytes), "{theirs:?}");
+    assert!(theirs.sleeps > 0, "{theirs:?}");
 }

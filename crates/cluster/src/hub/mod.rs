@@ -5,11 +5,13 @@
 //! reaches what was exposed to another. It does not interpret messages, does not dial and never
 //! waits; [`Hub::turn`] hands out what has happened since.
 
+mod counters;
 mod error;
 mod peer;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use counters::HubCounters;
 pub use error::HubError;
 pub use peer::{Admission, Admitted, Exposed, HubOptions, PeerId};
 
@@ -18,7 +20,7 @@ use outboard_verbs::{
     Access, CmChannel, CmEventKind, CompChannel, Completion, Context, Cq, NotifyOn, Operation,
     OwnedBuf, Remote, SendOp, SgList, SharedSlice, Status,
 };
-use peer::{Peer, Purpose};
+use peer::{CLOSED, Peer, Purpose};
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -112,6 +114,7 @@ pub struct Hub<T = u64> {
     /// Wakes the loop for what a turn has left.
     more: Waker,
     done: Vec<Completion>,
+    counters: HubCounters,
 }
 
 impl<T> Hub<T> {
@@ -139,8 +142,34 @@ impl<T> Hub<T> {
             let data = epoll::EventData::new_u64(at as u64);
             epoll::add(&ready, fd, data, epoll::EventFlags::IN)?;
         }
-        let (peers, done) = (HashMap::new(), Vec::new());
-        Ok(Self { peers, options, cq, completions, connections, context, ready, more, done })
+        let (peers, done, counters) = (HashMap::new(), Vec::new(), HubCounters::default());
+        Ok(Self {
+            peers,
+            options,
+            cq,
+            completions,
+            connections,
+            context,
+            ready,
+            more,
+            done,
+            counters,
+        })
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> HubCounters {
+        let waiting = self.peers.values().map(Peer::waiting);
+        let (requests, bytes) =
+            waiting.fold((0, 0), |(requests, bytes), (more, len)| (requests + more, bytes + len));
+        HubCounters {
+            peers_now: self.peers.len() as u64,
+            waiting_now: requests as u64,
+            waiting_now_bytes: bytes as u64,
+            engine: self.context.counters(),
+            ..self.counters
+        }
     }
 
     /// The context of all its connections.
@@ -165,12 +194,13 @@ impl<T> Hub<T> {
         let peer = admitted.into_peer(self.options)?;
         let id = PeerId(peer.number());
         self.peers.insert(id.0, peer);
+        self.counters.peers += 1;
         Ok(id)
     }
 
     /// Ends a connection. No event follows.
     pub fn dismiss(&mut self, peer: PeerId) {
-        self.peers.remove(&peer.0);
+        self.counters.peers_gone += u64::from(self.peers.remove(&peer.0).is_some());
     }
 
     /// Lets a peer reach memory, until it is withdrawn or gone.
@@ -341,7 +371,10 @@ impl<T> Hub<T> {
         local: SgList,
         purpose: Purpose<T>,
     ) -> Result<(), HubError> {
-        self.peer(peer)?.post(op, local, purpose)
+        let len = local.len();
+        self.peer(peer)?.post(op, local, purpose)?;
+        self.counters.post(op, len);
+        Ok(())
     }
 
     /// Hands out what has happened since the last turn, or much of it: then the descriptor stays
@@ -364,7 +397,7 @@ impl<T> Hub<T> {
         }
         while let Some(event) = self.connections.try_next() {
             if let CmEventKind::Disconnected = event.kind {
-                self.lose(event.qp, "the peer has closed the connection", events);
+                self.lose(event.qp, CLOSED, events);
             }
         }
         Ok(())
@@ -392,6 +425,7 @@ impl<T> Hub<T> {
         let result = match completion.operation {
             Operation::Receive => {
                 let len = completion.bytes as usize;
+                self.counters.receive(len);
                 let buffer = completion.local.into_owned();
                 let bytes = buffer.as_ref().map(|buffer| buffer[..len].to_vec());
                 events.extend(bytes.map(|bytes| HubEvent::Message { peer: id, bytes }));
@@ -399,6 +433,7 @@ impl<T> Hub<T> {
             }
             Operation::ReceiveImmediate => {
                 let immediate = completion.immediate.unwrap_or_default();
+                self.counters.receive(0);
                 events.push(HubEvent::Immediate { peer: id, immediate });
                 completion.local.into_owned().map_or(Ok(()), |buffer| peer.receive(buffer))
             }
@@ -414,6 +449,7 @@ impl<T> Hub<T> {
 
     fn lose(&mut self, number: u32, why: &str, events: &mut Vec<HubEvent<T>>) {
         if self.peers.remove(&number).is_some() {
+            self.counters.peers_gone += 1;
             events.push(HubEvent::Gone { peer: PeerId(number), why: why.to_owned() });
         }
     }

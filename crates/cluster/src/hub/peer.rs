@@ -3,8 +3,9 @@
 
 use super::{HubError, MESSAGE_MAX};
 use outboard_verbs::{
-    Access, CmChannel, ConnectError, ConnectParams, Connected, Context, Cq, Mr, OwnedBuf, Pd, Qp,
-    QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedSlice, Stag, Status,
+    Access, CmChannel, ConnectError, ConnectParams, Connected, Context, Cq, EndReason, Mr,
+    OwnedBuf, Pd, Qp, QpConfig, RecvRequest, Remote, SendOp, SendRequest, SgList, SharedSlice,
+    Stag, Status,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -41,6 +42,9 @@ const REQUEST_LEN: usize = 256;
 /// A request with more bytes than this is signaled, so that its memory is released as soon as it is
 /// done.
 const LARGE: usize = 64 * 1024;
+
+/// Why a peer is gone that has left in order.
+pub(super) const CLOSED: &str = "the peer has closed the connection";
 
 /// What the caller wants to know when a request is done.
 #[derive(Clone, Debug)]
@@ -189,6 +193,11 @@ impl<T> Peer<T> {
         self.qp.number()
     }
 
+    /// Requests that wait for room, and what is counted for them.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        (self.waiting.len(), self.waiting_len)
+    }
+
     pub(super) fn expose(
         &mut self,
         memory: SharedSlice,
@@ -266,12 +275,10 @@ impl<T> Peer<T> {
 
     /// Why a request has failed, for people.
     pub(super) fn why(&self, status: Status) -> String {
-        match self.qp.ended() {
-            Some(ended) if ended.by_peer => {
-                format!("the peer ended the connection: {}", ended.code)
-            }
-            Some(ended) => format!("the peer broke the rules: {}", ended.code),
-            None => format!("the connection was lost ({status})"),
+        match self.qp.end_reason() {
+            Some(EndReason::Left) => CLOSED.to_owned(),
+            Some(reason) => reason.to_string(),
+            None => format!("a request has failed ({status})"),
         }
     }
 }

@@ -134,6 +134,35 @@ fn a_peer_that_leaves_is_gone_once() {
 }
 
 #[test]
+fn a_hub_counts_what_goes_and_comes() {
+    let mut two = Two::new();
+    let memory = SharedRegion::zeroed(4096).expect("memory");
+    let slice = memory.slice(0..4096).expect("all of it");
+    let exposed = two.hubs[0].expose(two.ids[0], slice, Access::REMOTE).expect("exposed");
+    let at = exposed.range(0, 4096).expect("inside");
+    two.hubs[1].write(two.ids[1], at, vec![1; 100]).expect("posted");
+    two.hubs[1].fetch_add(two.ids[1], at, 1, 0).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Atomic { .. }));
+    two.hubs[1].read(two.ids[1], at, 4096, 0).expect("posted");
+    assert!(matches!(two.next(1), HubEvent::Read { .. }));
+    let counters = two.hubs[1].counters();
+    assert_eq!((counters.peers_now, counters.peers, counters.peers_gone), (1, 1, 0));
+    assert_eq!((counters.messages_sent, counters.messages_sent_bytes), (1, 5));
+    assert_eq!((counters.reads, counters.reads_bytes), (1, 4096));
+    assert_eq!((counters.writes, counters.writes_bytes, counters.atomics), (1, 100, 1));
+    assert_eq!((counters.waiting_now, counters.waiting_now_bytes), (0, 0));
+    assert!(counters.engine.received_bytes >= 4096, "{counters:?}");
+    let counters = two.hubs[0].counters();
+    assert_eq!((counters.messages_received, counters.messages_received_bytes), (1, 5));
+    two.hubs[1].dismiss(two.ids[1]);
+    let HubEvent::Gone { why, .. } = two.next(0) else { panic!("it left") };
+    assert_eq!(why, "the peer has closed the connection");
+    let counters = two.hubs[0].counters();
+    assert_eq!((counters.peers_now, counters.peers_gone), (0, 1));
+    assert_eq!(counters.engine.ended_in_order, 1);
+}
+
+#[test]
 fn withdrawn_memory_ends_the_connection_of_who_still_uses_it() {
     let mut two = Two::new();
     let memory = SharedRegion::zeroed(4096).expect("memory");

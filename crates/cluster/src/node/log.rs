@@ -1,19 +1,19 @@
 //! A node's log, as `tracing` events. Events that peers can
 //! cause are limited in rate.
 
+use crate::line_limit::LineLimit;
+use outboard_secure::HandshakeError;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::time::{Duration, Instant};
-
-/// Events about handshakes in a [`PERIOD`], at most.
-const LINES: u32 = 10;
-const PERIOD: Duration = Duration::from_secs(10);
+use std::time::Instant;
 
 /// The reasons by which refused peers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     /// Its handshake failed: no key, another key, no handshake at all.
     Handshake,
+    /// What it sent does not decrypt: someone in between may have altered it.
+    Decryption,
     /// It did not finish its handshake in time, or gave way to others.
     Unfinished,
     /// It is revoked, or not on the list of allowed nodes, or may not use the service.
@@ -22,10 +22,20 @@ pub(super) enum Refusal {
     Busy,
 }
 
+impl From<&HandshakeError> for Refusal {
+    fn from(error: &HandshakeError) -> Self {
+        match error {
+            HandshakeError::Altered { .. } => Self::Decryption,
+            _ => Self::Handshake,
+        }
+    }
+}
+
 impl Refusal {
     fn word(self) -> &'static str {
         match self {
             Self::Handshake => "handshake",
+            Self::Decryption => "decryption",
             Self::Unfinished => "unfinished",
             Self::NotAdmitted => "not_admitted",
             Self::Busy => "busy",
@@ -34,19 +44,13 @@ impl Refusal {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Log {
-    since: Instant,
-    said: u32,
-    unsaid: u64,
+    limit: LineLimit,
     refused: BTreeMap<Refusal, u64>,
 }
 
 impl Log {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { since: now, said: 0, unsaid: 0, refused: BTreeMap::new() }
-    }
-
     /// Counts a refused peer, and logs the reason unless the rate limit is reached.
     pub(super) fn refuse(&mut self, now: Instant, refusal: Refusal, what: impl Display) {
         *self.refused.entry(refusal).or_default() += 1;
@@ -60,17 +64,10 @@ impl Log {
 
     /// Logs an event that a peer has caused, unless the rate limit is reached.
     pub(super) fn warn_limited(&mut self, now: Instant, what: impl Display) {
-        if now.saturating_duration_since(self.since) >= PERIOD {
-            if self.unsaid > 0 {
-                tracing::warn!("{} more like these before", self.unsaid);
-            }
-            (self.since, self.said, self.unsaid) = (now, 0, 0);
+        let Some(unsaid) = self.limit.admit(now) else { return };
+        if unsaid > 0 {
+            tracing::warn!("{unsaid} more like these before");
         }
-        if self.said == LINES {
-            self.unsaid += 1;
-            return;
-        }
-        self.said += 1;
         tracing::warn!("{what}");
     }
 }
@@ -80,15 +77,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_counted_and_cannot_fill_a_log() {
+    fn refusals_are_counted_by_reason() {
         let start = Instant::now();
-        let mut log = Log::new(start);
+        let mut log = Log::default();
         for _ in 0..1000 {
             log.refuse(start, Refusal::Handshake, "a handshake");
         }
-        assert_eq!((log.said, log.unsaid), (LINES, 990));
-        log.refuse(start + PERIOD, Refusal::Busy, "another");
-        assert_eq!((log.said, log.unsaid), (1, 0));
-        assert_eq!(log.refused().collect::<Vec<_>>(), [("handshake", 1000), ("busy", 1)]);
+        log.refuse(start, Refusal::Busy, "another");
+        let altered = HandshakeError::Altered { message: outboard_secure::Message::Proof };
+        log.refuse(start, Refusal::from(&altered), &altered);
+        log.refuse(start, Refusal::from(&HandshakeError::Over), "a third");
+        let expected = [("handshake", 1001), ("decryption", 1), ("busy", 1)];
+        assert_eq!(log.refused().collect::<Vec<_>>(), expected);
     }
 }

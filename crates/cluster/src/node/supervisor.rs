@@ -11,6 +11,7 @@ use super::setup::{self, NodeError, system, watch, watch_signals};
 use crate::hosts::{Host, HostList};
 use crate::keys::KeyPaths;
 use crate::status::STATUS;
+use crate::waker::Waker;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
 use rustix::event::Timespec;
@@ -31,8 +32,8 @@ const ACCEPTS: usize = 16;
 const EVENTS: usize = 64;
 /// How soon to accept again when the system could not.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How often lists are looked at.
-const LOOK: Duration = Duration::from_secs(2);
+/// How long the loop sleeps, at most.
+const SLEEP_MAX: Duration = Duration::from_secs(2);
 /// How soon to look again while a status request waits for reports, or a service for socket room
 /// or for its end.
 const SOON: Duration = Duration::from_millis(20);
@@ -42,6 +43,7 @@ const ENDING: Duration = Duration::from_secs(5);
 const ENDS: u64 = 0;
 const CHILDREN: u64 = 1;
 const DIALLED: u64 = 2;
+const LISTS: u64 = 3;
 pub(super) const LISTENERS: u64 = 1 << 20;
 const SERVICES: u64 = 2 << 20;
 const HANDSHAKES: u64 = 1 << 32;
@@ -67,7 +69,8 @@ pub struct Supervisor {
     next_handshake: u64,
     /// No connection is accepted until then.
     resting: Option<Instant>,
-    looked: Instant,
+    /// Wakes the loop when a list has been looked at.
+    lists_waker: Waker,
     /// Since when it is ending.
     ending: Option<Instant>,
 }
@@ -95,14 +98,17 @@ impl Supervisor {
         let (names, reach) = (setup::names(&config, known)?, config.reachable()?);
         let grants = Grants { tenants: config.tenants()?, sessions: config.sessions_or_own() };
         let dialing = Dialing::new(&places).map_err(system("cannot make a descriptor"))?;
-        let lists = setup::lists(&config, places, &names, &reach)?;
+        let mut lists = setup::lists(&config, places, &names, &reach)?;
         let node = lists.credentials().identity.node();
         let services = setup::services(&config, names, &needs, (node, began))?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system("cannot make an epoll"))?;
         let ends = watch_signals(&epoll, &[SIGTERM, SIGINT], ENDS)?;
         let children = watch_signals(&epoll, &[SIGCHLD], CHILDREN)?;
         watch(&epoll, &dialing, DIALLED).map_err(system("cannot watch a descriptor"))?;
+        let lists_waker = Waker::new().map_err(system("cannot make a descriptor"))?;
+        watch(&epoll, &lists_waker, LISTS).map_err(system("cannot watch a descriptor"))?;
         let listeners = setup::listen(&epoll, &config.addresses())?;
+        lists.watch(lists_waker.clone()).map_err(system("cannot start a thread"))?;
         Ok(Self {
             epoll,
             ends,
@@ -116,12 +122,12 @@ impl Supervisor {
             dialing,
             acceptor: Acceptor::default(),
             askers: Askers::default(),
-            log: Log::new(began),
+            log: Log::default(),
             slots: config.slots_or_processors(),
             began,
             next_handshake: HANDSHAKES,
             resting: None,
-            looked: began,
+            lists_waker,
             ending: None,
         })
     }
@@ -185,8 +191,8 @@ impl Supervisor {
             || self.services.iter().any(|one| one.is_waiting() && one.control().is_some());
         let due = self.services.iter().filter_map(ServiceProcess::due);
         let times = due.chain(self.acceptor.deadline()).chain(self.resting);
-        let next = times.min().map_or(LOOK, |at| at.saturating_duration_since(now));
-        next.min(if busy { SOON } else { LOOK })
+        let next = times.min().map_or(SLEEP_MAX, |at| at.saturating_duration_since(now));
+        next.min(if busy { SOON } else { SLEEP_MAX })
     }
 
     fn serve(&mut self, token: u64, now: Instant) {
@@ -200,6 +206,7 @@ impl Supervisor {
                 self.reap(now);
             }
             DIALLED => self.dialled(),
+            LISTS => self.take_lists(),
             HANDSHAKES.. => self.advance(token, now),
             SERVICES.. => {
                 let index = usize::try_from(token - SERVICES).unwrap_or(usize::MAX);
@@ -264,7 +271,7 @@ impl Supervisor {
             Progress::Waits => {}
             Progress::Proven(session) => self.admit(session, now),
             Progress::Refused(from, error) => {
-                self.log.refuse(now, Refusal::Handshake, format_args!("{from}: {error}"));
+                self.log.refuse(now, Refusal::from(&error), format_args!("{from}: {error}"));
             }
         }
     }
@@ -374,10 +381,6 @@ impl Supervisor {
         } else {
             self.start_due(now);
         }
-        if now.saturating_duration_since(self.looked) >= LOOK {
-            self.looked = now;
-            self.look_again();
-        }
         self.services.iter_mut().for_each(ServiceProcess::flush);
     }
 
@@ -397,14 +400,16 @@ impl Supervisor {
         }
     }
 
-    fn look_again(&mut self) {
-        let changes = self.lists.look_again();
-        for fault in changes.faults {
-            tracing::error!("{fault}; the list before it holds");
-        }
-        for node in changes.shut_out {
-            tracing::warn!("node {node} is revoked: its sessions end");
-            self.services.iter_mut().for_each(|service| service.shut_out(node));
+    fn take_lists(&mut self) {
+        self.lists_waker.clear();
+        while let Some(changes) = self.lists.poll() {
+            for fault in changes.faults {
+                tracing::error!("{fault}; the list before it holds");
+            }
+            for node in changes.shut_out {
+                tracing::warn!("node {node} is revoked: its sessions end");
+                self.services.iter_mut().for_each(|service| service.shut_out(node));
+            }
         }
     }
 

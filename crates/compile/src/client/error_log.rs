@@ -1,4 +1,4 @@
-//! Writes errors of servers to the manager's log, which is its standard error.
+//! Logs errors of servers, as `tracing` events of the manager's.
 //!
 //! The client tries servers again and again; an error equal to a server's last one is not repeated.
 
@@ -18,7 +18,7 @@ impl ErrorLog {
     /// Logs an error of a server, unless it equals the server's last one.
     pub(crate) fn of(&mut self, host: &str, why: &str) {
         if let Some(line) = self.new_line(host, why) {
-            eprintln!("outboard: {line}");
+            tracing::warn!("{line}");
             self.latest = line;
         }
     }

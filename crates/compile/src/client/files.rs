@@ -10,7 +10,9 @@ mod preparing;
 use crate::args::{Job, Reason};
 use crate::toolchain::{Learned, Part, Toolchain, Toolchains, Unknown};
 use outboard_cluster::hub::PeerId;
-use outboard_export::{Answer, Ask, Export, ExportError, HiddenNames, Position, Sizes, mount_of};
+use outboard_export::{
+    Answer, Ask, Export, ExportCounters, ExportError, HiddenNames, Position, Sizes, mount_of,
+};
 use outboard_verbs::SharedRegion;
 pub(super) use preparing::ASKED_MAX;
 use preparing::Waiting;
@@ -77,6 +79,8 @@ struct At {
 }
 
 type Progress = Arc<Mutex<Option<At>>>;
+/// The export's, as they were when the thread last went to sleep.
+type Counters = Arc<Mutex<ExportCounters>>;
 
 /// The executor's handle of the thread.
 #[derive(Debug)]
@@ -86,6 +90,7 @@ pub(super) struct Files {
     wake: Arc<OwnedFd>,
     memory: SharedRegion,
     progress: Progress,
+    counters: Counters,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -119,6 +124,7 @@ impl Files {
         let (requests, ahead) = mpsc::channel();
         let (reply, replies) = mpsc::channel();
         let (memory, progress) = (export.memory().clone(), Progress::default());
+        let counters = Counters::default();
         let worker = Worker {
             export,
             toolchains,
@@ -131,16 +137,22 @@ impl Files {
             wake: Arc::clone(&wake),
             waker,
             progress: Arc::clone(&progress),
+            counters: Arc::clone(&counters),
         };
         let thread = thread::Builder::new().name("files".into()).spawn(move || worker.run());
         let refused = |_| ExportError::Watch(rustix::io::Errno::AGAIN);
         let thread = Some(thread.map_err(refused)?);
-        Ok(Self { requests, replies, wake, memory, progress, thread })
+        Ok(Self { requests, replies, wake, memory, progress, counters, thread })
     }
 
     /// The memory that servers may read.
     pub(super) fn memory(&self) -> &SharedRegion {
         &self.memory
+    }
+
+    /// What the export has done; while the thread works, what it had done before.
+    pub(super) fn counters(&self) -> ExportCounters {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn ask(&self, request: FileRequest) {
@@ -198,6 +210,7 @@ struct Worker {
     wake: Arc<OwnedFd>,
     waker: Arc<OwnedFd>,
     progress: Progress,
+    counters: Counters,
 }
 
 impl Worker {
@@ -219,6 +232,8 @@ impl Worker {
                 }
                 self.handle(request);
             }
+            let counters = self.export.counters();
+            *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
             *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }

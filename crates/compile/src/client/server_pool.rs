@@ -15,6 +15,7 @@ mod placing;
 #[cfg(test)]
 mod tests;
 
+use super::counters::ManagerCounters;
 use super::error_log::ErrorLog;
 use super::files::{Files, Hung};
 use super::refusals::Refusals;
@@ -32,6 +33,7 @@ use outboard_verbs::Access;
 use pending::{Pending, Stage};
 use placing::{Placings, Ready};
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -87,6 +89,7 @@ pub struct ServerPool {
     ready: OwnedFd,
     /// Set by another thread when the set of trusted servers has changed.
     distrust: Arc<AtomicBool>,
+    counters: ManagerCounters,
 }
 
 /// A server that is connected. It gets no jobs before it has announced its slots.
@@ -147,6 +150,7 @@ impl ServerPool {
             ticked: now,
             ready,
             distrust: Arc::default(),
+            counters: ManagerCounters { pid: std::process::id(), ..ManagerCounters::default() },
         };
         executor.connections.dial(&executor.hub, now);
         Ok(executor)
@@ -217,6 +221,7 @@ impl ServerPool {
             return self.give_up(peer, "it says twice that it is ready", now);
         }
         server.result_buffer = Some(result_buffer);
+        tracing::info!(server = self.hosts[server.host], slots, "server is ready");
         self.scheduler.add_server(server.id, slots);
         self.send(peer, &ToServer::ResultBuffer(exposed), now);
     }
@@ -338,6 +343,7 @@ impl ServerPool {
 
     fn run_locally(&mut self, ticket: TicketNumber, reason: Reason) {
         if self.jobs.remove(&ticket).is_some() {
+            self.counters.jobs_given_up += 1;
             self.verdicts.push((Ticket(ticket), Verdict::Local(reason)));
         }
     }
@@ -346,7 +352,10 @@ impl ServerPool {
     fn execute(&mut self, now: Instant) {
         while let Some(order) = self.scheduler.poll() {
             match order {
-                Dispatch::Assign(server, ticket) => self.assign(server, ticket, now),
+                Dispatch::Assign(server, ticket) => {
+                    self.counters.jobs_given += 1;
+                    self.assign(server, ticket, now);
+                }
                 Dispatch::Idle(server) => self.send_to_server(server, &ToServer::Idle, now),
                 Dispatch::Cancel(server, ticket) => {
                     self.forget_results(server, ticket);
@@ -440,6 +449,7 @@ impl ServerPool {
 
     fn lose(&mut self, peer: PeerId, why: &str, now: Instant) {
         if let Some(server) = self.servers.remove(&peer) {
+            self.counters.servers_lost += 1;
             self.errors.of(&self.hosts[server.host], &format!("lost: {why}"));
             self.connections.lost(server.host, now);
             self.scheduler.remove_server(server.id, now);
@@ -557,5 +567,19 @@ impl RemoteExecutor for ServerPool {
 
     fn trouble(&self) -> &str {
         self.errors.latest()
+    }
+
+    fn report(&self) -> Option<Value> {
+        let (_, slots) = self.scheduler.capacity();
+        let counters = ManagerCounters {
+            servers_now: self.servers.len() as u64,
+            slots_now: slots as u64,
+            jobs_now: self.jobs.len() as u64,
+            threads_hung_now: self.hung.len() as u64,
+            hub: self.hub.counters(),
+            export: self.files.counters(),
+            ..self.counters
+        };
+        serde_json::to_value(counters).ok()
     }
 }

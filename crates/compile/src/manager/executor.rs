@@ -6,6 +6,7 @@
 
 use super::source::Preprocessed;
 use crate::args::{Job, Reason};
+use serde_json::Value;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -55,6 +56,11 @@ pub trait RemoteExecutor {
     /// The latest error of its servers, as text for users; empty without one.
     fn trouble(&self) -> &str {
         ""
+    }
+
+    /// What it has done so far, for the statistics; `None` without servers.
+    fn report(&self) -> Option<Value> {
+        None
     }
 
     /// The last wrapper has disconnected: the executor may free what it only caches. The manager

@@ -135,6 +135,7 @@ impl<F: RemoteExecutor> Manager<F> {
         while !self.is_over(Instant::now()) {
             self.turn(&mut events)?;
         }
+        self.save(None, Instant::now());
         self.journal.end();
         Ok(())
     }
@@ -156,9 +157,15 @@ impl<F: RemoteExecutor> Manager<F> {
         self.run_slow_locally(now);
         self.grant(now);
         if self.journal.deadline().is_some_and(|at| at <= now) {
-            self.journal.save(None, now);
+            self.save(None, now);
         }
         Ok(())
+    }
+
+    /// Has the statistics written, with the executor's counters.
+    fn save(&mut self, asker: Option<OwnedFd>, now: Instant) {
+        self.journal.note_manager(self.executor.report());
+        self.journal.save(asker, now);
     }
 
     fn handle(&mut self, event: &Event, now: Instant) {
@@ -232,7 +239,7 @@ impl<F: RemoteExecutor> Manager<F> {
     fn answer_probe(&mut self, id: Id, now: Instant) {
         let Some(client) = self.clients.get(&id) else { return };
         let asker = client.stream.try_clone().ok().filter(|_| client.send(vec![0]).is_ok());
-        self.journal.save(asker, now);
+        self.save(asker, now);
         self.leave(id, now);
     }
 
@@ -407,6 +414,12 @@ impl<F: RemoteExecutor> Manager<F> {
             self.journal.note_refused(Instant::now());
             let reply = Reply::Done { status, stdout, stderr: stderr.into_bytes() };
             return self.reply(id, &reply, Instant::now());
+        }
+        match client.state {
+            WrapperState::Remote => {
+                tracing::info!(job = client.name, why = %reason, "job given up")
+            }
+            _ => tracing::debug!(job = client.name, why = %reason, "job runs locally"),
         }
         client.state = WrapperState::Queued(reason);
         self.slots.wait(id);

@@ -94,7 +94,26 @@ impl Channel {
         Ok((Self(here), Self(there)))
     }
 
+    /// Sends a message; waits for room.
     pub(super) fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(SendFlags::NOSIGNAL, message, fds)
+    }
+
+    /// As [`Self::send`], but fails where that would wait: the other end has stopped reading.
+    pub(super) fn send_now(
+        &self,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        self.send_with(SendFlags::NOSIGNAL | SendFlags::DONTWAIT, message, fds)
+    }
+
+    fn send_with(
+        &self,
+        flags: SendFlags,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
         if bytes.len() > MESSAGE_MAX || fds.len() > FDS_MAX {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
@@ -105,7 +124,7 @@ impl Channel {
             beside.push(SendAncillaryMessage::ScmRights(fds));
         }
         let bytes = [IoSlice::new(&bytes)];
-        rustix::io::retry_on_intr(|| sendmsg(&self.0, &bytes, &mut beside, SendFlags::NOSIGNAL))?;
+        rustix::io::retry_on_intr(|| sendmsg(&self.0, &bytes, &mut beside, flags))?;
         Ok(())
     }
 
@@ -116,12 +135,21 @@ impl Channel {
 
     /// The next message; an error of kind `UnexpectedEof` when the other end is gone.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
+        self.receive_with(RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// As [`Self::receive`], but fails where that would wait, with `WouldBlock`.
+    pub(super) fn receive_now<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
+        self.receive_with(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    fn receive_with<T: DeserializeOwned>(&self, flags: RecvFlags) -> io::Result<(T, Vec<OwnedFd>)> {
         let mut bytes = vec![0; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let received = rustix::io::retry_on_intr(|| {
             let mut into = [IoSliceMut::new(&mut bytes)];
-            recvmsg(&self.0, &mut into, &mut beside, RecvFlags::CMSG_CLOEXEC)
+            recvmsg(&self.0, &mut into, &mut beside, flags)
         })?;
         if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -246,19 +246,28 @@ impl SandboxSupervisor {
         SandboxError::Gone { what: "sandbox's supervisor", error }
     }
 
-    /// Makes a slot sandbox. The view must be served by now.
+    /// Makes a slot sandbox, and waits for it. The view must be served by now.
     ///
     /// # Errors
     /// When a step of it fails, or the supervisor is gone.
     pub fn slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
+        let mut begun = self.begin_slot_sandbox(spec)?;
+        set_up(&begun.channel)?;
+        begun.is_set_up = true;
+        Ok(begun)
+    }
+
+    /// Begins to make a slot sandbox, which is readable once it has set itself up. Does not wait.
+    ///
+    /// # Errors
+    /// When the supervisor is gone, or no longer reads.
+    pub fn begin_slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
         let gone = |error| SandboxError::Gone { what: "sandbox's supervisor", error };
         let (here, there) = Channel::pair().map_err(gone)?;
         self.channel
-            .send(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
+            .send_now(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
             .map_err(gone)?;
-        drop(there);
-        set_up(&here)?;
-        Ok(SlotSandbox { channel: here, running: None, file_max: 0 })
+        Ok(SlotSandbox { channel: here, is_set_up: false, running: None, file_max: 0 })
     }
 
     /// The supervisor's process.
@@ -278,9 +287,8 @@ impl Drop for SandboxSupervisor {
     }
 }
 
-/// How long a supervisor or a slot sandbox takes to set itself up, at most: all clients of a server
-/// wait.
-const SET_UP_MAX: Duration = Duration::from_secs(3);
+/// How long a supervisor or a slot sandbox takes to set itself up, at most.
+pub(crate) const SET_UP_MAX: Duration = Duration::from_secs(3);
 
 /// Waits until the other end has set itself up.
 fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
@@ -288,13 +296,17 @@ fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
     channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
     let said = channel.receive();
     channel.set_patience(None).map_err(gone)?;
-    match said {
-        Ok((SetUp::Ready, fds)) => Ok(fds),
-        Ok((SetUp::Failed(Failure { step, errno }), _)) => {
+    let (outcome, fds) = said.map_err(gone)?;
+    succeeded(outcome).map(|()| fds)
+}
+
+fn succeeded(outcome: SetUp) -> Result<(), SandboxError> {
+    match outcome {
+        SetUp::Ready => Ok(()),
+        SetUp::Failed(Failure { step, errno }) => {
             let (error, advice) = (io::Error::from_raw_os_error(errno), advice(&step, errno));
             Err(SandboxError::SetUp { step, error, advice })
         }
-        Err(error) => Err(gone(error)),
     }
 }
 
@@ -302,19 +314,36 @@ fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
 #[derive(Debug)]
 pub struct SlotSandbox {
     channel: Channel,
+    is_set_up: bool,
     running: Option<(File, File, u64)>,
     /// Bytes that the job's object may have.
     file_max: u64,
 }
 
 impl AsFd for SlotSandbox {
-    /// Readable when a job has ended.
+    /// Readable when it has set itself up, and when a job has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
 impl SlotSandbox {
+    /// Whether it has set itself up, so that it takes jobs. Does not wait.
+    ///
+    /// # Errors
+    /// When it could not, or is gone.
+    pub fn is_set_up(&mut self) -> Result<bool, SandboxError> {
+        if !self.is_set_up {
+            match self.channel.receive_now() {
+                Ok((outcome, _)) => succeeded(outcome)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(slot_sandbox_gone(error)),
+            }
+            self.is_set_up = true;
+        }
+        Ok(true)
+    }
+
     /// Runs a job and waits for its end.
     ///
     /// # Errors
@@ -338,7 +367,7 @@ impl SlotSandbox {
         let output = || output_file(job.limits.output).map_err(SandboxError::HandOver);
         let (stdout, stderr) = (output()?, output()?);
         let fds = [description.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        self.channel.send(&ToSlot::Run, &fds).map_err(slot_sandbox_gone)?;
+        self.channel.send_now(&ToSlot::Run, &fds).map_err(slot_sandbox_gone)?;
         self.file_max = job.limits.file;
         self.running = Some((stdout, stderr, job.limits.output));
         Ok(())
@@ -351,7 +380,7 @@ impl SlotSandbox {
     /// # Errors
     /// When the slot sandbox is gone.
     pub fn stop(&self) -> Result<(), SandboxError> {
-        self.channel.send(&ToSlot::Stop, &[]).map_err(slot_sandbox_gone)
+        self.channel.send_now(&ToSlot::Stop, &[]).map_err(slot_sandbox_gone)
     }
 
     /// Waits for the job's end.

@@ -9,7 +9,6 @@
 use super::client_sandbox::Shown;
 use super::toolchains::{Program, Programs};
 use crate::protocol::{Digest, ToClient};
-use crate::sandbox::Bind;
 use crate::toolchain::{Part, Toolchain, hash_of};
 use outboard_cluster::hub::Exposed;
 use outboard_export::Pieces;
@@ -251,15 +250,14 @@ impl Adoptions {
         let mut parts: Vec<_> = parts.map(|(part, file)| (&part.path, file)).collect();
         parts.sort_unstable();
         parts.dedup_by_key(|(path, _)| *path);
-        // If a part disappears meanwhile, the job that runs it finds it missing.
-        let binds = parts.into_iter().filter_map(|(path, file)| Bind::new(file, path).ok());
+        let files = parts.into_iter().map(|(path, file)| (file.clone(), path.clone())).collect();
         let toolchains = || self.adopted.iter().map(|at| &at.toolchain);
         let links = toolchains().flat_map(|at| &at.links);
         let mut links: Vec<_> =
             links.map(|link| (bytes(&link.path), bytes(&link.target))).collect();
         links.sort_unstable();
         links.dedup();
-        Shown { binds: binds.collect(), links }
+        Shown { files, links }
     }
 }
 

@@ -6,14 +6,16 @@ use super::outputs;
 use super::toolchains::Program;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
 use crate::sandbox::{
-    Bind, FinishedJob, Launch, Limits, SandboxError, SandboxJob, SandboxSupervisor, SlotSandbox,
-    SlotSandboxSpec,
+    Bind, FinishedJob, Launch, Limits, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
+    SlotSandbox, SlotSandboxSpec,
 };
 use crate::view::{self, View};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The directory for compilers' temporary files, a path that no client has.
 const TMP: &[u8] = b"/.outboard/tmp";
@@ -36,8 +38,8 @@ pub(crate) struct Plan {
 /// Files that jobs see besides the client's.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Files of this machine.
-    pub(crate) binds: Vec<Bind>,
+    /// Files of this machine: where they are, and where jobs see them.
+    pub(crate) files: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links: path and target.
     pub(crate) links: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -71,6 +73,8 @@ pub(crate) enum ClientSandboxError {
     View(#[from] io::Error),
     #[error("the slot has no sandbox")]
     NoSandbox,
+    #[error("a sandbox did not start within {} s on this server", SET_UP_MAX.as_secs())]
+    Late,
 }
 
 /// A client's sandbox; see the [module](self).
@@ -84,6 +88,19 @@ pub(crate) struct ClientSandbox {
     spec: SlotSandboxSpec,
     limits: Limits,
     equipment: Equipment,
+    /// The slot whose sandbox sets itself up now, and since when: one after the other, so that their
+    /// descriptions have room in the supervisor's socket.
+    setting_up: Option<(u32, Instant)>,
+    /// Its supervisor has failed: it serves the jobs that it has, and no others.
+    is_broken: bool,
+}
+
+/// A slot's sandbox, as a job finds it.
+pub(crate) enum Prepared<'a> {
+    /// The job can start.
+    Ready,
+    /// It sets itself up, or waits for another that does. A new one is to be watched.
+    Waits(Option<BorrowedFd<'a>>),
 }
 
 impl ClientSandbox {
@@ -100,7 +117,9 @@ impl ClientSandbox {
         let slots = plan.slots as usize;
         let limits = view::ViewLimits { slots, quota: QUOTA, uid, gid };
         let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
-        let Shown { binds, links } = shown;
+        let Shown { files: paths, links } = shown;
+        // A part that is gone meanwhile is missed by the job that runs it.
+        let binds = paths.iter().filter_map(|(at, view)| Bind::new(at, view).ok()).collect();
         let spec = SlotSandboxSpec { slot: 0, binds, links, tmp, tmp_size };
         let view = View::start(fuse, files, spec.pins(), limits)?;
         Ok(Self {
@@ -110,6 +129,8 @@ impl ClientSandbox {
             spec,
             limits: plan.limits,
             equipment,
+            setting_up: None,
+            is_broken: false,
         })
     }
 
@@ -122,20 +143,72 @@ impl ClientSandbox {
         &self.view
     }
 
-    /// The slot's sandbox, and whether it is a new one.
-    pub(crate) fn slot_sandbox(
+    /// Whether another sandbox has to take its place.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Whether something is new for a job that waits for the sandbox of this slot.
+    pub(crate) fn may_go_on(&self, slot: u32) -> bool {
+        match self.setting_up {
+            Some((one, _)) => one != slot && self.slot_sandboxes.contains_key(&slot),
+            None => true,
+        }
+    }
+
+    /// Sees to it that the slot has a sandbox. Does not wait.
+    pub(crate) fn prepare(
         &mut self,
         slot: u32,
-    ) -> Result<(BorrowedFd<'_>, bool), ClientSandboxError> {
-        let is_new = !self.slot_sandboxes.contains_key(&slot);
-        if is_new {
-            let slot_sandbox = self
-                .supervisor
-                .slot_sandbox(&SlotSandboxSpec { slot: slot as usize, ..self.spec.clone() })?;
-            self.slot_sandboxes.insert(slot, slot_sandbox);
+        now: Instant,
+    ) -> Result<Prepared<'_>, ClientSandboxError> {
+        let is_there = self.slot_sandboxes.contains_key(&slot);
+        match self.setting_up {
+            None if is_there => return Ok(Prepared::Ready),
+            Some((one, _)) if one != slot && is_there => return Ok(Prepared::Ready),
+            Some(_) => return Ok(Prepared::Waits(None)),
+            None => {}
         }
-        let slot_sandbox = self.slot_sandboxes.get(&slot).ok_or(ClientSandboxError::NoSandbox)?;
-        Ok((slot_sandbox.as_fd(), is_new))
+        let spec = SlotSandboxSpec { slot: slot as usize, ..self.spec.clone() };
+        let begun = self.supervisor.begin_slot_sandbox(&spec);
+        let begun = begun.inspect_err(|_| self.is_broken = true)?;
+        self.setting_up = Some((slot, now));
+        self.slot_sandboxes.insert(slot, begun);
+        Ok(Prepared::Waits(self.slot_sandboxes.get(&slot).map(AsFd::as_fd)))
+    }
+
+    /// Handles the end of a slot sandbox's own start, if that is why it is readable; false if it is
+    /// not.
+    pub(crate) fn handle_set_up(&mut self, slot: u32) -> Result<bool, ClientSandboxError> {
+        if self.setting_up.is_none_or(|(one, _)| one != slot) {
+            return Ok(false);
+        }
+        let Some(begun) = self.slot_sandboxes.get_mut(&slot) else { return Ok(false) };
+        match begun.is_set_up() {
+            Ok(false) => {}
+            Ok(true) => self.setting_up = None,
+            Err(error) => {
+                self.give_up(slot);
+                return Err(error.into());
+            }
+        }
+        Ok(true)
+    }
+
+    /// The slot whose sandbox takes too long to set itself up: it is given up, with the supervisor.
+    pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<u32> {
+        let (slot, since) = self.setting_up?;
+        let is_late = now.saturating_duration_since(since) > SET_UP_MAX;
+        is_late.then(|| {
+            self.give_up(slot);
+            slot
+        })
+    }
+
+    fn give_up(&mut self, slot: u32) {
+        self.setting_up = None;
+        self.slot_sandboxes.remove(&slot);
+        self.is_broken = true;
     }
 
     /// Starts a job in an idle slot that has a slot sandbox: over the client's files, or over a

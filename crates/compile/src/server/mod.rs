@@ -3,14 +3,16 @@
 //! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` (a
 //! client's files, as views ask for them), `toolchains` (the compilers installed
 //! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
-//! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
-//! (preprocessed sources), `stage` (the stages of a job), `session` (one client), `service` (all clients), `entry` (the service's
-//! process).
+//! `client_sandbox` (where jobs run), `opening` (how that is started), `package` (results on their
+//! way to the client), `sources` (preprocessed sources), `stage` (the stages of a job), `session`
+//! (one client), `counters`, `service` (all clients), `entry` (the service's process).
 
 mod adopt;
 mod client_sandbox;
+mod counters;
 mod entry;
 mod files;
+mod opening;
 mod outputs;
 mod package;
 mod service;

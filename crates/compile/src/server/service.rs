@@ -2,6 +2,7 @@
 //! cluster's.
 
 use super::client_sandbox::Plan;
+use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
 use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
@@ -13,7 +14,7 @@ use outboard_cluster::node::Permit;
 use outboard_cluster::service::{End, Service};
 use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
-use outboard_store::Store;
+use outboard_store::{Store, StoreUsage};
 use rustix::event::epoll;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -55,6 +56,10 @@ pub struct Status {
     pub done: u64,
     /// Clients.
     pub clients: Vec<ClientStatus>,
+    /// What it has done since its start.
+    pub counters: ServerCounters,
+    /// Its store, if it has one.
+    pub store: Option<StoreUsage>,
 }
 
 /// What a server does for one client.
@@ -79,6 +84,8 @@ pub struct CompileService {
     ready: OwnedFd,
     done: u64,
     ticked: Instant,
+    /// What was done for clients that are gone.
+    past: ServerCounters,
 }
 
 /// A client, and what it may use.
@@ -112,6 +119,7 @@ impl CompileService {
             ready,
             done: 0,
             ticked: Instant::now(),
+            past: ServerCounters::default(),
         })
     }
 
@@ -139,8 +147,7 @@ impl CompileService {
 
     fn job_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
         if let Some(Client { session, .. }) = self.clients.get_mut(&client) {
-            self.done += 1;
-            session.ended(slot, now);
+            self.done += u64::from(session.ended(slot, now));
         }
     }
 
@@ -246,7 +253,9 @@ impl Service for CompileService {
     fn gone(&mut self, _hub: &mut Hub, peer: PeerId) {
         let id = id_of(peer);
         // With the session its sandbox ends, and so do its jobs.
-        drop(self.clients.remove(&id));
+        if let Some(client) = self.clients.remove(&id) {
+            self.past = self.past.add(client.session.counters());
+        }
         self.slots.remove(id);
     }
 
@@ -274,8 +283,15 @@ impl Service for CompileService {
 
     fn report(&self) -> Status {
         let (slots, free) = self.slots.slots();
-        let clients = self.clients.values().map(Client::status).collect();
-        Status { slots, free, done: self.done, clients }
+        let sessions = || self.clients.values().map(|client| &client.session);
+        Status {
+            slots,
+            free,
+            done: self.done,
+            clients: self.clients.values().map(Client::status).collect(),
+            counters: sessions().fold(self.past, |sum, one| sum.add(one.counters())),
+            store: self.store.as_ref().map(|store| store.usage()),
+        }
     }
 }
 

@@ -7,7 +7,9 @@ mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
 use super::client_sandbox::{ClientSandbox, Plan};
+use super::counters::ServerCounters;
 use super::files::{Files, ask_error, request};
+use super::opening::Opening;
 use super::package::{NextPart, Package};
 use super::sources::Sources;
 use super::stage::{Stage, StageEvent};
@@ -18,6 +20,7 @@ use crate::protocol::{
 };
 use crate::view::Done;
 use outboard_cluster::hub::Exposed;
+use outboard_cluster::line_limit::LineLimit;
 use outboard_cluster::waker::Waker;
 use outboard_export::{Change, Fetch, FetchFault, Need};
 use outboard_store::{Kind, Store};
@@ -60,6 +63,9 @@ pub(crate) struct ClientSession {
     /// Jobs that may go on.
     ready: VecDeque<TicketNumber>,
     sandbox: Option<ClientSandbox>,
+    /// The sandbox to come.
+    opening: Option<Opening>,
+    waker: Waker,
     jobs: BTreeMap<TicketNumber, Running>,
     out: VecDeque<Out>,
     /// Slots that are free again.
@@ -68,6 +74,8 @@ pub(crate) struct ClientSession {
     adoptions: Adoptions,
     /// When the client last sent a message, or a read of its memory completed.
     heard: Option<Instant>,
+    counters: ServerCounters,
+    lines: LineLimit,
 }
 
 /// What waits for something of the client's files.
@@ -117,6 +125,10 @@ impl Running {
         self.stage.is_in_sandbox()
     }
 
+    fn uses_sandbox(&self) -> bool {
+        self.stage.uses_sandbox()
+    }
+
     /// Its results, while they are being sent.
     fn sending(&self) -> Option<&Package> {
         self.package.as_ref().filter(|_| self.stage == Stage::Sending)
@@ -127,7 +139,7 @@ impl ClientSession {
     /// With `accepts`, compilers of the client are accepted, if there is a store for them.
     pub(crate) fn new(waker: Waker, store: Option<Arc<Store>>, accepts: bool) -> Self {
         let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
-        let files = Arc::new(Files::new(waker));
+        let files = Arc::new(Files::new(waker.clone()));
         Self {
             name: String::new(),
             export: None,
@@ -137,12 +149,16 @@ impl ClientSession {
             store,
             ready: VecDeque::new(),
             sandbox: None,
+            opening: None,
+            waker,
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
             released: Vec::new(),
             sources: Sources::default(),
             adoptions,
             heard: None,
+            counters: ServerCounters::default(),
+            lines: LineLimit::default(),
         }
     }
 
@@ -164,6 +180,11 @@ impl ClientSession {
     /// Queues a message to the client.
     pub(crate) fn say(&mut self, message: ToClient) {
         self.out.push_back(Out::Say(message));
+    }
+
+    /// What was done for the client so far.
+    pub(crate) fn counters(&self) -> &ServerCounters {
+        &self.counters
     }
 
     /// The client's name, for messages.
@@ -345,6 +366,7 @@ impl ClientSession {
             self.fetch.request(request(ask), Waiter::View(done), now);
         }
         self.notify();
+        self.take_opened(now);
         self.wake(programs, now);
         while let Some(ticket) = self.ready.pop_front() {
             self.start(ticket, plan, programs, now, watch);
@@ -382,12 +404,16 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Handles the end of the job in a slot.
-    pub(crate) fn ended(&mut self, slot: u32, now: Instant) {
+    /// Handles the end of the job in a slot; false if the slot's sandbox reported another event.
+    pub(crate) fn ended(&mut self, slot: u32, now: Instant) -> bool {
+        if self.handle_set_up(slot) {
+            return false;
+        }
         let in_slot = |job: &&mut Running| job.slot == slot && job.is_in_sandbox();
-        let Some(sandbox) = self.sandbox.as_mut() else { return };
+        let Some(sandbox) = self.sandbox.as_mut() else { return false };
         let Some(job) = self.jobs.values_mut().find(in_slot) else {
-            return sandbox.drop_slot_sandbox(slot);
+            sandbox.drop_slot_sandbox(slot);
+            return false;
         };
         let ticket = job.spec.ticket;
         let mut result = sandbox.finish(slot);
@@ -396,7 +422,8 @@ impl ClientSession {
         }
         if job.stage == Stage::Stopping {
             job.step(StageEvent::Ended);
-            return self.forget(ticket);
+            self.forget(ticket);
+            return true;
         }
         let package = match result {
             Ok((ended, made)) => {
@@ -407,6 +434,11 @@ impl ClientSession {
                     fetched: self.fetch.fetched() - job.fetched
                         + job.source.as_ref().map_or(0, |source| source.len),
                 };
+                self.counters.jobs_ran += 1;
+                self.counters.prepare_us += took.prepare_us;
+                self.counters.run_us += took.run_us;
+                self.counters.cpu_us += took.cpu_us;
+                self.counters.fetched_bytes += took.fetched;
                 Package::new(slot, ended, made, took)
             }
             Err(error) => Err(Refusal::Trouble { what: error.to_string() }),
@@ -419,6 +451,7 @@ impl ClientSession {
             }
             Err(refusal) => self.refuse(ticket, refusal),
         }
+        true
     }
 
     /// Begins to send results that waited for others: a client holds a limited number of bytes.
@@ -505,6 +538,7 @@ impl ClientSession {
     /// Ends a job that was cancelled.
     fn forget(&mut self, ticket: TicketNumber) {
         let Some(job) = self.remove(ticket) else { return };
+        self.counters.jobs_cancelled += 1;
         if job.source.is_some() {
             self.say(ToClient::Return { ticket });
         }
@@ -514,6 +548,11 @@ impl ClientSession {
     fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
         self.step(ticket, StageEvent::Refused);
         if self.remove(ticket).is_some() {
+            self.counters.refuse(&refusal);
+            if let Some(left_out) = self.lines.admit(Instant::now()) {
+                let (client, why) = (&self.name, &refusal);
+                tracing::info!(?client, %why, left_out, "job refused");
+            }
             let outcome = Box::new(Outcome::NotRun(refusal));
             self.say(ToClient::Outcome { ticket, outcome });
         }
@@ -527,6 +566,7 @@ impl ClientSession {
         self.fetch.expire(now);
         self.notify();
         self.adoptions.tick();
+        self.end_overdue_set_up(now);
         if self.jobs.is_empty() {
             return Ok(());
         }

@@ -6,13 +6,15 @@
 //! Reading:     Supplied → Ready, Cancelled → Abandoned
 //! Abandoned:   Supplied → Over
 //! Ready:       Unidentified → Identifying, Lacking → Equipping, Crowded → Held,
-//!              Started → InSandbox, Cancelled → Over, Refused → Over
+//!              Unprepared → SettingUp, Started → InSandbox, Cancelled → Over, Refused → Over
 //! Identifying: Unidentified → Identifying, Lacking → Equipping, Crowded → Held,
-//!              Started → InSandbox, Cancelled → Over, Refused → Over
+//!              Unprepared → SettingUp, Started → InSandbox, Cancelled → Over, Refused → Over
 //! Equipping:   Unidentified → Identifying, Lacking → Equipping, Crowded → Held,
-//!              Started → InSandbox, Cancelled → Over, Refused → Over
+//!              Unprepared → SettingUp, Started → InSandbox, Cancelled → Over, Refused → Over
 //! Held:        Unidentified → Identifying, Lacking → Equipping, Crowded → Held,
-//!              Started → InSandbox, Cancelled → Over, Refused → Over
+//!              Unprepared → SettingUp, Started → InSandbox, Cancelled → Over, Refused → Over
+//! SettingUp:   Unidentified → Identifying, Lacking → Equipping, Crowded → Held,
+//!              Unprepared → SettingUp, Started → InSandbox, Cancelled → Over, Refused → Over
 //! InSandbox:   Ended → Sending, Cancelled → Stopping, Refused → Over
 //! Stopping:    Ended → Over
 //! Sending:     AllSent → Sent, Cancelled → Over, Refused → Over
@@ -34,8 +36,11 @@ pub(super) enum Stage {
     Identifying,
     /// For its compiler, which is being fetched.
     Equipping,
-    /// Waits for the end of jobs whose sandbox shows other compilers.
+    /// Waits for a sandbox: that it is opened, or for the end of jobs whose sandbox shows other
+    /// compilers.
     Held,
+    /// For its slot's sandbox, which sets itself up.
+    SettingUp,
     /// Runs in its slot sandbox.
     InSandbox,
     /// Cancelled, and its end is awaited.
@@ -57,8 +62,10 @@ pub(super) enum StageEvent {
     Unidentified,
     /// Its compiler has to be fetched.
     Lacking,
-    /// The client's sandbox is in use and shows other compilers.
+    /// The client has no sandbox yet, or the present one is in use and shows other compilers.
     Crowded,
+    /// Its slot's sandbox has to set itself up.
+    Unprepared,
     /// It is handed to its sandbox.
     Started,
     /// Its sandbox says that it has ended.
@@ -77,7 +84,7 @@ use Stage as S;
 use StageEvent as E;
 
 /// Stages from which a job may start.
-const STARTABLE: &[Stage] = &[S::Ready, S::Identifying, S::Equipping, S::Held];
+const STARTABLE: &[Stage] = &[S::Ready, S::Identifying, S::Equipping, S::Held, S::SettingUp];
 
 /// Every legal transition.
 const TRANSITIONS: &[(&[Stage], StageEvent, Stage)] = &[
@@ -86,6 +93,7 @@ const TRANSITIONS: &[(&[Stage], StageEvent, Stage)] = &[
     (STARTABLE, E::Unidentified, S::Identifying),
     (STARTABLE, E::Lacking, S::Equipping),
     (STARTABLE, E::Crowded, S::Held),
+    (STARTABLE, E::Unprepared, S::SettingUp),
     (STARTABLE, E::Started, S::InSandbox),
     (&[S::InSandbox], E::Ended, S::Sending),
     (&[S::Stopping], E::Ended, S::Over),
@@ -116,6 +124,11 @@ impl Stage {
         matches!(self, Self::InSandbox | Self::Stopping)
     }
 
+    /// Whether the job uses its client's sandbox, which must not be replaced meanwhile.
+    pub(super) fn uses_sandbox(self) -> bool {
+        self == Self::SettingUp || self.is_in_sandbox()
+    }
+
     /// Whether the job waits for the client.
     pub(super) fn waits_for_client(self) -> bool {
         use Stage::{Abandoned, Reading, Sending, Sent, Waiting};
@@ -127,7 +140,7 @@ impl Stage {
 mod tests {
     use super::*;
 
-    const STAGES: [Stage; 12] = [
+    const STAGES: [Stage; 13] = [
         S::Waiting,
         S::Reading,
         S::Abandoned,
@@ -135,17 +148,19 @@ mod tests {
         S::Identifying,
         S::Equipping,
         S::Held,
+        S::SettingUp,
         S::InSandbox,
         S::Stopping,
         S::Sending,
         S::Sent,
         S::Over,
     ];
-    const EVENTS: [StageEvent; 10] = [
+    const EVENTS: [StageEvent; 11] = [
         E::Supplied,
         E::Unidentified,
         E::Lacking,
         E::Crowded,
+        E::Unprepared,
         E::Started,
         E::Ended,
         E::AllSent,

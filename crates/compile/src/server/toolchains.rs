@@ -7,7 +7,6 @@
 mod identifying;
 
 use super::client_sandbox::Shown;
-use crate::sandbox::Bind;
 use crate::toolchain::{self, PartRole, PartSymlink, Toolchain, Toolchains};
 use identifying::{Identifications, Identified};
 use outboard_cluster::waker::Waker;
@@ -290,19 +289,18 @@ impl Programs {
 
     /// The files and links that jobs are shown.
     pub(crate) fn shown(&self) -> Shown {
-        Shown { binds: self.binds(), links: self.links() }
+        Shown { files: self.files(), links: self.links() }
     }
 
     /// What of this machine has to be shown to jobs.
-    fn binds(&self) -> Vec<Bind> {
+    fn files(&self) -> Vec<(PathBuf, PathBuf)> {
         let parts = self.toolchains().flat_map(|toolchain| &toolchain.parts);
         let parts = parts.map(|part| part.path.as_path());
         let directories = self.instead.values().filter_map(|program| program.parent()?.parent());
         let mut paths: Vec<_> = parts.chain(directories).chain([Path::new(LOCALES)]).collect();
         paths.sort_unstable();
         paths.dedup();
-        // If a part disappears, the job that runs the compiler reports it.
-        paths.into_iter().filter_map(|path| Bind::new(path, path).ok()).collect()
+        paths.into_iter().map(|path| (path.to_owned(), path.to_owned())).collect()
     }
 
     /// Symbolic links in the paths of its files, with their targets.
@@ -419,7 +417,7 @@ mod tests {
         assert_eq!(found.path(), driver);
         assert!(found.search().starts_with(b"/"));
         assert_eq!(find(&mut programs, &driver, &[0; 32], Instant::now()), None);
-        assert!(!programs.binds().is_empty());
+        assert!(!programs.files().is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::args::Reason;
 use crate::manager::Trace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -39,6 +40,8 @@ pub struct Saved {
     pub counters: Counters,
     /// The last jobs, in the order in which they ended.
     pub records: VecDeque<Record>,
+    /// Counters of the manager that wrote last.
+    pub manager: Option<Value>,
 }
 
 /// What has happened since the last write.
@@ -86,6 +89,7 @@ impl Saved {
 
     fn merge(&mut self, new: &mut Self) {
         self.counters.merge(&new.counters);
+        self.manager = new.manager.take().or(self.manager.take());
         self.records.append(&mut new.records);
         let surplus = self.records.len().saturating_sub(RECORDS_MAX);
         self.records.drain(..surplus);
@@ -149,6 +153,11 @@ impl Journal {
     pub(crate) fn note_abandoned(&mut self, now: Instant) {
         self.new.counters.abandoned += 1;
         self.touch(now);
+    }
+
+    /// Notes the counters of the manager, which replace those that it wrote before.
+    pub(crate) fn note_manager(&mut self, counters: Option<Value>) {
+        self.new.manager = counters;
     }
 
     fn push(&mut self, name: String, place: (String, u32), phases: Phases, how: How) {

@@ -15,7 +15,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long all files of a compiler count as unchanged after a check.
@@ -34,6 +35,7 @@ pub struct Toolchains {
     includes: HashMap<Question, Arc<Includes>>,
     /// The file has been read.
     is_loaded: bool,
+    saver: Saver,
 }
 
 /// What determines a search for headers: compiler, directory, language, options.
@@ -125,7 +127,12 @@ impl Toolchains {
             return known;
         }
         let own = Premise::of(compiler.into());
-        self.learn_compiler(compiler, path, own, identify(compiler, path), now)
+        let outcome = self.learn_compiler(compiler, path, own, identify(compiler, path), now);
+        if let Some(file) = &self.file {
+            // What cannot be written is identified again by the next process.
+            let _written = write(file, &self.saved());
+        }
+        outcome
     }
 
     /// The remembered identity of a compiler. Looks at files, and does not run the compiler.
@@ -162,7 +169,6 @@ impl Toolchains {
             path,
             CachedIdentity { outcome: kept, premises, learned: now, checked: now },
         );
-        self.save();
         outcome
     }
 
@@ -176,7 +182,11 @@ impl Toolchains {
         match (unknown, learned) {
             (Unknown::Compiler { compiler, path }, Learned::Compiler { own, outcome }) => {
                 let outcome = outcome.map(|identified| *identified);
-                self.learn_compiler(compiler, path, own, outcome, now).map(drop)
+                let outcome = self.learn_compiler(compiler, path, own, outcome, now).map(drop);
+                if let Some(file) = &self.file {
+                    self.saver.save(file, self.saved());
+                }
+                outcome
             }
             (Unknown::Includes { question, .. }, Learned::Includes(includes)) => {
                 self.keep_includes(question.clone(), includes?);
@@ -279,18 +289,49 @@ impl Toolchains {
         }
     }
 
-    /// Writes the file. If that fails, the next manager identifies the compilers again.
-    fn save(&self) {
-        let Some(file) = &self.file else { return };
-        let mut all = Vec::new();
-        for (path, known) in self.known.values().flatten() {
-            if let Ok(toolchain) = &known.outcome {
-                let (path, toolchain) = (path.clone(), Toolchain::clone(toolchain));
-                all.push(Saved { path, toolchain, premises: known.premises.clone() });
-            }
-        }
-        let _ = write(file, &all);
+    /// What is worth keeping in the file.
+    fn saved(&self) -> Vec<Saved> {
+        let known = self.known.values().flatten();
+        let good =
+            known.filter_map(|(path, known)| Some((path, known, known.outcome.as_ref().ok()?)));
+        let saved = good.map(|(path, known, toolchain)| Saved {
+            path: path.clone(),
+            toolchain: Toolchain::clone(toolchain),
+            premises: known.premises.clone(),
+        });
+        saved.collect()
     }
+}
+
+/// Writes the file on threads, the newest state last: a loop that learns does not wait for a disk.
+#[derive(Debug, Default)]
+struct Saver {
+    newest: Arc<Mutex<Option<Vec<Saved>>>>,
+    writing: Arc<Mutex<()>>,
+}
+
+impl Saver {
+    fn save(&self, file: &Path, saved: Vec<Saved>) {
+        *lock(&self.newest) = Some(saved);
+        // One thread that writes, and one that waits to write what comes meanwhile.
+        if Arc::strong_count(&self.writing) > 2 {
+            return;
+        }
+        let (file, newest) = (file.to_owned(), Arc::clone(&self.newest));
+        let writing = Arc::clone(&self.writing);
+        let write_newest = move || {
+            let _alone = lock(&writing);
+            let saved = lock(&newest).take();
+            // What cannot be written is identified again by the next process.
+            let _written = saved.map(|saved| write(&file, &saved));
+        };
+        // Without a thread it is written with the next that is learned.
+        let _started = thread::Builder::new().name("save".into()).spawn(write_newest);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {

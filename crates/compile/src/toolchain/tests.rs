@@ -191,3 +191,25 @@ fn links_are_followed_as_the_kernel_does() {
     assert!(part::resolve(&dir.join("round"), &mut links).is_err());
     fs::remove_dir_all(dir).unwrap();
 }
+
+#[test]
+fn a_loop_that_learns_does_not_wait_for_the_file() {
+    let dir = scratch("hanging");
+    fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("toolchains.json");
+    // Opening it waits for a reader.
+    let pipe = file.with_extension(std::process::id().to_string());
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    let mut toolchains = Toolchains::new(Some(&dir));
+    let unknown = Unknown::Compiler { compiler: "/usr/bin/gcc".into(), path: PATH.into() };
+    let (sender, learned) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let answer = unknown.ask();
+        toolchains.learn(&unknown, answer, Instant::now()).unwrap();
+        sender.send(()).unwrap();
+    });
+    learned.recv_timeout(Duration::from_secs(20)).expect("it waits for the disk");
+    assert!(!file.exists());
+    assert!(fs::read_to_string(&pipe).unwrap().contains("/usr/bin/gcc"));
+    fs::remove_dir_all(dir).unwrap();
+}

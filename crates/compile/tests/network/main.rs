@@ -13,6 +13,7 @@ mod support;
 mod adopt;
 mod builds;
 mod preprocess;
+mod stopped;
 mod wrapper;
 
 /// Servers at once: more than a busy machine starts in good time.
@@ -20,12 +21,17 @@ const THREADS: usize = 2;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("supervisor") => return outboard_compile::sandbox::supervisor_main(),
+        Some("supervisor") => {
+            if std::env::args().nth(2).is_some_and(|flag| std::path::Path::new(&flag).exists()) {
+                support::signal(std::process::id(), rustix::process::Signal::STOP);
+            }
+            return outboard_compile::sandbox::supervisor_main();
+        }
         Some("wrapper") => return wrapper::main(),
         _ => {}
     }
-    let trials = [adopt::trials(), builds::trials(), preprocess::trials(), wrapper::trials()];
-    let trials: Vec<Trial> = trials.into_iter().flatten().collect();
+    let trials = [adopt::trials(), builds::trials(), preprocess::trials(), stopped::trials()];
+    let trials: Vec<Trial> = trials.into_iter().flatten().chain(wrapper::trials()).collect();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -15,6 +15,7 @@ use outboard_store::Store;
 use outboard_verbs::{Secured, SharedRegion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -126,7 +127,7 @@ fn serve(
         accept_toolchains: offer.accepts,
         launch: Launch {
             program: std::env::current_exe().expect("this program"),
-            arguments: vec!["supervisor".into()],
+            arguments: vec!["supervisor".into(), stops().into()],
             identity: root.then_some((NOBODY, NOBODY)),
         },
         limits: Limits::default(),
@@ -145,12 +146,25 @@ fn serve(
     }
 }
 
+/// While this file is there, sandboxes' supervisors stop themselves when they start.
+pub(crate) fn stops() -> PathBuf {
+    std::env::temp_dir().join(format!("outboard-stops-{}", std::process::id()))
+}
+
+/// Stops or continues a process.
+pub(crate) fn signal(process: u32, signal: Signal) {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(process, signal).expect("it is there");
+}
+
 /// An executor and its servers.
 pub(crate) struct Lab {
     pub(crate) executor: ServerPool,
     pub(crate) servers: Vec<Server>,
     /// Variables that compilers get besides the usual ones.
     pub(crate) env: Vec<(OsString, OsString)>,
+    names: Vec<String>,
+    dial: Dial,
     next: u64,
 }
 
@@ -183,10 +197,19 @@ impl Lab {
             shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
         });
         let names = servers.iter().map(|server| server.address.to_string()).collect();
+        Self::of(servers, names, dial)
+    }
+
+    /// Another client of the same servers.
+    pub(crate) fn another(&self) -> Self {
+        Self::of(Vec::new(), self.names.clone(), Arc::clone(&self.dial))
+    }
+
+    fn of(servers: Vec<Server>, names: Vec<String>, dial: Dial) -> Self {
         let toolchains = Toolchains::new(Some(Path::new(CACHE)));
-        let executor =
-            ServerPool::new(names, dial, "test".into(), toolchains).expect("an executor");
-        Self { executor, servers, env: Vec::new(), next: 0 }
+        let executor = ServerPool::new(names.clone(), Arc::clone(&dial), "test".into(), toolchains)
+            .expect("an executor");
+        Self { executor, servers, env: Vec::new(), names, dial, next: 0 }
     }
 
     /// Submits a command.

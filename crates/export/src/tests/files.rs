@@ -24,8 +24,9 @@ fn what_a_directory_holds_is_known_after_asking_once() {
     assert!(matches!(rig.look_up("sub", "c.h"), LookUp::Unknown(_)));
     assert_eq!(rig.find("sub", "c.h"), LookUp::Absent);
     assert_eq!(rig.read("", "a.h"), b"int a;");
-    let usage = rig.export.usage();
-    assert_eq!((usage.directories, usage.files, usage.snapshots, usage.bytes), (2, 1, 1, 6));
+    let counters = rig.export.counters();
+    assert_eq!((counters.directories_now, counters.files_now), (2, 1));
+    assert_eq!((counters.snapshots, counters.snapshots_bytes), (1, 6));
 }
 
 #[test]

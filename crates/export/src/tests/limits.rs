@@ -24,13 +24,13 @@ fn a_full_log_begins_anew_and_says_everything_again() {
         }
     }
     assert_eq!(epochs, 1, "a MiB is full by now");
-    let misses = rig.export.usage().misses;
+    let misses = rig.export.counters().misses;
     let changes = rig.read_log();
     assert_eq!(changes[0], Change::Everything);
     assert!(rig.replica.has_reached(first));
     assert!(matches!(rig.look_up("", &name), LookUp::File(_)), "listings are published again");
     assert_eq!(rig.read("", "kept.h"), b"kept");
-    assert_eq!(rig.export.usage().misses, misses, "contents too");
+    assert_eq!(rig.export.counters().misses, misses, "contents too");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn outputs_of_our_own_are_published_once() {
     fs::rename(rig.path(".x.o.tmp"), rig.path("x.o")).unwrap();
     let path = rig.path("x.o");
     rig.export.note_written(&path);
-    let length = rig.export.usage().log;
+    let length = rig.export.counters().log_now_bytes;
     assert_eq!(rig.version("", "x.o"), 1);
     assert_eq!(rig.export.submit().length, length, "the notice changes nothing");
 }
@@ -278,7 +278,7 @@ fn roots_that_nobody_asked_for_longest_make_room() {
         rig.export.allow(&root(number)).unwrap();
         // This root is in use all the time.
         rig.export.allow(&rig.path("")).unwrap();
-        assert!(rig.export.usage().roots <= ROOTS_MAX);
+        assert!(rig.export.counters().roots_now <= ROOTS_MAX as u64);
     }
     assert_eq!(rig.read("", "x.h"), b"x");
     assert_eq!(rig.read_at(&root(ROOTS_MAX * 2 - 1).join("y.h")), b"y");

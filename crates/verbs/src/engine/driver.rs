@@ -172,6 +172,7 @@ impl Core {
         } else {
             // From here on, a thread that changes something wakes the driver.
             let limit = if done() { Some(Duration::ZERO) } else { engine.sleep_limit(limit) };
+            engine.counts.slept();
             let count = engine.poll_events(limit, &mut events);
             engine.role.wake_up();
             count
@@ -277,6 +278,7 @@ impl Core {
     /// The background thread has panicked. What it left undone is unknown, so every connection of
     /// the context ends; the thread goes on and serves later connections.
     fn fail(self: &Arc<Self>) {
+        self.engine.counts.panicked();
         for source in self.engine.sources() {
             // A second panic has been printed as well.
             let _failed = catch_unwind(AssertUnwindSafe(|| source.engine_failed(self)));

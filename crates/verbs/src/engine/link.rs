@@ -157,6 +157,11 @@ impl Link {
         self.conn.is_stalled()
     }
 
+    /// TCP lost the connection, or it was given up.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     fn is_closed(&self) -> bool {
         self.conn.phase() == Phase::Closed && (self.fin_sent || self.lost)
     }
@@ -247,6 +252,7 @@ impl Link {
             }
         }
         self.received = self.received.wrapping_add(total);
+        core.engine.counts.received(total);
         keep_spans(spans);
         self.staging.settle();
         self.watch_stall();
@@ -389,7 +395,7 @@ impl Link {
         let mut spans = take_spans();
         let mut batch = BATCH.try_with(Cell::take).unwrap_or_default();
         self.conn.lend_buffer(&mut batch);
-        let mut total = 0;
+        let (mut total, mut handed) = (0, 0);
         loop {
             let fd = self.socket.as_fd();
             let conn = &mut self.conn;
@@ -402,11 +408,12 @@ impl Link {
             };
             match sent {
                 Ok(Sent::Everything) => break,
-                Ok(Sent::Blocked) => {
+                Ok(Sent::Blocked(count)) => {
+                    handed += count;
                     self.blocked = true;
                     break;
                 }
-                Ok(Sent::Some) => {}
+                Ok(Sent::Some(count)) => handed += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.fail_to_send(&error, core, env);
@@ -420,6 +427,7 @@ impl Link {
                 break;
             }
         }
+        core.engine.counts.sent(handed);
         self.conn.take_buffer_back(&mut batch);
         let _kept = BATCH.try_with(|kept| kept.set(batch));
         self.unsent.set(&core.engine.unsent, self.conn.untransmitted());

@@ -9,9 +9,10 @@
 //! (bytes that connections hold until TCP takes them), [`ending`] (a stream's end, as a table),
 //! [`lingering`] (links whose queue pair has given them up), [`sockio`] (the system calls that take
 //! raw spans), [`sealed`] (a session between socket and connection), [`staging`] (receive buffers),
-//! [`tapped`] (bytes for recordings), [`timers`].
+//! [`tapped`] (bytes for recordings), [`timers`], [`counters`].
 
 mod adaptive_spin;
+pub(crate) mod counters;
 pub(crate) mod driver;
 pub(crate) mod ending;
 mod handoff_backoff;
@@ -28,6 +29,7 @@ pub(crate) mod unsent;
 use crate::context::Core;
 use crate::error::VerbsError;
 use crate::signal::lock;
+use counters::EngineCounts;
 use handoff_backoff::HandoffBackoff;
 use lingering::Lingering;
 use role::DriverRole;
@@ -70,6 +72,7 @@ pub(crate) struct Engine {
     /// Streams whose queue pairs have given them up.
     pub(crate) lingering: Lingering,
     pub(crate) unsent: UnsentTotal,
+    pub(crate) counts: EngineCounts,
     role: DriverRole,
     backoff: Mutex<HandoffBackoff>,
     /// The background thread.
@@ -101,6 +104,7 @@ impl Engine {
             timers: Timers::default(),
             lingering: Lingering::default(),
             unsent: UnsentTotal::default(),
+            counts: EngineCounts::default(),
             role: DriverRole::new(),
             backoff: Mutex::default(),
             thread: Mutex::new(None),

@@ -142,7 +142,7 @@ pub(crate) fn transmit(
     if !sealed.flush(socket)? {
         // The time limit of a side that leaves starts now, whether or not the peer reads.
         conn.settle(Instant::now(), env);
-        return Ok(Sent::Blocked);
+        return Ok(Sent::Blocked(0));
     }
     let mut plain = borrow(&PLAIN);
     let offered = conn.poll_transmit_copy(Instant::now(), budget, env, &mut plain);
@@ -157,7 +157,8 @@ pub(crate) fn transmit(
         return Ok(Sent::Everything);
     }
     conn.handle_transmitted(offered, env.completions);
-    Ok(if sealed.flush(socket)? { Sent::Some } else { Sent::Blocked })
+    let len = sealed.pending.len();
+    Ok(if sealed.flush(socket)? { Sent::Some(len) } else { Sent::Blocked(len) })
 }
 
 /// As [`crate::engine::sockio::receive`], with everything into staging.

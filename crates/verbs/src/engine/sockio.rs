@@ -17,10 +17,10 @@ const SPANS_MAX: usize = 64;
 pub(crate) enum Sent {
     /// Nothing is left to send.
     Everything,
-    /// TCP took less than was there.
-    Blocked,
-    /// One batch went out; there may be more.
-    Some,
+    /// TCP took less than was there: this many bytes.
+    Blocked(usize),
+    /// One batch of this many bytes went out; there may be more.
+    Some(usize),
 }
 
 /// Sends one batch of what the connection has.
@@ -46,9 +46,9 @@ pub(crate) fn transmit(
     match sent {
         Ok(count) => {
             conn.handle_transmitted(count, env.completions);
-            Ok(if count < offered { Sent::Blocked } else { Sent::Some })
+            Ok(if count < offered { Sent::Blocked(count) } else { Sent::Some(count) })
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked(0)),
         Err(error) => Err(error),
     }
 }

@@ -25,9 +25,9 @@ pub(crate) fn transmit(
         Ok(count) => {
             tap.sent(&bytes[..count]);
             conn.handle_transmitted(count, env.completions);
-            Ok(if count < offered { Sent::Blocked } else { Sent::Some })
+            Ok(if count < offered { Sent::Blocked(count) } else { Sent::Some(count) })
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked(0)),
         Err(error) => Err(error),
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Inner, Qp, QpShared};
 use crate::context::Core;
+use crate::ended::EndReason;
 use crate::engine::lingering::EndNotifier;
 use crate::event::AsyncEvent;
 use crate::signal::lock;
@@ -19,6 +20,7 @@ impl Qp {
         self.disconnect();
         let mut inner = lock(&self.inner.inner);
         if let Some(link) = inner.link.take() {
+            self.inner.note_end(&mut inner, &self.shared.core, EndReason::Left);
             let qp = self.inner.number;
             let notifier = inner.cm.clone().map(|cm| EndNotifier { cm, qp });
             self.shared.core.linger(link, notifier);
@@ -65,6 +67,7 @@ impl Qp {
         inner.flushed = 0;
         inner.overflowed = false;
         inner.ended = None;
+        inner.end_reason = None;
         inner.state = QpState::Idle;
     }
 }
@@ -74,6 +77,7 @@ impl QpShared {
     pub(super) fn desert(self: &Arc<Self>, inner: &mut Inner, core: &Arc<Core>) {
         self.leave(inner, core);
         if let Some(link) = inner.link.take() {
+            self.note_end(inner, core, EndReason::Left);
             core.linger(link, None);
             Self::advance(inner, QpEvent::Gone);
         }

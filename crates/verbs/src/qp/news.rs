@@ -5,13 +5,14 @@
 use super::{Inner, QpShared};
 use crate::cm::CmEventKind;
 use crate::context::Core;
-use crate::ended::Ended;
+use crate::ended::{EndReason, Ended};
 use crate::engine::ending::{EndEvent, Stepped, StreamEnd};
 use crate::engine::link::Link;
 use crate::event::AsyncEvent;
 use crate::state::QpEvent;
 use outboard_iwarp::Event;
 use outboard_iwarp::work::{Completion, Operation, RecvRequest, Status};
+use outboard_secure::SessionError;
 use std::sync::Arc;
 
 impl QpShared {
@@ -36,13 +37,45 @@ impl QpShared {
         let Some(link) = inner.link.as_mut() else {
             return;
         };
-        if let Some(error) = link.take_session_fault() {
+        let fault = link.take_session_fault();
+        if let Some(error) = fault.clone() {
             core.async_events.push(AsyncEvent::SessionFailed { qp: self.number, error });
         }
+        let (is_over, is_lost) = (link.conn.phase().is_over(), link.is_lost());
         link.send_fin();
         link.arm_timer(core);
-        if let Some(stepped) = link.step_end() {
+        let stepped = link.step_end();
+        if is_over || fault.is_some() {
+            self.note_over(inner, core, fault, is_lost);
+        }
+        if let Some(stepped) = stepped {
             self.step_end(inner, core, stepped);
+        }
+    }
+
+    /// The connection is over, for one of several reasons.
+    fn note_over(
+        &self,
+        inner: &mut Inner,
+        core: &Core,
+        fault: Option<SessionError>,
+        is_lost: bool,
+    ) {
+        let reason = match (fault, inner.ended) {
+            (Some(error), _) => EndReason::SessionFailed(error),
+            (None, Some(ended)) => EndReason::Terminated(ended),
+            (None, None) if is_lost => EndReason::Lost,
+            (None, None) => EndReason::Left,
+        };
+        self.note_end(inner, core, reason);
+    }
+
+    /// Counts and logs the end of the connection, once.
+    pub(super) fn note_end(&self, inner: &mut Inner, core: &Core, reason: EndReason) {
+        if inner.end_reason.is_none() {
+            core.engine.counts.ended(&reason);
+            tracing::debug!(qp = self.number, why = %reason, "connection ended");
+            inner.end_reason = Some(reason);
         }
     }
 

@@ -89,12 +89,12 @@ fn a_compiler_comes_part_by_part_and_each_part_once() {
     assert_eq!(lab.adoptions.take_settled(), [hash]);
     assert_eq!(lab.adoptions.find(&hash).expect("it is here").path(), b"/c/gcc");
     let shown = lab.adoptions.shown();
-    assert_eq!((shown.binds.len(), shown.links.len()), (3, 1));
+    assert_eq!((shown.files.len(), shown.links.len()), (3, 1));
     // Another compiler, mostly of the same parts.
     let files: [(&str, &[u8]); 2] = [("/d/g++", b"other"), ("/c/cc1", &large)];
     let other = toolchain(&files, &[]);
     assert_eq!(lab.serve(other.hash.0, &other, &files.map(|(_, bytes)| bytes)), 1);
-    assert_eq!(lab.adoptions.shown().binds.len(), 4, "both at once");
+    assert_eq!(lab.adoptions.shown().files.len(), 4, "both at once");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use super::{ClientSession, Running, Stage, StageEvent};
 use crate::protocol::{Refusal, TicketNumber};
-use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan};
+use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan, Prepared};
+use crate::server::opening::{Opening, Progress};
 use crate::server::toolchains::{Program, Programs, Search};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,12 +14,15 @@ impl ClientSession {
     /// Continues the jobs whose compiler has arrived or whose sandbox is free.
     pub(super) fn wake(&mut self, programs: &Programs, now: Instant) {
         let settled = self.adoptions.take_settled();
-        let is_empty = !self.jobs.values().any(Running::is_in_sandbox);
+        let is_empty = !self.jobs.values().any(Running::uses_sandbox);
         for (ticket, job) in &self.jobs {
             let goes_on = match job.stage {
                 Stage::Identifying => !programs.is_under_way(&job.spec.toolchain, now),
                 Stage::Equipping => settled.contains(&job.spec.toolchain),
-                Stage::Held => is_empty,
+                Stage::Held => is_empty && self.opening.is_none(),
+                Stage::SettingUp => {
+                    self.sandbox.as_ref().is_none_or(|sandbox| sandbox.may_go_on(job.slot))
+                }
                 _ => false,
             };
             if goes_on {
@@ -62,20 +66,25 @@ impl ClientSession {
             return;
         }
         if let Err(error) = self.run(ticket, plan, programs, (&program, equipment), watch) {
-            self.refuse(ticket, Refusal::Trouble { what: error.to_string() });
+            self.refuse(ticket, trouble(&error));
         }
     }
 
     /// Whether a job may run at once: in the present sandbox, or in a new one because no job runs
     /// in the present one. Jobs are admitted in the order of their arrival.
     fn has_room(&self, ticket: TicketNumber, program: &Program, equipment: Equipment) -> bool {
-        if !self.jobs.values().any(Running::is_in_sandbox) {
+        if !self.jobs.values().any(Running::uses_sandbox) {
             return true;
         }
         let mut older = self.jobs.range(..ticket);
         let is_held = older.any(|(_, job)| job.stage == Stage::Held);
         let shown = self.sandbox.as_ref().map(ClientSandbox::equipment);
-        shown.is_some_and(|shown| shown.has(program, equipment)) && !is_held
+        let is_fit = shown.is_some_and(|shown| shown.has(program, equipment));
+        is_fit && !is_held && !self.is_broken()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.sandbox.as_ref().is_some_and(ClientSandbox::is_broken)
     }
 
     fn run(
@@ -86,26 +95,93 @@ impl ClientSession {
         (program, equipment): (&Program, Equipment),
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), ClientSandboxError> {
-        let is_empty = !self.jobs.values().any(Running::is_in_sandbox);
+        let is_empty = !self.jobs.values().any(Running::uses_sandbox);
+        let shown = self.sandbox.as_ref().map(ClientSandbox::equipment);
         // New compilers are shown in a new sandbox, as soon as no job runs in the old one.
-        if is_empty && self.sandbox.as_ref().map(ClientSandbox::equipment) != Some(equipment) {
-            let shown = match equipment {
-                Equipment::Installed(_) => programs.shown(),
-                Equipment::Adopted(_) => self.adoptions.shown(),
-            };
-            self.sandbox = None;
-            self.sandbox =
-                Some(ClientSandbox::open(plan, Arc::clone(&self.files), shown, equipment)?);
+        if is_empty && (shown != Some(equipment) || self.is_broken()) {
+            self.step(ticket, StageEvent::Crowded);
+            return self.open(plan, programs, equipment);
         }
         let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
         let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
-        job.step(StageEvent::Started);
-        let (slot_sandbox, is_new) = sandbox.slot_sandbox(job.slot)?;
-        if is_new {
-            watch(job.slot, slot_sandbox);
+        if let Prepared::Waits(new) = sandbox.prepare(job.slot, job.started)? {
+            job.step(StageEvent::Unprepared);
+            new.into_iter().for_each(|new| watch(job.slot, new));
+            return Ok(());
         }
+        job.step(StageEvent::Started);
         let source = job.source.as_mut();
         let source = source.map(|at| (at.path.clone(), std::mem::take(&mut at.bytes)));
         sandbox.start(job.slot, &job.spec, program, source)
     }
+
+    /// Has a thread open a sandbox, if none does so already.
+    fn open(
+        &mut self,
+        plan: &Plan,
+        programs: &Programs,
+        equipment: Equipment,
+    ) -> Result<(), ClientSandboxError> {
+        if let Some(opening) = &self.opening {
+            return if opening.is_late() { Err(ClientSandboxError::Late) } else { Ok(()) };
+        }
+        let shown = match equipment {
+            Equipment::Installed(_) => programs.shown(),
+            Equipment::Adopted(_) => self.adoptions.shown(),
+        };
+        self.counters.sandboxes += 1;
+        self.sandbox = None;
+        let (plan, files) = (plan.clone(), Arc::clone(&self.files));
+        let open = move || ClientSandbox::open(&plan, files, shown, equipment);
+        self.opening = Some(Opening::begin(open, self.waker.clone(), Instant::now())?);
+        Ok(())
+    }
+
+    /// Takes a sandbox that has been opened. If it could not be, the jobs that wait for it end.
+    pub(super) fn take_opened(&mut self, now: Instant) {
+        let Some(opening) = &mut self.opening else { return };
+        let error = match opening.poll(now) {
+            Progress::UnderWay => return,
+            Progress::Late => ClientSandboxError::Late,
+            Progress::Over(opened) => {
+                self.opening = None;
+                match opened {
+                    Ok(sandbox) => return self.sandbox = Some(sandbox),
+                    Err(error) => error,
+                }
+            }
+        };
+        self.refuse_all(|job| job.stage == Stage::Held, &error);
+    }
+
+    /// Handles what a slot sandbox says of its start; false if it says something else.
+    pub(super) fn handle_set_up(&mut self, slot: u32) -> bool {
+        let Some(sandbox) = &mut self.sandbox else { return false };
+        sandbox.handle_set_up(slot).unwrap_or_else(|error| {
+            self.refuse_all(|job| waits_for(job, slot), &error);
+            true
+        })
+    }
+
+    /// Ends the job whose slot sandbox does not start, because its supervisor is stopped.
+    pub(super) fn end_overdue_set_up(&mut self, now: Instant) {
+        if let Some(slot) = self.sandbox.as_mut().and_then(|sandbox| sandbox.take_overdue(now)) {
+            self.refuse_all(|job| waits_for(job, slot), &ClientSandboxError::Late);
+        }
+    }
+
+    fn refuse_all(&mut self, which: impl Fn(&Running) -> bool, error: &ClientSandboxError) {
+        let those = self.jobs.iter().filter(|(_, job)| which(job));
+        for ticket in those.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            self.refuse(ticket, trouble(error));
+        }
+    }
+}
+
+fn waits_for(job: &Running, slot: u32) -> bool {
+    job.slot == slot && job.stage == Stage::SettingUp
+}
+
+fn trouble(error: &ClientSandboxError) -> Refusal {
+    Refusal::Trouble { what: error.to_string() }
 }
