@@ -1,11 +1,11 @@
 //! The server's side of the network: runs compilers for clients.
 //!
 //! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` (a
-//! client's files, as views ask for them), `toolchains` (the compilers installed
-//! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
-//! `client_sandbox` (where jobs run), `package` (results on their way to the client), `sources`
-//! (preprocessed sources), `stage` (the stages of a job), `session` (one client), `service` (all clients), `entry` (the service's
-//! process).
+//! client's files, as views ask for them), `toolchains` (the compilers installed here), `adopt`
+//! (compilers that a client supplies), `outputs` (the files that jobs make), `client_sandbox`
+//! (where jobs run), `package` (results on their way to the client), `sources` (preprocessed
+//! sources), `stage` (the stages of a job), `session` (one client), `service` (all clients),
+//! `entry` (the service's process).
 
 mod adopt;
 mod client_sandbox;
