@@ -47,8 +47,8 @@ pub enum ExportError {
         /// The root as it resolves.
         path: PathBuf,
     },
-    /// Caller: names that begin with a dot are never exported.
-    #[error("{} has a name that begins with a dot: such names are never exported", path.display())]
+    /// Caller: this export withholds names that begin with a dot.
+    #[error("{} has a name that begins with a dot: such names are not exported", path.display())]
     Hidden {
         /// The root as given.
         path: PathBuf,

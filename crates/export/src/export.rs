@@ -150,10 +150,10 @@ impl Export {
         }
     }
 
-    /// Allows servers to request a directory and everything beneath it (but names that are withheld).
-    /// Symbolic links on the path are published, so that the path as given leads there on a
-    /// server too. If nothing is there, its absence is published. True if this is new; allowing a
-    /// root again costs next to nothing, and makes it the most recently used.
+    /// Allows servers to request a directory and everything beneath it (but names that are
+    /// withheld). Symbolic links on the path are published, so that the path as given leads there
+    /// on a server too. If nothing is there, its absence is published. True if this is new;
+    /// allowing a root again costs next to nothing, and makes it the most recently used.
     ///
     /// # Errors
     /// [`ExportError`] if it is no directory, cannot be opened, or would export too much.
@@ -162,8 +162,8 @@ impl Export {
     }
 
     /// As [`allow`](Self::allow), for a directory that the user has named, which may lie below a
-    /// name that begins with a dot. A root above it is unchanged, and so is what is done with hidden
-    /// names.
+    /// name that begins with a dot. A root above it is unchanged, and so is what is done with
+    /// hidden names.
     ///
     /// # Errors
     /// As [`allow`](Self::allow).

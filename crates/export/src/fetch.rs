@@ -1,9 +1,9 @@
 //! How a server learns of a client's files: requests, reads of the metadata log, reads of contents.
 //!
-//! A value without network, disk or clock: [`Fetch::poll`] returns what to do next, whose outcome is
-//! handed in, and [`Fetch::poll_done`] which of the caller's requests are done. Equal requests are
-//! sent once. Data read from the client is used only after a check: log records carry checksums,
-//! contents must have the announced hash.
+//! A value without network, disk or clock: [`Fetch::poll`] returns what to do next, whose outcome
+//! is handed in, and [`Fetch::poll_done`] which of the caller's requests are done. Equal requests
+//! are sent once. Data read from the client is used only after a check: log records carry
+//! checksums, contents must have the announced hash.
 
 use crate::error::MetadataLogError;
 use crate::header::{HEADER_LEN, Header};
@@ -113,7 +113,8 @@ pub enum FetchFault {
     Answer,
 }
 
-/// Fetches one client's files; see the [module](self). `T` is what the caller knows its requests by.
+/// Fetches one client's files; see the [module](self). `T` is what the caller knows its requests
+/// by.
 #[derive(Debug)]
 pub struct Fetch<T> {
     mirror: Arc<Mirror>,

@@ -279,7 +279,8 @@ fn look_at_link(path: &[u8]) -> Option<Node> {
     Some(Node::Symlink { target: target.to_bytes().into(), attr: fsys::attr_of(&stat) })
 }
 
-/// Follows a path as the kernel would, and records the symbolic links. No withheld name may be on it.
+/// Follows a path as the kernel would, and records the symbolic links. No withheld name may be on
+/// it.
 pub(crate) fn resolve(given: &[u8], hidden_names: HiddenNames) -> Result<Resolved, ExportError> {
     if given.first() != Some(&b'/') {
         return Err(ExportError::Relative { path: to_path_buf(given) });

@@ -1,5 +1,5 @@
-//! The stages of a job on a server, as a table. This file starts, stops and sends nothing: `session`
-//! says what happens, and removes a job that is over.
+//! The stages of a job on a server, as a table. This file starts, stops and sends nothing:
+//! `session` says what happens, and removes a job that is over.
 //!
 //! ```text
 //! Waiting:     Supplied → Ready, Cancelled → Over
