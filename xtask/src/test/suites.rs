@@ -75,7 +75,7 @@ pub const SUITES: &[Suite] = &[
         name: "siw",
         about: "Outboard and Linux's siw in a virtual machine interoperate",
         needs: &[Need::Packages(siw::PACKAGES)],
-        minutes: 12,
+        minutes: 20,
         run: siw_interop,
     },
     Suite {
