@@ -66,10 +66,9 @@ const CONNECTED: &[Line] = &[
     ),
     (
         "rping, QP by hand",
-        "rping -s -q -V -a {address} -p {port} -C 100",
-        "rping -c -q -V -a {address} -p {port} -C 100",
-        // The server's last output; the client may end before one of its threads prints.
-        &["wait for RDMA_READ_ADV state 10"],
+        "rping -s -q -v -V -a {address} -p {port} -C 100",
+        "rping -c -q -v -V -a {address} -p {port} -C 100",
+        RPING_SAYS,
     ),
 ];
 
@@ -114,8 +113,8 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("-a -b", &["write_bw", "read_bw", "send_bw"]),
     ("-s 64 -I 64", &["write_bw", "send_bw", "write_lat", "send_lat"]),
     ("-s 65536 -e", &["read_bw", "send_bw", "read_lat", "send_lat"]),
-    // Not ib_send_bw: see `perftest` below; with -b not even an odd number of messages will do.
-    ("-s 4096 -q 8 -b -e", &["read_bw"]),
+    // ib_send_bw on roce only: see `sleeps`.
+    ("-s 4096 -q 8 -b -e", &["read_bw", "send_bw"]),
     ("-A FETCH_AND_ADD", &["atomic_bw", "atomic_lat"]),
     ("-A CMP_AND_SWAP", &["atomic_bw", "atomic_lat"]),
     ("-A FETCH_AND_ADD -q 8 -b", &["atomic_bw"]),
@@ -147,6 +146,10 @@ const ORDINARY: &[(&str, &str, &str)] = &[
 
 /// qperf's tests of reliable connections, one after the other; the last ends the server.
 const QPERF: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_read_bw rc_rdma_write_lat ver_rc_fetch_add quit";
+
+/// Data that went there and back. The client's own last line, about the end of the connection, is
+/// none of it: in rdma-core 44 `main` returns while `cm_thread` is about to print it.
+const RPING_SAYS: &[&str] = &["\nping data: rdma-ping-99", "server ping data: rdma-ping-99"];
 
 /// The largest size that rping takes.
 const RPING_MOST: usize = 65_535;
@@ -244,7 +247,7 @@ fn rping(size: usize, full: bool) -> Row {
         personality: "iwarp",
         server: Some(end("-s")),
         client: end("-c"),
-        says: &["ping data: rdma-ping-99", "server ping data: rdma-ping-99"],
+        says: RPING_SAYS,
         seconds: 60,
         ..Row::default()
     }
@@ -257,13 +260,19 @@ fn sizes(personality: &str, options: &str, full: bool) -> String {
     if fewer { options.replacen("-a", "-s 65536", 1) } else { options.to_owned() }
 }
 
+/// Whether the program may sleep for ever, on hardware too. On iWARP ib_send_bw counts receives by
+/// a credit that the peer writes into its memory (`send_rcredit` in its source), and with -e it
+/// sleeps when as many messages are out as receives are posted: no completion is due then. It posts
+/// as many as there are messages, but of an odd number one more, which helps unless both ends send
+/// (-b).
+fn sleeps(personality: &str, program: &str, options: &str) -> bool {
+    personality == "iwarp" && program == "send_bw" && options.contains("-e")
+}
+
 fn perftest(personality: &'static str, connect: &str, full: bool) -> Vec<Row> {
     let row = |program: &str, options: &str| {
-        // On iWARP ib_send_bw counts receives by a credit that is written to its memory, and with
-        // -e it may sleep when as many messages are out as receives are posted: no completion is
-        // due then. It posts as many as there are messages, but of an odd number one more.
         let count = match options {
-            with_events if with_events.contains("-e") => 51,
+            _ if sleeps(personality, program, options) => 51,
             _ if full => 1_000,
             // The program refuses smaller values.
             all_sizes if all_sizes.contains("-a") => 5,
@@ -282,7 +291,10 @@ fn perftest(personality: &'static str, connect: &str, full: bool) -> Vec<Row> {
     };
     let programs = PERFTEST.iter().flat_map(|(options, programs)| {
         let options = sizes(personality, options, full);
-        programs.iter().map(|program| row(program, &options)).collect::<Vec<_>>()
+        let able = programs
+            .iter()
+            .filter(|program| !(sleeps(personality, program, &options) && options.contains("-b")));
+        able.map(|program| row(program, &options)).collect::<Vec<_>>()
     });
     programs.collect()
 }

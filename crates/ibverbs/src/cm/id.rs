@@ -340,7 +340,7 @@ impl CmId {
         if Arc::ptr_eq(&from, &to) {
             return Ok(());
         }
-        // What the engine has told so far goes first, and nobody else is on the way with some of it.
+        // What the engine has told so far goes first, and no other thread has taken some of it.
         let held = from.hold();
         from.gather_locked(&held);
         let mut state = self.lock();

@@ -1,8 +1,8 @@
 //! Libraries that the loader takes before ours: those in directories of a program's DT_RPATH, which
 //! go before LD_LIBRARY_PATH. DT_RUNPATH goes behind it, and makes the loader ignore DT_RPATH.
 //!
-//! Looks at the program itself, and at a script's interpreter: not at libraries that it loads, which
-//! may have a DT_RPATH of their own.
+//! Looks at the program itself, and at a script's interpreter: not at libraries that it loads,
+//! which may have a DT_RPATH of their own.
 
 use super::library::LIBRARIES;
 use object::elf::{DT_RPATH, DT_RUNPATH, FileHeader64};

@@ -44,7 +44,7 @@ pub(crate) struct CmShared {
 impl CmShared {
     /// An event about this queue pair; 0 for a listener's.
     pub(crate) fn push(&self, qp: u32, kind: CmEventKind) {
-        // Locked all the way, so that no event comes after the silence, or is left behind by a move.
+        // Locked all the way: no event comes after the silence, or is left behind by a move.
         let target = lock(&self.target);
         let wanted = |queue: &&Arc<CmQueue>| {
             queue.tells_established || !matches!(kind, CmEventKind::Established)
