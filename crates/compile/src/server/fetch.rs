@@ -283,7 +283,7 @@ impl Fetch {
             let bytes: Arc<[u8]> = bytes.into();
             if let Some(store) = &self.store {
                 // If the disk is full nothing is lost: the bytes are in memory.
-                let _stored = store.put(&contents.hash, Arc::clone(&bytes), Kind::Data);
+                let _stored = store.put_soon(&contents.hash, Arc::clone(&bytes), Kind::Data);
             }
             return self.have(ask, bytes);
         }

@@ -3,9 +3,9 @@
 //! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` and
 //! `fetch` (a client's files as the server knows them), `toolchains` (the compilers installed
 //! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
-//! `client_sandbox` (where jobs run), `opening` (how that is started), `package` (results on their way to the client), `sources`
-//! (preprocessed sources), `session` (one client), `service` (all clients), `entry` (the service's
-//! process).
+//! `client_sandbox` (where jobs run), `opening` (how that is started), `package` (results on their
+//! way to the client), `sources` (preprocessed sources), `counters`, `session` (one client),
+//! `service` (all clients), `entry` (the service's process).
 
 mod adopt;
 mod client_sandbox;
