@@ -16,7 +16,7 @@
 //! changes a file.
 //!
 //! Modules in reading order: [`store`], [`writer`] and [`reader`] (contents of any length),
-//! `chunks`, `disk`, `memory`, [`error`].
+//! `queue` (contents that a thread writes), `chunks`, `disk`, `memory`, [`error`].
 //!
 //! # Examples
 //!
@@ -38,12 +38,14 @@ mod chunks;
 mod disk;
 pub mod error;
 mod memory;
+mod queue;
 pub mod reader;
 pub mod store;
 pub mod writer;
 
 pub use chunks::CHUNK_LEN;
 pub use error::StoreError;
+pub use queue::QUEUE_LEN_MAX;
 pub use reader::Pin;
 pub use store::{Hash, Kind, Store, StoreUsage, default_directory};
 pub use writer::Writer;

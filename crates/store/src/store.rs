@@ -5,6 +5,7 @@
 use crate::disk;
 use crate::error::StoreError;
 use crate::memory::Memory;
+use crate::queue::Queue;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -48,6 +49,10 @@ pub struct StoreUsage {
     pub written: u64,
     /// Bytes of these files.
     pub written_bytes: u64,
+    /// Bytes that wait now for the disk.
+    pub waiting_now_bytes: u64,
+    /// Contents that were not written because the disk is too slow, or failed.
+    pub unwritten: u64,
     /// Files that did not have the hash in their names.
     pub corrupt: u64,
     /// Files that were removed to make room for others.
@@ -74,6 +79,7 @@ pub struct Store {
     pub(crate) dir: PathBuf,
     pub(crate) quota: u64,
     state: Mutex<StoreState>,
+    pub(crate) queue: Mutex<Queue>,
 }
 
 /// The default directory of a store: `$XDG_CACHE_HOME/outboard/store`, else
@@ -102,7 +108,8 @@ impl Store {
             unseen: 0,
             trees: HashMap::new(),
         };
-        let store = Self { dir: dir.into(), quota, state: Mutex::new(state) };
+        let (state, queue) = (Mutex::new(state), Mutex::default());
+        let store = Self { dir: dir.into(), quota, state, queue };
         store.tidy().map_err(|source| StoreError::Directory { dir: dir.into(), source })?;
         Ok(store)
     }
@@ -149,10 +156,26 @@ impl Store {
     /// [`StoreError::WrongHash`], [`StoreError::TooLarge`], [`StoreError::DiskFull`],
     /// [`StoreError::Write`]. None of them loses earlier contents.
     pub fn put(&self, hash: &Hash, bytes: Arc<[u8]>, kind: Kind) -> Result<(), StoreError> {
-        if blake3::hash(&bytes).as_bytes() != hash {
+        self.remember(hash, &bytes)?;
+        self.write_file(hash, &bytes, kind)
+    }
+
+    /// Verifies a content, and keeps it in memory if it is small.
+    pub(crate) fn remember(&self, hash: &Hash, bytes: &Arc<[u8]>) -> Result<(), StoreError> {
+        if blake3::hash(bytes).as_bytes() != hash {
             return Err(StoreError::WrongHash { len: bytes.len() });
         }
-        self.state().memory.put(hash, &bytes);
+        self.state().memory.put(hash, bytes);
+        Ok(())
+    }
+
+    /// Writes a verified content, unless its file is there.
+    pub(crate) fn write_file(
+        &self,
+        hash: &Hash,
+        bytes: &[u8],
+        kind: Kind,
+    ) -> Result<(), StoreError> {
         let len = bytes.len() as u64;
         if len > self.quota {
             return Err(StoreError::TooLarge { len, quota: self.quota });
@@ -161,7 +184,7 @@ impl Store {
         if self.is_there(&path, hash, kind) {
             return Ok(());
         }
-        disk::write(&path, &bytes, kind).map_err(|source| self.write_error(path, source, len))?;
+        disk::write(&path, bytes, kind).map_err(|source| self.write_error(path, source, len))?;
         self.note_written(hash, len)
     }
 
@@ -286,6 +309,10 @@ impl Store {
         right
     }
 
+    pub(crate) fn note_unwritten(&self) {
+        self.state().usage.unwritten += 1;
+    }
+
     fn count(&self, found: bool) {
         let usage = &mut self.state().usage;
         if found { usage.hits += 1 } else { usage.misses += 1 }
@@ -294,7 +321,9 @@ impl Store {
     /// Size and counters of the store.
     #[must_use]
     pub fn usage(&self) -> StoreUsage {
+        let waiting_now_bytes = self.waiting();
         let state = self.state();
-        StoreUsage { memory_bytes: state.memory.len() as u64, ..state.usage }
+        let memory_bytes = state.memory.len() as u64;
+        StoreUsage { memory_bytes, waiting_now_bytes, ..state.usage }
     }
 }

@@ -332,3 +332,86 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_thread_writes_is_in_memory_at_once_and_on_disk_soon() {
+    let Rig { dir, store } = rig();
+    let store = Arc::new(store);
+    let hashes: Vec<Hash> = (0..5)
+        .map(|number| {
+            let (hash, bytes) = content(number, 1000);
+            store.put_soon(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+            assert_eq!(store.get(&hash), Some(bytes));
+            hash
+        })
+        .collect();
+    let wrong = store.put_soon(&hashes[0], content(7, 1000).1, Kind::Data);
+    assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1000 })));
+    eventually(|| store.usage().written == 5);
+    assert!(hashes.iter().all(|hash| crate::disk::path_of(&store.dir, hash).exists()));
+    eventually(|| store.usage().waiting_now_bytes == 0);
+    // As on a disk that has failed.
+    fs::remove_dir_all(dir.path()).unwrap();
+    let (hash, bytes) = content(8, 1000);
+    store.put_soon(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+    eventually(|| store.usage().unwritten == 1);
+    assert_eq!(store.get(&hash), Some(bytes));
+}
+
+fn eventually(is_so: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "it takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_is_not_waited_for_and_costs_bounded_memory() {
+    let (hash, bytes) = content(1, 1000);
+    let Rig { dir, store } = rig();
+    let store = Arc::new(store);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may mount a file system that hangs");
+        return;
+    }
+    let at = crate::disk::path_of(&dir.path().join("store"), &hash);
+    let hung = Hung::over(at.parent().unwrap().to_owned());
+    let start = std::time::Instant::now();
+    store.put_soon(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+    // Too large for memory, or they would drive the first out of it.
+    for number in 2..11 {
+        let (hash, bytes) = content(number, crate::QUEUE_LEN_MAX / 8);
+        store.put_soon(&hash, bytes, Kind::Data).unwrap();
+    }
+    assert_eq!(store.get(&hash), Some(bytes));
+    let usage = store.usage();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!((usage.written, usage.unwritten), (0, 2), "{usage:?}");
+    drop(hung);
+    eventually(|| store.usage().waiting_now_bytes == 0);
+}
+
+/// A file system that answers nothing, over a directory.
+struct Hung(PathBuf, Option<fs::File>);
+
+impl Hung {
+    fn over(at: PathBuf) -> Self {
+        use rustix::mount::{MountFlags, mount};
+        let fuse = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&fuse);
+        let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
+        let options = std::ffi::CString::new(options).unwrap();
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("hung", &at, "fuse", flags, options.as_c_str()).unwrap();
+        Self(at, Some(fuse))
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        // What waits for it gets an error.
+        drop(self.1.take());
+        let _gone = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}

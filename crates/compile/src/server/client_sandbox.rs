@@ -88,8 +88,8 @@ pub(crate) struct ClientSandbox {
     spec: SlotSandboxSpec,
     limits: Limits,
     equipment: Equipment,
-    /// The slot whose sandbox sets itself up now, and since when: one after the other, so that their
-    /// descriptions have room in the supervisor's socket.
+    /// The slot whose sandbox sets itself up now, and since when: one after the other, so that
+    /// their descriptions have room in the supervisor's socket.
     setting_up: Option<(u32, Instant)>,
     /// Its supervisor has failed: it serves the jobs that it has, and no others.
     is_broken: bool,

@@ -25,7 +25,7 @@ pub(crate) enum Progress {
     UnderWay,
     /// It takes too long: jobs do not wait for it.
     Late,
-    Over(Opened),
+    Over(Box<Opened>),
 }
 
 impl Opening {
@@ -52,8 +52,10 @@ impl Opening {
     /// [`Progress::Late`] is returned once.
     pub(crate) fn poll(&mut self, now: Instant) -> Progress {
         match self.opened.try_recv() {
-            Ok(opened) => Progress::Over(opened),
-            Err(TryRecvError::Disconnected) => Progress::Over(Err(ClientSandboxError::NoSandbox)),
+            Ok(opened) => Progress::Over(Box::new(opened)),
+            Err(TryRecvError::Disconnected) => {
+                Progress::Over(Box::new(Err(ClientSandboxError::NoSandbox)))
+            }
             Err(TryRecvError::Empty) => {
                 // The thread has the same limit for what it waits for, and says more.
                 let patience = SET_UP_MAX + SET_UP_MAX / 2;

@@ -397,7 +397,7 @@ impl ClientSession {
             Need::Keep { hash, bytes } => {
                 if let Some(store) = &self.store {
                     // If the disk is full nothing is lost: the bytes are in memory.
-                    let _stored = store.put(&hash, bytes, Kind::Data);
+                    let _stored = store.put_soon(&hash, bytes, Kind::Data);
                 }
             }
         }

@@ -89,7 +89,9 @@ impl Saved {
 
     fn merge(&mut self, new: &mut Self) {
         self.counters.merge(&new.counters);
-        self.manager = new.manager.take().or(self.manager.take());
+        if let Some(manager) = new.manager.take() {
+            self.manager = Some(manager);
+        }
         self.records.append(&mut new.records);
         let surplus = self.records.len().saturating_sub(RECORDS_MAX);
         self.records.drain(..surplus);

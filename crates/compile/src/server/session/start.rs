@@ -145,7 +145,7 @@ impl ClientSession {
             Progress::Late => ClientSandboxError::Late,
             Progress::Over(opened) => {
                 self.opening = None;
-                match opened {
+                match *opened {
                     Ok(sandbox) => return self.sandbox = Some(sandbox),
                     Err(error) => error,
                 }
