@@ -166,7 +166,9 @@ fn follow_revocations(
             let services = ["compile".parse().ok()].into_iter().flatten().collect::<Vec<_>>();
             match Dialer::from_environment(|name| env::var_os(name), &services) {
                 Ok(new) => *dialer.write().unwrap_or_else(PoisonError::into_inner) = new,
-                Err(error) => tracing::error!("{error}; the list that was read before stays in force"),
+                Err(error) => {
+                    tracing::error!("{error}; the list that was read before stays in force")
+                }
             }
             distrust();
         }

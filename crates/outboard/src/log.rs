@@ -1,5 +1,5 @@
-//! Writes events of daemons to standard error, a line each, at the levels that the operator sets. The
-//! standard error of a manager of `outboard cc` is its log file, so its lines have the time.
+//! Writes events of daemons to standard error, a line each, at the levels that the operator sets.
+//! The standard error of a manager of `outboard cc` is its log file, so its lines have the time.
 //!
 //! `--log`, or else OUTBOARD_LOG: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or
 //! levels for single parts, `info,outboard_cluster=debug`.
