@@ -8,10 +8,10 @@
 //!
 //! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
 //! key files are), [`known`] (nodes met before), [`dial`] (the side that connects), [`node`] (the
-//! side that serves), [`status`] (a node's report), [`codec`] (control messages as
-//! bytes), [`hub`] (many peers on one thread), [`waker`] (wakes that thread), [`line_limit`] (limits
-//! the lines that peers cause in its log), `arrivals` (peers being connected), [`pool`] (connections that are dialled again) and [`service`] (the loop of a
-//! service over all that).
+//! side that serves), [`status`] (a node's report), [`codec`] (control messages as bytes), [`hub`]
+//! (many peers on one thread), [`waker`] (wakes that thread), [`line_limit`] (limits the lines that
+//! peers cause in its log), `arrivals` (peers being connected), [`pool`] (connections that are
+//! dialled again) and [`service`] (the loop of a service over all that).
 //!
 //! # Examples
 //!

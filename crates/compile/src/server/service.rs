@@ -151,7 +151,12 @@ impl CompileService {
         }
     }
 
-    fn hear(&mut self, id: ClientId, message: ToServer, now: Instant) -> Result<(), SessionEnd> {
+    fn handle_message(
+        &mut self,
+        id: ClientId,
+        message: ToServer,
+        now: Instant,
+    ) -> Result<(), SessionEnd> {
         let Some(Client { session, identity, slots_max, .. }) = self.clients.get_mut(&id) else {
             return Ok(());
         };
@@ -161,16 +166,16 @@ impl CompileService {
                 session.hello(name, export, ToClient::Ready { slots })?;
             }
             ToServer::ResultBuffer(result_buffer) => {
-                session.land(result_buffer, slots)?;
+                session.set_result_buffer(result_buffer, slots)?;
                 self.slots.add(id, *identity, *slots_max);
             }
             ToServer::Idle => self.slots.idle(id),
             ToServer::Job { spec, input } if session.is_ready() => match self.slots.take(id) {
                 Some(slot) => session.begin(*spec, input, slot, now)?,
-                None => session.say(ToClient::Return { ticket: spec.ticket }),
+                None => session.queue_message(ToClient::Return { ticket: spec.ticket }),
             },
             ToServer::Job { .. } => return Err(SessionEnd::OutOfTurn("a job")),
-            other => session.hear(other, &self.programs)?,
+            other => session.handle_message(other, &self.programs)?,
         }
         Ok(())
     }
@@ -193,7 +198,7 @@ impl CompileService {
         }
         while let Some(id) = self.slots.poll() {
             if let Some(Client { session, .. }) = self.clients.get_mut(&id) {
-                session.say(ToClient::Want);
+                session.queue_message(ToClient::Want);
             }
         }
         for client in self.clients.values_mut() {
@@ -209,7 +214,7 @@ impl Client {
     fn speak(&mut self, hub: &mut Hub) -> Result<(), HubError> {
         while let Some(out) = self.session.poll() {
             match out {
-                Out::Say(message) => hub.send(self.peer, &codec::encode(&message))?,
+                Out::Message(message) => hub.send(self.peer, &codec::encode(&message))?,
                 Out::Read { from, into, tag } => hub.read_into(self.peer, from, into, tag)?,
                 Out::Write { to, bytes } => hub.write(self.peer, to, bytes)?,
             }
@@ -243,7 +248,9 @@ impl Service for CompileService {
         let Some(Client { session, .. }) = self.clients.get_mut(&id) else { return Ok(()) };
         session.heard(now);
         match event {
-            HubEvent::Message { bytes, .. } => self.hear(id, codec::decode(&bytes)?, now)?,
+            HubEvent::Message { bytes, .. } => {
+                self.handle_message(id, codec::decode(&bytes)?, now)?
+            }
             HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes, &self.programs)?,
             _ => {}
         }

@@ -1,8 +1,9 @@
 //! One client, from Hello to the end of its connection: its jobs, its files, the messages to it.
 //!
 //! Knows no connection: [`ClientSession::poll`] returns the messages, reads and writes to be made.
-//! `start` begins its jobs.
+//! `start` begins its jobs, `results` sends what they made.
 
+mod results;
 mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
@@ -10,13 +11,13 @@ use super::client_sandbox::{ClientSandbox, Plan};
 use super::counters::ServerCounters;
 use super::files::{Files, ask_error, request};
 use super::opening::Opening;
-use super::package::{NextPart, Package};
+use super::package::Package;
 use super::sources::Sources;
 use super::stage::{Stage, StageEvent};
 use super::toolchains::Programs;
 use crate::protocol::{
-    Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, TicketNumber,
-    ToClient, ToServer, Took,
+    Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, Refusal, TicketNumber, ToClient, ToServer,
+    Took,
 };
 use crate::view::Done;
 use outboard_cluster::hub::Exposed;
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 /// An action for the connection.
 #[derive(Debug)]
 pub(crate) enum Out {
-    Say(ToClient),
+    Message(ToClient),
     Read { from: Remote, into: Vec<u8>, tag: u64 },
     Write { to: Remote, bytes: Vec<u8> },
 }
@@ -178,8 +179,8 @@ impl ClientSession {
     }
 
     /// Queues a message to the client.
-    pub(crate) fn say(&mut self, message: ToClient) {
-        self.out.push_back(Out::Say(message));
+    pub(crate) fn queue_message(&mut self, message: ToClient) {
+        self.out.push_back(Out::Message(message));
     }
 
     /// What was done for the client so far.
@@ -213,12 +214,16 @@ impl ClientSession {
             return Err(SessionEnd::OutOfTurn("hello"));
         }
         (self.name, self.export) = (name, Some(export));
-        self.say(ready);
+        self.queue_message(ready);
         Ok(())
     }
 
     /// Handles the client's announcement of its result buffer.
-    pub(crate) fn land(&mut self, result_buffer: Exposed, slots: u32) -> Result<(), SessionEnd> {
+    pub(crate) fn set_result_buffer(
+        &mut self,
+        result_buffer: Exposed,
+        slots: u32,
+    ) -> Result<(), SessionEnd> {
         if self.result_buffer.is_some() || self.export.is_none() {
             return Err(SessionEnd::OutOfTurn("its result buffer"));
         }
@@ -263,7 +268,7 @@ impl ClientSession {
     }
 
     /// Handles any other message of the client.
-    pub(crate) fn hear(
+    pub(crate) fn handle_message(
         &mut self,
         message: ToServer,
         programs: &Programs,
@@ -376,14 +381,14 @@ impl ClientSession {
             self.notify();
         }
         while let Some(message) = self.adoptions.poll() {
-            self.say(message);
+            self.queue_message(message);
         }
         Ok(())
     }
 
     fn meet(&mut self, need: Need) -> Result<(), SessionEnd> {
         match need {
-            Need::Say { ask, what } => self.say(ToClient::Ask { ask, what }),
+            Need::Say { ask, what } => self.queue_message(ToClient::Ask { ask, what }),
             Need::Read { at, len, tag } => {
                 let range = self.export.and_then(|export| export.range(at, len));
                 let len = usize::try_from(len).map_err(|_| SessionEnd::Memory)?;
@@ -454,66 +459,6 @@ impl ClientSession {
         true
     }
 
-    /// Begins to send results that waited for others: a client holds a limited number of bytes.
-    fn send_waiting(&mut self) {
-        let begun = self.jobs.values().filter_map(Running::sending).filter(|it| !it.is_whole());
-        let mut under_way: u64 = begun.map(Package::in_parts).sum();
-        let mut fitting = Vec::new();
-        for (ticket, job) in &self.jobs {
-            let Some(package) = job.sending() else { continue };
-            if package.is_whole() && under_way + package.in_parts() <= RESULTS_MAX as u64 {
-                under_way += package.in_parts();
-                fitting.push(*ticket);
-            }
-        }
-        fitting.into_iter().for_each(|ticket| self.send(ticket));
-    }
-
-    /// Sends the next part of a job's results.
-    fn send(&mut self, ticket: TicketNumber) {
-        let (Some(job), Some(result_buffer)) = (self.jobs.get_mut(&ticket), self.result_buffer)
-        else {
-            return;
-        };
-        let slot = job.slot;
-        let Some(package) = job.package.as_mut() else { return };
-        let (bytes, message) = match package.next() {
-            Err(error) => {
-                let what = format!("its results cannot be read: {error}");
-                return self.refuse(ticket, Refusal::Trouble { what });
-            }
-            Ok(NextPart::Part(bytes)) => {
-                let len = u32::try_from(bytes.len()).expect("a result buffer's length fits u32");
-                (bytes, ToClient::Part { ticket, slot, len })
-            }
-            Ok(NextPart::Last(bytes, ran)) => {
-                job.package = None;
-                job.step(StageEvent::AllSent);
-                (bytes, outcome(ticket, ran))
-            }
-        };
-        let at = u64::from(slot) * RESULT_BUFFER_BYTES as u64;
-        // The size of the memory was checked when the client announced it.
-        if let Some(to) = result_buffer.range(at, bytes.len() as u64) {
-            self.out.push_back(Out::Write { to, bytes });
-        }
-        self.out.push_back(Out::Say(message));
-    }
-
-    fn taken(&mut self, ticket: TicketNumber) -> Result<(), SessionEnd> {
-        // Without a job, it was cancelled meanwhile.
-        let Some(job) = self.jobs.get_mut(&ticket) else { return Ok(()) };
-        if job.stage == Stage::Sending {
-            self.send(ticket);
-        } else if job.step(StageEvent::Taken) == Some(Stage::Over) {
-            self.remove(ticket);
-            self.send_waiting();
-        } else {
-            return Err(SessionEnd::OutOfTurn("an acknowledgement of results"));
-        }
-        Ok(())
-    }
-
     fn cancel(&mut self, ticket: TicketNumber) {
         let Some(job) = self.jobs.get_mut(&ticket) else { return };
         match job.step(StageEvent::Cancelled) {
@@ -540,7 +485,7 @@ impl ClientSession {
         let Some(job) = self.remove(ticket) else { return };
         self.counters.jobs_cancelled += 1;
         if job.source.is_some() {
-            self.say(ToClient::Return { ticket });
+            self.queue_message(ToClient::Return { ticket });
         }
         self.send_waiting();
     }
@@ -554,7 +499,7 @@ impl ClientSession {
                 tracing::info!(?client, %why, left_out, "job refused");
             }
             let outcome = Box::new(Outcome::NotRun(refusal));
-            self.say(ToClient::Outcome { ticket, outcome });
+            self.queue_message(ToClient::Outcome { ticket, outcome });
         }
     }
 
@@ -573,7 +518,7 @@ impl ClientSession {
         if self.is_silent(now) {
             return Err(SessionEnd::Silent);
         }
-        self.say(ToClient::Alive);
+        self.queue_message(ToClient::Alive);
         let Some(sandbox) = &self.sandbox else { return Ok(()) };
         for job in self.jobs.values().filter(|job| job.is_in_sandbox()) {
             // The client is gone: its jobs are not needed.
@@ -602,10 +547,6 @@ impl Drop for ClientSession {
         self.fetch.abort();
         self.notify();
     }
-}
-
-fn outcome(ticket: TicketNumber, ran: Ran) -> ToClient {
-    ToClient::Outcome { ticket, outcome: Box::new(Outcome::Ran(ran)) }
 }
 
 fn apply(sandbox: &ClientSandbox, change: &Change) {

@@ -91,9 +91,9 @@ fn a_job_that_is_cancelled_when_its_source_was_just_read_frees_its_slot() {
     session.begin(spec(1), source, 5, now).expect("a job");
     let Some(Out::Read { tag, .. }) = session.poll() else { panic!("it is read") };
     session.read(tag, b"int".to_vec(), &Programs::none()).expect("no fault");
-    session.hear(ToServer::Cancel { ticket: 1 }, &Programs::none()).expect("no fault");
+    session.handle_message(ToServer::Cancel { ticket: 1 }, &Programs::none()).expect("no fault");
     assert_eq!((session.poll_released(), session.jobs().count()), (Some(5), 0));
-    let Some(Out::Say(ToClient::Return { ticket: 1 })) = session.poll() else { panic!("said") };
+    let Some(Out::Message(ToClient::Return { ticket: 1 })) = session.poll() else { panic!("said") };
 }
 
 #[test]
@@ -103,7 +103,9 @@ fn a_job_that_is_cancelled_while_its_source_is_read_keeps_its_slot_until_then() 
     session.begin(spec(1), source, 5, now).expect("a job");
     let Some(Out::Read { tag, .. }) = session.poll() else { panic!("it is read") };
     for _ in 0..2 {
-        session.hear(ToServer::Cancel { ticket: 1 }, &Programs::none()).expect("no fault");
+        session
+            .handle_message(ToServer::Cancel { ticket: 1 }, &Programs::none())
+            .expect("no fault");
         assert_eq!(session.poll_released(), None);
     }
     session.read(tag, b"int".to_vec(), &Programs::none()).expect("no fault");
