@@ -319,7 +319,6 @@ impl ServerPool {
         now: Instant,
     ) -> Trace {
         let ago = |us: u64| now.checked_sub(Duration::from_micros(us));
-        let files: u64 = ran.files.iter().map(|made| made.len).sum();
         Trace {
             server: self
                 .servers
@@ -330,7 +329,7 @@ impl ServerPool {
             started: ago(ran.took.run_us),
             ended: Some(now),
             bytes_out: ran.took.fetched,
-            bytes_in: files + (results.stdout.len() + results.stderr.len()) as u64,
+            bytes_in: results.file_bytes() + (results.stdout.len() + results.stderr.len()) as u64,
             cpu_us: ran.took.cpu_us,
         }
     }

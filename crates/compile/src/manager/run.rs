@@ -9,7 +9,7 @@ use super::executor::{Finished, RemoteExecutor, Ticket, Verdict};
 use super::listener::{LISTENER, WrapperListener};
 use super::slots::{Id, Slots};
 use super::source::Mode;
-use super::wrapper::{Wishes, Wrapper, WrapperEvent, WrapperState};
+use super::wrapper::{Unsent, Wishes, Wrapper, WrapperEvent, WrapperState};
 use crate::args::{Call, Cause, Plan, Reason};
 use crate::stats::{Journal, LocalJob};
 use outboard_cc::place::ManagerPlace;
@@ -231,7 +231,7 @@ impl<F: RemoteExecutor> Manager<F> {
     /// once the statistics are written.
     fn answer_probe(&mut self, id: Id, now: Instant) {
         let Some(client) = self.clients.get(&id) else { return };
-        let asker = client.stream.try_clone().ok().filter(|_| client.send(vec![0]).is_ok());
+        let asker = client.stream.try_clone().ok().filter(|_| client.send_sign_of_life().is_ok());
         self.journal.save(asker, now);
         self.leave(id, now);
     }
@@ -314,7 +314,7 @@ impl<F: RemoteExecutor> Manager<F> {
                 self.deciders.forget(id);
                 self.journal.note_abandoned(now);
             }
-            WrapperState::Asking(_) | WrapperState::Answering { .. } => {}
+            WrapperState::Asking(_) | WrapperState::Answering(_) => {}
         }
         drop(client);
         self.listener.resume(&self.epoll);
@@ -340,10 +340,10 @@ impl<F: RemoteExecutor> Manager<F> {
 
     fn send_rest(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let WrapperState::Answering { rest } = &mut client.state else { return };
+        let WrapperState::Answering(rest) = &mut client.state else { return };
         let rest = std::mem::take(rest);
         match client.send(rest) {
-            Ok(rest) if !rest.is_empty() => client.state = WrapperState::Answering { rest },
+            Ok(rest) if !rest.is_empty() => client.state = WrapperState::Answering(rest),
             _ => self.leave(id, Instant::now()),
         }
     }
@@ -382,12 +382,12 @@ impl<F: RemoteExecutor> Manager<F> {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match client.answer(reply) {
             Ok(rest) if !rest.is_empty() => {
-                client.state = WrapperState::Answering { rest };
+                client.state = WrapperState::Answering(rest);
                 let flags = EventFlags::OUT;
                 let _ = epoll::modify(&self.epoll, &client.stream, EventData::new_u64(id), flags);
             }
             _ => {
-                client.state = WrapperState::Answering { rest: Vec::new() };
+                client.state = WrapperState::Answering(Unsent::default());
                 self.leave(id, now);
             }
         }

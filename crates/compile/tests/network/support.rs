@@ -20,7 +20,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -59,7 +59,15 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
 pub(crate) struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
+    /// CPU time of its longest turn, in microseconds.
+    longest: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// CPU time of this thread.
+pub(crate) fn cpu() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).expect("it is positive")
 }
 
 impl Server {
@@ -78,13 +86,21 @@ impl Server {
             }
         });
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let longest = Arc::new(AtomicU64::new(0));
+        let (stopped, turns) = (Arc::clone(&stop), Arc::clone(&longest));
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || serve((slots, accepts), &arrivals, &stopped, &ready));
+        let thread = thread::spawn(move || {
+            serve((slots, accepts), &arrivals, (&stopped, &turns), &ready);
+        });
         // A server first identifies all of its compilers; a client's time-out is shorter than that.
         is_ready.recv().expect("it starts");
         let thread = Some(thread);
-        Self { address, stop, thread }
+        Self { address, stop, longest, thread }
+    }
+
+    /// CPU time of the longest turn since this was asked last.
+    pub(crate) fn take_longest_turn(&self) -> Duration {
+        Duration::from_micros(self.longest.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -100,7 +116,7 @@ impl Drop for Server {
 fn serve(
     (slots, accepts): (u32, bool),
     arrivals: &mpsc::Receiver<Secured>,
-    stop: &AtomicBool,
+    (stop, longest): (&AtomicBool, &AtomicU64),
     ready: &mpsc::Sender<()>,
 ) {
     let root = rustix::process::geteuid().is_root();
@@ -124,10 +140,29 @@ fn serve(
         while let Ok(stream) = arrivals.try_recv() {
             service.admit(stream, None).expect("admitted");
         }
+        let before = cpu();
         service.turn(Instant::now()).expect("a turn");
+        let took = u64::try_from((cpu() - before).as_micros()).expect("not so long");
+        longest.fetch_max(took, Ordering::Relaxed);
         let tick = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         poll(&mut [PollFd::new(&service, PollFlags::IN)], Some(&tick)).expect("poll");
     }
+}
+
+fn executor(key: &ClusterKey, servers: &[Server]) -> ServerPool {
+    let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
+    let client = credentials(key);
+    let dial: Dial = Arc::new(move |line, limit| {
+        let socket = TcpStream::connect_timeout(&addresses[line], limit);
+        let socket = socket.map_err(|error| error.to_string())?;
+        let compile = "compile".parse().expect("a name");
+        let handshake = Handshake::initiator(Arc::clone(&client), &compile);
+        let handshake = handshake.map_err(|error| error.to_string())?;
+        shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
+    });
+    let names = servers.iter().map(|server| server.address.to_string()).collect();
+    let toolchains = Toolchains::new(Some(Path::new(CACHE)));
+    ServerPool::new(names, dial, "test".into(), toolchains).expect("an executor")
 }
 
 /// An executor and its servers.
@@ -136,6 +171,7 @@ pub(crate) struct Lab {
     pub(crate) servers: Vec<Server>,
     /// Variables that compilers get besides the usual ones.
     pub(crate) env: Vec<(OsString, OsString)>,
+    key: Arc<ClusterKey>,
     next: u64,
 }
 
@@ -150,25 +186,17 @@ impl Lab {
     }
 
     fn with(servers: usize, slots: u32, accepts: bool) -> Self {
-        let key = ClusterKey::generate().expect("a key");
+        let key = Arc::new(ClusterKey::generate().expect("a key"));
         let servers: Vec<_> = (0..servers).map(|_| Server::start(&key, slots, accepts)).collect();
-        let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
-        let client = credentials(&key);
-        let dial: Dial = Arc::new(move |line, limit| {
-            let socket = TcpStream::connect_timeout(&addresses[line], limit);
-            let socket = socket.map_err(|error| error.to_string())?;
-            let compile = "compile".parse().expect("a name");
-            let handshake = Handshake::initiator(Arc::clone(&client), &compile);
-            let handshake = handshake.map_err(|error| error.to_string())?;
-            shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
-        });
-        let names = servers.iter().map(|server| server.address.to_string()).collect();
-        let toolchains = Toolchains::new(Some(Path::new(CACHE)));
-        let executor =
-            ServerPool::new(names, dial, "test".into(), toolchains).expect("an executor");
-        Self { executor, servers, env: Vec::new(), next: 0 }
+        let executor = executor(&key, &servers);
+        Self { executor, servers, env: Vec::new(), key, next: 0 }
     }
 
+    /// Another client of the same servers.
+    pub(crate) fn another_client(&self) -> Self {
+        let (executor, key) = (executor(&self.key, &self.servers), Arc::clone(&self.key));
+        Self { executor, servers: Vec::new(), env: Vec::new(), key, next: 0 }
+    }
     /// Submits a command.
     pub(crate) fn submit(&mut self, cwd: &Path, words: &[&str]) -> Ticket {
         let job = job(cwd, words, &self.env);
