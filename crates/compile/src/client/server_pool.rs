@@ -279,8 +279,11 @@ impl ServerPool {
                 self.failed(id, ticket, "a file changed meanwhile".into(), now)
             }
             Refusal::Limit { what } => {
-                self.jobs.entry(ticket).and_modify(|pending| pending.is_limited = true);
-                self.failed(id, ticket, what, now);
+                let limited = |pending: &mut Pending| {
+                    (pending.why, pending.is_limited) = (what, true);
+                };
+                self.jobs.entry(ticket).and_modify(limited);
+                self.scheduler.exceeded(id, ticket, now);
             }
             Refusal::Trouble { what } => self.failed(id, ticket, what, now),
         }
