@@ -7,6 +7,7 @@ use super::ManagerError;
 use super::deciding::Deciders;
 use super::executor::{Finished, RemoteExecutor, Ticket, Verdict};
 use super::listener::{LISTENER, WrapperListener};
+use super::one_by_one::OneByOne;
 use super::slots::{Id, Slots};
 use super::source::Mode;
 use super::wrapper::{Unsent, Wishes, Wrapper, WrapperEvent, WrapperState};
@@ -81,6 +82,7 @@ pub struct Manager<F> {
     clients: HashMap<Id, Wrapper>,
     next: Id,
     slots: Slots,
+    one_by_one: OneByOne,
     /// Jobs that were submitted, in order, with the time; some may have left the executor since.
     submitted: VecDeque<(Id, Instant)>,
     verdicts: Vec<(Ticket, Verdict)>,
@@ -119,6 +121,7 @@ impl<F: RemoteExecutor> Manager<F> {
             clients: HashMap::new(),
             next: FIRST,
             slots: Slots::new(settings.slots),
+            one_by_one: OneByOne::default(),
             submitted: VecDeque::new(),
             verdicts: Vec::new(),
             scratch: vec![0; READ_BYTES].into(),
@@ -214,6 +217,9 @@ impl<F: RemoteExecutor> Manager<F> {
                 self.clients.insert(id, Wrapper::new(stream, now));
             }
         }
+        if self.clients.len() > 1 {
+            self.one_by_one.note_company();
+        }
     }
 
     fn receive(&mut self, id: Id, now: Instant) {
@@ -256,6 +262,7 @@ impl<F: RemoteExecutor> Manager<F> {
     }
 
     fn decide(&mut self, id: Id, plan: Plan, now: Instant) {
+        let is_one_by_one = self.is_one_by_one(id);
         let Some(client) = self.clients.get_mut(&id) else { return };
         let WrapperState::Deciding(mode) = client.state else { return };
         match plan {
@@ -263,6 +270,7 @@ impl<F: RemoteExecutor> Manager<F> {
             Plan::Remote(_) if self.executor.capacity().servers == 0 => {
                 self.queue(id, Reason::with(Cause::NoServers, self.executor.trouble()));
             }
+            Plan::Remote(_) if is_one_by_one => self.queue(id, Cause::OneByOne.into()),
             Plan::Remote(job) => match mode.split(*job) {
                 Ok(what) => {
                     client.state = WrapperState::QueuedToPreprocess(Box::new(what));
@@ -275,6 +283,12 @@ impl<F: RemoteExecutor> Manager<F> {
                 }
             },
         }
+    }
+
+    /// Whether a wrapper has come alone, after many that did and took little time.
+    fn is_one_by_one(&self, id: Id) -> bool {
+        let is_free = self.clients.len() == 1 && self.slots.is_free();
+        is_free && self.one_by_one.is_in_a_row() && !self.is_only_remote(id)
     }
 
     /// Takes a wrapper's preprocessed source and its slot, and submits the job.
@@ -294,6 +308,9 @@ impl<F: RemoteExecutor> Manager<F> {
 
     fn leave(&mut self, id: Id, now: Instant) {
         let Some(client) = self.clients.remove(&id) else { return };
+        if !matches!(client.state, WrapperState::Asking(_)) {
+            self.one_by_one.note_end(now.saturating_duration_since(client.began));
+        }
         match &client.state {
             WrapperState::Remote => {
                 self.executor.cancel(Ticket(id));
