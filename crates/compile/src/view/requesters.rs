@@ -27,10 +27,7 @@ impl Requesters {
 
     /// A process of this slot has looked a name up.
     pub(super) fn learn(&self, slot: SlotId, process: u32) {
-        if !self.firsts().contains_key(&slot) {
-            let first = first_above(process);
-            self.firsts().insert(slot, first);
-        }
+        self.firsts().entry(slot).or_insert_with(|| first_above(process));
     }
 
     /// A job begins: its slot's sandbox may be a new one.
