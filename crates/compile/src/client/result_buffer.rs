@@ -1,8 +1,8 @@
 //! The memory into which one server writes results: a region for each of its slots, emptied part by
 //! part. Results are accepted only if they have the length and hash that the server announces.
 //!
-//! Long results are hashed part by part and never copied as a whole: the loop that takes them serves
-//! all wrappers.
+//! Long results are hashed part by part and never copied as a whole: the loop that takes them
+//! serves all wrappers.
 
 use crate::protocol::{LANDING, Made, OUTPUT_MAX, RESULTS_MAX, Ran, SLOTS_MAX, TicketNumber};
 use outboard_verbs::{MemError, SharedRegion, SharedSlice};

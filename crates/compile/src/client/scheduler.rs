@@ -252,8 +252,8 @@ impl Scheduler {
         self.fail_copy(ticket, server, now);
     }
 
-    /// A job exceeded a limit of a server's. Another server's may be higher, but not for long jobs to
-    /// be tried everywhere.
+    /// A job exceeded a limit of a server's. Another server's may be higher; more are not tried,
+    /// since such jobs are long.
     pub(crate) fn exceeded(&mut self, server: ServerId, ticket: TicketNumber, now: Instant) {
         if let Some(entry) = self.jobs.get_mut(&ticket) {
             entry.exceeded.push(server);

@@ -18,9 +18,9 @@
 //!
 //! Modules in reading order: `executor` (the trait of what runs jobs remotely), `run` (the loop),
 //! `listener` (the socket for wrappers), `wrapper` (one wrapper's connection), `deciding` (threads
-//! that look at a call's files), `source` (preprocessed sources), `slots` (local slots), `one_by_one`
-//! (builds that wait for each job), `placing` (writes outputs to their paths), `no_servers` (the
-//! executor without servers).
+//! that look at a call's files), `source` (preprocessed sources), `slots` (local slots),
+//! `one_by_one` (builds that wait for each job), `placing` (writes outputs to their paths),
+//! `no_servers` (the executor without servers).
 
 mod deciding;
 mod executor;
