@@ -35,6 +35,9 @@ pub(crate) const RESULT_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes of one job's results, at most; also of all unfinished results from one server to a client.
 pub(crate) const RESULTS_MAX: usize = 2 << 30;
 
+/// Bytes of a job's standard output and of its standard error, at most.
+pub(crate) const OUTPUT_MAX: u64 = 16 << 20;
+
 /// Bytes of a preprocessed source, at most.
 pub(crate) const SOURCE_MAX: usize = 256 << 20;
 

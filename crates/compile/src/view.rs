@@ -16,7 +16,7 @@
 //! exist in every view), `places` (directories that the client does not export, in which jobs make
 //! files), `probes` (paths that compilers look up by themselves), `nodes` (the nodes that the
 //! kernel holds), `slot` (a job's changes), `state` (look-ups and reads), `changes` (writes),
-//! `serve` (the kernel's requests).
+//! `requesters` (which slot a process works for), `serve` (the kernel's requests).
 
 use std::fmt;
 use std::io;
@@ -28,6 +28,7 @@ mod nodes;
 mod pins;
 mod places;
 mod probes;
+mod requesters;
 mod serve;
 mod slot;
 mod source;
@@ -157,6 +158,7 @@ impl View {
                 }
             }
         }
+        self.server.requesters.forget(slot);
         self.state().slots[slot].start(places);
         Ok(())
     }

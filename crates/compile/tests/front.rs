@@ -405,3 +405,27 @@ fn kill(signal: &str, process: &Path) {
     let number = process.file_name().unwrap();
     assert!(Command::new("kill").arg(signal).arg(number).status().unwrap().success());
 }
+
+#[test]
+fn jobs_as_those_of_configure_run_locally_after_a_while() {
+    let world = World::new("configure", "instant");
+    world.write("a.c", "int a;\n");
+    // A busy machine may take long for one, which begins the count anew.
+    let runs = (0..400).position(|_| {
+        assert!(world.gcc("-c a.c").status.success());
+        // The executor's object is one byte.
+        fs::metadata(world.dir.join("src/a.o")).unwrap().len() > 1
+    });
+    assert!(runs.is_some_and(|runs| runs >= 16), "{runs:?}");
+    assert!(world.saved().counters.causes["came one at a time"] >= 1);
+    // Two at once are a build.
+    let gcc = || world.compiler("gcc").args(["-c", "a.c", "-o", "b.o"]).spawn().unwrap();
+    for _ in 0..400 {
+        let both: Vec<Child> = (0..8).map(|_| gcc()).collect();
+        both.into_iter().for_each(|mut child| assert!(child.wait().unwrap().success()));
+        if fs::metadata(world.dir.join("src/b.o")).unwrap().len() == 1 {
+            return;
+        }
+    }
+    panic!("servers get jobs again");
+}

@@ -205,8 +205,7 @@ impl Export {
     }
 
     fn add_negative_entry(&mut self, path: &Path) -> bool {
-        // A negative entry above this one is no longer true.
-        self.check_negative_entries();
+        self.check_negative_entries_above(path);
         let (is_news, dropped) = self.roots.add_negative_entry(path);
         if let Some(dropped) = dropped {
             // Listings beneath it are no longer known.
@@ -238,9 +237,17 @@ impl Export {
         }
     }
 
+    /// The same for those at a path and above it, which are no longer true if there is something at
+    /// the path.
+    fn check_negative_entries_above(&mut self, path: &[u8]) {
+        for path in self.roots.take_filled_above(path) {
+            self.publish(&Record::NegativeEntry { path: &path, is_filled: true });
+        }
+    }
+
     fn add_root(&mut self, path: &Path, root: roots::Root) {
         let attr = root.attr;
-        self.check_negative_entries();
+        self.check_negative_entries_above(path);
         for covered in self.roots.add(path, root) {
             // Its parents must be listed from now on, or their moves would go unnoticed.
             self.forget(&covered);

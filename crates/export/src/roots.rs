@@ -7,7 +7,7 @@
 use crate::error::ExportError;
 use crate::fsys::{self, FileSystemKind};
 use crate::path::{
-    HiddenNames, Path, behind, components, is_path, join, range_beneath, split, upwards,
+    HiddenNames, Path, behind, components, is_path, join, range_beneath, shared, split, upwards,
 };
 use crate::record::{Attr, Node};
 use crate::snapshot_ring::FileId;
@@ -75,6 +75,11 @@ pub(crate) struct Roots {
 
 pub(crate) fn to_path_buf(path: &[u8]) -> PathBuf {
     OsStr::from_bytes(path).into()
+}
+
+/// Whether there is something at a path, as far as one can tell.
+fn is_filled(path: &[u8]) -> bool {
+    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).err() != Some(Errno::NOENT)
 }
 
 /// Home directories in the table of users that are directories of the system.
@@ -183,14 +188,20 @@ impl Roots {
 
     /// Removes and returns the negative entries at which there is something now.
     pub(crate) fn take_filled(&mut self) -> Vec<Path> {
-        let is_filled = |path: &Path| {
-            let stat = statat(CWD, &**path, AtFlags::SYMLINK_NOFOLLOW);
-            stat.err() != Some(Errno::NOENT)
-        };
         self.negative_entries
             .extract_if(.., |path, _| is_filled(path))
             .map(|(path, _)| path)
             .collect()
+    }
+
+    /// As [`Self::take_filled`], of those at `path` and above it.
+    pub(crate) fn take_filled_above(&mut self, path: &[u8]) -> Vec<Path> {
+        let above = upwards(path).filter(|path| self.negative_entries.contains_key(*path));
+        let filled: Vec<Path> = above.filter(|path| is_filled(path)).map(shared).collect();
+        for path in &filled {
+            self.negative_entries.remove(path);
+        }
+        filled
     }
 
     /// Adds a negative entry, or notes its use: then it is not new. If there are too many, the

@@ -77,13 +77,27 @@ impl Search<'_> {
         if name.as_bytes().contains(&b'/') && !self.leads_here(given) {
             return Some(given.to_owned());
         }
-        let base = given.file_name()?;
+        self.programs(given.file_name()?)
+            .find(|file| !self.leads_here(file) && !leads_to_stand_in(file))
+    }
+
+    /// The name by which the real compiler is run: as called, if it finds itself in `PATH` by that
+    /// name, or else its path. Compilers look for their parts beside the program of their name.
+    #[must_use]
+    pub fn called<'a>(&self, name: &'a OsStr, compiler: &'a Path) -> &'a OsStr {
+        let is_name = !name.as_bytes().contains(&b'/');
+        let is_it = is_name && self.programs(name).next().is_some_and(|file| file == compiler);
+        if is_it { name } else { compiler.as_os_str() }
+    }
+
+    /// The programs of a name in `PATH`.
+    fn programs(&self, base: &OsStr) -> impl Iterator<Item = PathBuf> {
         let directories = self.path.as_bytes().split(|byte| *byte == b':');
         // An empty entry is the current directory.
         directories
             .map(|dir| Path::new(OsStr::from_bytes(if dir.is_empty() { b"." } else { dir })))
-            .map(|dir| dir.join(base))
-            .find(|file| is_program(file) && !self.leads_here(file) && !leads_to_stand_in(file))
+            .map(move |dir| dir.join(base))
+            .filter(|file| is_program(file))
     }
 
     fn leads_here(&self, file: &Path) -> bool {
@@ -194,6 +208,23 @@ mod tests {
         assert_eq!(tree.find(OsStr::new("gcc"), None), Some(script.clone()));
         assert_eq!(tree.find(OsStr::new("gcc"), Some(script.as_os_str())), Some(real));
         assert_eq!(tree.find(OsStr::new("g++"), None), None);
+    }
+
+    #[test]
+    fn a_compiler_is_called_by_a_name_that_finds_it() {
+        let tree = Tree::new("called");
+        let called = |name: &str, compiler: &Path| {
+            let path = std::env::join_paths(["links", "last"].map(|dir| tree.0.join(dir)));
+            let search = Search { path: &path.unwrap(), own: &tree.0.join("own"), caller: None };
+            search.called(OsStr::new(name), compiler).to_owned()
+        };
+        let real = tree.program("last/gcc");
+        assert_eq!(called("gcc", &real), "gcc");
+        assert_eq!(called("/bin/gcc", &real), real);
+        tree.link("links/gcc", "../bin/outboard-cc");
+        assert_eq!(called("gcc", &real), "gcc", "a link that leads nowhere");
+        tree.program("bin/outboard-cc");
+        assert_eq!(called("gcc", &real), real, "it would look for its parts beside the wrapper");
     }
 
     #[test]

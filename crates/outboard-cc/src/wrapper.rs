@@ -43,7 +43,7 @@ pub fn run() -> ExitCode {
 #[must_use]
 pub fn compile(call: &Call) -> ExitCode {
     let caller = env::var_os(NESTED);
-    let Some(compiler) = find(&call.name, caller.as_deref()) else {
+    let Some(compiler) = Compiler::find(&call.name, caller.as_deref()) else {
         eprintln!(
             "outboard-cc: there is no {} in PATH except links to this wrapper",
             call.name.display()
@@ -70,7 +70,24 @@ pub fn compile(call: &Call) -> ExitCode {
     }
 }
 
-fn ask_manager(compiler: &Path, arguments: &[OsString]) -> io::Result<Verdict> {
+/// The real compiler.
+struct Compiler {
+    path: PathBuf,
+    /// Its first word.
+    name: OsString,
+}
+
+impl Compiler {
+    fn find(name: &OsStr, caller: Option<&OsStr>) -> Option<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let search = Search { path: &path, own: Path::new("/proc/self/exe"), caller };
+        let path = search.find(name)?;
+        let name = search.called(name, &path).to_owned();
+        Some(Self { path, name })
+    }
+}
+
+fn ask_manager(compiler: &Compiler, arguments: &[OsString]) -> io::Result<Verdict> {
     let place = ManagerPlace::of_user()?;
     let (reply, stream) = ask(&place, compiler, arguments)?;
     execute(reply, stream, &place, compiler)
@@ -89,7 +106,7 @@ fn execute(
     reply: Reply,
     mut stream: UnixStream,
     place: &ManagerPlace,
-    compiler: &Path,
+    compiler: &Compiler,
 ) -> io::Result<Verdict> {
     let mut warnings = Vec::new();
     let mut reply = reply;
@@ -104,7 +121,7 @@ fn execute(
                 return Ok(Verdict::Done { status, stdout, stderr });
             }
             Reply::Preprocess { words, beside } => {
-                let made = source::preprocess(compiler, &words, &beside, NESTED);
+                let made = source::preprocess(&compiler.path, &words, &beside, NESTED);
                 // The compiler itself reports best what is wrong.
                 let Ok((file, said)) = made else { return Ok(Verdict::Local(stream)) };
                 source::hand_over(&stream, &file)?;
@@ -116,16 +133,11 @@ fn execute(
     }
 }
 
-fn find(name: &OsStr, caller: Option<&OsStr>) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    Search { path: &path, own: Path::new("/proc/self/exe"), caller }.find(name)
-}
-
 /// Sends the request. Returns the reply with the connection, which holds a local slot if one is
 /// granted.
 fn ask(
     place: &ManagerPlace,
-    compiler: &Path,
+    compiler: &Compiler,
     arguments: &[OsString],
 ) -> io::Result<(Reply, UnixStream)> {
     let (mut stream, manager) = start::connect(place)?;
@@ -141,15 +153,15 @@ fn ask(
     Ok((reply.map_err(gone)?, stream))
 }
 
-fn request(compiler: &Path, arguments: &[OsString]) -> io::Result<Request> {
+fn request(compiler: &Compiler, arguments: &[OsString]) -> io::Result<Request> {
     // The umask can only be read by setting it.
     let mask = umask(rustix::fs::Mode::empty());
     umask(mask);
     let mut argv = Vec::with_capacity(1 + arguments.len());
-    argv.push(compiler.as_os_str().to_owned());
+    argv.push(compiler.name.clone());
     argv.extend_from_slice(arguments);
     Ok(Request {
-        compiler: compiler.into(),
+        compiler: compiler.path.clone().into(),
         argv,
         cwd: env::current_dir()?.into_os_string(),
         env: env::vars_os().filter(|(name, _)| wire::is_wanted(name)).collect(),
@@ -207,13 +219,18 @@ fn finish(status: i32, stdout: &[u8], stderr: &[u8]) -> ExitCode {
 }
 
 /// Replaces this process by the compiler. Returns only if that fails.
-fn become_compiler(compiler: &Path, arguments: &[OsString], slot: Option<&UnixStream>) -> ExitCode {
+fn become_compiler(
+    compiler: &Compiler,
+    arguments: &[OsString],
+    slot: Option<&UnixStream>,
+) -> ExitCode {
+    let Compiler { path, name } = compiler;
     if let Some(slot) = slot {
         // If the connection closes at exec, the manager grants the slot again; this job still runs.
         let _ = fcntl_setfd(slot, FdFlags::empty());
     }
-    let error = Command::new(compiler).args(arguments).env(NESTED, compiler).exec();
-    eprintln!("outboard-cc: cannot run {}: {error}", compiler.display());
+    let error = Command::new(path).arg0(name).args(arguments).env(NESTED, path).exec();
+    eprintln!("outboard-cc: cannot run {}: {error}", path.display());
     match error.kind() {
         io::ErrorKind::NotFound => ExitCode::from(NOT_FOUND),
         _ => ExitCode::from(NOT_FOUND - 1),

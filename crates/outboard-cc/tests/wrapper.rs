@@ -132,6 +132,23 @@ fn the_remote_compilers_output_is_shown_as_its_own() {
 }
 
 #[test]
+fn a_local_compiler_has_the_name_by_which_it_was_called() {
+    let world = World::new("name");
+    let run = |program: &Path, words: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .env("PATH", "/usr/bin:/bin")
+            .env("XDG_RUNTIME_DIR", world.0.join("run"));
+        let output = command.env("OUTBOARD_CC_NESTED", "/none").output().unwrap();
+        texts(&output).0
+    };
+    assert_eq!(run(wrapper(), &["sh", "-c", "echo $0"]), "sh\n");
+    symlink(wrapper(), world.0.join("links/sh")).unwrap();
+    assert_eq!(run(&world.0.join("links/sh"), &["-c", "echo $0"]), "sh\n");
+}
+
+#[test]
 fn status_and_signal_are_the_compilers() {
     for (status, code, signal) in [(3 << 8, Some(3), None), (9, None, Some(9))] {
         let world = World::new(&format!("status-{status}"));

@@ -115,6 +115,8 @@ causes! {
     Unanswered = "has files on a file system that does not answer",
     /// It was on servers for too long while a local slot was free.
     Slow = "took too long on a server",
+    /// It is one of many short jobs, each of which the build waits for.
+    OneByOne = "came one at a time",
     /// Preprocessing failed, or its output cannot be handed over.
     Unpreprocessed = "could not be preprocessed locally",
     /// No server had claimed the job while a local slot was free.

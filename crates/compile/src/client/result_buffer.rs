@@ -1,9 +1,19 @@
 //! The memory into which one server writes results: a region for each of its slots, emptied part by
 //! part. Results are accepted only if they have the length and hash that the server announces.
+//!
+//! Long results are hashed part by part and never copied as a whole: the loop that takes them
+//! serves all wrappers.
 
-use crate::protocol::{Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, SLOTS_MAX, TicketNumber};
+use crate::protocol::{
+    Made, OUTPUT_MAX, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, SLOTS_MAX, TicketNumber,
+};
 use outboard_verbs::{MemError, SharedRegion, SharedSlice};
 use std::collections::HashMap;
+use std::ops::Range;
+use std::thread;
+
+/// Bytes that the loop's own thread frees; more are freed by another thread.
+const DROPPED_MAX: usize = 64 << 20;
 
 /// Why results cannot be used. The server is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +24,8 @@ pub(crate) enum ResultsError {
     ResultBuffer { len: u32 },
     #[error("the server returns results of more than {RESULTS_MAX} bytes")]
     TooLong,
+    #[error("the server returns messages of more than {OUTPUT_MAX} bytes")]
+    Messages,
     #[error("the server announces {announced} bytes and has written {found}")]
     Length { announced: u64, found: u64 },
     #[error("the results do not have the hash that the server announces")]
@@ -25,7 +37,35 @@ pub(crate) enum ResultsError {
 pub(crate) struct ResultBuffer {
     memory: SharedRegion,
     slots: u32,
-    parts: HashMap<TicketNumber, Vec<u8>>,
+    parts: HashMap<TicketNumber, Parts>,
+}
+
+/// The parts of a job's results so far.
+#[derive(Debug, Default)]
+struct Parts {
+    bytes: Received,
+    hasher: Box<blake3::Hasher>,
+}
+
+impl Parts {
+    fn add(&mut self, part: &[u8]) {
+        self.hasher.update(part);
+        self.bytes.0.extend_from_slice(part);
+    }
+}
+
+/// Bytes of results, one after the other.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Received(Vec<u8>);
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        // Freeing a gigabyte takes the kernel longer than wrappers should wait.
+        if self.0.len() > DROPPED_MAX {
+            let bytes = std::mem::take(&mut self.0);
+            thread::spawn(move || drop(bytes));
+        }
+    }
 }
 
 /// The results of a compiler.
@@ -33,7 +73,33 @@ pub(crate) struct ResultBuffer {
 pub(crate) struct Results {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
-    pub(crate) files: Vec<(Made, Vec<u8>)>,
+    files: Vec<(Made, Range<usize>)>,
+    bytes: Received,
+}
+
+impl Results {
+    /// Results of which these are the bytes, as many as `ran` announces. Files stay where they are.
+    pub(crate) fn of(bytes: Vec<u8>, ran: &Ran) -> Self {
+        let mut at = 0;
+        let mut next = |len: u64| {
+            let start = at;
+            at += usize::try_from(len).expect("they are all here");
+            start..at
+        };
+        let [stdout, stderr] = [next(ran.stdout), next(ran.stderr)].map(|at| bytes[at].to_vec());
+        let files = ran.files.iter().map(|made| (made.clone(), next(made.len))).collect();
+        Self { stdout, stderr, files, bytes: Received(bytes) }
+    }
+
+    /// The files, with their contents.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Made, &[u8])> {
+        self.files.iter().map(|(made, at)| (made, &self.bytes.0[at.clone()]))
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|(made, _)| made.len).sum()
+    }
 }
 
 impl ResultBuffer {
@@ -56,12 +122,11 @@ impl ResultBuffer {
         len: u32,
     ) -> Result<(), ResultsError> {
         let part = self.take(slot, len)?;
-        let all: usize = self.parts.values().map(Vec::len).sum();
+        let all: usize = self.parts.values().map(|parts| parts.bytes.0.len()).sum();
         if all + part.len() > RESULTS_MAX {
             return Err(ResultsError::TooLong);
         }
-        let parts = self.parts.entry(ticket).or_default();
-        parts.extend_from_slice(&part);
+        self.parts.entry(ticket).or_default().add(&part);
         Ok(())
     }
 
@@ -76,19 +141,22 @@ impl ResultBuffer {
         ticket: TicketNumber,
         ran: &Ran,
     ) -> Result<Results, ResultsError> {
-        let mut bytes = self.parts.remove(&ticket).unwrap_or_default();
-        bytes.extend_from_slice(&self.take(ran.slot, ran.len)?);
+        let mut parts = self.parts.remove(&ticket).unwrap_or_default();
+        parts.add(&self.take(ran.slot, ran.len)?);
         let lens =
             [ran.stdout, ran.stderr].into_iter().chain(ran.files.iter().map(|made| made.len));
         let announced = lens.fold(0_u64, u64::saturating_add);
-        let found = bytes.len() as u64;
+        let found = parts.bytes.0.len() as u64;
         if announced != found {
             return Err(ResultsError::Length { announced, found });
         }
-        if blake3::hash(&bytes) != ran.hash {
+        if parts.hasher.finalize() != ran.hash {
             return Err(ResultsError::Hash);
         }
-        Ok(split(&bytes, ran))
+        if ran.stdout.max(ran.stderr) > OUTPUT_MAX {
+            return Err(ResultsError::Messages);
+        }
+        Ok(Results::of(std::mem::take(&mut parts.bytes.0), ran))
     }
 
     fn take(&self, slot: u32, len: u32) -> Result<Vec<u8>, ResultsError> {
@@ -101,19 +169,6 @@ impl ResultBuffer {
         let at = slot as usize * RESULT_BUFFER_BYTES;
         self.memory.snapshot(at..at + len as usize).map_err(|_| ResultsError::ResultBuffer { len })
     }
-}
-
-/// Splits `bytes`, whose length is the one that `ran` announces.
-fn split(bytes: &[u8], ran: &Ran) -> Results {
-    let mut rest = bytes;
-    let mut next = |len: u64| {
-        let (one, others) = rest.split_at(usize::try_from(len).expect("they are all here"));
-        rest = others;
-        one.to_vec()
-    };
-    let (stdout, stderr) = (next(ran.stdout), next(ran.stderr));
-    let files = ran.files.iter().map(|made| (made.clone(), next(made.len))).collect();
-    Results { stdout, stderr, files }
 }
 
 #[cfg(test)]
@@ -147,7 +202,7 @@ mod tests {
         let results =
             result_buffer(bytes).take_results(1, &ran(bytes, 3, 3, &[7, 2])).expect("good");
         assert_eq!((&results.stdout[..], &results.stderr[..]), (&b"out"[..], &b"err"[..]));
-        let files: Vec<_> = results.files.iter().map(|(_, bytes)| &bytes[..]).collect();
+        let files: Vec<_> = results.files().map(|(_, bytes)| bytes).collect();
         assert_eq!(files, [&b".object"[..], &b".d"[..]]);
     }
 
@@ -159,13 +214,14 @@ mod tests {
         let mut ran = ran(b"firstsecond", 0, 0, &[11]);
         ran.len = 6;
         let results = result_buffer.take_results(7, &ran).expect("good");
-        assert_eq!(results.files[0].1, b"firstsecond");
+        assert_eq!(results.files().next().expect("a file").1, b"firstsecond");
     }
 
     #[test]
     fn parts_of_all_jobs_together_are_bounded() {
         let mut result_buffer = result_buffer(b"");
-        result_buffer.parts.insert(0, vec![0; RESULTS_MAX - 1]);
+        let long = Parts { bytes: Received(vec![0; RESULTS_MAX - 1]), ..Parts::default() };
+        result_buffer.parts.insert(0, long);
         assert_eq!(result_buffer.take_part(1, 0, 1), Ok(()));
         assert_eq!(result_buffer.take_part(2, 0, 1), Err(ResultsError::TooLong));
         result_buffer.forget(0);

@@ -26,6 +26,8 @@ const SLOW_UNKNOWN: Duration = Duration::from_secs(60);
 const COPY_MAX: Duration = Duration::from_secs(32 * 60);
 /// Failures on servers after which a job runs locally.
 const ATTEMPTS: usize = 3;
+/// Servers whose limits a job may exceed before it runs locally.
+const EXCEEDED_MAX: usize = 2;
 /// How long a job waits for a server's slot before it runs locally.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
@@ -78,6 +80,8 @@ struct QueuedJob {
     since: Instant,
     copies: Vec<(ServerId, Instant)>,
     failures: usize,
+    /// Servers whose limits are too low for it.
+    exceeded: Vec<ServerId>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +92,13 @@ struct ServerState {
     is_waiting: bool,
     /// Compilers that it does not have, and since when that is known.
     lacks: HashMap<Digest, Instant>,
+}
+
+impl ServerState {
+    /// Whether the server called `id` has a job's compiler, and limits that allow the job.
+    fn may_run(&self, id: ServerId, entry: &QueuedJob) -> bool {
+        !self.lacks.contains_key(&entry.toolchain) && !entry.exceeded.contains(&id)
+    }
 }
 
 /// Mean time from a job's assignment to its result.
@@ -169,12 +180,14 @@ impl Scheduler {
         self.servers
             .values_mut()
             .for_each(|server_state| server_state.lacks.retain(|_, since| is_new(since)));
-        let entry = QueuedJob { toolchain, since: now, copies: Vec::new(), failures: 0 };
+        let (copies, exceeded) = (Vec::new(), Vec::new());
+        let entry = QueuedJob { toolchain, since: now, copies, failures: 0, exceeded };
+        let (server, has_takers) = (self.waiting_server(&entry), self.has_takers(&entry));
         self.jobs.insert(ticket, entry);
-        match self.waiting_server(&toolchain) {
+        match server {
             Some(server) => self.assign(server, ticket, now),
-            None if hope || self.has_takers(&toolchain) => self.waiting.push_back(ticket),
-            None => self.run_locally(ticket, self.why_nobody()),
+            None if hope || has_takers => self.waiting.push_back(ticket),
+            None => self.run_locally(ticket, self.why_nobody(&self.jobs[&ticket])),
         }
     }
 
@@ -198,8 +211,7 @@ impl Scheduler {
         let Some(server_state) = self.servers.get_mut(&server) else { return };
         server_state.is_waiting = false;
         let server_state = &self.servers[&server];
-        let fits =
-            |ticket: &TicketNumber| !server_state.lacks.contains_key(&self.jobs[ticket].toolchain);
+        let fits = |ticket: &TicketNumber| server_state.may_run(server, &self.jobs[ticket]);
         if let Some(at) = self.waiting.iter().position(fits) {
             let ticket = self.waiting.remove(at).expect("it was found there");
             self.assign(server, ticket, now);
@@ -237,6 +249,17 @@ impl Scheduler {
 
     /// A job failed on a server; another server may run it.
     pub(crate) fn failed(&mut self, server: ServerId, ticket: TicketNumber, now: Instant) {
+        self.fail_copy(ticket, server, now);
+    }
+
+    /// A job exceeded a limit of a server's. Another server's may be higher; more are not tried,
+    /// since such jobs are long.
+    pub(crate) fn exceeded(&mut self, server: ServerId, ticket: TicketNumber, now: Instant) {
+        if let Some(entry) = self.jobs.get_mut(&ticket) {
+            entry.exceeded.push(server);
+            let is_over = entry.exceeded.len() >= EXCEEDED_MAX;
+            entry.failures = if is_over { ATTEMPTS } else { entry.failures };
+        }
         self.fail_copy(ticket, server, now);
     }
 
@@ -279,33 +302,37 @@ impl Scheduler {
     }
 
     /// The least busy server that waits for a job and has this compiler.
-    fn waiting_server(&self, toolchain: &Digest) -> Option<ServerId> {
-        let able = |server_state: &ServerState| {
-            server_state.is_waiting && !server_state.lacks.contains_key(toolchain)
+    fn waiting_server(&self, entry: &QueuedJob) -> Option<ServerId> {
+        let able = |id: ServerId, server_state: &ServerState| {
+            server_state.is_waiting && server_state.may_run(id, entry)
         };
         let load = |server_state: &ServerState| {
             server_state.running.len() * 1000 / server_state.slots.max(1) as usize
         };
-        let able = self.servers.iter().filter(|(_, server_state)| able(server_state));
+        let able = self.servers.iter().filter(|(id, server_state)| able(**id, server_state));
         able.min_by_key(|(id, server_state)| (load(server_state), **id)).map(|(id, _)| *id)
     }
 
-    fn has_takers(&self, toolchain: &Digest) -> bool {
-        self.servers.values().any(|server_state| !server_state.lacks.contains_key(toolchain))
+    fn has_takers(&self, entry: &QueuedJob) -> bool {
+        self.servers.iter().any(|(id, server_state)| server_state.may_run(*id, entry))
     }
 
-    fn why_nobody(&self) -> LocalCause {
-        if self.servers.is_empty() { LocalCause::NoServer } else { LocalCause::NoToolchain }
+    fn why_nobody(&self, entry: &QueuedJob) -> LocalCause {
+        match (self.servers.is_empty(), entry.exceeded.is_empty()) {
+            (true, _) => LocalCause::NoServer,
+            (false, true) => LocalCause::NoToolchain,
+            (false, false) => LocalCause::Failures,
+        }
     }
 
     /// The oldest job that has run for too long, has one copy, and not on this server.
     fn slow_for(&self, server: ServerId, now: Instant) -> Option<TicketNumber> {
         let limit =
             self.average.mean().map_or(RACE_UNKNOWN, |mean| mean * RACE_FACTOR).max(RACE_MIN);
-        let lacks = &self.servers[&server].lacks;
+        let server_state = &self.servers[&server];
         let slow = |entry: &QueuedJob| match entry.copies[..] {
             [(at, since)] => {
-                at != server && now - since > limit && !lacks.contains_key(&entry.toolchain)
+                at != server && now - since > limit && server_state.may_run(server, entry)
             }
             _ => false,
         };
@@ -346,22 +373,20 @@ impl Scheduler {
         if entry.failures >= ATTEMPTS {
             return self.run_locally(ticket, LocalCause::Failures);
         }
-        let toolchain = entry.toolchain;
-        match self.waiting_server(&toolchain) {
+        match self.waiting_server(entry) {
             Some(server) => self.assign(server, ticket, now),
-            None if self.has_takers(&toolchain) => self.waiting.push_front(ticket),
-            None => self.run_locally(ticket, self.why_nobody()),
+            None if self.has_takers(entry) => self.waiting.push_front(ticket),
+            None => self.run_locally(ticket, self.why_nobody(entry)),
         }
     }
 
     /// No further server is expected to connect: jobs that no connected server can take run
     /// locally.
     pub(crate) fn settle(&mut self) {
-        let stuck = |ticket: &TicketNumber| !self.has_takers(&self.jobs[ticket].toolchain);
+        let stuck = |ticket: &TicketNumber| !self.has_takers(&self.jobs[ticket]);
         let stuck: Vec<_> = self.waiting.iter().copied().filter(stuck).collect();
-        let cause = self.why_nobody();
         for ticket in stuck {
-            self.run_locally(ticket, cause);
+            self.run_locally(ticket, self.why_nobody(&self.jobs[&ticket]));
         }
     }
 

@@ -285,8 +285,11 @@ impl ServerPool {
                 self.failed(id, ticket, "a file changed during the job".into(), now)
             }
             Refusal::Limit { what } => {
-                self.jobs.entry(ticket).and_modify(|pending| pending.is_limited = true);
-                self.failed(id, ticket, what, now);
+                let limited = |pending: &mut Pending| {
+                    (pending.why, pending.is_limited) = (what, true);
+                };
+                self.jobs.entry(ticket).and_modify(limited);
+                self.scheduler.exceeded(id, ticket, now);
             }
             Refusal::Trouble { what } => self.failed(id, ticket, what, now),
         }
@@ -325,7 +328,6 @@ impl ServerPool {
         now: Instant,
     ) -> Trace {
         let ago = |us: u64| now.checked_sub(Duration::from_micros(us));
-        let files: u64 = ran.files.iter().map(|made| made.len).sum();
         Trace {
             server: self
                 .servers
@@ -336,7 +338,7 @@ impl ServerPool {
             started: ago(ran.took.run_us),
             ended: Some(now),
             bytes_out: ran.took.fetched,
-            bytes_in: files + (results.stdout.len() + results.stderr.len()) as u64,
+            bytes_in: results.file_bytes() + (results.stdout.len() + results.stderr.len()) as u64,
             cpu_us: ran.took.cpu_us,
         }
     }

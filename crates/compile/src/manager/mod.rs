@@ -9,6 +9,7 @@
 //! Where a job runs:
 //! - A job that may run remotely goes to the executor, unless the executor has no server.
 //! - All other jobs wait for a local slot, in the order of their arrival.
+//! - Short jobs that come one at a time, many in a row, run locally.
 //! - A job that failed remotely waits for a local slot, too: its wrapper shows the local compiler's
 //!   diagnostics.
 //! - A job that no server has claimed for [`Settings::patience`] runs locally when a local slot is
@@ -17,13 +18,15 @@
 //!
 //! Modules in reading order: `executor` (the trait of what runs jobs remotely), `run` (the loop),
 //! `listener` (the socket for wrappers), `wrapper` (one wrapper's connection), `deciding` (threads
-//! that look at a call's files), `source` (preprocessed sources), `slots` (local slots), `placing`
-//! (writes outputs to their paths), `no_servers` (the executor without servers).
+//! that look at a call's files), `source` (preprocessed sources), `slots` (local slots),
+//! `one_by_one` (builds that wait for each job), `placing` (writes outputs to their paths),
+//! `no_servers` (the executor without servers).
 
 mod deciding;
 mod executor;
 mod listener;
 mod no_servers;
+mod one_by_one;
 mod placing;
 mod run;
 mod slots;

@@ -7,9 +7,10 @@ use super::ManagerError;
 use super::deciding::Deciders;
 use super::executor::{Finished, RemoteExecutor, Ticket, Verdict};
 use super::listener::{LISTENER, WrapperListener};
+use super::one_by_one::OneByOne;
 use super::slots::{Id, Slots};
 use super::source::Mode;
-use super::wrapper::{Wishes, Wrapper, WrapperEvent, WrapperState};
+use super::wrapper::{Unsent, Wishes, Wrapper, WrapperEvent, WrapperState};
 use crate::args::{Call, Cause, Classification, Reason};
 use crate::stats::{Journal, LocalJob};
 use outboard_cc::place::ManagerPlace;
@@ -81,6 +82,7 @@ pub struct Manager<F> {
     clients: HashMap<Id, Wrapper>,
     next: Id,
     slots: Slots,
+    one_by_one: OneByOne,
     /// Jobs that were submitted, in order, with the time; some may have left the executor since.
     submitted: VecDeque<(Id, Instant)>,
     verdicts: Vec<(Ticket, Verdict)>,
@@ -119,6 +121,7 @@ impl<F: RemoteExecutor> Manager<F> {
             clients: HashMap::new(),
             next: FIRST,
             slots: Slots::new(settings.slots),
+            one_by_one: OneByOne::default(),
             submitted: VecDeque::new(),
             verdicts: Vec::new(),
             scratch: vec![0; READ_BYTES].into(),
@@ -221,6 +224,9 @@ impl<F: RemoteExecutor> Manager<F> {
                 self.clients.insert(id, Wrapper::new(stream, now));
             }
         }
+        if self.clients.len() > 1 {
+            self.one_by_one.note_company();
+        }
     }
 
     fn receive(&mut self, id: Id, now: Instant) {
@@ -238,7 +244,7 @@ impl<F: RemoteExecutor> Manager<F> {
     /// once the statistics are written.
     fn answer_probe(&mut self, id: Id, now: Instant) {
         let Some(client) = self.clients.get(&id) else { return };
-        let asker = client.stream.try_clone().ok().filter(|_| client.send(vec![0]).is_ok());
+        let asker = client.stream.try_clone().ok().filter(|_| client.send_sign_of_life().is_ok());
         self.save(asker, now);
         self.leave(id, now);
     }
@@ -263,6 +269,7 @@ impl<F: RemoteExecutor> Manager<F> {
     }
 
     fn decide(&mut self, id: Id, plan: Classification, now: Instant) {
+        let is_one_by_one = self.is_one_by_one(id);
         let Some(client) = self.clients.get_mut(&id) else { return };
         let WrapperState::Deciding(mode) = client.state else { return };
         match plan {
@@ -270,6 +277,7 @@ impl<F: RemoteExecutor> Manager<F> {
             Classification::Remote(_) if self.executor.capacity().servers == 0 => {
                 self.queue(id, Reason::with(Cause::NoServers, self.executor.trouble()));
             }
+            Classification::Remote(_) if is_one_by_one => self.queue(id, Cause::OneByOne.into()),
             Classification::Remote(job) => match mode.split(*job) {
                 Ok(what) => {
                     client.state = WrapperState::QueuedToPreprocess(Box::new(what));
@@ -282,6 +290,12 @@ impl<F: RemoteExecutor> Manager<F> {
                 }
             },
         }
+    }
+
+    /// Whether a wrapper has come alone, after many that did and took little time.
+    fn is_one_by_one(&self, id: Id) -> bool {
+        let is_free = self.clients.len() == 1 && self.slots.is_free();
+        is_free && self.one_by_one.is_in_a_row() && !self.is_only_remote(id)
     }
 
     /// Takes a wrapper's preprocessed source and its slot, and submits the job.
@@ -301,6 +315,9 @@ impl<F: RemoteExecutor> Manager<F> {
 
     fn leave(&mut self, id: Id, now: Instant) {
         let Some(client) = self.clients.remove(&id) else { return };
+        if !matches!(client.state, WrapperState::Asking(_)) {
+            self.one_by_one.note_end(now.saturating_duration_since(client.began));
+        }
         match &client.state {
             WrapperState::Remote => {
                 self.executor.cancel(Ticket(id));
@@ -321,7 +338,7 @@ impl<F: RemoteExecutor> Manager<F> {
                 self.deciders.forget(id);
                 self.journal.note_abandoned(now);
             }
-            WrapperState::Asking(_) | WrapperState::Answering { .. } => {}
+            WrapperState::Asking(_) | WrapperState::Answering(_) => {}
         }
         drop(client);
         self.listener.resume(&self.epoll);
@@ -347,10 +364,10 @@ impl<F: RemoteExecutor> Manager<F> {
 
     fn send_rest(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let WrapperState::Answering { rest } = &mut client.state else { return };
+        let WrapperState::Answering(rest) = &mut client.state else { return };
         let rest = std::mem::take(rest);
         match client.send(rest) {
-            Ok(rest) if !rest.is_empty() => client.state = WrapperState::Answering { rest },
+            Ok(rest) if !rest.is_empty() => client.state = WrapperState::Answering(rest),
             _ => self.leave(id, Instant::now()),
         }
     }
@@ -389,12 +406,12 @@ impl<F: RemoteExecutor> Manager<F> {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match client.answer(reply) {
             Ok(rest) if !rest.is_empty() => {
-                client.state = WrapperState::Answering { rest };
+                client.state = WrapperState::Answering(rest);
                 let flags = EventFlags::OUT;
                 let _ = epoll::modify(&self.epoll, &client.stream, EventData::new_u64(id), flags);
             }
             _ => {
-                client.state = WrapperState::Answering { rest: Vec::new() };
+                client.state = WrapperState::Answering(Unsent::default());
                 self.leave(id, now);
             }
         }

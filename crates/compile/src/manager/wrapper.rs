@@ -62,7 +62,20 @@ pub(super) enum WrapperState {
     /// Its compiler, which runs locally, in this slot.
     Local { slot: usize, granted: Instant, reason: Reason },
     /// Room in its socket for the rest of the reply.
-    Answering { rest: Vec<u8> },
+    Answering(Unsent),
+}
+
+/// Bytes of which the first have been sent.
+#[derive(Debug, Default)]
+pub(super) struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Unsent {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
 }
 
 /// The result of reading from a wrapper.
@@ -122,24 +135,28 @@ impl Wrapper {
 
     /// Sends a reply as far as the socket takes it, and returns the rest. An error means that the
     /// wrapper has disconnected.
-    pub(super) fn answer(&self, reply: &Reply) -> Result<Vec<u8>, Errno> {
+    pub(super) fn answer(&self, reply: &Reply) -> Result<Unsent, Errno> {
         let mut bytes = Vec::new();
         reply.emit(&mut bytes);
-        self.send(bytes)
+        self.send(Unsent { bytes, sent: 0 })
     }
 
     /// Sends bytes as far as the socket takes them, and returns the rest.
-    pub(super) fn send(&self, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
-        let mut sent = 0;
-        while sent < bytes.len() {
-            match send(&self.stream, &bytes[sent..], SendFlags::NOSIGNAL) {
-                Ok(more) => sent += more,
+    pub(super) fn send(&self, mut rest: Unsent) -> Result<Unsent, Errno> {
+        while !rest.is_empty() {
+            match send(&self.stream, &rest.bytes[rest.sent..], SendFlags::NOSIGNAL) {
+                Ok(more) => rest.sent += more,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(bytes.split_off(sent))
+        Ok(rest)
+    }
+
+    /// Tells a prober that the manager is alive.
+    pub(super) fn send_sign_of_life(&self) -> Result<Unsent, Errno> {
+        self.send(Unsent { bytes: vec![0], sent: 0 })
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::OUTPUT_MAX;
+
 /// Resource limits of one job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Limits {
@@ -33,7 +35,7 @@ impl Default for Limits {
             memory: 4 << 30,
             cpu_seconds: 1800,
             file: 2 << 30,
-            output: 16 << 20,
+            output: OUTPUT_MAX,
             processes: 64,
             open_files: 1024,
             wall: Duration::from_secs(1800),

@@ -117,7 +117,7 @@ impl Bind {
     }
 
     /// Where it is on this machine, and where in the view.
-    pub(super) fn paths(&self) -> (&[u8], &[u8]) {
+    pub(crate) fn paths(&self) -> (&[u8], &[u8]) {
         (&self.host, &self.view)
     }
 }

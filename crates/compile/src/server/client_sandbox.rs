@@ -230,7 +230,7 @@ impl ClientSandbox {
         }
         let job = SandboxJob {
             program: program.path().to_vec(),
-            arguments: spec.argv.clone(),
+            arguments: self.words(spec, program),
             environment: environment(spec, program),
             directory: spec.cwd.clone(),
             umask: spec.umask,
@@ -245,6 +245,23 @@ impl ClientSandbox {
             // The outcome of a job that did not start is discarded; the error says more.
             let _finished = self.view.finish(at);
         })
+    }
+
+    /// The command line. A compiler called by a bare name looks for itself in `PATH`: it keeps the
+    /// name only if that finds it here at once, since other names there may be the client's own.
+    fn words(&self, spec: &JobSpec, program: &Program) -> Vec<Vec<u8>> {
+        let mut words = spec.argv.clone();
+        let Some(name) = words.first_mut().filter(|name| !name.contains(&b'/')) else {
+            return words;
+        };
+        let first = program.search().split(|byte| *byte == b':').next().unwrap_or_default();
+        let found = view::join(first, name);
+        let is_link = self.spec.links.iter().any(|(path, _)| *path == found);
+        let is_shown = is_link || self.spec.binds.iter().any(|bind| bind.paths().1 == found);
+        if found != spec.compiler || !is_shown {
+            name.clone_from(&spec.compiler);
+        }
+        words
     }
 
     /// Takes the result of a slot's job, which has ended.

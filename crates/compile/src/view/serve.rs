@@ -20,6 +20,7 @@ use fuser::{
 
 use super::changes::NewAttr;
 use super::nodes::{NodeBody, SlotId};
+use super::requesters::Requesters;
 use super::slot::{Upcalls, Why};
 use super::source::{Ask, AskError, Attr, FileKind};
 use super::state::{NodeShape, SYNTHETIC, ViewAnswer, ViewCore};
@@ -36,7 +37,7 @@ const TRIES_MAX: u32 = 16;
 /// A request of the kernel that may have to wait for the source.
 enum KernelRequest {
     LookUp { parent: u64, name: Vec<u8>, pid: u32, reply: ReplyEntry },
-    Read { number: u64, offset: u64, size: u32, reply: ReplyData },
+    Read { number: u64, offset: u64, size: u32, pid: u32, reply: ReplyData },
     List { number: u64, offset: u64, reply: ReplyDirectory },
 }
 
@@ -49,12 +50,14 @@ struct PendingRequest {
 /// A view as seen by the kernel's threads and the source's threads.
 pub(super) struct ViewServer {
     pub(super) core: ViewCore,
+    pub(super) requesters: Requesters,
     waiting: Mutex<(u64, HashMap<u64, PendingRequest>)>,
 }
 
 impl ViewServer {
     pub(super) fn new(core: ViewCore) -> Self {
-        Self { core, waiting: Mutex::new((0, HashMap::new())) }
+        let requesters = Requesters::default();
+        Self { core, requesters, waiting: Mutex::new((0, HashMap::new())) }
     }
 
     fn waiting(&self) -> MutexGuard<'_, (u64, HashMap<u64, PendingRequest>)> {
@@ -78,12 +81,15 @@ impl ViewServer {
                     }
                 }
             }
-            KernelRequest::Read { number, offset, size, reply } => {
+            KernelRequest::Read { number, offset, size, pid, reply } => {
                 match self.core.read(number, offset, size) {
                     ViewAnswer::Done(Ok(bytes)) => reply.data(bytes.get()),
                     ViewAnswer::Done(Err(errno)) => reply.error(errno),
                     ViewAnswer::Wait(slot, ask) => {
-                        let question = KernelRequest::Read { number, offset, size, reply };
+                        // Without a slot the end of any job fails the read: no process may wait
+                        // for ever, and a job whose read fails runs again.
+                        let slot = slot.or_else(|| self.requesters.slot_of(pid));
+                        let question = KernelRequest::Read { number, offset, size, pid, reply };
                         self.wait(slot, ask, tries, question);
                     }
                 }
@@ -197,6 +203,8 @@ impl Filesystem for FuseHandlers {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.0.count(|upcalls| upcalls.look_ups += 1);
         let (name, pid) = (name.as_bytes().to_vec(), request.pid());
+        let slot = self.0.core.lock().nodes.dir(parent.0).map(|dir| dir.slot);
+        slot.into_iter().for_each(|slot| self.0.requesters.learn(slot, pid));
         self.0.answer(KernelRequest::LookUp { parent: parent.0, name, pid, reply }, 0);
     }
 
@@ -345,7 +353,7 @@ impl Filesystem for FuseHandlers {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -355,7 +363,8 @@ impl Filesystem for FuseHandlers {
         reply: ReplyData,
     ) {
         self.0.count(|upcalls| upcalls.reads += 1);
-        self.0.answer(KernelRequest::Read { number: number.0, offset, size, reply }, 0);
+        let (number, pid) = (number.0, request.pid());
+        self.0.answer(KernelRequest::Read { number, offset, size, pid, reply }, 0);
     }
 
     fn write(

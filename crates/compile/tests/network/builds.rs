@@ -1,11 +1,14 @@
 //! Remote outputs are equal to those that the compiler makes locally.
 
-use crate::support::{Lab, locally_in, trial};
+use crate::support::{Lab, cpu, locally, locally_in, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
 use outboard_compile::manager::{RemoteExecutor, Ticket, Verdict};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -25,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("code_for_another_word_size_is_compiled", other_words),
         trial("many_jobs_on_three_servers", many),
         trial("an_identity_has_the_slots_that_it_may_have", limited),
+        trial("a_large_output_delays_no_other_job", large),
     ]
 }
 
@@ -258,6 +262,49 @@ fn many() {
     let servers = verdicts.values().filter(|at| matches!(at, Verdict::Done(_)));
     assert_eq!(servers.count(), COUNT);
     assert!((0..COUNT).all(|number| at.join(format!("f{number}.o")).exists()));
+}
+
+/// CPU time that one turn of a loop may take, whatever it moves.
+const TURN_MAX: Duration = Duration::from_millis(100);
+
+fn large() {
+    let (project, other) = (directory(), directory());
+    write(&project.path().join("large.s"), ".data\n.zero 300000000\n.byte 1\n");
+    write(&other.path().join("small.c"), "int small;\n");
+    let mut lab = Lab::new(1, 2);
+    let mut second = lab.another();
+    let small = ["gcc", "-c", "small.c"];
+    second.run(other.path(), &small);
+    lab.run(other.path(), &small);
+    lab.servers[0].take_longest_turn();
+    lab.submit(project.path(), &["gcc", "-c", "large.s", "-o", "large.o"]);
+    let (mut verdicts, mut others, mut count, mut longest) = (vec![], vec![], 0, Duration::ZERO);
+    let deadline = Instant::now() + Duration::from_secs(100);
+    second.submit(other.path(), &small);
+    while verdicts.is_empty() {
+        assert!(Instant::now() < deadline, "no verdict; {count} others");
+        let before = cpu();
+        lab.executor.turn(Instant::now(), &mut verdicts);
+        longest = longest.max(cpu() - before);
+        second.executor.turn(Instant::now(), &mut others);
+        for (_, verdict) in others.drain(..) {
+            assert!(matches!(verdict, Verdict::Done(_)), "{verdict:?}");
+            count += 1;
+            second.submit(other.path(), &small);
+        }
+        let mut fds =
+            [&lab, &second].map(|lab| PollFd::from_borrowed_fd(lab.executor.fd(), PollFlags::IN));
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })).expect("poll");
+    }
+    let server = lab.servers[0].take_longest_turn();
+    eprintln!("300 MB: {count} other jobs, longest turn {longest:?}, the server's {server:?}");
+    assert!(matches!(verdicts[0].1, Verdict::Done(_)), "{verdicts:?}");
+    assert!(count > 2, "{count} jobs of the other client's");
+    assert!(longest < TURN_MAX && server < TURN_MAX, "{longest:?}, the server's {server:?}");
+    locally(project.path(), &["gcc", "-c", "large.s", "-o", "local.o"]);
+    let same =
+        Command::new("cmp").args(["local.o", "large.o"]).current_dir(project.path()).status();
+    assert!(same.expect("cmp").success());
 }
 
 /// Symbolic links: to the working directory (the shell's `PWD`), in the path of an output, and to a

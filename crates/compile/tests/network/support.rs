@@ -24,7 +24,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -73,7 +73,15 @@ struct Offer {
 pub(crate) struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
+    /// CPU time of its longest turn, in microseconds.
+    longest: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// CPU time of this thread.
+pub(crate) fn cpu() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).expect("it is positive")
 }
 
 impl Server {
@@ -92,13 +100,19 @@ impl Server {
             }
         });
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let longest = Arc::new(AtomicU64::new(0));
+        let (stopped, turns) = (Arc::clone(&stop), Arc::clone(&longest));
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || serve(offer, &arrivals, &stopped, &ready));
+        let thread = thread::spawn(move || serve(offer, &arrivals, (&stopped, &turns), &ready));
         // A server first identifies all of its compilers; a client's time-out is shorter than that.
         is_ready.recv().expect("it starts");
         let thread = Some(thread);
-        Self { address, stop, thread }
+        Self { address, stop, longest, thread }
+    }
+
+    /// CPU time of the longest turn since this was asked last.
+    pub(crate) fn take_longest_turn(&self) -> Duration {
+        Duration::from_micros(self.longest.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -114,7 +128,7 @@ impl Drop for Server {
 fn serve(
     offer: Offer,
     arrivals: &mpsc::Receiver<Secured>,
-    stop: &AtomicBool,
+    (stop, longest): (&AtomicBool, &AtomicU64),
     ready: &mpsc::Sender<()>,
 ) {
     let root = rustix::process::geteuid().is_root();
@@ -140,7 +154,10 @@ fn serve(
             let permit = Permit::outside_a_node(stream.peer(), offer.slots_each);
             looping.admit(stream, permit).expect("admitted");
         }
+        let before = cpu();
         looping.turn(Instant::now()).expect("a turn");
+        let took = u64::try_from((cpu() - before).as_micros()).expect("not so long");
+        longest.fetch_max(took, Ordering::Relaxed);
         let tick = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         poll(&mut [PollFd::new(&looping, PollFlags::IN)], Some(&tick)).expect("poll");
     }

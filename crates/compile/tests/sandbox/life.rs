@@ -7,11 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use outboard_compile::sandbox::{JobEnd, Launch, SandboxError, SandboxSupervisor, check};
+use outboard_compile::sandbox::{
+    JobEnd, Launch, SandboxError, SandboxSupervisor, SlotSandbox, check,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cost::slot_sandboxes_of;
 use crate::support::{NOBODY, Server, job, launch, toolchain, trial};
@@ -26,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "what_a_job_left_that_never_ended_is_not_the_nexts",
             what_a_job_left_that_never_ended_is_not_the_nexts,
         ),
+        trial("a_cancelled_job_hits_no_other", a_cancelled_job_hits_no_other),
         trial("an_ordinary_user_can_do_all_of_it", an_ordinary_user_can_do_all_of_it),
         trial("a_supervisor_leaves_nothing", a_supervisor_leaves_nothing),
     ]
@@ -153,6 +158,42 @@ fn what_a_job_left_that_never_ended_is_not_the_nexts() {
     let (ended, outcome) = server.run(0, &job(Path::new("/"), &words));
     assert_eq!((ended.end, &*ended.stdout), (JobEnd::Exited(1), &b""[..]));
     assert_eq!(outcome.source, None);
+}
+
+fn a_cancelled_job_hits_no_other() {
+    let home = tempfile::Builder::new().prefix("home").tempdir().unwrap();
+    let server = Server::start(2, &[home.path()], toolchain(&["/usr/bin/cat"]));
+    for slot in 0..2 {
+        fs::write(home.path().join(format!("{slot}.h")), "text").unwrap();
+    }
+    server.source.list_all(&[home.path()]);
+    // Contents are asked for, and nobody answers.
+    server.source.silent.store(true, Ordering::Relaxed);
+    let mut slot_sandboxes: Vec<_> =
+        server.slot_sandboxes.iter().map(|slot| slot.lock().unwrap()).collect();
+    for (slot, slot_sandbox) in slot_sandboxes.iter_mut().enumerate() {
+        let file = home.path().join(format!("{slot}.h"));
+        server.view.begin(slot, outboard_compile::view::Places::default()).unwrap();
+        let words = [OsStr::new("/usr/bin/cat"), file.as_os_str()];
+        slot_sandbox.start(&job(Path::new("/"), &words)).unwrap();
+    }
+    let has_ended = |slot_sandbox: &SlotSandbox, milliseconds: i64| {
+        let limit = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
+        poll(&mut [PollFd::new(slot_sandbox, PollFlags::IN)], Some(&limit)).unwrap() > 0
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.view.upcalls().waits < 2 {
+        assert!(Instant::now() < deadline, "both read");
+        thread::sleep(Duration::from_millis(5));
+    }
+    server.view.cancel(0);
+    assert_eq!(slot_sandboxes[0].wait().unwrap().end, End::Exited(1));
+    let is_hit = has_ended(&slot_sandboxes[1], 300);
+    server.view.cancel(1);
+    assert_eq!(slot_sandboxes[1].wait().unwrap().end, End::Exited(1));
+    drop(slot_sandboxes);
+    (0..2).for_each(|slot| drop(server.view.finish(slot).unwrap()));
+    assert!(!is_hit, "it still waits");
 }
 
 /// Ordinary users can do everything that root can do here: runs these tests again without root.

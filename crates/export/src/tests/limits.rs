@@ -2,9 +2,12 @@
 
 use super::rig::{Rig, bytes, directory};
 use crate::record::{self, Record};
-use crate::{Answer, Change, Contents, HEADER_LEN, Header, LookUp, MetadataLogError, Position};
+use crate::{
+    Answer, Ask, Change, Contents, HEADER_LEN, Header, LookUp, MetadataLogError, Position,
+};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[test]
 fn a_full_log_begins_anew_and_says_everything_again() {
@@ -296,4 +299,29 @@ fn roots_that_nobody_asked_for_longest_make_room() {
     };
     let last = NEGATIVE_ENTRIES_MAX * 2 - 1;
     assert_eq!([0, 1, last].map(&mut gap), [LookUp::Absent, LookUp::Outside, LookUp::Absent]);
+}
+
+/// Each submission makes sure that there is still nothing at each of them.
+#[test]
+fn many_negative_entries_cost_a_submission_little() {
+    use crate::roots::NEGATIVE_ENTRIES_MAX;
+    use rustix::time::{ClockId, clock_gettime};
+    const ROUNDS: u32 = 20;
+    let mut rig = Rig::new();
+    let base = directory();
+    let base = base.path().canonicalize().unwrap();
+    let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let before = cpu();
+    for number in 0..NEGATIVE_ENTRIES_MAX {
+        let path = base.join(format!("include/deep/gap{number}.h"));
+        let asked = Ask::Name { path: bytes(&path).to_vec() };
+        assert!(matches!(rig.export.answer(&asked), Answer::Published(_)));
+    }
+    let entry = (cpu() - before) / u32::try_from(NEGATIVE_ENTRIES_MAX).unwrap();
+    let before = cpu();
+    (0..ROUNDS).for_each(|_| _ = rig.export.submit());
+    let each = (cpu() - before) / ROUNDS;
+    eprintln!("{each:?} for a submission, {entry:?} for each new entry");
+    assert!(each < Duration::from_millis(2), "{each:?}");
+    assert!(entry < Duration::from_micros(200), "{entry:?}: as if it looked at all others");
 }

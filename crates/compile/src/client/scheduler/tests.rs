@@ -309,3 +309,29 @@ fn a_job_that_takes_far_longer_than_others_may_run_locally() {
     lab.scheduler.cancel(1);
     assert_eq!(slow(&lab), [3]);
 }
+
+#[test]
+fn a_job_over_a_servers_limits_is_tried_on_one_other_server() {
+    let exceed = |servers: &[ServerId]| {
+        let mut lab = Lab::new(servers);
+        servers.iter().for_each(|server| lab.want(*server));
+        lab.dispatches();
+        lab.submit(1);
+        let mut tried = Vec::new();
+        loop {
+            let mut dispatches = lab.dispatches();
+            dispatches.retain(|dispatch| !matches!(dispatch, Dispatch::Idle(_)));
+            match dispatches[..] {
+                [Dispatch::Assign(server, 1)] => {
+                    tried.push(server);
+                    lab.scheduler.exceeded(server, 1, lab.now);
+                    lab.want(server);
+                }
+                [Dispatch::Local(1, LocalCause::Failures)] => return tried,
+                ref other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert_eq!(exceed(&[ONE]), [ONE]);
+    assert_eq!(exceed(&[ONE, TWO, ServerId(3)]), [ONE, TWO]);
+}

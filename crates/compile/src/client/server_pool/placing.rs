@@ -71,8 +71,8 @@ impl Placings {
         if self.hung.len() >= HUNG_MAX {
             return Some(Verdict::Local(Cause::Unanswered.into()));
         }
-        let bytes: usize = what.results.files.iter().map(|(_, bytes)| bytes.len()).sum();
-        let until = now + WRITTEN_MAX + Duration::from_secs(bytes as u64 / SLOWEST);
+        let bytes = what.results.file_bytes();
+        let until = now + WRITTEN_MAX + Duration::from_secs(bytes / SLOWEST);
         let decided = Decided::default();
         let (reply, waker, mine) =
             (self.reply.clone(), Arc::clone(&self.waker), Arc::clone(&decided));
@@ -155,7 +155,7 @@ impl Ready {
 
     fn write(&self, decided: &AtomicBool) -> Result<(), Reason> {
         let mut placement = OutputPlacement::new(self.job.umask);
-        for (made, bytes) in &self.results.files {
+        for (made, bytes) in self.results.files() {
             let path = Path::new(OsStr::from_bytes(&made.path));
             if !places::may_hold(&self.job, path) {
                 return Err(Reason::with(Cause::Placement, path));

@@ -61,10 +61,9 @@ fn made(cwd: &Path) -> Ready {
     use std::os::unix::ffi::OsStrExt;
     let path = cwd.join("a.o").as_os_str().as_bytes().to_vec();
     let made = Made { path, mode: 0o644, len: 3 };
-    let (files, took) = (vec![made.clone()], Took::default());
+    let (files, took) = (vec![made], Took::default());
     let ran = Ran { slot: 0, status: 0, stdout: 0, stderr: 0, files, len: 3, hash: [0; 32], took };
-    let results =
-        Results { stdout: Vec::new(), stderr: Vec::new(), files: vec![(made, b"abc".to_vec())] };
+    let results = Results::of(b"abc".to_vec(), &ran);
     let job = Arc::new(job("/usr/bin/gcc".into(), cwd));
     Ready { job, ran, results, trace: Trace::default() }
 }

@@ -1,4 +1,4 @@
-//! Sends the results of jobs, part by part, into the result buffer of the client. Nothing here waits.
+//! Sends the results of jobs, part by part, into the result buffer of the client. Never waits.
 
 use super::{ClientSession, Out, Running, SessionEnd, Stage, StageEvent};
 use crate::protocol::{
