@@ -139,7 +139,8 @@ fn a_slot_sandbox_that_died_is_replaced() {
     let process = slot_sandboxes_of(server.supervisor.id()).pop().unwrap();
     let pid = rustix::process::Pid::from_raw(process.parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    assert!(matches!(slot_sandbox.wait(), Err(SandboxError::Gone { who: "slot_sandbox", .. })));
+    let end = slot_sandbox.wait();
+    assert!(matches!(end, Err(SandboxError::Gone { what: "slot's sandbox", .. })), "{end:?}");
     server.view.finish(0).unwrap();
     *slot_sandbox = server.supervisor.slot_sandbox(&server.spec).unwrap();
     drop(slot_sandbox);
@@ -187,10 +188,10 @@ fn a_cancelled_job_hits_no_other() {
         thread::sleep(Duration::from_millis(5));
     }
     server.view.cancel(0);
-    assert_eq!(slot_sandboxes[0].wait().unwrap().end, End::Exited(1));
+    assert_eq!(slot_sandboxes[0].wait().unwrap().end, JobEnd::Exited(1));
     let is_hit = has_ended(&slot_sandboxes[1], 300);
     server.view.cancel(1);
-    assert_eq!(slot_sandboxes[1].wait().unwrap().end, End::Exited(1));
+    assert_eq!(slot_sandboxes[1].wait().unwrap().end, JobEnd::Exited(1));
     drop(slot_sandboxes);
     (0..2).for_each(|slot| drop(server.view.finish(slot).unwrap()));
     assert!(!is_hit, "it still waits");

@@ -3,8 +3,8 @@
 //!
 //! The descriptor is an epoll set. It contains an eventfd for events that originate here and, for
 //! each device in use, the descriptor of the native channel on which its engine reports events of
-//! all identifiers of this channel. All events pass through the identifier's lock into one queue, in
-//! the order in which they happened.
+//! all identifiers of this channel. All events pass through the identifier's lock into one queue,
+//! in the order in which they happened.
 
 use super::event::{News, Plain, publish};
 use super::event_queue::EventQueue;
