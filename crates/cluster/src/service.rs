@@ -13,8 +13,7 @@ use crate::waker::Waker;
 use outboard_secure::NodeId;
 use outboard_verbs::Secured;
 use reports::Reports;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::io::Errno;
+use rustix::event::epoll;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -105,7 +104,7 @@ fn serve<S: Service>(link: &ServiceLink, mut looping: ServiceLoop<S>) -> Result<
     while take_arrivals(link, &mut looping)? {
         looping.turn(Instant::now())?;
         reports.make(|| looping.report());
-        sleep(link, &looping)?;
+        sleep(link, &looping);
     }
     Ok(())
 }
@@ -125,15 +124,10 @@ fn take_arrivals<S: Service>(
     }
 }
 
-fn sleep<S: Service>(link: &ServiceLink, looping: &ServiceLoop<S>) -> Result<(), End> {
+fn sleep<S: Service>(link: &ServiceLink, looping: &ServiceLoop<S>) {
     let left = |at: Instant| at.saturating_duration_since(Instant::now());
     let left = looping.deadline().map_or(SLEEP_MAX, left);
-    let left = Timespec::try_from(left.min(SLEEP_MAX))?;
-    let mut fds = [PollFd::new(looping, PollFlags::IN), PollFd::new(link, PollFlags::IN)];
-    match poll(&mut fds, Some(&left)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    looping.hub.wait(Some(left.min(SLEEP_MAX)), &[looping.as_fd(), link.as_fd()]);
 }
 
 /// A service with its peers, as its node's process runs it. Without a node, the caller brings

@@ -24,6 +24,7 @@ use peer::{CLOSED, Peer, Purpose};
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Bytes of a control message, at most, unless [`HubOptions`] say something else.
 pub const MESSAGE_MAX: usize = 64 * 1024;
@@ -401,6 +402,14 @@ impl<T> Hub<T> {
             }
         }
         Ok(())
+    }
+
+    /// Sleeps until one of these descriptors is readable, its own or one that has it, and serves its
+    /// connections meanwhile: so a message costs one wake-up. The engine's own thread serves peers
+    /// that read and write memory while the caller does something else; it begins within 8 ms, or at
+    /// once after [`Context::rest`].
+    pub fn wait(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) {
+        self.context.wait_readable(timeout, fds);
     }
 
     fn take(&mut self, batches: &mut usize, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {

@@ -4,6 +4,7 @@ use super::*;
 use crate::hub::tests::session;
 use crate::hub::{Admitted, Hub};
 use outboard_verbs::Role;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Notes what it is told, and ends the sessions that it is asked to end.
 #[derive(Debug)]

@@ -5,6 +5,8 @@
 //! * The background thread holds it while no application thread drives, so that one-sided
 //!   operations are served whatever the application does.
 //! * A thread in [`Core::wait_until`] takes it: the message that ends its wait costs one wake-up.
+//! * A thread in [`Core::wait_readable`] takes it as well, and sleeps on descriptors of its own beside
+//!   epoll.
 //! * A thread that polls moves its own queue pairs' sockets directly; it asks the background thread
 //!   to stand down, which would otherwise be woken for every message as well.
 //!
@@ -19,9 +21,11 @@ use super::{Engine, WAKE, sockio};
 use crate::context::Core;
 use crate::error::VerbsError;
 use crate::signal::lock;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +35,8 @@ const WATCH_MIN: Duration = Duration::from_millis(1);
 /// The longest time between two looks. When an application has just stopped polling, its peers may
 /// wait this long, once, before the background thread serves them.
 const WATCH_MAX: Duration = Duration::from_millis(8);
+/// How long the background thread may take to stand down for a thread that is about to sleep.
+const STAND_DOWN_MAX: Duration = Duration::from_millis(1);
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 
@@ -252,6 +258,51 @@ impl Core {
         }
     }
 
+    /// Sleeps until one of these descriptors is readable, and serves the engine's sockets meanwhile
+    /// unless another application thread does. False when the deadline has come.
+    pub(crate) fn wait_readable(
+        self: &Arc<Self>,
+        fds: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> bool {
+        self.engine.note_application();
+        let mut waiter = self.engine.begin_wait();
+        if !waiter.drives() {
+            waiter.sleep(Some(Instant::now() + STAND_DOWN_MAX));
+        }
+        if !waiter.drives() {
+            // News that the driver brings makes the descriptors readable.
+            drop(waiter);
+            return is_readable(fds, deadline);
+        }
+        loop {
+            if self.sleep_as_driver(fds, deadline) {
+                return true;
+            }
+            self.turn(Some(Duration::ZERO), || false);
+            self.engine.note_application();
+            if deadline.is_some_and(|at| at <= Instant::now()) {
+                return is_readable(fds, deadline);
+            }
+        }
+    }
+
+    /// Sleeps until a socket of the engine needs a turn, or one of these descriptors is readable.
+    /// True in the second case.
+    fn sleep_as_driver(&self, fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> bool {
+        let engine = &self.engine;
+        // From here on, threads that have work for the driver wake it.
+        engine.role.fall_asleep();
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = engine.sleep_limit(left).and_then(|limit| Timespec::try_from(limit).ok());
+        let all = std::iter::once(engine.epoll.as_fd()).chain(fds.iter().copied());
+        let mut all: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // A sleep that a signal interrupts counts as a short one.
+        let _slept = poll(&mut all, limit.as_ref());
+        engine.role.wake_up();
+        all[1..].iter().any(|fd| !fd.revents().is_empty())
+    }
+
     /// An application thread is about to sleep where the engine cannot see it, or to work.
     pub(crate) fn rest(&self) {
         self.engine.role.hand_to_background();
@@ -329,6 +380,20 @@ impl Core {
                 return spin.looked(found, now, longest);
             }
             before = now;
+        }
+    }
+}
+
+/// Sleeps until one of these descriptors is readable; false when the deadline has come.
+fn is_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> bool {
+    let mut fds: Vec<_> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    loop {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok_and(|ready| ready > 0),
         }
     }
 }
@@ -417,5 +482,45 @@ mod tests {
             assert!(Instant::now() < deadline, "a deadline is left");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_on_its_own_descriptor_serves_peers() {
+        let [a, b] = [(); 2].map(|()| Context::open().expect("a context"));
+        let ends = connected(&a, &b);
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+        assert!(!b.wait_readable(Some(Duration::from_millis(1)), &[fd.as_fd()]), "too soon");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| b.wait_readable(Some(LIMIT), &[fd.as_fd()]));
+            let send = SendOp::Send { invalidate: None };
+            let request = SendRequest::new(2, send, SgList::copied(b"to b"));
+            ends[0].0.post_send(request).expect("room");
+            assert_eq!(next(&ends[1].1), Status::Success);
+            assert!(!waiting.is_finished());
+            rustix::io::write(&fd, &1u64.to_ne_bytes()).expect("written");
+            assert!(waiting.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn beside_another_driver_its_own_descriptor_wakes_it() {
+        let [a, b] = [(); 2].map(|()| Context::open().expect("a context"));
+        let _ends = connected(&a, &b);
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                b.wait_until(Some(LIMIT), || over.load(std::sync::atomic::Ordering::SeqCst))
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            let waiting = scope.spawn(|| b.wait_readable(Some(LIMIT), &[fd.as_fd()]));
+            std::thread::sleep(Duration::from_millis(20));
+            rustix::io::write(&fd, &1u64.to_ne_bytes()).expect("written");
+            let begin = Instant::now();
+            assert!(waiting.join().expect("no panic"));
+            assert!(begin.elapsed() < LIMIT / 2);
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            b.core().engine.notify();
+        });
     }
 }
