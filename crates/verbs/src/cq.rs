@@ -12,7 +12,7 @@ use outboard_iwarp::work::{Completion, Status};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Above this many queue pairs, an empty poll asks the kernel which socket has something rather
 /// than asking each.
@@ -230,11 +230,18 @@ impl Cq {
 
     /// Notes a poll that found nothing. After many of them the application polls continuously: the
     /// background thread would only compete with it, and is asked to stand down. The processor is
-    /// offered to other threads, because the peer may be waiting for it.
+    /// offered to other threads, because the peer may be waiting for it. If another thread has kept it
+    /// for long, the background thread drives for a while: a message wakes that one at once, also
+    /// while this thread waits for its processor.
     fn count_empty_poll(&self) {
         if count(&self.inner.empty_polls) {
-            self.shared.core.engine.claim_by_polling();
-            self.inner.yielding.give_way();
+            let now = Instant::now();
+            if self.inner.yielding.is_due(now) {
+                self.shared.core.engine.claim_by_polling();
+                self.inner.yielding.give_way(now);
+            } else {
+                self.shared.core.rest();
+            }
         }
     }
 

@@ -20,15 +20,13 @@ pub(crate) struct Yielding {
 
 impl Yielding {
     /// Many polls in a row found nothing. Costs half a microsecond when no thread waits.
-    pub(crate) fn give_way(&self) {
-        let now = Instant::now();
-        if self.is_due(now) {
-            std::thread::yield_now();
-            self.note(now, Instant::now());
-        }
+    pub(crate) fn give_way(&self, now: Instant) {
+        std::thread::yield_now();
+        self.note(now, Instant::now());
     }
 
-    fn is_due(&self, now: Instant) -> bool {
+    /// False for a while after another thread has kept the processor for long.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         lock(&self.not_before).is_none_or(|at| at <= now)
     }
 
