@@ -40,7 +40,7 @@ fn supervisors() -> Vec<u32> {
     });
     let is_one = |process: &String| {
         let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        words.split(|byte| *byte == 0).nth(1) == Some(b"anchor")
+        words.split(|byte| *byte == 0).nth(1) == Some(b"supervisor")
     };
     children.filter(is_one).map(|process| process.parse().expect("a number")).collect()
 }
