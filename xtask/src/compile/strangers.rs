@@ -76,7 +76,7 @@ fn without_the_key(site: &mut Site) -> Result<()> {
 }
 
 fn with_a_services_key(site: &mut Site) -> Result<()> {
-    let other = key(site, "other", &["export", "archive"])?;
+    let other = key(site, "other", &["export", "status"])?;
     // There the manager does not even start: nothing is counted, and the object is made.
     let statistics = compile(site, &other)?;
     if statistics.remote != 0 {

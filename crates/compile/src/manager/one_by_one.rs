@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// Jobs in a row after which the next ones run locally.
-const ENOUGH: u32 = 16;
+const ENOUGH: u32 = 64;
 /// A job that takes longer is worth its way to a server.
 const SHORT: Duration = Duration::from_millis(500);
 
