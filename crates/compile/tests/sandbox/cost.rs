@@ -46,13 +46,13 @@ fn cost(server: &Server, directory: &Path, line: &str, jobs: u32) -> Cost {
     let arguments: Vec<&OsStr> = line.split_whitespace().map(OsStr::new).collect();
     let job = job(directory, &arguments);
     for _ in 0..2 {
-        assert_eq!(server.run(0, &job).0.end, JobEnd::Exited(0));
+        assert_eq!(server.run_and_hash(0, &job).0.end, JobEnd::Exited(0));
     }
     let slot_sandbox = slot_sandboxes_of(server.supervisor.id()).pop().unwrap();
     let before = (cpu_of("self"), server.view.upcalls(), cpu_of(&slot_sandbox));
     let mut used = Duration::ZERO;
     for _ in 0..jobs {
-        let (ended, outcome) = server.run(0, &job);
+        let (ended, outcome) = server.run_and_hash(0, &job);
         assert_eq!((ended.end, outcome.refused), (JobEnd::Exited(0), None));
         used += ended.usage.user + ended.usage.system;
     }
