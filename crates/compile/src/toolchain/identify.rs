@@ -170,7 +170,9 @@ impl Found {
             paths.extend(names.iter().map(|name| directory.join(name)));
         }
         paths.extend(self.parts.keys().cloned());
-        paths.into_iter().map(Premise::of).collect()
+        let mut premises: Vec<Premise> = paths.into_iter().map(Premise::nearest).collect();
+        premises.dedup_by(|a, b| a.path() == b.path());
+        premises
     }
 
     fn add_libraries(&mut self) -> Result<(), ToolchainError> {
