@@ -91,11 +91,6 @@ impl Premise {
         Self::of(absent.map(Path::to_owned).unwrap_or(path))
     }
 
-    /// The path that is looked at.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether the state is still the same.
     pub(super) fn holds(&self) -> bool {
         Stamp::of(&self.path).ok() == self.found

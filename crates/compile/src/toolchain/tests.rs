@@ -145,6 +145,32 @@ fn a_part_that_appears_makes_another_compiler() {
 }
 
 #[test]
+fn a_part_that_appears_while_the_compiler_is_asked_is_noticed() {
+    let earlier = scratch("meanwhile");
+    let path = format!("{}:{PATH}", earlier.display());
+    let (gcc, now) = (Path::new("/usr/bin/gcc"), Instant::now());
+    Toolchains::new(None).identify(gcc, OsStr::new(&path), now).unwrap();
+    let whole = now.elapsed();
+    let assembler = earlier.join("as");
+    let real = earlier.canonicalize().unwrap().join("as");
+    for part in 1..10 {
+        let mut toolchains = Toolchains::new(None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(whole * part / 10);
+                fs::copy("/bin/true", &assembler).unwrap();
+            });
+            // The file may be half written when it is read.
+            let _early = toolchains.identify(gcc, OsStr::new(&path), now);
+        });
+        let known = toolchains.identify(gcc, OsStr::new(&path), now).unwrap();
+        assert!(known.parts.iter().any(|part| part.path == real), "after {part} tenths");
+        fs::remove_file(&assembler).unwrap();
+    }
+    fs::remove_dir_all(earlier).unwrap();
+}
+
+#[test]
 fn a_compiler_that_could_not_be_asked_is_asked_again() {
     let dir = scratch("mute");
     let compiler = dir.join("gcc");
