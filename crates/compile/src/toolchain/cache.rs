@@ -1,7 +1,8 @@
 //! The cache of identified compilers, in memory and in a file that managers share.
 //!
-//! For each job, everything on which an identity depends is checked again: the compiler's files, and
-//! all paths at which a further file would be used instead. That is a hundred looks at attributes.
+//! For each job, everything on which an identity depends is checked again: the compiler's files,
+//! and all paths at which a further file would be used instead. That is a hundred looks at
+//! attributes.
 
 use super::identify::{Identified, identify};
 use super::part::Premise;
