@@ -6,7 +6,7 @@
 
 use crate::counters::ExportCounters;
 use crate::error::ExportError;
-use crate::fsys::{self, FileSystemKind};
+use crate::fsys::{self, Access, FileSystemKind};
 use crate::header::{HEADER_LEN, Header, LOG_LEN_MAX};
 use crate::known::ExportedTree;
 use crate::log::{Log, NoRoom};
@@ -14,7 +14,7 @@ use crate::mounts::Mounts;
 use crate::pack::Packer;
 use crate::path::{self, HiddenNames, Path, components, shared, split, upwards};
 use crate::record::{Answer, Ask, DirEntry, Node, NodeRecord, Position, Record};
-use crate::roots::{self, NameOutside, READ_DIRECTORY, Roots};
+use crate::roots::{self, LOOK_DIRECTORY, NameOutside, READ_DIRECTORY, Roots};
 use crate::snapshot_ring::{FileId, SnapshotRing};
 use crate::watch::{Hint, Notices, Watch};
 use outboard_mem::SharedRegion;
@@ -382,15 +382,18 @@ impl Export {
         let failed = |errno: Errno| Answer::Failed(errno.raw_os_error());
         let fd = match self.roots.open_beneath(path, READ_DIRECTORY) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(self.look_above(path)),
+            // Names that are known can be opened there, although they cannot be listed.
+            Err(Errno::ACCESS) if self.may_search(path) => return Err(Answer::Withheld),
             opened => opened.map_err(failed)?,
         };
         let stat = fstat(&fd).map_err(failed)?;
         let wd = self.watch_directory(&fd, path);
+        let access = Access::of(fd.as_fd()).map_err(failed)?;
         let names = fsys::names(fd.as_fd(), self.hidden_names).map_err(|errno| {
             wd.into_iter().for_each(|wd| self.watch.remove_directory(wd, path));
             failed(errno)
         })?;
-        self.known.add(path, (stat.st_dev, stat.st_ino), wd);
+        self.known.add(path, (stat.st_dev, stat.st_ino), access, wd);
         if wd.is_none() {
             self.polled.insert(Path::clone(path));
         }
@@ -402,6 +405,12 @@ impl Export {
         self.publish_directory(path)?;
         self.apply(again);
         Ok(())
+    }
+
+    fn may_search(&self, path: &[u8]) -> bool {
+        let opened = self.roots.open_beneath(path, LOOK_DIRECTORY);
+        let access = opened.and_then(|fd| Access::of(fd.as_fd()));
+        access.is_ok_and(|access| access.may_search)
     }
 
     /// The directory is gone: updates its parent's listing.

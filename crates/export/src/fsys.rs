@@ -23,6 +23,25 @@ pub(crate) struct Identity {
     pub(crate) ctime_ns: i64,
 }
 
+/// Decides which of a directory's names this user can look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    /// As the kernel says, which also knows access control lists.
+    pub(crate) may_search: bool,
+}
+
+impl Access {
+    /// The present permissions of an open directory.
+    pub(crate) fn of(dir: BorrowedFd) -> Result<Self> {
+        let stat = fs::fstat(dir)?;
+        let may_search = fs::statat(dir, ".", AtFlags::empty()).is_ok();
+        Ok(Self { mode: stat.st_mode, uid: stat.st_uid, gid: stat.st_gid, may_search })
+    }
+}
+
 /// What a name stands for, with attributes that are not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {

@@ -2,7 +2,7 @@
 //!
 //! A value: it reads no file. Versions are assigned here; each belongs to one state of one inode.
 
-use crate::fsys::Identity;
+use crate::fsys::{Access, Identity};
 use crate::path::{Name, Path, range_beneath};
 use crate::record::{Attr, Contents, Node};
 use crate::snapshot_ring::FileId;
@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Debug)]
 pub(crate) struct Dir {
     pub(crate) id: FileId,
+    /// With which it was listed.
+    pub(crate) access: Access,
     /// Absent if the directory cannot be watched and must be looked at every time.
     pub(crate) wd: Option<i32>,
     pub(crate) names: BTreeMap<Name, Node>,
@@ -94,8 +96,8 @@ impl ExportedTree {
     }
 
     /// Adds a listed directory without entries.
-    pub(crate) fn add(&mut self, path: &Path, id: FileId, wd: Option<i32>) {
-        self.dirs.insert(Path::clone(path), Dir { id, wd, names: BTreeMap::new() });
+    pub(crate) fn add(&mut self, path: &Path, id: FileId, access: Access, wd: Option<i32>) {
+        self.dirs.insert(Path::clone(path), Dir { id, access, wd, names: BTreeMap::new() });
     }
 
     fn unlink(&mut self, id: FileId, dir: &Path, name: &[u8]) {

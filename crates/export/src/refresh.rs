@@ -4,7 +4,7 @@
 //! unchanged state.
 
 use crate::export::Export;
-use crate::fsys::{self, Seen};
+use crate::fsys::{self, Access, Seen};
 use crate::known::{Version, id_of};
 use crate::path::{Name, Path, join, split};
 use crate::record::{DirEntry, Node, NodeRecord, Position, Record};
@@ -99,6 +99,11 @@ impl Export {
             self.forget_everything();
             return;
         }
+        for path in std::mem::take(&mut notices.attributes) {
+            if !self.has_same_access(&path) {
+                notices.gone.insert(path);
+            }
+        }
         for path in std::mem::take(&mut notices.gone) {
             self.forget_moved(&path, &mut notices);
         }
@@ -142,7 +147,14 @@ impl Export {
         notices.suspects = files.collect();
     }
 
-    /// A directory was moved: its parent has to be looked at.
+    /// Whether a listed directory has the permissions with which it was listed. Its listing and all
+    /// beneath it depend on them.
+    fn has_same_access(&self, path: &Path) -> bool {
+        let now = self.open_known(path, LOOK_DIRECTORY).and_then(|fd| Access::of(fd.as_fd())).ok();
+        now.is_some() && now == self.known.dirs.get(path).map(|dir| dir.access)
+    }
+
+    /// A directory was moved, or has other permissions: its parent has to be looked at.
     fn forget_moved(&mut self, path: &[u8], notices: &mut Notices) {
         self.forget(path);
         // It may be a root, whose parent is not listed.

@@ -44,6 +44,8 @@ pub(crate) struct Notices {
     pub(crate) names: BTreeMap<Path, BTreeMap<Name, Hint>>,
     /// Directories that were moved or removed.
     pub(crate) gone: BTreeSet<Path>,
+    /// Directories whose attributes were set: their permissions may have changed.
+    pub(crate) attributes: BTreeSet<Path>,
     /// Files reported without a name; true if their contents may have changed.
     pub(crate) files: BTreeMap<FileId, bool>,
     /// Something happened on the path to a root.
@@ -61,7 +63,8 @@ pub(crate) struct Notices {
 impl Notices {
     pub(crate) fn is_empty(&self) -> bool {
         let nothing = self.names.is_empty() && self.gone.is_empty() && self.files.is_empty();
-        nothing && !self.places && !self.overflow && self.ended.is_empty()
+        let nothing = nothing && self.attributes.is_empty() && self.ended.is_empty();
+        nothing && !self.places && !self.overflow
     }
 
     /// Adds a name to look at.
@@ -244,6 +247,9 @@ fn gather_itself(target: &Target, events: ReadFlags, notices: &mut Notices) {
     let ends = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
     if events.intersects(ends | ReadFlags::IGNORED) {
         notices.gone.extend(target.dirs.iter().cloned());
+    }
+    if events.contains(ReadFlags::ATTRIB) {
+        notices.attributes.extend(target.dirs.iter().cloned());
     }
     notices.places |= target.place;
     let Some(file) = target.file else { return };

@@ -75,11 +75,12 @@ fn plan(call: Call) -> Result<Job, Reason> {
     noted.read(&words, driver)?;
     let (env, headers) = environment::choose(&call.env, &call.cwd)?;
     noted.directories.extend(headers);
+    let path = environment::search_path(&call.path, &call.cwd)?;
     let (source, language) = noted.decide()?;
     let argv = noted.coloured(&call, &env);
     let outputs = noted.wanted.outputs(&source);
     let Noted { directories, files, .. } = noted;
-    let Call { compiler, cwd, path, umask, .. } = call;
+    let Call { compiler, cwd, umask, .. } = call;
     let compiler = cwd.join(compiler);
     Ok(Job { compiler, argv, cwd, env, path, umask, source, language, outputs, directories, files })
 }

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Variables that make a job run locally: they name other parts of the compiler, libraries that are
 /// loaded into it or further outputs, or they change the command line.
@@ -89,6 +89,21 @@ pub(super) fn choose(
         along.push((name.clone(), value.clone()));
     }
     Ok((along, directories))
+}
+
+/// The directories of `PATH` as a compiler that runs in `cwd` finds them: an empty entry means the
+/// working directory.
+pub(super) fn search_path(path: &OsStr, cwd: &Path) -> Result<OsString, Reason> {
+    let mut entries = std::env::split_paths(path);
+    if entries.all(|entry| entry.is_absolute()) {
+        return Ok(path.to_owned());
+    }
+    let absolute = |entry: PathBuf| {
+        if entry.as_os_str().is_empty() { cwd.to_owned() } else { cwd.join(entry) }
+    };
+    // A directory whose name has a colon cannot be named.
+    std::env::join_paths(std::env::split_paths(path).map(absolute))
+        .map_err(|_| Reason::with(Cause::Environment, "PATH"))
 }
 
 /// Whether a path means another directory to each process, so that this process cannot tell what it

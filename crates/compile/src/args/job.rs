@@ -18,7 +18,8 @@ pub struct Job {
     pub cwd: PathBuf,
     /// The variables that are sent with the job, in the caller's order.
     pub env: Vec<(OsString, OsString)>,
-    /// The caller's `PATH`, where a compiler looks for its assembler. It is not sent.
+    /// The caller's `PATH`, where a compiler looks for its assembler. Its directories are absolute.
+    /// It is not sent.
     pub path: OsString,
     /// The caller's file mode creation mask.
     pub umask: u32,

@@ -256,3 +256,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn programs_are_searched_where_the_job_runs() {
+    let of = |path: &str, cwd: &str| {
+        classify(Call { path: path.into(), cwd: cwd.into(), ..call("gcc -c a.c") })
+    };
+    let paths = [
+        ("/usr/bin::/bin/", "/usr/bin:/p:/bin/"),
+        ("bin:/bin", "/p/bin:/bin"),
+        (":/bin", "/p:/bin"),
+        ("/bin:..", "/bin:/p/.."),
+        ("/usr/bin:/bin/", "/usr/bin:/bin/"),
+    ];
+    for (path, searched) in paths {
+        let Classification::Remote(job) = of(path, "/p") else { panic!("{path}") };
+        assert_eq!(job.path, searched);
+    }
+    // No value of `PATH` can name that directory.
+    assert!(matches!(of("bin:/bin", "/a:b"), Classification::Local(_)));
+    assert!(matches!(of("/bin", "/a:b"), Classification::Remote(_)));
+}

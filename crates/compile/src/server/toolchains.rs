@@ -221,7 +221,7 @@ impl Programs {
     /// Drops compilers that have changed on disk, and has them identified again.
     fn renew(&mut self, now: Instant) {
         let toolchains = &mut self.toolchains;
-        let mut is_changed =
+        let is_changed =
             |at: &mut Installed| !toolchains.is_unchanged(&at.toolchain, OsStr::new(PATH), now);
         let changed: Vec<_> = self.installed.extract_if(.., |at| is_changed(at)).collect();
         for Installed { toolchain, .. } in changed {

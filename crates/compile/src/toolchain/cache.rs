@@ -1,8 +1,8 @@
 //! The cache of identified compilers, in memory and in a file that managers share.
 //!
-//! Once a second, everything on which an identity depends is checked again: the compiler's files,
-//! and all paths at which a further file would be used instead. In between only the compiler's own
-//! file is checked.
+//! For each job, everything on which an identity depends is checked again: the compiler's files,
+//! and all paths at which a further file would be used instead. That is a hundred looks at
+//! attributes.
 
 use super::identify::{Identified, identify};
 use super::part::Premise;
@@ -19,8 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long all files of a compiler count as unchanged after a check.
-const TRUST: Duration = Duration::from_secs(1);
 /// How long a compiler that could not be identified is not asked again if it does not change. It
 /// may only have been too slow.
 const FAILURE_KEPT: Duration = Duration::from_secs(60);
@@ -89,7 +87,6 @@ struct CachedIdentity {
     /// The compiler's own file, then everything else on which the outcome depends.
     premises: Vec<Premise>,
     learned: Instant,
-    checked: Instant,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -143,7 +140,7 @@ impl Toolchains {
         now: Instant,
     ) -> Option<Result<Arc<Toolchain>, ToolchainError>> {
         self.load(now);
-        let known = self.known.get_mut(compiler)?.get_mut(path)?;
+        let known = self.known.get(compiler)?.get(path)?;
         let holds = known.holds(now);
         holds.then(|| known.outcome.clone().map_err(ToolchainError::Again))
     }
@@ -164,11 +161,7 @@ impl Toolchains {
             Arc::new(identified.toolchain)
         });
         let kept = outcome.as_ref().map(Arc::clone).map_err(ToString::to_string);
-        self.keep(
-            compiler,
-            path,
-            CachedIdentity { outcome: kept, premises, learned: now, checked: now },
-        );
+        self.keep(compiler, path, CachedIdentity { outcome: kept, premises, learned: now });
         outcome
     }
 
@@ -198,13 +191,8 @@ impl Toolchains {
 
     /// Whether a compiler that was identified for a caller with this `PATH` has not changed on
     /// disk. If it is not remembered any more, it counts as changed.
-    pub(crate) fn is_unchanged(
-        &mut self,
-        toolchain: &Toolchain,
-        path: &OsStr,
-        now: Instant,
-    ) -> bool {
-        let known = self.known.get_mut(&toolchain.name).and_then(|paths| paths.get_mut(path));
+    pub(crate) fn is_unchanged(&self, toolchain: &Toolchain, path: &OsStr, now: Instant) -> bool {
+        let known = self.known.get(&toolchain.name).and_then(|paths| paths.get(path));
         known.is_some_and(|known| known.is(toolchain) && known.holds(now))
     }
 
@@ -281,10 +269,8 @@ impl Toolchains {
         let saved: Vec<Saved> = serde_json::from_slice(&text).unwrap_or_default();
         for Saved { path, toolchain, premises } in saved {
             let compiler = toolchain.name.clone();
-            // Not checked yet in this process.
-            let checked = now.checked_sub(TRUST).unwrap_or(now);
             let outcome = Ok(Arc::new(toolchain));
-            let known = CachedIdentity { outcome, premises, learned: now, checked };
+            let known = CachedIdentity { outcome, premises, learned: now };
             self.keep(&compiler, &path, known);
         }
     }
@@ -349,19 +335,12 @@ impl CachedIdentity {
     }
 
     /// Whether everything on which it depends is the same as when it was identified.
-    fn holds(&mut self, now: Instant) -> bool {
-        let is_due = now.saturating_duration_since(self.checked) >= TRUST;
-        let looked_at = if is_due { self.premises.len() } else { 1 };
-        let mut holds = self.premises.iter().take(looked_at).all(Premise::holds);
-        match &self.outcome {
-            Ok(toolchain) if is_due => holds &= toolchain.links.iter().all(leads_there),
-            Ok(_) => {}
-            Err(_) => holds &= now.saturating_duration_since(self.learned) < FAILURE_KEPT,
-        }
-        if holds && is_due {
-            self.checked = now;
-        }
-        holds
+    fn holds(&self, now: Instant) -> bool {
+        let is_same = match &self.outcome {
+            Ok(toolchain) => toolchain.links.iter().all(leads_there),
+            Err(_) => now.saturating_duration_since(self.learned) < FAILURE_KEPT,
+        };
+        is_same && self.premises.iter().all(Premise::holds)
     }
 }
 

@@ -56,8 +56,10 @@ pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Identified, Tool
         CompilerFamily::Clang => CLANG,
     };
     for (name, role) in programs {
-        let program = probe.program(name)?;
         let places = probe.program_places(&directories.programs, kind, &machine, name);
+        let places: Vec<_> =
+            places.into_iter().map(|place| (Premise::nearest(place.clone()), place)).collect();
+        let program = probe.program(name)?;
         found.note_places(places, program.as_deref());
         if let Some(program) = program {
             found.add(&program, *role)?;
@@ -114,6 +116,9 @@ struct Found {
     links: Vec<PartSymlink>,
     /// Paths at which a further file would be used instead, or as well.
     places: BTreeSet<PathBuf>,
+    /// Such paths in the state in which they were before the compiler was asked: what appears there
+    /// while it searches is noticed by the next check.
+    searched: Vec<Premise>,
 }
 
 impl Found {
@@ -125,8 +130,13 @@ impl Found {
     }
 
     /// Notes the paths that are searched for a program before it is found; all if it is not found.
-    fn note_places(&mut self, places: Vec<PathBuf>, found: Option<&Path>) {
-        self.places.extend(places.into_iter().take_while(|place| Some(&**place) != found));
+    fn note_places(&mut self, places: Vec<(Premise, PathBuf)>, found: Option<&Path>) {
+        let before = places.into_iter().take_while(|(_, place)| Some(&**place) != found);
+        for (premise, _) in before {
+            if !self.searched.contains(&premise) {
+                self.searched.push(premise);
+            }
+        }
     }
 
     /// Notes specs and configuration files that would be read if they existed.
@@ -170,7 +180,11 @@ impl Found {
             paths.extend(names.iter().map(|name| directory.join(name)));
         }
         paths.extend(self.parts.keys().cloned());
-        paths.into_iter().map(Premise::of).collect()
+        let mut premises: Vec<Premise> = paths.into_iter().map(Premise::nearest).collect();
+        premises.dedup();
+        premises.retain(|premise| !self.searched.contains(premise));
+        premises.extend(self.searched.iter().cloned());
+        premises
     }
 
     fn add_libraries(&mut self) -> Result<(), ToolchainError> {

@@ -83,6 +83,14 @@ impl Premise {
         Self { path, found }
     }
 
+    /// As [`Self::of`]; of a path in a directory that is not there, the highest part that is not
+    /// there: it has to appear first, and is the same for many paths.
+    pub(super) fn nearest(path: PathBuf) -> Self {
+        let is_absent = |path: &&Path| fs::metadata(path).is_err();
+        let absent = path.ancestors().skip(1).take_while(is_absent).last();
+        Self::of(absent.map(Path::to_owned).unwrap_or(path))
+    }
+
     /// Whether the state is still the same.
     pub(super) fn holds(&self) -> bool {
         Stamp::of(&self.path).ok() == self.found

@@ -121,11 +121,10 @@ fn a_part_that_appears_makes_another_compiler() {
     let (own, earlier) = (scratch("absent"), scratch("absent-earlier"));
     let path = format!("{}:{PATH}", earlier.display());
     let gcc = Path::new("/usr/bin/gcc");
-    let mut now = Instant::now();
-    let mut identify = |toolchains: &mut Toolchains| {
-        now += Duration::from_secs(2);
-        toolchains.identify(gcc, OsStr::new(&path), now).unwrap()
-    };
+    // Nothing is older than the job that asks, however soon it comes.
+    let now = Instant::now();
+    let identify =
+        |toolchains: &mut Toolchains| toolchains.identify(gcc, OsStr::new(&path), now).unwrap();
     let mut toolchains = Toolchains::new(Some(&own));
     let mut last = identify(&mut toolchains);
     // An assembler that comes first in the search, and a front end that did not exist.
@@ -142,6 +141,32 @@ fn a_part_that_appears_makes_another_compiler() {
     let other = identify(&mut Toolchains::new(Some(&own)));
     assert_ne!(other.hash, last.hash);
     fs::remove_dir_all(own).unwrap();
+    fs::remove_dir_all(earlier).unwrap();
+}
+
+#[test]
+fn a_part_that_appears_while_the_compiler_is_asked_is_noticed() {
+    let earlier = scratch("meanwhile");
+    let path = format!("{}:{PATH}", earlier.display());
+    let (gcc, now) = (Path::new("/usr/bin/gcc"), Instant::now());
+    Toolchains::new(None).identify(gcc, OsStr::new(&path), now).unwrap();
+    let whole = now.elapsed();
+    let assembler = earlier.join("as");
+    let real = earlier.canonicalize().unwrap().join("as");
+    for part in 1..10 {
+        let mut toolchains = Toolchains::new(None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(whole * part / 10);
+                fs::copy("/bin/true", &assembler).unwrap();
+            });
+            // The file may be half written when it is read.
+            let _early = toolchains.identify(gcc, OsStr::new(&path), now);
+        });
+        let known = toolchains.identify(gcc, OsStr::new(&path), now).unwrap();
+        assert!(known.parts.iter().any(|part| part.path == real), "after {part} tenths");
+        fs::remove_file(&assembler).unwrap();
+    }
     fs::remove_dir_all(earlier).unwrap();
 }
 

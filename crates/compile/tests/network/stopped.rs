@@ -24,6 +24,7 @@ fn alone() -> MutexGuard<'static, ()> {
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_stopped_sandbox_holds_up_its_own_client_alone", stopped_supervisor),
+        trial("a_killed_sandbox_is_replaced_for_the_next_job", killed_supervisor),
         trial("a_sandbox_that_does_not_start_holds_up_its_own_client_alone", stopped_at_start),
     ]
 }
@@ -94,6 +95,31 @@ fn stopped_supervisor() {
             matches!(&verdict, Verdict::Done(done) if done.status == 0),
             "{ticket:?} {verdict:?}"
         );
+    }
+}
+
+fn killed_supervisor() {
+    let _alone = alone();
+    let project = project();
+    let before = supervisors();
+    let mut lab = Lab::new(1, 4);
+    for _ in 0..3 {
+        lab.run(project.path(), &["gcc", "-c", "a.c"]);
+        let its = supervisors().into_iter().find(|process| !before.contains(process));
+        let its = its.expect("a sandbox");
+        signal(its, Signal::KILL);
+        let tickets = NAMES.map(|name| lab.submit(project.path(), &["gcc", "-c", name]));
+        for (ticket, verdict) in lab.verdicts(tickets.len()) {
+            assert!(
+                matches!(&verdict, Verdict::Done(done) if done.status == 0),
+                "{ticket:?} {verdict:?}"
+            );
+        }
+        let start = Instant::now();
+        while Path::new(&format!("/proc/{its}")).exists() {
+            assert!(start.elapsed() < SOON, "a zombie is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

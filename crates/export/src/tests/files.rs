@@ -361,3 +361,30 @@ fn a_link_within_a_root_may_lead_to_another_root_later() {
         assert_eq!(rig.read_at(&base.join(name).join("x")), name.as_bytes());
     }
 }
+
+#[test]
+fn a_directory_with_other_permissions_is_listed_again() {
+    let mut rig = Rig::new();
+    fs::create_dir_all(rig.path("sub/inc")).unwrap();
+    rig.write("sub/inc/v.h", "v");
+    assert_eq!(rig.read("sub/inc", "v.h"), b"v");
+    let set = |rig: &Rig, mode: u32| {
+        fs::set_permissions(rig.path("sub"), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for mode in [0, 0o755] {
+        set(&rig, mode);
+        rig.submit();
+        // It can be opened by root only; everybody is asked again.
+        let found = rig.look_up("sub/inc", "v.h");
+        assert!(matches!(found, LookUp::Unknown(_)), "{mode:o}: {found:?}");
+        let LookUp::Directory(attr) = rig.look_up("", "sub") else { panic!("{mode:o}") };
+        assert_eq!(attr.mode & 0o777, mode);
+    }
+    assert_eq!(rig.read("sub/inc", "v.h"), b"v");
+    set(&rig, 0o755);
+    assert_eq!(rig.submit().1, [], "the same permissions");
+    // The root has no listing above it.
+    fs::set_permissions(rig.path(""), fs::Permissions::from_mode(0o711)).unwrap();
+    rig.submit();
+    assert!(matches!(rig.look_up("sub/inc", "v.h"), LookUp::Unknown(_)));
+}
