@@ -27,7 +27,7 @@ pub(super) fn directory() -> Result<PathBuf, String> {
 fn program(found: io::Result<PathBuf>) -> Result<PathBuf, String> {
     found.map_err(|error| {
         format!(
-            "cannot look for {} beside this program: {error}; mount /proc, or say in {VARIABLE} \
+            "cannot look for {} beside this program ({error}): mount /proc, or say in {VARIABLE} \
              where they are",
             LIBRARIES.join(" and ")
         )
