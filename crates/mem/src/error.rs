@@ -64,7 +64,11 @@ pub enum MemError {
         capacity: u32,
     },
     /// This machine: the kernel refuses the mapping.
-    #[error("cannot map {len} bytes: {}", std::io::Error::from_raw_os_error(*errno))]
+    #[error(
+        "cannot map {len} bytes: {}{}",
+        std::io::Error::from_raw_os_error(*errno),
+        map_advice(*errno)
+    )]
     Map {
         /// Bytes asked for.
         len: usize,
@@ -169,7 +173,32 @@ fn seals_text(found: Option<i32>) -> String {
     }
 }
 
+/// What to do when the kernel refuses a mapping, after a semicolon; may be empty.
+fn map_advice(errno: i32) -> &'static str {
+    match errno {
+        libc::ENOMEM => {
+            "; raise this process's limit of address space (ulimit -v), or have more memory \
+             (vm.overcommit_memory)"
+        }
+        libc::EMFILE | libc::ENFILE => "; raise the limit of open files (ulimit -n)",
+        _ => "",
+    }
+}
+
 /// The error number of the system call that has just failed.
 pub(crate) fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_mapping_names_the_limit() {
+        let told = |errno| MemError::Map { len: 4096, errno }.to_string();
+        assert!(told(libc::ENOMEM).contains("ulimit -v"));
+        assert!(told(libc::EMFILE).contains("ulimit -n"));
+        assert!(told(libc::EACCES).ends_with("(os error 13)"));
+    }
 }

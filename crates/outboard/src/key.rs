@@ -5,7 +5,7 @@ use crate::services::SERVICES;
 use clap::Subcommand;
 use outboard_cluster::keys::{Key as Held, KeyPaths, KeysError};
 use outboard_cluster::status::STATUS;
-use outboard_secure::{ClusterKey, Identity, NodeId, Revoked, ServiceName};
+use outboard_secure::{ClusterKey, Identity, KeyFileError, NodeId, Revoked, ServiceName};
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -78,7 +78,14 @@ pub(crate) fn run(command: Key) -> Outcome {
 }
 
 fn new(places: &KeyPaths) -> Outcome {
-    ClusterKey::create(&places.key)?;
+    ClusterKey::create(&places.key).map_err(|error| match error {
+        KeyFileError::Exists { path } => format!(
+            "{} is there already and is not overwritten: use it, or name another file in \
+             OUTBOARD_KEY",
+            path.display()
+        ),
+        error => error.to_string(),
+    })?;
     let path = places.key.display();
     say(&format!(
         "made {path}: copy it to every machine of the cluster, readable by its owner only"

@@ -231,7 +231,9 @@ fn serve(args: &ServeArgs) -> Outcome {
     if args.load == Load::Compute {
         compute()?;
     }
-    let server = Server::bind(host::resolve(&args.listen)?)?;
+    let address = host::resolve(&args.listen)?;
+    let server =
+        Server::bind(address).map_err(|error| format!("cannot serve at {address}: {error}"))?;
     let address = server.local_addr();
     if args.json {
         print(&serde_json::json!({ "listen": address.to_string() }).to_string())?;

@@ -83,7 +83,8 @@ fn a_key_is_made_once_shown_and_exported() {
     assert!(home.complaint(&["key", "export", "compile"]).contains("outboard key new"));
     home.told(&["key", "new"]);
     let key = fs::read_to_string(home.0.join(".config/outboard/key")).unwrap();
-    assert!(home.complaint(&["key", "new"]).contains("is there already"));
+    let again = home.complaint(&["key", "new"]);
+    assert!(again.contains("is there already") && again.contains("OUTBOARD_KEY"), "{again}");
     assert!(home.told(&["key", "show"]).contains("the cluster's key"));
     assert!(
         !home.told(&["key", "show", "--json"]).contains(key.trim().rsplit(' ').next().unwrap())

@@ -293,6 +293,12 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
+fn an_address_that_cannot_be_served_at_is_named() {
+    let error = error_of(&finish(spawn(&["serve", "--listen", "192.0.2.1:7471"], "")));
+    assert!(error.contains("192.0.2.1:7471") && error.contains("not this machine's"), "{error}");
+}
+
+#[test]
 fn parameters_that_no_test_can_have() {
     let (_alone, server) = (alone(), Server::start());
     let refused = |test, options| error_of(&server.run(test, options));

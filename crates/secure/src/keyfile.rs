@@ -113,7 +113,10 @@ pub enum KeyFileError {
         len_max: u64,
     },
     /// It is there already, and key files are never overwritten.
-    #[error("{} is there already and is not overwritten: choose another name", path.display())]
+    #[error(
+        "{} is there already and is not overwritten: use it, or name another file",
+        path.display()
+    )]
     Exists {
         /// The file.
         path: PathBuf,

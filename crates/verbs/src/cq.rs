@@ -1,6 +1,8 @@
 //! Completion queues. Polling an empty queue drains the sockets of its queue pairs in the
 //! caller's own context; waiting sleeps on them.
 
+mod entries;
+
 use crate::channel::CompChannel;
 use crate::context::Shared;
 use crate::error::{CqOverflow, VerbsError};
@@ -8,8 +10,9 @@ use crate::poll_interval::{PollInterval, count};
 use crate::qp::QpShared;
 use crate::signal::{Signal, deadline, lock};
 use crate::yielding::Yielding;
+use entries::Entries;
 use outboard_iwarp::work::{Completion, Status};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -52,10 +55,17 @@ pub(crate) struct CqShared {
 
 #[derive(Debug)]
 struct CqState {
-    entries: VecDeque<Completion>,
+    entries: Entries,
     capacity: usize,
     overflowed: bool,
     armed: Option<NotifyOn>,
+}
+
+impl CqState {
+    /// Whether there is no room, also after what is purged has gone.
+    fn is_full(&mut self) -> bool {
+        self.entries.bound() >= self.capacity && self.entries.all().len() >= self.capacity
+    }
 }
 
 impl Cq {
@@ -65,7 +75,8 @@ impl Cq {
         channel: Option<&CompChannel>,
     ) -> Self {
         let capacity = capacity.max(1);
-        let state = CqState { entries: VecDeque::new(), capacity, overflowed: false, armed: None };
+        let state =
+            CqState { entries: Entries::default(), capacity, overflowed: false, armed: None };
         let inner = CqShared {
             number: shared.core.next_number(),
             state: Mutex::new(state),
@@ -189,7 +200,7 @@ impl Cq {
     /// [`VerbsError::BadParameter`] when more completions are waiting than would fit.
     pub fn resize(&self, capacity: usize) -> Result<(), VerbsError> {
         let mut state = lock(&self.inner.state);
-        if capacity == 0 || state.entries.len() > capacity {
+        if capacity == 0 || state.entries.all().len() > capacity {
             return Err(VerbsError::BadParameter {
                 what: "the completion queue's capacity",
                 found: capacity,
@@ -217,9 +228,10 @@ impl Cq {
         self.inner.waiting(such)
     }
 
-    /// Drops the completions of a queue pair that have not been polled.
+    /// Drops the completions of a queue pair that have not been polled: they are not seen again,
+    /// and their buffers are dropped now or, in a long queue, before the next poll.
     pub fn purge(&self, qp: u32) {
-        lock(&self.inner.state).entries.retain(|completion| completion.qp != qp);
+        lock(&self.inner.state).entries.purge(qp);
     }
 
     /// Notes a poll; true when it is time for a turn of the whole engine.
@@ -287,12 +299,12 @@ impl CqShared {
         let mut state = lock(&self.state);
         let mut event = false;
         for completion in completions {
-            if state.entries.len() >= state.capacity {
+            if state.is_full() {
                 state.overflowed = true;
                 break;
             }
             event |= state.armed.is_some_and(|arm| arm.wants(&completion));
-            state.entries.push_back(completion);
+            state.entries.push(completion);
         }
         if event {
             state.armed = None;
@@ -307,18 +319,18 @@ impl CqShared {
 
     /// See [`Cq::waiting`].
     pub(crate) fn waiting(&self, such: impl Fn(&Completion) -> bool) -> Result<usize, CqOverflow> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         if state.overflowed {
             return Err(CqOverflow { capacity: state.capacity });
         }
-        Ok(state.entries.iter().filter(|completion| such(completion)).count())
+        Ok(state.entries.all().iter().filter(|completion| such(completion)).count())
     }
 
     fn recall(&self, kept: bool) {
         let mut state = lock(&self.state);
-        let left =
-            |arm: NotifyOn| kept || state.entries.iter().any(|completion| arm.wants(completion));
-        if !state.armed.is_some_and(left) {
+        let CqState { entries, armed, .. } = &mut *state;
+        let left = |arm: NotifyOn| kept || entries.all().iter().any(|entry| arm.wants(entry));
+        if !armed.is_some_and(left) {
             return;
         }
         state.armed = None;
@@ -330,7 +342,7 @@ impl CqShared {
 
     fn take(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
         let mut state = lock(&self.state);
-        let count = state.entries.len().min(max);
+        let count = state.entries.all().len().min(max);
         if count == 0 {
             return if state.overflowed && max > 0 {
                 Err(CqOverflow { capacity: state.capacity })
@@ -338,7 +350,7 @@ impl CqShared {
                 Ok(0)
             };
         }
-        out.extend(state.entries.drain(..count));
+        out.extend(state.entries.all().drain(..count));
         Ok(count)
     }
 }

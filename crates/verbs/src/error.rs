@@ -55,6 +55,9 @@ impl VerbsError {
         let hint = match source.raw_os_error() {
             Some(libc::EMFILE) => "; raise the limit of open files (ulimit -n)",
             Some(libc::EADDRINUSE) => "; choose another port or stop the program that has it",
+            Some(libc::EADDRNOTAVAIL) => {
+                "; the address is not this machine's: choose one that `ip address` lists"
+            }
             Some(libc::EACCES) => "; ports below 1024 need CAP_NET_BIND_SERVICE",
             _ => "",
         };
@@ -66,7 +69,7 @@ impl VerbsError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The peer could not be reached.
-    #[error("cannot connect to {peer}: {source}; is a server listening there?")]
+    #[error("cannot connect to {peer}: {source}{}", unreachable(source))]
     Unreachable {
         /// The peer's address.
         peer: SocketAddr,
@@ -74,15 +77,20 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The peer did not answer in time.
-    #[error("{peer} did not answer within {limit:?}: neither TCP nor the MPA start-up was done")]
+    #[error("{peer} {} within {limit:?}{}", silence(*reached).0, silence(*reached).1)]
     TimedOut {
         /// The peer's address.
         peer: SocketAddr,
         /// How long we waited.
         limit: Duration,
+        /// Whether TCP was connected, so that only the start-up was missing.
+        reached: bool,
     },
     /// The peer closed during start-up: it may not speak MPA, or not this revision.
-    #[error("{peer} closed the connection during MPA start-up")]
+    #[error(
+        "{peer} closed the connection during MPA start-up; look at what runs there: it may be \
+         another kind of server, or may have ended"
+    )]
     Closed {
         /// The peer's address.
         peer: SocketAddr,
@@ -122,6 +130,30 @@ pub enum ConnectError {
     Verbs(#[from] VerbsError),
 }
 
+/// What to look at when TCP did not connect, after a semicolon; may be empty.
+fn unreachable(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ECONNREFUSED) => "; is a server listening there?",
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            "; look at this machine's interfaces and routes (`ip address`, `ip route`; 127.0.0.1 \
+             needs `ip link set lo up`)"
+        }
+        Some(libc::ETIMEDOUT) => "; is the machine up, and does a firewall let the port through?",
+        _ => "",
+    }
+}
+
+/// What a silent peer did not do, and what to look at.
+fn silence(reached: bool) -> (&'static str, &'static str) {
+    if reached {
+        let look = "; look at what runs there: it hangs, or is another kind of server";
+        ("accepted the TCP connection, but did not answer MPA start-up", look)
+    } else {
+        let look = "; is the machine up, and does a firewall let the port through?";
+        ("did not answer TCP", look)
+    }
+}
+
 /// A request that a queue refused, unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -147,4 +179,44 @@ impl<T> From<(PostError, T)> for Refused<T> {
 pub struct CqOverflow {
     /// Entries it has room for.
     pub capacity: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], 7621))
+    }
+
+    fn unreachable(errno: i32) -> String {
+        let source = io::Error::from_raw_os_error(errno);
+        ConnectError::Unreachable { peer: peer(), source }.to_string()
+    }
+
+    #[test]
+    fn only_a_refusal_asks_for_a_server() {
+        assert!(unreachable(libc::ECONNREFUSED).ends_with("is a server listening there?"));
+        let error = unreachable(libc::ENETUNREACH);
+        assert!(error.contains("ip link set lo up") && !error.contains("server"), "{error}");
+    }
+
+    #[test]
+    fn a_silent_peer_is_told_from_one_that_tcp_does_not_reach() {
+        let limit = Duration::from_secs(5);
+        let told = |reached| ConnectError::TimedOut { peer: peer(), limit, reached }.to_string();
+        assert!(told(false).starts_with("192.0.2.1:7621 did not answer TCP within 5s; is "));
+        let start = "192.0.2.1:7621 accepted the TCP connection, but did not answer MPA start-up \
+                     within 5s; look at what runs there";
+        assert!(told(true).starts_with(start), "{}", told(true));
+        let closed = ConnectError::Closed { peer: peer() }.to_string();
+        assert!(closed.contains("look at what runs there"), "{closed}");
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_no_busy_port() {
+        let told = |errno| VerbsError::system("x", io::Error::from_raw_os_error(errno)).to_string();
+        assert!(told(libc::EADDRNOTAVAIL).contains("is not this machine's"));
+        assert!(told(libc::EADDRINUSE).contains("choose another port"));
+    }
 }

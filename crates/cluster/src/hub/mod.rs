@@ -401,7 +401,16 @@ impl<T> Hub<T> {
                 self.lose(event.qp, CLOSED, events);
             }
         }
+        self.forget_async_events();
         Ok(())
+    }
+
+    /// Completions and the connection manager tell the same of each peer; what else the context
+    /// knows is for the log.
+    fn forget_async_events(&self) {
+        while let Some(event) = self.context.poll_async_event() {
+            tracing::debug!("asynchronous event: {event:?}");
+        }
     }
 
     /// Sleeps until one of these descriptors is readable, its own or one that has it, and serves its

@@ -172,6 +172,11 @@ fn withdrawn_memory_ends_the_connection_of_who_still_uses_it() {
     let from = exposed.range(0, 64).expect("inside");
     two.hubs[1].read(two.ids[1], from, 64, 1).expect("posted");
     assert!(matches!(two.next(1), HubEvent::Gone { .. }));
+    assert!(matches!(two.next(0), HubEvent::Gone { .. }));
+    for hub in &mut two.hubs {
+        hub.turn(&mut Vec::new()).expect("a turn");
+        assert_eq!(hub.context().poll_async_event(), None, "a turn leaves no event behind");
+    }
 }
 
 #[test]

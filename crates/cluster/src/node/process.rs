@@ -5,6 +5,7 @@ use super::config::Grant;
 use super::directories;
 use super::kept::Kept;
 use super::link::ServiceSetup;
+use super::setup::OWN_PROGRAM;
 use super::user::User;
 use super::wire::{self, FromService, Packet, PacketKind, Received, ServiceRequest, ToService};
 use outboard_secure::{NodeId, ServiceName};
@@ -372,7 +373,7 @@ impl Starter {
     fn start(&self, name: &ServiceName, user: Option<User>) -> io::Result<(Child, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(OWN_PROGRAM);
         command.arg0("outboard").args(&self.words).arg(name.as_str());
         command.stdin(Stdio::from(theirs)).current_dir("/").process_group(0).env_clear();
         command.envs(env::vars_os().filter(|(word, _)| passes(word, user)));

@@ -45,10 +45,16 @@ pub enum NodeError {
         path: PathBuf,
     },
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; another node may be there")]
+    #[error("cannot listen on {address}: {source}{}", listen_advice(source))]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Services are started from this process's own program, which only `/proc` names.
+    #[error("cannot start services from {OWN_PROGRAM}: {source}; is /proc mounted?")]
+    NoProgram {
         /// What the system says.
         source: io::Error,
     },
@@ -60,6 +66,28 @@ pub enum NodeError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// The program that a service's process is started from: this one, also after a newer one has
+/// taken its place.
+pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Without it every start of a service would fail.
+pub(super) fn check_program(path: &str) -> Result<(), NodeError> {
+    std::fs::metadata(path).map(drop).map_err(|source| NodeError::NoProgram { source })
+}
+
+/// What to do about an address that cannot be listened on, after a semicolon; may be empty.
+fn listen_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; another node may be there",
+        io::ErrorKind::AddrNotAvailable => {
+            "; the address is not this machine's: choose one that `ip address` lists, or 0.0.0.0 \
+             for all"
+        }
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        _ => "",
+    }
 }
 
 pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> NodeError {
@@ -182,4 +210,27 @@ pub(super) fn watch_signals(
     }
     watch(epoll, &reader, token).map_err(failed)?;
     Ok(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_busy_address_may_be_another_nodes() {
+        let told = |kind: io::ErrorKind| {
+            let address = SocketAddr::from(([192, 0, 2, 1], 7621));
+            NodeError::Listen { address, source: kind.into() }.to_string()
+        };
+        assert!(told(io::ErrorKind::AddrInUse).ends_with("another node may be there"));
+        let foreign = told(io::ErrorKind::AddrNotAvailable);
+        assert!(foreign.contains("is not this machine's") && !foreign.contains("another node"));
+    }
+
+    #[test]
+    fn a_node_without_proc_does_not_start() {
+        check_program(OWN_PROGRAM).expect("this program");
+        let error = check_program("/proc/none").expect_err("no program").to_string();
+        assert!(error.ends_with("is /proc mounted?"), "{error}");
+    }
 }

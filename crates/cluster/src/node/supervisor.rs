@@ -93,6 +93,7 @@ impl Supervisor {
         let hide = rustix::process::set_dumpable_behavior;
         hide(rustix::process::DumpableBehavior::NotDumpable)
             .map_err(system("cannot hide this process's memory"))?;
+        setup::check_program(setup::OWN_PROGRAM)?;
         setup::raise_open_files();
         let began = Instant::now();
         let (names, reach) = (setup::names(&config, known)?, config.reachable()?);

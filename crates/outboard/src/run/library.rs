@@ -1,6 +1,7 @@
 //! Where Outboard's libraries are: where OUTBOARD_LIB_DIR says, or beside the program.
 
 use std::env;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,19 @@ pub(super) fn directory() -> Result<PathBuf, String> {
             format!("{VARIABLE} is {}, where {verbs} or {cm} is missing", told.display())
         })?;
     }
-    let places = places(&env::current_exe().unwrap_or_default());
+    let places = places(&program(env::current_exe())?);
     places.iter().find_map(|place| whole(place)).unwrap_or_else(|| Err(nowhere(&places)))
+}
+
+/// This program's path, which the system tells only where it has `/proc`.
+fn program(found: io::Result<PathBuf>) -> Result<PathBuf, String> {
+    found.map_err(|error| {
+        format!(
+            "cannot look for {} beside this program ({error}): mount /proc, or say in {VARIABLE} \
+             where they are",
+            LIBRARIES.join(" and ")
+        )
+    })
 }
 
 /// In a build tree, and where packages put them.
@@ -52,4 +64,16 @@ fn nowhere(places: &[PathBuf]) -> String {
         LIBRARIES.join(" and "),
         places.join(" nor ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_know_its_place_says_so() {
+        let error = program(Err(io::ErrorKind::NotFound.into())).unwrap_err();
+        assert!(error.contains("mount /proc") && error.contains(VARIABLE), "{error}");
+        assert!(!error.contains("are not in"), "{error}");
+    }
 }

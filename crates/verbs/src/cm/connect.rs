@@ -359,7 +359,9 @@ impl Source for Attempt {
         }
         if let Some(mut progress) = lock(&self.progress).take() {
             progress.initiator.handle_timeout();
-            let error = ConnectError::TimedOut { peer: self.peer, limit: self.limit };
+            // The Request leaves when TCP is connected.
+            let (peer, limit, reached) = (self.peer, self.limit, progress.request.is_empty());
+            let error = ConnectError::TimedOut { peer, limit, reached };
             self.fail(core, token, &progress.socket, error);
             core.engine.notify();
         }

@@ -158,7 +158,7 @@ fn left(deadline: Instant) -> Result<Duration, StreamError> {
 /// In the connection manager's words.
 pub(super) fn failed(error: StreamError, peer: SocketAddr, limit: Duration) -> ConnectError {
     match error {
-        StreamError::TimedOut => ConnectError::TimedOut { peer, limit },
+        StreamError::TimedOut => ConnectError::TimedOut { peer, limit, reached: true },
         StreamError::Ended | StreamError::Lost(_) => ConnectError::Closed { peer },
         StreamError::SecureSession(source) => ConnectError::SecureSession { peer, source },
     }
