@@ -216,10 +216,10 @@ impl Context {
         self.shared.core.wait_until(deadline, || done().then_some(())).is_some()
     }
 
-    /// Sleeps until one of these descriptors is readable, such as that of a completion channel or one
-    /// of the program's own, and serves the sockets meanwhile: a message costs one wake-up, where a
-    /// thread that sleeps in poll(2) costs a second one, that of the engine's thread. False when the
-    /// time is over.
+    /// Sleeps until one of these descriptors is readable, such as that of a completion channel or
+    /// one of the program's own, and serves the sockets meanwhile: a message costs one wake-up,
+    /// where a thread that sleeps in poll(2) costs a second one, that of the engine's thread. False
+    /// when the time is over.
     pub fn wait_readable(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
         self.shared.core.wait_readable(fds, deadline(timeout))
     }

@@ -242,9 +242,9 @@ impl Cq {
 
     /// Notes a poll that found nothing. After many of them the application polls continuously: the
     /// background thread would only compete with it, and is asked to stand down. The processor is
-    /// offered to other threads, because the peer may be waiting for it. If another thread has kept it
-    /// for long, the background thread drives for a while: a message wakes that one at once, also
-    /// while this thread waits for its processor.
+    /// offered to other threads, because the peer may be waiting for it. If another thread has kept
+    /// it for long, the background thread drives for a while: a message wakes that one at once,
+    /// also while this thread waits for its processor.
     fn count_empty_poll(&self) {
         if count(&self.inner.empty_polls) {
             let now = Instant::now();

@@ -413,10 +413,10 @@ impl<T> Hub<T> {
         }
     }
 
-    /// Sleeps until one of these descriptors is readable, its own or one that has it, and serves its
-    /// connections meanwhile: so a message costs one wake-up. The engine's own thread serves peers
-    /// that read and write memory while the caller does something else; it begins within 8 ms, or at
-    /// once after [`Context::rest`].
+    /// Sleeps until one of these descriptors is readable, its own or one that has it, and serves
+    /// its connections meanwhile: so a message costs one wake-up. The engine's own thread serves
+    /// peers that read and write memory while the caller does something else; it begins within
+    /// 8 ms, or at once after [`Context::rest`].
     pub fn wait(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) {
         self.context.wait_readable(timeout, fds);
     }

@@ -5,8 +5,8 @@
 //! * The background thread holds it while no application thread drives, so that one-sided
 //!   operations are served whatever the application does.
 //! * A thread in [`Core::wait_until`] takes it: the message that ends its wait costs one wake-up.
-//! * A thread in [`Core::wait_readable`] takes it as well, and sleeps on descriptors of its own beside
-//!   epoll.
+//! * A thread in [`Core::wait_readable`] takes it as well, and sleeps on descriptors of its own
+//!   beside epoll.
 //! * A thread that polls moves its own queue pairs' sockets directly; it asks the background thread
 //!   to stand down, which would otherwise be woken for every message as well.
 //!
