@@ -5,9 +5,9 @@
 //!
 //! Each choice of servers has a manager and a socket of its own, so that a change of
 //! `OUTBOARD_HOSTS` takes effect at once; and so have all values of the other variables that a
-//! manager reads, such as `HOME`, which says where the user's keys are. So has each view of the machine's files, because a path
-//! means other files in another mount namespace or below another root, and each set of hard limits,
-//! which a manager cannot raise.
+//! manager reads, such as `HOME`, which says where the user's keys are. So has each view of the
+//! machine's files, because a path means other files in another mount namespace or below another
+//! root, and each set of hard limits, which a manager cannot raise.
 
 use std::env;
 use std::ffi::OsString;

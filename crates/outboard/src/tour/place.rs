@@ -1,5 +1,5 @@
-//! The tour's directory: only its user enters, and it goes when the tour ends. What killed tours left
-//! goes when the next one begins.
+//! The tour's directory: only its user enters, and it goes when the tour ends. What killed tours
+//! left goes when the next one begins.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
