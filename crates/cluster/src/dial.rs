@@ -50,7 +50,7 @@ pub enum DialError {
         step: Step,
     },
     /// No connection.
-    #[error("{host} ({address}): {source}; is `outboard node` running there?")]
+    #[error("{}: {source}; is `outboard node` running there?", with_address(host, *address))]
     Unreachable {
         /// As the host list has it.
         host: String,
@@ -72,6 +72,12 @@ pub enum DialError {
     /// The node there is not the one that was met at this address before.
     #[error(transparent)]
     Known(#[from] KnownError),
+}
+
+/// The host as the list has it, and the address unless that is the same.
+fn with_address(host: &str, address: SocketAddr) -> String {
+    let address = address.to_string();
+    if host == address { address } else { format!("{host} ({address})") }
 }
 
 /// The step that took too long.

@@ -7,8 +7,10 @@
 //!
 //! Modules in reading order: [`wire`] (the messages between wrapper and manager), [`place`] (the
 //! directory of the manager's socket), [`real`] (finds the real compiler), `start` (starts a
-//! manager), `source` (preprocesses a source for the manager), [`wrapper`] (the program).
+//! manager), [`leftovers`] (of managers that were killed), `source` (preprocesses a source for the
+//! manager), [`wrapper`] (the program).
 
+pub mod leftovers;
 pub mod place;
 pub mod real;
 mod source;

@@ -4,9 +4,10 @@
 //! it is used only if it belongs to the user and no other user may enter it.
 //!
 //! Each choice of servers has a manager and a socket of its own, so that a change of
-//! `OUTBOARD_HOSTS` takes effect at once. So has each view of the machine's files, because a path
-//! means other files in another mount namespace or below another root, and each set of hard limits,
-//! which a manager cannot raise.
+//! `OUTBOARD_HOSTS` takes effect at once; and so have all values of the other variables that a
+//! manager reads, such as `HOME`, which says where the user's keys are. So has each view of the
+//! machine's files, because a path means other files in another mount namespace or below another
+//! root, and each set of hard limits, which a manager cannot raise.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,8 +21,17 @@ use rustix::process::{Resource, getrlimit};
 
 /// The variable that names the cluster's key.
 const KEY: &str = "OUTBOARD_KEY";
-/// The variables on which a manager's connections depend.
-const SETTINGS: [&str; 3] = ["OUTBOARD_HOSTS", KEY, "OUTBOARD_FABRIC"];
+/// The variables that a manager reads: on them depend its connections, the files that it keeps and
+/// its log. Variables that go with each request are not among them.
+const SETTINGS: [&str; 7] = [
+    "OUTBOARD_HOSTS",
+    KEY,
+    "OUTBOARD_FABRIC",
+    "OUTBOARD_LOG",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+];
 /// Limits that would end a manager before the builds that it serves.
 const LIMITS: [Resource; 4] = [Resource::As, Resource::Data, Resource::Cpu, Resource::Fsize];
 
@@ -60,7 +70,9 @@ impl ManagerPlace {
         match place.check() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 match DirBuilder::new().mode(0o700).create(dir) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        Err(cannot_make(dir, &error))
+                    }
                     _ => place.check(),
                 }?;
             }
@@ -89,9 +101,12 @@ impl ManagerPlace {
     /// The sockets of all of this user's managers, also of those that have ended.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
-        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let paths = files.map(|file| file.path());
-        paths.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect()
+        self.files().filter(|path| path.extension().is_some_and(|end| end == "sock")).collect()
+    }
+
+    /// All that is in the directory.
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|file| file.path())
     }
 
     /// The file that a process locks while it makes or removes the socket.
@@ -145,6 +160,12 @@ fn manager(setting: impl Fn(&str) -> Option<OsString>) -> String {
 fn view_of_files() -> [Option<(u64, u64)>; 2] {
     let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     ["/proc/self/ns/mnt", "/"].map(identity)
+}
+
+fn cannot_make(dir: &Path, error: &io::Error) -> io::Error {
+    let dir = dir.display();
+    let what_to_do = "set XDG_RUNTIME_DIR to a directory of yours";
+    io::Error::new(error.kind(), format!("cannot make {dir}: {error}: {what_to_do}"))
 }
 
 fn fallback() -> PathBuf {
@@ -223,7 +244,10 @@ mod tests {
     #[test]
     fn without_a_parent_there_is_no_place() {
         let dir = scratch("parent");
-        assert!(ManagerPlace::at(&dir.join("no/p")).is_err());
+        let error = ManagerPlace::at(&dir.join("no/p")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let text = error.to_string();
+        assert!(text.contains("no/p") && text.contains("XDG_RUNTIME_DIR"), "{text}");
         fs::remove_dir_all(dir).unwrap();
     }
 }

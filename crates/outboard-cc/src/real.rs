@@ -40,11 +40,10 @@ impl Call {
     pub fn of(argv: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = argv.into_iter();
         let own = words.next()?;
-        let base = Path::new(&own).file_name().unwrap_or(&own);
-        if base == "outboard-cc" {
+        if is_own_name(&own) {
             return Self::of_words(words);
         }
-        Some(Self { name: base.to_owned(), arguments: words.collect() })
+        Some(Self { name: base(&own).to_owned(), arguments: words.collect() })
     }
 
     /// The first word names the compiler; if it is an option or a file, the compiler is `cc`.
@@ -109,6 +108,15 @@ impl Search<'_> {
             _ => false,
         }
     }
+}
+
+/// Whether the wrapper was called by its own name, and not by a link's.
+pub(crate) fn is_own_name(called: &OsStr) -> bool {
+    base(called) == "outboard-cc"
+}
+
+fn base(called: &OsStr) -> &OsStr {
+    Path::new(called).file_name().unwrap_or(called)
 }
 
 fn is_argument(word: &OsStr) -> bool {

@@ -5,6 +5,7 @@
 //! wrappers can connect at once and wait in the socket's queue. The manager inherits nothing else:
 //! a build tool waits until every process that holds its pipes has closed them.
 
+use crate::leftovers;
 use crate::place::{self, ManagerPlace};
 use std::env;
 use std::ffi::OsStr;
@@ -28,9 +29,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// How long no wrapper tries again after a manager failed to start.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long no wrapper asks a manager after one did not answer.
-const LEAVE_ALONE: Duration = Duration::from_secs(60);
+pub(crate) const LEAVE_ALONE: Duration = Duration::from_secs(60);
 /// How long a manager may take to accept a connection or to read, and a wrapper to start a manager.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long a manager may take to answer the question whether it is alive.
@@ -39,7 +40,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Variables that a manager inherits, as names or beginnings of names. All others belong to the
-/// build that happens to start it, and a manager serves all builds.
+/// build that happens to start it, and a manager serves all builds. Those that it reads decide
+/// which manager a wrapper asks, see [`place`].
 const VARIABLES: &[&str] =
     &["HOME", "LOGNAME", "OUTBOARD_", "PATH", "RUST_", "TMPDIR", "USER", "XDG_"];
 /// Descriptors that a manager may have, at most: some programs loop over all that the limit allows.
@@ -173,12 +175,14 @@ fn open_log(place: &ManagerPlace) -> io::Result<File> {
     Ok(log)
 }
 
-fn is_newer(mark: &Path, age_max: Duration) -> bool {
+/// Whether a mark is there and is younger than `age_max`.
+pub(crate) fn is_newer(mark: &Path, age_max: Duration) -> bool {
     let made = fs::metadata(mark).and_then(|mark| mark.modified());
     made.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < age_max))
 }
 
 fn start(place: &ManagerPlace) -> io::Result<UnixStream> {
+    leftovers::remove(place);
     let socket = place.socket();
     match fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

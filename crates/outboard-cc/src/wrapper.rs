@@ -4,7 +4,7 @@
 //! that no build depends on the manager. It forks only to start a manager or a preprocessor.
 
 use crate::place::ManagerPlace;
-use crate::real::{Call, Search};
+use crate::real::{Call, Search, is_own_name};
 use crate::source;
 use crate::start::{self, Manager};
 use crate::wire::{self, REPLY_BYTES, Reply, Request};
@@ -28,15 +28,42 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The exit code of shells for a command that does not exist.
 const NOT_FOUND: u8 = 127;
 
+/// The answer to `--help` alone.
+const HELP: &str = "\
+outboard-cc compiles on other machines: put it before a compiler's name.
+
+Usage: outboard-cc COMPILER [ARGUMENTS]...
+Example:
+  export OUTBOARD_HOSTS='n[01-14]'
+  outboard-cc gcc -c x.c
+  make -j32 CC=\"outboard-cc gcc\" CXX=\"outboard-cc g++\"
+
+A call that names no compiler (outboard-cc -c x.c) means cc. A link to this program by a compiler's
+name stands for that compiler. What cannot run on a server of OUTBOARD_HOSTS runs locally;
+OUTBOARD_CC_VERBOSE=1 says where each job ran, and why there. `outboard cc --help` has the other
+variables, `outboard cc --stats` says what ran where.
+";
+
 /// Runs the wrapper with this process's arguments and environment; returns its exit code unless it
 /// has become the compiler.
 #[must_use]
 pub fn run() -> ExitCode {
+    if is_asked_for_help() {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let Some(call) = Call::of(env::args_os()) else {
         eprintln!("outboard-cc: no compiler is named; for example: outboard-cc gcc -c x.c");
         return ExitCode::FAILURE;
     };
     compile(&call)
+}
+
+/// Whether this program was called by its own name with `--help` alone.
+fn is_asked_for_help() -> bool {
+    let mut words = env::args_os();
+    let is_own = words.next().is_some_and(|own| is_own_name(&own));
+    is_own && words.next().is_some_and(|word| word == "--help") && words.next().is_none()
 }
 
 /// Runs one compiler; returns its exit code unless this process has become it.

@@ -4,7 +4,7 @@
 
 use outboard_cc::place::ManagerPlace;
 use outboard_cc::wire::{HEAD_BYTES, Reply, Request};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,7 +13,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The variables of which each value has a manager of its own.
+const SETTINGS: [&str; 7] = [
+    "HOME",
+    "OUTBOARD_FABRIC",
+    "OUTBOARD_HOSTS",
+    "OUTBOARD_KEY",
+    "OUTBOARD_LOG",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+];
 
 /// The wrapper, alone in a directory, so that no manager lies beside it.
 fn wrapper() -> &'static Path {
@@ -58,7 +69,7 @@ impl World {
         let mut command = Command::new(self.0.join("links/gcc"));
         let path = format!("{0}/links:{0}/bin:/usr/bin:/bin", self.0.display());
         command.env("XDG_RUNTIME_DIR", self.0.join("run")).env("PATH", path).current_dir(&self.0);
-        for name in ["OUTBOARD_CC_NESTED", "OUTBOARD_HOSTS", "OUTBOARD_KEY", "OUTBOARD_FABRIC"] {
+        for name in SETTINGS.into_iter().chain(["OUTBOARD_CC_NESTED"]) {
             command.env_remove(name);
         }
         command.stdin(Stdio::null());
@@ -213,6 +224,54 @@ fn a_manager_that_cannot_start_is_tried_once() {
         assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
     }
     assert_eq!(fs::read_to_string(world.0.join("run/starts")).unwrap(), "started\n");
+}
+
+#[test]
+fn each_value_of_what_a_manager_reads_has_a_manager_of_its_own() {
+    let world = World::new("settings");
+    world.script("outboard", "echo started >> \"$XDG_RUNTIME_DIR/starts\"; exit 1");
+    assert!(world.command().output().unwrap().status.success());
+    for name in SETTINGS {
+        assert!(world.command().env(name, "/elsewhere").output().unwrap().status.success());
+    }
+    // What goes with each request is no setting of the manager's.
+    for name in ["OUTBOARD_CC_MODE", "OUTBOARD_CC_SHOW", "OUTBOARD_CC_VERBOSE", "PATH_OF_MINE"] {
+        assert!(world.command().env(name, "/elsewhere").output().unwrap().status.success());
+    }
+    let starts = fs::read_to_string(world.0.join("run/starts")).unwrap();
+    assert_eq!(starts.lines().count(), 1 + SETTINGS.len());
+}
+
+#[test]
+fn the_start_of_a_manager_removes_what_others_left() {
+    let world = World::new("left");
+    world.script("outboard", "exit 1");
+    let at = |name: &str| world.0.join("run/outboard").join(name);
+    drop(UnixListener::bind(at("cc-dead.sock")).unwrap());
+    let _alive = UnixListener::bind(at("cc-alive.sock")).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(120);
+    for mark in ["cc-old.silent", "cc-old.failed"] {
+        File::create(at(mark)).unwrap().set_modified(long_ago).unwrap();
+    }
+    fs::write(at("cc-new.silent"), "").unwrap();
+    File::create(at("mine")).unwrap().set_modified(long_ago).unwrap();
+    assert!(world.command().output().unwrap().status.success());
+    for gone in ["cc-dead.sock", "cc-old.silent", "cc-old.failed"] {
+        assert!(!at(gone).exists(), "{gone}");
+    }
+    for stays in ["cc-alive.sock", "cc-new.silent", "cc.lock", "cc.log", "mine"] {
+        assert!(at(stays).exists(), "{stays}");
+    }
+}
+
+#[test]
+fn it_says_how_it_is_used() {
+    let output = Command::new(wrapper()).arg("--help").output().unwrap();
+    let (help, errors) = texts(&output);
+    assert!(output.status.success() && help.contains("outboard-cc gcc -c x.c"), "{help}{errors}");
+    // Behind a compiler's name, and with other words, it is the compiler's.
+    let world = World::new("help");
+    assert_eq!(texts(&world.command().arg("--help").output().unwrap()).0, "local --help\n");
 }
 
 #[test]

@@ -41,6 +41,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// CMake's CMAKE_C_COMPILER_LAUNCHER or CCACHE_PREFIX, or put a directory of links before others in
 /// PATH. What cannot run remotely runs locally.
 #[derive(Debug, Args)]
+#[command(override_usage = "outboard cc <COMPILER [ARGUMENTS]...|--stats [--json] [--zero]|\
+--timeline FILE|--install-links DIR>")]
 #[command(after_help = "Example:
   outboard cc gcc -O2 -c x.c
   outboard cc --install-links ~/.local/lib/outboard && \

@@ -1,14 +1,18 @@
 //! Writes events of daemons to standard error, a line each, at the levels that the operator sets.
-//! The standard error of a manager of `outboard cc` is its log file, so its lines have the time.
+//! The standard error of a manager of `outboard cc` is a log file that it shares with others, so
+//! its lines have the time and its process.
 //!
 //! `--log`, or else OUTBOARD_LOG: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or
 //! levels for single parts, `info,outboard_cluster=debug`.
 
 use std::error::Error;
+use std::fmt;
 use std::io::{Stderr, stderr};
+use std::process;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::Layer;
-use tracing_subscriber::fmt::format::{DefaultFields, Format};
+use tracing_subscriber::fmt::format::{DefaultFields, Format, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -37,7 +41,7 @@ pub(crate) fn start_manager() -> Result<(), Box<dyn Error>> {
     let found = parse(if wanted.is_empty() { MANAGERS } else { &wanted });
     let is_wrong = found.is_none();
     let targets = found.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
-    tracing_subscriber::registry().with(targets).with(lines()).try_init()?;
+    tracing_subscriber::registry().with(targets).with(lines().with_timer(Stamp)).try_init()?;
     if is_wrong {
         tracing::warn!("{}", refused(VARIABLE, &wanted));
     }
@@ -50,6 +54,17 @@ fn refused(name: &str, filter: &str) -> String {
 
 fn lines<S>() -> Layer<S, DefaultFields, Format, fn() -> Stderr> {
     Layer::new().with_writer(stderr as fn() -> Stderr).with_ansi(false)
+}
+
+/// The time and the manager's process.
+#[derive(Debug)]
+struct Stamp;
+
+impl FormatTime for Stamp {
+    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
+        SystemTime.format_time(line)?;
+        write!(line, " manager {}", process::id())
+    }
 }
 
 /// A word alone is a level; the library would take any other for a part of the program.

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(args).map(success),
         Command::Top(args) => top::run(args).map(success),
         Command::NodeService { name } => {
+            services::name_process(&name);
             log::start(None).map(|()| cluster_node::serve(&name, services::SERVICES))
         }
         Command::SandboxSupervisor => Ok(outboard_compile::sandbox::supervisor_main()),

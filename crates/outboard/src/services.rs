@@ -2,6 +2,7 @@
 //! their processes do.
 
 use outboard_cluster::node::{ServiceLink, ServiceSpec};
+use std::ffi::CString;
 use std::process::ExitCode;
 
 /// The hidden command that makes this program the supervisor of a client's sandbox: clap's name of
@@ -15,6 +16,15 @@ pub(crate) const SERVICES: &[ServiceSpec] = &[ServiceSpec {
     check: outboard_compile::server::check_table,
     run: compile,
 }];
+
+/// Names this process after its service, as `ps` and `top` show it: a node starts it by a path that
+/// ends in `exe`. The kernel keeps 15 bytes.
+pub(crate) fn name_process(service: &str) {
+    if let Ok(name) = CString::new(format!("outboard-{service}")) {
+        // Without it only the list of processes is harder to read.
+        let _ = rustix::thread::set_name(&name);
+    }
+}
 
 fn compile(link: ServiceLink) -> ExitCode {
     outboard_compile::server::serve(link, &[SANDBOX_SUPERVISOR])

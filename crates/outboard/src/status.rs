@@ -47,7 +47,10 @@ pub(crate) fn run(args: StatusArgs) -> Outcome {
         for (host, answer) in hosts.iter().zip(&answers) {
             match answer {
                 Ok(status) => write!(out, "{}", describe(host, status))?,
-                Err(error) => writeln!(out, "{host}  no answer: {error}")?,
+                Err(error) => {
+                    let error = without_host(&host.to_string(), error);
+                    writeln!(out, "{host}  no answer: {error}")?;
+                }
             }
         }
     }
@@ -106,6 +109,13 @@ pub(crate) fn ask_all(dialer: &Dialer, hosts: &[Host], limit: Duration) -> Vec<A
     answers.into_iter().map(open).collect()
 }
 
+/// An error as it is shown behind its host: without the host at its beginning.
+pub(crate) fn without_host<'a>(host: &str, error: &'a str) -> &'a str {
+    let rest = error.strip_prefix(host).unwrap_or(error);
+    let starts = [": ", ", ", " "];
+    starts.iter().find_map(|start| rest.strip_prefix(start)).unwrap_or(error)
+}
+
 /// A line for the node, and one for each of its services.
 fn describe(host: &Host, status: &Value) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -126,7 +136,10 @@ fn describe(host: &Host, status: &Value) -> String {
             number(&service["sessions"]),
         );
         for (name, value) in service["report"].as_object().into_iter().flatten() {
-            if value.is_number() || value.is_string() || value.is_boolean() {
+            if value.is_number()
+                || value.as_str().is_some_and(|text| !text.is_empty())
+                || value.is_boolean()
+            {
                 text += &format!("  {} {}", printable(name), word(value));
             }
         }
@@ -162,12 +175,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_does_not_repeat_its_host() {
+        for (error, shown) in [
+            ("n1: refused", "refused"),
+            ("n1 did not answer", "did not answer"),
+            ("n1, service status: no", "service status: no"),
+            ("n1:7410 was node a", "n1:7410 was node a"),
+            ("n10: refused", "n10: refused"),
+        ] {
+            assert_eq!(without_host("n1", error), shown);
+        }
+    }
+
+    #[test]
     fn a_node_and_its_services_as_text() {
         let status = json!({
             "node": "ab", "uptime_s": 3700, "slots": 4, "refused": 0,
             "services": [{
                 "name": "compile", "state": "running", "uptime_s": 61, "restarts": 1, "sessions": 2,
-                "report": { "jobs_now": 3, "note": "a\u{1b}[2Jb", "lanes": [1] },
+                "report": { "jobs_now": 3, "note": "a\u{1b}[2Jb", "ended": "", "lanes": [1] },
             }],
         });
         let hosts: HostList = "n1:7411".parse().expect("a host");

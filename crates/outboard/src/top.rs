@@ -26,7 +26,7 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// Watch the compile servers: slots, jobs now, rates, and the state of this user's builds.
 ///
-/// Refreshes each second; `q` ends it.
+/// Refreshes each second; `q` ends it. With `--once` the exit code is 1 if no server answers.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   outboard top
@@ -46,7 +46,11 @@ pub(crate) fn run(args: TopArgs) -> Outcome {
     let source = Source::new(status::hosts_or_own(args.hosts)?)?;
     let mut frame = source.look(None);
     if args.once {
-        return print(&frame, args.json);
+        print(&frame, args.json)?;
+        return match frame.answered {
+            0 => Err(format!("none of {} servers answered", frame.servers.len()).into()),
+            _ => Ok(()),
+        };
     }
     let over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

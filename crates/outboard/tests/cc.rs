@@ -21,11 +21,15 @@ impl User {
     }
 
     fn cc(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outboard"));
         command.arg("cc").args(words).current_dir(self.0.join("src"));
         command.env("XDG_RUNTIME_DIR", self.0.join("run"));
         command.env("XDG_STATE_HOME", self.0.join("state")).env_remove("OUTBOARD_CC_NESTED");
-        command.output().unwrap()
+        command
     }
 
     /// Standard output of what must work.
@@ -77,6 +81,32 @@ fn what_makes_no_sense_together_is_refused() {
     for words in [&[][..], &["--json"], &["--stats", "gcc"], &["--zero"], &["--manager", "gcc"]] {
         assert_eq!(user.cc(words).status.code(), Some(2), "{words:?}");
     }
+}
+
+#[test]
+fn the_usage_is_what_works() {
+    let user = User::new("usage");
+    let text = |output: Output| String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    for words in [&["--json"][..], &["--help"]] {
+        let text = text(user.cc(words));
+        let usage = "cc <COMPILER [ARGUMENTS]...|--stats [--json] [--zero]|--timeline FILE|";
+        assert!(text.contains(usage), "{text}");
+        assert!(!text.contains("--manager") && !text.contains("--with-parent"), "{text}");
+    }
+}
+
+#[test]
+fn a_managers_lines_have_a_time_and_its_process() {
+    let user = User::new("log");
+    fs::write(user.0.join("src/a.c"), "int x;").unwrap();
+    let mut command = user.command(&["gcc", "-c", "a.c"]);
+    let output = command.env("OUTBOARD_HOSTS", "n[").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let log = fs::read_to_string(user.0.join("run/outboard/cc.log")).unwrap();
+    let words: Vec<&str> = log.split_whitespace().take(4).collect();
+    let [time, manager, pid, level] = words[..] else { panic!("{log}") };
+    assert!(time.ends_with('Z') && manager == "manager", "{log}");
+    assert!(pid.parse::<u32>().is_ok() && level == "WARN", "{log}");
 }
 
 #[test]

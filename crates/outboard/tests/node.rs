@@ -387,6 +387,9 @@ fn a_service_that_is_stopped_holds_up_nothing_else_of_its_node() {
     let (node, address) = home.node(&[]);
     assert_ne!(state_soon(&home, &address), "silent");
     let service = service_of(&node);
+    // The kernel keeps 15 bytes of a process's name.
+    let name = format!("/proc/{service}/comm");
+    wait_for(Path::new(&name), &["outboard-compil\n"]);
     signal(service, Signal::STOP);
     for _ in 0..3 {
         assert_eq!(state_soon(&home, &address), "silent");

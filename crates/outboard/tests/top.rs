@@ -80,6 +80,14 @@ fn a_frame_has_every_host_and_goes_on_without_those_that_are_silent() {
     assert!(text.starts_with("servers "), "{text}");
     assert!(text.lines().any(|line| line.starts_with(&user.address)), "{text}");
     assert!(!text.contains('\x1b'), "{text:?}");
+
+    // As with `status`, the exit code says that no server is there.
+    for words in [&["127.0.0.1:1", "--once"][..], &["127.0.0.1:1", "--once", "--json"]] {
+        let output = user.top(words);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
+        assert_eq!(text.matches("127.0.0.1:1").count(), words.len() - 1, "{text}");
+    }
 }
 
 #[test]

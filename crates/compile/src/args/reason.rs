@@ -6,7 +6,9 @@ use std::ffi::OsStr;
 use std::fmt;
 
 /// Bytes of a word at fault that are kept, at most.
-const WORD_BYTES_MAX: usize = 200;
+const WORD_BYTES_MAX: usize = 400;
+/// Stands for what was cut off.
+const CUT: &str = "…";
 
 /// Why a job runs locally: a cause and, where there is one, the word at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +16,7 @@ pub struct Reason {
     /// The cause.
     pub cause: Cause,
     /// The option, file or name at fault; empty when the cause says it all. At most
-    /// 200 bytes, cut where it is longer.
+    /// 400 bytes, cut and marked where it is longer.
     pub word: String,
 }
 
@@ -23,7 +25,10 @@ impl Reason {
     #[must_use]
     pub fn with(cause: Cause, word: impl AsRef<OsStr>) -> Self {
         let mut word = word.as_ref().to_string_lossy().into_owned();
-        word.truncate(word.floor_char_boundary(WORD_BYTES_MAX));
+        if word.len() > WORD_BYTES_MAX {
+            word.truncate(word.floor_char_boundary(WORD_BYTES_MAX - CUT.len()));
+            word += CUT;
+        }
         Self { cause, word }
     }
 }
@@ -131,4 +136,17 @@ causes! {
     ServersFailed = "was lost by servers",
     /// An output could not be written to its path.
     Placement = "could not have its outputs placed",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_word_is_marked_where_it_is_cut() {
+        let sentence = "another node is there: ".repeat(15);
+        assert_eq!(Reason::with(Cause::NoServers, &sentence).word, sentence);
+        let cut = Reason::with(Cause::NoServers, "\u{e9}".repeat(WORD_BYTES_MAX)).word;
+        assert!(cut.ends_with("\u{e9}\u{2026}") && cut.len() <= WORD_BYTES_MAX, "{cut}");
+    }
 }

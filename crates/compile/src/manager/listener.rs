@@ -4,6 +4,7 @@
 //! The listener closes without losing a wrapper that is just about to connect.
 
 use super::ManagerError;
+use outboard_cc::leftovers;
 use outboard_cc::place::ManagerPlace;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::{FlockOperation, flock};
@@ -35,6 +36,7 @@ pub fn listen() -> io::Result<(UnixListener, ManagerPlace)> {
     if UnixStream::connect(&socket).is_ok() {
         return Err(io::Error::other("another manager is there already"));
     }
+    leftovers::remove(&place);
     match fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok((UnixListener::bind(socket)?, place)),

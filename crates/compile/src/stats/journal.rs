@@ -69,10 +69,11 @@ impl Saved {
     /// # Errors
     /// The file cannot be read, or has no statistics.
     pub fn load(directory: &Path) -> io::Result<Self> {
-        match fs::read(file_in(directory)) {
-            Ok(text) => Ok(serde_json::from_slice(&text)?),
+        let file = file_in(directory);
+        match fs::read(&file) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| damaged(&file, &error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
+            Err(error) => Err(at(&file, &error, "this user must be able to read it")),
         }
     }
 
@@ -81,8 +82,11 @@ impl Saved {
     /// # Errors
     /// The file cannot be removed.
     pub fn clear(directory: &Path) -> io::Result<()> {
-        match fs::remove_file(file_in(directory)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        let file = file_in(directory);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(at(&file, &error, "it stays; this user must be able to write its directory"))
+            }
             _ => Ok(()),
         }
     }
@@ -269,19 +273,71 @@ fn file_in(directory: &Path) -> PathBuf {
     directory.join("cc-stats.json")
 }
 
+/// An error at a file, and what to do.
+fn at(file: &Path, error: &io::Error, what_to_do: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}: {what_to_do}", file.display()))
+}
+
+fn damaged(file: &Path, error: &serde_json::Error) -> io::Error {
+    let file = file.display();
+    let text =
+        format!("{file}: these are no statistics ({error}): remove it, and counting begins anew");
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 fn append(file: &Path, new: &mut Saved) -> io::Result<()> {
     let directory = file.parent().unwrap_or(file);
     fs::create_dir_all(directory)?;
     let _lock = lock(&file.with_extension("lock"))?;
     let mut saved = Saved::load(directory).unwrap_or_default();
     saved.merge(new);
-    let hidden = file.with_extension(format!("{}", std::process::id()));
-    fs::write(&hidden, serde_json::to_vec(&saved)?)?;
-    fs::rename(hidden, file)
+    // The lock makes it the only one: what a process left that was killed is overwritten.
+    let hidden = file.with_extension("new");
+    let text = serde_json::to_vec(&saved)?;
+    let written = fs::write(&hidden, text).and_then(|()| fs::rename(&hidden, file));
+    if written.is_err() {
+        // A disk that is full has room again.
+        let _ = fs::remove_file(&hidden);
+    }
+    written
 }
 
 fn lock(path: &Path) -> io::Result<File> {
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
     flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_the_file_is_said_with_its_path() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = file_in(directory.path());
+        fs::write(&file, "").expect("written");
+        let damaged = Saved::load(directory.path()).expect_err("no statistics").to_string();
+        assert!(damaged.contains("cc-stats.json") && damaged.contains("remove it"), "{damaged}");
+        fs::remove_file(&file).expect("it is there");
+        // A directory is what even root can neither read nor remove as a file.
+        fs::create_dir(&file).expect("made");
+        let unread = Saved::load(directory.path()).expect_err("a directory").to_string();
+        let kept = Saved::clear(directory.path()).expect_err("a directory").to_string();
+        for error in [unread, kept] {
+            assert!(error.contains("cc-stats.json") && error.contains("this user"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_no_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = file_in(directory.path());
+        fs::create_dir(&file).expect("made");
+        append(&file, &mut Saved::default()).expect_err("a directory is there");
+        let left = fs::read_dir(directory.path()).expect("a directory").flatten();
+        let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["cc-stats.json", "cc-stats.lock"]);
+    }
 }

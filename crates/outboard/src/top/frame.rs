@@ -34,6 +34,8 @@ pub(super) struct Source {
 pub(super) struct Frame {
     at: Instant,
     pub(super) servers: Vec<Server>,
+    /// Servers that answered, whether they compile or not.
+    pub(super) answered: usize,
     /// Calls of compilers that the manager handles now: on servers, locally and waiting.
     pub(super) calls: u64,
     pub(super) counters: Counters,
@@ -68,6 +70,7 @@ impl Source {
 
     pub(super) fn look(&self, before: Option<&Frame>) -> Frame {
         let answers = ask_all(&self.dialer, self.hosts.hosts(), LIMIT);
+        let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         let server = |(host, answer): (&_, Result<Value, String>)| Server {
             host: ToString::to_string(host),
             compiles: answer.and_then(|said| Compiles::read(&said)),
@@ -77,6 +80,7 @@ impl Source {
         let mut frame = Frame {
             at: Instant::now(),
             servers: self.hosts.iter().zip(answers).map(server).collect(),
+            answered,
             calls,
             counters: saved.unwrap_or_default().counters,
             bytes_rate: None,
@@ -171,9 +175,9 @@ impl Frame {
         self.servers.iter().filter_map(|server| server.compiles.as_ref().ok())
     }
 
-    /// Jobs done in a second by all servers.
+    /// Jobs done in a second by all servers; `None` without a server, or before the second look.
     pub(super) fn rate(&self) -> Option<f64> {
-        self.working().map(|compiles| compiles.rate).sum()
+        self.working().map(|compiles| compiles.rate).reduce(|sum, rate| Some(sum? + rate?))?
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -204,7 +208,8 @@ impl Frame {
 #[cfg(test)]
 impl Frame {
     pub(super) fn of(servers: Vec<Server>, calls: u64, counters: Counters) -> Self {
-        Self { at: Instant::now(), servers, calls, counters, bytes_rate: None }
+        let answered = servers.len();
+        Self { at: Instant::now(), servers, answered, calls, counters, bytes_rate: None }
     }
 }
 
@@ -252,6 +257,14 @@ mod tests {
         anew.at = after.at + Duration::from_secs(1);
         anew.compare(&after);
         assert_eq!((anew.rate(), anew.bytes_rate), (Some(0.0), Some((0.0, 0.0))));
+    }
+
+    #[test]
+    fn without_a_server_there_is_no_rate() {
+        let servers = vec![Server { host: "n1".into(), compiles: Err("down".into()) }];
+        let frame = Frame::of(servers, 0, Counters::default());
+        assert_eq!(frame.rate(), None);
+        assert!(frame.to_json()["jobs_per_s"].is_null());
     }
 
     #[test]

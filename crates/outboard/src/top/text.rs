@@ -1,6 +1,7 @@
 //! A frame as lines of text: the sums first, then a line for each server, then this user's builds.
 
 use super::frame::{Compiles, Frame, Server};
+use crate::status::without_host;
 
 pub(super) fn lines(frame: &Frame) -> Vec<String> {
     let sum = |number: fn(&Compiles) -> u64| frame.working().map(number).sum::<u64>();
@@ -26,7 +27,7 @@ pub(super) fn lines(frame: &Frame) -> Vec<String> {
 
 fn row(server: &Server) -> String {
     match &server.compiles {
-        Err(why) => format!("{:<22} {why}", server.host),
+        Err(why) => format!("{:<22} {}", server.host, without_host(&server.host, why)),
         Ok(compiles) => {
             let jobs = |(name, jobs): &(String, Vec<String>)| match jobs.len() {
                 0 => name.clone(),
@@ -52,8 +53,8 @@ fn builds(frame: &Frame) -> [String; 2] {
     let (out, back) = frame.bytes_rate.unzip();
     [
         format!(
-            "your builds: {} jobs now, on servers, locally or waiting; so far {} on servers, {} at \
-             local",
+            "your builds: {} jobs now, on servers, locally or waiting; so far {} on servers, {} \
+             locally",
             frame.calls, counters.remote, counters.local,
         ),
         format!(
@@ -90,7 +91,7 @@ mod tests {
         let compiles = Compiles { slots: 4, free: 2, done: 812, rate: Some(2.25), clients };
         let servers = vec![
             Server { host: "n1:7411".into(), compiles: Ok(compiles) },
-            Server { host: "n2".into(), compiles: Err("no answer".into()) },
+            Server { host: "n2".into(), compiles: Err("n2 did not answer".into()) },
         ];
         let counters =
             Counters { remote: 80, local: 3, bytes_out: 1_500_000, ..Counters::default() };
@@ -101,10 +102,10 @@ mod tests {
              \n\
              server                 slots   now     done  jobs/s  clients: what they compile\n\
              n1:7411                    4     2      812     2.2  me@n1: x.c y.c\n\
-             n2                     no answer\n\
+             n2                     did not answer\n\
              \n\
-             your builds: 5 jobs now, on servers, locally or waiting; so far 80 on servers, 3 at \
-             local\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
+             your builds: 5 jobs now, on servers, locally or waiting; so far 80 on servers, 3 \
+             locally\n             1.5 MB to servers (-/s), 0.0 MB back (-/s)"
         );
     }
 }
