@@ -315,7 +315,7 @@ impl<F: RemoteExecutor> Manager<F> {
 
     fn leave(&mut self, id: Id, now: Instant) {
         let Some(client) = self.clients.remove(&id) else { return };
-        if !matches!(client.state, WrapperState::Asking(_)) {
+        if client.state.is_of_a_remote_job() {
             self.one_by_one.note_end(now.saturating_duration_since(client.began));
         }
         match &client.state {

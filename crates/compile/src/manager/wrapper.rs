@@ -1,7 +1,7 @@
 //! One wrapper's connection: its request as received so far, and what it waits for.
 
 use super::source::{self, Mode, Preprocessing};
-use crate::args::{Call, Reason};
+use crate::args::{Call, Cause, Reason};
 use outboard_cc::wire::{FALLBACK, HEAD_BYTES, Malformed, Reply, Request, VERBOSE};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -63,6 +63,18 @@ pub(super) enum WrapperState {
     Local { slot: usize, granted: Instant, reason: Reason },
     /// Room in its socket for the rest of the reply.
     Answering(Unsent),
+}
+
+impl WrapperState {
+    /// Whether the job was compiled remotely, or would have been if it had not come alone. Calls
+    /// that only ask the compiler something tell nothing about a build.
+    pub(super) fn is_of_a_remote_job(&self) -> bool {
+        match self {
+            Self::Answering(_) => true,
+            Self::Local { reason, .. } => reason.cause == Cause::OneByOne,
+            _ => false,
+        }
+    }
 }
 
 /// Bytes of which the first have been sent.
