@@ -17,8 +17,8 @@ use super::table::{Row, Site};
 use crate::command;
 use crate::process::{PAUSE, Process};
 
-/// What perftest prints when it compares the processor's clock with the system's (its `get_clock.c`)
-/// on a machine that is too busy for that; it then ends.
+/// What perftest prints, and ends, when the machine is too busy for comparing the processor's clock
+/// with the system's (`get_clock.c`).
 const NO_CLOCK: &str = "Can't produce a report";
 const CLOCK_TRIES: usize = 3;
 
