@@ -194,11 +194,20 @@ impl Tcp {
     }
 }
 
+/// Both ends have the same address, or the loopback's.
+fn is_local(socket: &TcpStream) -> bool {
+    match (socket.local_addr(), socket.peer_addr()) {
+        (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
+        _ => false,
+    }
+}
+
 fn set_up(socket: &TcpStream, wait: Wait) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    // As Outboard does within one machine: no pacing. Elsewhere the system's choice is meant.
-    if socket.peer_addr()?.ip() == socket.local_addr()?.ip() {
-        set_tcp_congestion(socket, "reno")?;
+    if is_local(socket) {
+        // As Outboard does within one machine: no pacing. Where that is refused, the system's choice
+        // remains, for Outboard too.
+        let _set = set_tcp_congestion(socket, "reno");
     }
     socket.set_nonblocking(wait == Wait::Spin)?;
     socket.set_read_timeout(Some(NAP))?;
