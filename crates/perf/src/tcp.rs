@@ -205,8 +205,8 @@ fn is_local(socket: &TcpStream) -> bool {
 fn set_up(socket: &TcpStream, wait: Wait) -> io::Result<()> {
     socket.set_nodelay(true)?;
     if is_local(socket) {
-        // As Outboard does within one machine: no pacing. Where that is refused, the system's choice
-        // remains, for Outboard too.
+        // As Outboard does within one machine: no pacing. Where that is refused, the system's
+        // choice remains, for Outboard too.
         let _set = set_tcp_congestion(socket, "reno");
     }
     socket.set_nonblocking(wait == Wait::Spin)?;
