@@ -22,6 +22,8 @@ pub(super) const PROBES: &[&str] = &[
     "failed remotely and was run again",
     "found no server with this compiler",
     "has an unknown option",
+    // Build files try options out one after another, and then the first sources.
+    ALONE,
     // On a machine that is busy with other work.
     SLOW,
 ];
@@ -29,6 +31,7 @@ pub(super) const PROBES: &[&str] = &[
 /// Why they may when servers fail, or files change under them.
 pub(super) const FAILED: &[&str] =
     &[SLOW, "was lost by servers", "found no free slot in time", "found no server"];
+pub(super) const ALONE: &str = "came one at a time";
 const SLOW: &str = "took too long on a server";
 
 /// Where jobs ran, and why.
