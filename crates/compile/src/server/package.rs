@@ -14,6 +14,9 @@ use std::thread;
 /// Bytes of results that the service's own thread frees; larger ones are freed by another thread.
 const DROPPED_MAX: u64 = 64 << 20;
 
+/// Bytes that are hashed at a time, while they are in the processor's cache.
+const HASHED_BYTES: usize = 128 << 10;
+
 /// Results on their way. They are hashed part by part as they are sent.
 #[derive(Debug)]
 pub(crate) struct Package {
@@ -105,12 +108,15 @@ impl Package {
             let Some(segment) = self.segments.front_mut() else {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
-            match segment.take(&mut piece[filled..])? {
+            let end = len.min(filled + HASHED_BYTES);
+            match segment.take(&mut piece[filled..end])? {
                 0 => drop(self.segments.pop_front()),
-                taken => filled += taken,
+                taken => {
+                    self.hasher.update(&piece[filled..filled + taken]);
+                    filled += taken;
+                }
             }
         }
-        self.hasher.update(&piece);
         self.left -= len as u64;
         if self.left > 0 {
             return Ok(NextPart::Part(piece));

@@ -292,11 +292,11 @@ impl Server {
         (ended, outcome)
     }
 
-    /// Runs a job, and reads and hashes its object in parts of 1 MiB, as the service does.
+    /// Runs a job, and reads and hashes its object in parts of 128 KiB, as the service does.
     pub(crate) fn run_and_hash(&self, slot: usize, job: &SandboxJob) -> (FinishedJob, JobChanges) {
         let (ended, outcome) = self.run_only(slot, job);
         if let Some(object) = &ended.object {
-            let (mut part, mut at, mut hasher) = (vec![0; 1 << 20], 0, blake3::Hasher::new());
+            let (mut part, mut at, mut hasher) = (vec![0; 128 << 10], 0, blake3::Hasher::new());
             while at < object.len {
                 let len = object.file.read_at(&mut part, at).unwrap();
                 hasher.update(&part[..len]);
