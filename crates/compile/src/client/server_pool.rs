@@ -504,6 +504,10 @@ impl RemoteExecutor for ServerPool {
         self.ready.as_fd()
     }
 
+    fn wait(&self, timeout: Option<Duration>, events: BorrowedFd<'_>) {
+        self.hub.wait(timeout, &[events]);
+    }
+
     fn submit(&mut self, ticket: Ticket, job: Job) {
         self.accept(ticket, job, None);
     }

@@ -6,9 +6,10 @@
 
 use super::source::Preprocessed;
 use crate::args::{Job, Reason};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Identifies a job between the loop and its executor. A number is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +21,14 @@ pub struct Ticket(pub u64);
 pub trait RemoteExecutor {
     /// Readable when [`RemoteExecutor::turn`] has something to do. It stays the same descriptor.
     fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Sleeps until `events` is readable, which [`RemoteExecutor::fd`] makes readable too. An
+    /// executor with connections may serve them meanwhile. May return early.
+    fn wait(&self, timeout: Option<Duration>, events: BorrowedFd<'_>) {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // Interrupted or not: the descriptor tells what there is to do.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(events, PollFlags::IN)], timeout.as_ref());
+    }
 
     /// Takes a job. A job that cannot run gets its verdict in the next [`RemoteExecutor::turn`],
     /// which the loop calls right after it has read its wrappers.

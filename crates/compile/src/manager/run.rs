@@ -20,7 +20,7 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -144,9 +144,9 @@ impl<F: RemoteExecutor> Manager<F> {
     }
 
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), ManagerError> {
-        let limit = self.timeout(Instant::now()).map(timespec);
+        self.executor.wait(self.timeout(Instant::now()), self.epoll.as_fd());
         events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(events), limit.as_ref()) {
+        match epoll::wait(&self.epoll, spare_capacity(events), Some(&Timespec::default())) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(ManagerError::of("waiting for events")(errno)),
         }
@@ -507,14 +507,5 @@ impl<F: RemoteExecutor> Manager<F> {
             self.executor.cancel(Ticket(id));
             self.queue(id, Cause::Slow.into());
         }
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    // Rounded up, so that the deadline has passed when the wait ends.
-    let duration = duration + Duration::from_nanos(1);
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }
