@@ -44,7 +44,8 @@ impl Store {
         queue.waiting.push_back((*hash, bytes, kind));
         if !queue.is_running {
             let store = Arc::clone(self);
-            let started = thread::Builder::new().name("store".into()).spawn(move || store.drain());
+            let started =
+                thread::Builder::new().name("outboard-store".into()).spawn(move || store.drain());
             // Without a thread it is written together with the next.
             queue.is_running = started.is_ok();
         }

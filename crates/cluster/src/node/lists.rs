@@ -92,7 +92,7 @@ impl Lists {
                 waker.wake();
             }
         };
-        thread::Builder::new().name("lists".into()).spawn(look).map(drop)
+        thread::Builder::new().name("outboard-lists".into()).spawn(look).map(drop)
     }
 
     pub(super) fn credentials(&self) -> &Arc<Credentials> {

@@ -139,7 +139,8 @@ impl Files {
             progress: Arc::clone(&progress),
             counters: Arc::clone(&counters),
         };
-        let thread = thread::Builder::new().name("files".into()).spawn(move || worker.run());
+        let thread =
+            thread::Builder::new().name("outboard-files".into()).spawn(move || worker.run());
         let refused = |_| ExportError::Watch(rustix::io::Errno::AGAIN);
         let thread = Some(thread.map_err(refused)?);
         Ok(Self { requests, replies, wake, memory, progress, counters, thread })

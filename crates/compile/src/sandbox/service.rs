@@ -283,7 +283,8 @@ impl Drop for SandboxSupervisor {
         let _ = child.kill();
         // Its end takes as long as that of its last process, which may hang in the kernel.
         // Without a thread it stays a zombie until the service ends.
-        let _reaper = thread::Builder::new().name("reap".into()).spawn(move || child.wait());
+        let _reaper =
+            thread::Builder::new().name("outboard-reap".into()).spawn(move || child.wait());
     }
 }
 

@@ -41,7 +41,7 @@ impl Opening {
             let _sent = reply.send(open());
             waker.wake();
         };
-        thread::Builder::new().name("open".into()).spawn(work)?;
+        thread::Builder::new().name("outboard-open".into()).spawn(work)?;
         Ok(Self { opened, since: now, is_late: false })
     }
 

@@ -312,7 +312,7 @@ impl Saver {
             let _written = saved.map(|saved| write(&file, &saved));
         };
         // Without a thread it is written with the next that is learned.
-        let _started = thread::Builder::new().name("save".into()).spawn(write_newest);
+        let _started = thread::Builder::new().name("outboard-save".into()).spawn(write_newest);
     }
 }
 

@@ -39,8 +39,18 @@ enum Business {
 const COMPILER: &[&str] =
     &["gcc", "g++", "cc", "c++", "cc1", "cc1plus", "as", "collect2", "ld", "x86_64-linux-gnu"];
 /// Beginnings of the names of the other programs in the build.
-const PARTS: &[&str] =
-    &["make", "sh", "distcc", "icecc", "outboard", "nsenter", "taskset", "ksoftirqd", "kworker"];
+const PARTS: &[&str] = &[
+    "make",
+    "sh",
+    "distcc",
+    "icecc",
+    "outboard",
+    "fuser",
+    "nsenter",
+    "taskset",
+    "ksoftirqd",
+    "kworker",
+];
 /// Beginnings of the names of functions that move data between hosts, anywhere in a stack.
 const MOVING: &[&str] = &[
     "tcp_",

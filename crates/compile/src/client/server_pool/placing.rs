@@ -81,7 +81,7 @@ impl Placings {
             let _sent = reply.send((ticket, what.place(&mine)));
             ring(&waker);
         };
-        let Ok(thread) = thread::Builder::new().name("place".into()).spawn(place) else {
+        let Ok(thread) = thread::Builder::new().name("outboard-place".into()).spawn(place) else {
             let why = "this machine refuses a thread";
             return Some(Verdict::Local(Reason::with(Cause::Placement, why)));
         };

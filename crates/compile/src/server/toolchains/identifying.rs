@@ -63,7 +63,7 @@ impl Identifications {
             waker.iter().for_each(Waker::wake);
         };
         // If no thread can be started, it is identified later, when a job asks for it again.
-        if thread::Builder::new().name("identify".into()).spawn(identify).is_ok() {
+        if thread::Builder::new().name("outboard-ident".into()).spawn(identify).is_ok() {
             self.asked += 1;
             self.under_way.insert(compiler.into(), (self.asked, now));
         }
