@@ -41,7 +41,8 @@ const CONDITIONS: &[&str] = &[
     "Client on processor 0, server on processor 1, loopback, personality iwarp, CRC on. Both ends \
      of a stock program are on the libraries; perftest connects with -R.",
     "`outboard perf` does the same work without C in between: as many operations under way, of the \
-     same size, polling.",
+     same size, polling. Both post lists: perftest 16 requests a call (`-l 16`), and beside it one \
+     request a call, which is what it does unless told.",
     "Latency is half a round trip, except that of Reads, which is the whole.",
     "ib_write_lat never polls a completion queue while it waits, it looks at memory only: what \
      arrives is placed by the background engine, a thread beside the one that looks. Pinned, both \
@@ -58,9 +59,12 @@ fn bandwidth(ours: &Outboard, stock: &Stock) -> Result<Section> {
         let (with, without) = (format!("ib_{test}_bw"), format!("outboard perf {test}-bw"));
         let perf = format!("{test}-bw");
         let options = ["--seconds", "1", "--depth", "32"];
+        let singly = format!("{with}, a call each");
+        let one_by_one = stock.perftest(&with, &["-t", "32"], true);
         let mut contenders = [
-            stock.perftest(&with, &["-t", "32"], true),
+            stock.perftest(&with, &["-t", "32", "-l", "16"], true),
             only("/mib_per_s", ours.contender(&without, &perf, &options)),
+            Contender { name: &singly, ..one_by_one },
         ];
         let runs = Runs { points, series: alternate(&mut contenders, points, ROUNDS)? };
         let unit = "MiB/s, more is better";
