@@ -20,7 +20,7 @@ mod child;
 mod job;
 mod service;
 
-pub use check::{Missing, check};
+pub use check::{MissingFeature, check};
 pub use child::supervisor_main;
 pub use job::{FinishedJob, JobEnd, JobUsage, Limits, Object, SandboxJob};
 pub(crate) use service::SET_UP_MAX;

@@ -7,7 +7,7 @@
 //! Parts that are installed on this server are not fetched.
 
 use super::client_sandbox::Shown;
-use super::toolchains::{Program, Programs};
+use super::toolchains::{CompilerProgram, Programs};
 use crate::protocol::{Digest, ToClient};
 use crate::toolchain::{Part, Toolchain, hash_of};
 use outboard_cluster::hub::Exposed;
@@ -94,9 +94,9 @@ impl Adoptions {
     }
 
     /// The program of a compiler that has been fetched.
-    pub(crate) fn find(&self, hash: &Digest) -> Option<Program> {
+    pub(crate) fn find(&self, hash: &Digest) -> Option<CompilerProgram> {
         let found = self.adopted.iter().find(|at| at.toolchain.hash.0 == *hash);
-        found.map(|at| Program::of(&at.toolchain, 0))
+        found.map(|at| CompilerProgram::of(&at.toolchain, 0))
     }
 
     /// Begins to fetch a compiler; false when it cannot be used.

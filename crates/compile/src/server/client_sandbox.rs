@@ -3,7 +3,7 @@
 
 use super::files::Files;
 use super::outputs;
-use super::toolchains::Program;
+use super::toolchains::CompilerProgram;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
 use crate::sandbox::{
     Bind, FinishedJob, Launch, Limits, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
@@ -55,7 +55,7 @@ pub(crate) enum Equipment {
 
 impl Equipment {
     /// Whether a sandbox with this equipment shows a program in its present state.
-    pub(crate) fn has(self, program: &Program, now: Self) -> bool {
+    pub(crate) fn has(self, program: &CompilerProgram, now: Self) -> bool {
         match (self, now) {
             // Programs installed or replaced since then need a new sandbox.
             (Self::Installed(shown), Self::Installed(_)) => program.since() <= shown,
@@ -217,7 +217,7 @@ impl ClientSandbox {
         &mut self,
         slot: u32,
         spec: &JobSpec,
-        program: &Program,
+        program: &CompilerProgram,
         source: Option<(Bytes, Vec<u8>)>,
     ) -> Result<(), ClientSandboxError> {
         let (at, words) = (slot as usize, outputs::job_of(spec));
@@ -249,7 +249,7 @@ impl ClientSandbox {
 
     /// The command line. A compiler called by a bare name looks for itself in `PATH`: it keeps the
     /// name only if that finds it here at once, since other names there may be the client's own.
-    fn words(&self, spec: &JobSpec, program: &Program) -> Vec<Vec<u8>> {
+    fn words(&self, spec: &JobSpec, program: &CompilerProgram) -> Vec<Vec<u8>> {
         let mut words = spec.argv.clone();
         let Some(name) = words.first_mut().filter(|name| !name.contains(&b'/')) else {
             return words;
@@ -294,7 +294,7 @@ impl ClientSandbox {
 }
 
 /// The client's environment, with the paths of programs and temporary files on this machine.
-fn environment(spec: &JobSpec, program: &Program) -> Vec<Vec<u8>> {
+fn environment(spec: &JobSpec, program: &CompilerProgram) -> Vec<Vec<u8>> {
     let own = [(&b"TMPDIR"[..], TMP), (b"PATH", program.search())];
     let is_own = |name: &[u8]| own.iter().any(|(own, _)| *own == name);
     let kept = spec.env.iter().filter(|(name, _)| !is_own(name));

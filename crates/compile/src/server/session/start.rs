@@ -5,7 +5,7 @@ use super::{ClientSession, Running, Stage, StageEvent};
 use crate::protocol::{Refusal, TicketNumber};
 use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan, Prepared};
 use crate::server::opening::{Opening, Progress};
-use crate::server::toolchains::{Program, Programs, Search};
+use crate::server::toolchains::{CompilerProgram, CompilerSearch, Programs};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,11 +47,11 @@ impl ClientSession {
         job.started = now;
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
         let search = programs.find(compiler, &toolchain, now);
-        if search == Search::UnderWay {
+        if search == CompilerSearch::UnderWay {
             job.step(StageEvent::Unidentified);
             return;
         }
-        let (program, equipment) = if let Search::Found(program) = search {
+        let (program, equipment) = if let CompilerSearch::Found(program) = search {
             (program, Equipment::Installed(programs.generation()))
         } else if let Some(program) = self.adoptions.find(&toolchain) {
             (program, Equipment::Adopted(self.adoptions.generation()))
@@ -72,7 +72,12 @@ impl ClientSession {
 
     /// Whether a job may run at once: in the present sandbox, or in a new one because no job runs
     /// in the present one. Jobs are admitted in the order of their arrival.
-    fn has_room(&self, ticket: TicketNumber, program: &Program, equipment: Equipment) -> bool {
+    fn has_room(
+        &self,
+        ticket: TicketNumber,
+        program: &CompilerProgram,
+        equipment: Equipment,
+    ) -> bool {
         if !self.jobs.values().any(Running::uses_sandbox) {
             return true;
         }
@@ -92,7 +97,7 @@ impl ClientSession {
         ticket: TicketNumber,
         plan: &Plan,
         programs: &Programs,
-        (program, equipment): (&Program, Equipment),
+        (program, equipment): (&CompilerProgram, Equipment),
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), ClientSandboxError> {
         let is_empty = !self.jobs.values().any(Running::uses_sandbox);
