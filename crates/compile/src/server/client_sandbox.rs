@@ -6,7 +6,7 @@ use super::outputs;
 use super::toolchains::CompilerProgram;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
 use crate::sandbox::{
-    Bind, FinishedJob, Launch, Limits, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
+    Bind, FinishedJob, JobLimits, Launch, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
     SlotSandbox, SlotSandboxSpec,
 };
 use crate::view::{self, View};
@@ -26,11 +26,11 @@ const QUOTA: u64 = RESULTS_MAX as u64;
 
 /// Settings that do not depend on the client.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ClientSandboxSettings {
     /// How supervisors start.
     pub(crate) launch: Launch,
     /// Resource limits of one job.
-    pub(crate) limits: Limits,
+    pub(crate) limits: JobLimits,
     /// Slots of this server.
     pub(crate) slots: u32,
 }
@@ -86,7 +86,7 @@ pub(crate) struct ClientSandbox {
     supervisor: SandboxSupervisor,
     view: View,
     spec: SlotSandboxSpec,
-    limits: Limits,
+    limits: JobLimits,
     equipment: Equipment,
     /// The slot whose sandbox sets itself up now, and since when: one after the other, so that
     /// their descriptions have room in the supervisor's socket.
@@ -105,16 +105,16 @@ pub(crate) enum Prepared<'a> {
 
 impl ClientSandbox {
     pub(crate) fn open(
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         files: Arc<Files>,
         shown: Shown,
         equipment: Equipment,
     ) -> Result<Self, ClientSandboxError> {
-        let (supervisor, fuse) = SandboxSupervisor::start(&plan.launch)?;
-        let (uid, gid) = plan.launch.identity.unwrap_or_else(|| {
+        let (supervisor, fuse) = SandboxSupervisor::start(&settings.launch)?;
+        let (uid, gid) = settings.launch.identity.unwrap_or_else(|| {
             (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
         });
-        let slots = plan.slots as usize;
+        let slots = settings.slots as usize;
         let limits = view::ViewLimits { slots, quota: QUOTA, uid, gid };
         let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
         let Shown { files: paths, links } = shown;
@@ -127,7 +127,7 @@ impl ClientSandbox {
             supervisor,
             view,
             spec,
-            limits: plan.limits,
+            limits: settings.limits,
             equipment,
             setting_up: None,
             is_broken: false,

@@ -2,7 +2,7 @@
 
 use super::service::{CompileService, Options};
 use super::toolchains::Programs;
-use crate::sandbox::{Launch, Limits, check};
+use crate::sandbox::{JobLimits, Launch, check};
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::{Needs, ServiceLink, Table, TableError};
 use outboard_cluster::service::run;
@@ -67,7 +67,7 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
         identity: None,
     };
     check(&launch)?;
-    let mut limits = Limits::default();
+    let mut limits = JobLimits::default();
     if let Some(mib) = config.memory_mib {
         limits.memory = mib << 20;
     }

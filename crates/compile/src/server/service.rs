@@ -1,13 +1,13 @@
 //! What the service does: all clients of a server, their jobs in its slots. The loop around it is
 //! cluster's.
 
-use super::client_sandbox::Plan;
+use super::client_sandbox::ClientSandboxSettings;
 use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
 use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
 use crate::protocol::{JobSpec, ToClient, ToServer};
-use crate::sandbox::{Launch, Limits};
+use crate::sandbox::{JobLimits, Launch};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
@@ -42,7 +42,7 @@ pub struct Options {
     /// How sandboxes start.
     pub launch: Launch,
     /// What one job may use.
-    pub limits: Limits,
+    pub limits: JobLimits,
 }
 
 /// What a server does now.
@@ -78,7 +78,7 @@ pub struct CompileService {
     programs: Programs,
     store: Option<Arc<Store>>,
     accepts: bool,
-    plan: Plan,
+    settings: ClientSandboxSettings,
     waker: Waker,
     /// The waker, and slot sandboxes that may have something to say.
     ready: OwnedFd,
@@ -114,7 +114,7 @@ impl CompileService {
             programs,
             store: store.map(Arc::new),
             accepts: accept_toolchains,
-            plan: Plan { launch, limits, slots },
+            settings: ClientSandboxSettings { launch, limits, slots },
             waker,
             ready,
             done: 0,
@@ -189,7 +189,8 @@ impl CompileService {
                 // A slot sandbox that is not watched is found when its client cancels.
                 let _watched = epoll::add(ready, fd, name, epoll::EventFlags::IN);
             };
-            if let Err(error) = session.advance(&self.plan, &mut self.programs, now, &mut watch) {
+            if let Err(error) = session.advance(&self.settings, &mut self.programs, now, &mut watch)
+            {
                 ends.push((*peer, error.into()));
             }
             while let Some(slot) = session.poll_released() {
@@ -304,7 +305,7 @@ impl Service for CompileService {
 
 impl fmt::Debug for CompileService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompileService").field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("CompileService").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ mod results;
 mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
-use super::client_sandbox::{ClientSandbox, Plan};
+use super::client_sandbox::{ClientSandbox, ClientSandboxSettings};
 use super::counters::ServerCounters;
 use super::files::{Files, ask_error, request};
 use super::opening::Opening;
@@ -362,7 +362,7 @@ impl ClientSession {
     /// Does all that can be done now. New slot sandboxes are handed to `watch`, with their slots.
     pub(crate) fn advance(
         &mut self,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &mut Programs,
         now: Instant,
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
@@ -374,7 +374,7 @@ impl ClientSession {
         self.take_opened(now);
         self.wake(programs, now);
         while let Some(ticket) = self.ready.pop_front() {
-            self.start(ticket, plan, programs, now, watch);
+            self.start(ticket, settings, programs, now, watch);
         }
         while let Some(need) = self.fetch.poll() {
             self.meet(need)?;

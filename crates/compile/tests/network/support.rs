@@ -7,7 +7,7 @@ use outboard_cluster::service::ServiceLoop;
 use outboard_compile::args::{Call, Classification, Halves, Job, classify, examine};
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
-use outboard_compile::sandbox::{Launch, Limits};
+use outboard_compile::sandbox::{JobLimits, Launch};
 use outboard_compile::server::{CompileService, Options, Programs};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
@@ -144,7 +144,7 @@ fn serve(
             arguments: vec!["supervisor".into(), stops().into()],
             identity: root.then_some((NOBODY, NOBODY)),
         },
-        limits: Limits::default(),
+        limits: JobLimits::default(),
     };
     let service = CompileService::new(options).expect("a service");
     let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");

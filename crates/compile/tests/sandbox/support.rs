@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{
-    Bind, FinishedJob, Launch, Limits, SandboxJob, SandboxSupervisor, SlotSandbox, SlotSandboxSpec,
-    machine_links,
+    Bind, FinishedJob, JobLimits, Launch, SandboxJob, SandboxSupervisor, SlotSandbox,
+    SlotSandboxSpec, machine_links,
 };
 use outboard_compile::view::{
     self, Ask, AskError, Attr, Contents, Created, Done, FileKind, Found, JobChanges, Listing,
@@ -336,7 +336,7 @@ pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> SandboxJob {
         environment: environment.iter().map(|variable| variable.to_vec()).collect(),
         directory: directory.as_os_str().as_bytes().to_vec(),
         umask: 0o022,
-        limits: Limits::default(),
+        limits: JobLimits::default(),
     }
 }
 

@@ -21,7 +21,7 @@ use rustix::thread::{
 };
 
 use super::super::channel::{Channel, JobReport, SetUp, ToSlot};
-use super::super::job::{JobEnd, JobUsage, Limits, SandboxJob};
+use super::super::job::{JobEnd, JobLimits, JobUsage, SandboxJob};
 use super::super::service::{OBJECT, PROC, SlotSandboxSpec};
 use super::raw::{self, PreparedExec, Wait};
 use super::watch::{Sample, Watch};
@@ -95,7 +95,7 @@ struct JobRunner {
 /// A job that runs.
 struct RunningJob {
     main: i32,
-    limits: Limits,
+    limits: JobLimits,
     started: Instant,
     /// How the main process ended, as the system reports it.
     status: Option<i32>,
@@ -231,12 +231,12 @@ impl JobRunner {
     }
 }
 
-fn has_written_too_much(output: [BorrowedFd<'_>; 2], limits: &Limits) -> bool {
+fn has_written_too_much(output: [BorrowedFd<'_>; 2], limits: &JobLimits) -> bool {
     output.into_iter().any(|fd| tell(fd).is_ok_and(|written| written > limits.output))
 }
 
 /// How long a job cannot exceed its limits.
-fn sample_after(limits: &Limits, sample: &Sample) -> Duration {
+fn sample_after(limits: &JobLimits, sample: &Sample) -> Duration {
     let left = limits.memory.saturating_sub(sample.resident);
     Duration::from_millis(left / MEMORY_SPEED).clamp(SAMPLE_MIN, SAMPLE_MAX)
 }

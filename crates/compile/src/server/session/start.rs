@@ -3,7 +3,9 @@
 
 use super::{ClientSession, Running, Stage, StageEvent};
 use crate::protocol::{Refusal, TicketNumber};
-use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan, Prepared};
+use crate::server::client_sandbox::{
+    ClientSandbox, ClientSandboxError, ClientSandboxSettings, Equipment, Prepared,
+};
 use crate::server::opening::{Opening, Progress};
 use crate::server::toolchains::{CompilerProgram, CompilerSearch, Programs};
 use std::os::fd::BorrowedFd;
@@ -35,7 +37,7 @@ impl ClientSession {
     pub(super) fn start(
         &mut self,
         ticket: TicketNumber,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &mut Programs,
         now: Instant,
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
@@ -65,7 +67,7 @@ impl ClientSession {
             self.step(ticket, StageEvent::Crowded);
             return;
         }
-        if let Err(error) = self.run(ticket, plan, programs, (&program, equipment), watch) {
+        if let Err(error) = self.run(ticket, settings, programs, (&program, equipment), watch) {
             self.refuse(ticket, trouble(&error));
         }
     }
@@ -95,7 +97,7 @@ impl ClientSession {
     fn run(
         &mut self,
         ticket: TicketNumber,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &Programs,
         (program, equipment): (&CompilerProgram, Equipment),
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
@@ -105,7 +107,7 @@ impl ClientSession {
         // New compilers are shown in a new sandbox, as soon as no job runs in the old one.
         if is_empty && (shown != Some(equipment) || self.is_broken()) {
             self.step(ticket, StageEvent::Crowded);
-            return self.open(plan, programs, equipment);
+            return self.open(settings, programs, equipment);
         }
         let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
         let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
@@ -123,7 +125,7 @@ impl ClientSession {
     /// Has a thread open a sandbox, if none does so already.
     fn open(
         &mut self,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &Programs,
         equipment: Equipment,
     ) -> Result<(), ClientSandboxError> {
@@ -136,8 +138,8 @@ impl ClientSession {
         };
         self.counters.sandboxes += 1;
         self.sandbox = None;
-        let (plan, files) = (plan.clone(), Arc::clone(&self.files));
-        let open = move || ClientSandbox::open(&plan, files, shown, equipment);
+        let (settings, files) = (settings.clone(), Arc::clone(&self.files));
+        let open = move || ClientSandbox::open(&settings, files, shown, equipment);
         self.opening = Some(Opening::begin(open, self.waker.clone(), Instant::now())?);
         Ok(())
     }
