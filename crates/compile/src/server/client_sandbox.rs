@@ -96,7 +96,7 @@ pub(crate) struct ClientSandbox {
 }
 
 /// A slot's sandbox, as a job finds it.
-pub(crate) enum Prepared<'a> {
+pub(crate) enum SlotReadiness<'a> {
     /// The job can start.
     Ready,
     /// It sets itself up, or waits for another that does. A new one is to be watched.
@@ -161,12 +161,12 @@ impl ClientSandbox {
         &mut self,
         slot: u32,
         now: Instant,
-    ) -> Result<Prepared<'_>, ClientSandboxError> {
+    ) -> Result<SlotReadiness<'_>, ClientSandboxError> {
         let is_there = self.slot_sandboxes.contains_key(&slot);
         match self.setting_up {
-            None if is_there => return Ok(Prepared::Ready),
-            Some((one, _)) if one != slot && is_there => return Ok(Prepared::Ready),
-            Some(_) => return Ok(Prepared::Waits(None)),
+            None if is_there => return Ok(SlotReadiness::Ready),
+            Some((one, _)) if one != slot && is_there => return Ok(SlotReadiness::Ready),
+            Some(_) => return Ok(SlotReadiness::Waits(None)),
             None => {}
         }
         let spec = SlotSandboxSpec { slot: slot as usize, ..self.spec.clone() };
@@ -174,7 +174,7 @@ impl ClientSandbox {
         let begun = begun.inspect_err(|_| self.is_broken = true)?;
         self.setting_up = Some((slot, now));
         self.slot_sandboxes.insert(slot, begun);
-        Ok(Prepared::Waits(self.slot_sandboxes.get(&slot).map(AsFd::as_fd)))
+        Ok(SlotReadiness::Waits(self.slot_sandboxes.get(&slot).map(AsFd::as_fd)))
     }
 
     /// Handles the end of a slot sandbox's own start, if that is why it is readable; false if it is

@@ -1,6 +1,6 @@
 //! The service's process: its configuration and its start.
 
-use super::service::{CompileService, Options};
+use super::service::{CompileService, ServiceOptions};
 use super::toolchains::Programs;
 use crate::sandbox::{JobLimits, Launch, check};
 use outboard_cluster::hub::HubOptions;
@@ -20,7 +20,7 @@ const STORE_BYTES: u64 = 4 << 30;
 /// The service's table of a node's configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Config {
+struct CompileTable {
     /// Programs in place of compilers: a name, and `DIR/bin/PROGRAM`.
     toolchains: BTreeMap<String, PathBuf>,
     /// Where contents and the identities of compilers are stored [default: the user's cache].
@@ -39,7 +39,7 @@ struct Config {
 /// # Errors
 /// Reports the operator's mistake in the table.
 pub fn check_table(table: Table<'_>) -> Result<Needs, TableError> {
-    let config: Config = table.read()?;
+    let config: CompileTable = table.read()?;
     let directories = config.cache.into_iter().collect();
     Ok(Needs { directories, devices: vec!["/dev/fuse".into()] })
 }
@@ -55,9 +55,9 @@ pub fn serve(link: ServiceLink, arguments: &[&str]) -> ExitCode {
     }
 }
 
-fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Error>> {
-    let config: Config = match link.config() {
-        serde_json::Value::Null => Config::default(),
+fn options(link: &ServiceLink, arguments: &[&str]) -> Result<ServiceOptions, Box<dyn Error>> {
+    let config: CompileTable = match link.config() {
+        serde_json::Value::Null => CompileTable::default(),
         table => serde_json::from_value(table.clone())
             .map_err(|error| format!("table {} of the configuration: {error}", link.service()))?,
     };
@@ -77,7 +77,7 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
     if config.accept_toolchains && store.is_none() {
         return Err("accept_toolchains needs a place for them: set cache".into());
     }
-    Ok(Options {
+    Ok(ServiceOptions {
         slots: link.slots(),
         programs,
         store,

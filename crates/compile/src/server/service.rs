@@ -30,7 +30,7 @@ const WAKER: u64 = u64::MAX;
 
 /// What a server is.
 #[derive(Debug)]
-pub struct Options {
+pub struct ServiceOptions {
     /// Jobs at a time.
     pub slots: u32,
     /// What compilers it has.
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// What a server does now.
 #[derive(Clone, Debug, Serialize)]
-pub struct Status {
+pub struct ServiceStatus {
     /// Slots.
     pub slots: usize,
     /// Slots without a job.
@@ -73,7 +73,7 @@ pub struct ClientStatus {
 
 /// A server for any number of clients: what its process does with its slots.
 pub struct CompileService {
-    clients: BTreeMap<ClientId, Client>,
+    clients: BTreeMap<ClientId, ConnectedClient>,
     slots: SlotAllocator,
     programs: Programs,
     store: Option<Arc<Store>>,
@@ -89,7 +89,7 @@ pub struct CompileService {
 }
 
 /// A client, and what it may use.
-struct Client {
+struct ConnectedClient {
     session: ClientSession,
     peer: PeerId,
     identity: NodeId,
@@ -101,12 +101,13 @@ impl CompileService {
     ///
     /// # Errors
     /// This machine's.
-    pub fn new(options: Options) -> Result<Self, HubError> {
+    pub fn new(options: ServiceOptions) -> Result<Self, HubError> {
         let waker = Waker::new()?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let name = epoll::EventData::new_u64(WAKER);
         epoll::add(&ready, &waker, name, epoll::EventFlags::IN)?;
-        let Options { slots, mut programs, store, accept_toolchains, launch, limits } = options;
+        let ServiceOptions { slots, mut programs, store, accept_toolchains, launch, limits } =
+            options;
         programs.set_waker(waker.clone());
         Ok(Self {
             clients: BTreeMap::new(),
@@ -124,7 +125,7 @@ impl CompileService {
     }
 
     fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, End)>) {
-        for Client { session, peer, .. } in self.clients.values_mut() {
+        for ConnectedClient { session, peer, .. } in self.clients.values_mut() {
             if let Err(error) = session.tick(now) {
                 ends.push((*peer, error.into()));
             }
@@ -146,7 +147,7 @@ impl CompileService {
     }
 
     fn job_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
-        if let Some(Client { session, .. }) = self.clients.get_mut(&client) {
+        if let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&client) {
             self.done += u64::from(session.ended(slot, now));
         }
     }
@@ -157,7 +158,8 @@ impl CompileService {
         message: ToServer,
         now: Instant,
     ) -> Result<(), SessionEnd> {
-        let Some(Client { session, identity, slots_max, .. }) = self.clients.get_mut(&id) else {
+        let Some(ConnectedClient { session, identity, slots_max, .. }) = self.clients.get_mut(&id)
+        else {
             return Ok(());
         };
         let slots = self.slots.most(*slots_max);
@@ -182,7 +184,7 @@ impl CompileService {
 
     /// Lets everything take its course until nothing moves.
     fn settle(&mut self, hub: &mut Hub, now: Instant, ends: &mut Vec<(PeerId, End)>) {
-        for (id, Client { session, peer, .. }) in &mut self.clients {
+        for (id, ConnectedClient { session, peer, .. }) in &mut self.clients {
             let ready = &self.ready;
             let mut watch = |slot: u32, fd: BorrowedFd<'_>| {
                 let name = epoll::EventData::new_u64(name_of(*id, slot));
@@ -198,7 +200,7 @@ impl CompileService {
             }
         }
         while let Some(id) = self.slots.poll() {
-            if let Some(Client { session, .. }) = self.clients.get_mut(&id) {
+            if let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&id) {
                 session.queue_message(ToClient::Want);
             }
         }
@@ -210,7 +212,7 @@ impl CompileService {
     }
 }
 
-impl Client {
+impl ConnectedClient {
     /// Says what its session has to say.
     fn speak(&mut self, hub: &mut Hub) -> Result<(), HubError> {
         while let Some(out) = self.session.poll() {
@@ -235,18 +237,20 @@ impl Client {
 
 impl Service for CompileService {
     type Tag = u64;
-    type Report = Status;
+    type Report = ServiceStatus;
 
     fn arrived(&mut self, _hub: &mut Hub, peer: PeerId, permit: &Permit) -> Result<(), End> {
         let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
         let (identity, slots_max) = (permit.node(), permit.slots());
-        self.clients.insert(id_of(peer), Client { session, peer, identity, slots_max });
+        self.clients.insert(id_of(peer), ConnectedClient { session, peer, identity, slots_max });
         Ok(())
     }
 
     fn handle(&mut self, _hub: &mut Hub, event: HubEvent) -> Result<(), End> {
         let (id, now) = (id_of(event.peer()), Instant::now());
-        let Some(Client { session, .. }) = self.clients.get_mut(&id) else { return Ok(()) };
+        let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&id) else {
+            return Ok(());
+        };
         session.heard(now);
         match event {
             HubEvent::Message { bytes, .. } => {
@@ -289,14 +293,14 @@ impl Service for CompileService {
         Some(self.ready.as_fd())
     }
 
-    fn report(&self) -> Status {
+    fn report(&self) -> ServiceStatus {
         let (slots, free) = self.slots.slots();
         let sessions = || self.clients.values().map(|client| &client.session);
-        Status {
+        ServiceStatus {
             slots,
             free,
             done: self.done,
-            clients: self.clients.values().map(Client::status).collect(),
+            clients: self.clients.values().map(ConnectedClient::status).collect(),
             counters: sessions().fold(self.past, |sum, one| sum.add(one.counters())),
             store: self.store.as_ref().map(|store| store.usage()),
         }

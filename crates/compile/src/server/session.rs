@@ -58,7 +58,7 @@ pub(crate) struct ClientSession {
     export: Option<Exposed>,
     result_buffer: Option<Exposed>,
     files: Arc<Files>,
-    fetch: Fetch<Waiter>,
+    fetch: Fetch<FetchWaiter>,
     /// Where contents stay that were read.
     store: Option<Arc<Store>>,
     /// Jobs that may go on.
@@ -80,7 +80,7 @@ pub(crate) struct ClientSession {
 }
 
 /// What waits for something of the client's files.
-enum Waiter {
+enum FetchWaiter {
     /// A job, for the metadata log.
     Job(TicketNumber),
     /// A request of the view.
@@ -104,11 +104,11 @@ struct Running {
     package: Option<Package>,
     /// When its results began to be sent, or, before that, when the job arrived.
     since: Instant,
-    source: Option<Source>,
+    source: Option<JobSource>,
 }
 
 /// A job's preprocessed source.
-struct Source {
+struct JobSource {
     path: Bytes,
     len: u64,
     /// Empty before it is read, and after the job has taken it.
@@ -248,14 +248,14 @@ impl ClientSession {
         }
         let (stage, source) = match input {
             Input::Pull { position } => {
-                self.fetch.reach(position, Waiter::Job(ticket));
+                self.fetch.reach(position, FetchWaiter::Job(ticket));
                 (Stage::Waiting, None)
             }
             Input::Source { path, exposed } => {
                 let (from, into, tag) = self.sources.begin(exposed, ticket, slot)?;
                 self.out.push_back(Out::Read { from, into, tag });
                 let (len, bytes) = (exposed.len(), Vec::new());
-                (Stage::Reading, Some(Source { path, len, bytes }))
+                (Stage::Reading, Some(JobSource { path, len, bytes }))
             }
         };
         let fetched = self.fetch.fetched();
@@ -322,8 +322,8 @@ impl ClientSession {
     fn notify(&mut self) {
         while let Some((waiter, result)) = self.fetch.poll_done() {
             match waiter {
-                Waiter::Job(ticket) => self.supplied(ticket),
-                Waiter::View(done) => done(result.map_err(ask_error)),
+                FetchWaiter::Job(ticket) => self.supplied(ticket),
+                FetchWaiter::View(done) => done(result.map_err(ask_error)),
             }
         }
     }
@@ -368,7 +368,7 @@ impl ClientSession {
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), SessionEnd> {
         for (ask, done) in self.files.take_asks() {
-            self.fetch.request(request(ask), Waiter::View(done), now);
+            self.fetch.request(request(ask), FetchWaiter::View(done), now);
         }
         self.notify();
         self.take_opened(now);

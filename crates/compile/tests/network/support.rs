@@ -8,7 +8,7 @@ use outboard_compile::args::{Call, Classification, Halves, Job, classify, examin
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
 use outboard_compile::sandbox::{JobLimits, Launch};
-use outboard_compile::server::{CompileService, Options, Programs};
+use outboard_compile::server::{CompileService, Programs, ServiceOptions};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
 use outboard_store::Store;
@@ -134,7 +134,7 @@ fn serve(
     let root = rustix::process::geteuid().is_root();
     let contents = tempfile::tempdir().expect("a directory");
     let store = offer.accepts.then(|| Store::open(contents.path(), 1 << 30).expect("a store"));
-    let options = Options {
+    let options = ServiceOptions {
         slots: offer.slots,
         programs: Programs::new(Some(Path::new(CACHE)), BTreeMap::new()),
         store,

@@ -4,9 +4,9 @@
 use super::{ClientSession, Running, Stage, StageEvent};
 use crate::protocol::{Refusal, TicketNumber};
 use crate::server::client_sandbox::{
-    ClientSandbox, ClientSandboxError, ClientSandboxSettings, Equipment, Prepared,
+    ClientSandbox, ClientSandboxError, ClientSandboxSettings, Equipment, SlotReadiness,
 };
-use crate::server::opening::{Opening, Progress};
+use crate::server::opening::{Opening, OpeningProgress};
 use crate::server::toolchains::{CompilerProgram, CompilerSearch, Programs};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl ClientSession {
         }
         let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
         let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
-        if let Prepared::Waits(new) = sandbox.prepare(job.slot, job.started)? {
+        if let SlotReadiness::Waits(new) = sandbox.prepare(job.slot, job.started)? {
             job.step(StageEvent::Unprepared);
             new.into_iter().for_each(|new| watch(job.slot, new));
             return Ok(());
@@ -148,9 +148,9 @@ impl ClientSession {
     pub(super) fn take_opened(&mut self, now: Instant) {
         let Some(opening) = &mut self.opening else { return };
         let error = match opening.poll(now) {
-            Progress::UnderWay => return,
-            Progress::Late => ClientSandboxError::Late,
-            Progress::Over(opened) => {
+            OpeningProgress::UnderWay => return,
+            OpeningProgress::Late => ClientSandboxError::Late,
+            OpeningProgress::Over(opened) => {
                 self.opening = None;
                 match *opened {
                     Ok(sandbox) => return self.sandbox = Some(sandbox),
