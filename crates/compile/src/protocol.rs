@@ -159,7 +159,7 @@ pub(crate) enum ToClient {
         /// Which.
         ticket: TicketNumber,
         /// How it ended.
-        outcome: Box<Outcome>,
+        outcome: Box<JobOutcome>,
     },
     /// It still works on this client's jobs.
     Alive,
@@ -207,11 +207,11 @@ pub(crate) struct JobSpec {
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Outcome {
+pub(crate) enum JobOutcome {
     /// The compiler ran.
     Ran(Ran),
     /// The compiler did not run, or its results cannot be used.
-    NotRun(Refusal),
+    NotRun(JobRefusal),
 }
 
 /// The result of a compiler that ran. The result buffer holds, one after the other: standard
@@ -262,7 +262,7 @@ pub(crate) struct Took {
 
 /// Why a server did not run a job, or why the job's results may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Refusal {
+pub(crate) enum JobRefusal {
     /// The server lacks this compiler.
     Toolchain,
     /// The job used a path that the client does not show.
@@ -287,7 +287,7 @@ pub(crate) enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for JobRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = String::from_utf8_lossy;
         match self {

@@ -23,7 +23,7 @@ use super::result_buffer::{ResultBuffer, Results};
 use super::scheduler::{Dispatch, LocalCause, Scheduler, ServerId};
 use crate::args::{Cause, Job, Reason};
 use crate::manager::{Capacity, Preprocessed, RemoteExecutor, Ticket, Trace, Verdict};
-use crate::protocol::{Digest, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
+use crate::protocol::{Digest, JobOutcome, JobRefusal, Ran, TicketNumber, ToClient, ToServer};
 use crate::toolchain::{Toolchain, Toolchains};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
@@ -244,12 +244,12 @@ impl ServerPool {
     }
 
     /// Handles the end of a job on a server.
-    fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: Outcome, now: Instant) {
+    fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: JobOutcome, now: Instant) {
         self.take_back(peer, ticket);
         let Some(server) = self.servers.get_mut(&peer) else { return };
         let id = server.id;
         match outcome {
-            Outcome::Ran(ran) => {
+            JobOutcome::Ran(ran) => {
                 let result_buffer = server.result_buffer.as_mut();
                 let results =
                     result_buffer.map(|result_buffer| result_buffer.take_results(ticket, &ran));
@@ -260,7 +260,7 @@ impl ServerPool {
                     None => self.give_up(peer, "it has results and no place for them", now),
                 }
             }
-            Outcome::NotRun(refusal) => {
+            JobOutcome::NotRun(refusal) => {
                 server
                     .result_buffer
                     .iter_mut()
@@ -270,10 +270,10 @@ impl ServerPool {
         }
     }
 
-    fn refused(&mut self, id: ServerId, ticket: TicketNumber, refusal: Refusal, now: Instant) {
+    fn refused(&mut self, id: ServerId, ticket: TicketNumber, refusal: JobRefusal, now: Instant) {
         match refusal {
-            Refusal::Toolchain => self.scheduler.lacks(id, ticket, now),
-            Refusal::Withheld { path } => {
+            JobRefusal::Toolchain => self.scheduler.lacks(id, ticket, now),
+            JobRefusal::Withheld { path } => {
                 self.scheduler.cancel(ticket);
                 let reason = Reason::with(Cause::Refused, OsString::from_vec(path));
                 if let Some(pending) = self.jobs.get(&ticket) {
@@ -281,17 +281,17 @@ impl ServerPool {
                 }
                 self.run_locally(ticket, reason);
             }
-            Refusal::Stale { .. } => {
+            JobRefusal::Stale { .. } => {
                 self.failed(id, ticket, "a file changed during the job".into(), now)
             }
-            Refusal::Limit { what } => {
+            JobRefusal::Limit { what } => {
                 let limited = |pending: &mut Pending| {
                     (pending.why, pending.is_limited) = (what, true);
                 };
                 self.jobs.entry(ticket).and_modify(limited);
                 self.scheduler.exceeded(id, ticket, now);
             }
-            Refusal::Trouble { what } => self.failed(id, ticket, what, now),
+            JobRefusal::Trouble { what } => self.failed(id, ticket, what, now),
         }
     }
 

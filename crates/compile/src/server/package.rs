@@ -1,7 +1,7 @@
 //! The results of a job on their way to the client: the bytes of all files, one after the other,
 //! and their description.
 
-use crate::protocol::{Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, Took};
+use crate::protocol::{JobRefusal, Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Took};
 use crate::sandbox::{FinishedJob, JobEnd};
 use crate::view;
 use std::collections::VecDeque;
@@ -48,12 +48,12 @@ impl Package {
         ended: FinishedJob,
         made: view::JobChanges,
         took: Took,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, JobRefusal> {
         if let Some(refusal) = made.refused {
-            return Err(Refusal::Withheld { path: refusal.path });
+            return Err(JobRefusal::Withheld { path: refusal.path });
         }
         if made.stale {
-            return Err(Refusal::Stale { path: Vec::new() });
+            return Err(JobRefusal::Stale { path: Vec::new() });
         }
         let status = status(ended.end)?;
         if status == 0 {
@@ -75,7 +75,7 @@ impl Package {
         }
         let len = segments.iter().map(Segment::len).sum();
         if len > RESULTS_MAX as u64 {
-            return Err(Refusal::Limit { what: "it wrote too much".to_owned() });
+            return Err(JobRefusal::Limit { what: "it wrote too much".to_owned() });
         }
         let ran = Ran { slot, status, stdout, stderr, files, len: 0, hash: [0; 32], took };
         Ok(Self { segments, left: len, len, hasher: Box::default(), ran })
@@ -163,8 +163,8 @@ impl Drop for Package {
 }
 
 /// The status as wait(2) encodes it, if the program ended by itself.
-fn status(end: JobEnd) -> Result<i32, Refusal> {
-    let limit = |what: &str| Err(Refusal::Limit { what: what.to_owned() });
+fn status(end: JobEnd) -> Result<i32, JobRefusal> {
+    let limit = |what: &str| Err(JobRefusal::Limit { what: what.to_owned() });
     match end {
         JobEnd::Exited(code) => Ok((code & 0xff) << 8),
         JobEnd::Signalled(signal) => Ok(signal & 0x7f),
@@ -175,16 +175,16 @@ fn status(end: JobEnd) -> Result<i32, Refusal> {
         JobEnd::Stopped => limit("it was stopped"),
         JobEnd::NotStarted(errno) => {
             let error = std::io::Error::from_raw_os_error(errno);
-            Err(Refusal::Trouble { what: format!("the compiler cannot be started: {error}") })
+            Err(JobRefusal::Trouble { what: format!("the compiler cannot be started: {error}") })
         }
     }
 }
 
 /// Accepts a job that only made files. A job with other effects has to run locally.
-fn check(made: &view::JobChanges) -> Result<(), Refusal> {
+fn check(made: &view::JobChanges) -> Result<(), JobRefusal> {
     let trouble = |what: &str, path: &[u8]| {
         let path = String::from_utf8_lossy(path);
-        Err(Refusal::Trouble { what: format!("it {what} {path}") })
+        Err(JobRefusal::Trouble { what: format!("it {what} {path}") })
     };
     if let Some(path) = made.directories.first() {
         return trouble("makes the directory", path);
@@ -273,6 +273,6 @@ mod tests {
         let replaced = view::JobChanges { deleted: vec![b"/p/a.o".to_vec()], ..made(1) };
         assert!(Package::new(0, ended(JobEnd::Exited(0)), replaced, Took::default()).is_ok());
         let late = Package::new(0, ended(JobEnd::OutOfTime), made(1), Took::default());
-        assert!(matches!(late, Err(Refusal::Limit { .. })));
+        assert!(matches!(late, Err(JobRefusal::Limit { .. })));
     }
 }

@@ -16,8 +16,8 @@ use super::sources::Sources;
 use super::stage::{Stage, StageEvent};
 use super::toolchains::Programs;
 use crate::protocol::{
-    Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, Refusal, TicketNumber, ToClient, ToServer,
-    Took,
+    Bytes, Input, JobOutcome, JobRefusal, JobSpec, RESULT_BUFFER_BYTES, TicketNumber, ToClient,
+    ToServer, Took,
 };
 use crate::view::Done;
 use outboard_cluster::hub::Exposed;
@@ -446,7 +446,7 @@ impl ClientSession {
                 self.counters.fetched_bytes += took.fetched;
                 Package::new(slot, ended, made, took)
             }
-            Err(error) => Err(Refusal::Trouble { what: error.to_string() }),
+            Err(error) => Err(JobRefusal::Trouble { what: error.to_string() }),
         };
         match package {
             Ok(package) => {
@@ -490,7 +490,7 @@ impl ClientSession {
         self.send_waiting();
     }
 
-    fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
+    fn refuse(&mut self, ticket: TicketNumber, refusal: JobRefusal) {
         self.step(ticket, StageEvent::Refused);
         if self.remove(ticket).is_some() {
             self.counters.refuse(&refusal);
@@ -498,7 +498,7 @@ impl ClientSession {
                 let (client, why) = (&self.name, &refusal);
                 tracing::info!(?client, %why, left_out, "job refused");
             }
-            let outcome = Box::new(Outcome::NotRun(refusal));
+            let outcome = Box::new(JobOutcome::NotRun(refusal));
             self.queue_message(ToClient::Outcome { ticket, outcome });
         }
     }

@@ -2,7 +2,7 @@
 //! client's files or a preprocessed source. Nothing here waits.
 
 use super::{ClientSession, Running, Stage, StageEvent};
-use crate::protocol::{Refusal, TicketNumber};
+use crate::protocol::{JobRefusal, TicketNumber};
 use crate::server::client_sandbox::{
     ClientSandbox, ClientSandboxError, ClientSandboxSettings, Equipment, SlotReadiness,
 };
@@ -61,7 +61,7 @@ impl ClientSession {
             job.step(StageEvent::Lacking);
             return;
         } else {
-            return self.refuse(ticket, Refusal::Toolchain);
+            return self.refuse(ticket, JobRefusal::Toolchain);
         };
         if !self.has_room(ticket, &program, equipment) {
             self.step(ticket, StageEvent::Crowded);
@@ -189,6 +189,6 @@ fn waits_for(job: &Running, slot: u32) -> bool {
     job.slot == slot && job.stage == Stage::SettingUp
 }
 
-fn trouble(error: &ClientSandboxError) -> Refusal {
-    Refusal::Trouble { what: error.to_string() }
+fn trouble(error: &ClientSandboxError) -> JobRefusal {
+    JobRefusal::Trouble { what: error.to_string() }
 }
