@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use outboard_cc::place::ManagerPlace;
 use outboard_cc::real::Call;
 use outboard_compile::manager::{Manager, Settings};
-use outboard_compile::stats::{Counters, Journal, Saved};
+use outboard_compile::stats::{JobCounters, Journal, SavedJournal};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -66,9 +66,9 @@ impl ManagerThread {
     }
 
     /// The statistics, after the manager has ended.
-    fn end(self) -> Counters {
+    fn end(self) -> JobCounters {
         self.thread.join().expect("it does not panic");
-        Saved::load(&self.run.path().join("outboard")).expect("saved").counters
+        SavedJournal::load(&self.run.path().join("outboard")).expect("saved").counters
     }
 }
 

@@ -10,7 +10,7 @@ use outboard_cluster::hosts::HostList;
 use outboard_cluster::keys::KeysError;
 use outboard_cluster::status;
 use outboard_compile::manager;
-use outboard_compile::stats::{Counters, Saved, state_directory};
+use outboard_compile::stats::{JobCounters, SavedJournal, state_directory};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +38,7 @@ pub(super) struct Frame {
     pub(super) answered: usize,
     /// Calls of compilers that the manager handles now: on servers, locally and waiting.
     pub(super) calls: u64,
-    pub(super) counters: Counters,
+    pub(super) counters: JobCounters,
     /// In bytes a second, to servers and back.
     pub(super) bytes_rate: Option<(f64, f64)>,
 }
@@ -76,7 +76,7 @@ impl Source {
             compiles: answer.and_then(|said| Compiles::read(&said)),
         };
         let calls = ManagerPlace::of_user().map_or(0, |place| calls(&place));
-        let saved = state_directory().and_then(|directory| Saved::load(&directory).ok());
+        let saved = state_directory().and_then(|directory| SavedJournal::load(&directory).ok());
         let mut frame = Frame {
             at: Instant::now(),
             servers: self.hosts.iter().zip(answers).map(server).collect(),
@@ -207,7 +207,7 @@ impl Frame {
 
 #[cfg(test)]
 impl Frame {
-    pub(super) fn of(servers: Vec<Server>, calls: u64, counters: Counters) -> Self {
+    pub(super) fn of(servers: Vec<Server>, calls: u64, counters: JobCounters) -> Self {
         let answered = servers.len();
         Self { at: Instant::now(), servers, answered, calls, counters, bytes_rate: None }
     }
@@ -244,7 +244,7 @@ mod tests {
     fn rates_are_against_the_look_before() {
         let frame = |done, bytes_out| {
             let compiles = Compiles::read(&said(done));
-            let counters = Counters { bytes_out, ..Counters::default() };
+            let counters = JobCounters { bytes_out, ..JobCounters::default() };
             Frame::of(vec![Server { host: "n1".into(), compiles }], 0, counters)
         };
         let (before, mut after) = (frame(10, 1000), frame(30, 5000));
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn without_a_server_there_is_no_rate() {
         let servers = vec![Server { host: "n1".into(), compiles: Err("down".into()) }];
-        let frame = Frame::of(servers, 0, Counters::default());
+        let frame = Frame::of(servers, 0, JobCounters::default());
         assert_eq!(frame.rate(), None);
         assert!(frame.to_json()["jobs_per_s"].is_null());
     }

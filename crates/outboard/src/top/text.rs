@@ -83,7 +83,7 @@ fn mega(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outboard_compile::stats::Counters;
+    use outboard_compile::stats::JobCounters;
 
     #[test]
     fn a_frame_as_people_see_it() {
@@ -94,7 +94,7 @@ mod tests {
             Server { host: "n2".into(), compiles: Err("n2 did not answer".into()) },
         ];
         let counters =
-            Counters { remote: 80, local: 3, bytes_out: 1_500_000, ..Counters::default() };
+            JobCounters { remote: 80, local: 3, bytes_out: 1_500_000, ..JobCounters::default() };
         let text = lines(&Frame::of(servers, 5, counters)).join("\n");
         assert_eq!(
             text,
