@@ -17,7 +17,7 @@ mod tests;
 
 use super::counters::ManagerCounters;
 use super::error_log::ErrorLog;
-use super::files::{Files, Hung};
+use super::files::{Exporter, Hung};
 use super::refusals::Refusals;
 use super::result_buffer::{ResultBuffer, Results};
 use super::scheduler::{Dispatch, LocalCause, Scheduler, ServerId};
@@ -30,7 +30,7 @@ use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::pool::{ConnectionPool, Dial, Dialled};
 use outboard_export::ExportError;
 use outboard_verbs::Access;
-use pending::{Pending, Stage};
+use pending::{PendingJob, PendingStage};
 use placing::{Placings, Ready};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use serde_json::Value;
@@ -66,11 +66,11 @@ pub enum ServerPoolError {
 pub struct ServerPool {
     hub: Hub,
     connections: ConnectionPool,
-    servers: HashMap<PeerId, Server>,
+    servers: HashMap<PeerId, ConnectedServer>,
     scheduler: Scheduler,
-    jobs: HashMap<TicketNumber, Pending>,
+    jobs: HashMap<TicketNumber, PendingJob>,
     verdicts: Vec<(Ticket, Verdict)>,
-    files: Files,
+    files: Exporter,
     placings: Placings,
     /// Readable when `files` or `placings` has a reply.
     waker: Arc<OwnedFd>,
@@ -93,7 +93,7 @@ pub struct ServerPool {
 }
 
 /// A server that is connected. It gets no jobs before it has announced its slots.
-struct Server {
+struct ConnectedServer {
     id: ServerId,
     host: usize,
     result_buffer: Option<ResultBuffer>,
@@ -123,7 +123,7 @@ impl ServerPool {
         let now = Instant::now();
         let (hub, connections) = (Hub::new()?, ConnectionPool::new(hosts.len(), dial, now)?);
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let files = Files::start(toolchains.another(), Vec::new(), Arc::clone(&waker))?;
+        let files = Exporter::start(toolchains.another(), Vec::new(), Arc::clone(&waker))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, fd) in [hub.as_fd(), connections.as_fd(), waker.as_fd()].into_iter().enumerate() {
             let data = epoll::EventData::new_u64(at as u64);
@@ -285,7 +285,7 @@ impl ServerPool {
                 self.failed(id, ticket, "a file changed during the job".into(), now)
             }
             JobRefusal::Limit { what } => {
-                let limited = |pending: &mut Pending| {
+                let limited = |pending: &mut PendingJob| {
                     (pending.why, pending.is_limited) = (what, true);
                 };
                 self.jobs.entry(ticket).and_modify(limited);
@@ -321,7 +321,7 @@ impl ServerPool {
 
     fn trace(
         &self,
-        pending: &Pending,
+        pending: &PendingJob,
         ran: &Ran,
         results: &Results,
         peer: PeerId,
@@ -437,8 +437,16 @@ impl ServerPool {
         let id = ServerId(self.next_server);
         let (result_buffer, part, sources) = (None, None, HashMap::new());
         let (awaits_part, asks) = (false, 0);
-        let server =
-            Server { id, host, result_buffer, heard: now, sources, part, awaits_part, asks };
+        let server = ConnectedServer {
+            id,
+            host,
+            result_buffer,
+            heard: now,
+            sources,
+            part,
+            awaits_part,
+            asks,
+        };
         self.servers.insert(peer, server);
         self.send(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
@@ -469,7 +477,7 @@ impl ServerPool {
             return;
         }
         self.ticked = now;
-        let silent = |server: &Server| {
+        let silent = |server: &ConnectedServer| {
             let owes = server.result_buffer.is_none() || self.scheduler.running(server.id) > 0;
             owes && now - server.heard > SILENCE_MAX
         };
@@ -559,7 +567,7 @@ impl RemoteExecutor for ServerPool {
     fn is_claimed(&self, ticket: Ticket) -> bool {
         let pending = self.jobs.get(&ticket.0);
         let is_preparing =
-            pending.is_some_and(|pending| matches!(pending.stage, Stage::Preparing { .. }));
+            pending.is_some_and(|pending| matches!(pending.stage, PendingStage::Preparing { .. }));
         is_preparing || self.placings.has(ticket.0) || self.scheduler.is_assigned(ticket.0)
     }
 

@@ -1,7 +1,7 @@
 //! The sandbox of one client's jobs: its supervisor, its view, and a slot sandbox for each slot in
 //! use.
 
-use super::files::Files;
+use super::files::ClientFiles;
 use super::outputs;
 use super::toolchains::CompilerProgram;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
@@ -106,7 +106,7 @@ pub(crate) enum SlotReadiness<'a> {
 impl ClientSandbox {
     pub(crate) fn open(
         settings: &ClientSandboxSettings,
-        files: Arc<Files>,
+        files: Arc<ClientFiles>,
         shown: Shown,
         equipment: Equipment,
     ) -> Result<Self, ClientSandboxError> {

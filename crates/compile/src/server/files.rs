@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 const ERRNO_MAX: i32 = libc::EHWPOISON;
 
 /// One client's files; see the [module](self).
-pub(crate) struct Files {
+pub(crate) struct ClientFiles {
     mirror: Arc<Mirror>,
     asks: Mutex<Vec<(Ask, Done)>>,
     /// Woken when there are requests.
     waker: Waker,
 }
 
-impl Files {
+impl ClientFiles {
     pub(crate) fn new(waker: Waker) -> Self {
         Self { mirror: Arc::default(), asks: Mutex::default(), waker }
     }
@@ -70,7 +70,7 @@ fn file(node: &NodeId) -> FileVersion {
     FileVersion { dev: node.dev, ino: node.ino, version: node.version }
 }
 
-impl Source for Files {
+impl Source for ClientFiles {
     fn look_up(&self, dir: &[u8], name: &[u8]) -> Found {
         match self.mirror.look_up(dir, name) {
             LookUp::Unknown(_) => Found::Unknown,

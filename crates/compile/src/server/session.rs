@@ -9,7 +9,7 @@ mod start;
 use super::adopt::{Adoptions, RemoteRange};
 use super::client_sandbox::{ClientSandbox, ClientSandboxSettings};
 use super::counters::ServerCounters;
-use super::files::{Files, ask_error, request};
+use super::files::{ClientFiles, ask_error, request};
 use super::opening::Opening;
 use super::package::Package;
 use super::sources::Sources;
@@ -57,7 +57,7 @@ pub(crate) struct ClientSession {
     name: String,
     export: Option<Exposed>,
     result_buffer: Option<Exposed>,
-    files: Arc<Files>,
+    files: Arc<ClientFiles>,
     fetch: Fetch<FetchWaiter>,
     /// Where contents stay that were read.
     store: Option<Arc<Store>>,
@@ -140,7 +140,7 @@ impl ClientSession {
     /// With `accepts`, compilers of the client are accepted, if there is a store for them.
     pub(crate) fn new(waker: Waker, store: Option<Arc<Store>>, accepts: bool) -> Self {
         let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
-        let files = Arc::new(Files::new(waker.clone()));
+        let files = Arc::new(ClientFiles::new(waker.clone()));
         Self {
             name: String::new(),
             export: None,
