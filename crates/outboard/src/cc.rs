@@ -4,7 +4,7 @@
 use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cc::place::ManagerPlace;
-use outboard_cc::real::Call;
+use outboard_cc::real::WrapperCall;
 use outboard_cc::wrapper;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
         report(&args)?;
     } else {
         // There is at least one word: the command line's definition requires it.
-        let call = Call::of_words(args.words).ok_or("name a compiler")?;
+        let call = WrapperCall::of_words(args.words).ok_or("name a compiler")?;
         return Ok(wrapper::compile(&call));
     }
     Ok(ExitCode::SUCCESS)

@@ -128,7 +128,7 @@ impl Exporter {
         let worker = Worker {
             export,
             toolchains,
-            roots: super::roots::Roots::default(),
+            roots: super::roots::JobRoots::default(),
             avoided,
             asking: HashMap::new(),
             ahead,
@@ -199,7 +199,7 @@ pub(super) fn ring(waker: &OwnedFd) {
 struct Worker {
     export: Export,
     toolchains: Toolchains,
-    roots: super::roots::Roots,
+    roots: super::roots::JobRoots,
     /// Mounts that hang.
     avoided: Vec<PathBuf>,
     /// Questions that threads are asking compilers, since when, and for which jobs.

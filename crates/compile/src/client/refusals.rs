@@ -92,12 +92,13 @@ fn key(job: &Job, is_exact: bool) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Call, Cause, Classification, classify};
+    use crate::args::{Cause, Classification, CompilerCall, classify};
 
     fn job(line: &str) -> Job {
         let argv = line.split(' ').map(Into::into).collect();
         let (compiler, cwd) = ("/usr/bin/gcc".into(), "/p".into());
-        let Classification::Remote(job) = classify(Call { compiler, argv, cwd, ..Call::default() })
+        let Classification::Remote(job) =
+            classify(CompilerCall { compiler, argv, cwd, ..CompilerCall::default() })
         else {
             panic!("{line}")
         };

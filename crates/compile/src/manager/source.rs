@@ -19,7 +19,7 @@ const WORDS_MAX: usize = 64 << 10;
 
 /// How a job is handed to an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum SourceMode {
     /// Servers read the files that compilers ask for.
     Pull,
     /// The wrapper preprocesses the source into memory.
@@ -43,10 +43,10 @@ pub(super) struct Preprocessing {
     job: Job,
     words: Vec<u8>,
     remote: Vec<OsString>,
-    mode: Mode,
+    mode: SourceMode,
 }
 
-impl Mode {
+impl SourceMode {
     /// The mode that a wrapper's environment names; an unknown value means the default, `pull`.
     pub(super) fn of(env: &[(OsString, OsString)]) -> Self {
         let value = env.iter().find(|(name, _)| name == MODE).map(|(_, value)| value.as_bytes());
@@ -77,7 +77,7 @@ impl Preprocessing {
     /// The reply that has the wrapper preprocess.
     pub(super) fn reply(&self) -> Reply {
         let object = self.job.absolute(self.job.object());
-        let beside = object.parent().filter(|_| self.mode == Mode::PreprocessOnDisk);
+        let beside = object.parent().filter(|_| self.mode == SourceMode::PreprocessOnDisk);
         let beside = beside.map_or(&b""[..], |at: &Path| at.as_os_str().as_bytes()).to_vec();
         Reply::Preprocess { words: self.words.clone(), beside }
     }
@@ -122,9 +122,13 @@ mod tests {
 
     #[test]
     fn the_environment_names_the_mode() {
-        let mode = |value: &str| Mode::of(&[("A".into(), "b".into()), (MODE.into(), value.into())]);
-        assert_eq!(mode("preprocess"), Mode::Preprocess);
-        assert_eq!(mode("preprocess-disk"), Mode::PreprocessOnDisk);
-        assert_eq!((mode("pull"), mode("?"), Mode::of(&[])), (Mode::Pull, Mode::Pull, Mode::Pull));
+        let mode =
+            |value: &str| SourceMode::of(&[("A".into(), "b".into()), (MODE.into(), value.into())]);
+        assert_eq!(mode("preprocess"), SourceMode::Preprocess);
+        assert_eq!(mode("preprocess-disk"), SourceMode::PreprocessOnDisk);
+        assert_eq!(
+            (mode("pull"), mode("?"), SourceMode::of(&[])),
+            (SourceMode::Pull, SourceMode::Pull, SourceMode::Pull)
+        );
     }
 }

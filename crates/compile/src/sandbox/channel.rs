@@ -26,7 +26,7 @@ const FDS_MAX: usize = 3;
 
 /// The set-up step that failed, and its error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct SetUpFailure {
     /// The step.
     pub(super) step: String,
     /// The system's error number.
@@ -45,7 +45,7 @@ pub(super) enum ToSupervisor {
 pub(super) enum SetUp {
     /// Done. A supervisor sends the FUSE device with it.
     Ready,
-    Failed(Failure),
+    Failed(SetUpFailure),
 }
 
 /// From the service to a slot sandbox.
@@ -67,27 +67,27 @@ pub(super) struct JobReport {
 
 /// One end of a channel.
 #[derive(Debug)]
-pub(super) struct Channel(OwnedFd);
+pub(super) struct SandboxChannel(OwnedFd);
 
-impl AsFd for Channel {
+impl AsFd for SandboxChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl From<OwnedFd> for Channel {
+impl From<OwnedFd> for SandboxChannel {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl From<Channel> for OwnedFd {
-    fn from(channel: Channel) -> Self {
+impl From<SandboxChannel> for OwnedFd {
+    fn from(channel: SandboxChannel) -> Self {
         channel.0
     }
 }
 
-impl Channel {
+impl SandboxChannel {
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

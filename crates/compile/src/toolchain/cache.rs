@@ -4,7 +4,7 @@
 //! and all paths at which a further file would be used instead. That is a hundred looks at
 //! attributes.
 
-use super::identify::{Identified, identify};
+use super::identify::{IdentifiedCompiler, identify};
 use super::part::Premise;
 use super::probe::{Probe, words_for_includes};
 use super::{Includes, PartSymlink, Toolchain, ToolchainError};
@@ -52,7 +52,7 @@ pub(crate) enum Unknown {
 #[derive(Debug)]
 pub(crate) enum Learned {
     /// Its identity, and the state of its file before it was asked.
-    Compiler { own: Premise, outcome: Result<Box<Identified>, ToolchainError> },
+    Compiler { own: Premise, outcome: Result<Box<IdentifiedCompiler>, ToolchainError> },
     /// Where it searches for headers.
     Includes(Result<Includes, ToolchainError>),
 }
@@ -150,7 +150,7 @@ impl Toolchains {
         compiler: &Path,
         path: &OsStr,
         own: Premise,
-        outcome: Result<Identified, ToolchainError>,
+        outcome: Result<IdentifiedCompiler, ToolchainError>,
         now: Instant,
     ) -> Result<Arc<Toolchain>, ToolchainError> {
         // A changed compiler may also search for headers in other directories.

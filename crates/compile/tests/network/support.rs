@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
-use outboard_compile::args::{Call, Classification, Halves, Job, classify, examine};
+use outboard_compile::args::{Classification, CompilerCall, Halves, Job, classify, examine};
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
 use outboard_compile::sandbox::{JobLimits, Launch};
@@ -292,7 +292,7 @@ impl Lab {
 }
 
 fn job(cwd: &Path, words: &[&str], env: &[(OsString, OsString)]) -> Job {
-    let call = Call {
+    let call = CompilerCall {
         compiler: PathBuf::from("/usr/bin").join(words[0]),
         argv: words.iter().map(Into::into).collect(),
         cwd: cwd.into(),
