@@ -6,7 +6,7 @@
 //! abandoned by its writer.
 
 use crate::error::StoreError;
-use crate::store::{Hash, Kind};
+use crate::store::{ContentHash, ContentKind};
 use data_encoding::HEXLOWER;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -24,7 +24,7 @@ const CHUNKS: &str = ".chunks";
 #[derive(Debug)]
 pub(crate) struct StoredFile {
     pub(crate) path: PathBuf,
-    pub(crate) hash: Hash,
+    pub(crate) hash: ContentHash,
     pub(crate) len: u64,
     pub(crate) used: SystemTime,
 }
@@ -48,7 +48,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(crate) fn path_of(dir: &Path, hash: &Hash) -> PathBuf {
+pub(crate) fn path_of(dir: &Path, hash: &ContentHash) -> PathBuf {
     let name = HEXLOWER.encode(hash);
     dir.join(&name[..2]).join(name)
 }
@@ -104,18 +104,18 @@ fn chunks_path(path: &Path) -> PathBuf {
 }
 
 /// The list of a content's chunks, as stored; the caller verifies it.
-pub(crate) fn read_chunks(path: &Path) -> Option<Vec<Hash>> {
+pub(crate) fn read_chunks(path: &Path) -> Option<Vec<ContentHash>> {
     let bytes = fs::read(chunks_path(path)).ok()?;
     let (chunks, rest) = bytes.as_chunks::<32>();
     rest.is_empty().then(|| chunks.to_vec())
 }
 
 /// Writes the list of a content's chunks, if there is more than one.
-pub(crate) fn write_chunks(path: &Path, chunks: &[Hash]) -> io::Result<()> {
+pub(crate) fn write_chunks(path: &Path, chunks: &[ContentHash]) -> io::Result<()> {
     if chunks.len() < 2 {
         return Ok(());
     }
-    write(&chunks_path(path), chunks.as_flattened(), Kind::Data)
+    write(&chunks_path(path), chunks.as_flattened(), ContentKind::Data)
 }
 
 /// A file that is being written, locked, in a directory of the store; it is removed unless
@@ -148,7 +148,7 @@ impl Temporary {
     }
 
     /// Gives the complete file its name.
-    pub(crate) fn publish(self, path: &Path, kind: Kind) -> io::Result<()> {
+    pub(crate) fn publish(self, path: &Path, kind: ContentKind) -> io::Result<()> {
         self.file.set_permissions(fs::Permissions::from_mode(mode_of(kind)))?;
         fs::rename(&self.path, path)
     }
@@ -161,15 +161,15 @@ impl Drop for Temporary {
     }
 }
 
-pub(crate) fn mode_of(kind: Kind) -> u32 {
+pub(crate) fn mode_of(kind: ContentKind) -> u32 {
     match kind {
-        Kind::Data => 0o400,
-        Kind::Program => 0o500,
+        ContentKind::Data => 0o400,
+        ContentKind::Program => 0o500,
     }
 }
 
 /// Writes a file so that it appears only when it is complete.
-pub(crate) fn write(path: &Path, bytes: &[u8], kind: Kind) -> io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8], kind: ContentKind) -> io::Result<()> {
     let mut temporary = Temporary::new(path.parent().unwrap_or(path))?;
     temporary.file.write_all(bytes)?;
     temporary.publish(path, kind)

@@ -12,7 +12,7 @@ use crate::protocol::{Digest, ToClient};
 use crate::toolchain::{Part, Toolchain, hash_of};
 use outboard_cluster::hub::Exposed;
 use outboard_export::Pieces;
-use outboard_store::{Kind, Store};
+use outboard_store::{ContentKind, Store};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -175,7 +175,7 @@ impl Adoptions {
         let Some((_, pieces)) = fetching.part.take() else { return };
         let kept = fetching.wanted().zip(self.store.as_ref()).and_then(|(part, store)| {
             // The store rejects contents that do not have the announced hash.
-            store.put(&part.hash.0, pieces.into_bytes().into(), Kind::Program).ok()
+            store.put(&part.hash.0, pieces.into_bytes().into(), ContentKind::Program).ok()
         });
         match kept {
             Some(()) => self.go_on(programs),
@@ -265,7 +265,7 @@ impl Adoptions {
 /// itself may be replaced later.
 fn copied(store: &Store, file: &Path, hash: &Digest) -> Option<PathBuf> {
     let bytes = std::fs::read(file).ok()?;
-    store.put(hash, bytes.into(), Kind::Program).ok()?;
+    store.put(hash, bytes.into(), ContentKind::Program).ok()?;
     store.path_of(hash)
 }
 

@@ -24,7 +24,7 @@ use outboard_cluster::hub::Exposed;
 use outboard_cluster::line_limit::LineLimit;
 use outboard_cluster::waker::Waker;
 use outboard_export::{Change, Fetch, FetchFault, Need};
-use outboard_store::{Kind, Store};
+use outboard_store::{ContentKind, Store};
 use outboard_verbs::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -402,7 +402,7 @@ impl ClientSession {
             Need::Keep { hash, bytes } => {
                 if let Some(store) = &self.store {
                     // If the disk is full nothing is lost: the bytes are in memory.
-                    let _stored = store.put_soon(&hash, bytes, Kind::Data);
+                    let _stored = store.put_soon(&hash, bytes, ContentKind::Data);
                 }
             }
         }
