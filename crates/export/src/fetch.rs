@@ -6,7 +6,7 @@
 //! checksums, contents must have the announced hash.
 
 use crate::error::MetadataLogError;
-use crate::header::{HEADER_LEN, Header};
+use crate::header::{ExportHeader, HEADER_LEN};
 use crate::mirror::Mirror;
 use crate::record::{Answer, Ask, Attr, Contents, FileVersion, Position};
 use crate::replica::{Change, LookUp, Want};
@@ -118,7 +118,7 @@ pub enum FetchFault {
 #[derive(Debug)]
 pub struct Fetch<T> {
     mirror: Arc<Mirror>,
-    header: Option<Header>,
+    header: Option<ExportHeader>,
     goal: Position,
     log: Option<(u64, LogRead)>,
     torn: u32,
@@ -327,7 +327,7 @@ impl<T> Fetch<T> {
     fn handle_log(&mut self, read: LogRead, bytes: &[u8]) -> Result<Vec<Change>, FetchFault> {
         let want = match read {
             LogRead::Header => {
-                let header = Header::parse(bytes)?;
+                let header = ExportHeader::parse(bytes)?;
                 self.goal = self.goal.max(header.position);
                 self.header = Some(header);
                 return Ok(Vec::new());
@@ -404,7 +404,7 @@ impl<T> Fetch<T> {
         let (read, at, len) = match self.header {
             None => (LogRead::Header, 0, HEADER_LEN as u64),
             Some(header) => {
-                let goal = Header { position: self.goal, ..header };
+                let goal = ExportHeader { position: self.goal, ..header };
                 let want = self.mirror.lock().replica.want(&goal);
                 let Some(want) = want else { return };
                 (LogRead::Part(want), header.log_at.saturating_add(want.offset), want.len)

@@ -17,7 +17,7 @@ const LISTING_LEN: usize = 32 << 10;
 
 /// Distinguishes the states of a file, besides its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct FileStamp {
     pub(crate) size: u64,
     pub(crate) mtime_ns: i64,
     pub(crate) ctime_ns: i64,
@@ -25,7 +25,7 @@ pub(crate) struct Identity {
 
 /// Decides which of a directory's names this user can look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
+pub(crate) struct DirPermissions {
     mode: u32,
     uid: u32,
     gid: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Access {
     pub(crate) may_search: bool,
 }
 
-impl Access {
+impl DirPermissions {
     /// The present permissions of an open directory.
     pub(crate) fn of(dir: BorrowedFd) -> Result<Self> {
         let stat = fs::fstat(dir)?;
@@ -49,7 +49,7 @@ pub(crate) enum Seen {
     /// The attributes have no version yet.
     File {
         attr: Attr,
-        identity: Identity,
+        stamp: FileStamp,
         links: u64,
     },
     Other(Node),
@@ -60,7 +60,7 @@ fn nanoseconds(seconds: i64, rest: u64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-impl Identity {
+impl FileStamp {
     #[allow(clippy::cast_sign_loss)] // st_size of a file is never negative
     pub(crate) fn of(stat: &Stat) -> Self {
         Self {
@@ -73,11 +73,11 @@ impl Identity {
 
 /// Attributes without a version.
 pub(crate) fn attr_of(stat: &Stat) -> Attr {
-    let identity = Identity::of(stat);
+    let stamp = FileStamp::of(stat);
     let attr = Attr { dev: stat.st_dev, ino: stat.st_ino, mode: stat.st_mode, ..Attr::default() };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => attr,
-        _ => Attr { size: identity.size, mtime_ns: identity.mtime_ns, ..attr },
+        _ => Attr { size: stamp.size, mtime_ns: stamp.mtime_ns, ..attr },
     }
 }
 
@@ -142,7 +142,7 @@ fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
     let attr = attr_of(stat);
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
-            Seen::File { attr, identity: Identity::of(stat), links: u64::from(stat.st_nlink) }
+            Seen::File { attr, stamp: FileStamp::of(stat), links: u64::from(stat.st_nlink) }
         }
         FileType::Directory => Seen::Other(Node::Directory(attr)),
         FileType::Symlink => match fs::readlinkat(dir, name, Vec::new()) {

@@ -2,7 +2,7 @@
 //!
 //! A value: it reads no file. Versions are assigned here; each belongs to one state of one inode.
 
-use crate::fsys::{Access, Identity};
+use crate::fsys::{DirPermissions, FileStamp};
 use crate::path::{Name, Path, range_beneath};
 use crate::record::{Attr, Contents, Node};
 use crate::snapshot_ring::FileId;
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A directory that was listed.
 #[derive(Debug)]
-pub(crate) struct Dir {
+pub(crate) struct ListedDir {
     pub(crate) id: FileId,
     /// With which it was listed.
-    pub(crate) access: Access,
+    pub(crate) permissions: DirPermissions,
     /// Absent if the directory cannot be watched and must be looked at every time.
     pub(crate) wd: Option<i32>,
     pub(crate) names: BTreeMap<Name, Node>,
@@ -22,7 +22,7 @@ pub(crate) struct Dir {
 /// A regular file in a listed directory.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    pub(crate) identity: Identity,
+    pub(crate) stamp: FileStamp,
     pub(crate) version: u64,
     pub(crate) names: BTreeSet<(Path, Name)>,
     pub(crate) snapshot: Option<Contents>,
@@ -38,17 +38,17 @@ pub(crate) enum Version {
 
 /// Watches that are no longer needed.
 #[derive(Debug, Default)]
-pub(crate) struct Idle {
+pub(crate) struct UnusedWatches {
     pub(crate) dirs: Vec<(i32, Path)>,
     pub(crate) files: Vec<(i32, FileId)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ExportedTree {
-    pub(crate) dirs: BTreeMap<Path, Dir>,
+    pub(crate) dirs: BTreeMap<Path, ListedDir>,
     pub(crate) inodes: HashMap<FileId, Inode>,
     last_version: u64,
-    idle: Idle,
+    idle: UnusedWatches,
 }
 
 /// The file that attributes belong to.
@@ -57,21 +57,21 @@ pub(crate) fn id_of(attr: &Attr) -> FileId {
 }
 
 impl ExportedTree {
-    /// The version of a file with this identity. `touched` says that its contents may have changed
-    /// although its identity has not.
-    pub(crate) fn version(&mut self, id: FileId, identity: Identity, touched: bool) -> Version {
+    /// The version of a file with this stamp. `touched` says that its contents may have changed
+    /// although its stamp has not.
+    pub(crate) fn version(&mut self, id: FileId, stamp: FileStamp, touched: bool) -> Version {
         let next = self.last_version + 1;
         let inode = self.inodes.entry(id).or_insert_with(|| Inode {
-            identity,
+            stamp,
             version: 0,
             names: BTreeSet::new(),
             snapshot: None,
             wd: None,
         });
-        if inode.version != 0 && inode.identity == identity && !touched {
+        if inode.version != 0 && inode.stamp == stamp && !touched {
             return Version::Kept(inode.version);
         }
-        inode.identity = identity;
+        inode.stamp = stamp;
         inode.version = next;
         inode.snapshot = None;
         self.last_version = next;
@@ -96,8 +96,15 @@ impl ExportedTree {
     }
 
     /// Adds a listed directory without entries.
-    pub(crate) fn add(&mut self, path: &Path, id: FileId, access: Access, wd: Option<i32>) {
-        self.dirs.insert(Path::clone(path), Dir { id, access, wd, names: BTreeMap::new() });
+    pub(crate) fn add(
+        &mut self,
+        path: &Path,
+        id: FileId,
+        permissions: DirPermissions,
+        wd: Option<i32>,
+    ) {
+        self.dirs
+            .insert(Path::clone(path), ListedDir { id, permissions, wd, names: BTreeMap::new() });
     }
 
     fn unlink(&mut self, id: FileId, dir: &Path, name: &[u8]) {
@@ -135,11 +142,11 @@ impl ExportedTree {
     pub(crate) fn clear(&mut self) {
         self.dirs.clear();
         self.inodes.clear();
-        self.idle = Idle::default();
+        self.idle = UnusedWatches::default();
     }
 
     /// The watches that have become unused since the last call and are unused still.
-    pub(crate) fn take_idle(&mut self) -> Idle {
+    pub(crate) fn take_idle(&mut self) -> UnusedWatches {
         let mut idle = std::mem::take(&mut self.idle);
         idle.dirs.retain(|(wd, path)| self.dirs.get(path).is_none_or(|dir| dir.wd != Some(*wd)));
         idle.files.retain(|(wd, id)| self.inodes.get(id).is_none_or(|file| file.wd != Some(*wd)));

@@ -49,7 +49,7 @@ pub use counters::ExportCounters;
 pub use error::{ExportError, MetadataLogError};
 pub use export::{Export, Sizes};
 pub use fetch::{Fetch, FetchError, FetchFault, Need, Request};
-pub use header::{HEADER_LEN, Header};
+pub use header::{ExportHeader, HEADER_LEN};
 pub use mirror::Mirror;
 pub use mounts::mount_of;
 pub use path::HiddenNames;

@@ -96,7 +96,7 @@ pub struct Contents {
 
 /// One record of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Record<'a> {
+pub(crate) enum LogRecord<'a> {
     /// A root: a directory that servers may request, with everything beneath it.
     Root {
         #[serde(borrow, with = "serde_bytes")]
@@ -293,7 +293,7 @@ fn check_of(epoch: u64, place: u64, record: &[u8]) -> [u8; 4] {
 }
 
 /// A record in its frame, in the memory of `out`; `None` if it is too long.
-pub(crate) fn emit(record: &Record, at: Position, mut out: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn emit(record: &LogRecord, at: Position, mut out: Vec<u8>) -> Option<Vec<u8>> {
     out.clear();
     out.extend_from_slice(&[0; FRAME_LEN]);
     let mut out = postcard::to_extend(record, out).ok()?;
@@ -308,7 +308,7 @@ pub(crate) fn emit(record: &Record, at: Position, mut out: Vec<u8>) -> Option<Ve
 }
 
 /// The first record of `bytes`, which begin at `at` in the log, and the length of its frame.
-pub(crate) fn parse(bytes: &[u8], at: Position) -> Result<(Record<'_>, usize), FrameError> {
+pub(crate) fn parse(bytes: &[u8], at: Position) -> Result<(LogRecord<'_>, usize), FrameError> {
     let (head, rest) = bytes.split_first_chunk::<FRAME_LEN>().ok_or(FrameError::Partial)?;
     let [a, b, c, d, check @ ..] = *head;
     let len = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);

@@ -5,13 +5,13 @@
 //! "absent" of a name unless it has a complete listing of the directory.
 
 use crate::error::MetadataLogError;
-use crate::header::Header;
+use crate::header::ExportHeader;
 use crate::path::{
     HiddenNames, Name, Path, behind, is_name, is_path, join, range_beneath, shared, split, upwards,
 };
 use crate::record::{
-    self, Ask, Attr, Contents, DirEntry, FrameError, Node, NodeRecord, Position, RECORD_LEN_MAX,
-    Record,
+    self, Ask, Attr, Contents, DirEntry, FrameError, LogRecord, Node, NodeRecord, Position,
+    RECORD_LEN_MAX,
 };
 use crate::snapshot_ring::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -134,7 +134,7 @@ impl Replica {
     /// The next part of the log to read, given a header that was just read; `None` if all of it is
     /// known.
     #[must_use]
-    pub fn want(&self, header: &Header) -> Option<Want> {
+    pub fn want(&self, header: &ExportHeader) -> Option<Want> {
         let Position { epoch, length } = header.position;
         let known = epoch == self.position.epoch;
         let offset = if known { self.position.length } else { 0 };
@@ -201,22 +201,22 @@ impl Replica {
 
     fn replay(
         &mut self,
-        record: Record,
+        record: LogRecord,
         ring: (u64, u64),
         changes: &mut Vec<Change>,
     ) -> Result<(), MetadataLogError> {
         match record {
-            Record::Root { path, attr } => self.add_root(path, attr, changes),
-            Record::RootSymlink { path, target, attr } => {
+            LogRecord::Root { path, attr } => self.add_root(path, attr, changes),
+            LogRecord::RootSymlink { path, target, attr } => {
                 self.add_root_symlink(path, target, attr, changes)
             }
-            Record::NegativeEntry { path, is_filled } => {
+            LogRecord::NegativeEntry { path, is_filled } => {
                 self.set_negative_entry(path, is_filled, changes)
             }
-            Record::Directory { path, entries } => self.add_directory(path, entries, changes),
-            Record::DirEntry { dir, entry } => self.set_entry(dir, entry, changes),
-            Record::Contents(contents) => self.add_contents(contents, ring),
-            Record::Forget { path } => {
+            LogRecord::Directory { path, entries } => self.add_directory(path, entries, changes),
+            LogRecord::DirEntry { dir, entry } => self.set_entry(dir, entry, changes),
+            LogRecord::Contents(contents) => self.add_contents(contents, ring),
+            LogRecord::Forget { path } => {
                 self.check_inside(path)?;
                 self.forget(path, changes);
                 Ok(())
