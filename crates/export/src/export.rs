@@ -13,7 +13,7 @@ use crate::log::{MetadataLog, NoRoom};
 use crate::mounts::Mounts;
 use crate::pack::Packer;
 use crate::path::{self, HiddenNames, Path, components, shared, split, upwards};
-use crate::record::{Answer, Ask, DirEntry, LogRecord, Node, NodeRecord, Position};
+use crate::record::{Answer, Ask, DirEntry, FileNode, LogRecord, NodeRecord, Position};
 use crate::roots::{self, LOOK_DIRECTORY, NameOutside, READ_DIRECTORY, Roots};
 use crate::snapshot_ring::{FileId, SnapshotRing};
 use crate::watch::{Hint, Notices, Watch};
@@ -193,7 +193,7 @@ impl Export {
             }
         }
         // A link within a root may change its target later, and the target's path is not watched.
-        let is_within = |(path, _): &(Path, Node)| self.roots.above(path).is_some();
+        let is_within = |(path, _): &(Path, FileNode)| self.roots.above(path).is_some();
         if !resolved.is_absent && !resolved.root_symlinks.iter().any(is_within) {
             self.roots.note_given(given, &resolved.path);
         }
@@ -265,7 +265,7 @@ impl Export {
         }
     }
 
-    fn add_root_symlink(&mut self, path: Path, node: Node) -> bool {
+    fn add_root_symlink(&mut self, path: Path, node: FileNode) -> bool {
         if self.roots.above(&path).is_some() || self.roots.root_symlinks.get(&path) == Some(&node) {
             return false;
         }
@@ -275,8 +275,8 @@ impl Export {
         true
     }
 
-    pub(crate) fn publish_root_symlink(&mut self, path: &[u8], node: &Node) {
-        if let Node::Symlink { target, attr } = node {
+    pub(crate) fn publish_root_symlink(&mut self, path: &[u8], node: &FileNode) {
+        if let FileNode::Symlink { target, attr } = node {
             self.publish(&LogRecord::RootSymlink { path, target, attr: *attr });
         }
     }
@@ -371,8 +371,8 @@ impl Export {
     fn expect_directory(&self, path: &[u8]) -> Result<(), Answer> {
         let node = split(path).and_then(|(dir, name)| self.known.node(dir, name));
         match node {
-            Some(Node::Directory(_)) => Ok(()),
-            Some(Node::Withheld) => Err(Answer::Withheld),
+            Some(FileNode::Directory(_)) => Ok(()),
+            Some(FileNode::Withheld) => Err(Answer::Withheld),
             _ => Err(Answer::Changed(Position::default())),
         }
     }

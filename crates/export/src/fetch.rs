@@ -26,7 +26,7 @@ const READING_MAX: u64 = 256 << 20;
 
 /// What the caller wants to know of a client's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum FetchRequest {
     /// All names of a directory.
     List {
         /// Its absolute path.
@@ -244,13 +244,13 @@ impl<T> Fetch<T> {
     }
 
     /// Is done once the mirror knows more, or cannot.
-    pub fn request(&mut self, request: Request, tag: T, now: Instant) {
+    pub fn request(&mut self, request: FetchRequest, tag: T, now: Instant) {
         let (key, what) = match request {
-            Request::List { dir } => (Key::List(dir.clone()), Ask::List { dir }),
-            Request::Contents { path, file } => {
+            FetchRequest::List { dir } => (Key::List(dir.clone()), Ask::List { dir }),
+            FetchRequest::Contents { path, file } => {
                 (Key::Contents(file), Ask::Offer { path, version: file.version })
             }
-            Request::Name { path } => (Key::Name(path.clone()), Ask::Name { path }),
+            FetchRequest::Name { path } => (Key::Name(path.clone()), Ask::Name { path }),
         };
         if let Some(known) = self.keys.get(&key).and_then(|ask| self.requests.get_mut(ask)) {
             return known.tags.push(tag);

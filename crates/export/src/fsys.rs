@@ -4,7 +4,7 @@
 //! Opens only regular files and directories, for reading.
 
 use crate::path::{HiddenNames, Name};
-use crate::record::{Attr, Node};
+use crate::record::{Attr, FileNode};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
@@ -52,7 +52,7 @@ pub(crate) enum Seen {
         stamp: FileStamp,
         links: u64,
     },
-    Other(Node),
+    Other(FileNode),
 }
 
 fn nanoseconds(seconds: i64, rest: u64) -> i64 {
@@ -112,7 +112,7 @@ pub(crate) fn look(dir: BorrowedFd, name: &[u8]) -> Seen {
     match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => classify(dir, name, &stat),
         Err(Errno::NOENT | Errno::NOTDIR) => Seen::Absent,
-        Err(_) => Seen::Other(Node::Withheld),
+        Err(_) => Seen::Other(FileNode::Withheld),
     }
 }
 
@@ -144,13 +144,13 @@ fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
         FileType::RegularFile => {
             Seen::File { attr, stamp: FileStamp::of(stat), links: u64::from(stat.st_nlink) }
         }
-        FileType::Directory => Seen::Other(Node::Directory(attr)),
+        FileType::Directory => Seen::Other(FileNode::Directory(attr)),
         FileType::Symlink => match fs::readlinkat(dir, name, Vec::new()) {
-            Ok(target) => Seen::Other(Node::Symlink { target: target.to_bytes().into(), attr }),
+            Ok(target) => Seen::Other(FileNode::Symlink { target: target.to_bytes().into(), attr }),
             Err(Errno::NOENT) => Seen::Absent,
-            Err(_) => Seen::Other(Node::Withheld),
+            Err(_) => Seen::Other(FileNode::Withheld),
         },
-        _ => Seen::Other(Node::Withheld),
+        _ => Seen::Other(FileNode::Withheld),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::fsys::{DirPermissions, FileStamp};
 use crate::path::{Name, Path, range_beneath};
-use crate::record::{Attr, Contents, Node};
+use crate::record::{Attr, Contents, FileNode};
 use crate::snapshot_ring::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ pub(crate) struct ListedDir {
     pub(crate) permissions: DirPermissions,
     /// Absent if the directory cannot be watched and must be looked at every time.
     pub(crate) wd: Option<i32>,
-    pub(crate) names: BTreeMap<Name, Node>,
+    pub(crate) names: BTreeMap<Name, FileNode>,
 }
 
 /// A regular file in a listed directory.
@@ -79,7 +79,7 @@ impl ExportedTree {
     }
 
     /// Records what a name in a listed directory stands for from now on.
-    pub(crate) fn set(&mut self, dir: &Path, name: &[u8], node: Option<Node>) {
+    pub(crate) fn set(&mut self, dir: &Path, name: &[u8], node: Option<FileNode>) {
         let file = node.as_ref().and_then(file_id);
         let Some(known) = self.dirs.get_mut(dir) else { return };
         let old = match node {
@@ -154,14 +154,14 @@ impl ExportedTree {
     }
 
     /// What a name stands for, if its directory is listed.
-    pub(crate) fn node(&self, dir: &[u8], name: &[u8]) -> Option<&Node> {
+    pub(crate) fn node(&self, dir: &[u8], name: &[u8]) -> Option<&FileNode> {
         self.dirs.get(dir)?.names.get(name)
     }
 }
 
-fn file_id(node: &Node) -> Option<FileId> {
+fn file_id(node: &FileNode) -> Option<FileId> {
     match node {
-        Node::File(attr) => Some(id_of(attr)),
+        FileNode::File(attr) => Some(id_of(attr)),
         _ => None,
     }
 }

@@ -59,7 +59,7 @@ pub struct FileVersion {
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum FileNode {
     /// A regular file.
     File(Attr),
     /// A directory.
@@ -163,7 +163,7 @@ pub(crate) enum NodeRecord<'a> {
     Withheld,
 }
 
-impl Node {
+impl FileNode {
     /// The attributes, if they are exported.
     #[must_use]
     pub fn attr(&self) -> Option<&Attr> {
@@ -183,24 +183,24 @@ impl Node {
 }
 
 impl<'a> NodeRecord<'a> {
-    pub(crate) fn of(node: Option<&'a Node>) -> Self {
+    pub(crate) fn of(node: Option<&'a FileNode>) -> Self {
         match node {
             None => Self::Absent,
-            Some(Node::File(attr)) => Self::File(*attr),
-            Some(Node::Directory(attr)) => Self::Directory(*attr),
-            Some(Node::Symlink { target, attr }) => Self::Symlink { target, attr: *attr },
-            Some(Node::Withheld) => Self::Withheld,
+            Some(FileNode::File(attr)) => Self::File(*attr),
+            Some(FileNode::Directory(attr)) => Self::Directory(*attr),
+            Some(FileNode::Symlink { target, attr }) => Self::Symlink { target, attr: *attr },
+            Some(FileNode::Withheld) => Self::Withheld,
         }
     }
 
     /// `None` if the name is absent.
-    pub(crate) fn to_node(self) -> Option<Node> {
+    pub(crate) fn to_node(self) -> Option<FileNode> {
         Some(match self {
             Self::Absent => return None,
-            Self::File(attr) => Node::File(attr),
-            Self::Directory(attr) => Node::Directory(attr),
-            Self::Symlink { target, attr } => Node::Symlink { target: target.into(), attr },
-            Self::Withheld => Node::Withheld,
+            Self::File(attr) => FileNode::File(attr),
+            Self::Directory(attr) => FileNode::Directory(attr),
+            Self::Symlink { target, attr } => FileNode::Symlink { target: target.into(), attr },
+            Self::Withheld => FileNode::Withheld,
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::export::Export;
 use crate::fsys::{self, DirPermissions, Seen};
 use crate::known::{Version, id_of};
 use crate::path::{Name, Path, join, split};
-use crate::record::{DirEntry, LogRecord, Node, NodeRecord, Position};
+use crate::record::{DirEntry, FileNode, LogRecord, NodeRecord, Position};
 use crate::roots::{LOOK_DIRECTORY, READ_DIRECTORY};
 use crate::snapshot_ring::FileId;
 use crate::watch::{Hint, Notices};
@@ -141,7 +141,7 @@ impl Export {
             names.filter_map(|(name, _)| self.known.node(dir, name))
         });
         let files = touched.filter_map(|node| match node {
-            Node::File(attr) => Some(id_of(attr)),
+            FileNode::File(attr) => Some(id_of(attr)),
             _ => None,
         });
         notices.suspects = files.collect();
@@ -206,9 +206,9 @@ impl Export {
     }
 
     /// Publishes what a name stands for, if it has changed.
-    fn compare(&mut self, path: &Path, name: &[u8], node: Option<Node>, hint: Hint) {
+    fn compare(&mut self, path: &Path, name: &[u8], node: Option<FileNode>, hint: Hint) {
         let old = self.known.node(path, name);
-        if let Some(old @ Node::Directory(_)) = old
+        if let Some(old @ FileNode::Directory(_)) = old
             && (hint.moved || !old.is_same_directory(node.as_ref()))
         {
             self.forget(&join(path, name));
@@ -231,7 +231,7 @@ impl Export {
         name: &[u8],
         hint: Hint,
         notices: &mut Notices,
-    ) -> Option<Node> {
+    ) -> Option<FileNode> {
         let mut seen = fsys::look(dir, name);
         if let Seen::File { attr, .. } = &seen
             && hint.polled
@@ -259,7 +259,7 @@ impl Export {
                         version
                     }
                 };
-                Some(Node::File(attr))
+                Some(FileNode::File(attr))
             }
         }
     }

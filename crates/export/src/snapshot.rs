@@ -8,7 +8,7 @@ use crate::export::{Export, with_position};
 use crate::fsys::{self, FileStamp};
 use crate::known::id_of;
 use crate::path::{Path, shared, split};
-use crate::record::{Answer, Contents, LogRecord, Node, Position};
+use crate::record::{Answer, Contents, FileNode, LogRecord, Position};
 use crate::roots::LOOK_DIRECTORY;
 use crate::snapshot_ring::FileId;
 use crate::watch::{Hint, Notices};
@@ -82,8 +82,8 @@ impl Export {
 
     fn expect_file(&self, dir: &Path, name: &[u8], version: u64) -> Result<FileId, Answer> {
         match self.known.node(dir, name) {
-            Some(Node::File(attr)) if attr.version == version => Ok(id_of(attr)),
-            Some(Node::Withheld) => Err(Answer::Withheld),
+            Some(FileNode::File(attr)) if attr.version == version => Ok(id_of(attr)),
+            Some(FileNode::Withheld) => Err(Answer::Withheld),
             _ => Err(CHANGED),
         }
     }

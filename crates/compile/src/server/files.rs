@@ -6,7 +6,7 @@
 use crate::view::{self, Ask, AskError, Attr, Done, FileKind, Found, NodeId, Source};
 use outboard_cluster::waker::Waker;
 use outboard_export::{
-    self as export, FetchError, FileVersion, Listing, LookUp, Mirror, Node, Request,
+    self as export, FetchError, FetchRequest, FileNode, FileVersion, Listing, LookUp, Mirror,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -47,11 +47,11 @@ impl ClientFiles {
 }
 
 /// A view's request, for the mirror's fetch.
-pub(crate) fn request(ask: Ask) -> Request {
+pub(crate) fn request(ask: Ask) -> FetchRequest {
     match ask {
-        Ask::List { dir } => Request::List { dir },
-        Ask::Contents { path, node } => Request::Contents { path, file: file(&node) },
-        Ask::Name { path } => Request::Name { path },
+        Ask::List { dir } => FetchRequest::List { dir },
+        Ask::Contents { path, node } => FetchRequest::Contents { path, file: file(&node) },
+        Ask::Name { path } => FetchRequest::Name { path },
     }
 }
 
@@ -88,7 +88,7 @@ impl Source for ClientFiles {
             Listing::Unknown(_) => view::Listing::Unknown,
             Listing::Outside => view::Listing::Outside,
             Listing::Names(names) => {
-                let entry = |(name, node): (Box<[u8]>, Node)| Some((name.into(), kind(&node)?));
+                let entry = |(name, node): (Box<[u8]>, FileNode)| Some((name.into(), kind(&node)?));
                 view::Listing::Entries(names.into_iter().filter_map(entry).collect())
             }
         }
@@ -118,12 +118,12 @@ fn attr(at: &export::Attr) -> Attr {
     Attr { dev: at.dev, ino: at.ino, mode, size: at.size, mtime_ns: at.mtime_ns }
 }
 
-fn kind(node: &Node) -> Option<FileKind> {
+fn kind(node: &FileNode) -> Option<FileKind> {
     match node {
-        Node::File(_) => Some(FileKind::File),
-        Node::Directory(_) => Some(FileKind::Directory),
-        Node::Symlink { .. } => Some(FileKind::Symlink),
-        Node::Withheld => None,
+        FileNode::File(_) => Some(FileKind::File),
+        FileNode::Directory(_) => Some(FileKind::Directory),
+        FileNode::Symlink { .. } => Some(FileKind::Symlink),
+        FileNode::Withheld => None,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::rig::{Rig, bytes};
 use crate::fsys::FileStamp;
 use crate::path::Path;
-use crate::record::Node;
+use crate::record::FileNode;
 use crate::watch::{Hint, Notices};
 use std::fs;
 
@@ -16,7 +16,7 @@ impl Rig {
     /// The version of a file in the root, as recorded by the client.
     fn known(&self, name: &str) -> u64 {
         let node = self.export.known.node(&self.root(), name.as_bytes());
-        let Some(Node::File(attr)) = node else { panic!("{node:?}") };
+        let Some(FileNode::File(attr)) = node else { panic!("{node:?}") };
         attr.version
     }
 
@@ -27,7 +27,7 @@ impl Rig {
         let inode = self.export.known.inodes.get_mut(&(stat.st_dev, stat.st_ino)).unwrap();
         inode.stamp = FileStamp::of(&stat);
         let node =
-            Node::File(crate::Attr { version: inode.version, ..crate::fsys::attr_of(&stat) });
+            FileNode::File(crate::Attr { version: inode.version, ..crate::fsys::attr_of(&stat) });
         let root = self.root();
         self.export.known.set(&root, name.as_bytes(), Some(node));
     }
