@@ -57,6 +57,14 @@ pub struct FileVersion {
     pub version: u64,
 }
 
+impl FileVersion {
+    /// The state of a file that has these attributes.
+    #[must_use]
+    pub fn of(attr: &Attr) -> Self {
+        Self { dev: attr.dev, ino: attr.ino, version: attr.version }
+    }
+}
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileNode {

@@ -9,7 +9,7 @@ mod start;
 use super::adopt::{Adoptions, RemoteRange};
 use super::client_sandbox::{ClientSandbox, ClientSandboxSettings};
 use super::counters::ServerCounters;
-use super::files::{ClientFiles, ask_error, request};
+use super::files::ClientFiles;
 use super::opening::Opening;
 use super::package::Package;
 use super::sources::Sources;
@@ -19,7 +19,7 @@ use crate::protocol::{
     Bytes, Input, JobOutcome, JobRefusal, JobSpec, RESULT_BUFFER_BYTES, TicketNumber, ToClient,
     ToServer, Took,
 };
-use crate::view::Done;
+use crate::view::FetchDone;
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::line_limit::LineLimit;
 use outboard_cluster::waker::Waker;
@@ -84,7 +84,7 @@ enum FetchWaiter {
     /// A job, for the metadata log.
     Job(TicketNumber),
     /// A request of the view.
-    View(Done),
+    View(FetchDone),
 }
 
 /// How long slots may wait for the client.
@@ -323,7 +323,7 @@ impl ClientSession {
         while let Some((waiter, result)) = self.fetch.poll_done() {
             match waiter {
                 FetchWaiter::Job(ticket) => self.supplied(ticket),
-                FetchWaiter::View(done) => done(result.map_err(ask_error)),
+                FetchWaiter::View(done) => done(result),
             }
         }
     }
@@ -367,8 +367,8 @@ impl ClientSession {
         now: Instant,
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), SessionEnd> {
-        for (ask, done) in self.files.take_asks() {
-            self.fetch.request(request(ask), FetchWaiter::View(done), now);
+        for (request, done) in self.files.take_requests() {
+            self.fetch.request(request, FetchWaiter::View(done), now);
         }
         self.notify();
         self.take_opened(now);

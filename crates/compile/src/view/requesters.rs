@@ -1,11 +1,11 @@
 //! Which slot a process works for that waits in a request of the kernel's. Requests for a file's
-//! contents name no slot, since files are one node for all slots; they name the process.
+//! contents name no slot, since files are one inode for all slots; they name the process.
 //!
 //! A slot's processes are those below the first process of its pid namespace. Which process that is
 //! follows from a look-up of one of them in the slot's own subtree. Where the system does not show
 //! processes (`hidepid`, no process for readahead), the slot is unknown.
 
-use super::nodes::SlotId;
+use super::inodes::SlotId;
 use std::collections::HashMap;
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use std::time::Instant;
 pub(super) enum NameChange {
     /// Unlinked or renamed away.
     Gone,
-    /// Now this node: a file of the job's own, a client's file under another name, or a directory
+    /// Now this inode: a file of the job's own, a client's file under another name, or a directory
     /// that the job made.
     Is(u64),
 }
@@ -81,7 +81,7 @@ impl Outdated {
 
 /// How often the kernel sent requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Upcalls {
+pub struct UpcallCounts {
     /// Names looked up.
     pub look_ups: u64,
     /// Ranges of client files read.

@@ -104,7 +104,7 @@ impl Lab {
 
     fn file(&self, name: &str) -> Option<FileVersion> {
         match self.mirror.look_up(self.path(), name.as_bytes()) {
-            LookUp::File(Attr { dev, ino, version, .. }) => Some(FileVersion { dev, ino, version }),
+            LookUp::File(attr) => Some(FileVersion::of(&attr)),
             _ => None,
         }
     }
