@@ -182,7 +182,7 @@ impl Packet {
 }
 
 /// What came in.
-pub(super) enum Received<T> {
+pub(super) enum ReceivedMessage<T> {
     Message(T),
     /// Nothing now.
     Nothing,
@@ -191,26 +191,25 @@ pub(super) enum Received<T> {
 }
 
 /// The next message from the supervisor.
-pub(super) fn receive(from: BorrowedFd<'_>) -> Received<ToService> {
+pub(super) fn receive(from: BorrowedFd<'_>) -> ReceivedMessage<ToService> {
     let mut bytes = Zeroizing::new(vec![0; MESSAGE_MAX]);
     match receive_packet(from, &mut bytes) {
-        Received::Message((len, fd)) => {
-            parse(&bytes[..len], fd).map_or(Received::Ended, Received::Message)
+        ReceivedMessage::Message((len, fd)) => {
+            parse(&bytes[..len], fd).map_or(ReceivedMessage::Ended, ReceivedMessage::Message)
         }
-        Received::Nothing => Received::Nothing,
-        Received::Ended => Received::Ended,
+        ReceivedMessage::Nothing => ReceivedMessage::Nothing,
+        ReceivedMessage::Ended => ReceivedMessage::Ended,
     }
 }
 
 /// The next message of a service.
-pub(super) fn receive_from_service(from: BorrowedFd<'_>) -> Received<FromService> {
+pub(super) fn receive_from_service(from: BorrowedFd<'_>) -> ReceivedMessage<FromService> {
     let mut bytes = vec![0; REPORT_MAX + 1];
     match receive_packet(from, &mut bytes) {
-        Received::Message((len, memory)) => {
-            parse_from_service(&bytes[..len], memory).map_or(Received::Ended, Received::Message)
-        }
-        Received::Nothing => Received::Nothing,
-        Received::Ended => Received::Ended,
+        ReceivedMessage::Message((len, memory)) => parse_from_service(&bytes[..len], memory)
+            .map_or(ReceivedMessage::Ended, ReceivedMessage::Message),
+        ReceivedMessage::Nothing => ReceivedMessage::Nothing,
+        ReceivedMessage::Ended => ReceivedMessage::Ended,
     }
 }
 
@@ -227,7 +226,10 @@ fn parse_from_service(bytes: &[u8], memory: Option<OwnedFd>) -> Option<FromServi
     })
 }
 
-fn receive_packet(from: BorrowedFd<'_>, bytes: &mut [u8]) -> Received<(usize, Option<OwnedFd>)> {
+fn receive_packet(
+    from: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> ReceivedMessage<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
@@ -235,8 +237,8 @@ fn receive_packet(from: BorrowedFd<'_>, bytes: &mut [u8]) -> Received<(usize, Op
         match recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
             // It died with messages unread; its earlier messages can still be received.
             Err(Errno::INTR | Errno::CONNRESET) => {}
-            Err(Errno::AGAIN) => return Received::Nothing,
-            Err(_) => return Received::Ended,
+            Err(Errno::AGAIN) => return ReceivedMessage::Nothing,
+            Err(_) => return ReceivedMessage::Ended,
             Ok(got) => break got,
         }
     };
@@ -246,9 +248,9 @@ fn receive_packet(from: BorrowedFd<'_>, bytes: &mut [u8]) -> Received<(usize, Op
     });
     let fd = fds.next().and_then(|mut fds| fds.next());
     if got.bytes == 0 {
-        return Received::Ended;
+        return ReceivedMessage::Ended;
     }
-    Received::Message((got.bytes, fd))
+    ReceivedMessage::Message((got.bytes, fd))
 }
 
 fn parse(bytes: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {
