@@ -1,7 +1,7 @@
 //! The supervisor's loop: new connections, messages of services, signals, and timers.
 
 use super::acceptor::{Acceptor, HandshakeProgress, Session};
-use super::config::{Config, Grants, Reach, ServiceSpec};
+use super::config::{Grants, NodeConfig, Reach, ServiceSpec};
 use super::dialing::{self, Dialing};
 use super::lists::Lists;
 use super::log::{RefusalLog, RefusalReason};
@@ -83,7 +83,7 @@ impl Supervisor {
     /// # Errors
     /// See [`NodeError`].
     pub fn new(
-        config: Config,
+        config: NodeConfig,
         places: KeyPaths,
         known: &[ServiceSpec],
         words: Vec<OsString>,

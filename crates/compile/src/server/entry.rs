@@ -4,7 +4,7 @@ use super::service::{CompileService, ServiceOptions};
 use super::toolchains::Programs;
 use crate::sandbox::{JobLimits, Launch, check};
 use outboard_cluster::hub::HubOptions;
-use outboard_cluster::node::{Needs, ServiceLink, Table, TableError};
+use outboard_cluster::node::{Needs, ServiceLink, ServiceTable, TableError};
 use outboard_cluster::service::run;
 use outboard_store::{Store, default_directory};
 use serde::Deserialize;
@@ -38,7 +38,7 @@ struct CompileTable {
 ///
 /// # Errors
 /// Reports the operator's mistake in the table.
-pub fn check_table(table: Table<'_>) -> Result<Needs, TableError> {
+pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
     let config: CompileTable = table.read()?;
     let directories = config.cache.into_iter().collect();
     Ok(Needs { directories, devices: vec!["/dev/fuse".into()] })

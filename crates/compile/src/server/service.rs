@@ -11,7 +11,7 @@ use crate::sandbox::{JobLimits, Launch};
 use outboard_cluster::codec;
 use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
-use outboard_cluster::service::{End, Service};
+use outboard_cluster::service::{Service, ServiceError};
 use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
 use outboard_store::{Store, StoreUsage};
@@ -124,7 +124,7 @@ impl CompileService {
         })
     }
 
-    fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, End)>) {
+    fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, ServiceError)>) {
         for ConnectedClient { session, peer, .. } in self.clients.values_mut() {
             if let Err(error) = session.tick(now) {
                 ends.push((*peer, error.into()));
@@ -183,7 +183,7 @@ impl CompileService {
     }
 
     /// Lets everything take its course until nothing moves.
-    fn settle(&mut self, hub: &mut Hub, now: Instant, ends: &mut Vec<(PeerId, End)>) {
+    fn settle(&mut self, hub: &mut Hub, now: Instant, ends: &mut Vec<(PeerId, ServiceError)>) {
         for (id, ConnectedClient { session, peer, .. }) in &mut self.clients {
             let ready = &self.ready;
             let mut watch = |slot: u32, fd: BorrowedFd<'_>| {
@@ -239,14 +239,19 @@ impl Service for CompileService {
     type Tag = u64;
     type Report = ServiceStatus;
 
-    fn arrived(&mut self, _hub: &mut Hub, peer: PeerId, permit: &Permit) -> Result<(), End> {
+    fn arrived(
+        &mut self,
+        _hub: &mut Hub,
+        peer: PeerId,
+        permit: &Permit,
+    ) -> Result<(), ServiceError> {
         let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
         let (identity, slots_max) = (permit.node(), permit.slots());
         self.clients.insert(id_of(peer), ConnectedClient { session, peer, identity, slots_max });
         Ok(())
     }
 
-    fn handle(&mut self, _hub: &mut Hub, event: HubEvent) -> Result<(), End> {
+    fn handle(&mut self, _hub: &mut Hub, event: HubEvent) -> Result<(), ServiceError> {
         let (id, now) = (id_of(event.peer()), Instant::now());
         let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&id) else {
             return Ok(());
@@ -271,7 +276,11 @@ impl Service for CompileService {
         self.slots.remove(id);
     }
 
-    fn turn(&mut self, hub: &mut Hub, now: Instant) -> Result<Vec<(PeerId, End)>, End> {
+    fn turn(
+        &mut self,
+        hub: &mut Hub,
+        now: Instant,
+    ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         for slot in self.ready_sandboxes()? {
             self.job_ended(slot, now);
         }

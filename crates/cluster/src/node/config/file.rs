@@ -1,6 +1,6 @@
 //! The configuration's file: read and checked as a whole, and faults with their lines.
 
-use super::{Config, ConfigError, ServiceSpec, TABLE_SLOTS, Table};
+use super::{ConfigError, NodeConfig, ServiceSpec, ServiceTable, TABLE_SLOTS};
 use serde::Deserialize;
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ const SETTINGS: &[&str] = &[
     "reach",
 ];
 
-impl Config {
+impl NodeConfig {
     /// Reads a file and checks it against the services that there are.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl From<toml::de::Error> for FileFault {
 }
 
 /// A valid configuration, or the first fault.
-pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<Config, FileFault> {
+pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<NodeConfig, FileFault> {
     let document = DeTable::parse(text)?;
     let places: Vec<(String, Range<usize>)> =
         document.get_ref().keys().map(|key| (key.get_ref().to_string(), key.span())).collect();
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<Config, FileFau
     let (settings, tables): (DeTable<'_>, DeTable<'_>) =
         words.into_iter().partition(|(word, _)| SETTINGS.contains(&word.get_ref().as_ref()));
     let settings = Spanned::new(span, DeValue::Table(settings));
-    let mut config = Config::deserialize(ValueDeserializer::from(settings))?;
+    let mut config = NodeConfig::deserialize(ValueDeserializer::from(settings))?;
     for (word, value) in tables {
         let (name, at) = (word.get_ref().to_string(), word.span().start);
         check_table(&name, value.clone(), known)
@@ -96,6 +96,6 @@ fn check_table(
         return Ok(());
     };
     words.remove(TABLE_SLOTS);
-    let checked = (spec.check)(Table::of_file(value));
+    let checked = (spec.check)(ServiceTable::of_file(value));
     checked.map(drop).map_err(|fault| (fault.at(), format!("the table [{name}]: {fault}")))
 }
