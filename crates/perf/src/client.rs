@@ -7,7 +7,7 @@ use crate::measure::{Goal, Progress, Timed, cpu_time};
 use crate::plan::{Operation, TestKind, TestPlan};
 use crate::proto::{ClientMessage, ServerMessage, decode, encode};
 use crate::report::Report;
-use crate::side::Side;
+use crate::side::TestSide;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use outboard_verbs::{ConnectError, ConnectParams, Connected, Context, Qp, QpConfig, Stag};
@@ -93,9 +93,9 @@ impl Client {
 }
 
 /// Connects every queue pair of a test.
-fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<Side, PerfError> {
+fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<TestSide, PerfError> {
     let context = Context::open()?;
-    let mut side = Side::new(&context, plan, Arc::default())?;
+    let mut side = TestSide::new(&context, plan, Arc::default())?;
     let ask = ClientMessage::Test {
         plan: plan.clone(),
         session: RandomState::new().hash_one(std::process::id()),

@@ -3,19 +3,19 @@
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
 use crate::plan::Operation;
-use crate::side::Side;
+use crate::side::TestSide;
 use outboard_verbs::{Completion, RecvRequest};
 
 /// One side of a latency test.
 #[derive(Debug)]
 pub(crate) struct Latency {
-    side: Side,
+    side: TestSide,
     /// What the next Write carries; never what the last one carried.
     mark: u8,
 }
 
 impl Latency {
-    pub(crate) fn new(side: Side) -> Self {
+    pub(crate) fn new(side: TestSide) -> Self {
         Self { side, mark: 0 }
     }
 

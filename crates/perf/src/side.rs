@@ -36,7 +36,7 @@ pub(crate) struct Lane {
 
 /// One side of a test.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct TestSide {
     pub(crate) context: Context,
     pub(crate) cq: Cq,
     pub(crate) plan: TestPlan,
@@ -98,7 +98,7 @@ impl Vigil {
     }
 }
 
-impl Side {
+impl TestSide {
     pub(crate) fn new(
         context: &Context,
         plan: &TestPlan,

@@ -16,7 +16,7 @@ mod responder;
 mod tests;
 
 pub use initiator::{Initiator, ReplyOutcome};
-pub use responder::{Request, Responder};
+pub use responder::{MpaRequest, Responder};
 
 use outboard_wire::startup::RtrModes;
 use outboard_wire::terminate::TerminateCode;
@@ -176,7 +176,7 @@ pub enum Role {
 pub enum StartupError {
     /// Bytes that are no start-up frame.
     #[error("the peer's bytes are no MPA start-up frame: {0}")]
-    PeerMalformed(#[from] outboard_wire::startup::StartupError),
+    PeerMalformed(#[from] outboard_wire::startup::StartupFrameError),
     /// Both ends act as the same side (RFC 5044 §7.1.2 rule 8).
     #[error("the peer sent a {found} frame where a {expected} frame was due: both ends {acted}")]
     PeerSameRole {
