@@ -31,7 +31,7 @@ pub(crate) struct Inode {
 
 /// A file's version, and whether it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum AssignedVersion {
     New(u64),
     Kept(u64),
 }
@@ -59,7 +59,12 @@ pub(crate) fn id_of(attr: &Attr) -> FileId {
 impl ExportedTree {
     /// The version of a file with this stamp. `touched` says that its contents may have changed
     /// although its stamp has not.
-    pub(crate) fn version(&mut self, id: FileId, stamp: FileStamp, touched: bool) -> Version {
+    pub(crate) fn version(
+        &mut self,
+        id: FileId,
+        stamp: FileStamp,
+        touched: bool,
+    ) -> AssignedVersion {
         let next = self.last_version + 1;
         let inode = self.inodes.entry(id).or_insert_with(|| Inode {
             stamp,
@@ -69,13 +74,13 @@ impl ExportedTree {
             wd: None,
         });
         if inode.version != 0 && inode.stamp == stamp && !touched {
-            return Version::Kept(inode.version);
+            return AssignedVersion::Kept(inode.version);
         }
         inode.stamp = stamp;
         inode.version = next;
         inode.snapshot = None;
         self.last_version = next;
-        Version::New(next)
+        AssignedVersion::New(next)
     }
 
     /// Records what a name in a listed directory stands for from now on.

@@ -5,7 +5,7 @@
 
 use crate::export::Export;
 use crate::fsys::{self, DirPermissions, Seen};
-use crate::known::{Version, id_of};
+use crate::known::{AssignedVersion, id_of};
 use crate::path::{Name, Path, join, split};
 use crate::record::{DirEntry, FileNode, LogRecord, NodeRecord, Position};
 use crate::roots::{LOOK_DIRECTORY, READ_DIRECTORY};
@@ -253,8 +253,8 @@ impl Export {
                 // One change may be reported under both of a file's names.
                 let touched = touched && !notices.renewed.contains(&id);
                 attr.version = match self.known.version(id, stamp, touched) {
-                    Version::Kept(version) => version,
-                    Version::New(version) => {
+                    AssignedVersion::Kept(version) => version,
+                    AssignedVersion::New(version) => {
                         self.add_names(id, links, notices);
                         version
                     }

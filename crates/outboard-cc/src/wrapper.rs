@@ -6,7 +6,7 @@
 use crate::place::ManagerPlace;
 use crate::real::{Search, WrapperCall, is_own_name};
 use crate::source;
-use crate::start::{self, Manager};
+use crate::start::{self, ManagerOrigin};
 use crate::wire::{self, CompileRequest, REPLY_BYTES, Reply};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -173,7 +173,9 @@ fn ask(
     let reply = stream.write_all(&bytes).and_then(|()| read_reply(&mut stream, place));
     // A manager that read the request before it ended has started properly: another one may, too.
     let has_read = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-    if manager == Manager::Started && reply.as_ref().err().is_some_and(|error| !has_read(error)) {
+    if manager == ManagerOrigin::Started
+        && reply.as_ref().err().is_some_and(|error| !has_read(error))
+    {
         start::note_failure(place);
     }
     let gone = |error| io::Error::other(format!("{error}; see {}", place.log().display()));

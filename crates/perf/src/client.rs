@@ -4,7 +4,7 @@ use crate::connect::Connector;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::{Goal, Progress, Timed, cpu_time};
-use crate::plan::{Operation, TestKind, TestPlan};
+use crate::plan::{TestKind, TestOperation, TestPlan};
 use crate::proto::{ClientMessage, ServerMessage, decode, encode};
 use crate::report::Report;
 use crate::side::TestSide;
@@ -62,7 +62,7 @@ impl Client {
         if plan.test.has_port() {
             let port = SocketAddr::new(peer.ip(), ask_port(peer, plan)?);
             return match plan.test.operation() {
-                Operation::Tcp => Tcp::connect(port, plan).map(Self::Tcp),
+                TestOperation::Tcp => Tcp::connect(port, plan).map(Self::Tcp),
                 _ => Connector::new(port, plan).map(Self::Connect),
             };
         }

@@ -2,7 +2,7 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed};
-use crate::plan::{Operation, TestKind};
+use crate::plan::{TestKind, TestOperation};
 use crate::side::TestSide;
 use outboard_verbs::{RecvRequest, SendOp, SendRequest, SgList};
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ impl Stream {
     /// Waits until the server has everything. A Write or Send is complete when TCP has it; a Read
     /// on the same connection is answered after all of them have been placed (RFC 5040 §5.5).
     fn settle(&mut self) -> Result<(), PerfError> {
-        if self.side.plan.test.operation() == Operation::Read {
+        if self.side.plan.test.operation() == TestOperation::Read {
             return Ok(());
         }
         for lane in &self.side.lanes {

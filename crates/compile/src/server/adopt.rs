@@ -6,7 +6,7 @@
 //! its hash is refused; the compiler is not trusted further, its jobs are confined by the sandbox.
 //! Parts that are installed on this server are not fetched.
 
-use super::client_sandbox::Shown;
+use super::client_sandbox::ShownFiles;
 use super::toolchains::{CompilerProgram, Programs};
 use crate::protocol::{Digest, ToClient};
 use crate::toolchain::{Part, Toolchain, hash_of};
@@ -244,7 +244,7 @@ impl Adoptions {
     }
 
     /// The files and links of these compilers that jobs are shown.
-    pub(crate) fn shown(&self) -> Shown {
+    pub(crate) fn shown(&self) -> ShownFiles {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let parts = self.adopted.iter().flat_map(|at| at.toolchain.parts.iter().zip(&at.files));
         let mut parts: Vec<_> = parts.map(|(part, file)| (&part.path, file)).collect();
@@ -257,7 +257,7 @@ impl Adoptions {
             links.map(|link| (bytes(&link.path), bytes(&link.target))).collect();
         links.sort_unstable();
         links.dedup();
-        Shown { files, links }
+        ShownFiles { files, links }
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct ClientSandboxSettings {
 
 /// Files that jobs see besides the client's.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ShownFiles {
     /// Files of this machine: where they are, and where jobs see them.
     pub(crate) files: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links: path and target.
@@ -107,7 +107,7 @@ impl ClientSandbox {
     pub(crate) fn open(
         settings: &ClientSandboxSettings,
         files: Arc<ClientFiles>,
-        shown: Shown,
+        shown: ShownFiles,
         equipment: Equipment,
     ) -> Result<Self, ClientSandboxError> {
         let (supervisor, fuse) = SandboxSupervisor::start(&settings.launch)?;
@@ -117,7 +117,7 @@ impl ClientSandbox {
         let slots = settings.slots as usize;
         let limits = view::ViewLimits { slots, quota: QUOTA, uid, gid };
         let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
-        let Shown { files: paths, links } = shown;
+        let ShownFiles { files: paths, links } = shown;
         // A part that is gone meanwhile is missed by the job that runs it.
         let binds = paths.iter().filter_map(|(at, view)| Bind::new(at, view).ok()).collect();
         let spec = SlotSandboxSpec { slot: 0, binds, links, tmp, tmp_size };

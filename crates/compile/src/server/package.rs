@@ -17,7 +17,7 @@ const DROPPED_MAX: u64 = 64 << 20;
 /// Results on their way. They are hashed part by part as they are sent.
 #[derive(Debug)]
 pub(crate) struct Package {
-    segments: VecDeque<Segment>,
+    segments: VecDeque<ResultSegment>,
     /// Bytes that have not been sent yet, and of all.
     left: u64,
     len: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Package {
 
 /// A part of the results that lies in one file or buffer.
 #[derive(Debug)]
-enum Segment {
+enum ResultSegment {
     Bytes { bytes: Vec<u8>, at: usize },
     File { file: File, at: u64, len: u64 },
 }
@@ -60,20 +60,20 @@ impl Package {
             check(&made)?;
         }
         let (stdout, stderr) = (ended.stdout.len() as u64, ended.stderr.len() as u64);
-        let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(Segment::of));
+        let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(ResultSegment::of));
         let mut files = Vec::new();
         // The files of a compiler that failed are dropped.
         for file in made.created.into_iter().filter(|_| status == 0) {
             let (len, path, mode) = (file.contents.len() as u64, file.path, file.mode);
-            segments.push_back(Segment::of(file.contents));
+            segments.push_back(ResultSegment::of(file.contents));
             files.push(Made { path, mode, len });
         }
         if let (0, Some(path), Some(object)) = (status, made.redirected, ended.object) {
             let (len, mode) = (object.len, object.mode);
-            segments.push_back(Segment::File { file: object.file, at: 0, len });
+            segments.push_back(ResultSegment::File { file: object.file, at: 0, len });
             files.push(Made { path, mode, len });
         }
-        let len = segments.iter().map(Segment::len).sum();
+        let len = segments.iter().map(ResultSegment::len).sum();
         if len > RESULTS_MAX as u64 {
             return Err(JobRefusal::Limit { what: "it wrote too much".to_owned() });
         }
@@ -120,7 +120,7 @@ impl Package {
     }
 }
 
-impl Segment {
+impl ResultSegment {
     fn of(bytes: Vec<u8>) -> Self {
         Self::Bytes { bytes, at: 0 }
     }

@@ -6,7 +6,7 @@
 
 mod identifying;
 
-use super::client_sandbox::Shown;
+use super::client_sandbox::ShownFiles;
 use crate::toolchain::{self, PartRole, PartSymlink, Toolchain, Toolchains};
 use identifying::{Identifications, Identified};
 use outboard_cluster::waker::Waker;
@@ -293,8 +293,8 @@ impl Programs {
     }
 
     /// The files and links that jobs are shown.
-    pub(crate) fn shown(&self) -> Shown {
-        Shown { files: self.files(), links: self.links() }
+    pub(crate) fn shown(&self) -> ShownFiles {
+        ShownFiles { files: self.files(), links: self.links() }
     }
 
     /// What of this machine has to be shown to jobs.

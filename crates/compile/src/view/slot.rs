@@ -95,7 +95,7 @@ pub struct UpcallCounts {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct SlotState {
     pub(super) running: bool,
     /// When its job began.
     pub(super) begun: Option<Instant>,
@@ -141,7 +141,7 @@ pub(super) const CHANGED_MAX: usize = 16_384;
 /// At most this number of names that have to be dropped one by one is returned to the kernel.
 pub(super) const TOLD_MAX: usize = 64 << 10;
 
-impl Slot {
+impl SlotState {
     /// A job begins.
     pub(super) fn start(&mut self, places: Places) {
         (self.refused, self.stale, self.used) = (None, false, 0);

@@ -14,7 +14,7 @@ use super::ViewLimits;
 use super::inodes::{FileKind, InodeBody, Inodes, OwnFile, SlotId, TOP};
 use super::pins::{Pinned, PinnedNode, Pins, join, split};
 use super::probes::OWN_LISTINGS;
-use super::slot::{NameChange, Slot, TOLD_MAX, UpcallCounts, Why};
+use super::slot::{NameChange, SlotState, TOLD_MAX, UpcallCounts, Why};
 use super::source::FileSource;
 
 /// The result of a request.
@@ -54,7 +54,7 @@ impl FileBytes {
 #[derive(Debug)]
 pub(super) struct ViewState {
     pub(super) inodes: Inodes,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<SlotState>,
     pub(super) upcalls: UpcallCounts,
     /// Threads that were told to look a file up again, because the inode that they want to change is
     /// shared.
@@ -73,7 +73,7 @@ struct Copying {
 impl Copying {
     /// Whether a thread of the job in this slot can have asked for the copy: thread ids are reused,
     /// and the kernel repeats the look-up at once or never.
-    fn is_of(&self, slot: &Slot) -> bool {
+    fn is_of(&self, slot: &SlotState) -> bool {
         slot.begun.is_some_and(|begun| begun <= self.at) && self.at.elapsed() < COPYING_TIME
     }
 }
@@ -106,7 +106,7 @@ impl ViewCore {
     }
 
     pub(super) fn new(source: Arc<dyn FileSource>, pins: Pins, limits: ViewLimits) -> Self {
-        let slots = (0..limits.slots).map(|_| Slot::default()).collect();
+        let slots = (0..limits.slots).map(|_| SlotState::default()).collect();
         let (upcalls, copying) = (UpcallCounts::default(), HashMap::new());
         let state = Mutex::new(ViewState { inodes: Inodes::new(), slots, upcalls, copying });
         Self { source, pins, limits, state }
