@@ -162,6 +162,28 @@ pub struct Negotiated {
     pub private_data: Vec<u8>,
 }
 
+impl Negotiated {
+    /// What is agreed on where neither side asks for anything: revision 2, and all else off.
+    #[must_use]
+    pub fn bare(role: Role) -> Self {
+        Self {
+            role,
+            revision: 2,
+            crc: false,
+            tx_markers: false,
+            rx_markers: false,
+            ird: 0,
+            ord: 0,
+            peer_ird: None,
+            peer_ord: None,
+            rtr: None,
+            rtr_offered: RtrModes::default(),
+            refuse: None,
+            private_data: Vec::new(),
+        }
+    }
+}
+
 /// Which side of the start-up we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -141,19 +141,14 @@ fn read(bytes: &[u8]) -> Result<Option<StartupFrame>, StartupError> {
 
 fn negotiate(request: &StartupFrame, params: &LocalParams) -> Negotiated {
     let mut agreed = Negotiated {
-        role: Role::Responder,
         revision: request.revision,
         crc: params.crc || request.crc,
         tx_markers: request.markers,
         rx_markers: params.markers,
         ird: params.ird.min(MAX_DEPTH),
         ord: params.ord.min(MAX_DEPTH),
-        peer_ird: None,
-        peer_ord: None,
-        rtr: None,
-        rtr_offered: RtrModes::default(),
-        refuse: None,
         private_data: request.private_data.clone(),
+        ..Negotiated::bare(Role::Responder)
     };
     if let Some(enhanced) = request.enhanced {
         settle_depths(&mut agreed, &enhanced);
