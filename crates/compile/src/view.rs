@@ -41,9 +41,9 @@ pub use source::{FetchDone, FileSource};
 
 use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
 use inodes::{InodeBody, SlotId};
+use outboard_export::path::{join, split};
 use outboard_export::{Attr, FileVersion};
-pub(crate) use pins::join;
-use pins::{Pinned, Pins, split};
+use pins::{Pinned, Pins};
 use serve::{FuseHandlers, ViewServer};
 use slot::{NameChange, Redirect};
 pub(crate) use state::SYNTHETIC;

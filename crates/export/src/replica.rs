@@ -433,8 +433,8 @@ impl Replica {
         if !is_path(&path) {
             return None;
         }
-        let root = self.roots.get(&path).map(|attr| FileNode::Directory(*attr));
-        root.or_else(|| self.root_symlinks.get(&path).cloned()).or_else(|| self.above(&path))
+        let root = self.roots.get(&*path).map(|attr| FileNode::Directory(*attr));
+        root.or_else(|| self.root_symlinks.get(&*path).cloned()).or_else(|| self.above(&path))
     }
 
     /// A directory above roots or negative entries, of which only the name is known.

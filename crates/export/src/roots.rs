@@ -322,7 +322,7 @@ fn step(
     name: &[u8],
     ahead: &mut VecDeque<Vec<u8>>,
 ) -> Result<(), ExportError> {
-    let next = join(&found.path, name);
+    let next: Path = join(&found.path, name).into();
     let refused = |errno| ExportError::Refused { path: to_path_buf(&next), errno };
     if !is_path(&next) {
         return Err(refused(Errno::NAMETOOLONG));

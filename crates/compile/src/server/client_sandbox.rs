@@ -10,6 +10,7 @@ use crate::sandbox::{
     SlotSandbox, SlotSandboxSpec,
 };
 use crate::view::{self, View};
+use outboard_export::path::join;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -255,7 +256,7 @@ impl ClientSandbox {
             return words;
         };
         let first = program.search().split(|byte| *byte == b':').next().unwrap_or_default();
-        let found = view::join(first, name);
+        let found = join(first, name);
         let is_link = self.spec.links.iter().any(|(path, _)| *path == found);
         let is_shown = is_link || self.spec.binds.iter().any(|bind| bind.paths().1 == found);
         if found != spec.compiler || !is_shown {

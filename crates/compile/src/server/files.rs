@@ -5,6 +5,7 @@
 
 use crate::view::{self, FetchDone, FileSource};
 use outboard_cluster::waker::Waker;
+use outboard_export::path::join;
 use outboard_export::{FetchRequest, FileVersion, Listing, LookUp, Mirror};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,7 +36,7 @@ impl ClientFiles {
 impl FileSource for ClientFiles {
     fn look_up(&self, dir: &[u8], name: &[u8]) -> LookUp {
         match self.mirror.look_up(dir, name) {
-            LookUp::Outside if self.mirror.is_directory(&view::join(dir, name)) => {
+            LookUp::Outside if self.mirror.is_directory(&join(dir, name)) => {
                 LookUp::Directory(view::SYNTHETIC)
             }
             found => found,

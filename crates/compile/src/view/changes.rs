@@ -2,11 +2,12 @@
 //! stay in the job's slot and in memory.
 
 use fuser::Errno;
+use outboard_export::path::join;
 use outboard_export::{Attr, FileVersion, LookUp};
 
 use super::ViewLimits;
 use super::inodes::{FileKind, InodeBody, SlotId};
-use super::pins::{Pinned, join};
+use super::pins::Pinned;
 use super::slot::{NameChange, Why};
 use super::state::{InodeShape, SYNTHETIC, ViewCore, ViewState};
 

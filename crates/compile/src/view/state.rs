@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::Errno;
+use outboard_export::path::{join, split};
 use outboard_export::{Attr, FetchRequest, FileNode, FileVersion, Listing, LookUp};
 
 use super::ViewLimits;
 use super::inodes::{FileKind, InodeBody, Inodes, OwnFile, SlotId, TOP};
-use super::pins::{Pinned, PinnedNode, Pins, join, split};
+use super::pins::{Pinned, PinnedNode, Pins};
 use super::probes::OWN_LISTINGS;
 use super::slot::{NameChange, SlotState, TOLD_MAX, UpcallCounts, Why};
 use super::source::FileSource;
