@@ -8,13 +8,12 @@
 use crate::error::StoreError;
 use crate::store::{ContentHash, ContentKind};
 use data_encoding::HEXLOWER;
+use outboard_unix::staged::StagedFile;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Suffix of the file that lists a content's chunks.
@@ -121,43 +120,39 @@ pub(crate) fn write_chunks(path: &Path, chunks: &[ContentHash]) -> io::Result<()
 /// A file that is being written, locked, in a directory of the store; it is removed unless
 /// published.
 #[derive(Debug)]
-pub(crate) struct Temporary {
-    pub(crate) file: File,
-    path: PathBuf,
-}
+pub(crate) struct Temporary(StagedFile);
 
 impl Temporary {
     pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = dir.join(format!(".{}.{count}", process::id()));
-            let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            let file = match opened {
-                // An earlier process with the same id may have left one.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                opened => opened?,
-            };
+            let staged = StagedFile::create_in(dir)?;
             // Another process may have removed it as abandoned just now.
-            let is_locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let file = staged.file();
+            let is_locked = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
             if is_locked && file.metadata()?.nlink() > 0 {
-                return Ok(Self { file, path });
+                return Ok(Self(staged));
             }
-            drop(fs::remove_file(&path));
         }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        self.0.file()
     }
 
     /// Gives the complete file its name.
     pub(crate) fn publish(self, path: &Path, kind: ContentKind) -> io::Result<()> {
-        self.file.set_permissions(fs::Permissions::from_mode(mode_of(kind)))?;
-        fs::rename(&self.path, path)
+        self.0.set_mode(mode_of(kind))?;
+        self.0.rename_to(path)
     }
 }
 
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // A published file has another name.
-        drop(fs::remove_file(&self.path));
+impl Write for Temporary {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -171,7 +166,7 @@ pub(crate) fn mode_of(kind: ContentKind) -> u32 {
 /// Writes a file so that it appears only when it is complete.
 pub(crate) fn write(path: &Path, bytes: &[u8], kind: ContentKind) -> io::Result<()> {
     let mut temporary = Temporary::new(path.parent().unwrap_or(path))?;
-    temporary.file.write_all(bytes)?;
+    temporary.write_all(bytes)?;
     temporary.publish(path, kind)
 }
 

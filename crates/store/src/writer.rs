@@ -61,7 +61,7 @@ impl Writer<'_> {
         if store.is_there(&path, &hash, self.kind) {
             return Ok(hash);
         }
-        let published = self.temporary.file.sync_data().and_then(|()| {
+        let published = self.temporary.file().sync_data().and_then(|()| {
             disk::write_chunks(&path, &chunks)?;
             self.temporary.publish(&path, self.kind)
         });
@@ -76,12 +76,12 @@ impl Write for Writer<'_> {
         if self.chunker.len() + bytes.len() as u64 > self.store.quota {
             return Err(ErrorKind::QuotaExceeded.into());
         }
-        let written = self.temporary.file.write(bytes)?;
+        let written = self.temporary.write(bytes)?;
         self.chunker.update(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.temporary.file.flush()
+        self.temporary.flush()
     }
 }

@@ -6,14 +6,15 @@
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
-    ("outboard-secure", &[]),
+    ("outboard-unix", &[]),
+    ("outboard-secure", &["outboard-unix"]),
     ("outboard-export", &["outboard-mem"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
     ("outboard-verbs", &["outboard-iwarp", "outboard-secure", "outboard-wire", "outboard-mem"]),
-    ("outboard-cluster", &["outboard-verbs", "outboard-secure"]),
+    ("outboard-cluster", &["outboard-verbs", "outboard-secure", "outboard-unix"]),
     ("outboard-ibverbs", &["outboard-verbs"]),
     ("outboard-perf", &["outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"]),
-    ("outboard-cc", &[]),
+    ("outboard-cc", &["outboard-unix"]),
     (
         "outboard-compile",
         &[
@@ -22,6 +23,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "outboard-export",
             "outboard-secure",
             "outboard-store",
+            "outboard-unix",
             "outboard-verbs",
         ],
     ),
@@ -43,7 +45,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "outboard-sim",
         &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
     ),
-    ("outboard-store", &[]),
+    ("outboard-store", &["outboard-unix"]),
     ("outboard-stand-in", &[]),
     ("xtask", &["outboard-stand-in"]),
 ];

@@ -7,15 +7,12 @@
 use super::config::Grant;
 use crate::codec;
 use outboard_secure::{NodeId, SecureSession};
+use outboard_unix::rights;
 use outboard_verbs::Secured;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zeroize::Zeroizing;
@@ -162,21 +159,12 @@ impl Packet {
 
     /// Sends it whole; false when there is no room now.
     pub(super) fn send(&self, to: BorrowedFd<'_>) -> io::Result<bool> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let passed = self.passed.as_ref().map(|passed| [passed.as_fd()]);
-        if let Some(passed) = &passed {
-            control.push(SendAncillaryMessage::ScmRights(passed));
-        }
-        let bytes = [IoSlice::new(&self.bytes)];
-        loop {
-            return match sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL) {
-                Ok(_) => Ok(true),
-                // The kernel's limit of descriptors in flight is reached.
-                Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
-                Err(Errno::INTR) => continue,
-                Err(error) => Err(error.into()),
-            };
+        let passed = self.passed.as_ref().map(AsFd::as_fd);
+        match rights::send(to, &self.bytes, passed.as_slice(), SendFlags::empty()) {
+            Ok(_) => Ok(true),
+            // Or the kernel's limit of descriptors in flight is reached.
+            Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -230,27 +218,17 @@ fn receive_packet(
     from: BorrowedFd<'_>,
     bytes: &mut [u8],
 ) -> ReceivedMessage<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = loop {
-        let mut pieces = [IoSliceMut::new(bytes)];
-        match recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
+    loop {
+        match rights::receive(from, bytes, RecvFlags::empty()) {
             // It died with messages unread; its earlier messages can still be received.
-            Err(Errno::INTR | Errno::CONNRESET) => {}
+            Err(Errno::CONNRESET) => {}
             Err(Errno::AGAIN) => return ReceivedMessage::Nothing,
-            Err(_) => return ReceivedMessage::Ended,
-            Ok(got) => break got,
+            Ok(got) if got.len > 0 => {
+                return ReceivedMessage::Message((got.len, got.fds.into_iter().next()));
+            }
+            Ok(_) | Err(_) => return ReceivedMessage::Ended,
         }
-    };
-    let mut fds = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
-    });
-    let fd = fds.next().and_then(|mut fds| fds.next());
-    if got.bytes == 0 {
-        return ReceivedMessage::Ended;
     }
-    ReceivedMessage::Message((got.bytes, fd))
 }
 
 fn parse(bytes: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {

@@ -4,12 +4,11 @@
 use crate::args::{Halves, Job};
 use crate::protocol::SOURCE_MAX;
 use outboard_cc::wire::{MODE, Reply};
+use outboard_unix::rights;
 use outboard_verbs::SharedRegion;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::RecvFlags;
 use std::ffi::OsString;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -97,23 +96,9 @@ impl Preprocessing {
 /// Receives the descriptor that comes with a wrapper's next byte; `None` if the wrapper has
 /// disconnected or sent none.
 pub(super) fn receive(stream: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
-    let mut byte = [0];
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
-    let received = recvmsg(
-        stream,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut files = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            files.extend(fds);
-        }
-    }
-    let whole = received.bytes == 1 && !received.flags.contains(ReturnFlags::CTRUNC);
-    Ok(files.pop().filter(|_| whole))
+    let mut received = rights::receive(stream, &mut [0], RecvFlags::empty())?;
+    let is_whole = received.len == 1 && received.fds.len() == 1 && !received.is_cut;
+    Ok(received.fds.pop().filter(|_| is_whole))
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@ use super::counters::{JobCounters, micros};
 use super::record::{How, JobPhase, JobRecord, PhaseKind};
 use crate::args::Reason;
 use crate::manager::Trace;
+use outboard_unix::staged::StagedFile;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -292,14 +293,10 @@ fn append(file: &Path, new: &mut SavedJournal) -> io::Result<()> {
     let mut saved = SavedJournal::load(directory).unwrap_or_default();
     saved.merge(new);
     // The lock makes it the only one: what a process left that was killed is overwritten.
-    let hidden = file.with_extension("new");
-    let text = serde_json::to_vec(&saved)?;
-    let written = fs::write(&hidden, text).and_then(|()| fs::rename(&hidden, file));
-    if written.is_err() {
-        // A disk that is full has room again.
-        let _ = fs::remove_file(&hidden);
-    }
-    written
+    let mut staged = StagedFile::overwrite(file.with_extension("new"))?;
+    staged.write_all(&serde_json::to_vec(&saved)?)?;
+    staged.file().sync_all()?;
+    staged.rename_to(file)
 }
 
 fn lock(path: &Path) -> io::Result<File> {

@@ -9,6 +9,7 @@ use super::part::Premise;
 use super::probe::{Probe, words_for_includes};
 use super::{Includes, PartSymlink, Toolchain, ToolchainError};
 use crate::args::{Job, Language};
+use outboard_unix::staged::write_whole;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -324,9 +325,7 @@ fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
-    let hidden = file.with_extension(format!("{}", std::process::id()));
-    fs::write(&hidden, serde_json::to_vec(saved)?)?;
-    fs::rename(hidden, file)
+    write_whole(file, &serde_json::to_vec(saved)?)
 }
 
 impl CachedIdentity {
