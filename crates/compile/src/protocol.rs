@@ -24,10 +24,14 @@
 //! A server answers a job with Return if it has no slot left, and sends Alive each second while it
 //! works. This module has only values and their encoding.
 
+use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::Exposed;
 use outboard_export::{Answer, Ask, Position};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// The version of these messages: a change of one of them changes the number.
+pub(crate) const PROTOCOL: Protocol = Protocol::version(1);
 
 /// Bytes of a slot's result buffer. Longer results come in parts.
 pub(crate) const RESULT_BUFFER_BYTES: usize = 1 << 20;

@@ -5,7 +5,7 @@
 //! Nothing here waits.
 
 use super::config::Grant;
-use crate::codec;
+use crate::codec::Protocol;
 use outboard_secure::{NodeId, SecureSession};
 use outboard_unix::rights;
 use outboard_verbs::Secured;
@@ -16,6 +16,9 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zeroize::Zeroizing;
+
+/// What supervisor and service, which are one program, say to each other in requests.
+const PROTOCOL: Protocol = Protocol::version(1);
 
 /// Bytes of a message, at most: what the kernel's socket buffers take by default.
 pub(super) const MESSAGE_MAX: usize = 160 * 1024;
@@ -147,7 +150,7 @@ impl Packet {
             FromService::Taken => Self::plain(TAKEN, &[]),
             FromService::Report(json) => Self::plain(REPORT, &[&json]),
             FromService::Request { id, request, memory } => {
-                let request = codec::encode(&request);
+                let request = PROTOCOL.encode(&request);
                 Self { passed: memory, ..Self::plain(REQUEST, &[&id.to_be_bytes(), &request]) }
             }
         }
@@ -207,7 +210,7 @@ fn parse_from_service(bytes: &[u8], memory: Option<OwnedFd>) -> Option<FromServi
         (&TAKEN, []) => FromService::Taken,
         (&REQUEST, rest) if rest.len() <= REQUEST_MAX => {
             let (id, request) = rest.split_first_chunk()?;
-            let request = codec::decode(request).ok()?;
+            let request = PROTOCOL.decode(request).ok()?;
             FromService::Request { id: u64::from_be_bytes(*id), request, memory }
         }
         _ => return None,

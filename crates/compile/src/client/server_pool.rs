@@ -23,9 +23,8 @@ use super::result_buffer::{ResultBuffer, Results};
 use super::scheduler::{Dispatch, LocalCause, Scheduler, ServerId};
 use crate::args::{Cause, Job, Reason};
 use crate::manager::{Capacity, Preprocessed, RemoteExecutor, Ticket, Trace, Verdict};
-use crate::protocol::{Digest, JobOutcome, JobRefusal, Ran, TicketNumber, ToClient, ToServer};
+use crate::protocol::{Digest, JobOutcome, JobRefusal, PROTOCOL, Ran, TicketNumber, ToClient, ToServer};
 use crate::toolchain::{Toolchain, Toolchains};
-use outboard_cluster::codec;
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::pool::{ConnectionPool, Dial, Dialled};
 use outboard_export::ExportError;
@@ -176,7 +175,7 @@ impl ServerPool {
 
     fn handle(&mut self, event: HubEvent, now: Instant) {
         match event {
-            HubEvent::Message { peer, bytes } => match codec::decode(&bytes) {
+            HubEvent::Message { peer, bytes } => match PROTOCOL.decode(&bytes) {
                 Ok(message) => self.handle_message(peer, message, now),
                 Err(error) => self.give_up(peer, &error.to_string(), now),
             },
@@ -407,7 +406,7 @@ impl ServerPool {
     }
 
     fn send(&mut self, peer: PeerId, message: &ToServer, now: Instant) {
-        match self.hub.send(peer, &codec::encode(message)) {
+        match self.hub.send(peer, &PROTOCOL.encode(message)) {
             Err(HubError::NoPeer) | Ok(()) => {}
             Err(error) => self.give_up(peer, &error.to_string(), now),
         }

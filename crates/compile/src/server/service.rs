@@ -6,9 +6,8 @@ use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
 use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
-use crate::protocol::{JobSpec, ToClient, ToServer};
+use crate::protocol::{JobSpec, PROTOCOL, ToClient, ToServer};
 use crate::sandbox::{JobLimits, Launch};
-use outboard_cluster::codec;
 use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::{Service, ServiceError};
@@ -217,7 +216,7 @@ impl ConnectedClient {
     fn speak(&mut self, hub: &mut Hub) -> Result<(), HubError> {
         while let Some(out) = self.session.poll() {
             match out {
-                Out::Message(message) => hub.send(self.peer, &codec::encode(&message))?,
+                Out::Message(message) => hub.send(self.peer, &PROTOCOL.encode(&message))?,
                 Out::Read { from, into, tag } => hub.read_into(self.peer, from, into, tag)?,
                 Out::Write { to, bytes } => hub.write(self.peer, to, bytes)?,
             }
@@ -259,7 +258,7 @@ impl Service for CompileService {
         session.heard(now);
         match event {
             HubEvent::Message { bytes, .. } => {
-                self.handle_message(id, codec::decode(&bytes)?, now)?
+                self.handle_message(id, PROTOCOL.decode(&bytes)?, now)?
             }
             HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes, &self.programs)?,
             _ => {}

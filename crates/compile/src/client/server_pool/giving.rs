@@ -8,8 +8,7 @@ use crate::client::files::{FileRequest, PreparedJob};
 use crate::client::roots::plain;
 use crate::client::scheduler::ServerId;
 use crate::manager::{Preprocessed, Ticket, Verdict};
-use crate::protocol::{Input, JobSpec, TicketNumber, ToServer};
-use outboard_cluster::codec;
+use crate::protocol::{Input, JobSpec, PROTOCOL, TicketNumber, ToServer};
 use outboard_cluster::hub::{HubError, MESSAGE_MAX, PeerId};
 use outboard_verbs::{Access, SharedRegion, VerbsError};
 use std::ffi::{OsStr, OsString};
@@ -133,7 +132,7 @@ fn spec_of(
         umask: job.umask,
         places: prepared.places.clone(),
     };
-    let len = codec::encode(&spec).len();
+    let len = PROTOCOL.encode(&spec).len();
     let too_long = || Reason::with(Cause::TooLarge, format!("{len} bytes"));
     if len < MESSAGE_MAX - INPUT_MAX { Ok(spec) } else { Err(too_long()) }
 }
