@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Two hubs that know each other.
 struct Two {
