@@ -41,7 +41,9 @@ pub fn send(
 ) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RIGHTS_MAX))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+    // The space is rounded up, and one more might fit.
+    let is_room = fds.len() <= RIGHTS_MAX;
+    if !is_room || !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
     }
     let (socket, bytes) = (socket.as_fd(), [IoSlice::new(bytes)]);
@@ -66,7 +68,8 @@ pub fn receive(socket: impl AsFd, into: &mut [u8], flags: RecvFlags) -> Result<W
             fds.extend(rights);
         }
     }
-    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > RIGHTS_MAX;
+    fds.truncate(RIGHTS_MAX);
     Ok(WithRights { len: received.bytes, fds, is_cut })
 }
 
