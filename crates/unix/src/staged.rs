@@ -43,17 +43,6 @@ impl StagedFile {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// The file under the hidden name `hidden`, which only this caller uses because it holds a
-    /// lock: what a process left there that was killed is overwritten.
-    ///
-    /// # Errors
-    /// As [`Self::create_in`].
-    pub fn overwrite(hidden: PathBuf) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&hidden)?;
-        Ok(Self { file, hidden, is_named: false })
-    }
-
     /// The file, to be locked, or synced before it is named.
     #[must_use]
     pub fn file(&self) -> &File {
@@ -108,12 +97,16 @@ impl Drop for StagedFile {
 }
 
 /// Writes the file `place`, which only its owner may open; a file of this name is replaced. After a
-/// loss of power it holds either the old contents or the new.
+/// loss of power it holds either the old contents or the new. It is written under the name `hidden`
+/// in the same directory, which only the caller uses: what a killed process left there is
+/// overwritten.
 ///
 /// # Errors
 /// The file system's; then what was at `place` is unchanged.
-pub fn write_whole(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut staged = StagedFile::create_in(directory_of(place))?;
+pub fn write_whole(place: &Path, hidden: PathBuf, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&hidden)?;
+    let mut staged = StagedFile { file, hidden, is_named: false };
     staged.write_all(bytes)?;
     staged.file.sync_all()?;
     staged.rename_to(place)?;
@@ -193,22 +186,16 @@ mod tests {
     fn what_a_killed_process_left_is_overwritten() {
         let directory = tempfile::tempdir().expect("a directory");
         let (hidden, place) = (directory.path().join("a.new"), directory.path().join("a"));
-        fs::write(&hidden, "a longer rest").expect("written");
-        let mut staged = StagedFile::overwrite(hidden).expect("the hidden file");
-        staged.write_all(b"new").expect("written");
-        staged.rename_to(&place).expect("renamed");
-        assert_eq!(fs::read(&place).expect("read"), b"new");
-        assert_eq!(names(directory.path()), ["a"]);
-    }
-
-    #[test]
-    fn a_whole_file_is_its_owners() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let place = directory.path().join("a");
-        write_whole(&place, b"1").expect("written");
-        write_whole(&place, b"2").expect("written again");
-        assert_eq!(fs::read(&place).expect("read"), b"2");
+        for bytes in [b"1", b"2"] {
+            fs::write(&hidden, "a longer rest").expect("written");
+            fs::set_permissions(&hidden, Permissions::from_mode(0o600)).expect("its mode");
+            write_whole(&place, hidden.clone(), bytes).expect("written");
+            assert_eq!(fs::read(&place).expect("read"), bytes);
+        }
         assert_eq!(fs::metadata(&place).expect("metadata").mode() & 0o7777, 0o600);
+        assert_eq!(names(directory.path()), ["a"]);
+        assert!(write_whole(&place.join("no"), hidden, b"3").is_err());
+        assert_eq!(names(directory.path()), ["a"], "what could not be named is removed");
         assert_eq!(directory_of(Path::new("a")), Path::new("."));
     }
 }

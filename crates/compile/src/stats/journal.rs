@@ -8,14 +8,14 @@ use super::counters::{JobCounters, micros};
 use super::record::{How, JobPhase, JobRecord, PhaseKind};
 use crate::args::Reason;
 use crate::manager::Trace;
-use outboard_unix::staged::StagedFile;
+use outboard_unix::staged::write_whole;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -293,10 +293,7 @@ fn append(file: &Path, new: &mut SavedJournal) -> io::Result<()> {
     let mut saved = SavedJournal::load(directory).unwrap_or_default();
     saved.merge(new);
     // The lock makes it the only one: what a process left that was killed is overwritten.
-    let mut staged = StagedFile::overwrite(file.with_extension("new"))?;
-    staged.write_all(&serde_json::to_vec(&saved)?)?;
-    staged.file().sync_all()?;
-    staged.rename_to(file)
+    write_whole(file, file.with_extension("new"), &serde_json::to_vec(&saved)?)
 }
 
 fn lock(path: &Path) -> io::Result<File> {

@@ -325,7 +325,8 @@ fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
-    write_whole(file, &serde_json::to_vec(saved)?)
+    let hidden = file.with_extension(std::process::id().to_string());
+    write_whole(file, hidden, &serde_json::to_vec(saved)?)
 }
 
 impl CachedIdentity {
