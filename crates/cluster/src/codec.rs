@@ -1,7 +1,7 @@
 //! How control messages become bytes and back: a version, then the message in postcard's format.
 //!
-//! Each service has a [`Protocol`] of its own, whose version grows by itself. The transport bounds the length of messages; decoding
-//! allocates no more than the message has bytes.
+//! Each service has a [`Protocol`] of its own, whose version grows by itself. The transport bounds
+//! the length of messages; decoding allocates no more than the message has bytes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -5,7 +5,9 @@
 //! contents are processed.
 
 use outboard_export::replica::ENTRIES_MAX;
-use outboard_export::{HEADER_LEN, ExportHeader, Listing, LookUp, MetadataLogError, FileNode, Replica};
+use outboard_export::{
+    ExportHeader, FileNode, HEADER_LEN, Listing, LookUp, MetadataLogError, Replica,
+};
 
 /// The epoch of every log here.
 const EPOCH: u64 = 7;

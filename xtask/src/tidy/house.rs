@@ -64,6 +64,10 @@ pub(super) const IMPURE: &[(&str, &str)] = &[
     ("SystemTime::now", "reads the clock: take the time as an argument"),
 ];
 
+/// Crates whose types may be called like others': the C library's objects are called like the
+/// values of verbs for which they stand, and what is for development never meets a user.
+pub(super) const NAMES_APART: &[&str] = &["ibverbs", "sim", "stand-in"];
+
 /// Words that no code may contain, and why.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[
     ("todo!", "finish it or leave it out"),

@@ -254,7 +254,8 @@ proptest! {
     fn no_words_make_it_panic_and_remote_words_stay_as_they_are(
         argv in prop::collection::vec(word(), 0..12),
     ) {
-        let call = CompilerCall { compiler: "gcc".into(), argv: argv.clone(), ..CompilerCall::default() };
+        let compiler = "gcc".into();
+        let call = CompilerCall { compiler, argv: argv.clone(), ..CompilerCall::default() };
         let _ = call.name();
         if let Classification::Remote(job) = classify(call) {
             prop_assert_eq!(job.argv, argv);

@@ -23,7 +23,9 @@ use super::result_buffer::{ResultBuffer, Results};
 use super::scheduler::{Dispatch, LocalCause, Scheduler, ServerId};
 use crate::args::{Cause, Job, Reason};
 use crate::manager::{Capacity, Preprocessed, RemoteExecutor, Ticket, Trace, Verdict};
-use crate::protocol::{Digest, JobOutcome, JobRefusal, PROTOCOL, Ran, TicketNumber, ToClient, ToServer};
+use crate::protocol::{
+    Digest, JobOutcome, JobRefusal, PROTOCOL, Ran, TicketNumber, ToClient, ToServer,
+};
 use crate::toolchain::{Toolchain, Toolchains};
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::pool::{ConnectionPool, Dial, Dialled};

@@ -57,8 +57,8 @@ pub(super) struct ViewState {
     pub(super) inodes: Inodes,
     pub(super) slots: Vec<SlotState>,
     pub(super) upcalls: UpcallCounts,
-    /// Threads that were told to look a file up again, because the inode that they want to change is
-    /// shared.
+    /// Threads that were told to look a file up again, because the inode that they want to change
+    /// is shared.
     copying: HashMap<u32, Copying>,
 }
 
@@ -353,8 +353,8 @@ impl ViewCore {
             || OWN_LISTINGS.iter().any(|own| own.as_bytes() == dir)
     }
 
-    /// The kernel's thread `pid` wants to change an inode that slots share: it is told to look again,
-    /// and then finds a copy.
+    /// The kernel's thread `pid` wants to change an inode that slots share: it is told to look
+    /// again, and then finds a copy.
     pub(super) fn copy_for(&self, number: u64, pid: u32, empty: bool) -> Errno {
         let mut state = self.lock();
         match state.inodes.get(number) {

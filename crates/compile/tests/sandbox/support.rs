@@ -266,7 +266,7 @@ impl Server {
         let (supervisor, fuse) = SandboxSupervisor::start(&launch()).unwrap();
         let (uid, gid) = identity();
         let limits = view::ViewLimits { slots, quota: 64 << 20, uid, gid };
-        let shared: Arc<dyn Source> = Arc::<Local>::clone(&source);
+        let shared: Arc<dyn FileSource> = Arc::<Local>::clone(&source);
         let view = Arc::new(View::start(fuse, shared, spec.pins(), limits).unwrap());
         let slot_sandbox = |slot| {
             Mutex::new(supervisor.slot_sandbox(&SlotSandboxSpec { slot, ..spec.clone() }).unwrap())
