@@ -6,8 +6,10 @@
 use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::{Hub, HubEvent, HubOptions, PeerId};
 use outboard_cluster::keys::KeyPaths;
-use outboard_cluster::node::{Config, Needs, Permit, ServiceLink, ServiceSpec, Supervisor, serve};
-use outboard_cluster::service::{self, End, Service};
+use outboard_cluster::node::{
+    Needs, NodeConfig, Permit, ServiceLink, ServiceSpec, Supervisor, serve,
+};
+use outboard_cluster::service::{self, Service, ServiceError};
 use outboard_verbs::{Access, SharedRegion, Space};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -41,7 +43,7 @@ struct Counter {
 }
 
 impl Counter {
-    fn new(mut link: ServiceLink) -> Result<(ServiceLink, Self), End> {
+    fn new(mut link: ServiceLink) -> Result<(ServiceLink, Self), ServiceError> {
         let count = match link.take_kept().remove("count") {
             Some(kept) => SharedRegion::from_memfd(kept)?,
             None => {
@@ -58,12 +60,17 @@ impl Service for Counter {
     type Tag = ();
     type Report = Value;
 
-    fn arrived(&mut self, hub: &mut Hub<()>, peer: PeerId, _permit: &Permit) -> Result<(), End> {
+    fn arrived(
+        &mut self,
+        hub: &mut Hub<()>,
+        peer: PeerId,
+        _permit: &Permit,
+    ) -> Result<(), ServiceError> {
         let exposed = hub.expose(peer, self.count.slice(0..8)?, Access::REMOTE_READ)?;
         Ok(hub.send(peer, &PROTOCOL.encode(&exposed))?)
     }
 
-    fn handle(&mut self, hub: &mut Hub<()>, event: HubEvent<()>) -> Result<(), End> {
+    fn handle(&mut self, hub: &mut Hub<()>, event: HubEvent<()>) -> Result<(), ServiceError> {
         if let HubEvent::Message { peer, bytes } = event {
             let count = self.count.load_u64(0)?.wrapping_add(PROTOCOL.decode(&bytes)?);
             self.count.store_u64(0, count)?;
@@ -96,9 +103,9 @@ fn main() -> ExitCode {
     )
 }
 
-fn node(directory: &str, settings: Option<&str>) -> Result<(), End> {
-    let read = |path| Config::read(Path::new(path), SERVICES);
-    let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
+fn node(directory: &str, settings: Option<&str>) -> Result<(), ServiceError> {
+    let read = |path| NodeConfig::read(Path::new(path), SERVICES);
+    let free = NodeConfig { listen: Some(vec!["127.0.0.1:0".parse()?]), ..NodeConfig::default() };
     let config = free.overridden_by(settings.map(read).transpose()?.unwrap_or_default());
     let places = KeyPaths::beneath(Path::new(directory));
     let supervisor = Supervisor::new(config, places, SERVICES, vec!["service".into()])?;

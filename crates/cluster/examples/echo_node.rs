@@ -8,8 +8,8 @@
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::keys::KeyPaths;
 use outboard_cluster::node::{
-    Arrival, Config, Needs, Requester, ServiceLink, ServiceSpec, Supervisor, Table, TableError,
-    serve,
+    Arrival, Needs, NodeConfig, Requester, ServiceLink, ServiceSpec, ServiceTable, Supervisor,
+    TableError, serve,
 };
 use outboard_verbs::Secured;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -41,7 +41,7 @@ struct Settings {
     place: Option<PathBuf>,
 }
 
-fn check(table: Table<'_>) -> Result<Needs, TableError> {
+fn check(table: ServiceTable<'_>) -> Result<Needs, TableError> {
     let settings: Settings = table.read()?;
     Ok(Needs { directories: settings.place.into_iter().collect(), ..Needs::default() })
 }
@@ -68,10 +68,10 @@ fn finish(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
 
 fn node(directory: &str, settings: Option<&str>) -> Result<(), Box<dyn Error>> {
     let config = settings
-        .map(|path| Config::read(Path::new(path), SERVICES))
+        .map(|path| NodeConfig::read(Path::new(path), SERVICES))
         .transpose()?
         .unwrap_or_default();
-    let free = Config { listen: Some(vec!["127.0.0.1:0".parse()?]), ..Config::default() };
+    let free = NodeConfig { listen: Some(vec!["127.0.0.1:0".parse()?]), ..NodeConfig::default() };
     let config = free.overridden_by(config);
     let places = KeyPaths::beneath(Path::new(directory));
     let supervisor = Supervisor::new(config, places, SERVICES, vec![HIDDEN.into()])?;

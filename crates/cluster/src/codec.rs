@@ -1,13 +1,10 @@
 //! How control messages become bytes and back: a version, then the message in postcard's format.
 //!
-//! Each service has its own versions. The transport bounds the length of messages; decoding
-//! allocates no more than the message has bytes.
+//! Each service has a [`Protocol`] of its own, whose version grows by itself. The transport bounds
+//! the length of messages; decoding allocates no more than the message has bytes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-/// The version of services that define none of their own.
-pub const VERSION: u8 = 1;
 
 /// A service's protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,44 +69,34 @@ impl Protocol {
     }
 }
 
-/// As [`Protocol::encode`], of [`VERSION`].
-#[must_use]
-pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    Protocol::version(VERSION).encode(message)
-}
-
-/// As [`Protocol::decode`], of [`VERSION`].
-///
-/// # Errors
-/// [`CodecError`]: the peer's fault.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    Protocol::version(VERSION).decode(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PROTOCOL: Protocol = Protocol::version(1);
+
     #[test]
     fn what_was_encoded_comes_back() {
         let message = (7_u32, String::from("seven"), vec![1_u8, 2]);
-        assert_eq!(decode(&encode(&message)), Ok(message));
+        assert_eq!(PROTOCOL.decode(&PROTOCOL.encode(&message)), Ok(message));
     }
 
     #[test]
     fn other_versions_and_garbage_are_told_apart() {
-        let mut bytes = encode(&(7_u32, 9_u32));
+        let mut bytes = PROTOCOL.encode(&(7_u32, 9_u32));
+        let decode = |bytes: &[u8]| PROTOCOL.decode::<(u32, u32)>(bytes);
         bytes.push(0);
-        assert_eq!(decode::<(u32, u32)>(&bytes), Err(CodecError::Malformed { len: 4, own: 1 }));
+        assert_eq!(decode(&bytes), Err(CodecError::Malformed { len: 4, own: 1 }));
         bytes[0] = 9;
-        assert_eq!(decode::<(u32, u32)>(&bytes), Err(CodecError::Version { found: 9, own: 1 }));
+        assert_eq!(decode(&bytes), Err(CodecError::Version { found: 9, own: 1 }));
         assert_eq!(Protocol::version(9).decode(&bytes[..3]), Ok((7_u32, 9_u32)));
-        assert_eq!(decode::<(u32, u32)>(&[]), Err(CodecError::Malformed { len: 0, own: 1 }));
+        assert_eq!(decode(&[]), Err(CodecError::Malformed { len: 0, own: 1 }));
     }
 
     #[test]
     fn a_length_that_lies_allocates_nothing() {
-        let lie = [VERSION, 0xff, 0xff, 0xff, 0xff, 0x7f];
-        assert_eq!(decode::<Vec<u8>>(&lie), Err(CodecError::Malformed { len: 6, own: 1 }));
+        let lie = [1, 0xff, 0xff, 0xff, 0xff, 0x7f];
+        let decoded = PROTOCOL.decode::<Vec<u8>>(&lie);
+        assert_eq!(decoded, Err(CodecError::Malformed { len: 6, own: 1 }));
     }
 }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Why a peer's session ends, as the log shows it.
-pub type End = Box<dyn Error>;
+pub type ServiceError = Box<dyn Error>;
 
 /// What a service does. Nothing here waits.
 pub trait Service {
@@ -45,13 +45,17 @@ pub trait Service {
         hub: &mut Hub<Self::Tag>,
         peer: PeerId,
         permit: &Permit,
-    ) -> Result<(), End>;
+    ) -> Result<(), ServiceError>;
 
     /// Handles an event of a peer, except its end.
     ///
     /// # Errors
     /// Why its session ends.
-    fn handle(&mut self, hub: &mut Hub<Self::Tag>, event: HubEvent<Self::Tag>) -> Result<(), End>;
+    fn handle(
+        &mut self,
+        hub: &mut Hub<Self::Tag>,
+        event: HubEvent<Self::Tag>,
+    ) -> Result<(), ServiceError>;
 
     /// A peer's session has ended.
     fn gone(&mut self, hub: &mut Hub<Self::Tag>, peer: PeerId);
@@ -65,7 +69,7 @@ pub trait Service {
         &mut self,
         _hub: &mut Hub<Self::Tag>,
         _now: Instant,
-    ) -> Result<Vec<(PeerId, End)>, End> {
+    ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         Ok(Vec::new())
     }
 
@@ -97,7 +101,7 @@ pub fn run<S: Service>(link: ServiceLink, options: HubOptions, service: S) -> Ex
     }
 }
 
-fn serve<S: Service>(link: &ServiceLink, mut looping: ServiceLoop<S>) -> Result<(), End> {
+fn serve<S: Service>(link: &ServiceLink, mut looping: ServiceLoop<S>) -> Result<(), ServiceError> {
     let reports = Arc::new(Reports::default());
     let (asked, waker) = (Arc::clone(&reports), looping.waker.clone());
     link.on_report(move || asked.ask(&waker));
@@ -162,7 +166,7 @@ impl<S: Service> ServiceLoop<S> {
     ///
     /// # Errors
     /// This machine's.
-    pub fn new(options: HubOptions, service: S) -> Result<Self, End> {
+    pub fn new(options: HubOptions, service: S) -> Result<Self, ServiceError> {
         let (hub, waker) = (Hub::with(options)?, Waker::new()?);
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let own = [hub.as_fd(), waker.as_fd()];
@@ -223,7 +227,7 @@ impl<S: Service> ServiceLoop<S> {
     ///
     /// # Errors
     /// This machine's, or a fault of Outboard: the service is of no use any more.
-    pub fn turn(&mut self, now: Instant) -> Result<(), End> {
+    pub fn turn(&mut self, now: Instant) -> Result<(), ServiceError> {
         self.waker.clear();
         while let Some(arrived) = self.arrivals.poll() {
             self.arrive(arrived)?;

@@ -1,32 +1,15 @@
 //! How many times threads are woken for a message between two hubs, whose loops sleep in
 //! [`Hub::wait`]. Alone in its process: the kernel counts for all threads.
 
-use outboard_cluster::hub::{Hub, HubEvent, PeerId};
+#[path = "../src/hub/tests/pair.rs"]
+mod pair;
+
+use outboard_cluster::hub::{Admitted, Hub, HubEvent, HubOptions, PeerId};
+use pair::{Dialled, PATIENCE, dialled};
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const MESSAGES: u64 = 2000;
-
-/// Two hubs, each with the other as its peer.
-fn connected() -> [(Hub, PeerId); 2] {
-    let (mut server, mut client) = (Hub::new().expect("a hub"), Hub::new().expect("a hub"));
-    let loopback = "127.0.0.1:0".parse().expect("an address");
-    let listener = server.context().listen(loopback, 4).expect("a listener");
-    let address = listener.local_addr();
-    let admission = client.prepare().expect("an admission");
-    let dialling =
-        thread::spawn(move || admission.connect(|qp, params, _| qp.connect(address, params)));
-    let request = listener.next_request(Some(PATIENCE)).expect("a request");
-    let accepted = server.prepare().expect("an admission").connect(|qp, params, channel| {
-        request.accept_on(qp, params, channel).map_err(|refused| refused.error)
-    });
-    let dialled = dialling.join().expect("the client").expect("a connection");
-    let dialled = client.enroll(dialled).expect("a peer");
-    let accepted = server.enroll(accepted.expect("a connection")).expect("a peer");
-    [(server, accepted), (client, dialled)]
-}
 
 /// Answers each message with another until this many have come.
 fn converse(hub: &mut Hub, peer: PeerId, count: u64, begins: bool) {
@@ -61,7 +44,8 @@ fn sleeps() -> u64 {
 
 #[test]
 fn a_message_wakes_one_thread() {
-    let [(mut server, accepted), (mut client, dialled)] = connected();
+    let Dialled { mut server, accepted, mut client, peer } = dialled(HubOptions::default());
+    let accepted = server.enroll(accepted).expect("a peer");
     let (begin, end) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let woken = thread::scope(|scope| {
         scope.spawn(|| {
@@ -71,10 +55,10 @@ fn a_message_wakes_one_thread() {
             // Threads that have ended are not counted any more.
             end.wait();
         });
-        converse(&mut client, dialled, 100, true);
+        converse(&mut client, peer, 100, true);
         begin.wait();
         let before = sleeps();
-        converse(&mut client, dialled, MESSAGES, true);
+        converse(&mut client, peer, MESSAGES, true);
         let after = sleeps();
         end.wait();
         after - before

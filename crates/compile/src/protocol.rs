@@ -24,10 +24,14 @@
 //! A server answers a job with Return if it has no slot left, and sends Alive each second while it
 //! works. This module has only values and their encoding.
 
+use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::Exposed;
 use outboard_export::{Answer, Ask, Position};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// The version of these messages: a change of one of them changes the number.
+pub(crate) const PROTOCOL: Protocol = Protocol::version(1);
 
 /// Bytes of a slot's result buffer. Longer results come in parts.
 pub(crate) const RESULT_BUFFER_BYTES: usize = 1 << 20;
@@ -159,7 +163,7 @@ pub(crate) enum ToClient {
         /// Which.
         ticket: TicketNumber,
         /// How it ended.
-        outcome: Box<Outcome>,
+        outcome: Box<JobOutcome>,
     },
     /// It still works on this client's jobs.
     Alive,
@@ -207,11 +211,11 @@ pub(crate) struct JobSpec {
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Outcome {
+pub(crate) enum JobOutcome {
     /// The compiler ran.
     Ran(Ran),
     /// The compiler did not run, or its results cannot be used.
-    NotRun(Refusal),
+    NotRun(JobRefusal),
 }
 
 /// The result of a compiler that ran. The result buffer holds, one after the other: standard
@@ -262,7 +266,7 @@ pub(crate) struct Took {
 
 /// Why a server did not run a job, or why the job's results may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Refusal {
+pub(crate) enum JobRefusal {
     /// The server lacks this compiler.
     Toolchain,
     /// The job used a path that the client does not show.
@@ -287,7 +291,7 @@ pub(crate) enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for JobRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = String::from_utf8_lossy;
         match self {

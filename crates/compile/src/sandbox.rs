@@ -20,9 +20,9 @@ mod child;
 mod job;
 mod service;
 
-pub use check::{Missing, check};
+pub use check::{MissingFeature, check};
 pub use child::supervisor_main;
-pub use job::{FinishedJob, JobEnd, JobUsage, Limits, Object, SandboxJob};
+pub use job::{FinishedJob, JobEnd, JobLimits, JobUsage, Object, SandboxJob};
 pub(crate) use service::SET_UP_MAX;
 pub use service::{
     Bind, Launch, SandboxError, SandboxSupervisor, SlotSandbox, SlotSandboxSpec, machine_links,

@@ -3,7 +3,7 @@
 //! The kernel keeps names (also those that do not exist), attributes and contents without a time
 //! limit, so that the second job in a slot causes no requests. What changes at the client is named
 //! by [`View::invalidate`] and dropped from the kernel's caches before the next job of each slot
-//! begins. A file whose contents change becomes another node, so cached contents need no dropping.
+//! begins. A file whose contents change becomes another inode, so cached contents need no dropping.
 //! Nothing is dropped while a job runs: the job sees the state that it was submitted with or a
 //! newer one, and the kernel is never notified while a process of the slot could hold a lock that
 //! the notification waits for.
@@ -14,7 +14,7 @@
 //!
 //! Modules in reading order: `source` (supplies names, attributes and contents), `pins` (names that
 //! exist in every view), `places` (directories that the client does not export, in which jobs make
-//! files), `probes` (paths that compilers look up by themselves), `nodes` (the nodes that the
+//! files), `probes` (paths that compilers look up by themselves), `inodes` (the inodes that the
 //! kernel holds), `slot` (a job's changes), `state` (look-ups and reads), `changes` (writes),
 //! `requesters` (which slot a process works for), `serve` (the kernel's requests).
 
@@ -24,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 mod changes;
-mod nodes;
+mod inodes;
 mod pins;
 mod places;
 mod probes;
@@ -36,13 +36,14 @@ mod state;
 
 pub use pins::PinnedNode;
 pub use places::Places;
-pub use slot::{RefusedPath, TOUCHED_MAX, Upcalls, Why};
-pub use source::{Ask, AskError, Attr, Contents, Done, FileKind, Found, Listing, NodeId, Source};
+pub use slot::{RefusedPath, TOUCHED_MAX, UpcallCounts, Why};
+pub use source::{FetchDone, FileSource};
 
 use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
-use nodes::{NodeBody, SlotId};
-pub(crate) use pins::join;
-use pins::{Pinned, Pins, split};
+use inodes::{InodeBody, SlotId};
+use outboard_export::path::{join, split};
+use outboard_export::{Attr, FileVersion};
+use pins::{Pinned, Pins};
 use serve::{FuseHandlers, ViewServer};
 use slot::{NameChange, Redirect};
 pub(crate) use state::SYNTHETIC;
@@ -87,7 +88,7 @@ pub struct JobChanges {
     /// Directories that it made.
     pub directories: Vec<Vec<u8>>,
     /// The client's files that the job linked or renamed to this path.
-    pub renamed: Vec<(Vec<u8>, NodeId)>,
+    pub renamed: Vec<(Vec<u8>, FileVersion)>,
     /// The path given to [`View::redirect`], if the job has opened it and its link is still in
     /// place.
     pub redirected: Option<Vec<u8>>,
@@ -120,7 +121,7 @@ impl View {
     /// When the kernel's first message does not arrive or is malformed.
     pub fn start(
         fuse: OwnedFd,
-        source: Arc<dyn Source>,
+        source: Arc<dyn FileSource>,
         pins: Vec<(Vec<u8>, PinnedNode)>,
         limits: ViewLimits,
     ) -> io::Result<Self> {
@@ -250,7 +251,7 @@ impl View {
     pub fn invalidate(&self, dir: &[u8], name: &[u8]) {
         let mut state = self.state();
         for slot in 0..state.slots.len() {
-            if state.nodes.dir_at(slot, dir).is_some() {
+            if state.inodes.dir_at(slot, dir).is_some() {
                 state.slots[slot].outdated.push(dir, name);
             }
         }
@@ -264,13 +265,8 @@ impl View {
     }
 
     /// How often the kernel has sent requests, all slots together.
-    pub fn upcalls(&self) -> Upcalls {
+    pub fn upcalls(&self) -> UpcallCounts {
         self.state().upcalls
-    }
-
-    /// Nodes that the kernel or a job holds.
-    pub fn nodes(&self) -> usize {
-        self.state().nodes.len()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, ViewState> {
@@ -287,10 +283,10 @@ impl View {
         if pins.of(&path) != Pinned::No {
             return Ok(());
         }
-        let Some(parent) = self.state().nodes.dir_at(slot, dir) else {
+        let Some(parent) = self.state().inodes.dir_at(slot, dir) else {
             return Ok(());
         };
-        if let Some(dir) = self.state().nodes.dir_mut(parent) {
+        if let Some(dir) = self.state().inodes.dir_mut(parent) {
             dir.told.remove(name);
         }
         self.notifier.inval_entry(INodeNo(parent), os(name))
@@ -309,7 +305,7 @@ impl View {
     fn drop_below(&self, slot: SlotId, dir: &[u8]) -> io::Result<()> {
         let told: Vec<_> = {
             let state = self.state();
-            let dir = state.nodes.dir_at(slot, dir).and_then(|number| state.nodes.dir(number));
+            let dir = state.inodes.dir_at(slot, dir).and_then(|number| state.inodes.dir(number));
             dir.map(|dir| dir.told.iter().cloned().collect()).unwrap_or_default()
         };
         told.iter().try_for_each(|name| self.drop_name(slot, dir, name))
@@ -320,7 +316,7 @@ impl View {
         let Some((dir, name)) = split(path) else {
             return Ok(());
         };
-        let Some(parent) = self.state().nodes.dir_at(slot, dir) else {
+        let Some(parent) = self.state().inodes.dir_at(slot, dir) else {
             return Ok(());
         };
         if let Some(child) = child {
@@ -357,8 +353,8 @@ impl ViewState {
                 outcome.deleted.push(path);
                 continue;
             };
-            changed.insert(path.clone(), self.collect_node(number, path, &mut outcome));
-            self.nodes.release(number);
+            changed.insert(path.clone(), self.collect_inode(number, path, &mut outcome));
+            self.inodes.release(number);
         }
         let is_source = |file: &mut Created| brought.as_ref() == Some(&file.path);
         outcome.source = outcome.created.extract_if(.., is_source).next().map(|file| file.contents);
@@ -366,22 +362,22 @@ impl ViewState {
         (outcome, changed.into_iter().rev().collect())
     }
 
-    /// Adds the node at `path` to the job's outcome; returns its number if it is the job's own
+    /// Adds the inode at `path` to the job's outcome; returns its number if it is the job's own
     /// file.
-    fn collect_node(
+    fn collect_inode(
         &mut self,
         number: u64,
         path: Vec<u8>,
         outcome: &mut JobChanges,
     ) -> Option<u64> {
-        if let Some(own) = self.nodes.own_mut(number) {
-            let (contents, mode) = (std::mem::take(&mut own.data), own.attr.mode);
+        if let Some(own) = self.inodes.own_mut(number) {
+            let (contents, mode) = (std::mem::take(&mut own.data), own.attr.mode & 0o7777);
             outcome.created.push(Created { path, mode, contents });
             return Some(number);
         }
-        match self.nodes.get(number) {
-            Some(NodeBody::Dir(_)) => outcome.directories.push(path),
-            Some(NodeBody::Shared { id, .. }) => outcome.renamed.push((path, *id)),
+        match self.inodes.get(number) {
+            Some(InodeBody::Dir(_)) => outcome.directories.push(path),
+            Some(InodeBody::Shared { id, .. }) => outcome.renamed.push((path, *id)),
             _ => {}
         }
         None

@@ -4,7 +4,7 @@
 
 use outboard_cc::place::ManagerPlace;
 use outboard_compile::manager::settle;
-use outboard_compile::stats::{How, Saved};
+use outboard_compile::stats::{How, SavedJournal};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
@@ -105,9 +105,9 @@ impl World {
         processes.filter_map(|entry| Some(entry.ok()?.path())).find(runs_here)
     }
 
-    fn saved(&self) -> Saved {
+    fn saved(&self) -> SavedJournal {
         settle(&self.socket());
-        Saved::load(&self.dir.join("run/outboard")).unwrap()
+        SavedJournal::load(&self.dir.join("run/outboard")).unwrap()
     }
 
     fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -262,7 +262,7 @@ fn statistics_and_timeline_tell_what_ran_where() {
     assert!(world.gcc("-c a.c").status.success());
     assert!(world.gcc("-c a.c -march=native").status.success());
     assert!(!world.gcc("-c b.c").status.success());
-    let Saved { counters, records, manager } = world.saved();
+    let SavedJournal { counters, records, manager } = world.saved();
     assert_eq!(manager, None, "this executor counts nothing");
     assert_eq!((counters.remote, counters.local, counters.failed_remotely), (1, 2, 1));
     assert_eq!(counters.causes["is tuned to this processor"], 1);

@@ -3,7 +3,7 @@
 //! `cargo bench -p outboard-export`.
 
 use outboard_export::{
-    Answer, Ask, Export, HEADER_LEN, Header, HiddenNames, LookUp, Replica, Sizes,
+    Answer, Ask, Export, ExportHeader, HEADER_LEN, HiddenNames, LookUp, Replica, Sizes,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -167,7 +167,7 @@ fn known(export: &mut Export, replica: &mut Replica, root: &Path) -> Result<Dura
 
 fn read_log(export: &Export, replica: &mut Replica) -> Result<()> {
     let memory = export.memory();
-    let header = Header::parse(&memory.snapshot(0..HEADER_LEN)?)?;
+    let header = ExportHeader::parse(&memory.snapshot(0..HEADER_LEN)?)?;
     while let Some(want) = replica.want(&header) {
         let start = usize::try_from(header.log_at + want.offset)?;
         replica.handle(&want, &memory.snapshot(start..start + usize::try_from(want.len)?)?)?;

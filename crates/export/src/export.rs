@@ -6,14 +6,14 @@
 
 use crate::counters::ExportCounters;
 use crate::error::ExportError;
-use crate::fsys::{self, Access, FileSystemKind};
-use crate::header::{HEADER_LEN, Header, LOG_LEN_MAX};
+use crate::fsys::{self, DirPermissions, FileSystemKind};
+use crate::header::{ExportHeader, HEADER_LEN, LOG_LEN_MAX};
 use crate::known::ExportedTree;
-use crate::log::{Log, NoRoom};
+use crate::log::{MetadataLog, NoRoom};
 use crate::mounts::Mounts;
 use crate::pack::Packer;
 use crate::path::{self, HiddenNames, Path, components, shared, split, upwards};
-use crate::record::{Answer, Ask, DirEntry, Node, NodeRecord, Position, Record};
+use crate::record::{Answer, Ask, DirEntry, FileNode, LogRecord, NodeRecord, Position};
 use crate::roots::{self, LOOK_DIRECTORY, NameOutside, READ_DIRECTORY, Roots};
 use crate::snapshot_ring::{FileId, SnapshotRing};
 use crate::watch::{Hint, Notices, Watch};
@@ -50,7 +50,7 @@ impl Default for Sizes {
 #[derive(Debug)]
 pub struct Export {
     pub(crate) memory: SharedRegion,
-    pub(crate) log: Log,
+    pub(crate) log: MetadataLog,
     pub(crate) ring: SnapshotRing,
     pub(crate) arena_at: usize,
     pub(crate) hidden_names: HiddenNames,
@@ -79,11 +79,11 @@ fn first_epoch() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX >> 1).max(1)
 }
 
-fn header(sizes: Sizes, hidden_names: HiddenNames) -> Option<Header> {
+fn header(sizes: Sizes, hidden_names: HiddenNames) -> Option<ExportHeader> {
     let log_len = sizes.log.checked_next_multiple_of(LOG_AT)?;
     let arena_at = log_len.checked_add(LOG_AT)?;
     let fits = sizes.ring >= SIZE_MIN && sizes.log >= SIZE_MIN;
-    (fits && log_len as u64 <= LOG_LEN_MAX).then_some(Header {
+    (fits && log_len as u64 <= LOG_LEN_MAX).then_some(ExportHeader {
         position: Position { epoch: first_epoch(), length: 0 },
         log_at: LOG_AT as u64,
         log_len: log_len as u64,
@@ -105,7 +105,7 @@ impl Export {
         let Some(len) = arena_at.checked_add(sizes.ring) else { return Err(refused) };
         let memory = SharedRegion::zeroed(len)?;
         Ok(Self {
-            log: Log::new(memory.clone(), header),
+            log: MetadataLog::new(memory.clone(), header),
             memory,
             ring: SnapshotRing::new(sizes.ring),
             arena_at,
@@ -193,7 +193,7 @@ impl Export {
             }
         }
         // A link within a root may change its target later, and the target's path is not watched.
-        let is_within = |(path, _): &(Path, Node)| self.roots.above(path).is_some();
+        let is_within = |(path, _): &(Path, FileNode)| self.roots.above(path).is_some();
         if !resolved.is_absent && !resolved.root_symlinks.iter().any(is_within) {
             self.roots.note_given(given, &resolved.path);
         }
@@ -209,10 +209,10 @@ impl Export {
         let (is_news, dropped) = self.roots.add_negative_entry(path);
         if let Some(dropped) = dropped {
             // Listings beneath it are no longer known.
-            self.publish(&Record::NegativeEntry { path: &dropped, is_filled: true });
+            self.publish(&LogRecord::NegativeEntry { path: &dropped, is_filled: true });
         }
         if is_news {
-            self.publish(&Record::NegativeEntry { path, is_filled: false });
+            self.publish(&LogRecord::NegativeEntry { path, is_filled: false });
         }
         is_news
     }
@@ -233,7 +233,7 @@ impl Export {
     /// Publishes the negative entries at which there is something now.
     pub(crate) fn check_negative_entries(&mut self) {
         for path in self.roots.take_filled() {
-            self.publish(&Record::NegativeEntry { path: &path, is_filled: true });
+            self.publish(&LogRecord::NegativeEntry { path: &path, is_filled: true });
         }
     }
 
@@ -241,7 +241,7 @@ impl Export {
     /// the path.
     fn check_negative_entries_above(&mut self, path: &[u8]) {
         for path in self.roots.take_filled_above(path) {
-            self.publish(&Record::NegativeEntry { path: &path, is_filled: true });
+            self.publish(&LogRecord::NegativeEntry { path: &path, is_filled: true });
         }
     }
 
@@ -254,7 +254,7 @@ impl Export {
         }
         self.drop_idle();
         self.watch_places(path);
-        self.publish(&Record::Root { path, attr });
+        self.publish(&LogRecord::Root { path, attr });
     }
 
     /// Watches the directories from a root upwards, to notice when they are moved.
@@ -265,7 +265,7 @@ impl Export {
         }
     }
 
-    fn add_root_symlink(&mut self, path: Path, node: Node) -> bool {
+    fn add_root_symlink(&mut self, path: Path, node: FileNode) -> bool {
         if self.roots.above(&path).is_some() || self.roots.root_symlinks.get(&path) == Some(&node) {
             return false;
         }
@@ -275,9 +275,9 @@ impl Export {
         true
     }
 
-    pub(crate) fn publish_root_symlink(&mut self, path: &[u8], node: &Node) {
-        if let Node::Symlink { target, attr } = node {
-            self.publish(&Record::RootSymlink { path, target, attr: *attr });
+    pub(crate) fn publish_root_symlink(&mut self, path: &[u8], node: &FileNode) {
+        if let FileNode::Symlink { target, attr } = node {
+            self.publish(&LogRecord::RootSymlink { path, target, attr: *attr });
         }
     }
 
@@ -371,8 +371,8 @@ impl Export {
     fn expect_directory(&self, path: &[u8]) -> Result<(), Answer> {
         let node = split(path).and_then(|(dir, name)| self.known.node(dir, name));
         match node {
-            Some(Node::Directory(_)) => Ok(()),
-            Some(Node::Withheld) => Err(Answer::Withheld),
+            Some(FileNode::Directory(_)) => Ok(()),
+            Some(FileNode::Withheld) => Err(Answer::Withheld),
             _ => Err(Answer::Changed(Position::default())),
         }
     }
@@ -388,12 +388,12 @@ impl Export {
         };
         let stat = fstat(&fd).map_err(failed)?;
         let wd = self.watch_directory(&fd, path);
-        let access = Access::of(fd.as_fd()).map_err(failed)?;
+        let permissions = DirPermissions::of(fd.as_fd()).map_err(failed)?;
         let names = fsys::names(fd.as_fd(), self.hidden_names).map_err(|errno| {
             wd.into_iter().for_each(|wd| self.watch.remove_directory(wd, path));
             failed(errno)
         })?;
-        self.known.add(path, (stat.st_dev, stat.st_ino), access, wd);
+        self.known.add(path, (stat.st_dev, stat.st_ino), permissions, wd);
         if wd.is_none() {
             self.polled.insert(Path::clone(path));
         }
@@ -409,8 +409,8 @@ impl Export {
 
     fn may_search(&self, path: &[u8]) -> bool {
         let opened = self.roots.open_beneath(path, LOOK_DIRECTORY);
-        let access = opened.and_then(|fd| Access::of(fd.as_fd()));
-        access.is_ok_and(|access| access.may_search)
+        let permissions = opened.and_then(|fd| DirPermissions::of(fd.as_fd()));
+        permissions.is_ok_and(|permissions| permissions.may_search)
     }
 
     /// The directory is gone: updates its parent's listing.
@@ -440,7 +440,7 @@ impl Export {
         let entry = |(name, node)| DirEntry { name, what: NodeRecord::of(Some(node)) };
         let entries = dir.names.iter().map(|(name, node)| entry((&**name, node))).collect();
         let len = dir.names.len() as u64;
-        match self.log.append(&Record::Directory { path, entries }) {
+        match self.log.append(&LogRecord::Directory { path, entries }) {
             Err(NoRoom::TooLong) => {
                 self.known.forget(path);
                 self.drop_idle();
@@ -453,7 +453,7 @@ impl Export {
         }
     }
 
-    pub(crate) fn publish(&mut self, record: &Record) {
+    pub(crate) fn publish(&mut self, record: &LogRecord) {
         self.full |= self.log.append(record).is_err();
     }
 
@@ -478,7 +478,7 @@ impl Export {
         }
         let snapshots = self.known.inodes.values().filter_map(|inode| inode.snapshot);
         let snapshots: Vec<_> = snapshots.collect();
-        snapshots.into_iter().for_each(|contents| self.publish(&Record::Contents(contents)));
+        snapshots.into_iter().for_each(|contents| self.publish(&LogRecord::Contents(contents)));
         if self.full || self.log.used() > self.log.room() / 2 {
             self.forget_everything();
         }
@@ -506,13 +506,13 @@ impl Export {
     fn publish_roots(&mut self) {
         let roots = self.roots.held.iter().map(|(path, root)| (Path::clone(path), root.attr));
         for (path, attr) in roots.collect::<Vec<_>>() {
-            self.publish(&Record::Root { path: &path, attr });
+            self.publish(&LogRecord::Root { path: &path, attr });
         }
         for (path, node) in self.roots.root_symlinks.clone() {
             self.publish_root_symlink(&path, &node);
         }
         for path in self.roots.negative_entries.keys().cloned().collect::<Vec<_>>() {
-            self.publish(&Record::NegativeEntry { path: &path, is_filled: false });
+            self.publish(&LogRecord::NegativeEntry { path: &path, is_filled: false });
         }
     }
 }

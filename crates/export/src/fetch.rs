@@ -6,7 +6,7 @@
 //! checksums, contents must have the announced hash.
 
 use crate::error::MetadataLogError;
-use crate::header::{HEADER_LEN, Header};
+use crate::header::{ExportHeader, HEADER_LEN};
 use crate::mirror::Mirror;
 use crate::record::{Answer, Ask, Attr, Contents, FileVersion, Position};
 use crate::replica::{Change, LookUp, Want};
@@ -26,7 +26,7 @@ const READING_MAX: u64 = 256 << 20;
 
 /// What the caller wants to know of a client's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum FetchRequest {
     /// All names of a directory.
     List {
         /// Its absolute path.
@@ -118,12 +118,12 @@ pub enum FetchFault {
 #[derive(Debug)]
 pub struct Fetch<T> {
     mirror: Arc<Mirror>,
-    header: Option<Header>,
+    header: Option<ExportHeader>,
     goal: Position,
     log: Option<(u64, LogRead)>,
     torn: u32,
     requests: HashMap<u32, ClientRequest<T>>,
-    keys: HashMap<Key, u32>,
+    keys: HashMap<RequestKey, u32>,
     /// Contents to be read: the request that they answer, and their length.
     reads: HashMap<u64, (u32, u64)>,
     /// Reads of contents that wait for other reads to end.
@@ -147,7 +147,7 @@ enum LogRead {
 
 /// Requests with equal keys are sent once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum RequestKey {
     List(Vec<u8>),
     Contents(FileVersion),
     Name(Vec<u8>),
@@ -155,7 +155,7 @@ enum Key {
 
 #[derive(Debug)]
 struct ClientRequest<T> {
-    key: Key,
+    key: RequestKey,
     what: Ask,
     tags: Vec<T>,
     since: Instant,
@@ -244,13 +244,13 @@ impl<T> Fetch<T> {
     }
 
     /// Is done once the mirror knows more, or cannot.
-    pub fn request(&mut self, request: Request, tag: T, now: Instant) {
+    pub fn request(&mut self, request: FetchRequest, tag: T, now: Instant) {
         let (key, what) = match request {
-            Request::List { dir } => (Key::List(dir.clone()), Ask::List { dir }),
-            Request::Contents { path, file } => {
-                (Key::Contents(file), Ask::Offer { path, version: file.version })
+            FetchRequest::List { dir } => (RequestKey::List(dir.clone()), Ask::List { dir }),
+            FetchRequest::Contents { path, file } => {
+                (RequestKey::Contents(file), Ask::Offer { path, version: file.version })
             }
-            Request::Name { path } => (Key::Name(path.clone()), Ask::Name { path }),
+            FetchRequest::Name { path } => (RequestKey::Name(path.clone()), Ask::Name { path }),
         };
         if let Some(known) = self.keys.get(&key).and_then(|ask| self.requests.get_mut(ask)) {
             return known.tags.push(tag);
@@ -291,7 +291,7 @@ impl<T> Fetch<T> {
                 self.settle(ask, &Err(FetchError::Refused("it is withheld".into())));
             }
             Answer::Directory => {
-                let Key::Name(path) = &request.key else { return Err(FetchFault::Answer) };
+                let RequestKey::Name(path) = &request.key else { return Err(FetchFault::Answer) };
                 self.mirror.lock().note_directory(path);
                 self.settle(ask, &Ok(()));
             }
@@ -327,7 +327,7 @@ impl<T> Fetch<T> {
     fn handle_log(&mut self, read: LogRead, bytes: &[u8]) -> Result<Vec<Change>, FetchFault> {
         let want = match read {
             LogRead::Header => {
-                let header = Header::parse(bytes)?;
+                let header = ExportHeader::parse(bytes)?;
                 self.goal = self.goal.max(header.position);
                 self.header = Some(header);
                 return Ok(Vec::new());
@@ -404,7 +404,7 @@ impl<T> Fetch<T> {
         let (read, at, len) = match self.header {
             None => (LogRead::Header, 0, HEADER_LEN as u64),
             Some(header) => {
-                let goal = Header { position: self.goal, ..header };
+                let goal = ExportHeader { position: self.goal, ..header };
                 let want = self.mirror.lock().replica.want(&goal);
                 let Some(want) = want else { return };
                 (LogRead::Part(want), header.log_at.saturating_add(want.offset), want.len)
@@ -430,7 +430,7 @@ impl<T> Fetch<T> {
         let answered: Vec<_> = answered.into_iter().map(|(ask, _)| *ask).collect();
         drop(state);
         for ask in answered {
-            if !matches!(self.requests[&ask].key, Key::Contents(_)) {
+            if !matches!(self.requests[&ask].key, RequestKey::Contents(_)) {
                 self.settle(ask, &Ok(()));
             } else if !self.look_for_contents(ask) {
                 self.settle(ask, &Err(FetchError::Changed));
@@ -440,7 +440,7 @@ impl<T> Fetch<T> {
 
     /// Has contents looked for if the log says where they are.
     fn look_for_contents(&mut self, ask: u32) -> bool {
-        let Key::Contents(file) = self.requests[&ask].key else { return false };
+        let RequestKey::Contents(file) = self.requests[&ask].key else { return false };
         let contents = self.mirror.lock().replica.contents(file.dev, file.ino, file.version);
         let Some(contents) = contents else { return false };
         if !self.is_as_long(ask, &contents) {
@@ -468,8 +468,11 @@ impl<T> Fetch<T> {
 
     /// Whether contents have the length that the log has for the file, if it has one.
     fn is_as_long(&self, ask: u32, contents: &Contents) -> bool {
-        let Some(ClientRequest { key: Key::Contents(file), what: Ask::Offer { path, .. }, .. }) =
-            self.requests.get(&ask)
+        let Some(ClientRequest {
+            key: RequestKey::Contents(file),
+            what: Ask::Offer { path, .. },
+            ..
+        }) = self.requests.get(&ask)
         else {
             return true;
         };
@@ -482,7 +485,7 @@ impl<T> Fetch<T> {
     }
 
     fn have(&mut self, ask: u32, bytes: Arc<[u8]>) {
-        if let Key::Contents(file) = self.requests[&ask].key {
+        if let RequestKey::Contents(file) = self.requests[&ask].key {
             self.mirror.lock().keep(file, bytes);
         }
         self.settle(ask, &Ok(()));

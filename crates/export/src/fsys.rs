@@ -4,7 +4,7 @@
 //! Opens only regular files and directories, for reading.
 
 use crate::path::{HiddenNames, Name};
-use crate::record::{Attr, Node};
+use crate::record::{Attr, FileNode};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
@@ -17,7 +17,7 @@ const LISTING_LEN: usize = 32 << 10;
 
 /// Distinguishes the states of a file, besides its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct FileStamp {
     pub(crate) size: u64,
     pub(crate) mtime_ns: i64,
     pub(crate) ctime_ns: i64,
@@ -25,7 +25,7 @@ pub(crate) struct Identity {
 
 /// Decides which of a directory's names this user can look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
+pub(crate) struct DirPermissions {
     mode: u32,
     uid: u32,
     gid: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Access {
     pub(crate) may_search: bool,
 }
 
-impl Access {
+impl DirPermissions {
     /// The present permissions of an open directory.
     pub(crate) fn of(dir: BorrowedFd) -> Result<Self> {
         let stat = fs::fstat(dir)?;
@@ -49,10 +49,10 @@ pub(crate) enum Seen {
     /// The attributes have no version yet.
     File {
         attr: Attr,
-        identity: Identity,
+        stamp: FileStamp,
         links: u64,
     },
-    Other(Node),
+    Other(FileNode),
 }
 
 fn nanoseconds(seconds: i64, rest: u64) -> i64 {
@@ -60,7 +60,7 @@ fn nanoseconds(seconds: i64, rest: u64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-impl Identity {
+impl FileStamp {
     #[allow(clippy::cast_sign_loss)] // st_size of a file is never negative
     pub(crate) fn of(stat: &Stat) -> Self {
         Self {
@@ -73,11 +73,11 @@ impl Identity {
 
 /// Attributes without a version.
 pub(crate) fn attr_of(stat: &Stat) -> Attr {
-    let identity = Identity::of(stat);
+    let stamp = FileStamp::of(stat);
     let attr = Attr { dev: stat.st_dev, ino: stat.st_ino, mode: stat.st_mode, ..Attr::default() };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => attr,
-        _ => Attr { size: identity.size, mtime_ns: identity.mtime_ns, ..attr },
+        _ => Attr { size: stamp.size, mtime_ns: stamp.mtime_ns, ..attr },
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn look(dir: BorrowedFd, name: &[u8]) -> Seen {
     match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => classify(dir, name, &stat),
         Err(Errno::NOENT | Errno::NOTDIR) => Seen::Absent,
-        Err(_) => Seen::Other(Node::Withheld),
+        Err(_) => Seen::Other(FileNode::Withheld),
     }
 }
 
@@ -142,15 +142,15 @@ fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
     let attr = attr_of(stat);
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
-            Seen::File { attr, identity: Identity::of(stat), links: u64::from(stat.st_nlink) }
+            Seen::File { attr, stamp: FileStamp::of(stat), links: u64::from(stat.st_nlink) }
         }
-        FileType::Directory => Seen::Other(Node::Directory(attr)),
+        FileType::Directory => Seen::Other(FileNode::Directory(attr)),
         FileType::Symlink => match fs::readlinkat(dir, name, Vec::new()) {
-            Ok(target) => Seen::Other(Node::Symlink { target: target.to_bytes().into(), attr }),
+            Ok(target) => Seen::Other(FileNode::Symlink { target: target.to_bytes().into(), attr }),
             Err(Errno::NOENT) => Seen::Absent,
-            Err(_) => Seen::Other(Node::Withheld),
+            Err(_) => Seen::Other(FileNode::Withheld),
         },
-        _ => Seen::Other(Node::Withheld),
+        _ => Seen::Other(FileNode::Withheld),
     }
 }
 

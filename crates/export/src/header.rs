@@ -24,7 +24,7 @@ pub(crate) const LENGTH_AT: usize = 16;
 
 /// A consistent header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ExportHeader {
     /// The end of the log.
     pub position: Position,
     /// Offset of the log in the region.
@@ -39,7 +39,7 @@ pub struct Header {
     pub hidden_names: HiddenNames,
 }
 
-impl Header {
+impl ExportHeader {
     /// Parses a header.
     ///
     /// # Errors

@@ -2,27 +2,27 @@
 //!
 //! A value: it reads no file. Versions are assigned here; each belongs to one state of one inode.
 
-use crate::fsys::{Access, Identity};
+use crate::fsys::{DirPermissions, FileStamp};
 use crate::path::{Name, Path, range_beneath};
-use crate::record::{Attr, Contents, Node};
+use crate::record::{Attr, Contents, FileNode};
 use crate::snapshot_ring::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A directory that was listed.
 #[derive(Debug)]
-pub(crate) struct Dir {
+pub(crate) struct ListedDir {
     pub(crate) id: FileId,
     /// With which it was listed.
-    pub(crate) access: Access,
+    pub(crate) permissions: DirPermissions,
     /// Absent if the directory cannot be watched and must be looked at every time.
     pub(crate) wd: Option<i32>,
-    pub(crate) names: BTreeMap<Name, Node>,
+    pub(crate) names: BTreeMap<Name, FileNode>,
 }
 
 /// A regular file in a listed directory.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    pub(crate) identity: Identity,
+    pub(crate) stamp: FileStamp,
     pub(crate) version: u64,
     pub(crate) names: BTreeSet<(Path, Name)>,
     pub(crate) snapshot: Option<Contents>,
@@ -31,24 +31,24 @@ pub(crate) struct Inode {
 
 /// A file's version, and whether it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum AssignedVersion {
     New(u64),
     Kept(u64),
 }
 
 /// Watches that are no longer needed.
 #[derive(Debug, Default)]
-pub(crate) struct Idle {
+pub(crate) struct UnusedWatches {
     pub(crate) dirs: Vec<(i32, Path)>,
     pub(crate) files: Vec<(i32, FileId)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ExportedTree {
-    pub(crate) dirs: BTreeMap<Path, Dir>,
+    pub(crate) dirs: BTreeMap<Path, ListedDir>,
     pub(crate) inodes: HashMap<FileId, Inode>,
     last_version: u64,
-    idle: Idle,
+    idle: UnusedWatches,
 }
 
 /// The file that attributes belong to.
@@ -57,29 +57,34 @@ pub(crate) fn id_of(attr: &Attr) -> FileId {
 }
 
 impl ExportedTree {
-    /// The version of a file with this identity. `touched` says that its contents may have changed
-    /// although its identity has not.
-    pub(crate) fn version(&mut self, id: FileId, identity: Identity, touched: bool) -> Version {
+    /// The version of a file with this stamp. `touched` says that its contents may have changed
+    /// although its stamp has not.
+    pub(crate) fn version(
+        &mut self,
+        id: FileId,
+        stamp: FileStamp,
+        touched: bool,
+    ) -> AssignedVersion {
         let next = self.last_version + 1;
         let inode = self.inodes.entry(id).or_insert_with(|| Inode {
-            identity,
+            stamp,
             version: 0,
             names: BTreeSet::new(),
             snapshot: None,
             wd: None,
         });
-        if inode.version != 0 && inode.identity == identity && !touched {
-            return Version::Kept(inode.version);
+        if inode.version != 0 && inode.stamp == stamp && !touched {
+            return AssignedVersion::Kept(inode.version);
         }
-        inode.identity = identity;
+        inode.stamp = stamp;
         inode.version = next;
         inode.snapshot = None;
         self.last_version = next;
-        Version::New(next)
+        AssignedVersion::New(next)
     }
 
     /// Records what a name in a listed directory stands for from now on.
-    pub(crate) fn set(&mut self, dir: &Path, name: &[u8], node: Option<Node>) {
+    pub(crate) fn set(&mut self, dir: &Path, name: &[u8], node: Option<FileNode>) {
         let file = node.as_ref().and_then(file_id);
         let Some(known) = self.dirs.get_mut(dir) else { return };
         let old = match node {
@@ -96,8 +101,15 @@ impl ExportedTree {
     }
 
     /// Adds a listed directory without entries.
-    pub(crate) fn add(&mut self, path: &Path, id: FileId, access: Access, wd: Option<i32>) {
-        self.dirs.insert(Path::clone(path), Dir { id, access, wd, names: BTreeMap::new() });
+    pub(crate) fn add(
+        &mut self,
+        path: &Path,
+        id: FileId,
+        permissions: DirPermissions,
+        wd: Option<i32>,
+    ) {
+        self.dirs
+            .insert(Path::clone(path), ListedDir { id, permissions, wd, names: BTreeMap::new() });
     }
 
     fn unlink(&mut self, id: FileId, dir: &Path, name: &[u8]) {
@@ -135,11 +147,11 @@ impl ExportedTree {
     pub(crate) fn clear(&mut self) {
         self.dirs.clear();
         self.inodes.clear();
-        self.idle = Idle::default();
+        self.idle = UnusedWatches::default();
     }
 
     /// The watches that have become unused since the last call and are unused still.
-    pub(crate) fn take_idle(&mut self) -> Idle {
+    pub(crate) fn take_idle(&mut self) -> UnusedWatches {
         let mut idle = std::mem::take(&mut self.idle);
         idle.dirs.retain(|(wd, path)| self.dirs.get(path).is_none_or(|dir| dir.wd != Some(*wd)));
         idle.files.retain(|(wd, id)| self.inodes.get(id).is_none_or(|file| file.wd != Some(*wd)));
@@ -147,14 +159,14 @@ impl ExportedTree {
     }
 
     /// What a name stands for, if its directory is listed.
-    pub(crate) fn node(&self, dir: &[u8], name: &[u8]) -> Option<&Node> {
+    pub(crate) fn node(&self, dir: &[u8], name: &[u8]) -> Option<&FileNode> {
         self.dirs.get(dir)?.names.get(name)
     }
 }
 
-fn file_id(node: &Node) -> Option<FileId> {
+fn file_id(node: &FileNode) -> Option<FileId> {
     match node {
-        Node::File(attr) => Some(id_of(attr)),
+        FileNode::File(attr) => Some(id_of(attr)),
         _ => None,
     }
 }

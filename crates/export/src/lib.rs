@@ -48,13 +48,13 @@ mod watch;
 pub use counters::ExportCounters;
 pub use error::{ExportError, MetadataLogError};
 pub use export::{Export, Sizes};
-pub use fetch::{Fetch, FetchError, FetchFault, Need, Request};
-pub use header::{HEADER_LEN, Header};
+pub use fetch::{Fetch, FetchError, FetchFault, FetchRequest, Need};
+pub use header::{ExportHeader, HEADER_LEN};
 pub use mirror::Mirror;
 pub use mounts::mount_of;
 pub use path::HiddenNames;
 pub use pieces::Pieces;
-pub use record::{Answer, Ask, Attr, Contents, FileVersion, Node, Position};
+pub use record::{Answer, Ask, Attr, Contents, FileNode, FileVersion, Position};
 pub use replica::{Change, Listing, LookUp, Replica, Want};
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Never waits for readers. When the log is full its owner begins a new epoch, which overwrites the
 //! old.
 
-use crate::header::{EPOCH_AT, Header, LENGTH_AT};
-use crate::record::{self, Position, Record};
+use crate::header::{EPOCH_AT, ExportHeader, LENGTH_AT};
+use crate::record::{self, LogRecord, Position};
 use outboard_mem::SharedRegion;
 
 /// Why a record was not appended.
@@ -17,9 +17,9 @@ pub(crate) enum NoRoom {
 }
 
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct MetadataLog {
     region: SharedRegion,
-    header: Header,
+    header: ExportHeader,
     /// Offset of the next record.
     end: u64,
     scratch: Vec<u8>,
@@ -31,9 +31,9 @@ fn store(region: &SharedRegion, at: usize, word: u64) {
     debug_assert!(stored.is_ok(), "the header lies inside the region: {stored:?}");
 }
 
-impl Log {
+impl MetadataLog {
     /// `header` must describe `region`; the caller has checked that.
-    pub(crate) fn new(region: SharedRegion, header: Header) -> Self {
+    pub(crate) fn new(region: SharedRegion, header: ExportHeader) -> Self {
         for (index, word) in header.words().into_iter().enumerate().rev() {
             store(&region, index * 8, word);
         }
@@ -50,7 +50,7 @@ impl Log {
         self.header.log_len
     }
 
-    pub(crate) fn append(&mut self, record: &Record) -> Result<(), NoRoom> {
+    pub(crate) fn append(&mut self, record: &LogRecord) -> Result<(), NoRoom> {
         let at = Position { epoch: self.header.position.epoch, length: self.end };
         let frame = record::emit(record, at, std::mem::take(&mut self.scratch));
         let frame = frame.ok_or(NoRoom::TooLong)?;

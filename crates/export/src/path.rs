@@ -53,14 +53,16 @@ impl HiddenNames {
     }
 }
 
-/// `dir/name`.
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Path {
-    let slash: &[u8] = if dir == b"/" { b"" } else { b"/" };
-    [dir, slash, name].concat().into()
+/// The path of `name` in the directory `dir`.
+#[must_use]
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name].concat()
 }
 
 /// The directory of a path and its name there; `None` for `/`.
-pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+#[must_use]
+pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let (dir, name) = (&path[..slash], &path[slash + 1..]);
     let dir = if dir.is_empty() { b"/" } else { dir };
@@ -116,8 +118,9 @@ mod tests {
         assert_eq!(split(b"/"), None);
         assert_eq!(split(b"/a"), Some((&b"/"[..], &b"a"[..])));
         assert_eq!(split(b"/a/b"), Some((&b"/a"[..], &b"b"[..])));
-        assert_eq!(&*join(b"/", b"a"), b"/a");
-        assert_eq!(&*join(b"/a", b"b"), b"/a/b");
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/a", b"b"), b"/a/b");
+        assert_eq!(join(b"/a/", b"b"), b"/a/b");
         let up: Vec<_> = upwards(b"/a/b").collect();
         assert_eq!(up, [&b"/a/b"[..], b"/a", b"/"]);
     }

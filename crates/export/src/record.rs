@@ -57,9 +57,17 @@ pub struct FileVersion {
     pub version: u64,
 }
 
+impl FileVersion {
+    /// The state of a file that has these attributes.
+    #[must_use]
+    pub fn of(attr: &Attr) -> Self {
+        Self { dev: attr.dev, ino: attr.ino, version: attr.version }
+    }
+}
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum FileNode {
     /// A regular file.
     File(Attr),
     /// A directory.
@@ -96,7 +104,7 @@ pub struct Contents {
 
 /// One record of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Record<'a> {
+pub(crate) enum LogRecord<'a> {
     /// A root: a directory that servers may request, with everything beneath it.
     Root {
         #[serde(borrow, with = "serde_bytes")]
@@ -163,7 +171,7 @@ pub(crate) enum NodeRecord<'a> {
     Withheld,
 }
 
-impl Node {
+impl FileNode {
     /// The attributes, if they are exported.
     #[must_use]
     pub fn attr(&self) -> Option<&Attr> {
@@ -183,24 +191,24 @@ impl Node {
 }
 
 impl<'a> NodeRecord<'a> {
-    pub(crate) fn of(node: Option<&'a Node>) -> Self {
+    pub(crate) fn of(node: Option<&'a FileNode>) -> Self {
         match node {
             None => Self::Absent,
-            Some(Node::File(attr)) => Self::File(*attr),
-            Some(Node::Directory(attr)) => Self::Directory(*attr),
-            Some(Node::Symlink { target, attr }) => Self::Symlink { target, attr: *attr },
-            Some(Node::Withheld) => Self::Withheld,
+            Some(FileNode::File(attr)) => Self::File(*attr),
+            Some(FileNode::Directory(attr)) => Self::Directory(*attr),
+            Some(FileNode::Symlink { target, attr }) => Self::Symlink { target, attr: *attr },
+            Some(FileNode::Withheld) => Self::Withheld,
         }
     }
 
     /// `None` if the name is absent.
-    pub(crate) fn to_node(self) -> Option<Node> {
+    pub(crate) fn to_node(self) -> Option<FileNode> {
         Some(match self {
             Self::Absent => return None,
-            Self::File(attr) => Node::File(attr),
-            Self::Directory(attr) => Node::Directory(attr),
-            Self::Symlink { target, attr } => Node::Symlink { target: target.into(), attr },
-            Self::Withheld => Node::Withheld,
+            Self::File(attr) => FileNode::File(attr),
+            Self::Directory(attr) => FileNode::Directory(attr),
+            Self::Symlink { target, attr } => FileNode::Symlink { target: target.into(), attr },
+            Self::Withheld => FileNode::Withheld,
         })
     }
 }
@@ -293,7 +301,7 @@ fn check_of(epoch: u64, place: u64, record: &[u8]) -> [u8; 4] {
 }
 
 /// A record in its frame, in the memory of `out`; `None` if it is too long.
-pub(crate) fn emit(record: &Record, at: Position, mut out: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn emit(record: &LogRecord, at: Position, mut out: Vec<u8>) -> Option<Vec<u8>> {
     out.clear();
     out.extend_from_slice(&[0; FRAME_LEN]);
     let mut out = postcard::to_extend(record, out).ok()?;
@@ -308,7 +316,7 @@ pub(crate) fn emit(record: &Record, at: Position, mut out: Vec<u8>) -> Option<Ve
 }
 
 /// The first record of `bytes`, which begin at `at` in the log, and the length of its frame.
-pub(crate) fn parse(bytes: &[u8], at: Position) -> Result<(Record<'_>, usize), FrameError> {
+pub(crate) fn parse(bytes: &[u8], at: Position) -> Result<(LogRecord<'_>, usize), FrameError> {
     let (head, rest) = bytes.split_first_chunk::<FRAME_LEN>().ok_or(FrameError::Partial)?;
     let [a, b, c, d, check @ ..] = *head;
     let len = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);

@@ -4,10 +4,10 @@
 //! unchanged state.
 
 use crate::export::Export;
-use crate::fsys::{self, Access, Seen};
-use crate::known::{Version, id_of};
+use crate::fsys::{self, DirPermissions, Seen};
+use crate::known::{AssignedVersion, id_of};
 use crate::path::{Name, Path, join, split};
-use crate::record::{DirEntry, Node, NodeRecord, Position, Record};
+use crate::record::{DirEntry, FileNode, LogRecord, NodeRecord, Position};
 use crate::roots::{LOOK_DIRECTORY, READ_DIRECTORY};
 use crate::snapshot_ring::FileId;
 use crate::watch::{Hint, Notices};
@@ -100,7 +100,7 @@ impl Export {
             return;
         }
         for path in std::mem::take(&mut notices.attributes) {
-            if !self.has_same_access(&path) {
+            if !self.has_same_permissions(&path) {
                 notices.gone.insert(path);
             }
         }
@@ -141,7 +141,7 @@ impl Export {
             names.filter_map(|(name, _)| self.known.node(dir, name))
         });
         let files = touched.filter_map(|node| match node {
-            Node::File(attr) => Some(id_of(attr)),
+            FileNode::File(attr) => Some(id_of(attr)),
             _ => None,
         });
         notices.suspects = files.collect();
@@ -149,9 +149,12 @@ impl Export {
 
     /// Whether a listed directory has the permissions with which it was listed. Its listing and all
     /// beneath it depend on them.
-    fn has_same_access(&self, path: &Path) -> bool {
-        let now = self.open_known(path, LOOK_DIRECTORY).and_then(|fd| Access::of(fd.as_fd())).ok();
-        now.is_some() && now == self.known.dirs.get(path).map(|dir| dir.access)
+    fn has_same_permissions(&self, path: &Path) -> bool {
+        let now = self
+            .open_known(path, LOOK_DIRECTORY)
+            .and_then(|fd| DirPermissions::of(fd.as_fd()))
+            .ok();
+        now.is_some() && now == self.known.dirs.get(path).map(|dir| dir.permissions)
     }
 
     /// A directory was moved, or has other permissions: its parent has to be looked at.
@@ -167,7 +170,7 @@ impl Export {
     /// Withdraws the listings of a directory and of all beneath it.
     pub(crate) fn forget(&mut self, path: &[u8]) {
         if self.known.forget(path) {
-            self.publish(&Record::Forget { path });
+            self.publish(&LogRecord::Forget { path });
         }
     }
 
@@ -203,9 +206,9 @@ impl Export {
     }
 
     /// Publishes what a name stands for, if it has changed.
-    fn compare(&mut self, path: &Path, name: &[u8], node: Option<Node>, hint: Hint) {
+    fn compare(&mut self, path: &Path, name: &[u8], node: Option<FileNode>, hint: Hint) {
         let old = self.known.node(path, name);
-        if let Some(old @ Node::Directory(_)) = old
+        if let Some(old @ FileNode::Directory(_)) = old
             && (hint.moved || !old.is_same_directory(node.as_ref()))
         {
             self.forget(&join(path, name));
@@ -213,7 +216,7 @@ impl Export {
         if self.known.node(path, name) == node.as_ref() {
             return;
         }
-        self.publish(&Record::DirEntry {
+        self.publish(&LogRecord::DirEntry {
             dir: path,
             entry: DirEntry { name, what: NodeRecord::of(node.as_ref()) },
         });
@@ -228,7 +231,7 @@ impl Export {
         name: &[u8],
         hint: Hint,
         notices: &mut Notices,
-    ) -> Option<Node> {
+    ) -> Option<FileNode> {
         let mut seen = fsys::look(dir, name);
         if let Seen::File { attr, .. } = &seen
             && hint.polled
@@ -244,19 +247,19 @@ impl Export {
         match seen {
             Seen::Absent => None,
             Seen::Other(node) => Some(node),
-            Seen::File { mut attr, identity, links } => {
+            Seen::File { mut attr, stamp, links } => {
                 let id = id_of(&attr);
                 let touched = hint.touched || notices.suspects.contains(&id);
                 // One change may be reported under both of a file's names.
                 let touched = touched && !notices.renewed.contains(&id);
-                attr.version = match self.known.version(id, identity, touched) {
-                    Version::Kept(version) => version,
-                    Version::New(version) => {
+                attr.version = match self.known.version(id, stamp, touched) {
+                    AssignedVersion::Kept(version) => version,
+                    AssignedVersion::New(version) => {
                         self.add_names(id, links, notices);
                         version
                     }
                 };
-                Some(Node::File(attr))
+                Some(FileNode::File(attr))
             }
         }
     }
@@ -281,10 +284,10 @@ impl Export {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let Ok(file) = fsys::open_beneath(dir, name, flags) else { return true };
         let Ok(stat) = fstat(&file) else { return true };
-        let (id, identity) = ((stat.st_dev, stat.st_ino), fsys::Identity::of(&stat));
+        let (id, stamp) = ((stat.st_dev, stat.st_ino), fsys::FileStamp::of(&stat));
         if fsys::is_regular(&stat) {
             if !self.known.inodes.contains_key(&id) {
-                self.known.version(id, identity, false);
+                self.known.version(id, stamp, false);
             }
             self.watch_file(file.as_fd(), id);
         }

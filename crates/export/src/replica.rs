@@ -5,13 +5,13 @@
 //! "absent" of a name unless it has a complete listing of the directory.
 
 use crate::error::MetadataLogError;
-use crate::header::Header;
+use crate::header::ExportHeader;
 use crate::path::{
     HiddenNames, Name, Path, behind, is_name, is_path, join, range_beneath, shared, split, upwards,
 };
 use crate::record::{
-    self, Ask, Attr, Contents, DirEntry, FrameError, Node, NodeRecord, Position, RECORD_LEN_MAX,
-    Record,
+    self, Ask, Attr, Contents, DirEntry, FileNode, FrameError, LogRecord, NodeRecord, Position,
+    RECORD_LEN_MAX,
 };
 use crate::snapshot_ring::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -92,7 +92,7 @@ pub enum Listing {
     /// Unknown: ask the client, read the log, and look again.
     Unknown(Ask),
     /// These names; in a directory above the roots, the names that lead to a root.
-    Names(Vec<(Box<[u8]>, Node)>),
+    Names(Vec<(Box<[u8]>, FileNode)>),
     /// The client exports nothing there.
     Outside,
 }
@@ -103,9 +103,9 @@ pub struct Replica {
     position: Position,
     hidden_names: HiddenNames,
     roots: BTreeMap<Path, Attr>,
-    root_symlinks: BTreeMap<Path, Node>,
+    root_symlinks: BTreeMap<Path, FileNode>,
     negative_entries: BTreeSet<Path>,
-    dirs: BTreeMap<Path, HashMap<Name, Node>>,
+    dirs: BTreeMap<Path, HashMap<Name, FileNode>>,
     contents: HashMap<FileId, Contents>,
     /// Number of names in all directories.
     entries: usize,
@@ -134,7 +134,7 @@ impl Replica {
     /// The next part of the log to read, given a header that was just read; `None` if all of it is
     /// known.
     #[must_use]
-    pub fn want(&self, header: &Header) -> Option<Want> {
+    pub fn want(&self, header: &ExportHeader) -> Option<Want> {
         let Position { epoch, length } = header.position;
         let known = epoch == self.position.epoch;
         let offset = if known { self.position.length } else { 0 };
@@ -201,22 +201,22 @@ impl Replica {
 
     fn replay(
         &mut self,
-        record: Record,
+        record: LogRecord,
         ring: (u64, u64),
         changes: &mut Vec<Change>,
     ) -> Result<(), MetadataLogError> {
         match record {
-            Record::Root { path, attr } => self.add_root(path, attr, changes),
-            Record::RootSymlink { path, target, attr } => {
+            LogRecord::Root { path, attr } => self.add_root(path, attr, changes),
+            LogRecord::RootSymlink { path, target, attr } => {
                 self.add_root_symlink(path, target, attr, changes)
             }
-            Record::NegativeEntry { path, is_filled } => {
+            LogRecord::NegativeEntry { path, is_filled } => {
                 self.set_negative_entry(path, is_filled, changes)
             }
-            Record::Directory { path, entries } => self.add_directory(path, entries, changes),
-            Record::DirEntry { dir, entry } => self.set_entry(dir, entry, changes),
-            Record::Contents(contents) => self.add_contents(contents, ring),
-            Record::Forget { path } => {
+            LogRecord::Directory { path, entries } => self.add_directory(path, entries, changes),
+            LogRecord::DirEntry { dir, entry } => self.set_entry(dir, entry, changes),
+            LogRecord::Contents(contents) => self.add_contents(contents, ring),
+            LogRecord::Forget { path } => {
                 self.check_inside(path)?;
                 self.forget(path, changes);
                 Ok(())
@@ -278,7 +278,7 @@ impl Replica {
         if !is_target(target) {
             return Err(MetadataLogError::Path { place: self.position.length });
         }
-        self.root_symlinks.insert(shared(path), Node::Symlink { target: target.into(), attr });
+        self.root_symlinks.insert(shared(path), FileNode::Symlink { target: target.into(), attr });
         add_places(path, changes);
         self.check_places()
     }
@@ -312,7 +312,7 @@ impl Replica {
             let node = entry.what.to_node()?;
             Some((Name::from(entry.name), node))
         });
-        let names: HashMap<Name, Node> = nodes.collect();
+        let names: HashMap<Name, FileNode> = nodes.collect();
         self.entries += names.len() + 1;
         self.dirs.insert(shared(path), names);
         self.check_entries()
@@ -335,7 +335,7 @@ impl Replica {
         let (path, node) = (Path::clone(path), entry.what.to_node());
         let old = names.get(entry.name);
         let moved = old.is_some_and(|old| {
-            matches!(old, Node::Directory(_)) && !old.is_same_directory(node.as_ref())
+            matches!(old, FileNode::Directory(_)) && !old.is_same_directory(node.as_ref())
         });
         if moved {
             self.forget(&join(&path, entry.name), changes);
@@ -345,7 +345,7 @@ impl Replica {
         self.check_entries()
     }
 
-    fn put(&mut self, dir: &Path, name: &[u8], node: Option<Node>) {
+    fn put(&mut self, dir: &Path, name: &[u8], node: Option<FileNode>) {
         let Some(names) = self.dirs.get_mut(dir) else { return };
         let before = names.len();
         match node {
@@ -419,8 +419,8 @@ impl Replica {
             }
             match self.dirs.get(parent).map(|names| names.get(name)) {
                 None => {}
-                Some(Some(Node::Directory(_))) => break,
-                Some(Some(Node::Withheld)) => return LookUp::Withheld,
+                Some(Some(FileNode::Directory(_))) => break,
+                Some(Some(FileNode::Withheld)) => return LookUp::Withheld,
                 Some(_) => return LookUp::Absent,
             }
         }
@@ -428,17 +428,17 @@ impl Replica {
     }
 
     /// A name above the roots, if it leads to one.
-    fn look_up_place(&self, dir: &[u8], name: &[u8]) -> Option<Node> {
+    fn look_up_place(&self, dir: &[u8], name: &[u8]) -> Option<FileNode> {
         let path = join(dir, name);
         if !is_path(&path) {
             return None;
         }
-        let root = self.roots.get(&path).map(|attr| Node::Directory(*attr));
-        root.or_else(|| self.root_symlinks.get(&path).cloned()).or_else(|| self.above(&path))
+        let root = self.roots.get(&*path).map(|attr| FileNode::Directory(*attr));
+        root.or_else(|| self.root_symlinks.get(&*path).cloned()).or_else(|| self.above(&path))
     }
 
     /// A directory above roots or negative entries, of which only the name is known.
-    fn above(&self, path: &[u8]) -> Option<Node> {
+    fn above(&self, path: &[u8]) -> Option<FileNode> {
         let (start, end) = range_beneath(path);
         let leads = self.roots.range(start.clone()..end.clone()).next().is_some()
             || self.root_symlinks.range(start.clone()..end.clone()).next().is_some()
@@ -446,7 +446,7 @@ impl Replica {
         let ino =
             blake3::hash(path).as_bytes().first_chunk().map_or(1, |ino| u64::from_le_bytes(*ino));
         let attr = Attr { ino, mode: 0o040_755, ..Attr::default() };
-        leads.then_some(Node::Directory(attr))
+        leads.then_some(FileNode::Directory(attr))
     }
 
     /// The listing of a directory, which is given by its path without symbolic links.
@@ -462,7 +462,7 @@ impl Replica {
                 },
             };
         }
-        let mut names: Vec<(Name, Node)> = Vec::new();
+        let mut names: Vec<(Name, FileNode)> = Vec::new();
         for path in self.roots.keys().chain(self.root_symlinks.keys()).chain(&self.negative_entries)
         {
             let rest = behind(dir, path).unwrap_or_default();
@@ -501,12 +501,12 @@ impl Replica {
 }
 
 impl LookUp {
-    fn of(node: Node) -> Self {
+    fn of(node: FileNode) -> Self {
         match node {
-            Node::File(attr) => Self::File(attr),
-            Node::Directory(attr) => Self::Directory(attr),
-            Node::Symlink { target, attr } => Self::Symlink { target, attr },
-            Node::Withheld => Self::Withheld,
+            FileNode::File(attr) => Self::File(attr),
+            FileNode::Directory(attr) => Self::Directory(attr),
+            FileNode::Symlink { target, attr } => Self::Symlink { target, attr },
+            FileNode::Withheld => Self::Withheld,
         }
     }
 }
@@ -522,7 +522,7 @@ fn add_places(path: &[u8], changes: &mut Vec<Change>) {
     changes.extend(places.map(|(dir, name)| Change::Name { dir: shared(dir), name: name.into() }));
 }
 
-fn sorted(names: &HashMap<Name, Node>) -> Vec<(Name, Node)> {
+fn sorted(names: &HashMap<Name, FileNode>) -> Vec<(Name, FileNode)> {
     let mut names: Vec<_> = names.iter().map(|(name, node)| (name.clone(), node.clone())).collect();
     names.sort_by(|a, b| a.0.cmp(&b.0));
     names

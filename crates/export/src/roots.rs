@@ -9,7 +9,7 @@ use crate::fsys::{self, FileSystemKind};
 use crate::path::{
     HiddenNames, Path, behind, components, is_path, join, range_beneath, shared, split, upwards,
 };
-use crate::record::{Attr, Node};
+use crate::record::{Attr, FileNode};
 use crate::snapshot_ring::FileId;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, readlinkat, statat};
@@ -45,7 +45,7 @@ pub(crate) struct Root {
 pub(crate) struct Resolved {
     pub(crate) path: Path,
     /// The symbolic links that were followed.
-    pub(crate) root_symlinks: Vec<(Path, Node)>,
+    pub(crate) root_symlinks: Vec<(Path, FileNode)>,
     /// There is nothing at `path`, through which the given path leads.
     pub(crate) is_absent: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Resolved {
 pub(crate) enum NameOutside {
     Nothing,
     Directory,
-    Symlink(Node),
+    Symlink(FileNode),
     /// Something else, or unknown.
     Untold,
 }
@@ -63,7 +63,7 @@ pub(crate) enum NameOutside {
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     pub(crate) held: BTreeMap<Path, Root>,
-    pub(crate) root_symlinks: BTreeMap<Path, Node>,
+    pub(crate) root_symlinks: BTreeMap<Path, FileNode>,
     /// Paths at which there is nothing, and when each was last used.
     pub(crate) negative_entries: BTreeMap<Path, u64>,
     /// The paths that were allowed, as given, and the directories that they lead to.
@@ -284,10 +284,10 @@ fn file_id(attr: &Attr) -> FileId {
     (attr.dev, attr.ino)
 }
 
-fn look_at_link(path: &[u8]) -> Option<Node> {
+fn look_at_link(path: &[u8]) -> Option<FileNode> {
     let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let target = readlinkat(CWD, path, Vec::new()).ok()?;
-    Some(Node::Symlink { target: target.to_bytes().into(), attr: fsys::attr_of(&stat) })
+    Some(FileNode::Symlink { target: target.to_bytes().into(), attr: fsys::attr_of(&stat) })
 }
 
 /// Follows a path as the kernel would, and records the symbolic links. No withheld name may be on
@@ -322,7 +322,7 @@ fn step(
     name: &[u8],
     ahead: &mut VecDeque<Vec<u8>>,
 ) -> Result<(), ExportError> {
-    let next = join(&found.path, name);
+    let next: Path = join(&found.path, name).into();
     let refused = |errno| ExportError::Refused { path: to_path_buf(&next), errno };
     if !is_path(&next) {
         return Err(refused(Errno::NAMETOOLONG));
@@ -338,7 +338,7 @@ fn step(
         FileType::Directory => found.path = next,
         FileType::Symlink => {
             let node = look_at_link(&next).ok_or_else(|| refused(Errno::NOENT))?;
-            let Node::Symlink { target, .. } = &node else { return Ok(()) };
+            let FileNode::Symlink { target, .. } = &node else { return Ok(()) };
             if found.root_symlinks.len() >= LINKS_MAX {
                 return Err(refused(Errno::LOOP));
             }

@@ -5,10 +5,10 @@
 //! coarse, is hashed again later.
 
 use crate::export::{Export, with_position};
-use crate::fsys::{self, Identity};
+use crate::fsys::{self, FileStamp};
 use crate::known::id_of;
 use crate::path::{Path, shared, split};
-use crate::record::{Answer, Contents, Node, Position, Record};
+use crate::record::{Answer, Contents, FileNode, LogRecord, Position};
 use crate::roots::LOOK_DIRECTORY;
 use crate::snapshot_ring::FileId;
 use crate::watch::{Hint, Notices};
@@ -30,9 +30,9 @@ fn coarse_now_ns() -> i64 {
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
-/// Whether a file may change after `read_ns` without a change of its identity.
-fn is_racy(identity: Identity, read_ns: i64) -> bool {
-    identity.ctime_ns > read_ns.saturating_sub(GRAIN_NS)
+/// Whether a file may change after `read_ns` without a change of its stamp.
+fn is_racy(stamp: FileStamp, read_ns: i64) -> bool {
+    stamp.ctime_ns > read_ns.saturating_sub(GRAIN_NS)
 }
 
 const CHANGED: Answer = Answer::Changed(Position { epoch: 0, length: 0 });
@@ -82,8 +82,8 @@ impl Export {
 
     fn expect_file(&self, dir: &Path, name: &[u8], version: u64) -> Result<FileId, Answer> {
         match self.known.node(dir, name) {
-            Some(Node::File(attr)) if attr.version == version => Ok(id_of(attr)),
-            Some(Node::Withheld) => Err(Answer::Withheld),
+            Some(FileNode::File(attr)) if attr.version == version => Ok(id_of(attr)),
+            Some(FileNode::Withheld) => Err(Answer::Withheld),
             _ => Err(CHANGED),
         }
     }
@@ -103,7 +103,7 @@ impl Export {
             }
             Err(errno) => return Err(Answer::Failed(errno.raw_os_error())),
         };
-        let Some(before) = self.identity_of(&file, id) else {
+        let Some(before) = self.stamp_of(&file, id) else {
             return Err(self.look_once(dir, name, Hint::default()));
         };
         let len_max = self.ring.len_max() as u64;
@@ -114,7 +114,7 @@ impl Export {
         let read_ns = coarse_now_ns();
         let read = fsys::read_whole(file, before.size, bytes);
         let file = read.map_err(|error| Answer::Failed(error.raw_os_error().unwrap_or(EIO)))?;
-        if self.identity_of(&file, id) != Some(before) {
+        if self.stamp_of(&file, id) != Some(before) {
             return Err(self.look_once(dir, name, Hint { touched: true, ..Hint::default() }));
         }
         let whole = bytes.len() as u64 == before.size;
@@ -127,12 +127,12 @@ impl Export {
     }
 
     /// The state of an open file, if it is the recorded file in the recorded state.
-    fn identity_of(&self, file: &OwnedFd, id: FileId) -> Option<Identity> {
+    fn stamp_of(&self, file: &OwnedFd, id: FileId) -> Option<FileStamp> {
         let stat = fsys::stat_anew(file).ok()?;
-        let identity = Identity::of(&stat);
+        let stamp = FileStamp::of(&stat);
         let same = fsys::is_regular(&stat) && (stat.st_dev, stat.st_ino) == id;
-        let known = self.known.inodes.get(&id)?.identity;
-        (same && known == identity).then_some(identity)
+        let known = self.known.inodes.get(&id)?.stamp;
+        (same && known == stamp).then_some(stamp)
     }
 
     pub(crate) fn look_once(&mut self, dir: &Path, name: &[u8], hint: Hint) -> Answer {
@@ -159,10 +159,10 @@ impl Export {
         let (at, packed) = (at as u64, packed.len() as u64);
         let contents = Contents { dev: id.0, ino: id.1, version, hash, at, len, packed };
         inode.snapshot = Some(contents);
-        if is_racy(inode.identity, read_ns) {
+        if is_racy(inode.stamp, read_ns) {
             self.racy.push(id);
         }
-        self.publish(&Record::Contents(contents));
+        self.publish(&LogRecord::Contents(contents));
     }
 
     /// Hashes again the files that may have changed without a trace.
@@ -174,24 +174,29 @@ impl Export {
             };
             let (dir, name) = place.clone();
             match self.rehash(&dir, &name, id) {
-                Some((hash, read_ns, identity)) if hash == contents.hash => {
-                    self.racy.extend(is_racy(identity, read_ns).then_some(id));
+                Some((hash, read_ns, stamp)) if hash == contents.hash => {
+                    self.racy.extend(is_racy(stamp, read_ns).then_some(id));
                 }
                 _ => notices.add(&dir, &name, Hint { touched: true, ..Hint::default() }),
             }
         }
     }
 
-    fn rehash(&mut self, dir: &Path, name: &[u8], id: FileId) -> Option<([u8; 32], i64, Identity)> {
+    fn rehash(
+        &mut self,
+        dir: &Path,
+        name: &[u8],
+        id: FileId,
+    ) -> Option<([u8; 32], i64, FileStamp)> {
         let file = self.open_file(dir, name).ok()?;
-        let identity = self.identity_of(&file, id)?;
+        let stamp = self.stamp_of(&file, id)?;
         let read_ns = coarse_now_ns();
         let mut bytes = std::mem::take(&mut self.scratch);
-        let read = fsys::read_whole(file, identity.size, &mut bytes);
+        let read = fsys::read_whole(file, stamp.size, &mut bytes);
         let hash = *blake3::hash(&bytes).as_bytes();
         bytes.shrink_to(SCRATCH_KEPT);
         self.scratch = bytes;
-        read.ok().map(|_| (hash, read_ns, identity))
+        read.ok().map(|_| (hash, read_ns, stamp))
     }
 }
 

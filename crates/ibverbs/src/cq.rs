@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cq_ex::Cursor;
 use crate::guard::{Errno, Outcome, code, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, Trusted, find, give, take, trust};
-use crate::queues::{Queues, Seen};
+use crate::queues::{Queues, SeenCompletion};
 use libc::{c_int, c_void};
 use outboard_verbs::{Completion, Cq as Native, CqOverflow, NotifyOn, Operation, Status};
 use std::collections::{HashMap, VecDeque};
@@ -355,7 +355,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 
 /// A completion as a program on RoCE sees it.
 fn look(completion: &Completion, number: u32, queues: &Queues, seen: &mut VecDeque<ibv_wc>) {
-    queues.look(completion, |Seen { wr_id, status, operation, bytes }| {
+    queues.look(completion, |SeenCompletion { wr_id, status, operation, bytes }| {
         let opcode = opcode(operation);
         let wc = translate(completion);
         let wc = ibv_wc { wr_id, status, opcode, byte_len: bytes, qp_num: number, ..wc };

@@ -88,7 +88,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A completion as the program sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenCompletion {
     pub(crate) wr_id: u64,
     pub(crate) status: ibv_wc_status,
     pub(crate) operation: Operation,
@@ -447,10 +447,10 @@ impl Queues {
     }
 
     /// Translates a completion for a program on RoCE: `see` gets the result.
-    pub(crate) fn look(&self, completion: &Completion, mut see: impl FnMut(Seen)) {
+    pub(crate) fn look(&self, completion: &Completion, mut see: impl FnMut(SeenCompletion)) {
         let Completion { wr_id, operation, bytes, .. } = *completion;
         let ours = completion.status == Status::Flushed && completion.immediate.is_some();
-        let plain = |status| Seen { wr_id, status, operation, bytes };
+        let plain = |status| SeenCompletion { wr_id, status, operation, bytes };
         match &self.roce {
             Some(_) if ours => see(plain(if completion.immediate == UNREACHABLE {
                 IBV_WC_RETRY_EXC_ERR
@@ -465,7 +465,7 @@ impl Queues {
             Some(roce) if completion.status == Status::Flushed && self.fails_late(roce) => {}
             Some(roce) => self.settle(lock(&roce.ledger), completion, |known, status| {
                 let KnownRequest { wr_id, operation, bytes, .. } = known;
-                see(Seen { wr_id, status, operation, bytes });
+                see(SeenCompletion { wr_id, status, operation, bytes });
             }),
             None => see(plain(status(completion.status))),
         }

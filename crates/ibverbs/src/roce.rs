@@ -22,7 +22,7 @@ mod worker;
 
 use crate::adapter::Adapter;
 use crate::guard::{Errno, Outcome, fail};
-use hello::Name;
+use hello::QpName;
 use outboard_verbs::{Context as Native, Qp};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,7 +90,7 @@ impl Roce {
         self.worker().as_ref().map(work)
     }
 
-    fn connect(&self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> Outcome<()> {
+    fn connect(&self, ours: u32, theirs: QpName, peer: Arc<dyn Peer>) -> Outcome<()> {
         self.with(|worker| worker.connect(ours, theirs, peer)).unwrap_or_else(|| fail(libc::EINVAL))
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn connect(
     let Some(address) = Ipv6Addr::from(dgid).to_ipv4_mapped() else {
         return fail(libc::EINVAL);
     };
-    context.roce.connect(ours, Name { address, number: dest_qpn }, peer)
+    context.roce.connect(ours, QpName { address, number: dest_qpn }, peer)
 }
 
 /// Forgets the peer that a queue pair was to be connected to; it keeps its number. Call it when the

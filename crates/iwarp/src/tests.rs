@@ -7,7 +7,6 @@ use crate::work::{Completion, Receives, RecvRequest, Remote, SendOp, SendRequest
 use crate::{Connection, Env, Event, Params, RnrPolicy};
 use outboard_mem::{Access, OwnedBuf, PdId, SgList, SharedRegion, StagTable};
 use outboard_wire::ddp::{Stag, queue};
-use outboard_wire::startup::RtrModes;
 use outboard_wire::terminate::{Terminate, TerminateCode};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -36,21 +35,7 @@ struct End {
 
 impl End {
     fn new(role: Role, crc: bool, now: Instant) -> Self {
-        let negotiated = Negotiated {
-            role,
-            revision: 2,
-            crc,
-            tx_markers: false,
-            rx_markers: false,
-            ird: 4,
-            ord: 4,
-            peer_ird: None,
-            peer_ord: None,
-            rtr: None,
-            rtr_offered: RtrModes::default(),
-            refuse: None,
-            private_data: Vec::new(),
-        };
+        let negotiated = Negotiated { crc, ird: 4, ord: 4, ..Negotiated::bare(role) };
         let rnr_policy = RnrPolicy::Stall(Duration::from_secs(1));
         let params =
             Params { qp: 1, pd: PD, negotiated, max_ulpdu: 128, send_depth: 32, rnr_policy };

@@ -25,17 +25,17 @@ const LINKS_MAX: usize = 16;
 
 /// A call of the wrapper, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct WrapperCall {
     /// The compiler's name or path, as called.
     pub name: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
 }
 
-impl Call {
+impl WrapperCall {
     /// Parses `argv`, which begins with the name by which the wrapper was called. If that is a
-    /// link's name, it names the compiler; otherwise see [`Call::of_words`]. `None` if there is no
-    /// word.
+    /// link's name, it names the compiler; otherwise see [`WrapperCall::of_words`]. `None` if there
+    /// is no word.
     #[must_use]
     pub fn of(argv: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = argv.into_iter();
@@ -149,17 +149,18 @@ mod tests {
 
     #[test]
     fn the_compiler_is_the_first_word_or_the_name_of_the_link() {
-        let call =
-            |name: &str, rest: &str| Some(Call { name: name.into(), arguments: words(rest) });
-        assert_eq!(Call::of(words("outboard-cc gcc -c x.c")), call("gcc", "-c x.c"));
-        assert_eq!(Call::of(words("/a/outboard-cc /b/gcc -c")), call("/b/gcc", "-c"));
-        assert_eq!(Call::of(words("/links/g++ -c x.cc")), call("g++", "-c x.cc"));
-        assert_eq!(Call::of(words("outboard-cc")), None);
-        assert_eq!(Call::of(words("outboard-cc -E x.c")), call("cc", "-E x.c"));
-        assert_eq!(Call::of(words("/a/outboard-cc x.c -c")), call("cc", "x.c -c"));
-        assert_eq!(Call::of(words("outboard-cc @words")), call("cc", "@words"));
-        assert_eq!(Call::of(words("outboard-cc g++-12.2 x.cc")), call("g++-12.2", "x.cc"));
-        assert_eq!(Call::of([]), None);
+        let call = |name: &str, rest: &str| {
+            Some(WrapperCall { name: name.into(), arguments: words(rest) })
+        };
+        assert_eq!(WrapperCall::of(words("outboard-cc gcc -c x.c")), call("gcc", "-c x.c"));
+        assert_eq!(WrapperCall::of(words("/a/outboard-cc /b/gcc -c")), call("/b/gcc", "-c"));
+        assert_eq!(WrapperCall::of(words("/links/g++ -c x.cc")), call("g++", "-c x.cc"));
+        assert_eq!(WrapperCall::of(words("outboard-cc")), None);
+        assert_eq!(WrapperCall::of(words("outboard-cc -E x.c")), call("cc", "-E x.c"));
+        assert_eq!(WrapperCall::of(words("/a/outboard-cc x.c -c")), call("cc", "x.c -c"));
+        assert_eq!(WrapperCall::of(words("outboard-cc @words")), call("cc", "@words"));
+        assert_eq!(WrapperCall::of(words("outboard-cc g++-12.2 x.cc")), call("g++-12.2", "x.cc"));
+        assert_eq!(WrapperCall::of([]), None);
     }
 
     struct Tree(PathBuf);

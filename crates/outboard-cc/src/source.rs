@@ -5,8 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,8 +13,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use outboard_unix::rights;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
 
 /// Runs the compiler with `words`, each of which ends with a zero byte, and with its own path in
 /// the variable `nested`. Returns the file with its standard output, and its standard error.
@@ -76,10 +76,6 @@ fn on_disk(beside: &[u8]) -> Option<File> {
 /// # Errors
 /// The manager has gone.
 pub(crate) fn hand_over(stream: &UnixStream, file: &File) -> io::Result<()> {
-    let fds = [file.as_fd()];
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut room);
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    rights::send(stream, &[0], &[file.as_fd()], SendFlags::empty())?;
     Ok(())
 }

@@ -58,7 +58,7 @@ const LIMITS: [Resource; 6] = [
 
 /// How a wrapper got its manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manager {
+pub(crate) enum ManagerOrigin {
     /// It ran already.
     Found,
     /// This wrapper has started it; whether it works is not known yet.
@@ -72,23 +72,23 @@ const LOG_BYTES_MAX: u64 = 64 << 10;
 ///
 /// # Errors
 /// No manager can be started; or one could not be started, or did not answer, a moment ago.
-pub(crate) fn connect(place: &ManagerPlace) -> io::Result<(UnixStream, Manager)> {
+pub(crate) fn connect(place: &ManagerPlace) -> io::Result<(UnixStream, ManagerOrigin)> {
     if is_newer(&place.silence(), LEAVE_ALONE) {
         return Err(io::Error::other("the manager did not answer a moment ago"));
     }
     if let Some(stream) = reach(place)? {
-        return Ok((stream, Manager::Found));
+        return Ok((stream, ManagerOrigin::Found));
     }
     let lock = open_lock(place)?;
     wait_for(&lock)?;
     if let Some(stream) = reach(place)? {
-        return Ok((stream, Manager::Found));
+        return Ok((stream, ManagerOrigin::Found));
     }
     if is_newer(&place.failure(), RETRY_AFTER) {
         return Err(io::Error::other("the manager could not be started a moment ago"));
     }
     match start(place) {
-        Ok(stream) => Ok((stream, Manager::Started)),
+        Ok(stream) => Ok((stream, ManagerOrigin::Started)),
         Err(error) => {
             note_failure(place);
             Err(error)

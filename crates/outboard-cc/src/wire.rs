@@ -81,7 +81,7 @@ pub fn is_wanted(name: &OsStr) -> bool {
 
 /// A compiler's call, as the wrapper saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct CompileRequest {
     /// The real compiler.
     pub compiler: OsString,
     /// The command line, the compiler's name first.
@@ -100,7 +100,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-impl Request {
+impl CompileRequest {
     /// Writes the request, head first.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -251,8 +251,8 @@ impl Fields<'_> {
 mod tests {
     use super::*;
 
-    fn request() -> Request {
-        Request {
+    fn request() -> CompileRequest {
+        CompileRequest {
             compiler: "/usr/bin/gcc".into(),
             argv: vec!["gcc".into(), "-c".into(), OsString::from_vec(vec![0xff, b'\n'])],
             cwd: "/a b".into(),
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    fn bytes(request: &Request) -> Vec<u8> {
+    fn bytes(request: &CompileRequest) -> Vec<u8> {
         let mut out = Vec::new();
         request.emit(&mut out);
         out
@@ -272,8 +272,8 @@ mod tests {
     fn a_request_comes_out_as_it_went_in() {
         let all = bytes(&request());
         let (head, body) = all.split_first_chunk().unwrap();
-        assert_eq!(Request::body_bytes(head), Ok(body.len()));
-        assert_eq!(Request::parse(body), Ok(request()));
+        assert_eq!(CompileRequest::body_bytes(head), Ok(body.len()));
+        assert_eq!(CompileRequest::parse(body), Ok(request()));
     }
 
     #[test]
@@ -281,29 +281,29 @@ mod tests {
         let all = bytes(&request());
         let body = &all[HEAD_BYTES..];
         for end in 0..body.len() {
-            assert_eq!(Request::parse(&body[..end]), Err(Malformed), "{end}");
+            assert_eq!(CompileRequest::parse(&body[..end]), Err(Malformed), "{end}");
         }
-        assert_eq!(Request::parse(&[body, b"x"].concat()), Err(Malformed));
+        assert_eq!(CompileRequest::parse(&[body, b"x"].concat()), Err(Malformed));
     }
 
     #[test]
     fn a_huge_count_reserves_nothing() {
-        let mut body = bytes(&Request { argv: vec![], env: vec![], ..request() });
+        let mut body = bytes(&CompileRequest { argv: vec![], env: vec![], ..request() });
         let at = body.len() - 8;
         body[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
-        assert_eq!(Request::parse(&body[HEAD_BYTES..]), Err(Malformed));
+        assert_eq!(CompileRequest::parse(&body[HEAD_BYTES..]), Err(Malformed));
     }
 
     #[test]
     fn another_version_and_a_body_too_long_are_refused() {
         let mut head: [u8; HEAD_BYTES] = bytes(&request())[..HEAD_BYTES].try_into().unwrap();
         head[3] += 1;
-        assert_eq!(Request::body_bytes(&head), Err(Malformed));
+        assert_eq!(CompileRequest::body_bytes(&head), Err(Malformed));
         head[3] -= 1;
         head[4..].copy_from_slice(&(8u32 << 20).to_ne_bytes());
-        assert_eq!(Request::body_bytes(&head), Ok(8 << 20));
+        assert_eq!(CompileRequest::body_bytes(&head), Ok(8 << 20));
         head[4..].copy_from_slice(&((8u32 << 20) + 1).to_ne_bytes());
-        assert_eq!(Request::body_bytes(&head), Err(Malformed));
+        assert_eq!(CompileRequest::body_bytes(&head), Err(Malformed));
     }
 
     #[test]

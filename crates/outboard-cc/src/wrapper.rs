@@ -4,10 +4,10 @@
 //! that no build depends on the manager. It forks only to start a manager or a preprocessor.
 
 use crate::place::ManagerPlace;
-use crate::real::{Call, Search, is_own_name};
+use crate::real::{Search, WrapperCall, is_own_name};
 use crate::source;
-use crate::start::{self, Manager};
-use crate::wire::{self, REPLY_BYTES, Reply, Request};
+use crate::start::{self, ManagerOrigin};
+use crate::wire::{self, CompileRequest, REPLY_BYTES, Reply};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
@@ -52,7 +52,7 @@ pub fn run() -> ExitCode {
         print!("{HELP}");
         return ExitCode::SUCCESS;
     }
-    let Some(call) = Call::of(env::args_os()) else {
+    let Some(call) = WrapperCall::of(env::args_os()) else {
         eprintln!("outboard-cc: no compiler is named; for example: outboard-cc gcc -c x.c");
         return ExitCode::FAILURE;
     };
@@ -68,7 +68,7 @@ fn is_asked_for_help() -> bool {
 
 /// Runs one compiler; returns its exit code unless this process has become it.
 #[must_use]
-pub fn compile(call: &Call) -> ExitCode {
+pub fn compile(call: &WrapperCall) -> ExitCode {
     let caller = env::var_os(NESTED);
     let Some(compiler) = Compiler::find(&call.name, caller.as_deref()) else {
         eprintln!(
@@ -82,8 +82,8 @@ pub fn compile(call: &Call) -> ExitCode {
         return become_compiler(&compiler, arguments, None);
     }
     match ask_manager(&compiler, arguments) {
-        Ok(Verdict::Done { status, stdout, stderr }) => finish(status, &stdout, &stderr),
-        Ok(Verdict::Local(slot)) => become_compiler(&compiler, arguments, Some(&slot)),
+        Ok(NextStep::Done { status, stdout, stderr }) => finish(status, &stdout, &stderr),
+        Ok(NextStep::Local(slot)) => become_compiler(&compiler, arguments, Some(&slot)),
         Err(error) if env::var_os(wire::FALLBACK).is_some_and(|value| value == "0") => {
             eprintln!("outboard-cc: not compiled because of {}=0: {error}", wire::FALLBACK);
             ExitCode::FAILURE
@@ -114,14 +114,14 @@ impl Compiler {
     }
 }
 
-fn ask_manager(compiler: &Compiler, arguments: &[OsString]) -> io::Result<Verdict> {
+fn ask_manager(compiler: &Compiler, arguments: &[OsString]) -> io::Result<NextStep> {
     let place = ManagerPlace::of_user()?;
     let (reply, stream) = ask(&place, compiler, arguments)?;
     execute(reply, stream, &place, compiler)
 }
 
 /// What the wrapper must still do.
-enum Verdict {
+enum NextStep {
     /// Become the compiler; this connection holds the local slot.
     Local(UnixStream),
     /// Show the remote compiler's output and exit.
@@ -134,23 +134,23 @@ fn execute(
     mut stream: UnixStream,
     place: &ManagerPlace,
     compiler: &Compiler,
-) -> io::Result<Verdict> {
+) -> io::Result<NextStep> {
     let mut warnings = Vec::new();
     let mut reply = reply;
     loop {
         match reply {
             Reply::Local { why } => {
                 let _ = io::stderr().write_all(&why);
-                return Ok(Verdict::Local(stream));
+                return Ok(NextStep::Local(stream));
             }
             Reply::Done { status, stdout, stderr } => {
                 let stderr = [warnings, stderr].concat();
-                return Ok(Verdict::Done { status, stdout, stderr });
+                return Ok(NextStep::Done { status, stdout, stderr });
             }
             Reply::Preprocess { words, beside } => {
                 let made = source::preprocess(&compiler.path, &words, &beside, NESTED);
                 // The compiler itself reports best what is wrong.
-                let Ok((file, said)) = made else { return Ok(Verdict::Local(stream)) };
+                let Ok((file, said)) = made else { return Ok(NextStep::Local(stream)) };
                 source::hand_over(&stream, &file)?;
                 warnings = said;
                 drop(file);
@@ -173,21 +173,23 @@ fn ask(
     let reply = stream.write_all(&bytes).and_then(|()| read_reply(&mut stream, place));
     // A manager that read the request before it ended has started properly: another one may, too.
     let has_read = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-    if manager == Manager::Started && reply.as_ref().err().is_some_and(|error| !has_read(error)) {
+    if manager == ManagerOrigin::Started
+        && reply.as_ref().err().is_some_and(|error| !has_read(error))
+    {
         start::note_failure(place);
     }
     let gone = |error| io::Error::other(format!("{error}; see {}", place.log().display()));
     Ok((reply.map_err(gone)?, stream))
 }
 
-fn request(compiler: &Compiler, arguments: &[OsString]) -> io::Result<Request> {
+fn request(compiler: &Compiler, arguments: &[OsString]) -> io::Result<CompileRequest> {
     // The umask can only be read by setting it.
     let mask = umask(rustix::fs::Mode::empty());
     umask(mask);
     let mut argv = Vec::with_capacity(1 + arguments.len());
     argv.push(compiler.name.clone());
     argv.extend_from_slice(arguments);
-    Ok(Request {
+    Ok(CompileRequest {
         compiler: compiler.path.clone().into(),
         argv,
         cwd: env::current_dir()?.into_os_string(),

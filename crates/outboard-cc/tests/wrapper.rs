@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use outboard_cc::place::ManagerPlace;
-use outboard_cc::wire::{HEAD_BYTES, Reply, Request};
+use outboard_cc::wire::{CompileRequest, HEAD_BYTES, Reply};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, symlink};
@@ -84,7 +84,7 @@ impl World {
     /// A manager that serves one wrapper.
     fn manager<T: Send + 'static>(
         &self,
-        serve: impl FnOnce(UnixStream, Request) -> T + Send + 'static,
+        serve: impl FnOnce(UnixStream, CompileRequest) -> T + Send + 'static,
     ) -> JoinHandle<T> {
         let listener = UnixListener::bind(self.place().socket()).unwrap();
         thread::spawn(move || {
@@ -93,9 +93,9 @@ impl World {
             stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let mut head = [0; HEAD_BYTES];
             stream.read_exact(&mut head).unwrap();
-            let mut body = vec![0; Request::body_bytes(&head).unwrap()];
+            let mut body = vec![0; CompileRequest::body_bytes(&head).unwrap()];
             stream.read_exact(&mut body).unwrap();
-            let served = serve(stream, Request::parse(&body).unwrap());
+            let served = serve(stream, CompileRequest::parse(&body).unwrap());
             assert!(listener.accept().is_err(), "no other wrapper has connected");
             served
         })

@@ -4,7 +4,7 @@
 use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cc::place::ManagerPlace;
-use outboard_cc::real::Call;
+use outboard_cc::real::WrapperCall;
 use outboard_cc::wrapper;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
@@ -12,7 +12,7 @@ use outboard_cluster::keys::KeyPaths;
 use outboard_compile::args::is_compiler;
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{self, Manager, NoServers, Settings};
-use outboard_compile::stats::{self, Journal, Record, Saved, state_directory};
+use outboard_compile::stats::{self, JobRecord, Journal, SavedJournal, state_directory};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::ServiceName;
 use serde_json::Value;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: CcArgs) -> Result<ExitCode, Box<dyn std::error::Error>> 
         report(&args)?;
     } else {
         // There is at least one word: the command line's definition requires it.
-        let call = Call::of_words(args.words).ok_or("name a compiler")?;
+        let call = WrapperCall::of_words(args.words).ok_or("name a compiler")?;
         return Ok(wrapper::compile(&call));
     }
     Ok(ExitCode::SUCCESS)
@@ -188,7 +188,7 @@ fn report(args: &CcArgs) -> Outcome {
         place.sockets().iter().for_each(|socket| manager::settle(socket));
     }
     let directory = state_directory().ok_or("set HOME or XDG_STATE_HOME, for statistics")?;
-    let mut saved = Saved::load(&directory)?;
+    let mut saved = SavedJournal::load(&directory)?;
     if let Some(file) = &args.timeline {
         draw(file, mem::take(&mut saved.records).into())?;
     }
@@ -203,13 +203,13 @@ fn report(args: &CcArgs) -> Outcome {
         written => written?,
     }
     if args.zero {
-        Saved::clear(&directory)?;
+        SavedJournal::clear(&directory)?;
     }
     Ok(())
 }
 
 /// The sums over jobs, and beside them what the manager says of itself.
-fn with_manager(saved: &Saved) -> Result<Value, serde_json::Error> {
+fn with_manager(saved: &SavedJournal) -> Result<Value, serde_json::Error> {
     let mut counters = serde_json::to_value(&saved.counters)?;
     if let (Some(rows), Some(manager)) = (counters.as_object_mut(), &saved.manager) {
         rows.insert("manager".into(), manager.clone());
@@ -217,7 +217,7 @@ fn with_manager(saved: &Saved) -> Result<Value, serde_json::Error> {
     Ok(counters)
 }
 
-fn draw(file: &Path, records: Vec<Record>) -> Outcome {
+fn draw(file: &Path, records: Vec<JobRecord>) -> Outcome {
     let picture = match file.extension().and_then(OsStr::to_str) {
         Some("svg") => stats::svg(&records),
         Some("html") => stats::html(&records),

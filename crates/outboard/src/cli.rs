@@ -2,7 +2,7 @@
 
 use crate::cc::CcArgs;
 use crate::generate::What;
-use crate::key::Key;
+use crate::key::KeyCommand;
 use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Perf(Perf),
     Node(NodeArgs),
     #[command(subcommand)]
-    Key(Key),
+    Key(KeyCommand),
     Status(StatusArgs),
     Top(TopArgs),
     /// Run one of a node's services; a node starts this.

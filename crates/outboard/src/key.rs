@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   outboard key new
   outboard key export compile --to alice.key")]
-pub(crate) enum Key {
+pub(crate) enum KeyCommand {
     /// Make a key for a new cluster; fails if there is one.
     #[command(after_help = "Example:
   outboard key new")]
@@ -63,17 +63,17 @@ pub(crate) enum Key {
     },
 }
 
-pub(crate) fn run(command: Key) -> Outcome {
+pub(crate) fn run(command: KeyCommand) -> Outcome {
     let places = || KeyPaths::from_environment(|name| std::env::var_os(name));
     match command {
-        Key::New => new(&places()?),
-        Key::Export { service, to } => export(&places()?, &service, to),
-        Key::Revoke { node, why, list } => {
+        KeyCommand::New => new(&places()?),
+        KeyCommand::Export { service, to } => export(&places()?, &service, to),
+        KeyCommand::Revoke { node, why, list } => {
             let list = list.map_or_else(|| Ok(places()?.revoked), Ok::<_, KeysError>)?;
             Revoked::append(&list, node, &why)?;
             say(&format!("{node} is on {}", list.display()))
         }
-        Key::Show { json } => show(&places()?, json),
+        KeyCommand::Show { json } => show(&places()?, json),
     }
 }
 

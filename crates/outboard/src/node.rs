@@ -4,7 +4,7 @@ use crate::services::SERVICES;
 use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cluster::keys::{KeyPaths, KeysError};
-use outboard_cluster::node::{Config, Supervisor};
+use outboard_cluster::node::{NodeConfig, Supervisor};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -108,14 +108,17 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     Ok(supervisor.run()?)
 }
 
-fn file(args: &NodeArgs, places: Option<&KeyPaths>) -> Result<Config, Box<dyn std::error::Error>> {
+fn file(
+    args: &NodeArgs,
+    places: Option<&KeyPaths>,
+) -> Result<NodeConfig, Box<dyn std::error::Error>> {
     if let Some(path) = &args.config {
-        return Ok(Config::read(path, SERVICES)?);
+        return Ok(NodeConfig::read(path, SERVICES)?);
     }
     let own = places.map(|places| places.identity.with_file_name("node.toml"));
     match own.filter(|path| path.exists()) {
-        Some(path) => Ok(Config::read(&path, SERVICES)?),
-        None => Ok(Config::default()),
+        Some(path) => Ok(NodeConfig::read(&path, SERVICES)?),
+        None => Ok(NodeConfig::default()),
     }
 }
 
@@ -131,10 +134,10 @@ fn toolchain(word: &str) -> Result<(String, PathBuf), String> {
 
 /// The file's table of the service compile, with the compilers that flags name.
 fn with_toolchains(
-    mut config: Config,
+    mut config: NodeConfig,
     toolchains: Vec<(String, PathBuf)>,
     accepts: bool,
-) -> Config {
+) -> NodeConfig {
     if toolchains.is_empty() && !accepts {
         return config;
     }
@@ -154,14 +157,14 @@ fn with_toolchains(
     config
 }
 
-fn flags(args: NodeArgs) -> Config {
-    Config {
+fn flags(args: NodeArgs) -> NodeConfig {
+    NodeConfig {
         listen: args.listen,
         serve: args.serve,
         slots: args.slots,
         key: args.key,
         trusted_fabric: args.trusted_fabric.then_some(true),
         log: args.log,
-        ..Config::default()
+        ..NodeConfig::default()
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-pub(crate) type Answer = Result<Value, String>;
+pub(crate) type StatusAnswer = Result<Value, String>;
 
 pub(crate) fn run(args: StatusArgs) -> Outcome {
     let hosts = hosts_or_own(args.hosts)?;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: StatusArgs) -> Outcome {
 }
 
 /// The errors of services that should run on a node and do not.
-fn down(host: &Host, answer: &Answer) -> Vec<String> {
+fn down(host: &Host, answer: &StatusAnswer) -> Vec<String> {
     let services = answer.iter().flat_map(|status| status["services"].as_array()).flatten();
     let down = services.filter(|service| service["state"] == "down");
     let why = |service: &Value| {
@@ -86,8 +86,8 @@ pub(crate) fn hosts_or_own(named: Option<HostList>) -> Result<HostList, HostsErr
 }
 
 /// Asks all at once; each may take `limit`.
-pub(crate) fn ask_all(dialer: &Dialer, hosts: &[Host], limit: Duration) -> Vec<Answer> {
-    let answers: Vec<Mutex<Answer>> =
+pub(crate) fn ask_all(dialer: &Dialer, hosts: &[Host], limit: Duration) -> Vec<StatusAnswer> {
+    let answers: Vec<Mutex<StatusAnswer>> =
         hosts.iter().map(|_| Mutex::new(Err(String::new()))).collect();
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -105,7 +105,8 @@ pub(crate) fn ask_all(dialer: &Dialer, hosts: &[Host], limit: Duration) -> Vec<A
             });
         }
     });
-    let open = |slot: Mutex<Answer>| slot.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    let open =
+        |slot: Mutex<StatusAnswer>| slot.into_inner().unwrap_or_else(|poison| poison.into_inner());
     answers.into_iter().map(open).collect()
 }
 

@@ -9,7 +9,7 @@ mod text;
 
 use crate::{Outcome, status};
 use clap::Args;
-use frame::{Frame, Source};
+use frame::{Frame, PanelSource};
 use outboard_cluster::hosts::HostList;
 use screen::Screen;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -43,7 +43,7 @@ pub(crate) struct TopArgs {
 }
 
 pub(crate) fn run(args: TopArgs) -> Outcome {
-    let source = Source::new(status::hosts_or_own(args.hosts)?)?;
+    let source = PanelSource::new(status::hosts_or_own(args.hosts)?)?;
     let mut frame = source.look(None);
     if args.once {
         print(&frame, args.json)?;

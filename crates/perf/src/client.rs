@@ -4,10 +4,10 @@ use crate::connect::Connector;
 use crate::error::PerfError;
 use crate::latency::Latency;
 use crate::measure::{Goal, Progress, Timed, cpu_time};
-use crate::plan::{Operation, TestKind, TestPlan};
+use crate::plan::{TestKind, TestOperation, TestPlan};
 use crate::proto::{ClientMessage, ServerMessage, decode, encode};
 use crate::report::Report;
-use crate::side::Side;
+use crate::side::TestSide;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use outboard_verbs::{ConnectError, ConnectParams, Connected, Context, Qp, QpConfig, Stag};
@@ -62,7 +62,7 @@ impl Client {
         if plan.test.has_port() {
             let port = SocketAddr::new(peer.ip(), ask_port(peer, plan)?);
             return match plan.test.operation() {
-                Operation::Tcp => Tcp::connect(port, plan).map(Self::Tcp),
+                TestOperation::Tcp => Tcp::connect(port, plan).map(Self::Tcp),
                 _ => Connector::new(port, plan).map(Self::Connect),
             };
         }
@@ -93,9 +93,9 @@ impl Client {
 }
 
 /// Connects every queue pair of a test.
-fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<Side, PerfError> {
+fn connect(peer: SocketAddr, plan: &TestPlan) -> Result<TestSide, PerfError> {
     let context = Context::open()?;
-    let mut side = Side::new(&context, plan, Arc::default())?;
+    let mut side = TestSide::new(&context, plan, Arc::default())?;
     let ask = ClientMessage::Test {
         plan: plan.clone(),
         session: RandomState::new().hash_one(std::process::id()),

@@ -4,7 +4,7 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
-use crate::plan::{Operation, TestPlan};
+use crate::plan::{TestOperation, TestPlan};
 use crate::side::NAP;
 use outboard_verbs::{
     Access, CmChannel, CmEventKind, ConnectError, ConnectParams, ConnectRequest, Context, Cq,
@@ -51,7 +51,7 @@ impl Connector {
     }
 
     fn round(&self) -> Result<(), PerfError> {
-        if self.plan.test.operation() == Operation::TcpConnect {
+        if self.plan.test.operation() == TestOperation::TcpConnect {
             return self.round_of_tcp().map_err(PerfError::system("a TCP connection failed"));
         }
         let objects = Objects::new(&self.context, &self.plan)?;
@@ -116,7 +116,7 @@ impl ConnectionServer {
         from: IpAddr,
         plan: &TestPlan,
     ) -> Result<(Self, u16), PerfError> {
-        let (listener, port) = if plan.test.operation() == Operation::TcpConnect {
+        let (listener, port) = if plan.test.operation() == TestOperation::TcpConnect {
             TestListener::tcp(address)
                 .map_err(PerfError::system("cannot open a TCP port for the test"))?
         } else {

@@ -2,20 +2,20 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed, time_rounds, warm_up};
-use crate::plan::Operation;
-use crate::side::Side;
+use crate::plan::TestOperation;
+use crate::side::TestSide;
 use outboard_verbs::{Completion, RecvRequest};
 
 /// One side of a latency test.
 #[derive(Debug)]
 pub(crate) struct Latency {
-    side: Side,
+    side: TestSide,
     /// What the next Write carries; never what the last one carried.
     mark: u8,
 }
 
 impl Latency {
-    pub(crate) fn new(side: Side) -> Self {
+    pub(crate) fn new(side: TestSide) -> Self {
         Self { side, mark: 0 }
     }
 
@@ -34,8 +34,8 @@ impl Latency {
         drive: impl FnOnce(&mut dyn FnMut() -> Result<(), PerfError>) -> Result<T, PerfError>,
     ) -> Result<T, PerfError> {
         match self.side.plan.test.operation() {
-            Operation::Write => drive(&mut || self.round_of_writes()),
-            Operation::Read | Operation::Atomic => drive(&mut || self.round_trip()),
+            TestOperation::Write => drive(&mut || self.round_of_writes()),
+            TestOperation::Read | TestOperation::Atomic => drive(&mut || self.round_trip()),
             _ => drive(&mut || self.round_of_messages()),
         }
     }
@@ -62,7 +62,7 @@ impl Latency {
 
     /// The server's part, until the client leaves or falls silent.
     pub(crate) fn serve(&mut self) -> PerfError {
-        let writes = self.side.plan.test.operation() == Operation::Write;
+        let writes = self.side.plan.test.operation() == TestOperation::Write;
         loop {
             let round = if writes { self.answer_write() } else { self.answer_message() };
             if let Err(end) = round {

@@ -28,7 +28,7 @@ pub use client::run;
 pub use connect::compute;
 pub use error::PerfError;
 pub use measure::{Goal, Progress, pin};
-pub use plan::{Operation, Test, TestKind, TestPlan, Wait};
+pub use plan::{Test, TestKind, TestOperation, TestPlan, Wait};
 pub use report::Report;
 pub use server::Server;
 

@@ -15,7 +15,7 @@ pub const ATOMIC_SIZE: usize = 8;
 
 /// The operation that a test repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum TestOperation {
     /// RDMA Write.
     Write,
     /// RDMA Read.
@@ -48,7 +48,7 @@ pub enum TestKind {
 /// A test by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)] // `Operation` and `TestKind` say it; the names are their products.
+#[allow(missing_docs)] // `TestOperation` and `TestKind` say it; the names are their products.
 pub enum Test {
     WriteLat,
     WriteBw,
@@ -69,11 +69,11 @@ pub enum Test {
     TcpConnectLat,
 }
 
-use Operation as O;
 use TestKind as K;
+use TestOperation as O;
 
 /// Every test.
-const TESTS: &[(Test, &str, Operation, TestKind)] = &[
+const TESTS: &[(Test, &str, TestOperation, TestKind)] = &[
     (Test::WriteLat, "write-lat", O::Write, K::Latency),
     (Test::WriteBw, "write-bw", O::Write, K::Bandwidth),
     (Test::WriteRate, "write-rate", O::Write, K::Rate),
@@ -99,7 +99,7 @@ impl Test {
         TESTS.iter().map(|row| row.0)
     }
 
-    fn row(self) -> &'static (Self, &'static str, Operation, TestKind) {
+    fn row(self) -> &'static (Self, &'static str, TestOperation, TestKind) {
         // Every test has its row; `tests::every_test_has_a_row` holds the table to that.
         TESTS.iter().find(|row| row.0 == self).unwrap_or(&TESTS[0])
     }
@@ -110,7 +110,7 @@ impl Test {
     }
 
     /// The operation that it repeats.
-    pub fn operation(self) -> Operation {
+    pub fn operation(self) -> TestOperation {
         self.row().2
     }
 
@@ -147,33 +147,33 @@ impl Test {
 
     /// Both sides take turns, so that a latency is half a round trip.
     pub fn is_ping_pong(self) -> bool {
-        let one_sided = matches!(self.operation(), Operation::Read | Operation::Atomic);
+        let one_sided = matches!(self.operation(), TestOperation::Read | TestOperation::Atomic);
         self.kind() == TestKind::Latency && !one_sided && !self.is_connect()
     }
 
     /// True for tests that make and end connections.
     pub fn is_connect(self) -> bool {
-        matches!(self.operation(), Operation::Connect | Operation::TcpConnect)
+        matches!(self.operation(), TestOperation::Connect | TestOperation::TcpConnect)
     }
 
     /// Runs on a port that the server opens for it.
     pub(crate) fn has_port(self) -> bool {
-        self.is_connect() || self.operation() == Operation::Tcp
+        self.is_connect() || self.operation() == TestOperation::Tcp
     }
 
     /// The server's program takes no part: it only has memory.
     pub fn is_passive(self) -> bool {
         match self.operation() {
-            Operation::Read | Operation::Atomic => true,
-            Operation::Write => self.kind() != TestKind::Latency,
-            Operation::Send | Operation::WriteWithImm | Operation::Tcp => false,
-            Operation::Connect | Operation::TcpConnect => false,
+            TestOperation::Read | TestOperation::Atomic => true,
+            TestOperation::Write => self.kind() != TestKind::Latency,
+            TestOperation::Send | TestOperation::WriteWithImm | TestOperation::Tcp => false,
+            TestOperation::Connect | TestOperation::TcpConnect => false,
         }
     }
 
     /// Messages consume receives that the server posts.
     pub fn needs_receives(self) -> bool {
-        matches!(self.operation(), Operation::Send | Operation::WriteWithImm)
+        matches!(self.operation(), TestOperation::Send | TestOperation::WriteWithImm)
     }
 }
 
@@ -242,7 +242,7 @@ impl TestPlan {
         within("--qps", self.qps, QPS_MAX)?;
         within("--depth", self.depth, DEPTH_MAX)?;
         let latency = self.test.kind() == TestKind::Latency;
-        let tcp = self.test.operation() == Operation::Tcp;
+        let tcp = self.test.operation() == TestOperation::Tcp;
         if latency && self.depth > 1 {
             let needed = "1 in latency tests, which do one operation at a time";
             return Err(bad("--depth", self.depth, needed));
@@ -251,7 +251,7 @@ impl TestPlan {
             let needed = "1 here: only bandwidth and rate of RDMA operations use more";
             return Err(bad("--qps", self.qps, needed));
         }
-        if self.test.operation() == Operation::Atomic && self.size != ATOMIC_SIZE {
+        if self.test.operation() == TestOperation::Atomic && self.size != ATOMIC_SIZE {
             return Err(bad("--size", self.size, "8, the size of an atomic's operand"));
         }
         self.check_connect()

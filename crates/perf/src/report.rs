@@ -1,7 +1,7 @@
 //! The result of a test, for programs and for users.
 
 use crate::measure::Timed;
-use crate::plan::{Operation, Test, TestKind, TestPlan, Wait};
+use crate::plan::{Test, TestKind, TestOperation, TestPlan, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -90,7 +90,7 @@ impl Report {
             depth: plan.depth,
             wait: plan.wait,
             crc: plan.crc
-                && !matches!(plan.test.operation(), Operation::Tcp | Operation::TcpConnect),
+                && !matches!(plan.test.operation(), TestOperation::Tcp | TestOperation::TcpConnect),
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),

@@ -4,7 +4,7 @@
 //! whether the peer has left, has been silent for too long, or this side was told to stop.
 
 use crate::error::PerfError;
-use crate::plan::{Operation, Test, TestPlan, Wait};
+use crate::plan::{Test, TestOperation, TestPlan, Wait};
 use outboard_verbs::{
     Access, Completion, Context, Cq, Mr, Qp, QpConfig, QpState, RecvRequest, Remote, RnrPolicy,
     SendOp, SendRequest, SgList, SharedRegion, Stag, Status,
@@ -36,7 +36,7 @@ pub(crate) struct Lane {
 
 /// One side of a test.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct TestSide {
     pub(crate) context: Context,
     pub(crate) cq: Cq,
     pub(crate) plan: TestPlan,
@@ -98,7 +98,7 @@ impl Vigil {
     }
 }
 
-impl Side {
+impl TestSide {
     pub(crate) fn new(
         context: &Context,
         plan: &TestPlan,
@@ -153,7 +153,7 @@ impl Side {
 
     /// A receive; Immediate Data needs no memory.
     pub(crate) fn receive(&self, lane: u64, sink: SgList) -> RecvRequest {
-        let bare = self.plan.test.operation() == Operation::WriteWithImm;
+        let bare = self.plan.test.operation() == TestOperation::WriteWithImm;
         RecvRequest { wr_id: lane, local: if bare { SgList::new() } else { sink } }
     }
 
@@ -172,10 +172,10 @@ impl Side {
     pub(crate) fn message(&self, lane: usize, signaled: bool) -> Result<SendRequest, PerfError> {
         let to = self.lanes[lane].remote;
         let op = match self.plan.test.operation() {
-            Operation::Write => SendOp::Write { to },
-            Operation::Read => SendOp::Read { from: to },
-            Operation::WriteWithImm => SendOp::WriteWithImm { to, immediate: 0 },
-            Operation::Atomic => SendOp::FetchAdd { at: to, add: 1, mask: 0 },
+            TestOperation::Write => SendOp::Write { to },
+            TestOperation::Read => SendOp::Read { from: to },
+            TestOperation::WriteWithImm => SendOp::WriteWithImm { to, immediate: 0 },
+            TestOperation::Atomic => SendOp::FetchAdd { at: to, add: 1, mask: 0 },
             _ => SendOp::Send { invalidate: None },
         };
         let local = if op.awaits_response() { self.sink()? } else { self.source()? };
@@ -290,8 +290,8 @@ impl Side {
 fn rights(test: Test) -> Access {
     let local = Access::LOCAL_WRITE | Access::REMOTE_READ;
     match test.operation() {
-        Operation::Write | Operation::WriteWithImm => local | Access::REMOTE_WRITE,
-        Operation::Atomic => local | Access::REMOTE_ATOMIC,
+        TestOperation::Write | TestOperation::WriteWithImm => local | Access::REMOTE_WRITE,
+        TestOperation::Atomic => local | Access::REMOTE_ATOMIC,
         _ => local,
     }
 }

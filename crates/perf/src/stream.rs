@@ -2,8 +2,8 @@
 
 use crate::error::PerfError;
 use crate::measure::{Goal, Progress, Timed};
-use crate::plan::{Operation, TestKind};
-use crate::side::Side;
+use crate::plan::{TestKind, TestOperation};
+use crate::side::TestSide;
 use outboard_verbs::{RecvRequest, SendOp, SendRequest, SgList};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// The client's side of a bandwidth or rate test.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    side: Side,
+    side: TestSide,
     /// Messages of a batch; the last makes a completion.
     batch: usize,
     posted: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(side: Side) -> Self {
+    pub(crate) fn new(side: TestSide) -> Self {
         let batch = side.plan.batch();
         let free = vec![0; side.lanes.len()];
         Self { side, batch, posted: 0, completed: 0, requests: Vec::new(), free }
@@ -94,7 +94,7 @@ impl Stream {
     /// Waits until the server has everything. A Write or Send is complete when TCP has it; a Read
     /// on the same connection is answered after all of them have been placed (RFC 5040 §5.5).
     fn settle(&mut self) -> Result<(), PerfError> {
-        if self.side.plan.test.operation() == Operation::Read {
+        if self.side.plan.test.operation() == TestOperation::Read {
             return Ok(());
         }
         for lane in &self.side.lanes {
@@ -122,7 +122,7 @@ fn unpack(wr_id: u64) -> (usize, u64) {
 }
 
 /// The server's part of a stream of messages: receives, posted again as they complete.
-pub(crate) fn serve(side: &mut Side) -> PerfError {
+pub(crate) fn serve(side: &mut TestSide) -> PerfError {
     debug_assert!(side.plan.test.kind() != TestKind::Latency);
     loop {
         if let Err(end) = take_messages(side) {
@@ -131,7 +131,7 @@ pub(crate) fn serve(side: &mut Side) -> PerfError {
     }
 }
 
-fn take_messages(side: &mut Side) -> Result<(), PerfError> {
+fn take_messages(side: &mut TestSide) -> Result<(), PerfError> {
     side.await_completions()?;
     while let Some(completion) = side.fresh.pop() {
         let (wr_id, local) = (completion.wr_id, completion.local);

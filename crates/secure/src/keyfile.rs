@@ -9,14 +9,13 @@
 //! A file appears whole or not at all, and of several that are made at once under one name, one
 //! wins. Never shows what a file holds, not even in errors.
 
-use crate::secret::{NoEntropy, fill_random};
-use data_encoding::HEXLOWER;
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use crate::secret::NoEntropy;
+use outboard_unix::staged::{StagedFile, directory_of, sync_directory_of};
+use std::fmt;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::{fmt, process};
 use zeroize::Zeroizing;
 
 /// What a key file may hold; its first word says so.
@@ -208,53 +207,27 @@ pub(crate) fn create_with_parent(path: &Path, line: &str) -> Result<(), KeyFileE
 
 /// Makes a key file that is whole as soon as it is there.
 pub(crate) fn create(path: &Path, line: &str) -> Result<(), KeyFileError> {
-    let temporary = beside(path)?;
-    let failed = |source| KeyFileError::Write { path: path.into(), source };
-    let written = write_new(&temporary, line).map_err(failed);
-    // A link, unlike a rename, replaces nothing.
-    let linked = written.and_then(|()| {
-        fs::hard_link(&temporary, path).map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.into() },
-            _ => failed(source),
-        })
-    });
-    let removed = fs::remove_file(&temporary);
-    linked?;
-    removed.and_then(|()| sync_parent(path)).map_err(failed)
+    if path.file_name().is_none() {
+        return Err(KeyFileError::NotAFile { path: path.into() });
+    }
+    write_new(path, line).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.into() },
+        _ => KeyFileError::Write { path: path.into(), source },
+    })
 }
 
 fn write_new(path: &Path, line: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(line.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    File::open(parent(path))?.sync_all()
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+    let mut staged = StagedFile::create_in(directory_of(path))?;
+    staged.write_all(line.as_bytes())?;
+    staged.write_all(b"\n")?;
+    staged.file().sync_all()?;
+    staged.link_to(path)?;
+    sync_directory_of(path)
 }
 
 pub(crate) fn make_parent(path: &Path) -> Result<(), KeyFileError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(parent(path));
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory_of(path));
     made.map_err(|source| KeyFileError::Write { path: path.into(), source })
-}
-
-/// A name in the same directory that no other process uses.
-fn beside(path: &Path) -> Result<PathBuf, KeyFileError> {
-    let name = path.file_name().ok_or_else(|| KeyFileError::NotAFile { path: path.into() })?;
-    let mut random = [0; 8];
-    fill_random(&mut random)?;
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.{}", process::id(), HEXLOWER.encode(&random)));
-    Ok(path.with_file_name(temporary))
 }
 
 /// Reads a whole file that is the reader's own and gives no rights beyond the rule's.

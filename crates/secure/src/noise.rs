@@ -26,7 +26,7 @@ pub(crate) const PUBLIC_LEN: usize = 32;
 
 /// Which side sends the first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum HandshakeSide {
     Initiator,
     Responder,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Exchange(HandshakeState);
 
 impl Exchange {
     pub(crate) fn new(
-        side: Side,
+        side: HandshakeSide,
         identity: &Identity,
         key: &[u8; secret::LEN],
         prologue: &[u8],
@@ -77,8 +77,8 @@ impl Exchange {
             .psk(PSK_POSITION, key)?
             .prologue(prologue)?;
         let state = match side {
-            Side::Initiator => builder.build_initiator()?,
-            Side::Responder => builder.build_responder()?,
+            HandshakeSide::Initiator => builder.build_initiator()?,
+            HandshakeSide::Responder => builder.build_responder()?,
         };
         Ok(Self(state))
     }
@@ -143,7 +143,7 @@ mod tests {
         let identity = || Identity::generate().expect("random numbers");
         let key = [7; secret::LEN];
         let end = |side| Exchange::new(side, &identity(), &key, b"prologue").expect("correct");
-        let (mut ours, mut theirs) = (end(Side::Initiator), end(Side::Responder));
+        let (mut ours, mut theirs) = (end(HandshakeSide::Initiator), end(HandshakeSide::Responder));
         for turn in 0..3 {
             let (from, to) =
                 if turn == 1 { (&mut theirs, &mut ours) } else { (&mut ours, &mut theirs) };
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_handshake_half_way_gives_no_ciphers() {
         let identity = Identity::generate().expect("random numbers");
-        let exchange = Exchange::new(Side::Initiator, &identity, &[7; secret::LEN], b"");
+        let exchange = Exchange::new(HandshakeSide::Initiator, &identity, &[7; secret::LEN], b"");
         let ciphers = exchange.expect("correct").into_ciphers();
         assert_eq!(ciphers.err(), Some(NoiseError::Refused));
     }

@@ -37,13 +37,13 @@ const REKEY_RECORDS: u64 = 1 << 16;
 /// Both directions after a handshake.
 #[derive(Debug)]
 pub struct SecureSession {
-    peer: Peer,
+    peer: AgreedPeer,
     state: RecordState,
 }
 
 /// What the handshake found out and agreed on.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct AgreedPeer {
     pub(crate) node: NodeId,
     pub(crate) service: ServiceName,
     pub(crate) mode: Mode,
@@ -126,7 +126,7 @@ impl From<NoiseError> for SessionError {
 }
 
 impl SecureSession {
-    pub(crate) fn new(ciphers: Ciphers, peer: Peer) -> Self {
+    pub(crate) fn new(ciphers: Ciphers, peer: AgreedPeer) -> Self {
         let state = match peer.mode {
             Mode::Trusted => RecordState::Trusted,
             Mode::Encrypted => RecordState::Encrypted(Box::new(Records::new(ciphers))),

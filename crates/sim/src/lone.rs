@@ -11,7 +11,6 @@ use outboard_wire::ddp::{Header, Stag, Tagged, Untagged};
 use outboard_wire::fpdu;
 use outboard_wire::marker::MarkerInserter;
 use outboard_wire::rdmap::Opcode;
-use outboard_wire::startup::RtrModes;
 use std::time::{Duration, Instant};
 
 /// A connection, and the means to write the peer's bytes by hand.
@@ -27,21 +26,7 @@ pub struct Lone {
 
 /// What both sides would have agreed on: no CRC, no markers, a responder, depths of 4.
 pub fn agreed() -> Negotiated {
-    Negotiated {
-        role: Role::Responder,
-        revision: 2,
-        crc: false,
-        tx_markers: false,
-        rx_markers: false,
-        ird: 4,
-        ord: 4,
-        peer_ird: None,
-        peer_ord: None,
-        rtr: None,
-        rtr_offered: RtrModes::default(),
-        refuse: None,
-        private_data: Vec::new(),
-    }
+    Negotiated { ird: 4, ord: 4, ..Negotiated::bare(Role::Responder) }
 }
 
 impl Lone {

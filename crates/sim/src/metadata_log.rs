@@ -5,19 +5,21 @@
 //! contents are processed.
 
 use outboard_export::replica::ENTRIES_MAX;
-use outboard_export::{HEADER_LEN, Header, Listing, LookUp, MetadataLogError, Node, Replica};
+use outboard_export::{
+    ExportHeader, FileNode, HEADER_LEN, Listing, LookUp, MetadataLogError, Replica,
+};
 
 /// The epoch of every log here.
 const EPOCH: u64 = 7;
 const LOG_LEN: u64 = 1 << 20;
 
 /// A header whose log has this length.
-fn header(length: u64) -> Header {
+fn header(length: u64) -> ExportHeader {
     let words = [EPOCH, length, 4096, LOG_LEN, 4096 + LOG_LEN, 1 << 20];
     let mut bytes = b"outbexp\x01".to_vec();
     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     bytes.resize(HEADER_LEN, 0);
-    Header::parse(&bytes).expect("a header that makes sense")
+    ExportHeader::parse(&bytes).expect("a header that makes sense")
 }
 
 /// A frame around a record that stands at `place` of the log.
@@ -36,7 +38,7 @@ fn frame(place: usize, record: &[u8]) -> Vec<u8> {
 /// When a promise is broken.
 pub fn replay(script: &[u8]) {
     let Some((how, script)) = script.split_first() else { return };
-    let _ = Header::parse(script);
+    let _ = ExportHeader::parse(script);
     let mut log = Vec::new();
     match how {
         0 => log.extend_from_slice(script),
@@ -87,12 +89,12 @@ fn walk(replica: &Replica, dir: &[u8], seen: &mut usize) {
         assert!(shown, "a hidden name");
         let found = replica.look_up(dir, &name);
         match (&node, found) {
-            (Node::File(a), LookUp::File(b)) => assert_eq!(*a, b),
-            (Node::Symlink { target: a, .. }, LookUp::Symlink { target: b, .. }) => {
+            (FileNode::File(a), LookUp::File(b)) => assert_eq!(*a, b),
+            (FileNode::Symlink { target: a, .. }, LookUp::Symlink { target: b, .. }) => {
                 assert_eq!(*a, b)
             }
-            (Node::Withheld, LookUp::Withheld) => {}
-            (Node::Directory(a), LookUp::Directory(b)) => {
+            (FileNode::Withheld, LookUp::Withheld) => {}
+            (FileNode::Directory(a), LookUp::Directory(b)) => {
                 assert_eq!(*a, b);
                 walk(replica, &path, seen);
             }

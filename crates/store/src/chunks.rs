@@ -4,7 +4,7 @@
 //! Values: no file is touched here. If a content has one chunk, the chunk's hash is the content's
 //! own.
 
-use crate::store::Hash;
+use crate::store::ContentHash;
 use blake3::Hasher;
 use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
@@ -15,7 +15,7 @@ pub const CHUNK_LEN: usize = 1 << 20;
 /// Hashes a content and its chunks as the bytes arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Chunker {
-    done: Vec<Hash>,
+    done: Vec<ContentHash>,
     chunk: Hasher,
     /// Bytes in the unfinished chunk.
     held: usize,
@@ -24,8 +24,8 @@ pub(crate) struct Chunker {
 /// The hash of a content, and the hashes of its chunks.
 #[derive(Debug)]
 pub(crate) struct Hashed {
-    pub(crate) hash: Hash,
-    pub(crate) chunks: Vec<Hash>,
+    pub(crate) hash: ContentHash,
+    pub(crate) chunks: Vec<ContentHash>,
 }
 
 impl Chunker {
@@ -59,9 +59,9 @@ impl Chunker {
 }
 
 /// The hash of the content that has these chunks, at least one.
-pub(crate) fn root(chunks: &[Hash]) -> Hash {
+pub(crate) fn root(chunks: &[ContentHash]) -> ContentHash {
     match chunks {
-        [] => Hash::default(),
+        [] => ContentHash::default(),
         [only] => *only,
         _ => {
             let (left, right) = chunks.split_at(left_len(chunks.len()));
@@ -70,9 +70,9 @@ pub(crate) fn root(chunks: &[Hash]) -> Hash {
     }
 }
 
-fn node(chunks: &[Hash]) -> Hash {
+fn node(chunks: &[ContentHash]) -> ContentHash {
     match chunks {
-        [] => Hash::default(),
+        [] => ContentHash::default(),
         [only] => *only,
         _ => {
             let (left, right) = chunks.split_at(left_len(chunks.len()));
@@ -87,7 +87,7 @@ fn left_len(len: usize) -> usize {
 }
 
 /// Whether `bytes` are the chunk at `index`.
-pub(crate) fn is_chunk(chunks: &[Hash], index: usize, bytes: &[u8]) -> bool {
+pub(crate) fn is_chunk(chunks: &[ContentHash], index: usize, bytes: &[u8]) -> bool {
     if let [only] = chunks {
         return index == 0 && blake3::hash(bytes).as_bytes() == only;
     }

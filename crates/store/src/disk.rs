@@ -6,15 +6,14 @@
 //! abandoned by its writer.
 
 use crate::error::StoreError;
-use crate::store::{Hash, Kind};
+use crate::store::{ContentHash, ContentKind};
 use data_encoding::HEXLOWER;
+use outboard_unix::staged::StagedFile;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Suffix of the file that lists a content's chunks.
@@ -24,7 +23,7 @@ const CHUNKS: &str = ".chunks";
 #[derive(Debug)]
 pub(crate) struct StoredFile {
     pub(crate) path: PathBuf,
-    pub(crate) hash: Hash,
+    pub(crate) hash: ContentHash,
     pub(crate) len: u64,
     pub(crate) used: SystemTime,
 }
@@ -48,7 +47,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(crate) fn path_of(dir: &Path, hash: &Hash) -> PathBuf {
+pub(crate) fn path_of(dir: &Path, hash: &ContentHash) -> PathBuf {
     let name = HEXLOWER.encode(hash);
     dir.join(&name[..2]).join(name)
 }
@@ -104,74 +103,70 @@ fn chunks_path(path: &Path) -> PathBuf {
 }
 
 /// The list of a content's chunks, as stored; the caller verifies it.
-pub(crate) fn read_chunks(path: &Path) -> Option<Vec<Hash>> {
+pub(crate) fn read_chunks(path: &Path) -> Option<Vec<ContentHash>> {
     let bytes = fs::read(chunks_path(path)).ok()?;
     let (chunks, rest) = bytes.as_chunks::<32>();
     rest.is_empty().then(|| chunks.to_vec())
 }
 
 /// Writes the list of a content's chunks, if there is more than one.
-pub(crate) fn write_chunks(path: &Path, chunks: &[Hash]) -> io::Result<()> {
+pub(crate) fn write_chunks(path: &Path, chunks: &[ContentHash]) -> io::Result<()> {
     if chunks.len() < 2 {
         return Ok(());
     }
-    write(&chunks_path(path), chunks.as_flattened(), Kind::Data)
+    write(&chunks_path(path), chunks.as_flattened(), ContentKind::Data)
 }
 
 /// A file that is being written, locked, in a directory of the store; it is removed unless
 /// published.
 #[derive(Debug)]
-pub(crate) struct Temporary {
-    pub(crate) file: File,
-    path: PathBuf,
-}
+pub(crate) struct Temporary(StagedFile);
 
 impl Temporary {
     pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = dir.join(format!(".{}.{count}", process::id()));
-            let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            let file = match opened {
-                // An earlier process with the same id may have left one.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                opened => opened?,
-            };
+            let staged = StagedFile::create_in(dir)?;
             // Another process may have removed it as abandoned just now.
-            let is_locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let file = staged.file();
+            let is_locked = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
             if is_locked && file.metadata()?.nlink() > 0 {
-                return Ok(Self { file, path });
+                return Ok(Self(staged));
             }
-            drop(fs::remove_file(&path));
         }
     }
 
+    pub(crate) fn file(&self) -> &File {
+        self.0.file()
+    }
+
     /// Gives the complete file its name.
-    pub(crate) fn publish(self, path: &Path, kind: Kind) -> io::Result<()> {
-        self.file.set_permissions(fs::Permissions::from_mode(mode_of(kind)))?;
-        fs::rename(&self.path, path)
+    pub(crate) fn publish(self, path: &Path, kind: ContentKind) -> io::Result<()> {
+        self.0.set_mode(mode_of(kind))?;
+        self.0.rename_to(path)
     }
 }
 
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // A published file has another name.
-        drop(fs::remove_file(&self.path));
+impl Write for Temporary {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
-pub(crate) fn mode_of(kind: Kind) -> u32 {
+pub(crate) fn mode_of(kind: ContentKind) -> u32 {
     match kind {
-        Kind::Data => 0o400,
-        Kind::Program => 0o500,
+        ContentKind::Data => 0o400,
+        ContentKind::Program => 0o500,
     }
 }
 
 /// Writes a file so that it appears only when it is complete.
-pub(crate) fn write(path: &Path, bytes: &[u8], kind: Kind) -> io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8], kind: ContentKind) -> io::Result<()> {
     let mut temporary = Temporary::new(path.parent().unwrap_or(path))?;
-    temporary.file.write_all(bytes)?;
+    temporary.write_all(bytes)?;
     temporary.publish(path, kind)
 }
 

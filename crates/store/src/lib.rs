@@ -21,13 +21,13 @@
 //! # Examples
 //!
 //! ```
-//! use outboard_store::{Kind, Store};
+//! use outboard_store::{ContentKind, Store};
 //!
 //! let directory = tempfile::tempdir()?;
 //! let store = Store::open(&directory.path().join("store"), 1 << 30)?;
 //! let hash = *blake3::hash(b"int main;").as_bytes();
 //! assert!(store.get(&hash).is_none());
-//! store.put(&hash, b"int main;"[..].into(), Kind::Data)?;
+//! store.put(&hash, b"int main;"[..].into(), ContentKind::Data)?;
 //! assert_eq!(store.get(&hash).as_deref(), Some(&b"int main;"[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -46,8 +46,8 @@ pub mod writer;
 pub use chunks::CHUNK_LEN;
 pub use error::StoreError;
 pub use queue::QUEUE_LEN_MAX;
-pub use reader::Pin;
-pub use store::{Hash, Kind, Store, StoreUsage, default_directory};
+pub use reader::ContentPin;
+pub use store::{ContentHash, ContentKind, Store, StoreUsage, default_directory};
 pub use writer::Writer;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! The most recently used contents, within a limit in bytes.
 
-use crate::store::Hash;
+use crate::store::ContentHash;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryCache {
     len: usize,
     len_max: usize,
     /// Counter of uses.
     now: u64,
-    held: HashMap<Hash, (Arc<[u8]>, u64)>,
-    by_use: BTreeMap<u64, Hash>,
+    held: HashMap<ContentHash, (Arc<[u8]>, u64)>,
+    by_use: BTreeMap<u64, ContentHash>,
 }
 
-impl Memory {
+impl MemoryCache {
     pub(crate) fn new(len_max: usize) -> Self {
         Self { len: 0, len_max, now: 0, held: HashMap::new(), by_use: BTreeMap::new() }
     }
@@ -23,7 +23,7 @@ impl Memory {
         self.len
     }
 
-    pub(crate) fn get(&mut self, hash: &Hash) -> Option<Arc<[u8]>> {
+    pub(crate) fn get(&mut self, hash: &ContentHash) -> Option<Arc<[u8]>> {
         let (bytes, used) = self.held.get_mut(hash)?;
         self.by_use.remove(used);
         self.now += 1;
@@ -33,7 +33,7 @@ impl Memory {
     }
 
     /// Keeps contents if they are small; the least recently used are dropped.
-    pub(crate) fn put(&mut self, hash: &Hash, bytes: &Arc<[u8]>) {
+    pub(crate) fn put(&mut self, hash: &ContentHash, bytes: &Arc<[u8]>) {
         if bytes.len() > self.len_max / 16 || self.get(hash).is_some() {
             return;
         }

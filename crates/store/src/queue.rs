@@ -4,7 +4,7 @@
 //! nothing.
 
 use crate::error::StoreError;
-use crate::store::{Hash, Kind, Store};
+use crate::store::{ContentHash, ContentKind, Store};
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
@@ -15,7 +15,7 @@ pub const QUEUE_LEN_MAX: usize = 64 << 20;
 /// What waits for the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: VecDeque<(Hash, Arc<[u8]>, Kind)>,
+    waiting: VecDeque<(ContentHash, Arc<[u8]>, ContentKind)>,
     /// Bytes of what waits, and of what is being written.
     len: usize,
     is_running: bool,
@@ -29,9 +29,9 @@ impl Store {
     /// [`StoreError::WrongHash`].
     pub fn put_soon(
         self: &Arc<Self>,
-        hash: &Hash,
+        hash: &ContentHash,
         bytes: Arc<[u8]>,
-        kind: Kind,
+        kind: ContentKind,
     ) -> Result<(), StoreError> {
         self.remember(hash, &bytes)?;
         let mut queue = self.queue();

@@ -3,7 +3,7 @@
 
 use crate::chunks::{CHUNK_LEN, Chunker, Hashed, is_chunk, root};
 use crate::disk;
-use crate::store::{Hash, Store};
+use crate::store::{ContentHash, Store};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::Read;
@@ -18,11 +18,11 @@ const TREES_MAX: usize = 256;
 /// Keeps a content from being removed from the store, by any process, while it is held. It ends
 /// with the process.
 #[derive(Debug)]
-pub struct Pin {
+pub struct ContentPin {
     file: File,
 }
 
-impl Pin {
+impl ContentPin {
     /// The content's file. Its bytes are not verified by this call.
     #[must_use]
     pub fn file(&self) -> &File {
@@ -33,18 +33,18 @@ impl Pin {
 impl Store {
     /// Pins a content, if it is in the store. Its bytes are not verified.
     #[must_use]
-    pub fn pin(&self, hash: &Hash) -> Option<Pin> {
+    pub fn pin(&self, hash: &ContentHash) -> Option<ContentPin> {
         let file = disk::open(&disk::path_of(&self.dir, hash)).ok()?;
         // Other processes hold the lock only while they publish or remove the file.
         flock(&file, FlockOperation::LockShared).ok()?;
         let is_there = file.metadata().ok()?.nlink() > 0;
-        is_there.then_some(Pin { file })
+        is_there.then_some(ContentPin { file })
     }
 
     /// The bytes of a content in a range, up to the content's end. Only the chunks that the range
     /// touches are read and verified.
     #[must_use]
-    pub fn range(&self, hash: &Hash, range: Range<u64>) -> Option<Vec<u8>> {
+    pub fn range(&self, hash: &ContentHash, range: Range<u64>) -> Option<Vec<u8>> {
         let path = disk::path_of(&self.dir, hash);
         let file = self.opened(&path, hash)?;
         let chunks = self.chunks_of(&file, &path, hash)?;
@@ -72,13 +72,18 @@ impl Store {
 
     /// The hashes of a content's chunks of [`CHUNK_LEN`] bytes.
     #[must_use]
-    pub fn chunks(&self, hash: &Hash) -> Option<Arc<[Hash]>> {
+    pub fn chunks(&self, hash: &ContentHash) -> Option<Arc<[ContentHash]>> {
         let path = disk::path_of(&self.dir, hash);
         let file = self.opened(&path, hash)?;
         self.chunks_of(&file, &path, hash)
     }
 
-    fn chunks_of(&self, file: &File, path: &Path, hash: &Hash) -> Option<Arc<[Hash]>> {
+    fn chunks_of(
+        &self,
+        file: &File,
+        path: &Path,
+        hash: &ContentHash,
+    ) -> Option<Arc<[ContentHash]>> {
         if let Some(known) = self.state().trees.get(hash) {
             return Some(Arc::clone(known));
         }
@@ -86,7 +91,7 @@ impl Store {
         let count = usize::try_from(len.div_ceil(CHUNK_LEN as u64)).ok()?.max(1);
         let kept = if count == 1 { Some(vec![*hash]) } else { disk::read_chunks(path) };
         let right = kept.filter(|chunks| chunks.len() == count && root(chunks) == *hash);
-        let chunks: Arc<[Hash]> = match right {
+        let chunks: Arc<[ContentHash]> = match right {
             Some(chunks) => chunks.into(),
             // The content was put as a whole, or its list was lost: it is hashed once.
             None => self.look_through(file, path, hash)?.into(),
@@ -99,7 +104,12 @@ impl Store {
         Some(chunks)
     }
 
-    fn look_through(&self, mut file: &File, path: &Path, hash: &Hash) -> Option<Vec<Hash>> {
+    fn look_through(
+        &self,
+        mut file: &File,
+        path: &Path,
+        hash: &ContentHash,
+    ) -> Option<Vec<ContentHash>> {
         let (mut chunker, mut room) = (Chunker::default(), vec![0; CHUNK_LEN]);
         loop {
             match file.read(&mut room).ok()? {

@@ -4,7 +4,7 @@
 
 use crate::disk;
 use crate::error::StoreError;
-use crate::memory::Memory;
+use crate::memory::MemoryCache;
 use crate::queue::Queue;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// BLAKE3 hash of a content.
-pub type Hash = [u8; 32];
+pub type ContentHash = [u8; 32];
 
 /// Bytes kept in memory, at most; one content may take a sixteenth of it.
 pub const MEMORY_LEN_MAX: usize = 64 << 20;
 
 /// What a content is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContentKind {
     /// Reading only.
     Data,
     /// Reading and execution.
@@ -63,14 +63,14 @@ pub struct StoreUsage {
 
 #[derive(Debug)]
 pub(crate) struct StoreState {
-    memory: Memory,
+    memory: MemoryCache,
     usage: StoreUsage,
     /// Files whose hash this process has verified.
-    verified: HashSet<Hash>,
+    verified: HashSet<ContentHash>,
     /// Bytes written since the directory was last scanned.
     unseen: u64,
     /// The chunk hashes of contents.
-    pub(crate) trees: HashMap<Hash, Arc<[Hash]>>,
+    pub(crate) trees: HashMap<ContentHash, Arc<[ContentHash]>>,
 }
 
 /// Contents by their hash; see the [crate].
@@ -102,7 +102,7 @@ impl Store {
     pub fn open(dir: &Path, quota: u64) -> Result<Self, StoreError> {
         disk::prepare(dir)?;
         let state = StoreState {
-            memory: Memory::new(MEMORY_LEN_MAX),
+            memory: MemoryCache::new(MEMORY_LEN_MAX),
             usage: StoreUsage { quota_bytes: quota, ..StoreUsage::default() },
             verified: HashSet::new(),
             unseen: 0,
@@ -122,7 +122,7 @@ impl Store {
 
     /// The content with this hash, if the store has it.
     #[must_use]
-    pub fn get(&self, hash: &Hash) -> Option<Arc<[u8]>> {
+    pub fn get(&self, hash: &ContentHash) -> Option<Arc<[u8]>> {
         let held = self.state().memory.get(hash);
         let found = held.or_else(|| {
             let bytes: Arc<[u8]> = self.read(hash)?.into();
@@ -135,7 +135,7 @@ impl Store {
 
     /// An open file with the content that has this hash; it stays readable if the store removes it.
     #[must_use]
-    pub fn file(&self, hash: &Hash) -> Option<File> {
+    pub fn file(&self, hash: &ContentHash) -> Option<File> {
         let found = self.verified_path(hash).and_then(|path| disk::open(&path).ok());
         self.count(found.is_some());
         found
@@ -144,7 +144,7 @@ impl Store {
     /// The path of the content that has this hash, to be mounted before another use of the store
     /// may remove the file.
     #[must_use]
-    pub fn path_of(&self, hash: &Hash) -> Option<PathBuf> {
+    pub fn path_of(&self, hash: &ContentHash) -> Option<PathBuf> {
         let found = self.verified_path(hash);
         self.count(found.is_some());
         found
@@ -155,13 +155,18 @@ impl Store {
     /// # Errors
     /// [`StoreError::WrongHash`], [`StoreError::TooLarge`], [`StoreError::DiskFull`],
     /// [`StoreError::Write`]. None of them loses earlier contents.
-    pub fn put(&self, hash: &Hash, bytes: Arc<[u8]>, kind: Kind) -> Result<(), StoreError> {
+    pub fn put(
+        &self,
+        hash: &ContentHash,
+        bytes: Arc<[u8]>,
+        kind: ContentKind,
+    ) -> Result<(), StoreError> {
         self.remember(hash, &bytes)?;
         self.write_file(hash, &bytes, kind)
     }
 
     /// Verifies a content, and keeps it in memory if it is small.
-    pub(crate) fn remember(&self, hash: &Hash, bytes: &Arc<[u8]>) -> Result<(), StoreError> {
+    pub(crate) fn remember(&self, hash: &ContentHash, bytes: &Arc<[u8]>) -> Result<(), StoreError> {
         if blake3::hash(bytes).as_bytes() != hash {
             return Err(StoreError::WrongHash { len: bytes.len() });
         }
@@ -172,9 +177,9 @@ impl Store {
     /// Writes a verified content, unless its file is there.
     pub(crate) fn write_file(
         &self,
-        hash: &Hash,
+        hash: &ContentHash,
         bytes: &[u8],
-        kind: Kind,
+        kind: ContentKind,
     ) -> Result<(), StoreError> {
         let len = bytes.len() as u64;
         if len > self.quota {
@@ -189,11 +194,11 @@ impl Store {
     }
 
     /// Whether this process has verified the file. A program must also be executable.
-    pub(crate) fn is_there(&self, path: &Path, hash: &Hash, kind: Kind) -> bool {
+    pub(crate) fn is_there(&self, path: &Path, hash: &ContentHash, kind: ContentKind) -> bool {
         let known = self.state().verified.contains(hash);
         let Some(meta) = fs::symlink_metadata(path).ok().filter(|_| known) else { return false };
         let mode = meta.permissions().mode() & 0o777;
-        kind == Kind::Data || mode == disk::mode_of(kind)
+        kind == ContentKind::Data || mode == disk::mode_of(kind)
     }
 
     pub(crate) fn write_error(
@@ -211,7 +216,7 @@ impl Store {
     }
 
     /// Other processes write as well, so this process's count is exact only for a while.
-    pub(crate) fn note_written(&self, hash: &Hash, len: u64) -> Result<(), StoreError> {
+    pub(crate) fn note_written(&self, hash: &ContentHash, len: u64) -> Result<(), StoreError> {
         let mut state = self.state();
         state.verified.insert(*hash);
         state.usage.disk_bytes += len;
@@ -255,13 +260,13 @@ impl Store {
         state.usage.evicted += evicted;
         state.usage.evicted_bytes += evicted_bytes;
         state.unseen = 0;
-        let left: HashSet<Hash> = found.iter().map(|file| file.hash).collect();
+        let left: HashSet<ContentHash> = found.iter().map(|file| file.hash).collect();
         state.verified.retain(|hash| left.contains(hash));
         Ok(())
     }
 
     /// The whole of a file, if it has the hash in its name.
-    fn read(&self, hash: &Hash) -> Option<Vec<u8>> {
+    fn read(&self, hash: &ContentHash) -> Option<Vec<u8>> {
         let path = disk::path_of(&self.dir, hash);
         let mut file = self.opened(&path, hash)?;
         let mut bytes = Vec::new();
@@ -272,7 +277,7 @@ impl Store {
     }
 
     /// The path of a file, if it has the hash in its name.
-    fn verified_path(&self, hash: &Hash) -> Option<PathBuf> {
+    fn verified_path(&self, hash: &ContentHash) -> Option<PathBuf> {
         let path = disk::path_of(&self.dir, hash);
         let mut file = self.opened(&path, hash)?;
         if self.state().verified.contains(hash) {
@@ -283,7 +288,7 @@ impl Store {
         self.judge(hash, &path, hasher.finalize().as_bytes() == hash).then_some(path)
     }
 
-    pub(crate) fn opened(&self, path: &Path, hash: &Hash) -> Option<File> {
+    pub(crate) fn opened(&self, path: &Path, hash: &ContentHash) -> Option<File> {
         match disk::open(path) {
             Ok(file) => Some(file),
             Err(error) => {
@@ -297,7 +302,7 @@ impl Store {
     }
 
     /// Records that a file is right, or removes it.
-    pub(crate) fn judge(&self, hash: &Hash, path: &Path, right: bool) -> bool {
+    pub(crate) fn judge(&self, hash: &ContentHash, path: &Path, right: bool) -> bool {
         if !right {
             let _ = fs::remove_file(path);
             let mut state = self.state();

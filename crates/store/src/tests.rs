@@ -1,7 +1,7 @@
 //! Stores on real directories, including failures of disks and processes.
 
 use crate::store::MEMORY_LEN_MAX;
-use crate::{Hash, Kind, Store, StoreError};
+use crate::{ContentHash, ContentKind, Store, StoreError};
 use proptest::prelude::*;
 use std::fs;
 use std::ops::Range;
@@ -30,12 +30,12 @@ impl Rig {
         Store::open(&self.dir.path().join("store"), QUOTA).unwrap()
     }
 
-    fn path(&self, hash: &Hash) -> PathBuf {
+    fn path(&self, hash: &ContentHash) -> PathBuf {
         crate::disk::path_of(&self.dir.path().join("store"), hash)
     }
 }
 
-fn content(number: usize, len: usize) -> (Hash, Arc<[u8]>) {
+fn content(number: usize, len: usize) -> (ContentHash, Arc<[u8]>) {
     let mut bytes = vec![0; len];
     let digits = number.to_le_bytes();
     let shown = len.min(digits.len());
@@ -43,9 +43,9 @@ fn content(number: usize, len: usize) -> (Hash, Arc<[u8]>) {
     (*blake3::hash(&bytes).as_bytes(), bytes.into())
 }
 
-fn put(store: &Store, number: usize, len: usize) -> Hash {
+fn put(store: &Store, number: usize, len: usize) -> ContentHash {
     let (hash, bytes) = content(number, len);
-    store.put(&hash, bytes, Kind::Data).unwrap();
+    store.put(&hash, bytes, ContentKind::Data).unwrap();
     hash
 }
 
@@ -74,7 +74,9 @@ fn a_content_is_there_for_other_processes_and_later() {
 fn modes_are_as_asked_for() {
     let rig = rig();
     let (hash, bytes) = content(1, 10);
-    for (kind, mode) in [(Kind::Data, 0o400), (Kind::Program, 0o500), (Kind::Data, 0o500)] {
+    for (kind, mode) in
+        [(ContentKind::Data, 0o400), (ContentKind::Program, 0o500), (ContentKind::Data, 0o500)]
+    {
         rig.store.put(&hash, Arc::clone(&bytes), kind).unwrap();
         let found = fs::metadata(rig.path(&hash)).unwrap().permissions().mode();
         assert_eq!(found & 0o777, mode, "{kind:?}");
@@ -126,7 +128,7 @@ fn a_link_is_not_followed() {
     fs::remove_file(rig.path(&hash)).unwrap();
     fs::create_dir(rig.path(&hash)).unwrap();
     assert_eq!(rig.store.get(&hash), None);
-    let error = rig.store.put(&hash, bytes, Kind::Data).unwrap_err();
+    let error = rig.store.put(&hash, bytes, ContentKind::Data).unwrap_err();
     assert!(matches!(error, StoreError::Write { .. }), "{error}");
     assert!(rig.store.get(&hash).is_some(), "from memory");
 }
@@ -134,7 +136,7 @@ fn a_link_is_not_followed() {
 #[test]
 fn the_least_recently_used_is_removed_first() {
     let rig = rig();
-    let hashes: Vec<Hash> = (0..10).map(|number| put(&rig.store, number, 10_000)).collect();
+    let hashes: Vec<ContentHash> = (0..10).map(|number| put(&rig.store, number, 10_000)).collect();
     for (number, hash) in hashes.iter().enumerate() {
         age(&rig.path(hash), 1000 - number as u64);
     }
@@ -165,10 +167,10 @@ fn several_processes_keep_to_one_quota() {
 #[test]
 fn mistakes_of_the_caller_are_reported() {
     let rig = rig();
-    let wrong = rig.store.put(&[0; 32], b"x"[..].into(), Kind::Data);
+    let wrong = rig.store.put(&[0; 32], b"x"[..].into(), ContentKind::Data);
     assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1 })));
     let (hash, bytes) = content(1, 200_000);
-    let large = rig.store.put(&hash, bytes, Kind::Data);
+    let large = rig.store.put(&hash, bytes, ContentKind::Data);
     assert!(matches!(large, Err(StoreError::TooLarge { len: 200_000, quota: QUOTA })));
     assert!(rig.store.get(&hash).is_some(), "from memory");
 }
@@ -181,7 +183,7 @@ fn a_full_disk_loses_nothing() {
     let full = rig.store.write_error("x".into(), rustix::io::Errno::NOSPC.into(), 100);
     assert!(matches!(full, StoreError::DiskFull { len: 100, .. }), "{full}");
     fs::remove_dir_all(rig.path(&hash).parent().unwrap()).unwrap();
-    assert!(rig.store.put(&hash, bytes, Kind::Data).is_err());
+    assert!(rig.store.put(&hash, bytes, ContentKind::Data).is_err());
     assert!(rig.store.get(&hash).is_some() && rig.store.get(&kept).is_some());
 }
 
@@ -203,7 +205,7 @@ fn abandoned_files_are_removed() {
     for name in [".left", "stranger", &format!("{}.chunks", "0".repeat(64))] {
         fs::write(sub.join(name), "").unwrap();
     }
-    let mut writer = rig.store.writer(Kind::Data).unwrap();
+    let mut writer = rig.store.writer(ContentKind::Data).unwrap();
     writer.write_all(b"half").unwrap();
     let names = || {
         let names = fs::read_dir(&sub).unwrap().map(|entry| entry.unwrap().file_name());
@@ -217,7 +219,7 @@ fn abandoned_files_are_removed() {
     writer.write_all(b" and whole").unwrap();
     let hash = writer.finish().unwrap();
     assert_eq!(rig.other().get(&hash).as_deref(), Some(&b"half and whole"[..]));
-    drop(rig.store.writer(Kind::Data).unwrap());
+    drop(rig.store.writer(ContentKind::Data).unwrap());
     assert_eq!(names(), ["stranger"], "what was not finished was never there");
 }
 
@@ -229,7 +231,7 @@ fn a_content_in_pieces_is_read_in_pieces() {
     let dir = rig.dir.path().join("large");
     let store = Store::open(&dir, 1 << 30).unwrap();
     let whole: Vec<u8> = (0..3 * CHUNK_LEN + 999).map(|at| (at >> 7).to_le_bytes()[0]).collect();
-    let mut writer = store.writer(Kind::Program).unwrap();
+    let mut writer = store.writer(ContentKind::Program).unwrap();
     whole.chunks(70_001).for_each(|part| writer.write_all(part).unwrap());
     let hash = *blake3::hash(&whole).as_bytes();
     writer.finish_as(&hash).unwrap();
@@ -254,7 +256,7 @@ fn a_content_in_pieces_is_read_in_pieces() {
     assert_eq!(other.range(&hash, 2 * mib as u64..2 * mib as u64 + 1), None);
     assert!(!path.exists(), "it is removed");
     // A content that was put as a whole gets its list when the list is requested.
-    store.put(&hash, whole.clone().into(), Kind::Data).unwrap();
+    store.put(&hash, whole.clone().into(), ContentKind::Data).unwrap();
     assert_eq!(Store::open(&dir, 1 << 30).unwrap().range(&hash, 7..9).unwrap(), whole[7..9]);
 }
 
@@ -262,11 +264,11 @@ fn a_content_in_pieces_is_read_in_pieces() {
 fn a_content_in_pieces_has_its_hash_and_fits_the_quota() {
     use std::io::Write;
     let rig = rig();
-    let mut writer = rig.store.writer(Kind::Data).unwrap();
+    let mut writer = rig.store.writer(ContentKind::Data).unwrap();
     writer.write_all(b"x").unwrap();
     let wrong = writer.finish_as(&[0; 32]);
     assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1 })));
-    let mut writer = rig.store.writer(Kind::Data).unwrap();
+    let mut writer = rig.store.writer(ContentKind::Data).unwrap();
     let error = writer.write_all(&vec![0; usize::try_from(QUOTA).unwrap() + 1]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::QuotaExceeded);
 }
@@ -274,7 +276,7 @@ fn a_content_in_pieces_has_its_hash_and_fits_the_quota() {
 #[test]
 fn a_pinned_content_stays() {
     let rig = rig();
-    let hashes: Vec<Hash> = (0..10).map(|number| put(&rig.store, number, 10_000)).collect();
+    let hashes: Vec<ContentHash> = (0..10).map(|number| put(&rig.store, number, 10_000)).collect();
     for (number, hash) in hashes.iter().enumerate() {
         age(&rig.path(hash), 1000 - number as u64);
     }
@@ -295,12 +297,12 @@ fn a_pinned_content_stays() {
 fn memory_is_bounded() {
     let rig = rig();
     let (large, bytes) = content(0, MEMORY_LEN_MAX / 16 + 1);
-    assert!(rig.store.put(&large, bytes, Kind::Data).is_err());
+    assert!(rig.store.put(&large, bytes, ContentKind::Data).is_err());
     assert_eq!(rig.store.get(&large), None, "too large for the quota");
     let len = MEMORY_LEN_MAX / 16;
     for number in 0..20 {
         let (hash, bytes) = content(number, len);
-        assert!(rig.store.put(&hash, bytes, Kind::Data).is_err());
+        assert!(rig.store.put(&hash, bytes, ContentKind::Data).is_err());
         assert!(rig.store.get(&content(0, len).0).is_some(), "it is used all the time");
     }
     assert_eq!(rig.store.usage().memory_bytes, MEMORY_LEN_MAX as u64);
@@ -323,7 +325,7 @@ proptest! {
         for (which, is_put, number) in ops {
             let (hash, bytes) = content(number, number * 200);
             if is_put {
-                stores[which].put(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+                stores[which].put(&hash, Arc::clone(&bytes), ContentKind::Data).unwrap();
             }
             let got = stores[which].get(&hash);
             prop_assert!(!is_put || got.is_some());
@@ -337,15 +339,15 @@ proptest! {
 fn what_a_thread_writes_is_in_memory_at_once_and_on_disk_soon() {
     let Rig { dir, store } = rig();
     let store = Arc::new(store);
-    let hashes: Vec<Hash> = (0..5)
+    let hashes: Vec<ContentHash> = (0..5)
         .map(|number| {
             let (hash, bytes) = content(number, 1000);
-            store.put_soon(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+            store.put_soon(&hash, Arc::clone(&bytes), ContentKind::Data).unwrap();
             assert_eq!(store.get(&hash), Some(bytes));
             hash
         })
         .collect();
-    let wrong = store.put_soon(&hashes[0], content(7, 1000).1, Kind::Data);
+    let wrong = store.put_soon(&hashes[0], content(7, 1000).1, ContentKind::Data);
     assert!(matches!(wrong, Err(StoreError::WrongHash { len: 1000 })));
     eventually(|| store.usage().written == 5);
     assert!(hashes.iter().all(|hash| crate::disk::path_of(&store.dir, hash).exists()));
@@ -353,7 +355,7 @@ fn what_a_thread_writes_is_in_memory_at_once_and_on_disk_soon() {
     // As on a disk that has failed.
     fs::remove_dir_all(dir.path()).unwrap();
     let (hash, bytes) = content(8, 1000);
-    store.put_soon(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+    store.put_soon(&hash, Arc::clone(&bytes), ContentKind::Data).unwrap();
     eventually(|| store.usage().unwritten == 1);
     assert_eq!(store.get(&hash), Some(bytes));
 }
@@ -378,11 +380,11 @@ fn a_disk_that_hangs_is_not_waited_for_and_costs_bounded_memory() {
     let at = crate::disk::path_of(&dir.path().join("store"), &hash);
     let hung = Hung::over(at.parent().unwrap().to_owned());
     let start = std::time::Instant::now();
-    store.put_soon(&hash, Arc::clone(&bytes), Kind::Data).unwrap();
+    store.put_soon(&hash, Arc::clone(&bytes), ContentKind::Data).unwrap();
     // Too large for memory, or they would drive the first out of it.
     for number in 2..11 {
         let (hash, bytes) = content(number, crate::QUEUE_LEN_MAX / 8);
-        store.put_soon(&hash, bytes, Kind::Data).unwrap();
+        store.put_soon(&hash, bytes, ContentKind::Data).unwrap();
     }
     assert_eq!(store.get(&hash), Some(bytes));
     let usage = store.usage();

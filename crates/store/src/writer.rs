@@ -8,7 +8,7 @@
 use crate::chunks::{Chunker, Hashed};
 use crate::disk::{self, Temporary};
 use crate::error::StoreError;
-use crate::store::{Hash, Kind, Store};
+use crate::store::{ContentHash, ContentKind, Store};
 use std::io::{self, ErrorKind, Write};
 
 /// A content that is being written into a store. If dropped before it is finished, it leaves
@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, Write};
 #[derive(Debug)]
 pub struct Writer<'a> {
     store: &'a Store,
-    kind: Kind,
+    kind: ContentKind,
     chunker: Chunker,
     temporary: Temporary,
 }
@@ -26,7 +26,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Write`].
-    pub fn writer(&self, kind: Kind) -> Result<Writer<'_>, StoreError> {
+    pub fn writer(&self, kind: ContentKind) -> Result<Writer<'_>, StoreError> {
         let temporary = Temporary::new(&self.dir.join("00"));
         let temporary =
             temporary.map_err(|source| self.write_error(self.dir.clone(), source, 0))?;
@@ -39,7 +39,7 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Write`].
-    pub fn finish(self) -> Result<Hash, StoreError> {
+    pub fn finish(self) -> Result<ContentHash, StoreError> {
         self.end(None)
     }
 
@@ -47,11 +47,11 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// Also [`StoreError::WrongHash`].
-    pub fn finish_as(self, hash: &Hash) -> Result<(), StoreError> {
+    pub fn finish_as(self, hash: &ContentHash) -> Result<(), StoreError> {
         self.end(Some(hash)).map(drop)
     }
 
-    fn end(self, expected: Option<&Hash>) -> Result<Hash, StoreError> {
+    fn end(self, expected: Option<&ContentHash>) -> Result<ContentHash, StoreError> {
         let (len, store) = (self.chunker.len(), self.store);
         let Hashed { hash, chunks } = self.chunker.finish();
         if expected.is_some_and(|expected| *expected != hash) {
@@ -61,7 +61,7 @@ impl Writer<'_> {
         if store.is_there(&path, &hash, self.kind) {
             return Ok(hash);
         }
-        let published = self.temporary.file.sync_data().and_then(|()| {
+        let published = self.temporary.file().sync_data().and_then(|()| {
             disk::write_chunks(&path, &chunks)?;
             self.temporary.publish(&path, self.kind)
         });
@@ -76,12 +76,12 @@ impl Write for Writer<'_> {
         if self.chunker.len() + bytes.len() as u64 > self.store.quota {
             return Err(ErrorKind::QuotaExceeded.into());
         }
-        let written = self.temporary.file.write(bytes)?;
+        let written = self.temporary.write(bytes)?;
         self.chunker.update(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.temporary.file.flush()
+        self.temporary.flush()
     }
 }

@@ -132,7 +132,7 @@ impl StartupFrame {
     ///
     /// # Errors
     /// At the first byte that cannot belong to a frame, before the rest has come.
-    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, StartupError> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, StartupFrameError> {
         check_key(bytes)?;
         check_revision(bytes)?;
         check_length(bytes)?;
@@ -170,7 +170,7 @@ impl StartupFrame {
     ///
     /// # Errors
     /// When a value does not fit its field; `out` is unchanged then.
-    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), StartupError> {
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), StartupFrameError> {
         let length = self.check()?;
         out.extend_from_slice(match self.kind {
             FrameKind::Request => REQUEST_KEY,
@@ -194,24 +194,24 @@ impl StartupFrame {
     }
 
     /// The length field's value, when the frame can be sent.
-    fn check(&self) -> Result<u16, StartupError> {
+    fn check(&self) -> Result<u16, StartupFrameError> {
         let revision = self.revision;
         if revision > MAX_REVISION {
-            return Err(StartupError::Revision { found: revision });
+            return Err(StartupFrameError::Revision { found: revision });
         }
         if self.enhanced.is_some() && revision < 2 {
-            return Err(StartupError::EnhancedRevision { revision });
+            return Err(StartupFrameError::EnhancedRevision { revision });
         }
         if let Some(Enhanced { ird, ord, .. }) = self.enhanced
             && ird.max(ord) > MAX_DEPTH
         {
-            return Err(StartupError::Depth { found: ird.max(ord) });
+            return Err(StartupFrameError::Depth { found: ird.max(ord) });
         }
         let enhanced_len = if self.enhanced.is_some() { ENHANCED_LEN } else { 0 };
         let len = enhanced_len + self.private_data.len();
         match u16::try_from(len) {
             Ok(length) if len <= MAX_PRIVATE_DATA => Ok(length),
-            _ => Err(StartupError::PrivateDataTooLong { found: len }),
+            _ => Err(StartupFrameError::PrivateDataTooLong { found: len }),
         }
     }
 }
@@ -221,44 +221,44 @@ fn is_enhanced(flags: u8, revision: u8) -> bool {
     flags & flag::ENHANCED != 0 && revision >= 2
 }
 
-fn check_key(bytes: &[u8]) -> Result<(), StartupError> {
+fn check_key(bytes: &[u8]) -> Result<(), StartupFrameError> {
     let wrong = |key: &[u8]| bytes.iter().zip(key).position(|(byte, expected)| byte != expected);
     match (wrong(REQUEST_KEY), wrong(REPLY_KEY)) {
         (Some(request), Some(reply)) => {
             let at = request.max(reply);
-            Err(StartupError::Key { at, found: bytes[at] })
+            Err(StartupFrameError::Key { at, found: bytes[at] })
         }
         _ => Ok(()),
     }
 }
 
-fn check_revision(bytes: &[u8]) -> Result<(), StartupError> {
+fn check_revision(bytes: &[u8]) -> Result<(), StartupFrameError> {
     match bytes.get(at::REVISION) {
-        Some(&found) if found > MAX_REVISION => Err(StartupError::Revision { found }),
+        Some(&found) if found > MAX_REVISION => Err(StartupFrameError::Revision { found }),
         _ => Ok(()),
     }
 }
 
 /// Works on half a length field, too: its first byte alone can be too large.
-fn check_length(bytes: &[u8]) -> Result<(), StartupError> {
+fn check_length(bytes: &[u8]) -> Result<(), StartupFrameError> {
     let Some(&high) = bytes.get(at::LENGTH) else {
         return Ok(());
     };
     let low = bytes.get(at::LENGTH + 1).copied();
     let at_least = usize::from(u16::from_be_bytes([high, low.unwrap_or(0)]));
     if at_least > MAX_PRIVATE_DATA {
-        return Err(StartupError::PrivateDataTooLong { found: at_least });
+        return Err(StartupFrameError::PrivateDataTooLong { found: at_least });
     }
     let enhanced = is_enhanced(bytes[at::FLAGS], bytes[at::REVISION]);
     if enhanced && low.is_some() && at_least < ENHANCED_LEN {
-        return Err(StartupError::EnhancedMissing { found: at_least });
+        return Err(StartupFrameError::EnhancedMissing { found: at_least });
     }
     Ok(())
 }
 
 /// Why a startup frame cannot be read (the peer's fault) or written (the caller's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartupError {
+pub enum StartupFrameError {
     /// The peer does not speak MPA.
     #[error(
         "peer does not speak MPA: byte {at} of its first frame is {found:#04x}, not part of \

@@ -6,14 +6,15 @@
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-wire", &[]),
     ("outboard-mem", &[]),
-    ("outboard-secure", &[]),
+    ("outboard-unix", &[]),
+    ("outboard-secure", &["outboard-unix"]),
     ("outboard-export", &["outboard-mem"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
     ("outboard-verbs", &["outboard-iwarp", "outboard-secure", "outboard-wire", "outboard-mem"]),
-    ("outboard-cluster", &["outboard-verbs", "outboard-secure"]),
+    ("outboard-cluster", &["outboard-verbs", "outboard-secure", "outboard-unix"]),
     ("outboard-ibverbs", &["outboard-verbs"]),
     ("outboard-perf", &["outboard-verbs", "outboard-iwarp", "outboard-wire", "outboard-mem"]),
-    ("outboard-cc", &[]),
+    ("outboard-cc", &["outboard-unix"]),
     (
         "outboard-compile",
         &[
@@ -22,6 +23,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "outboard-export",
             "outboard-secure",
             "outboard-store",
+            "outboard-unix",
             "outboard-verbs",
         ],
     ),
@@ -43,7 +45,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "outboard-sim",
         &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
     ),
-    ("outboard-store", &[]),
+    ("outboard-store", &["outboard-unix"]),
     ("outboard-stand-in", &[]),
     ("xtask", &["outboard-stand-in"]),
 ];
@@ -61,6 +63,10 @@ pub(super) const IMPURE: &[(&str, &str)] = &[
     ("Instant::now", "reads the clock: take the time as an argument"),
     ("SystemTime::now", "reads the clock: take the time as an argument"),
 ];
+
+/// Crates whose types may be called like others': the C library's objects are called like the
+/// values of verbs for which they stand, and what is for development never meets a user.
+pub(super) const NAMES_APART: &[&str] = &["ibverbs", "sim", "stand-in"];
 
 /// Words that no code may contain, and why.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[

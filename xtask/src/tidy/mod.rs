@@ -59,6 +59,7 @@ pub fn check() -> Result<Vec<Finding>> {
     findings.extend(syntax::stale_exceptions(&sources));
     findings.extend(workspace::arrows(&command::metadata()?));
     findings.extend(workspace::crates_have_tests(&sources));
+    findings.extend(workspace::one_meaning(&sources));
     findings.extend(messages::check(&sources));
     findings.extend(links::check(&sources, &source::list(command::root())?));
     Ok(findings)

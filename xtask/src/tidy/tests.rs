@@ -215,6 +215,17 @@ fn every_crate_has_a_test() {
 }
 
 #[test]
+fn a_types_name_has_one_meaning() {
+    let one = source("crates/mem/src/a.rs", "pub struct Stage;\npub(crate) enum Own { A }\n");
+    let two = source("crates/wire/src/b.rs", "pub(crate) type Stage = u8;\nstruct Own;\n");
+    let tests = source("crates/wire/src/b/tests.rs", "pub struct Stage;\n");
+    let mirror = source("crates/ibverbs/src/c.rs", "pub(crate) struct Stage;\n");
+    let findings = workspace::one_meaning(&[one, two, tests, mirror]);
+    let message = "a type Stage is in crates/mem/src/a.rs too: call one by what it is";
+    assert_eq!(findings, [Finding::new("crates/wire/src/b.rs", 1, message)]);
+}
+
+#[test]
 fn documents_are_linked_and_links_lead_somewhere() {
     let readme = source("README.md", "[a](docs/a.md#top) [gone](gone.md) [web](https://a.b)\n");
     let nested = source("docs/a.md", "![c](c.svg) [up](../README.md) [dir](../docs)\n");

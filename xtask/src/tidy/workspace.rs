@@ -1,9 +1,12 @@
-//! Rules about crates: which may name which, and that each has tests.
+//! Rules about crates: which may name which, that each has tests, and that no two types that other
+//! files see have one name.
+
+use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::Finding;
-use super::house::{ARROWS, DEV_CRATES};
+use super::house::{ARROWS, DEV_CRATES, NAMES_APART};
 use super::source::Source;
 
 /// A crate names only crates below it. `metadata` is the output of `cargo metadata`.
@@ -54,4 +57,35 @@ pub(super) fn crates_have_tests(sources: &[Source]) -> Vec<Finding> {
     };
     let untested = crates.into_iter().filter(|name| !tested(name));
     untested.map(|name| Finding::new(&format!("crates/{name}"), 0, "has no test")).collect()
+}
+
+/// A type that more than its own file sees has a name that no other has.
+pub(super) fn one_meaning(sources: &[Source]) -> Vec<Finding> {
+    let mut first: HashMap<&str, &Source> = HashMap::new();
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(|source| has_own_names(source)) {
+        let lines = source.rust.iter().flat_map(|rust| rust.shipped());
+        for (line, name) in lines.filter_map(|(line, code)| Some((line, shared_type(code)?))) {
+            if let Some(other) = first.insert(name, source) {
+                let other = &other.path;
+                let what = format!("a type {name} is in {other} too: call one by what it is");
+                findings.push(Finding::new(&source.path, line, what));
+            }
+        }
+    }
+    findings
+}
+
+fn has_own_names(source: &Source) -> bool {
+    let is_apart = source.crate_name().is_none_or(|name| NAMES_APART.contains(&name));
+    !is_apart && !source.is_tests() && source.path.contains("/src/")
+}
+
+/// The name of the type that a line defines for other files.
+fn shared_type(code: &str) -> Option<&str> {
+    let rest = code.strip_prefix("pub")?;
+    let (_, rest) = rest.strip_prefix('(').map_or(Some(("", rest)), |at| at.split_once(')'))?;
+    let mut words = rest.trim_start().split(|mark: char| !mark.is_alphanumeric() && mark != '_');
+    let is_type = ["struct", "enum", "trait", "type", "union"].contains(&words.next()?);
+    words.next().filter(|_| is_type)
 }

@@ -20,7 +20,7 @@ use outboard_verbs::{
     Access, CmChannel, CmEventKind, CompChannel, Completion, Context, Cq, NotifyOn, Operation,
     OwnedBuf, Remote, SendOp, SgList, SharedSlice, Status,
 };
-use peer::{CLOSED, Peer, Purpose};
+use peer::{CLOSED, HubPeer, Purpose};
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -105,7 +105,7 @@ impl<T> HubEvent<T> {
 /// See the [module](self). `T` is the type of the tags of requests.
 #[derive(Debug)]
 pub struct Hub<T = u64> {
-    peers: HashMap<u32, Peer<T>>,
+    peers: HashMap<u32, HubPeer<T>>,
     options: HubOptions,
     cq: Cq,
     completions: CompChannel,
@@ -161,7 +161,7 @@ impl<T> Hub<T> {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> HubCounters {
-        let waiting = self.peers.values().map(Peer::waiting);
+        let waiting = self.peers.values().map(HubPeer::waiting);
         let (requests, bytes) =
             waiting.fold((0, 0), |(requests, bytes), (more, len)| (requests + more, bytes + len));
         HubCounters {
@@ -472,7 +472,7 @@ impl<T> Hub<T> {
         }
     }
 
-    fn peer(&mut self, id: PeerId) -> Result<&mut Peer<T>, HubError> {
+    fn peer(&mut self, id: PeerId) -> Result<&mut HubPeer<T>, HubError> {
         self.peers.get_mut(&id.0).ok_or(HubError::NoPeer)
     }
 }

@@ -100,7 +100,7 @@ impl Exposed {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Peer<T> {
+pub(super) struct HubPeer<T> {
     qp: Qp,
     exposed: Vec<Mr>,
     pd: Pd,
@@ -168,9 +168,9 @@ impl Admission {
 
 impl Admitted {
     /// Receives are posted only now: earlier messages wait in the socket.
-    pub(super) fn into_peer<T>(self, options: HubOptions) -> Result<Peer<T>, HubError> {
+    pub(super) fn into_peer<T>(self, options: HubOptions) -> Result<HubPeer<T>, HubError> {
         let Ends { qp, pd } = self.0;
-        let peer = Peer {
+        let peer = HubPeer {
             qp,
             exposed: Vec::new(),
             pd,
@@ -188,7 +188,7 @@ impl Admitted {
     }
 }
 
-impl<T> Peer<T> {
+impl<T> HubPeer<T> {
     pub(super) fn number(&self) -> u32 {
         self.qp.number()
     }

@@ -1,17 +1,18 @@
 //! Two hubs over loopback.
 
+mod pair;
+
 use super::*;
 use crate::arrivals::Arrivals;
 use crate::node::Permit;
 use crate::waker::Waker;
-use outboard_verbs::{ConnectRequest, SharedRegion};
+use outboard_verbs::SharedRegion;
+use pair::{Dialled, PATIENCE, dialled};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use std::time::Instant;
 
 /// Two hubs that know each other.
 struct Two {
@@ -25,23 +26,10 @@ impl Two {
     }
 
     fn of(options: HubOptions) -> Self {
-        let hub = || Hub::with(options).expect("a hub");
-        let (mut server, mut client) = (hub(), hub());
-        let loopback = "127.0.0.1:0".parse().expect("an address");
-        let listener = server.context().listen(loopback, 4).expect("a listener");
-        let address = listener.local_addr();
-        let admission = client.prepare().expect("an admission");
-        let dialling =
-            thread::spawn(move || admission.connect(|qp, params, _| qp.connect(address, params)));
-        let request: ConnectRequest = listener.next_request(Some(PATIENCE)).expect("a request");
-        let accepted = server.prepare().expect("an admission").connect(|qp, params, channel| {
-            request.accept_on(qp, params, channel).map_err(|refused| refused.error)
-        });
-        let dialled = dialling.join().expect("the client").expect("a connection");
-        let id = client.enroll(dialled).expect("a peer");
+        let Dialled { mut server, accepted, mut client, peer: id } = dialled(options);
         // Messages that arrive before the enrolment wait.
         client.send(id, b"early").expect("sent");
-        let accepted = server.enroll(accepted.expect("a connection")).expect("a peer");
+        let accepted = server.enroll(accepted).expect("a peer");
         let mut two = Self { hubs: [server, client], ids: [accepted, id] };
         assert_eq!(two.message(0), b"early");
         two

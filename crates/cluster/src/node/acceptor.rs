@@ -47,7 +47,7 @@ pub(super) struct Session {
 
 /// The result of an event of a handshake.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(super) enum HandshakeProgress {
     Waits,
     Proven(Session),
     Refused(SocketAddr, HandshakeError),
@@ -107,15 +107,19 @@ impl Acceptor {
     }
 
     /// A handshake's socket is readable.
-    pub(super) fn advance(&mut self, token: u64) -> Progress {
-        let Some(handshake) = self.handshakes.get_mut(&token) else { return Progress::Waits };
+    pub(super) fn advance(&mut self, token: u64) -> HandshakeProgress {
+        let Some(handshake) = self.handshakes.get_mut(&token) else {
+            return HandshakeProgress::Waits;
+        };
         match handshake.receive() {
-            Ok(None) => Progress::Waits,
-            Ok(Some(early)) => self.remove(token).map_or(Progress::Waits, |gone| gone.leave(early)),
+            Ok(None) => HandshakeProgress::Waits,
+            Ok(Some(early)) => {
+                self.remove(token).map_or(HandshakeProgress::Waits, |gone| gone.leave(early))
+            }
             Err(error) => {
                 let from = handshake.from;
                 self.remove(token);
-                Progress::Refused(from, error)
+                HandshakeProgress::Refused(from, error)
             }
         }
     }
@@ -181,13 +185,14 @@ impl PendingHandshake {
         }
     }
 
-    fn leave(self, early: Vec<u8>) -> Progress {
+    fn leave(self, early: Vec<u8>) -> HandshakeProgress {
         let Self { socket, from, handshake, .. } = self;
         match handshake.into_session() {
-            Some(session) => {
-                Progress::Proven(Session { from, stream: Secured::new(socket, session, early) })
-            }
-            None => Progress::Refused(from, HandshakeError::Over),
+            Some(session) => HandshakeProgress::Proven(Session {
+                from,
+                stream: Secured::new(socket, session, early),
+            }),
+            None => HandshakeProgress::Refused(from, HandshakeError::Over),
         }
     }
 }

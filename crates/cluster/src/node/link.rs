@@ -5,7 +5,7 @@
 
 use super::config::ServiceSpec;
 use super::permit::{Permit, Permits};
-use super::wire::{self, FromService, Packet, Received, ServiceRequest, ToService};
+use super::wire::{self, FromService, Packet, ReceivedMessage, ServiceRequest, ToService};
 use crate::hosts::Host;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
@@ -105,12 +105,12 @@ struct LinkState {
     report: Option<Arc<dyn Fn() -> Value + Send + Sync>>,
     next_request: u64,
     /// Threads that wait for an answer.
-    waiting: HashMap<u64, mpsc::Sender<Outcome>>,
+    waiting: HashMap<u64, mpsc::Sender<DialOutcome>>,
     /// Sessions beyond what their identity may have.
     over_limit: u64,
 }
 
-type Outcome = Result<Option<Secured>, String>;
+type DialOutcome = Result<Option<Secured>, String>;
 
 impl std::fmt::Debug for LinkState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -432,9 +432,9 @@ impl LinkShared {
 fn wait_for(control: BorrowedFd<'_>) -> io::Result<ToService> {
     loop {
         match wire::receive(control) {
-            Received::Message(message) => return Ok(message),
-            Received::Ended => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Received::Nothing => {
+            ReceivedMessage::Message(message) => return Ok(message),
+            ReceivedMessage::Ended => return Err(io::ErrorKind::UnexpectedEof.into()),
+            ReceivedMessage::Nothing => {
                 // Interrupted: try again.
                 let _polled = poll(&mut [PollFd::new(&control, PollFlags::IN)], None);
             }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// The reasons by which refused peers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Refusal {
+pub(super) enum RefusalReason {
     /// Its handshake failed: no key, another key, no handshake at all.
     Handshake,
     /// What it sent does not decrypt: someone in between may have altered it.
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
     Busy,
 }
 
-impl From<&HandshakeError> for Refusal {
+impl From<&HandshakeError> for RefusalReason {
     fn from(error: &HandshakeError) -> Self {
         match error {
             HandshakeError::Altered { .. } => Self::Decryption,
@@ -31,7 +31,7 @@ impl From<&HandshakeError> for Refusal {
     }
 }
 
-impl Refusal {
+impl RefusalReason {
     fn word(self) -> &'static str {
         match self {
             Self::Handshake => "handshake",
@@ -45,14 +45,14 @@ impl Refusal {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct RefusalLog {
     limit: LineLimit,
-    refused: BTreeMap<Refusal, u64>,
+    refused: BTreeMap<RefusalReason, u64>,
 }
 
-impl Log {
+impl RefusalLog {
     /// Counts a refused peer, and logs the reason unless the rate limit is reached.
-    pub(super) fn refuse(&mut self, now: Instant, refusal: Refusal, what: impl Display) {
+    pub(super) fn refuse(&mut self, now: Instant, refusal: RefusalReason, what: impl Display) {
         *self.refused.entry(refusal).or_default() += 1;
         self.warn_limited(now, format_args!("refused ({}): {what}", refusal.word()));
     }
@@ -79,14 +79,14 @@ mod tests {
     #[test]
     fn refusals_are_counted_by_reason() {
         let start = Instant::now();
-        let mut log = Log::default();
+        let mut log = RefusalLog::default();
         for _ in 0..1000 {
-            log.refuse(start, Refusal::Handshake, "a handshake");
+            log.refuse(start, RefusalReason::Handshake, "a handshake");
         }
-        log.refuse(start, Refusal::Busy, "another");
+        log.refuse(start, RefusalReason::Busy, "another");
         let altered = HandshakeError::Altered { message: outboard_secure::Message::Proof };
-        log.refuse(start, Refusal::from(&altered), &altered);
-        log.refuse(start, Refusal::from(&HandshakeError::Over), "a third");
+        log.refuse(start, RefusalReason::from(&altered), &altered);
+        log.refuse(start, RefusalReason::from(&HandshakeError::Over), "a third");
         let expected = [("handshake", 1001), ("decryption", 1), ("busy", 1)];
         assert_eq!(log.refused().collect::<Vec<_>>(), expected);
     }

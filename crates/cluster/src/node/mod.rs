@@ -35,7 +35,7 @@ mod supervisor;
 mod user;
 mod wire;
 
-pub use config::{Config, ConfigError, Needs, ServiceSpec, Table, TableError, Tenant};
+pub use config::{ConfigError, Needs, NodeConfig, ServiceSpec, ServiceTable, TableError, Tenant};
 pub use directories::DirectoryError;
 pub use link::{Arrival, RequestError, Requester, ServiceLink, ServiceMain, serve};
 pub use permit::Permit;

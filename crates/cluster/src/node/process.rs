@@ -7,7 +7,9 @@ use super::kept::Kept;
 use super::link::ServiceSetup;
 use super::setup::OWN_PROGRAM;
 use super::user::User;
-use super::wire::{self, FromService, Packet, PacketKind, Received, ServiceRequest, ToService};
+use super::wire::{
+    self, FromService, Packet, PacketKind, ReceivedMessage, ServiceRequest, ToService,
+};
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -275,21 +277,21 @@ impl ServiceProcess {
         for _ in 0..MESSAGES {
             let Some(control) = self.control() else { return true };
             match wire::receive_from_service(control) {
-                Received::Message(FromService::Taken) => {
+                ReceivedMessage::Message(FromService::Taken) => {
                     self.on_their_way.pop_front();
                     if self.on_their_way.is_empty() {
                         self.revoked.clear();
                     }
                 }
-                Received::Message(FromService::Request { id, request, memory }) => {
+                ReceivedMessage::Message(FromService::Request { id, request, memory }) => {
                     self.wish(id, request, memory);
                 }
-                Received::Message(FromService::Report(json)) => {
+                ReceivedMessage::Message(FromService::Report(json)) => {
                     self.asked = false;
                     self.report = serde_json::from_slice(&json).unwrap_or_default();
                 }
-                Received::Nothing => return true,
-                Received::Ended => {
+                ReceivedMessage::Nothing => return true,
+                ReceivedMessage::Ended => {
                     self.kill();
                     return false;
                 }

@@ -1,6 +1,6 @@
 //! What a node needs before its loop begins: names, credentials, addresses, signals.
 
-use super::config::{Config, ConfigError, Needs, Reach, ServiceSpec};
+use super::config::{ConfigError, Needs, NodeConfig, Reach, ServiceSpec};
 use super::devices;
 use super::directories::{self, DirectoryError};
 use super::link::ServiceSetup;
@@ -103,7 +103,10 @@ pub(super) fn raise_open_files() {
     let _raised = setrlimit(Resource::Nofile, limit);
 }
 
-pub(super) fn names(config: &Config, known: &[ServiceSpec]) -> Result<Vec<ServiceName>, NodeError> {
+pub(super) fn names(
+    config: &NodeConfig,
+    known: &[ServiceSpec],
+) -> Result<Vec<ServiceName>, NodeError> {
     let parsed = config.served(known).into_iter().map(|name| {
         let unknown = |_| ConfigError::Service {
             setting: "serve",
@@ -119,7 +122,7 @@ pub(super) fn names(config: &Config, known: &[ServiceSpec]) -> Result<Vec<Servic
 /// key gives it; the files are where the operator or else the environment says. A key is made
 /// only where the operator has not named its file.
 pub(super) fn lists(
-    config: &Config,
+    config: &NodeConfig,
     places: KeyPaths,
     names: &[ServiceName],
     reach: &Reach,
@@ -147,7 +150,7 @@ pub(super) fn lists(
 
 /// The services, each with its user and its directories; no process is started yet.
 pub(super) fn services(
-    config: &Config,
+    config: &NodeConfig,
     names: Vec<ServiceName>,
     needs: &BTreeMap<String, Needs>,
     (node, now): (NodeId, Instant),

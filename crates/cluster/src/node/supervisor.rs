@@ -1,10 +1,10 @@
 //! The supervisor's loop: new connections, messages of services, signals, and timers.
 
-use super::acceptor::{Acceptor, Progress, Session};
-use super::config::{Config, Grants, Reach, ServiceSpec};
+use super::acceptor::{Acceptor, HandshakeProgress, Session};
+use super::config::{Grants, NodeConfig, Reach, ServiceSpec};
 use super::dialing::{self, Dialing};
 use super::lists::Lists;
-use super::log::{Log, Refusal};
+use super::log::{RefusalLog, RefusalReason};
 use super::process::{DialRequest, ServiceProcess, Starter};
 use super::report::Askers;
 use super::setup::{self, NodeError, system, watch, watch_signals};
@@ -63,7 +63,7 @@ pub struct Supervisor {
     dialing: Dialing,
     acceptor: Acceptor,
     askers: Askers,
-    log: Log,
+    log: RefusalLog,
     slots: u32,
     began: Instant,
     next_handshake: u64,
@@ -83,7 +83,7 @@ impl Supervisor {
     /// # Errors
     /// See [`NodeError`].
     pub fn new(
-        config: Config,
+        config: NodeConfig,
         places: KeyPaths,
         known: &[ServiceSpec],
         words: Vec<OsString>,
@@ -123,7 +123,7 @@ impl Supervisor {
             dialing,
             acceptor: Acceptor::default(),
             askers: Askers::default(),
-            log: Log::default(),
+            log: RefusalLog::default(),
             slots: config.slots_or_processors(),
             began,
             next_handshake: HANDSHAKES,
@@ -255,7 +255,7 @@ impl Supervisor {
         let credentials = self.lists.credentials();
         if let Some(gone) = self.acceptor.begin(token, (socket, from), credentials, now) {
             let why = "gave way to others: too many handshakes are under way";
-            self.log.refuse(now, Refusal::Unfinished, format_args!("{gone}: {why}"));
+            self.log.refuse(now, RefusalReason::Unfinished, format_args!("{gone}: {why}"));
         }
     }
 
@@ -269,10 +269,10 @@ impl Supervisor {
 
     fn advance(&mut self, token: u64, now: Instant) {
         match self.acceptor.advance(token) {
-            Progress::Waits => {}
-            Progress::Proven(session) => self.admit(session, now),
-            Progress::Refused(from, error) => {
-                self.log.refuse(now, Refusal::from(&error), format_args!("{from}: {error}"));
+            HandshakeProgress::Waits => {}
+            HandshakeProgress::Proven(session) => self.admit(session, now),
+            HandshakeProgress::Refused(from, error) => {
+                self.log.refuse(now, RefusalReason::from(&error), format_args!("{from}: {error}"));
             }
         }
     }
@@ -284,29 +284,29 @@ impl Supervisor {
         let _gone = epoll::delete(&self.epoll, &socket);
         let (node, name) = (session.peer(), session.service().clone());
         let stream = Secured::new(socket, session, early);
-        let refuse = |log: &mut Log, refusal, why: &str| {
+        let refuse = |log: &mut RefusalLog, refusal, why: &str| {
             log.refuse(now, refusal, format_args!("{from}: node {node}: {why}"));
         };
         if !self.lists.admits(node) {
             let why = "is revoked, or not on the list of allowed nodes";
-            return refuse(&mut self.log, Refusal::NotAdmitted, why);
+            return refuse(&mut self.log, RefusalReason::NotAdmitted, why);
         }
         if name.as_str() == STATUS {
             self.services.iter_mut().for_each(ServiceProcess::ask);
             if !self.askers.push(stream, now) {
-                refuse(&mut self.log, Refusal::Busy, "too many ask for the status");
+                refuse(&mut self.log, RefusalReason::Busy, "too many ask for the status");
             }
             return;
         }
         let Some(service) = self.services.iter_mut().find(|one| *one.name() == name) else {
-            return refuse(&mut self.log, Refusal::NotAdmitted, "its service is not served");
+            return refuse(&mut self.log, RefusalReason::NotAdmitted, "its service is not served");
         };
         let Some(grant) = self.grants.of(node, name.as_str(), service.slots()) else {
             let why = format!("as a tenant it may not use {}", name.as_str());
-            return refuse(&mut self.log, Refusal::NotAdmitted, &why);
+            return refuse(&mut self.log, RefusalReason::NotAdmitted, &why);
         };
         if !service.hand_over(stream, grant) {
-            refuse(&mut self.log, Refusal::Busy, "too many wait for its service");
+            refuse(&mut self.log, RefusalReason::Busy, "too many wait for its service");
         }
     }
 
@@ -366,7 +366,7 @@ impl Supervisor {
     fn keep_time(&mut self, now: Instant) {
         for from in self.acceptor.expire(now) {
             let why = "the handshake took too long";
-            self.log.refuse(now, Refusal::Unfinished, format_args!("{from}: {why}"));
+            self.log.refuse(now, RefusalReason::Unfinished, format_args!("{from}: {why}"));
         }
         if self.resting.is_some_and(|until| until <= now) {
             self.resting = None;

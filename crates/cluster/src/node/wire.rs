@@ -5,20 +5,20 @@
 //! Nothing here waits.
 
 use super::config::Grant;
-use crate::codec;
+use crate::codec::Protocol;
 use outboard_secure::{NodeId, SecureSession};
+use outboard_unix::rights;
 use outboard_verbs::Secured;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zeroize::Zeroizing;
+
+/// What supervisor and service, which are one program, say to each other in requests.
+const PROTOCOL: Protocol = Protocol::version(1);
 
 /// Bytes of a message, at most: what the kernel's socket buffers take by default.
 pub(super) const MESSAGE_MAX: usize = 160 * 1024;
@@ -150,7 +150,7 @@ impl Packet {
             FromService::Taken => Self::plain(TAKEN, &[]),
             FromService::Report(json) => Self::plain(REPORT, &[&json]),
             FromService::Request { id, request, memory } => {
-                let request = codec::encode(&request);
+                let request = PROTOCOL.encode(&request);
                 Self { passed: memory, ..Self::plain(REQUEST, &[&id.to_be_bytes(), &request]) }
             }
         }
@@ -162,27 +162,18 @@ impl Packet {
 
     /// Sends it whole; false when there is no room now.
     pub(super) fn send(&self, to: BorrowedFd<'_>) -> io::Result<bool> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let passed = self.passed.as_ref().map(|passed| [passed.as_fd()]);
-        if let Some(passed) = &passed {
-            control.push(SendAncillaryMessage::ScmRights(passed));
-        }
-        let bytes = [IoSlice::new(&self.bytes)];
-        loop {
-            return match sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL) {
-                Ok(_) => Ok(true),
-                // The kernel's limit of descriptors in flight is reached.
-                Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
-                Err(Errno::INTR) => continue,
-                Err(error) => Err(error.into()),
-            };
+        let passed = self.passed.as_ref().map(AsFd::as_fd);
+        match rights::send(to, &self.bytes, passed.as_slice(), SendFlags::empty()) {
+            Ok(_) => Ok(true),
+            // Or the kernel's limit of descriptors in flight is reached.
+            Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
 /// What came in.
-pub(super) enum Received<T> {
+pub(super) enum ReceivedMessage<T> {
     Message(T),
     /// Nothing now.
     Nothing,
@@ -191,26 +182,25 @@ pub(super) enum Received<T> {
 }
 
 /// The next message from the supervisor.
-pub(super) fn receive(from: BorrowedFd<'_>) -> Received<ToService> {
+pub(super) fn receive(from: BorrowedFd<'_>) -> ReceivedMessage<ToService> {
     let mut bytes = Zeroizing::new(vec![0; MESSAGE_MAX]);
     match receive_packet(from, &mut bytes) {
-        Received::Message((len, fd)) => {
-            parse(&bytes[..len], fd).map_or(Received::Ended, Received::Message)
+        ReceivedMessage::Message((len, fd)) => {
+            parse(&bytes[..len], fd).map_or(ReceivedMessage::Ended, ReceivedMessage::Message)
         }
-        Received::Nothing => Received::Nothing,
-        Received::Ended => Received::Ended,
+        ReceivedMessage::Nothing => ReceivedMessage::Nothing,
+        ReceivedMessage::Ended => ReceivedMessage::Ended,
     }
 }
 
 /// The next message of a service.
-pub(super) fn receive_from_service(from: BorrowedFd<'_>) -> Received<FromService> {
+pub(super) fn receive_from_service(from: BorrowedFd<'_>) -> ReceivedMessage<FromService> {
     let mut bytes = vec![0; REPORT_MAX + 1];
     match receive_packet(from, &mut bytes) {
-        Received::Message((len, memory)) => {
-            parse_from_service(&bytes[..len], memory).map_or(Received::Ended, Received::Message)
-        }
-        Received::Nothing => Received::Nothing,
-        Received::Ended => Received::Ended,
+        ReceivedMessage::Message((len, memory)) => parse_from_service(&bytes[..len], memory)
+            .map_or(ReceivedMessage::Ended, ReceivedMessage::Message),
+        ReceivedMessage::Nothing => ReceivedMessage::Nothing,
+        ReceivedMessage::Ended => ReceivedMessage::Ended,
     }
 }
 
@@ -220,35 +210,28 @@ fn parse_from_service(bytes: &[u8], memory: Option<OwnedFd>) -> Option<FromServi
         (&TAKEN, []) => FromService::Taken,
         (&REQUEST, rest) if rest.len() <= REQUEST_MAX => {
             let (id, request) = rest.split_first_chunk()?;
-            let request = codec::decode(request).ok()?;
+            let request = PROTOCOL.decode(request).ok()?;
             FromService::Request { id: u64::from_be_bytes(*id), request, memory }
         }
         _ => return None,
     })
 }
 
-fn receive_packet(from: BorrowedFd<'_>, bytes: &mut [u8]) -> Received<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = loop {
-        let mut pieces = [IoSliceMut::new(bytes)];
-        match recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
+fn receive_packet(
+    from: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> ReceivedMessage<(usize, Option<OwnedFd>)> {
+    loop {
+        match rights::receive(from, bytes, RecvFlags::empty()) {
             // It died with messages unread; its earlier messages can still be received.
-            Err(Errno::INTR | Errno::CONNRESET) => {}
-            Err(Errno::AGAIN) => return Received::Nothing,
-            Err(_) => return Received::Ended,
-            Ok(got) => break got,
+            Err(Errno::CONNRESET) => {}
+            Err(Errno::AGAIN) => return ReceivedMessage::Nothing,
+            Ok(got) if got.len > 0 => {
+                return ReceivedMessage::Message((got.len, got.fds.into_iter().next()));
+            }
+            Ok(_) | Err(_) => return ReceivedMessage::Ended,
         }
-    };
-    let mut fds = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
-    });
-    let fd = fds.next().and_then(|mut fds| fds.next());
-    if got.bytes == 0 {
-        return Received::Ended;
     }
-    Received::Message((got.bytes, fd))
 }
 
 fn parse(bytes: &[u8], fd: Option<OwnedFd>) -> Option<ToService> {

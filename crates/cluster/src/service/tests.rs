@@ -26,12 +26,17 @@ impl Service for Noting {
     type Tag = ();
     type Report = Noted;
 
-    fn arrived(&mut self, _hub: &mut Hub<()>, peer: PeerId, permit: &Permit) -> Result<(), End> {
+    fn arrived(
+        &mut self,
+        _hub: &mut Hub<()>,
+        peer: PeerId,
+        permit: &Permit,
+    ) -> Result<(), ServiceError> {
         self.peers.push((peer, permit.node(), permit.slots()));
         Ok(())
     }
 
-    fn handle(&mut self, _hub: &mut Hub<()>, _event: HubEvent<()>) -> Result<(), End> {
+    fn handle(&mut self, _hub: &mut Hub<()>, _event: HubEvent<()>) -> Result<(), ServiceError> {
         Ok(())
     }
 
@@ -39,7 +44,11 @@ impl Service for Noting {
         self.gone.push(peer);
     }
 
-    fn turn(&mut self, _hub: &mut Hub<()>, _now: Instant) -> Result<Vec<(PeerId, End)>, End> {
+    fn turn(
+        &mut self,
+        _hub: &mut Hub<()>,
+        _now: Instant,
+    ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         self.waker.clear();
         self.turns += 1;
         let ended = self.peers.iter().filter(|_| self.ends_all);

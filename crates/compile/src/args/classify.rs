@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// A compiler's call, as its wrapper received it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Call {
+pub struct CompilerCall {
     /// The real compiler.
     pub compiler: PathBuf,
     /// The command line, the compiler's name first.
@@ -30,7 +30,7 @@ pub struct Call {
     pub terminal: bool,
 }
 
-impl Call {
+impl CompilerCall {
     /// The call's name for users: that of its source, or else of its output, or else of the
     /// compiler.
     #[must_use]
@@ -59,14 +59,14 @@ pub enum Classification {
 /// Decides where a call may run. Reads the response files that the call names, checks whether `PWD`
 /// names the working directory, and looks at no other file.
 #[must_use]
-pub fn classify(call: Call) -> Classification {
+pub fn classify(call: CompilerCall) -> Classification {
     match plan(call) {
         Ok(job) => Classification::Remote(Box::new(job)),
         Err(reason) => Classification::Local(reason),
     }
 }
 
-fn plan(call: Call) -> Result<Job, Reason> {
+fn plan(call: CompilerCall) -> Result<Job, Reason> {
     let name = || Reason::with(Cause::UnknownCompiler, call.compiler.as_os_str());
     let driver = language::driver(&call.compiler).ok_or_else(name)?;
     let Words { words, files, .. } = words::expand(call.argv.get(1..).unwrap_or(&[]), &call.cwd)?;
@@ -80,7 +80,7 @@ fn plan(call: Call) -> Result<Job, Reason> {
     let argv = noted.coloured(&call, &env);
     let outputs = noted.wanted.outputs(&source);
     let Noted { directories, files, .. } = noted;
-    let Call { compiler, cwd, umask, .. } = call;
+    let CompilerCall { compiler, cwd, umask, .. } = call;
     let compiler = cwd.join(compiler);
     Ok(Job { compiler, argv, cwd, env, path, umask, source, language, outputs, directories, files })
 }
@@ -223,7 +223,7 @@ impl Noted {
     /// The command line for the remote compiler. Its standard error is no terminal, so an option
     /// asks for colour if the local compiler would use it; not if the command line goes into the
     /// object.
-    fn coloured(&self, call: &Call, env: &[(OsString, OsString)]) -> Vec<OsString> {
+    fn coloured(&self, call: &CompilerCall, env: &[(OsString, OsString)]) -> Vec<OsString> {
         let mut argv = call.argv.clone();
         let set = |name: &str, value: &str| env.iter().any(|(n, v)| n == name && v == value);
         let wanted = call.terminal && !set("TERM", "dumb") && !set("GCC_COLORS", "");

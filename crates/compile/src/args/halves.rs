@@ -149,14 +149,15 @@ impl Making<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Call, Classification, classify};
+    use super::super::{Classification, CompilerCall, classify};
     use super::*;
 
     fn halves(line: &str) -> Option<[String; 2]> {
         let argv: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let compiler = Path::new("/usr/bin").join(&argv[0]);
         let env = vec![("PWD".into(), "/src".into())];
-        let call = Call { compiler, argv, cwd: "/src".into(), env, ..Call::default() };
+        let call =
+            CompilerCall { compiler, argv, cwd: "/src".into(), env, ..CompilerCall::default() };
         let Classification::Remote(job) = classify(call) else { panic!("{line} runs locally") };
         let Halves { local, remote } = job.halves()?;
         let line = |words: Vec<OsString>| {

@@ -121,13 +121,18 @@ fn zone_here() -> Option<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Call, classify};
+    use super::super::{CompilerCall, classify};
     use super::*;
     use std::os::unix::fs::symlink;
 
-    fn call(line: &str, cwd: &Path) -> Call {
+    fn call(line: &str, cwd: &Path) -> CompilerCall {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Call { compiler: "/usr/bin/gcc".into(), argv, cwd: cwd.into(), ..Call::default() }
+        CompilerCall {
+            compiler: "/usr/bin/gcc".into(),
+            argv,
+            cwd: cwd.into(),
+            ..CompilerCall::default()
+        }
     }
 
     #[test]
@@ -172,7 +177,7 @@ mod tests {
     fn every_job_has_the_zone_of_this_machine_or_its_own() {
         let zone = |value: Option<&str>| {
             let env = value.map(|value| ("TZ".into(), value.into())).into_iter().collect();
-            match examine(classify(Call { env, ..call("gcc -c a.c", Path::new("/p")) })) {
+            match examine(classify(CompilerCall { env, ..call("gcc -c a.c", Path::new("/p")) })) {
                 Classification::Remote(job) => {
                     let zones = |at: &NamedDirectory| at.path == Path::new(ZONES);
                     assert!(job.directories.iter().any(zones), "{value:?}");

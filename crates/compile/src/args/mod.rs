@@ -21,7 +21,7 @@ mod table;
 mod tests;
 mod words;
 
-pub use classify::{Call, Classification, classify};
+pub use classify::{Classification, CompilerCall, classify};
 pub use halves::Halves;
 pub use inputs::examine;
 pub use job::{DirectoryRole, Job, Language, NamedDirectory, Output};

@@ -8,9 +8,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-fn call(line: &str) -> Call {
+fn call(line: &str) -> CompilerCall {
     let argv: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    Call { compiler: PathBuf::from(&argv[0]), argv, cwd: "/src".into(), ..Call::default() }
+    CompilerCall {
+        compiler: PathBuf::from(&argv[0]),
+        argv,
+        cwd: "/src".into(),
+        ..CompilerCall::default()
+    }
 }
 
 fn plan(line: &str) -> Result<Job, Reason> {
@@ -24,7 +29,7 @@ fn remote(line: &str) -> Job {
     plan(line).unwrap_or_else(|reason| panic!("{line}: {reason}"))
 }
 
-fn local(call: Call) -> Reason {
+fn local(call: CompilerCall) -> Reason {
     match classify(call) {
         Classification::Local(reason) => reason,
         Classification::Remote(job) => panic!("{job:?}"),
@@ -102,7 +107,8 @@ fn languages_follow_name_option_and_driver() {
 fn colour_is_asked_for_when_the_compiler_would_use_it_here() {
     let with = |line: &str, env: &[(&str, &str)]| {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let Classification::Remote(job) = classify(Call { terminal: true, env, ..call(line) })
+        let Classification::Remote(job) =
+            classify(CompilerCall { terminal: true, env, ..call(line) })
         else {
             panic!("{line}")
         };
@@ -120,7 +126,7 @@ fn colour_is_asked_for_when_the_compiler_would_use_it_here() {
 #[test]
 fn variables_go_along_stay_or_keep_the_job() {
     let with = |name: &str, value: &str| {
-        classify(Call { env: vec![(name.into(), value.into())], ..call("gcc -c a.c") })
+        classify(CompilerCall { env: vec![(name.into(), value.into())], ..call("gcc -c a.c") })
     };
     for name in ["LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "GCC_COLORS"] {
         let Classification::Remote(job) = with(name, "x") else { panic!("{name}") };
@@ -164,7 +170,7 @@ fn response_files_count_as_their_words() {
     let dir = std::env::temp_dir().join(format!("outboard-args-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("words"), "-I\"a b\" -MD -o x.o -c a.c").unwrap();
-    let job = match classify(Call { cwd: dir.clone(), ..call("gcc @words") }) {
+    let job = match classify(CompilerCall { cwd: dir.clone(), ..call("gcc @words") }) {
         Classification::Remote(job) => job,
         Classification::Local(reason) => panic!("{reason}"),
     };
@@ -172,7 +178,7 @@ fn response_files_count_as_their_words() {
     assert_eq!(job.files, [Path::new("words")]);
     assert_eq!(job.directories[0].path, Path::new("a b"));
     std::fs::write(dir.join("words"), "-c a.c -march=native").unwrap();
-    let reason = local(Call { cwd: dir.clone(), ..call("gcc @words") });
+    let reason = local(CompilerCall { cwd: dir.clone(), ..call("gcc @words") });
     assert_eq!(reason.cause, Cause::Native);
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -218,7 +224,7 @@ fn pwd_goes_along_where_it_is_true() {
     std::os::unix::fs::symlink("cwd", &link).unwrap();
     let goes = |pwd: &Path| {
         let env = vec![("PWD".into(), pwd.into())];
-        let call = Call { cwd: cwd.clone(), env, ..call("gcc -c a.c") };
+        let call = CompilerCall { cwd: cwd.clone(), env, ..call("gcc -c a.c") };
         let Classification::Remote(job) = classify(call) else { panic!("{}", pwd.display()) };
         job.env.len() == 1
     };
@@ -228,7 +234,7 @@ fn pwd_goes_along_where_it_is_true() {
     // `PWD` as `make -C` leaves it, and invalid values.
     assert!(!goes(&dir) && !goes(Path::new(".")) && !goes(Path::new("/no/such")));
     let env = vec![("PWD".into(), "/proc/1/cwd".into())];
-    assert_eq!(local(Call { env, ..call("gcc -c a.c") }).word, "PWD");
+    assert_eq!(local(CompilerCall { env, ..call("gcc -c a.c") }).word, "PWD");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -248,7 +254,8 @@ proptest! {
     fn no_words_make_it_panic_and_remote_words_stay_as_they_are(
         argv in prop::collection::vec(word(), 0..12),
     ) {
-        let call = Call { compiler: "gcc".into(), argv: argv.clone(), ..Call::default() };
+        let compiler = "gcc".into();
+        let call = CompilerCall { compiler, argv: argv.clone(), ..CompilerCall::default() };
         let _ = call.name();
         if let Classification::Remote(job) = classify(call) {
             prop_assert_eq!(job.argv, argv);
@@ -260,7 +267,7 @@ proptest! {
 #[test]
 fn programs_are_searched_where_the_job_runs() {
     let of = |path: &str, cwd: &str| {
-        classify(Call { path: path.into(), cwd: cwd.into(), ..call("gcc -c a.c") })
+        classify(CompilerCall { path: path.into(), cwd: cwd.into(), ..call("gcc -c a.c") })
     };
     let paths = [
         ("/usr/bin::/bin/", "/usr/bin:/p:/bin/"),

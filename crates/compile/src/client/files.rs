@@ -47,7 +47,7 @@ pub(super) enum FileRequest {
 pub(super) enum FileReply {
     Prepared {
         ticket: u64,
-        prepared: Result<Prepared, Reason>,
+        prepared: Result<PreparedJob, Reason>,
     },
     Answer {
         peer: PeerId,
@@ -63,7 +63,7 @@ pub(super) enum FileReply {
 
 /// A job's data that a server needs besides its command line.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedJob {
     pub(super) toolchain: Arc<Toolchain>,
     /// Directories of outputs that servers do not see.
     pub(super) places: Vec<Vec<u8>>,
@@ -73,24 +73,24 @@ pub(super) struct Prepared {
 
 /// The file operation that the thread is in.
 #[derive(Clone, Debug)]
-struct At {
+struct FileOperation {
     since: Instant,
     path: Option<PathBuf>,
 }
 
-type Progress = Arc<Mutex<Option<At>>>;
+type CurrentOperation = Arc<Mutex<Option<FileOperation>>>;
 /// The export's, as they were when the thread last went to sleep.
-type Counters = Arc<Mutex<ExportCounters>>;
+type LastCounters = Arc<Mutex<ExportCounters>>;
 
 /// The executor's handle of the thread.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct Exporter {
     requests: mpsc::Sender<FileRequest>,
     replies: mpsc::Receiver<FileReply>,
     wake: Arc<OwnedFd>,
     memory: SharedRegion,
-    progress: Progress,
-    counters: Counters,
+    progress: CurrentOperation,
+    counters: LastCounters,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -107,7 +107,7 @@ impl Hung {
     }
 }
 
-impl Files {
+impl Exporter {
     /// Starts a thread that exports nothing yet and avoids everything below `avoided`. It makes
     /// `waker` readable when it has replied.
     ///
@@ -123,12 +123,12 @@ impl Files {
         let wake = Arc::new(wake.map_err(ExportError::Watch)?);
         let (requests, ahead) = mpsc::channel();
         let (reply, replies) = mpsc::channel();
-        let (memory, progress) = (export.memory().clone(), Progress::default());
-        let counters = Counters::default();
+        let (memory, progress) = (export.memory().clone(), CurrentOperation::default());
+        let counters = LastCounters::default();
         let worker = Worker {
             export,
             toolchains,
-            roots: super::roots::Roots::default(),
+            roots: super::roots::JobRoots::default(),
             avoided,
             asking: HashMap::new(),
             ahead,
@@ -185,7 +185,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for Exporter {
     fn drop(&mut self) {
         self.ask(FileRequest::End);
     }
@@ -200,7 +200,7 @@ pub(super) fn ring(waker: &OwnedFd) {
 struct Worker {
     export: Export,
     toolchains: Toolchains,
-    roots: super::roots::Roots,
+    roots: super::roots::JobRoots,
     /// Mounts that hang.
     avoided: Vec<PathBuf>,
     /// Questions that threads are asking compilers, since when, and for which jobs.
@@ -210,8 +210,8 @@ struct Worker {
     reply: mpsc::Sender<FileReply>,
     wake: Arc<OwnedFd>,
     waker: Arc<OwnedFd>,
-    progress: Progress,
-    counters: Counters,
+    progress: CurrentOperation,
+    counters: LastCounters,
 }
 
 impl Worker {
@@ -241,7 +241,7 @@ impl Worker {
 
     /// Notes the path of the next file operation.
     fn at(&self, path: Option<&Path>) {
-        let at = At { since: Instant::now(), path: path.map(Path::to_path_buf) };
+        let at = FileOperation { since: Instant::now(), path: path.map(Path::to_path_buf) };
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 

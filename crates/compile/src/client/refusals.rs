@@ -15,7 +15,7 @@ const ALIKE: u32 = 4;
 /// Command lines that are remembered, at most.
 const KNOWN_MAX: usize = 4096;
 
-type Key = [u8; 32];
+type RefusalKey = [u8; 32];
 
 #[derive(Debug)]
 struct Refused {
@@ -27,8 +27,8 @@ struct Refused {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    exact: HashMap<Key, Refused>,
-    alike: HashMap<Key, Refused>,
+    exact: HashMap<RefusalKey, Refused>,
+    alike: HashMap<RefusalKey, Refused>,
 }
 
 impl Refusals {
@@ -59,7 +59,7 @@ impl Refusals {
     }
 }
 
-fn note(known: &mut HashMap<Key, Refused>, key: Key, reason: &Reason, now: Instant) {
+fn note(known: &mut HashMap<RefusalKey, Refused>, key: RefusalKey, reason: &Reason, now: Instant) {
     if known.len() >= KNOWN_MAX && !known.contains_key(&key) {
         known.clear();
     }
@@ -76,7 +76,7 @@ fn note(known: &mut HashMap<Key, Refused>, key: Key, reason: &Reason, now: Insta
 
 /// Hashes a job's command line and working directory. Without `is_exact`, words that name its
 /// source and outputs are left out, so that similar jobs have one key.
-fn key(job: &Job, is_exact: bool) -> Key {
+fn key(job: &Job, is_exact: bool) -> RefusalKey {
     let outputs = job.outputs.iter().map(|output| output.path());
     let files: Vec<_> = outputs.chain([&*job.source]).map(|path| path.as_os_str()).collect();
     let names_file = |word: &[u8]| files.iter().any(|file| word.ends_with(file.as_bytes()));
@@ -92,12 +92,13 @@ fn key(job: &Job, is_exact: bool) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Call, Cause, Classification, classify};
+    use crate::args::{Cause, Classification, CompilerCall, classify};
 
     fn job(line: &str) -> Job {
         let argv = line.split(' ').map(Into::into).collect();
         let (compiler, cwd) = ("/usr/bin/gcc".into(), "/p".into());
-        let Classification::Remote(job) = classify(Call { compiler, argv, cwd, ..Call::default() })
+        let Classification::Remote(job) =
+            classify(CompilerCall { compiler, argv, cwd, ..CompilerCall::default() })
         else {
             panic!("{line}")
         };

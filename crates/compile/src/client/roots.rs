@@ -34,11 +34,11 @@ const KNOWN_MAX: usize = 4096;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Roots {
+pub(crate) struct JobRoots {
     projects: HashMap<PathBuf, PathBuf>,
 }
 
-impl Roots {
+impl JobRoots {
     /// The directories to export for `job`, as absolute paths without `.` and `..`.
     pub(crate) fn of(&mut self, job: &Job) -> Vec<PathBuf> {
         let source = plain(&job.absolute(&job.source));
@@ -144,7 +144,7 @@ mod tests {
         }
 
         fn roots(&self, job: &Job) -> Vec<String> {
-            let roots = Roots::default().of(job).into_iter();
+            let roots = JobRoots::default().of(job).into_iter();
             let short = |root: PathBuf| match root.strip_prefix(&self.0) {
                 Ok(inside) => inside.display().to_string(),
                 Err(_) => root.display().to_string(),

@@ -17,20 +17,21 @@ mod tests;
 
 use super::counters::ManagerCounters;
 use super::error_log::ErrorLog;
-use super::files::{Files, Hung};
+use super::files::{Exporter, Hung};
 use super::refusals::Refusals;
 use super::result_buffer::{ResultBuffer, Results};
 use super::scheduler::{Dispatch, LocalCause, Scheduler, ServerId};
 use crate::args::{Cause, Job, Reason};
 use crate::manager::{Capacity, Preprocessed, RemoteExecutor, Ticket, Trace, Verdict};
-use crate::protocol::{Digest, Outcome, Ran, Refusal, TicketNumber, ToClient, ToServer};
+use crate::protocol::{
+    Digest, JobOutcome, JobRefusal, PROTOCOL, Ran, TicketNumber, ToClient, ToServer,
+};
 use crate::toolchain::{Toolchain, Toolchains};
-use outboard_cluster::codec;
 use outboard_cluster::hub::{Exposed, Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::pool::{ConnectionPool, Dial, Dialled};
 use outboard_export::ExportError;
 use outboard_verbs::Access;
-use pending::{Pending, Stage};
+use pending::{PendingJob, PendingStage};
 use placing::{Placings, Ready};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use serde_json::Value;
@@ -66,11 +67,11 @@ pub enum ServerPoolError {
 pub struct ServerPool {
     hub: Hub,
     connections: ConnectionPool,
-    servers: HashMap<PeerId, Server>,
+    servers: HashMap<PeerId, ConnectedServer>,
     scheduler: Scheduler,
-    jobs: HashMap<TicketNumber, Pending>,
+    jobs: HashMap<TicketNumber, PendingJob>,
     verdicts: Vec<(Ticket, Verdict)>,
-    files: Files,
+    files: Exporter,
     placings: Placings,
     /// Readable when `files` or `placings` has a reply.
     waker: Arc<OwnedFd>,
@@ -93,7 +94,7 @@ pub struct ServerPool {
 }
 
 /// A server that is connected. It gets no jobs before it has announced its slots.
-struct Server {
+struct ConnectedServer {
     id: ServerId,
     host: usize,
     result_buffer: Option<ResultBuffer>,
@@ -123,7 +124,7 @@ impl ServerPool {
         let now = Instant::now();
         let (hub, connections) = (Hub::new()?, ConnectionPool::new(hosts.len(), dial, now)?);
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let files = Files::start(toolchains.another(), Vec::new(), Arc::clone(&waker))?;
+        let files = Exporter::start(toolchains.another(), Vec::new(), Arc::clone(&waker))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, fd) in [hub.as_fd(), connections.as_fd(), waker.as_fd()].into_iter().enumerate() {
             let data = epoll::EventData::new_u64(at as u64);
@@ -176,7 +177,7 @@ impl ServerPool {
 
     fn handle(&mut self, event: HubEvent, now: Instant) {
         match event {
-            HubEvent::Message { peer, bytes } => match codec::decode(&bytes) {
+            HubEvent::Message { peer, bytes } => match PROTOCOL.decode(&bytes) {
                 Ok(message) => self.handle_message(peer, message, now),
                 Err(error) => self.give_up(peer, &error.to_string(), now),
             },
@@ -244,12 +245,12 @@ impl ServerPool {
     }
 
     /// Handles the end of a job on a server.
-    fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: Outcome, now: Instant) {
+    fn conclude(&mut self, peer: PeerId, ticket: TicketNumber, outcome: JobOutcome, now: Instant) {
         self.take_back(peer, ticket);
         let Some(server) = self.servers.get_mut(&peer) else { return };
         let id = server.id;
         match outcome {
-            Outcome::Ran(ran) => {
+            JobOutcome::Ran(ran) => {
                 let result_buffer = server.result_buffer.as_mut();
                 let results =
                     result_buffer.map(|result_buffer| result_buffer.take_results(ticket, &ran));
@@ -260,7 +261,7 @@ impl ServerPool {
                     None => self.give_up(peer, "it has results and no place for them", now),
                 }
             }
-            Outcome::NotRun(refusal) => {
+            JobOutcome::NotRun(refusal) => {
                 server
                     .result_buffer
                     .iter_mut()
@@ -270,10 +271,10 @@ impl ServerPool {
         }
     }
 
-    fn refused(&mut self, id: ServerId, ticket: TicketNumber, refusal: Refusal, now: Instant) {
+    fn refused(&mut self, id: ServerId, ticket: TicketNumber, refusal: JobRefusal, now: Instant) {
         match refusal {
-            Refusal::Toolchain => self.scheduler.lacks(id, ticket, now),
-            Refusal::Withheld { path } => {
+            JobRefusal::Toolchain => self.scheduler.lacks(id, ticket, now),
+            JobRefusal::Withheld { path } => {
                 self.scheduler.cancel(ticket);
                 let reason = Reason::with(Cause::Refused, OsString::from_vec(path));
                 if let Some(pending) = self.jobs.get(&ticket) {
@@ -281,17 +282,17 @@ impl ServerPool {
                 }
                 self.run_locally(ticket, reason);
             }
-            Refusal::Stale { .. } => {
+            JobRefusal::Stale { .. } => {
                 self.failed(id, ticket, "a file changed during the job".into(), now)
             }
-            Refusal::Limit { what } => {
-                let limited = |pending: &mut Pending| {
+            JobRefusal::Limit { what } => {
+                let limited = |pending: &mut PendingJob| {
                     (pending.why, pending.is_limited) = (what, true);
                 };
                 self.jobs.entry(ticket).and_modify(limited);
                 self.scheduler.exceeded(id, ticket, now);
             }
-            Refusal::Trouble { what } => self.failed(id, ticket, what, now),
+            JobRefusal::Trouble { what } => self.failed(id, ticket, what, now),
         }
     }
 
@@ -321,7 +322,7 @@ impl ServerPool {
 
     fn trace(
         &self,
-        pending: &Pending,
+        pending: &PendingJob,
         ran: &Ran,
         results: &Results,
         peer: PeerId,
@@ -407,7 +408,7 @@ impl ServerPool {
     }
 
     fn send(&mut self, peer: PeerId, message: &ToServer, now: Instant) {
-        match self.hub.send(peer, &codec::encode(message)) {
+        match self.hub.send(peer, &PROTOCOL.encode(message)) {
             Err(HubError::NoPeer) | Ok(()) => {}
             Err(error) => self.give_up(peer, &error.to_string(), now),
         }
@@ -437,8 +438,16 @@ impl ServerPool {
         let id = ServerId(self.next_server);
         let (result_buffer, part, sources) = (None, None, HashMap::new());
         let (awaits_part, asks) = (false, 0);
-        let server =
-            Server { id, host, result_buffer, heard: now, sources, part, awaits_part, asks };
+        let server = ConnectedServer {
+            id,
+            host,
+            result_buffer,
+            heard: now,
+            sources,
+            part,
+            awaits_part,
+            asks,
+        };
         self.servers.insert(peer, server);
         self.send(peer, &ToServer::Hello { name: self.name.clone(), export }, now);
     }
@@ -469,7 +478,7 @@ impl ServerPool {
             return;
         }
         self.ticked = now;
-        let silent = |server: &Server| {
+        let silent = |server: &ConnectedServer| {
             let owes = server.result_buffer.is_none() || self.scheduler.running(server.id) > 0;
             owes && now - server.heard > SILENCE_MAX
         };
@@ -563,7 +572,7 @@ impl RemoteExecutor for ServerPool {
     fn is_claimed(&self, ticket: Ticket) -> bool {
         let pending = self.jobs.get(&ticket.0);
         let is_preparing =
-            pending.is_some_and(|pending| matches!(pending.stage, Stage::Preparing { .. }));
+            pending.is_some_and(|pending| matches!(pending.stage, PendingStage::Preparing { .. }));
         is_preparing || self.placings.has(ticket.0) || self.scheduler.is_assigned(ticket.0)
     }
 

@@ -2,7 +2,7 @@
 //! file system that hangs blocks a thread here and not the manager's loop.
 
 use super::slots::Id;
-use crate::args::{Call, Classification, classify, examine};
+use crate::args::{Classification, CompilerCall, classify, examine};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,8 +22,8 @@ type Answer = (Id, Classification);
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Deciders {
-    questions: mpsc::Sender<(Id, Call)>,
-    ahead: Arc<Mutex<mpsc::Receiver<(Id, Call)>>>,
+    questions: mpsc::Sender<(Id, CompilerCall)>,
+    ahead: Arc<Mutex<mpsc::Receiver<(Id, CompilerCall)>>>,
     answer: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
     waker: Arc<OwnedFd>,
@@ -32,7 +32,7 @@ pub(super) struct Deciders {
     open: HashMap<Id, Instant>,
     /// Calls that were dropped before their decision came.
     given_up: usize,
-    decide: fn(Call) -> Classification,
+    decide: fn(CompilerCall) -> Classification,
 }
 
 impl Deciders {
@@ -40,7 +40,7 @@ impl Deciders {
         Self::with(|call| examine(classify(call)))
     }
 
-    fn with(decide: fn(Call) -> Classification) -> rustix::io::Result<Self> {
+    fn with(decide: fn(CompilerCall) -> Classification) -> rustix::io::Result<Self> {
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((questions, ahead), (answer, answers)) = (mpsc::channel(), mpsc::channel());
         let (ahead, open) = (Arc::new(Mutex::new(ahead)), HashMap::new());
@@ -49,7 +49,7 @@ impl Deciders {
 
     /// Has a thread decide where a call may run. False: too many threads hang already.
     #[must_use]
-    pub(super) fn ask(&mut self, id: Id, call: Call, now: Instant) -> bool {
+    pub(super) fn ask(&mut self, id: Id, call: CompilerCall, now: Instant) -> bool {
         if self.given_up >= HANGING_MAX {
             return false;
         }
@@ -128,12 +128,12 @@ mod tests {
     use crate::args::Cause;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    fn named(name: &str) -> Call {
-        Call { compiler: name.into(), ..Call::default() }
+    fn named(name: &str) -> CompilerCall {
+        CompilerCall { compiler: name.into(), ..CompilerCall::default() }
     }
 
     /// Decides at once, or never for a compiler named `hang`.
-    fn hang(call: Call) -> Classification {
+    fn hang(call: CompilerCall) -> Classification {
         while call.compiler.as_os_str() == "hang" {
             thread::park();
         }

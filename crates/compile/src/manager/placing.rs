@@ -4,18 +4,11 @@
 //! Only an ordinary file is replaced. Where a link, a device, a directory or a fifo is, it stays,
 //! and the job runs locally: the compiler treats it as compilers do.
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use outboard_unix::staged::{StagedFile, directory_of};
+use rustix::fs::{Access, AtFlags, CWD, FileType};
 use rustix::io::Errno;
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// How many hidden names are tried for one output.
-const ATTEMPTS_MAX: usize = 16;
-
-static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Why an output could not be placed. What was at its path is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +30,8 @@ pub enum PlaceError {
 /// it is removed.
 #[derive(Debug)]
 pub struct Staged {
-    file: File,
-    hidden: PathBuf,
+    file: StagedFile,
     place: PathBuf,
-    is_committed: bool,
 }
 
 impl Staged {
@@ -63,23 +54,19 @@ impl Staged {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(system(errno)),
         }
-        let mode = Mode::from_raw_mode(mode & 0o777 & !umask);
-        let (file, hidden) = open_hidden(place).map_err(system)?;
-        let staged = Self { file, hidden, place: place.into(), is_committed: false };
-        // The mode at creation was cut by this process's umask.
-        rustix::fs::fchmod(&staged.file, mode).map_err(system)?;
-        Ok(staged)
+        place.file_name().ok_or_else(|| system(Errno::ISDIR))?;
+        let failed = |error| self::system(place, error);
+        let file = StagedFile::create_in(directory_of(place)).map_err(failed)?;
+        file.set_mode(mode & 0o777 & !umask).map_err(failed)?;
+        Ok(Self { file, place: place.into() })
     }
 
     /// Renames the output to its path.
     ///
     /// # Errors
     /// The directory cannot be written to.
-    pub fn commit(mut self) -> Result<(), PlaceError> {
-        rustix::fs::renameat(CWD, &self.hidden, CWD, &self.place)
-            .map_err(|errno| system(&self.place, errno.into()))?;
-        self.is_committed = true;
-        Ok(())
+    pub fn commit(self) -> Result<(), PlaceError> {
+        self.file.rename_to(&self.place).map_err(|error| system(&self.place, error))
     }
 }
 
@@ -90,14 +77,6 @@ impl Write for Staged {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if !self.is_committed {
-            let _ = std::fs::remove_file(&self.hidden);
-        }
     }
 }
 
@@ -148,26 +127,6 @@ impl OutputPlacement {
     }
 }
 
-fn open_hidden(place: &Path) -> Result<(File, PathBuf), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    for _ in 0..ATTEMPTS_MAX {
-        let hidden = hidden(place).ok_or(Errno::ISDIR)?;
-        match rustix::fs::openat(CWD, &hidden, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return Ok((file.into(), hidden)),
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(Errno::EXIST)
-}
-
-/// A short name in the same directory that no build tool's pattern matches.
-fn hidden(place: &Path) -> Option<PathBuf> {
-    place.file_name()?;
-    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    Some(place.with_file_name(OsString::from(format!(".outboard-{process}-{number}"))))
-}
-
 fn system(path: &Path, source: io::Error) -> PlaceError {
     PlaceError::System { path: path.into(), source }
 }
@@ -175,6 +134,8 @@ fn system(path: &Path, source: io::Error) -> PlaceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::Mode;
+    use std::ffi::OsString;
     use std::fs;
     use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

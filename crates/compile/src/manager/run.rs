@@ -9,9 +9,9 @@ use super::executor::{Finished, RemoteExecutor, Ticket, Verdict};
 use super::listener::{LISTENER, WrapperListener};
 use super::one_by_one::OneByOne;
 use super::slots::{Id, Slots};
-use super::source::Mode;
-use super::wrapper::{Unsent, Wishes, Wrapper, WrapperEvent, WrapperState};
-use crate::args::{Call, Cause, Classification, Reason};
+use super::source::SourceMode;
+use super::wrapper::{UnsentReply, Wishes, Wrapper, WrapperEvent, WrapperState};
+use crate::args::{Cause, Classification, CompilerCall, Reason};
 use crate::stats::{Journal, LocalJob};
 use outboard_cc::place::ManagerPlace;
 use outboard_cc::wire::{FALLBACK, Reply};
@@ -249,11 +249,11 @@ impl<F: RemoteExecutor> Manager<F> {
         self.leave(id, now);
     }
 
-    fn consider(&mut self, id: Id, call: Call, now: Instant) {
+    fn consider(&mut self, id: Id, call: CompilerCall, now: Instant) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.name = call.name();
         client.wishes = Wishes::of(&call);
-        client.state = WrapperState::Deciding(Mode::of(&call.env));
+        client.state = WrapperState::Deciding(SourceMode::of(&call.env));
         if !self.deciders.ask(id, call, now) {
             self.queue(id, Cause::Unanswered.into());
         }
@@ -411,7 +411,7 @@ impl<F: RemoteExecutor> Manager<F> {
                 let _ = epoll::modify(&self.epoll, &client.stream, EventData::new_u64(id), flags);
             }
             _ => {
-                client.state = WrapperState::Answering(Unsent::default());
+                client.state = WrapperState::Answering(UnsentReply::default());
                 self.leave(id, now);
             }
         }

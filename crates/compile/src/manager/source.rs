@@ -4,12 +4,11 @@
 use crate::args::{Halves, Job};
 use crate::protocol::SOURCE_MAX;
 use outboard_cc::wire::{MODE, Reply};
+use outboard_unix::rights;
 use outboard_verbs::SharedRegion;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::RecvFlags;
 use std::ffi::OsString;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -19,7 +18,7 @@ const WORDS_MAX: usize = 64 << 10;
 
 /// How a job is handed to an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum SourceMode {
     /// Servers read the files that compilers ask for.
     Pull,
     /// The wrapper preprocesses the source into memory.
@@ -43,10 +42,10 @@ pub(super) struct Preprocessing {
     job: Job,
     words: Vec<u8>,
     remote: Vec<OsString>,
-    mode: Mode,
+    mode: SourceMode,
 }
 
-impl Mode {
+impl SourceMode {
     /// The mode that a wrapper's environment names; an unknown value means the default, `pull`.
     pub(super) fn of(env: &[(OsString, OsString)]) -> Self {
         let value = env.iter().find(|(name, _)| name == MODE).map(|(_, value)| value.as_bytes());
@@ -77,7 +76,7 @@ impl Preprocessing {
     /// The reply that has the wrapper preprocess.
     pub(super) fn reply(&self) -> Reply {
         let object = self.job.absolute(self.job.object());
-        let beside = object.parent().filter(|_| self.mode == Mode::PreprocessOnDisk);
+        let beside = object.parent().filter(|_| self.mode == SourceMode::PreprocessOnDisk);
         let beside = beside.map_or(&b""[..], |at: &Path| at.as_os_str().as_bytes()).to_vec();
         Reply::Preprocess { words: self.words.clone(), beside }
     }
@@ -97,23 +96,9 @@ impl Preprocessing {
 /// Receives the descriptor that comes with a wrapper's next byte; `None` if the wrapper has
 /// disconnected or sent none.
 pub(super) fn receive(stream: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
-    let mut byte = [0];
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
-    let received = recvmsg(
-        stream,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut files = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            files.extend(fds);
-        }
-    }
-    let whole = received.bytes == 1 && !received.flags.contains(ReturnFlags::CTRUNC);
-    Ok(files.pop().filter(|_| whole))
+    let mut received = rights::receive(stream, &mut [0], RecvFlags::empty())?;
+    let is_whole = received.len == 1 && received.fds.len() == 1 && !received.is_cut;
+    Ok(received.fds.pop().filter(|_| is_whole))
 }
 
 #[cfg(test)]
@@ -122,9 +107,13 @@ mod tests {
 
     #[test]
     fn the_environment_names_the_mode() {
-        let mode = |value: &str| Mode::of(&[("A".into(), "b".into()), (MODE.into(), value.into())]);
-        assert_eq!(mode("preprocess"), Mode::Preprocess);
-        assert_eq!(mode("preprocess-disk"), Mode::PreprocessOnDisk);
-        assert_eq!((mode("pull"), mode("?"), Mode::of(&[])), (Mode::Pull, Mode::Pull, Mode::Pull));
+        let mode =
+            |value: &str| SourceMode::of(&[("A".into(), "b".into()), (MODE.into(), value.into())]);
+        assert_eq!(mode("preprocess"), SourceMode::Preprocess);
+        assert_eq!(mode("preprocess-disk"), SourceMode::PreprocessOnDisk);
+        assert_eq!(
+            (mode("pull"), mode("?"), SourceMode::of(&[])),
+            (SourceMode::Pull, SourceMode::Pull, SourceMode::Pull)
+        );
     }
 }

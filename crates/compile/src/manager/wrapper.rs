@@ -1,8 +1,8 @@
 //! One wrapper's connection: its request as received so far, and what it waits for.
 
-use super::source::{self, Mode, Preprocessing};
-use crate::args::{Call, Cause, Reason};
-use outboard_cc::wire::{FALLBACK, HEAD_BYTES, Malformed, Reply, Request, VERBOSE};
+use super::source::{self, Preprocessing, SourceMode};
+use crate::args::{Cause, CompilerCall, Reason};
+use outboard_cc::wire::{CompileRequest, FALLBACK, HEAD_BYTES, Malformed, Reply, VERBOSE};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ pub(super) struct Wishes {
 }
 
 impl Wishes {
-    pub(super) fn of(call: &Call) -> Self {
+    pub(super) fn of(call: &CompilerCall) -> Self {
         let value =
             |wanted| call.env.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
         Self {
@@ -50,7 +50,7 @@ pub(super) enum WrapperState {
     /// The rest of its request; these bytes have come.
     Asking(Vec<u8>),
     /// The decision whether it may run remotely.
-    Deciding(Mode),
+    Deciding(SourceMode),
     /// The executor's verdict.
     Remote,
     /// A local slot, for this reason.
@@ -62,7 +62,7 @@ pub(super) enum WrapperState {
     /// Its compiler, which runs locally, in this slot.
     Local { slot: usize, granted: Instant, reason: Reason },
     /// Room in its socket for the rest of the reply.
-    Answering(Unsent),
+    Answering(UnsentReply),
 }
 
 impl WrapperState {
@@ -79,12 +79,12 @@ impl WrapperState {
 
 /// Bytes of which the first have been sent.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
+pub(super) struct UnsentReply {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Unsent {
+impl UnsentReply {
     pub(super) fn is_empty(&self) -> bool {
         self.sent == self.bytes.len()
     }
@@ -94,7 +94,7 @@ impl Unsent {
 #[derive(Debug)]
 pub(super) enum WrapperEvent {
     /// A complete request.
-    Call(Call),
+    Call(CompilerCall),
     /// Its preprocessed source.
     Source(OwnedFd),
     /// Only a part of the request so far.
@@ -147,14 +147,14 @@ impl Wrapper {
 
     /// Sends a reply as far as the socket takes it, and returns the rest. An error means that the
     /// wrapper has disconnected.
-    pub(super) fn answer(&self, reply: &Reply) -> Result<Unsent, Errno> {
+    pub(super) fn answer(&self, reply: &Reply) -> Result<UnsentReply, Errno> {
         let mut bytes = Vec::new();
         reply.emit(&mut bytes);
-        self.send(Unsent { bytes, sent: 0 })
+        self.send(UnsentReply { bytes, sent: 0 })
     }
 
     /// Sends bytes as far as the socket takes them, and returns the rest.
-    pub(super) fn send(&self, mut rest: Unsent) -> Result<Unsent, Errno> {
+    pub(super) fn send(&self, mut rest: UnsentReply) -> Result<UnsentReply, Errno> {
         while !rest.is_empty() {
             match send(&self.stream, &rest.bytes[rest.sent..], SendFlags::NOSIGNAL) {
                 Ok(more) => rest.sent += more,
@@ -167,20 +167,20 @@ impl Wrapper {
     }
 
     /// Tells a prober that the manager is alive.
-    pub(super) fn send_sign_of_life(&self) -> Result<Unsent, Errno> {
-        self.send(Unsent { bytes: vec![0], sent: 0 })
+    pub(super) fn send_sign_of_life(&self) -> Result<UnsentReply, Errno> {
+        self.send(UnsentReply { bytes: vec![0], sent: 0 })
     }
 }
 
-fn whole(received: &[u8]) -> Result<Option<Request>, Malformed> {
+fn whole(received: &[u8]) -> Result<Option<CompileRequest>, Malformed> {
     let Some((head, rest)) = received.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
-    let bytes = Request::body_bytes(head)?;
-    if rest.len() < bytes { Ok(None) } else { Request::parse(rest).map(Some) }
+    let bytes = CompileRequest::body_bytes(head)?;
+    if rest.len() < bytes { Ok(None) } else { CompileRequest::parse(rest).map(Some) }
 }
 
-fn call(request: Request) -> Call {
-    let Request { compiler, argv, cwd, mut env, umask, terminal } = request;
+fn call(request: CompileRequest) -> CompilerCall {
+    let CompileRequest { compiler, argv, cwd, mut env, umask, terminal } = request;
     let path = env.iter().position(|(name, _)| name == "PATH").map(|at| env.swap_remove(at).1);
     let (compiler, path) = (compiler.into(), path.unwrap_or_default());
-    Call { compiler, argv, cwd: cwd.into(), env, path, umask, terminal }
+    CompilerCall { compiler, argv, cwd: cwd.into(), env, path, umask, terminal }
 }

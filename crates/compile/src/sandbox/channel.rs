@@ -3,16 +3,13 @@
 //!
 //! Neither side trusts a message beyond its types: a slot sandbox runs beside hostile code.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use outboard_unix::rights;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +18,10 @@ use super::service::SlotSandboxSpec;
 
 /// Bytes of one message. Descriptions of jobs may be longer and are sent as files.
 const MESSAGE_MAX: usize = 128 << 10;
-/// Descriptors sent with one message, at most.
-const FDS_MAX: usize = 3;
 
 /// The set-up step that failed, and its error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct SetUpFailure {
     /// The step.
     pub(super) step: String,
     /// The system's error number.
@@ -45,7 +40,7 @@ pub(super) enum ToSupervisor {
 pub(super) enum SetUp {
     /// Done. A supervisor sends the FUSE device with it.
     Ready,
-    Failed(Failure),
+    Failed(SetUpFailure),
 }
 
 /// From the service to a slot sandbox.
@@ -67,27 +62,27 @@ pub(super) struct JobReport {
 
 /// One end of a channel.
 #[derive(Debug)]
-pub(super) struct Channel(OwnedFd);
+pub(super) struct SandboxChannel(OwnedFd);
 
-impl AsFd for Channel {
+impl AsFd for SandboxChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl From<OwnedFd> for Channel {
+impl From<OwnedFd> for SandboxChannel {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl From<Channel> for OwnedFd {
-    fn from(channel: Channel) -> Self {
+impl From<SandboxChannel> for OwnedFd {
+    fn from(channel: SandboxChannel) -> Self {
         channel.0
     }
 }
 
-impl Channel {
+impl SandboxChannel {
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -96,7 +91,7 @@ impl Channel {
 
     /// Sends a message; waits for room.
     pub(super) fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        self.send_with(SendFlags::NOSIGNAL, message, fds)
+        self.send_with(SendFlags::empty(), message, fds)
     }
 
     /// As [`Self::send`], but fails where that would wait: the other end has stopped reading.
@@ -105,7 +100,7 @@ impl Channel {
         message: &impl Serialize,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        self.send_with(SendFlags::NOSIGNAL | SendFlags::DONTWAIT, message, fds)
+        self.send_with(SendFlags::DONTWAIT, message, fds)
     }
 
     fn send_with(
@@ -115,16 +110,10 @@ impl Channel {
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
-        if bytes.len() > MESSAGE_MAX || fds.len() > FDS_MAX {
+        if bytes.len() > MESSAGE_MAX {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            beside.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let bytes = [IoSlice::new(&bytes)];
-        rustix::io::retry_on_intr(|| sendmsg(&self.0, &bytes, &mut beside, flags))?;
+        rights::send(&self.0, &bytes, fds, flags)?;
         Ok(())
     }
 
@@ -135,32 +124,21 @@ impl Channel {
 
     /// The next message; an error of kind `UnexpectedEof` when the other end is gone.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
-        self.receive_with(RecvFlags::CMSG_CLOEXEC)
+        self.receive_with(RecvFlags::empty())
     }
 
     /// As [`Self::receive`], but fails where that would wait, with `WouldBlock`.
     pub(super) fn receive_now<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
-        self.receive_with(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+        self.receive_with(RecvFlags::DONTWAIT)
     }
 
     fn receive_with<T: DeserializeOwned>(&self, flags: RecvFlags) -> io::Result<(T, Vec<OwnedFd>)> {
         let mut bytes = vec![0; MESSAGE_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let received = rustix::io::retry_on_intr(|| {
-            let mut into = [IoSliceMut::new(&mut bytes)];
-            recvmsg(&self.0, &mut into, &mut beside, flags)
-        })?;
-        if received.bytes == 0 {
+        let received = rights::receive(&self.0, &mut bytes, flags)?;
+        if received.len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut fds = Vec::new();
-        for message in beside.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
-        let message = postcard::from_bytes(&bytes[..received.bytes]).map_err(io::Error::other)?;
-        Ok((message, fds))
+        let message = postcard::from_bytes(&bytes[..received.len]).map_err(io::Error::other)?;
+        Ok((message, received.fds))
     }
 }

@@ -9,13 +9,13 @@ use super::service::{Launch, SandboxError, SandboxSupervisor};
 /// A server cannot start: it cannot make sandboxes.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Missing(#[from] SandboxError);
+pub struct MissingFeature(#[from] SandboxError);
 
 /// Checks whether sandboxes can be made here, by making one. For a server's start.
 ///
 /// # Errors
 /// Says what is missing and how to enable it.
-pub fn check(launch: &Launch) -> Result<(), Missing> {
+pub fn check(launch: &Launch) -> Result<(), MissingFeature> {
     let (_supervisor, _fuse) = SandboxSupervisor::start(launch)?;
     Ok(())
 }

@@ -15,12 +15,12 @@ mod watch;
 
 use std::io;
 
-use super::channel::Failure;
+use super::channel::SetUpFailure;
 
 pub use supervisor::supervisor_main;
 
 /// The result of one step of setting up.
-type SetUpResult<T> = Result<T, Failure>;
+type SetUpResult<T> = Result<T, SetUpFailure>;
 
 /// Adds the name of the step to an error.
 trait At<T> {
@@ -31,7 +31,7 @@ impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
     fn at(self, step: &str) -> SetUpResult<T> {
         self.map_err(|error| {
             let errno = error.into().raw_os_error().unwrap_or(libc::EIO);
-            Failure { step: step.to_owned(), errno }
+            SetUpFailure { step: step.to_owned(), errno }
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::protocol::OUTPUT_MAX;
 
 /// Resource limits of one job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Limits {
+pub struct JobLimits {
     /// Bytes of address space of each process.
     pub address_space: u64,
     /// Bytes of memory of all processes together.
@@ -28,7 +28,7 @@ pub struct Limits {
     pub wall: Duration,
 }
 
-impl Default for Limits {
+impl Default for JobLimits {
     fn default() -> Self {
         Self {
             address_space: 16 << 30,
@@ -57,7 +57,7 @@ pub struct SandboxJob {
     /// File mode creation mask.
     pub umask: u32,
     /// Its resource limits.
-    pub limits: Limits,
+    pub limits: JobLimits,
 }
 
 /// How a job ended.

@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Channel, Failure, JobReport, SetUp, ToSlot, ToSupervisor};
+use super::channel::{JobReport, SandboxChannel, SetUp, SetUpFailure, ToSlot, ToSupervisor};
 use super::check::advice;
 use super::job::{FinishedJob, Object, SandboxJob};
 use crate::view::PinnedNode;
@@ -205,7 +205,7 @@ pub fn machine_links() -> Vec<(Vec<u8>, Vec<u8>)> {
 /// sandboxes.
 #[derive(Debug)]
 pub struct SandboxSupervisor {
-    channel: Channel,
+    channel: SandboxChannel,
     /// Taken when it ends.
     child: Option<Child>,
 }
@@ -218,7 +218,7 @@ impl SandboxSupervisor {
     pub fn start(launch: &Launch) -> Result<(Self, OwnedFd), SandboxError> {
         let failed =
             |error| SandboxError::Start { program: launch.program.display().to_string(), error };
-        let (here, there) = Channel::pair().map_err(failed)?;
+        let (here, there) = SandboxChannel::pair().map_err(failed)?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.arguments).env_clear().current_dir("/");
         command.stdin(Stdio::from(OwnedFd::from(there))).stdout(Stdio::null());
@@ -263,7 +263,7 @@ impl SandboxSupervisor {
     /// When the supervisor is gone, or no longer reads.
     pub fn begin_slot_sandbox(&self, spec: &SlotSandboxSpec) -> Result<SlotSandbox, SandboxError> {
         let gone = |error| SandboxError::Gone { what: "sandbox's supervisor", error };
-        let (here, there) = Channel::pair().map_err(gone)?;
+        let (here, there) = SandboxChannel::pair().map_err(gone)?;
         self.channel
             .send_now(&ToSupervisor::SlotSandbox(spec.clone()), &[there.as_fd()])
             .map_err(gone)?;
@@ -292,7 +292,7 @@ impl Drop for SandboxSupervisor {
 pub(crate) const SET_UP_MAX: Duration = Duration::from_secs(3);
 
 /// Waits until the other end has set itself up.
-fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
+fn set_up(channel: &SandboxChannel) -> Result<Vec<OwnedFd>, SandboxError> {
     let gone = |error| SandboxError::Gone { what: "slot's sandbox", error };
     channel.set_patience(Some(SET_UP_MAX)).map_err(gone)?;
     let said = channel.receive();
@@ -304,7 +304,7 @@ fn set_up(channel: &Channel) -> Result<Vec<OwnedFd>, SandboxError> {
 fn succeeded(outcome: SetUp) -> Result<(), SandboxError> {
     match outcome {
         SetUp::Ready => Ok(()),
-        SetUp::Failed(Failure { step, errno }) => {
+        SetUp::Failed(SetUpFailure { step, errno }) => {
             let (error, advice) = (io::Error::from_raw_os_error(errno), advice(&step, errno));
             Err(SandboxError::SetUp { step, error, advice })
         }
@@ -314,7 +314,7 @@ fn succeeded(outcome: SetUp) -> Result<(), SandboxError> {
 /// Where the jobs of one slot run.
 #[derive(Debug)]
 pub struct SlotSandbox {
-    channel: Channel,
+    channel: SandboxChannel,
     is_set_up: bool,
     running: Option<(File, File, u64)>,
     /// Bytes that the job's object may have.

@@ -6,13 +6,13 @@
 //! its hash is refused; the compiler is not trusted further, its jobs are confined by the sandbox.
 //! Parts that are installed on this server are not fetched.
 
-use super::client_sandbox::Shown;
-use super::toolchains::{Program, Programs};
+use super::client_sandbox::ShownFiles;
+use super::toolchains::{CompilerProgram, Programs};
 use crate::protocol::{Digest, ToClient};
 use crate::toolchain::{Part, Toolchain, hash_of};
 use outboard_cluster::hub::Exposed;
 use outboard_export::Pieces;
-use outboard_store::{Kind, Store};
+use outboard_store::{ContentKind, Store};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -94,9 +94,9 @@ impl Adoptions {
     }
 
     /// The program of a compiler that has been fetched.
-    pub(crate) fn find(&self, hash: &Digest) -> Option<Program> {
+    pub(crate) fn find(&self, hash: &Digest) -> Option<CompilerProgram> {
         let found = self.adopted.iter().find(|at| at.toolchain.hash.0 == *hash);
-        found.map(|at| Program::of(&at.toolchain, 0))
+        found.map(|at| CompilerProgram::of(&at.toolchain, 0))
     }
 
     /// Begins to fetch a compiler; false when it cannot be used.
@@ -175,7 +175,7 @@ impl Adoptions {
         let Some((_, pieces)) = fetching.part.take() else { return };
         let kept = fetching.wanted().zip(self.store.as_ref()).and_then(|(part, store)| {
             // The store rejects contents that do not have the announced hash.
-            store.put(&part.hash.0, pieces.into_bytes().into(), Kind::Program).ok()
+            store.put(&part.hash.0, pieces.into_bytes().into(), ContentKind::Program).ok()
         });
         match kept {
             Some(()) => self.go_on(programs),
@@ -244,7 +244,7 @@ impl Adoptions {
     }
 
     /// The files and links of these compilers that jobs are shown.
-    pub(crate) fn shown(&self) -> Shown {
+    pub(crate) fn shown(&self) -> ShownFiles {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let parts = self.adopted.iter().flat_map(|at| at.toolchain.parts.iter().zip(&at.files));
         let mut parts: Vec<_> = parts.map(|(part, file)| (&part.path, file)).collect();
@@ -257,7 +257,7 @@ impl Adoptions {
             links.map(|link| (bytes(&link.path), bytes(&link.target))).collect();
         links.sort_unstable();
         links.dedup();
-        Shown { files, links }
+        ShownFiles { files, links }
     }
 }
 
@@ -265,7 +265,7 @@ impl Adoptions {
 /// itself may be replaced later.
 fn copied(store: &Store, file: &Path, hash: &Digest) -> Option<PathBuf> {
     let bytes = std::fs::read(file).ok()?;
-    store.put(hash, bytes.into(), Kind::Program).ok()?;
+    store.put(hash, bytes.into(), ContentKind::Program).ok()?;
     store.path_of(hash)
 }
 

@@ -1,15 +1,16 @@
 //! The sandbox of one client's jobs: its supervisor, its view, and a slot sandbox for each slot in
 //! use.
 
-use super::files::Files;
+use super::files::ClientFiles;
 use super::outputs;
-use super::toolchains::Program;
+use super::toolchains::CompilerProgram;
 use crate::protocol::{Bytes, JobSpec, RESULTS_MAX};
 use crate::sandbox::{
-    Bind, FinishedJob, Launch, Limits, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
+    Bind, FinishedJob, JobLimits, Launch, SET_UP_MAX, SandboxError, SandboxJob, SandboxSupervisor,
     SlotSandbox, SlotSandboxSpec,
 };
 use crate::view::{self, View};
+use outboard_export::path::join;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,18 +27,18 @@ const QUOTA: u64 = RESULTS_MAX as u64;
 
 /// Settings that do not depend on the client.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ClientSandboxSettings {
     /// How supervisors start.
     pub(crate) launch: Launch,
     /// Resource limits of one job.
-    pub(crate) limits: Limits,
+    pub(crate) limits: JobLimits,
     /// Slots of this server.
     pub(crate) slots: u32,
 }
 
 /// Files that jobs see besides the client's.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ShownFiles {
     /// Files of this machine: where they are, and where jobs see them.
     pub(crate) files: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links: path and target.
@@ -55,7 +56,7 @@ pub(crate) enum Equipment {
 
 impl Equipment {
     /// Whether a sandbox with this equipment shows a program in its present state.
-    pub(crate) fn has(self, program: &Program, now: Self) -> bool {
+    pub(crate) fn has(self, program: &CompilerProgram, now: Self) -> bool {
         match (self, now) {
             // Programs installed or replaced since then need a new sandbox.
             (Self::Installed(shown), Self::Installed(_)) => program.since() <= shown,
@@ -86,7 +87,7 @@ pub(crate) struct ClientSandbox {
     supervisor: SandboxSupervisor,
     view: View,
     spec: SlotSandboxSpec,
-    limits: Limits,
+    limits: JobLimits,
     equipment: Equipment,
     /// The slot whose sandbox sets itself up now, and since when: one after the other, so that
     /// their descriptions have room in the supervisor's socket.
@@ -96,7 +97,7 @@ pub(crate) struct ClientSandbox {
 }
 
 /// A slot's sandbox, as a job finds it.
-pub(crate) enum Prepared<'a> {
+pub(crate) enum SlotReadiness<'a> {
     /// The job can start.
     Ready,
     /// It sets itself up, or waits for another that does. A new one is to be watched.
@@ -105,19 +106,19 @@ pub(crate) enum Prepared<'a> {
 
 impl ClientSandbox {
     pub(crate) fn open(
-        plan: &Plan,
-        files: Arc<Files>,
-        shown: Shown,
+        settings: &ClientSandboxSettings,
+        files: Arc<ClientFiles>,
+        shown: ShownFiles,
         equipment: Equipment,
     ) -> Result<Self, ClientSandboxError> {
-        let (supervisor, fuse) = SandboxSupervisor::start(&plan.launch)?;
-        let (uid, gid) = plan.launch.identity.unwrap_or_else(|| {
+        let (supervisor, fuse) = SandboxSupervisor::start(&settings.launch)?;
+        let (uid, gid) = settings.launch.identity.unwrap_or_else(|| {
             (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
         });
-        let slots = plan.slots as usize;
+        let slots = settings.slots as usize;
         let limits = view::ViewLimits { slots, quota: QUOTA, uid, gid };
         let (tmp, tmp_size) = (TMP.to_vec(), TMP_SIZE);
-        let Shown { files: paths, links } = shown;
+        let ShownFiles { files: paths, links } = shown;
         // A part that is gone meanwhile is missed by the job that runs it.
         let binds = paths.iter().filter_map(|(at, view)| Bind::new(at, view).ok()).collect();
         let spec = SlotSandboxSpec { slot: 0, binds, links, tmp, tmp_size };
@@ -127,7 +128,7 @@ impl ClientSandbox {
             supervisor,
             view,
             spec,
-            limits: plan.limits,
+            limits: settings.limits,
             equipment,
             setting_up: None,
             is_broken: false,
@@ -161,12 +162,12 @@ impl ClientSandbox {
         &mut self,
         slot: u32,
         now: Instant,
-    ) -> Result<Prepared<'_>, ClientSandboxError> {
+    ) -> Result<SlotReadiness<'_>, ClientSandboxError> {
         let is_there = self.slot_sandboxes.contains_key(&slot);
         match self.setting_up {
-            None if is_there => return Ok(Prepared::Ready),
-            Some((one, _)) if one != slot && is_there => return Ok(Prepared::Ready),
-            Some(_) => return Ok(Prepared::Waits(None)),
+            None if is_there => return Ok(SlotReadiness::Ready),
+            Some((one, _)) if one != slot && is_there => return Ok(SlotReadiness::Ready),
+            Some(_) => return Ok(SlotReadiness::Waits(None)),
             None => {}
         }
         let spec = SlotSandboxSpec { slot: slot as usize, ..self.spec.clone() };
@@ -174,7 +175,7 @@ impl ClientSandbox {
         let begun = begun.inspect_err(|_| self.is_broken = true)?;
         self.setting_up = Some((slot, now));
         self.slot_sandboxes.insert(slot, begun);
-        Ok(Prepared::Waits(self.slot_sandboxes.get(&slot).map(AsFd::as_fd)))
+        Ok(SlotReadiness::Waits(self.slot_sandboxes.get(&slot).map(AsFd::as_fd)))
     }
 
     /// Handles the end of a slot sandbox's own start, if that is why it is readable; false if it is
@@ -217,7 +218,7 @@ impl ClientSandbox {
         &mut self,
         slot: u32,
         spec: &JobSpec,
-        program: &Program,
+        program: &CompilerProgram,
         source: Option<(Bytes, Vec<u8>)>,
     ) -> Result<(), ClientSandboxError> {
         let (at, words) = (slot as usize, outputs::job_of(spec));
@@ -249,13 +250,13 @@ impl ClientSandbox {
 
     /// The command line. A compiler called by a bare name looks for itself in `PATH`: it keeps the
     /// name only if that finds it here at once, since other names there may be the client's own.
-    fn words(&self, spec: &JobSpec, program: &Program) -> Vec<Vec<u8>> {
+    fn words(&self, spec: &JobSpec, program: &CompilerProgram) -> Vec<Vec<u8>> {
         let mut words = spec.argv.clone();
         let Some(name) = words.first_mut().filter(|name| !name.contains(&b'/')) else {
             return words;
         };
         let first = program.search().split(|byte| *byte == b':').next().unwrap_or_default();
-        let found = view::join(first, name);
+        let found = join(first, name);
         let is_link = self.spec.links.iter().any(|(path, _)| *path == found);
         let is_shown = is_link || self.spec.binds.iter().any(|bind| bind.paths().1 == found);
         if found != spec.compiler || !is_shown {
@@ -294,7 +295,7 @@ impl ClientSandbox {
 }
 
 /// The client's environment, with the paths of programs and temporary files on this machine.
-fn environment(spec: &JobSpec, program: &Program) -> Vec<Vec<u8>> {
+fn environment(spec: &JobSpec, program: &CompilerProgram) -> Vec<Vec<u8>> {
     let own = [(&b"TMPDIR"[..], TMP), (b"PATH", program.search())];
     let is_own = |name: &[u8]| own.iter().any(|(own, _)| *own == name);
     let kept = spec.env.iter().filter(|(name, _)| !is_own(name));

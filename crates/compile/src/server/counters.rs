@@ -1,6 +1,6 @@
 //! What a server has done for its clients since it was started: plain numbers of its loop.
 
-use crate::protocol::Refusal;
+use crate::protocol::JobRefusal;
 use serde::Serialize;
 
 /// Sums over jobs. A job counts when it ends.
@@ -34,13 +34,13 @@ pub struct ServerCounters {
 
 impl ServerCounters {
     /// Counts a job that is refused.
-    pub(crate) fn refuse(&mut self, refusal: &Refusal) {
+    pub(crate) fn refuse(&mut self, refusal: &JobRefusal) {
         let count = match refusal {
-            Refusal::Toolchain => &mut self.refused_toolchain,
-            Refusal::Withheld { .. } => &mut self.refused_withheld,
-            Refusal::Stale { .. } => &mut self.refused_stale,
-            Refusal::Limit { .. } => &mut self.refused_limit,
-            Refusal::Trouble { .. } => &mut self.refused_trouble,
+            JobRefusal::Toolchain => &mut self.refused_toolchain,
+            JobRefusal::Withheld { .. } => &mut self.refused_withheld,
+            JobRefusal::Stale { .. } => &mut self.refused_stale,
+            JobRefusal::Limit { .. } => &mut self.refused_limit,
+            JobRefusal::Trouble { .. } => &mut self.refused_trouble,
         };
         *count += 1;
     }
@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn sums_have_every_row() {
         let mut one = ServerCounters { jobs_ran: 2, cpu_us: u64::MAX, ..ServerCounters::default() };
-        one.refuse(&Refusal::Toolchain);
-        one.refuse(&Refusal::Trouble { what: String::new() });
+        one.refuse(&JobRefusal::Toolchain);
+        one.refuse(&JobRefusal::Trouble { what: String::new() });
         let both = one.add(&one);
         let rows = |counters: &ServerCounters| {
             let value = serde_json::to_value(counters).expect("plain data");

@@ -1,10 +1,10 @@
 //! The service's process: its configuration and its start.
 
-use super::service::{CompileService, Options};
+use super::service::{CompileService, ServiceOptions};
 use super::toolchains::Programs;
-use crate::sandbox::{Launch, Limits, check};
+use crate::sandbox::{JobLimits, Launch, check};
 use outboard_cluster::hub::HubOptions;
-use outboard_cluster::node::{Needs, ServiceLink, Table, TableError};
+use outboard_cluster::node::{Needs, ServiceLink, ServiceTable, TableError};
 use outboard_cluster::service::run;
 use outboard_store::{Store, default_directory};
 use serde::Deserialize;
@@ -20,7 +20,7 @@ const STORE_BYTES: u64 = 4 << 30;
 /// The service's table of a node's configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Config {
+struct CompileTable {
     /// Programs in place of compilers: a name, and `DIR/bin/PROGRAM`.
     toolchains: BTreeMap<String, PathBuf>,
     /// Where contents and the identities of compilers are stored [default: the user's cache].
@@ -38,8 +38,8 @@ struct Config {
 ///
 /// # Errors
 /// Reports the operator's mistake in the table.
-pub fn check_table(table: Table<'_>) -> Result<Needs, TableError> {
-    let config: Config = table.read()?;
+pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
+    let config: CompileTable = table.read()?;
     let directories = config.cache.into_iter().collect();
     Ok(Needs { directories, devices: vec!["/dev/fuse".into()] })
 }
@@ -55,9 +55,9 @@ pub fn serve(link: ServiceLink, arguments: &[&str]) -> ExitCode {
     }
 }
 
-fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Error>> {
-    let config: Config = match link.config() {
-        serde_json::Value::Null => Config::default(),
+fn options(link: &ServiceLink, arguments: &[&str]) -> Result<ServiceOptions, Box<dyn Error>> {
+    let config: CompileTable = match link.config() {
+        serde_json::Value::Null => CompileTable::default(),
         table => serde_json::from_value(table.clone())
             .map_err(|error| format!("table {} of the configuration: {error}", link.service()))?,
     };
@@ -67,7 +67,7 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
         identity: None,
     };
     check(&launch)?;
-    let mut limits = Limits::default();
+    let mut limits = JobLimits::default();
     if let Some(mib) = config.memory_mib {
         limits.memory = mib << 20;
     }
@@ -77,7 +77,7 @@ fn options(link: &ServiceLink, arguments: &[&str]) -> Result<Options, Box<dyn Er
     if config.accept_toolchains && store.is_none() {
         return Err("accept_toolchains needs a place for them: set cache".into());
     }
-    Ok(Options {
+    Ok(ServiceOptions {
         slots: link.slots(),
         programs,
         store,

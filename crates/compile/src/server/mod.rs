@@ -23,5 +23,5 @@ mod stage;
 mod toolchains;
 
 pub use entry::{check_table, serve};
-pub use service::{ClientStatus, CompileService, Options, Status};
+pub use service::{ClientStatus, CompileService, ServiceOptions, ServiceStatus};
 pub use toolchains::Programs;

@@ -21,7 +21,7 @@ pub(crate) struct Opening {
 }
 
 /// How far it is.
-pub(crate) enum Progress {
+pub(crate) enum OpeningProgress {
     UnderWay,
     /// It takes too long: jobs do not wait for it.
     Late,
@@ -49,21 +49,21 @@ impl Opening {
         self.is_late
     }
 
-    /// [`Progress::Late`] is returned once.
-    pub(crate) fn poll(&mut self, now: Instant) -> Progress {
+    /// [`OpeningProgress::Late`] is returned once.
+    pub(crate) fn poll(&mut self, now: Instant) -> OpeningProgress {
         match self.opened.try_recv() {
-            Ok(opened) => Progress::Over(Box::new(opened)),
+            Ok(opened) => OpeningProgress::Over(Box::new(opened)),
             Err(TryRecvError::Disconnected) => {
-                Progress::Over(Box::new(Err(ClientSandboxError::NoSandbox)))
+                OpeningProgress::Over(Box::new(Err(ClientSandboxError::NoSandbox)))
             }
             Err(TryRecvError::Empty) => {
                 // The thread has the same limit for what it waits for, and says more.
                 let patience = SET_UP_MAX + SET_UP_MAX / 2;
                 let is_over = now.saturating_duration_since(self.since) > patience;
                 if is_over && !std::mem::replace(&mut self.is_late, true) {
-                    Progress::Late
+                    OpeningProgress::Late
                 } else {
-                    Progress::UnderWay
+                    OpeningProgress::UnderWay
                 }
             }
         }

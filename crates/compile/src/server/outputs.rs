@@ -2,7 +2,7 @@
 //!
 //! Opens no file: a job whose arguments are in response files is not analysed.
 
-use crate::args::{Call, Classification, Job, classify};
+use crate::args::{Classification, CompilerCall, Job, classify};
 use crate::protocol::JobSpec;
 use crate::view::Places;
 use std::ffi::{OsStr, OsString};
@@ -39,12 +39,12 @@ pub(super) fn job_of(spec: &JobSpec) -> Option<Job> {
     if spec.argv.iter().any(|word| word.starts_with(b"@")) {
         return None;
     }
-    let call = Call {
+    let call = CompilerCall {
         compiler: word(&spec.compiler).into(),
         argv: spec.argv.iter().map(word).collect(),
         cwd: Path::new(OsStr::from_bytes(&spec.cwd)).into(),
         umask: spec.umask,
-        ..Call::default()
+        ..CompilerCall::default()
     };
     match classify(call) {
         Classification::Remote(job) => Some(*job),

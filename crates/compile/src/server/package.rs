@@ -1,7 +1,7 @@
 //! The results of a job on their way to the client: the bytes of all files, one after the other,
 //! and their description.
 
-use crate::protocol::{Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, Took};
+use crate::protocol::{JobRefusal, Made, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Took};
 use crate::sandbox::{FinishedJob, JobEnd};
 use crate::view;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const HASHED_BYTES: usize = 128 << 10;
 /// Results on their way. They are hashed part by part as they are sent.
 #[derive(Debug)]
 pub(crate) struct Package {
-    segments: VecDeque<Segment>,
+    segments: VecDeque<ResultSegment>,
     /// Bytes that have not been sent yet, and of all.
     left: u64,
     len: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Package {
 
 /// A part of the results that lies in one file or buffer.
 #[derive(Debug)]
-enum Segment {
+enum ResultSegment {
     Bytes { bytes: Vec<u8>, at: usize },
     File { file: File, at: u64, len: u64 },
 }
@@ -51,34 +51,34 @@ impl Package {
         ended: FinishedJob,
         made: view::JobChanges,
         took: Took,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, JobRefusal> {
         if let Some(refusal) = made.refused {
-            return Err(Refusal::Withheld { path: refusal.path });
+            return Err(JobRefusal::Withheld { path: refusal.path });
         }
         if made.stale {
-            return Err(Refusal::Stale { path: Vec::new() });
+            return Err(JobRefusal::Stale { path: Vec::new() });
         }
         let status = status(ended.end)?;
         if status == 0 {
             check(&made)?;
         }
         let (stdout, stderr) = (ended.stdout.len() as u64, ended.stderr.len() as u64);
-        let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(Segment::of));
+        let mut segments = VecDeque::from([ended.stdout, ended.stderr].map(ResultSegment::of));
         let mut files = Vec::new();
         // The files of a compiler that failed are dropped.
         for file in made.created.into_iter().filter(|_| status == 0) {
             let (len, path, mode) = (file.contents.len() as u64, file.path, file.mode);
-            segments.push_back(Segment::of(file.contents));
+            segments.push_back(ResultSegment::of(file.contents));
             files.push(Made { path, mode, len });
         }
         if let (0, Some(path), Some(object)) = (status, made.redirected, ended.object) {
             let (len, mode) = (object.len, object.mode);
-            segments.push_back(Segment::File { file: object.file, at: 0, len });
+            segments.push_back(ResultSegment::File { file: object.file, at: 0, len });
             files.push(Made { path, mode, len });
         }
-        let len = segments.iter().map(Segment::len).sum();
+        let len = segments.iter().map(ResultSegment::len).sum();
         if len > RESULTS_MAX as u64 {
-            return Err(Refusal::Limit { what: "it wrote too much".to_owned() });
+            return Err(JobRefusal::Limit { what: "it wrote too much".to_owned() });
         }
         let ran = Ran { slot, status, stdout, stderr, files, len: 0, hash: [0; 32], took };
         Ok(Self { segments, left: len, len, hasher: Box::default(), ran })
@@ -126,7 +126,7 @@ impl Package {
     }
 }
 
-impl Segment {
+impl ResultSegment {
     fn of(bytes: Vec<u8>) -> Self {
         Self::Bytes { bytes, at: 0 }
     }
@@ -169,8 +169,8 @@ impl Drop for Package {
 }
 
 /// The status as wait(2) encodes it, if the program ended by itself.
-fn status(end: JobEnd) -> Result<i32, Refusal> {
-    let limit = |what: &str| Err(Refusal::Limit { what: what.to_owned() });
+fn status(end: JobEnd) -> Result<i32, JobRefusal> {
+    let limit = |what: &str| Err(JobRefusal::Limit { what: what.to_owned() });
     match end {
         JobEnd::Exited(code) => Ok((code & 0xff) << 8),
         JobEnd::Signalled(signal) => Ok(signal & 0x7f),
@@ -181,16 +181,16 @@ fn status(end: JobEnd) -> Result<i32, Refusal> {
         JobEnd::Stopped => limit("it was stopped"),
         JobEnd::NotStarted(errno) => {
             let error = std::io::Error::from_raw_os_error(errno);
-            Err(Refusal::Trouble { what: format!("the compiler cannot be started: {error}") })
+            Err(JobRefusal::Trouble { what: format!("the compiler cannot be started: {error}") })
         }
     }
 }
 
 /// Accepts a job that only made files. A job with other effects has to run locally.
-fn check(made: &view::JobChanges) -> Result<(), Refusal> {
+fn check(made: &view::JobChanges) -> Result<(), JobRefusal> {
     let trouble = |what: &str, path: &[u8]| {
         let path = String::from_utf8_lossy(path);
-        Err(Refusal::Trouble { what: format!("it {what} {path}") })
+        Err(JobRefusal::Trouble { what: format!("it {what} {path}") })
     };
     if let Some(path) = made.directories.first() {
         return trouble("makes the directory", path);
@@ -279,6 +279,6 @@ mod tests {
         let replaced = view::JobChanges { deleted: vec![b"/p/a.o".to_vec()], ..made(1) };
         assert!(Package::new(0, ended(JobEnd::Exited(0)), replaced, Took::default()).is_ok());
         let late = Package::new(0, ended(JobEnd::OutOfTime), made(1), Took::default());
-        assert!(matches!(late, Err(Refusal::Limit { .. })));
+        assert!(matches!(late, Err(JobRefusal::Limit { .. })));
     }
 }

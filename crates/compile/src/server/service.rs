@@ -1,17 +1,16 @@
 //! What the service does: all clients of a server, their jobs in its slots. The loop around it is
 //! cluster's.
 
-use super::client_sandbox::Plan;
+use super::client_sandbox::ClientSandboxSettings;
 use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
 use super::slot_allocator::{ClientId, SlotAllocator};
 use super::toolchains::Programs;
-use crate::protocol::{JobSpec, ToClient, ToServer};
-use crate::sandbox::{Launch, Limits};
-use outboard_cluster::codec;
+use crate::protocol::{JobSpec, PROTOCOL, ToClient, ToServer};
+use crate::sandbox::{JobLimits, Launch};
 use outboard_cluster::hub::{Hub, HubError, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
-use outboard_cluster::service::{End, Service};
+use outboard_cluster::service::{Service, ServiceError};
 use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
 use outboard_store::{Store, StoreUsage};
@@ -30,7 +29,7 @@ const WAKER: u64 = u64::MAX;
 
 /// What a server is.
 #[derive(Debug)]
-pub struct Options {
+pub struct ServiceOptions {
     /// Jobs at a time.
     pub slots: u32,
     /// What compilers it has.
@@ -42,12 +41,12 @@ pub struct Options {
     /// How sandboxes start.
     pub launch: Launch,
     /// What one job may use.
-    pub limits: Limits,
+    pub limits: JobLimits,
 }
 
 /// What a server does now.
 #[derive(Clone, Debug, Serialize)]
-pub struct Status {
+pub struct ServiceStatus {
     /// Slots.
     pub slots: usize,
     /// Slots without a job.
@@ -73,12 +72,12 @@ pub struct ClientStatus {
 
 /// A server for any number of clients: what its process does with its slots.
 pub struct CompileService {
-    clients: BTreeMap<ClientId, Client>,
+    clients: BTreeMap<ClientId, ConnectedClient>,
     slots: SlotAllocator,
     programs: Programs,
     store: Option<Arc<Store>>,
     accepts: bool,
-    plan: Plan,
+    settings: ClientSandboxSettings,
     waker: Waker,
     /// The waker, and slot sandboxes that may have something to say.
     ready: OwnedFd,
@@ -89,7 +88,7 @@ pub struct CompileService {
 }
 
 /// A client, and what it may use.
-struct Client {
+struct ConnectedClient {
     session: ClientSession,
     peer: PeerId,
     identity: NodeId,
@@ -101,12 +100,13 @@ impl CompileService {
     ///
     /// # Errors
     /// This machine's.
-    pub fn new(options: Options) -> Result<Self, HubError> {
+    pub fn new(options: ServiceOptions) -> Result<Self, HubError> {
         let waker = Waker::new()?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let name = epoll::EventData::new_u64(WAKER);
         epoll::add(&ready, &waker, name, epoll::EventFlags::IN)?;
-        let Options { slots, mut programs, store, accept_toolchains, launch, limits } = options;
+        let ServiceOptions { slots, mut programs, store, accept_toolchains, launch, limits } =
+            options;
         programs.set_waker(waker.clone());
         Ok(Self {
             clients: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl CompileService {
             programs,
             store: store.map(Arc::new),
             accepts: accept_toolchains,
-            plan: Plan { launch, limits, slots },
+            settings: ClientSandboxSettings { launch, limits, slots },
             waker,
             ready,
             done: 0,
@@ -123,8 +123,8 @@ impl CompileService {
         })
     }
 
-    fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, End)>) {
-        for Client { session, peer, .. } in self.clients.values_mut() {
+    fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, ServiceError)>) {
+        for ConnectedClient { session, peer, .. } in self.clients.values_mut() {
             if let Err(error) = session.tick(now) {
                 ends.push((*peer, error.into()));
             }
@@ -146,7 +146,7 @@ impl CompileService {
     }
 
     fn job_ended(&mut self, (client, slot): (ClientId, u32), now: Instant) {
-        if let Some(Client { session, .. }) = self.clients.get_mut(&client) {
+        if let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&client) {
             self.done += u64::from(session.ended(slot, now));
         }
     }
@@ -157,7 +157,8 @@ impl CompileService {
         message: ToServer,
         now: Instant,
     ) -> Result<(), SessionEnd> {
-        let Some(Client { session, identity, slots_max, .. }) = self.clients.get_mut(&id) else {
+        let Some(ConnectedClient { session, identity, slots_max, .. }) = self.clients.get_mut(&id)
+        else {
             return Ok(());
         };
         let slots = self.slots.most(*slots_max);
@@ -181,15 +182,16 @@ impl CompileService {
     }
 
     /// Lets everything take its course until nothing moves.
-    fn settle(&mut self, hub: &mut Hub, now: Instant, ends: &mut Vec<(PeerId, End)>) {
-        for (id, Client { session, peer, .. }) in &mut self.clients {
+    fn settle(&mut self, hub: &mut Hub, now: Instant, ends: &mut Vec<(PeerId, ServiceError)>) {
+        for (id, ConnectedClient { session, peer, .. }) in &mut self.clients {
             let ready = &self.ready;
             let mut watch = |slot: u32, fd: BorrowedFd<'_>| {
                 let name = epoll::EventData::new_u64(name_of(*id, slot));
                 // A slot sandbox that is not watched is found when its client cancels.
                 let _watched = epoll::add(ready, fd, name, epoll::EventFlags::IN);
             };
-            if let Err(error) = session.advance(&self.plan, &mut self.programs, now, &mut watch) {
+            if let Err(error) = session.advance(&self.settings, &mut self.programs, now, &mut watch)
+            {
                 ends.push((*peer, error.into()));
             }
             while let Some(slot) = session.poll_released() {
@@ -197,7 +199,7 @@ impl CompileService {
             }
         }
         while let Some(id) = self.slots.poll() {
-            if let Some(Client { session, .. }) = self.clients.get_mut(&id) {
+            if let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&id) {
                 session.queue_message(ToClient::Want);
             }
         }
@@ -209,12 +211,12 @@ impl CompileService {
     }
 }
 
-impl Client {
+impl ConnectedClient {
     /// Says what its session has to say.
     fn speak(&mut self, hub: &mut Hub) -> Result<(), HubError> {
         while let Some(out) = self.session.poll() {
             match out {
-                Out::Message(message) => hub.send(self.peer, &codec::encode(&message))?,
+                Out::Message(message) => hub.send(self.peer, &PROTOCOL.encode(&message))?,
                 Out::Read { from, into, tag } => hub.read_into(self.peer, from, into, tag)?,
                 Out::Write { to, bytes } => hub.write(self.peer, to, bytes)?,
             }
@@ -234,22 +236,29 @@ impl Client {
 
 impl Service for CompileService {
     type Tag = u64;
-    type Report = Status;
+    type Report = ServiceStatus;
 
-    fn arrived(&mut self, _hub: &mut Hub, peer: PeerId, permit: &Permit) -> Result<(), End> {
+    fn arrived(
+        &mut self,
+        _hub: &mut Hub,
+        peer: PeerId,
+        permit: &Permit,
+    ) -> Result<(), ServiceError> {
         let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
         let (identity, slots_max) = (permit.node(), permit.slots());
-        self.clients.insert(id_of(peer), Client { session, peer, identity, slots_max });
+        self.clients.insert(id_of(peer), ConnectedClient { session, peer, identity, slots_max });
         Ok(())
     }
 
-    fn handle(&mut self, _hub: &mut Hub, event: HubEvent) -> Result<(), End> {
+    fn handle(&mut self, _hub: &mut Hub, event: HubEvent) -> Result<(), ServiceError> {
         let (id, now) = (id_of(event.peer()), Instant::now());
-        let Some(Client { session, .. }) = self.clients.get_mut(&id) else { return Ok(()) };
+        let Some(ConnectedClient { session, .. }) = self.clients.get_mut(&id) else {
+            return Ok(());
+        };
         session.heard(now);
         match event {
             HubEvent::Message { bytes, .. } => {
-                self.handle_message(id, codec::decode(&bytes)?, now)?
+                self.handle_message(id, PROTOCOL.decode(&bytes)?, now)?
             }
             HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes, &self.programs)?,
             _ => {}
@@ -266,7 +275,11 @@ impl Service for CompileService {
         self.slots.remove(id);
     }
 
-    fn turn(&mut self, hub: &mut Hub, now: Instant) -> Result<Vec<(PeerId, End)>, End> {
+    fn turn(
+        &mut self,
+        hub: &mut Hub,
+        now: Instant,
+    ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         for slot in self.ready_sandboxes()? {
             self.job_ended(slot, now);
         }
@@ -288,14 +301,14 @@ impl Service for CompileService {
         Some(self.ready.as_fd())
     }
 
-    fn report(&self) -> Status {
+    fn report(&self) -> ServiceStatus {
         let (slots, free) = self.slots.slots();
         let sessions = || self.clients.values().map(|client| &client.session);
-        Status {
+        ServiceStatus {
             slots,
             free,
             done: self.done,
-            clients: self.clients.values().map(Client::status).collect(),
+            clients: self.clients.values().map(ConnectedClient::status).collect(),
             counters: sessions().fold(self.past, |sum, one| sum.add(one.counters())),
             store: self.store.as_ref().map(|store| store.usage()),
         }
@@ -304,7 +317,7 @@ impl Service for CompileService {
 
 impl fmt::Debug for CompileService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompileService").field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("CompileService").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

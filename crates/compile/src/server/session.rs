@@ -7,24 +7,24 @@ mod results;
 mod start;
 
 use super::adopt::{Adoptions, RemoteRange};
-use super::client_sandbox::{ClientSandbox, Plan};
+use super::client_sandbox::{ClientSandbox, ClientSandboxSettings};
 use super::counters::ServerCounters;
-use super::files::{Files, ask_error, request};
+use super::files::ClientFiles;
 use super::opening::Opening;
 use super::package::Package;
 use super::sources::Sources;
 use super::stage::{Stage, StageEvent};
 use super::toolchains::Programs;
 use crate::protocol::{
-    Bytes, Input, JobSpec, Outcome, RESULT_BUFFER_BYTES, Refusal, TicketNumber, ToClient, ToServer,
-    Took,
+    Bytes, Input, JobOutcome, JobRefusal, JobSpec, RESULT_BUFFER_BYTES, TicketNumber, ToClient,
+    ToServer, Took,
 };
-use crate::view::Done;
+use crate::view::FetchDone;
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::line_limit::LineLimit;
 use outboard_cluster::waker::Waker;
 use outboard_export::{Change, Fetch, FetchFault, Need};
-use outboard_store::{Kind, Store};
+use outboard_store::{ContentKind, Store};
 use outboard_verbs::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -57,8 +57,8 @@ pub(crate) struct ClientSession {
     name: String,
     export: Option<Exposed>,
     result_buffer: Option<Exposed>,
-    files: Arc<Files>,
-    fetch: Fetch<Waiter>,
+    files: Arc<ClientFiles>,
+    fetch: Fetch<FetchWaiter>,
     /// Where contents stay that were read.
     store: Option<Arc<Store>>,
     /// Jobs that may go on.
@@ -80,11 +80,11 @@ pub(crate) struct ClientSession {
 }
 
 /// What waits for something of the client's files.
-enum Waiter {
+enum FetchWaiter {
     /// A job, for the metadata log.
     Job(TicketNumber),
     /// A request of the view.
-    View(Done),
+    View(FetchDone),
 }
 
 /// How long slots may wait for the client.
@@ -104,11 +104,11 @@ struct Running {
     package: Option<Package>,
     /// When its results began to be sent, or, before that, when the job arrived.
     since: Instant,
-    source: Option<Source>,
+    source: Option<JobSource>,
 }
 
 /// A job's preprocessed source.
-struct Source {
+struct JobSource {
     path: Bytes,
     len: u64,
     /// Empty before it is read, and after the job has taken it.
@@ -140,7 +140,7 @@ impl ClientSession {
     /// With `accepts`, compilers of the client are accepted, if there is a store for them.
     pub(crate) fn new(waker: Waker, store: Option<Arc<Store>>, accepts: bool) -> Self {
         let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
-        let files = Arc::new(Files::new(waker.clone()));
+        let files = Arc::new(ClientFiles::new(waker.clone()));
         Self {
             name: String::new(),
             export: None,
@@ -248,14 +248,14 @@ impl ClientSession {
         }
         let (stage, source) = match input {
             Input::Pull { position } => {
-                self.fetch.reach(position, Waiter::Job(ticket));
+                self.fetch.reach(position, FetchWaiter::Job(ticket));
                 (Stage::Waiting, None)
             }
             Input::Source { path, exposed } => {
                 let (from, into, tag) = self.sources.begin(exposed, ticket, slot)?;
                 self.out.push_back(Out::Read { from, into, tag });
                 let (len, bytes) = (exposed.len(), Vec::new());
-                (Stage::Reading, Some(Source { path, len, bytes }))
+                (Stage::Reading, Some(JobSource { path, len, bytes }))
             }
         };
         let fetched = self.fetch.fetched();
@@ -322,8 +322,8 @@ impl ClientSession {
     fn notify(&mut self) {
         while let Some((waiter, result)) = self.fetch.poll_done() {
             match waiter {
-                Waiter::Job(ticket) => self.supplied(ticket),
-                Waiter::View(done) => done(result.map_err(ask_error)),
+                FetchWaiter::Job(ticket) => self.supplied(ticket),
+                FetchWaiter::View(done) => done(result),
             }
         }
     }
@@ -362,19 +362,19 @@ impl ClientSession {
     /// Does all that can be done now. New slot sandboxes are handed to `watch`, with their slots.
     pub(crate) fn advance(
         &mut self,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &mut Programs,
         now: Instant,
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), SessionEnd> {
-        for (ask, done) in self.files.take_asks() {
-            self.fetch.request(request(ask), Waiter::View(done), now);
+        for (request, done) in self.files.take_requests() {
+            self.fetch.request(request, FetchWaiter::View(done), now);
         }
         self.notify();
         self.take_opened(now);
         self.wake(programs, now);
         while let Some(ticket) = self.ready.pop_front() {
-            self.start(ticket, plan, programs, now, watch);
+            self.start(ticket, settings, programs, now, watch);
         }
         while let Some(need) = self.fetch.poll() {
             self.meet(need)?;
@@ -402,7 +402,7 @@ impl ClientSession {
             Need::Keep { hash, bytes } => {
                 if let Some(store) = &self.store {
                     // If the disk is full nothing is lost: the bytes are in memory.
-                    let _stored = store.put_soon(&hash, bytes, Kind::Data);
+                    let _stored = store.put_soon(&hash, bytes, ContentKind::Data);
                 }
             }
         }
@@ -446,7 +446,7 @@ impl ClientSession {
                 self.counters.fetched_bytes += took.fetched;
                 Package::new(slot, ended, made, took)
             }
-            Err(error) => Err(Refusal::Trouble { what: error.to_string() }),
+            Err(error) => Err(JobRefusal::Trouble { what: error.to_string() }),
         };
         match package {
             Ok(package) => {
@@ -490,7 +490,7 @@ impl ClientSession {
         self.send_waiting();
     }
 
-    fn refuse(&mut self, ticket: TicketNumber, refusal: Refusal) {
+    fn refuse(&mut self, ticket: TicketNumber, refusal: JobRefusal) {
         self.step(ticket, StageEvent::Refused);
         if self.remove(ticket).is_some() {
             self.counters.refuse(&refusal);
@@ -498,7 +498,7 @@ impl ClientSession {
                 let (client, why) = (&self.name, &refusal);
                 tracing::info!(?client, %why, left_out, "job refused");
             }
-            let outcome = Box::new(Outcome::NotRun(refusal));
+            let outcome = Box::new(JobOutcome::NotRun(refusal));
             self.queue_message(ToClient::Outcome { ticket, outcome });
         }
     }

@@ -6,7 +6,7 @@
 
 mod identifying;
 
-use super::client_sandbox::Shown;
+use super::client_sandbox::ShownFiles;
 use crate::toolchain::{self, PartRole, PartSymlink, Toolchain, Toolchains};
 use identifying::{Identifications, Identified};
 use outboard_cluster::waker::Waker;
@@ -36,7 +36,7 @@ pub struct Programs {
     /// By the name that jobs call them.
     instead: BTreeMap<OsString, PathBuf>,
     installed: Vec<Installed>,
-    missing: HashMap<[u8; 32], Missing>,
+    missing: HashMap<[u8; 32], AbsentCompiler>,
     identifications: Identifications,
     /// Counts changes of what has to be shown in sandboxes.
     generation: u64,
@@ -52,7 +52,7 @@ struct Installed {
 
 /// A compiler that was not found.
 #[derive(Debug)]
-struct Missing {
+struct AbsentCompiler {
     since: Instant,
     /// The last of the questions whose answer may be this compiler.
     asked: u64,
@@ -60,8 +60,8 @@ struct Missing {
 
 /// The result of looking for a job's compiler.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Search {
-    Found(Program),
+pub(crate) enum CompilerSearch {
+    Found(CompilerProgram),
     Absent,
     /// Compilers are being identified, of which it may be one.
     UnderWay,
@@ -69,13 +69,13 @@ pub(crate) enum Search {
 
 /// A compiler's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct CompilerProgram {
     path: Vec<u8>,
     search: Vec<u8>,
     since: u64,
 }
 
-impl Program {
+impl CompilerProgram {
     /// Where it is in a sandbox.
     pub(crate) fn path(&self) -> &[u8] {
         &self.path
@@ -232,14 +232,19 @@ impl Programs {
     }
 
     /// The program for a job's compiler, if it is here with exactly these parts.
-    pub(crate) fn find(&mut self, compiler: &[u8], hash: &[u8; 32], now: Instant) -> Search {
+    pub(crate) fn find(
+        &mut self,
+        compiler: &[u8],
+        hash: &[u8; 32],
+        now: Instant,
+    ) -> CompilerSearch {
         let compiler = Path::new(OsStr::from_bytes(compiler));
         if let Some(instead) = compiler.file_name().and_then(|name| self.instead.get(name)) {
             let path = instead.clone().into_os_string().into_vec();
-            return Search::Found(Program { path, search: PATH.into(), since: 0 });
+            return CompilerSearch::Found(CompilerProgram { path, search: PATH.into(), since: 0 });
         }
         if let Some(program) = self.installed(hash, now) {
-            return Search::Found(program);
+            return CompilerSearch::Found(program);
         }
         if self.missing.get(hash).is_none_or(|missing| now - missing.since >= FORGET) {
             // It may have been installed or replaced since. Identifying runs it, so its type and
@@ -248,15 +253,15 @@ impl Programs {
                 self.ask(compiler, is_administrators, now);
             }
             if let Some(program) = self.installed(hash, now) {
-                return Search::Found(program);
+                return CompilerSearch::Found(program);
             }
             if self.missing.len() >= MISSING_MAX {
                 self.missing.clear();
             }
             let asked = self.identifications.asked();
-            self.missing.insert(*hash, Missing { since: now, asked });
+            self.missing.insert(*hash, AbsentCompiler { since: now, asked });
         }
-        if self.is_under_way(hash, now) { Search::UnderWay } else { Search::Absent }
+        if self.is_under_way(hash, now) { CompilerSearch::UnderWay } else { CompilerSearch::Absent }
     }
 
     /// Whether a compiler that was looked for may still be found.
@@ -266,14 +271,14 @@ impl Programs {
     }
 
     /// The program of an installed compiler that is still the same on disk.
-    fn installed(&mut self, hash: &[u8; 32], now: Instant) -> Option<Program> {
+    fn installed(&mut self, hash: &[u8; 32], now: Instant) -> Option<CompilerProgram> {
         let is_it = |at: &&Installed| at.toolchain.hash.0 == *hash;
         let known = self.installed.iter().find(is_it)?;
         if !self.toolchains.is_unchanged(&known.toolchain, OsStr::new(PATH), now) {
             self.renew(now);
         }
         let known = self.installed.iter().find(is_it)?;
-        Some(Program::of(&known.toolchain, known.since))
+        Some(CompilerProgram::of(&known.toolchain, known.since))
     }
 
     /// A number that changes whenever [`Self::shown`] does.
@@ -288,8 +293,8 @@ impl Programs {
     }
 
     /// The files and links that jobs are shown.
-    pub(crate) fn shown(&self) -> Shown {
-        Shown { files: self.files(), links: self.links() }
+    pub(crate) fn shown(&self) -> ShownFiles {
+        ShownFiles { files: self.files(), links: self.links() }
     }
 
     /// What of this machine has to be shown to jobs.
@@ -361,14 +366,14 @@ mod tests {
         compiler: &[u8],
         hash: &[u8; 32],
         now: Instant,
-    ) -> Option<Program> {
+    ) -> Option<CompilerProgram> {
         let waker = Waker::new().expect("a descriptor");
         programs.set_waker(waker.clone());
         loop {
             match programs.find(compiler, hash, now) {
-                Search::Found(program) => return Some(program),
-                Search::Absent => return None,
-                Search::UnderWay => {}
+                CompilerSearch::Found(program) => return Some(program),
+                CompilerSearch::Absent => return None,
+                CompilerSearch::UnderWay => {}
             }
             let mut fds = [PollFd::new(&waker, PollFlags::IN)];
             poll(&mut fds, None).expect("poll");
@@ -388,12 +393,12 @@ mod tests {
         programs.add("/usr/bin/gcc".as_ref(), now);
         let other = programs.toolchains().next().expect("it is a compiler").hash.0;
         assert_eq!(find(&mut programs, b"/absent/gcc", &[2; 32], now), None);
-        assert_eq!(programs.find(sleeper, &[1; 32], now), Search::UnderWay);
+        assert_eq!(programs.find(sleeper, &[1; 32], now), CompilerSearch::UnderWay);
         assert!(now.elapsed() < Duration::from_secs(8), "it was not waited for");
-        assert!(matches!(programs.find(sleeper, &other, now), Search::Found(_)));
-        assert_eq!(programs.find(b"/absent/gcc", &[2; 32], now), Search::Absent);
+        assert!(matches!(programs.find(sleeper, &other, now), CompilerSearch::Found(_)));
+        assert_eq!(programs.find(b"/absent/gcc", &[2; 32], now), CompilerSearch::Absent);
         let later = now + Duration::from_secs(11);
-        assert_eq!(programs.find(sleeper, &[1; 32], later), Search::Absent);
+        assert_eq!(programs.find(sleeper, &[1; 32], later), CompilerSearch::Absent);
     }
 
     #[test]

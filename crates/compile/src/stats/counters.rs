@@ -14,7 +14,7 @@ const OTHERS: &str = "others";
 /// The sums. A sum that reaches the largest number stays there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counters {
+pub struct JobCounters {
     /// Jobs whose outputs came from a server.
     pub remote: u64,
     /// Jobs whose compiler ran locally.
@@ -43,13 +43,13 @@ pub struct Counters {
     /// Time that jobs waited for a local slot, in microseconds.
     pub local_wait_us: u64,
     /// Servers by name.
-    pub servers: BTreeMap<String, Server>,
+    pub servers: BTreeMap<String, ServerTotals>,
 }
 
 /// Sums over the jobs of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Server {
+pub struct ServerTotals {
     /// Jobs that it ran.
     pub jobs: u64,
     /// Time from claim to end, in microseconds.
@@ -58,7 +58,7 @@ pub struct Server {
     pub cpu_us: u64,
 }
 
-impl Counters {
+impl JobCounters {
     /// Counts a job that ran on a server.
     pub fn count_remote(&mut self, trace: &Trace) {
         let us = trace
@@ -114,7 +114,7 @@ impl Counters {
     }
 }
 
-impl fmt::Display for Counters {
+impl fmt::Display for JobCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let jobs = self.remote + self.local;
         writeln!(f, "jobs               {jobs:>10}")?;
@@ -214,14 +214,14 @@ mod tests {
 
     #[test]
     fn jobs_are_counted_where_they_ran() {
-        let mut counters = Counters::default();
+        let mut counters = JobCounters::default();
         counters.count_remote(&trace("n1"));
         counters.count_remote(&trace("n1"));
         let ms = Duration::from_millis;
         counters.count_local(&Reason::with(Cause::UnknownOption, "-fnew"), ms(1), ms(2));
         counters.count_local(&Cause::Link.into(), ms(1), ms(2));
         assert_eq!((counters.remote, counters.local), (2, 2));
-        assert_eq!(counters.servers["n1"], Server { jobs: 2, us: 10_000, cpu_us: 6 });
+        assert_eq!(counters.servers["n1"], ServerTotals { jobs: 2, us: 10_000, cpu_us: 6 });
         assert_eq!(counters.causes["links"], 1);
         assert_eq!(counters.words["has an unknown option: -fnew"], 1);
         assert_eq!((counters.local_wait_us, counters.local_us), (2000, 4000));
@@ -229,9 +229,9 @@ mod tests {
 
     #[test]
     fn two_sums_become_one() {
-        let mut one = Counters { abandoned: 1, ..Counters::default() };
+        let mut one = JobCounters { abandoned: 1, ..JobCounters::default() };
         one.count_remote(&trace("n1"));
-        let mut two = Counters { failed_remotely: 2, ..Counters::default() };
+        let mut two = JobCounters { failed_remotely: 2, ..JobCounters::default() };
         two.count_local(
             &Reason::with(Cause::Native, "-march=native"),
             Duration::ZERO,
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn paths_of_one_directory_are_shown_as_one() {
-        let mut counters = Counters::default();
+        let mut counters = JobCounters::default();
         for path in ["/a/b/x.h", "/a/b/y.h", "/a/c/z.h"] {
             let reason = Reason::with(Cause::Refused, path);
             counters.count_local(&reason, Duration::ZERO, Duration::ZERO);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_table_has_an_end() {
-        let mut counters = Counters::default();
+        let mut counters = JobCounters::default();
         for number in 0..2 * ROWS_MAX {
             counters.count_remote(&trace(&number.to_string()));
         }

@@ -4,10 +4,11 @@
 //! file that cannot be read is replaced by a new one. A thread of its own writes the file, so that
 //! a disk that hangs or is full holds up no build.
 
-use super::counters::{Counters, micros};
-use super::record::{How, Phase, Record, Stage};
+use super::counters::{JobCounters, micros};
+use super::record::{How, JobPhase, JobRecord, PhaseKind};
 use crate::args::Reason;
 use crate::manager::Trace;
+use outboard_unix::staged::write_whole;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,11 +36,11 @@ const AHEAD_MAX: usize = 4;
 /// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Saved {
+pub struct SavedJournal {
     /// Sums since the last reset.
-    pub counters: Counters,
+    pub counters: JobCounters,
     /// The last jobs, in the order in which they ended.
-    pub records: VecDeque<Record>,
+    pub records: VecDeque<JobRecord>,
     /// Counters of the manager that wrote last.
     pub manager: Option<Value>,
 }
@@ -48,7 +49,7 @@ pub struct Saved {
 #[derive(Debug)]
 pub struct Journal {
     writer: Option<Writer>,
-    new: Saved,
+    new: SavedJournal,
     /// One moment on both clocks: monotonic, and in microseconds since 1970.
     origin: (Instant, u64),
     first: Option<Instant>,
@@ -63,7 +64,7 @@ pub fn state_directory() -> Option<PathBuf> {
     Some(state?.join("outboard"))
 }
 
-impl Saved {
+impl SavedJournal {
     /// Reads the file in `directory`; empty if there is none.
     ///
     /// # Errors
@@ -109,7 +110,7 @@ impl Journal {
         let now = Instant::now();
         let origin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros);
         let writer = directory.and_then(|at| Writer::start(file_in(at)).ok());
-        Self { writer, new: Saved::default(), origin: (now, origin), first: None, last: now }
+        Self { writer, new: SavedJournal::default(), origin: (now, origin), first: None, last: now }
     }
 
     /// Notes a job that ran on a server; its wrapper had connected at `began`.
@@ -122,10 +123,10 @@ impl Journal {
     ) {
         self.new.counters.count_remote(trace);
         let mut phases = Phases::from(began);
-        phases.until(Stage::Queued, trace.claimed);
-        phases.until(Stage::Prepared, trace.started);
-        phases.until(Stage::Ran, trace.ended);
-        phases.until(Stage::Returned, Some(now));
+        phases.until(PhaseKind::Queued, trace.claimed);
+        phases.until(PhaseKind::Prepared, trace.started);
+        phases.until(PhaseKind::Ran, trace.ended);
+        phases.until(PhaseKind::Returned, Some(now));
         self.push(name, (trace.server.clone(), trace.slot), phases, How::Remote);
         self.touch(now);
     }
@@ -137,8 +138,8 @@ impl Journal {
         let ran = now.saturating_duration_since(granted);
         self.new.counters.count_local(reason, waited, ran);
         let mut phases = Phases::from(began);
-        phases.until(Stage::Queued, Some(granted));
-        phases.until(Stage::Ran, Some(now));
+        phases.until(PhaseKind::Queued, Some(granted));
+        phases.until(PhaseKind::Ran, Some(now));
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);
         self.push(name, ("local".into(), slot), phases, How::Local(reason.to_string()));
         self.touch(now);
@@ -170,7 +171,7 @@ impl Journal {
         let (place, slot) = place;
         let since = phases.began.saturating_duration_since(self.origin.0);
         let began_us = self.origin.1.saturating_add(micros(since));
-        let record = Record { name, place, slot, began_us, phases: phases.phases, how };
+        let record = JobRecord { name, place, slot, began_us, phases: phases.phases, how };
         self.new.records.push_back(record);
         if self.new.records.len() > RECORDS_MAX {
             self.new.records.pop_front();
@@ -216,18 +217,18 @@ impl Journal {
 /// The thread that writes.
 #[derive(Debug)]
 struct Writer {
-    entries: SyncSender<(Saved, Option<OwnedFd>)>,
+    entries: SyncSender<(SavedJournal, Option<OwnedFd>)>,
     /// Carries no messages; it is closed when the thread has ended.
     ended: Receiver<()>,
 }
 
 impl Writer {
     fn start(file: PathBuf) -> io::Result<Self> {
-        let (entries, ahead) = mpsc::sync_channel::<(Saved, Option<OwnedFd>)>(AHEAD_MAX);
+        let (entries, ahead) = mpsc::sync_channel::<(SavedJournal, Option<OwnedFd>)>(AHEAD_MAX);
         let (end, ended) = mpsc::channel();
         thread::Builder::new().spawn(move || {
             for (mut new, asker) in ahead {
-                if new != Saved::default() {
+                if new != SavedJournal::default() {
                     // A failure to write statistics is ignored.
                     let _ = append(&file, &mut new);
                 }
@@ -252,7 +253,7 @@ pub(crate) struct LocalJob<'a> {
 struct Phases {
     began: Instant,
     at: Instant,
-    phases: Vec<Phase>,
+    phases: Vec<JobPhase>,
 }
 
 impl Phases {
@@ -261,11 +262,11 @@ impl Phases {
     }
 
     /// A phase that would end before the last one gets no length: times of servers may overlap.
-    fn until(&mut self, stage: Stage, end: Option<Instant>) {
+    fn until(&mut self, stage: PhaseKind, end: Option<Instant>) {
         let Some(end) = end else { return };
         let us = micros(end.saturating_duration_since(self.at));
         self.at = self.at.max(end);
-        self.phases.push(Phase { stage, us });
+        self.phases.push(JobPhase { stage, us });
     }
 }
 
@@ -285,21 +286,14 @@ fn damaged(file: &Path, error: &serde_json::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-fn append(file: &Path, new: &mut Saved) -> io::Result<()> {
+fn append(file: &Path, new: &mut SavedJournal) -> io::Result<()> {
     let directory = file.parent().unwrap_or(file);
     fs::create_dir_all(directory)?;
     let _lock = lock(&file.with_extension("lock"))?;
-    let mut saved = Saved::load(directory).unwrap_or_default();
+    let mut saved = SavedJournal::load(directory).unwrap_or_default();
     saved.merge(new);
     // The lock makes it the only one: what a process left that was killed is overwritten.
-    let hidden = file.with_extension("new");
-    let text = serde_json::to_vec(&saved)?;
-    let written = fs::write(&hidden, text).and_then(|()| fs::rename(&hidden, file));
-    if written.is_err() {
-        // A disk that is full has room again.
-        let _ = fs::remove_file(&hidden);
-    }
-    written
+    write_whole(file, file.with_extension("new"), &serde_json::to_vec(&saved)?)
 }
 
 fn lock(path: &Path) -> io::Result<File> {
@@ -317,13 +311,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = file_in(directory.path());
         fs::write(&file, "").expect("written");
-        let damaged = Saved::load(directory.path()).expect_err("no statistics").to_string();
+        let damaged = SavedJournal::load(directory.path()).expect_err("no statistics").to_string();
         assert!(damaged.contains("cc-stats.json") && damaged.contains("remove it"), "{damaged}");
         fs::remove_file(&file).expect("it is there");
         // A directory is what even root can neither read nor remove as a file.
         fs::create_dir(&file).expect("made");
-        let unread = Saved::load(directory.path()).expect_err("a directory").to_string();
-        let kept = Saved::clear(directory.path()).expect_err("a directory").to_string();
+        let unread = SavedJournal::load(directory.path()).expect_err("a directory").to_string();
+        let kept = SavedJournal::clear(directory.path()).expect_err("a directory").to_string();
         for error in [unread, kept] {
             assert!(error.contains("cc-stats.json") && error.contains("this user"), "{error}");
         }
@@ -334,7 +328,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = file_in(directory.path());
         fs::create_dir(&file).expect("made");
-        append(&file, &mut Saved::default()).expect_err("a directory is there");
+        append(&file, &mut SavedJournal::default()).expect_err("a directory is there");
         let left = fs::read_dir(directory.path()).expect("a directory").flatten();
         let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
         left.sort();

@@ -11,8 +11,8 @@ mod journal;
 mod record;
 mod timeline;
 
-pub use counters::{Counters, Server};
+pub use counters::{JobCounters, ServerTotals};
 pub(crate) use journal::LocalJob;
-pub use journal::{Journal, Saved, state_directory};
-pub use record::{How, Phase, Record, Stage};
+pub use journal::{Journal, SavedJournal, state_directory};
+pub use record::{How, JobPhase, JobRecord, PhaseKind};
 pub use timeline::{html, svg};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A job that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct JobRecord {
     /// The name of the source, or of the linked program.
     pub name: String,
     /// Where it ran: `local`, or the server.
@@ -14,16 +14,16 @@ pub struct Record {
     /// When its wrapper connected, in microseconds since 1970.
     pub began_us: u64,
     /// Its phases, in order.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<JobPhase>,
     /// How it ended.
     pub how: How,
 }
 
 /// A phase of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct JobPhase {
     /// Which phase.
-    pub stage: Stage,
+    pub stage: PhaseKind,
     /// How long, in microseconds.
     pub us: u64,
 }
@@ -31,7 +31,7 @@ pub struct Phase {
 /// The kinds of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stage {
+pub enum PhaseKind {
     /// It waits for a slot.
     Queued,
     /// A server has claimed it and prepares its sandbox.
@@ -52,7 +52,7 @@ pub enum How {
     Local(String),
 }
 
-impl Record {
+impl JobRecord {
     /// When it ended, in microseconds since 1970.
     #[must_use]
     pub fn ended_us(&self) -> u64 {

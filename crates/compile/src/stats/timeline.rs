@@ -3,7 +3,7 @@
 //!
 //! The page needs no other file. Names come from users' files, so they are escaped.
 
-use super::record::{How, Record, Stage};
+use super::record::{How, JobRecord, PhaseKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#222}.prepared{fill:#f2c14e}
 
 /// The picture as a page.
 #[must_use]
-pub fn html(records: &[Record]) -> String {
+pub fn html(records: &[JobRecord]) -> String {
     format!(
         "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>outboard cc: timeline</title>\n\
          <p>yellow: prepared; blue: on a server; green: coming back; red: locally</p>\n{}",
@@ -32,7 +32,7 @@ pub fn html(records: &[Record]) -> String {
 
 /// The picture of what ran, as SVG.
 #[must_use]
-pub fn svg(records: &[Record]) -> String {
+pub fn svg(records: &[JobRecord]) -> String {
     let scale = Scale::of(records);
     let lanes = lanes(records);
     #[expect(clippy::cast_precision_loss, reason = "slots of all servers")]
@@ -53,9 +53,9 @@ pub fn svg(records: &[Record]) -> String {
     out
 }
 
-type Lanes<'a> = BTreeMap<(&'a str, u32), Vec<&'a Record>>;
+type Lanes<'a> = BTreeMap<(&'a str, u32), Vec<&'a JobRecord>>;
 
-fn lanes(records: &[Record]) -> Lanes<'_> {
+fn lanes(records: &[JobRecord]) -> Lanes<'_> {
     let mut lanes = Lanes::new();
     for record in records {
         lanes.entry((&record.place, record.slot)).or_default().push(record);
@@ -69,9 +69,9 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(records: &[Record]) -> Self {
+    fn of(records: &[JobRecord]) -> Self {
         let begin_us = records.iter().map(held_from).min().unwrap_or(0);
-        let end_us = records.iter().map(Record::ended_us).max().unwrap_or(0);
+        let end_us = records.iter().map(JobRecord::ended_us).max().unwrap_or(0);
         Self { begin_us, length_us: end_us.saturating_sub(begin_us).max(1) }
     }
 
@@ -103,18 +103,18 @@ impl Scale {
 }
 
 /// When the job got its slot. The time before, when it only waited, is not drawn.
-fn held_from(record: &Record) -> u64 {
-    let waited = record.phases.iter().take_while(|phase| phase.stage == Stage::Queued);
+fn held_from(record: &JobRecord) -> u64 {
+    let waited = record.phases.iter().take_while(|phase| phase.stage == PhaseKind::Queued);
     waited.fold(record.began_us, |at, phase| at.saturating_add(phase.us))
 }
 
-fn draw(out: &mut String, record: &Record, scale: &Scale, y: f64) {
+fn draw(out: &mut String, record: &JobRecord, scale: &Scale, y: f64) {
     let class = if matches!(record.how, How::Local(_)) { "local" } else { "remote" };
     write_to(out, format_args!("<g class=\"{class}\"><title>{}</title>", title(record)));
     let mut at = record.began_us;
     for phase in &record.phases {
         let end = at.saturating_add(phase.us);
-        if phase.stage != Stage::Queued {
+        if phase.stage != PhaseKind::Queued {
             let (x, width) = (scale.x(at), scale.x(end) - scale.x(at));
             let (class, y, height) = (name(phase.stage), y + 2.0, LANE - 4.0);
             write_to(
@@ -140,7 +140,7 @@ fn draw(out: &mut String, record: &Record, scale: &Scale, y: f64) {
     out.push_str("</g>\n");
 }
 
-fn title(record: &Record) -> String {
+fn title(record: &JobRecord) -> String {
     let mut title = escape(&record.name);
     if let How::Local(reason) = &record.how {
         write_to(&mut title, format_args!(" ({})", escape(reason)));
@@ -152,12 +152,12 @@ fn title(record: &Record) -> String {
     title
 }
 
-fn name(stage: Stage) -> &'static str {
+fn name(stage: PhaseKind) -> &'static str {
     match stage {
-        Stage::Queued => "queued",
-        Stage::Prepared => "prepared",
-        Stage::Ran => "ran",
-        Stage::Returned => "returned",
+        PhaseKind::Queued => "queued",
+        PhaseKind::Prepared => "prepared",
+        PhaseKind::Ran => "ran",
+        PhaseKind::Returned => "returned",
     }
 }
 
@@ -183,13 +183,14 @@ fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Phase;
+    use super::super::record::JobPhase;
     use super::*;
 
-    fn record(name: &str, place: &str, began_us: u64) -> Record {
-        let phases = [(Stage::Queued, 1000), (Stage::Ran, 50_000), (Stage::Returned, 2500)];
-        let phases = phases.map(|(stage, us)| Phase { stage, us }).to_vec();
-        Record {
+    fn record(name: &str, place: &str, began_us: u64) -> JobRecord {
+        let phases =
+            [(PhaseKind::Queued, 1000), (PhaseKind::Ran, 50_000), (PhaseKind::Returned, 2500)];
+        let phases = phases.map(|(stage, us)| JobPhase { stage, us }).to_vec();
+        JobRecord {
             name: name.into(),
             place: place.into(),
             slot: 0,

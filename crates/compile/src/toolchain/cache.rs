@@ -4,11 +4,12 @@
 //! and all paths at which a further file would be used instead. That is a hundred looks at
 //! attributes.
 
-use super::identify::{Identified, identify};
+use super::identify::{IdentifiedCompiler, identify};
 use super::part::Premise;
 use super::probe::{Probe, words_for_includes};
 use super::{Includes, PartSymlink, Toolchain, ToolchainError};
 use crate::args::{Job, Language};
+use outboard_unix::staged::write_whole;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -52,7 +53,7 @@ pub(crate) enum Unknown {
 #[derive(Debug)]
 pub(crate) enum Learned {
     /// Its identity, and the state of its file before it was asked.
-    Compiler { own: Premise, outcome: Result<Box<Identified>, ToolchainError> },
+    Compiler { own: Premise, outcome: Result<Box<IdentifiedCompiler>, ToolchainError> },
     /// Where it searches for headers.
     Includes(Result<Includes, ToolchainError>),
 }
@@ -150,7 +151,7 @@ impl Toolchains {
         compiler: &Path,
         path: &OsStr,
         own: Premise,
-        outcome: Result<Identified, ToolchainError>,
+        outcome: Result<IdentifiedCompiler, ToolchainError>,
         now: Instant,
     ) -> Result<Arc<Toolchain>, ToolchainError> {
         // A changed compiler may also search for headers in other directories.
@@ -324,9 +325,8 @@ fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
-    let hidden = file.with_extension(format!("{}", std::process::id()));
-    fs::write(&hidden, serde_json::to_vec(saved)?)?;
-    fs::rename(hidden, file)
+    let hidden = file.with_extension(std::process::id().to_string());
+    write_whole(file, hidden, &serde_json::to_vec(saved)?)
 }
 
 impl CachedIdentity {

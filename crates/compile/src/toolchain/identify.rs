@@ -38,13 +38,16 @@ const CLANG_CONFIGURATION: &[&str] = &["/etc/clang", "/usr/local/etc/clang"];
 /// A compiler, and the state of all paths on which its identity depends: a file that changes,
 /// appears or disappears there would make it another compiler.
 #[derive(Clone, Debug)]
-pub(crate) struct Identified {
+pub(crate) struct IdentifiedCompiler {
     pub(super) toolchain: Toolchain,
     pub(super) premises: Vec<Premise>,
 }
 
 /// Finds everything behind `compiler`, an absolute path, for a caller with this `PATH`.
-pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Identified, ToolchainError> {
+pub(super) fn identify(
+    compiler: &Path,
+    path: &OsStr,
+) -> Result<IdentifiedCompiler, ToolchainError> {
     let mut found = Found::default();
     let driver = found.add(compiler, PartRole::Driver)?;
     refuse_indirect(&driver)?;
@@ -88,7 +91,7 @@ pub(super) fn identify(compiler: &Path, path: &OsStr) -> Result<Identified, Tool
     let name = compiler.into();
     let toolchain =
         Toolchain { name, driver, kind, hash, parts, links, install_dirs, probes_absent };
-    Ok(Identified { toolchain, premises })
+    Ok(IdentifiedCompiler { toolchain, premises })
 }
 
 /// The directory with GCC's installations for one target, where further ones may appear.

@@ -1,7 +1,7 @@
 //! The compilers of this machine, identified.
 
 use super::*;
-use crate::args::{Call, Classification, Job, classify};
+use crate::args::{Classification, CompilerCall, Job, classify};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -25,8 +25,13 @@ fn identify(compiler: &str) -> Result<std::sync::Arc<Toolchain>, ToolchainError>
 
 fn job(line: &str) -> Job {
     let argv = line.split(' ').map(Into::into).collect();
-    let call = Call { compiler: "/usr/bin/gcc".into(), argv, cwd: "/".into(), ..Call::default() };
-    let Classification::Remote(job) = classify(Call { path: PATH.into(), ..call }) else {
+    let call = CompilerCall {
+        compiler: "/usr/bin/gcc".into(),
+        argv,
+        cwd: "/".into(),
+        ..CompilerCall::default()
+    };
+    let Classification::Remote(job) = classify(CompilerCall { path: PATH.into(), ..call }) else {
         panic!("{line}")
     };
     *job

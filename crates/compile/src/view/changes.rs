@@ -2,13 +2,14 @@
 //! stay in the job's slot and in memory.
 
 use fuser::Errno;
+use outboard_export::path::join;
+use outboard_export::{Attr, FileVersion, LookUp};
 
 use super::ViewLimits;
-use super::nodes::{NodeBody, SlotId};
-use super::pins::{Pinned, join};
+use super::inodes::{FileKind, InodeBody, SlotId};
+use super::pins::Pinned;
 use super::slot::{NameChange, Why};
-use super::source::{Attr, FileKind, Found};
-use super::state::{NodeShape, SYNTHETIC, ViewCore, ViewState};
+use super::state::{InodeShape, SYNTHETIC, ViewCore, ViewState};
 
 /// Bytes of a path that a job makes, at most: the most that the kernel accepts in one call.
 const PATH_MAX: usize = 4096;
@@ -23,7 +24,7 @@ pub(super) struct NewAttr {
 
 impl ViewCore {
     /// Makes an empty file.
-    pub(super) fn create(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewNode, Errno> {
+    pub(super) fn create(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewInode, Errno> {
         let mut state = self.lock();
         let (slot, path) = state.writable(parent, name)?;
         let attr = Attr { mode: mode & 0o7777, ..fresh() };
@@ -31,7 +32,7 @@ impl ViewCore {
     }
 
     /// Makes an empty directory.
-    pub(super) fn make_dir(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewNode, Errno> {
+    pub(super) fn make_dir(&self, parent: u64, name: &[u8], mode: u32) -> Result<NewInode, Errno> {
         let mut state = self.lock();
         let (slot, path) = state.writable(parent, name)?;
         state.pay_for_name(slot, &path, 0, &self.limits)?;
@@ -44,33 +45,38 @@ impl ViewCore {
     /// Writes into a file of the job's own.
     pub(super) fn write(&self, number: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let mut state = self.lock();
-        if state.nodes.own_mut(number).is_none() {
+        if state.inodes.own_mut(number).is_none() {
             state.refuse_writers(number);
             return Err(Errno::EIO);
         }
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         state.grow(number, end, &self.limits)?;
-        let own = state.nodes.own_mut(number).ok_or(Errno::ESTALE)?;
+        let own = state.inodes.own_mut(number).ok_or(Errno::ESTALE)?;
         let start = usize::try_from(offset).map_err(|_| Errno::EFBIG)?;
         own.data[start..start + data.len()].copy_from_slice(data);
         own.attr.mtime_ns = now();
         Ok(())
     }
 
-    /// Sets attributes. A node that several slots share is copied for the thread `pid` first.
-    pub(super) fn set_attr(&self, number: u64, new: NewAttr, pid: u32) -> Result<NodeShape, Errno> {
+    /// Sets attributes. An inode that several slots share is copied for the thread `pid` first.
+    pub(super) fn set_attr(
+        &self,
+        number: u64,
+        new: NewAttr,
+        pid: u32,
+    ) -> Result<InodeShape, Errno> {
         let mut state = self.lock();
-        if matches!(state.nodes.get(number), Some(NodeBody::Shared { .. })) {
+        if matches!(state.inodes.get(number), Some(InodeBody::Shared { .. })) {
             drop(state);
             return Err(self.copy_for(number, pid, new.size == Some(0)));
         }
         if let Some(size) = new.size {
             state.resize(number, size, &self.limits)?;
         }
-        let attr = match state.nodes.own_mut(number) {
+        let attr = match state.inodes.own_mut(number) {
             Some(own) => &mut own.attr,
             None => {
-                &mut state.nodes.dir_mut(number).filter(|dir| dir.made).ok_or(Errno::EPERM)?.attr
+                &mut state.inodes.dir_mut(number).filter(|dir| dir.made).ok_or(Errno::EPERM)?.attr
             }
         };
         attr.mode = new.mode.map_or(attr.mode, |mode| mode & 0o7777);
@@ -132,11 +138,10 @@ impl ViewCore {
         if self.lock().slots[slot].alone {
             return None;
         }
-        let Found::File { attr, version } = self.source.look_up(&dir, name) else {
+        let LookUp::File(attr) = self.source.look_up(&dir, name) else {
             return None;
         };
-        let id = super::NodeId { dev: attr.dev, ino: attr.ino, version };
-        Some(self.lock().nodes.intern_shared(path, id, attr))
+        Some(self.lock().inodes.intern_shared(path, FileVersion::of(&attr), attr))
     }
 
     /// Notes that the job asked a directory for something that no view can do.
@@ -149,13 +154,13 @@ impl ViewCore {
     }
 }
 
-/// A node that was just made.
-type NewNode = (u64, NodeShape);
+/// An inode that was just made.
+type NewInode = (u64, InodeShape);
 
 impl ViewState {
     /// The slot and path of a name in a directory that a running job may change.
     fn writable(&self, parent: u64, name: &[u8]) -> Result<(SlotId, Vec<u8>), Errno> {
-        let dir = self.nodes.dir(parent).ok_or(Errno::EROFS)?;
+        let dir = self.inodes.dir(parent).ok_or(Errno::EROFS)?;
         if dir.attr.mode & 0o222 == 0 || !self.slots[dir.slot].running {
             return Err(Errno::EACCES);
         }
@@ -174,23 +179,23 @@ impl ViewState {
         let beneath = join(path, b"");
         let inside = self.slots[slot].changes.range(beneath.clone()..);
         let mut inside = inside.take_while(|(path, _)| path.starts_with(&beneath));
-        self.nodes.dir(*number).is_some_and(|dir| dir.made)
+        self.inodes.dir(*number).is_some_and(|dir| dir.made)
             && inside.all(|(_, change)| *change == NameChange::Gone)
     }
 
     /// Makes a file at least `size` bytes long.
     fn grow(&mut self, number: u64, size: u64, limits: &ViewLimits) -> Result<(), Errno> {
-        let own = self.nodes.own_mut(number).ok_or(Errno::EPERM)?;
+        let own = self.inodes.own_mut(number).ok_or(Errno::EPERM)?;
         if size > own.data.len() as u64 { self.resize(number, size, limits) } else { Ok(()) }
     }
 
     fn resize(&mut self, number: u64, size: u64, limits: &ViewLimits) -> Result<(), Errno> {
-        let own = self.nodes.own_mut(number).ok_or(Errno::EPERM)?;
+        let own = self.inodes.own_mut(number).ok_or(Errno::EPERM)?;
         let (slot, before) = (own.slot, own.data.len() as u64);
         self.pay(slot, size.saturating_sub(before), limits)?;
         self.slots[slot].used -= before.saturating_sub(size).min(self.slots[slot].used);
         let len = usize::try_from(size).map_err(|_| Errno::EFBIG)?;
-        let own = self.nodes.own_mut(number).ok_or(Errno::EPERM)?;
+        let own = self.inodes.own_mut(number).ok_or(Errno::EPERM)?;
         own.data.resize(len, 0);
         own.attr.size = size;
         Ok(())
@@ -199,7 +204,7 @@ impl ViewState {
     /// Refuses every job that has this client's file: one of them writes into the file without
     /// having truncated it, and the request does not say which.
     fn refuse_writers(&mut self, number: u64) {
-        let Some(NodeBody::Shared { path, .. }) = self.nodes.get(number) else {
+        let Some(InodeBody::Shared { path, .. }) = self.inodes.get(number) else {
             return;
         };
         let path = path.clone();

@@ -3,6 +3,7 @@
 //! directories above paths that compilers look up by themselves.
 
 use super::probes::OWN_PROBES;
+use outboard_export::path::{join, split};
 use std::collections::BTreeMap;
 
 /// What a view has at a pinned path.
@@ -119,24 +120,6 @@ fn is_like(name: &[u8], pattern: &[u8]) -> bool {
     }
 }
 
-/// The path of `name` in the directory `dir`.
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
-    path.extend_from_slice(dir);
-    if !dir.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
-}
-
-/// A path's directory and its last name; `None` for the root.
-pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|&byte| byte == b'/')?;
-    let name = &path[slash + 1..];
-    (!name.is_empty()).then(|| (if slash == 0 { &path[..1] } else { &path[..slash] }, name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,14 +163,5 @@ mod tests {
         assert!(!pins.is_own_probe(b"/usr/lib/gconv"));
         assert!(pins.is_own_probe(b"/usr/local/cuda-12/bin"));
         assert!(!pins.is_own_probe(b"/usr/local/cuda-12/include"));
-    }
-
-    #[test]
-    fn paths_come_apart_where_they_were_joined() {
-        for (dir, name, path) in [(&b"/"[..], &b"a"[..], &b"/a"[..]), (b"/a", b"b", b"/a/b")] {
-            assert_eq!(join(dir, name), path);
-            assert_eq!(split(path), Some((dir, name)));
-        }
-        assert_eq!(split(b"/"), None);
     }
 }

@@ -4,7 +4,7 @@
 //! reported absent, as the job will overwrite it. Any other name may exist at the client, so
 //! looking it up makes the job run there.
 
-use super::pins::split;
+use outboard_export::path::split;
 
 /// Last extensions of the files that compilers make beside their outputs, including temporary
 /// files.

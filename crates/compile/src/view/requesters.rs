@@ -1,11 +1,11 @@
 //! Which slot a process works for that waits in a request of the kernel's. Requests for a file's
-//! contents name no slot, since files are one node for all slots; they name the process.
+//! contents name no slot, since files are one inode for all slots; they name the process.
 //!
 //! A slot's processes are those below the first process of its pid namespace. Which process that is
 //! follows from a look-up of one of them in the slot's own subtree. Where the system does not show
 //! processes (`hidepid`, no process for readahead), the slot is unknown.
 
-use super::nodes::SlotId;
+use super::inodes::SlotId;
 use std::collections::HashMap;
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,10 +47,10 @@ fn first_above(process: u32) -> Option<u32> {
     let mut at = process;
     for _ in 0..GENERATIONS_MAX {
         let status = fs::read_to_string(format!("/proc/{at}/status")).ok()?;
-        match Status::parse(&status)? {
-            Status::First => return Some(at),
-            Status::Below(0) => return None,
-            Status::Below(parent) => at = parent,
+        match ProcessStatus::parse(&status)? {
+            ProcessStatus::First => return Some(at),
+            ProcessStatus::Below(0) => return None,
+            ProcessStatus::Below(parent) => at = parent,
         }
     }
     None
@@ -58,14 +58,14 @@ fn first_above(process: u32) -> Option<u32> {
 
 /// What the system says of a process.
 #[derive(Debug, PartialEq, Eq)]
-enum Status {
+enum ProcessStatus {
     /// It is the first one of a namespace below this one.
     First,
     /// It has this parent.
     Below(u32),
 }
 
-impl Status {
+impl ProcessStatus {
     fn parse(status: &str) -> Option<Self> {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         // Its numbers in all namespaces, from this one inwards.
@@ -83,11 +83,12 @@ mod tests {
 
     #[test]
     fn the_first_process_of_an_inner_namespace_is_told_from_others() {
-        let parse = |pids: &str| Status::parse(&format!("Name:\tcc1\nPPid:\t7\nNSpid:\t{pids}\n"));
-        assert_eq!(parse("812\t1"), Some(Status::First));
-        assert_eq!(parse("813\t2"), Some(Status::Below(7)));
-        assert_eq!(parse("1"), Some(Status::Below(7)), "this machine's own");
-        assert_eq!(Status::parse("Name:\tcc1\n"), None);
+        let parse =
+            |pids: &str| ProcessStatus::parse(&format!("Name:\tcc1\nPPid:\t7\nNSpid:\t{pids}\n"));
+        assert_eq!(parse("812\t1"), Some(ProcessStatus::First));
+        assert_eq!(parse("813\t2"), Some(ProcessStatus::Below(7)));
+        assert_eq!(parse("1"), Some(ProcessStatus::Below(7)), "this machine's own");
+        assert_eq!(ProcessStatus::parse("Name:\tcc1\n"), None);
         assert_eq!(first_above(std::process::id()), first_above(std::process::id()));
     }
 }

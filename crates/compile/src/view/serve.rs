@@ -17,13 +17,13 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use outboard_export::{Attr, FetchError, FetchRequest};
 
 use super::changes::NewAttr;
-use super::nodes::{NodeBody, SlotId};
+use super::inodes::{FileKind, InodeBody, SlotId};
 use super::requesters::Requesters;
-use super::slot::{Upcalls, Why};
-use super::source::{Ask, AskError, Attr, FileKind};
-use super::state::{NodeShape, SYNTHETIC, ViewAnswer, ViewCore};
+use super::slot::{UpcallCounts, Why};
+use super::state::{InodeShape, SYNTHETIC, ViewAnswer, ViewCore};
 
 /// How long the kernel may cache names and attributes: until they are invalidated.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -31,27 +31,29 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const WRITE_MAX: u32 = 1 << 20;
 /// The I/O size that `stat` recommends to programs.
 const BLOCK: u32 = 64 << 10;
-/// How often a request is retried before it fails.
+/// The largest error number of Linux.
+const ERRNO_MAX: i32 = libc::EHWPOISON;
+/// How often an upcall is retried before it fails.
 const TRIES_MAX: u32 = 16;
 
-/// A request of the kernel that may have to wait for the source.
-enum KernelRequest {
+/// A request of the kernel's that may have to wait for the source.
+enum Upcall {
     LookUp { parent: u64, name: Vec<u8>, pid: u32, reply: ReplyEntry },
     Read { number: u64, offset: u64, size: u32, pid: u32, reply: ReplyData },
     List { number: u64, offset: u64, reply: ReplyDirectory },
 }
 
-struct PendingRequest {
+struct PendingUpcall {
     slot: Option<SlotId>,
     tries: u32,
-    question: KernelRequest,
+    upcall: Upcall,
 }
 
 /// A view as seen by the kernel's threads and the source's threads.
 pub(super) struct ViewServer {
     pub(super) core: ViewCore,
     pub(super) requesters: Requesters,
-    waiting: Mutex<(u64, HashMap<u64, PendingRequest>)>,
+    waiting: Mutex<(u64, HashMap<u64, PendingUpcall>)>,
 }
 
 impl ViewServer {
@@ -60,90 +62,96 @@ impl ViewServer {
         Self { core, requesters, waiting: Mutex::new((0, HashMap::new())) }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, (u64, HashMap<u64, PendingRequest>)> {
+    fn waiting(&self) -> MutexGuard<'_, (u64, HashMap<u64, PendingUpcall>)> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, count: impl FnOnce(&mut Upcalls)) {
+    fn count(&self, count: impl FnOnce(&mut UpcallCounts)) {
         count(&mut self.core.lock().upcalls);
     }
 
     /// Answers a request, now or when the source has answered.
-    fn answer(self: &Arc<Self>, question: KernelRequest, tries: u32) {
-        match question {
-            KernelRequest::LookUp { parent, name, pid, reply } => {
+    fn answer(self: &Arc<Self>, upcall: Upcall, tries: u32) {
+        match upcall {
+            Upcall::LookUp { parent, name, pid, reply } => {
                 match self.core.look_up(parent, &name, pid) {
                     ViewAnswer::Done(Ok(entry)) => reply_entry(&self.core, reply, entry),
                     ViewAnswer::Done(Err(errno)) => reply.error(errno),
-                    ViewAnswer::Wait(slot, ask) => {
-                        let question = KernelRequest::LookUp { parent, name, pid, reply };
-                        self.wait(slot, ask, tries, question);
+                    ViewAnswer::Wait(slot, wanted) => {
+                        let upcall = Upcall::LookUp { parent, name, pid, reply };
+                        self.wait(slot, wanted, tries, upcall);
                     }
                 }
             }
-            KernelRequest::Read { number, offset, size, pid, reply } => {
+            Upcall::Read { number, offset, size, pid, reply } => {
                 match self.core.read(number, offset, size) {
                     ViewAnswer::Done(Ok(bytes)) => reply.data(bytes.get()),
                     ViewAnswer::Done(Err(errno)) => reply.error(errno),
-                    ViewAnswer::Wait(slot, ask) => {
+                    ViewAnswer::Wait(slot, wanted) => {
                         // Without a slot the end of any job fails the read: no process may wait
                         // for ever, and a job whose read fails runs again.
                         let slot = slot.or_else(|| self.requesters.slot_of(pid));
-                        let question = KernelRequest::Read { number, offset, size, pid, reply };
-                        self.wait(slot, ask, tries, question);
+                        let upcall = Upcall::Read { number, offset, size, pid, reply };
+                        self.wait(slot, wanted, tries, upcall);
                     }
                 }
             }
-            KernelRequest::List { number, offset, reply } => match self.core.list(number) {
+            Upcall::List { number, offset, reply } => match self.core.list(number) {
                 ViewAnswer::Done(Ok(names)) => reply_names(reply, &names, offset),
                 ViewAnswer::Done(Err(errno)) => reply.error(errno),
-                ViewAnswer::Wait(slot, ask) => {
-                    self.wait(slot, ask, tries, KernelRequest::List { number, offset, reply });
+                ViewAnswer::Wait(slot, wanted) => {
+                    self.wait(slot, wanted, tries, Upcall::List { number, offset, reply });
                 }
             },
         }
     }
 
-    fn wait(self: &Arc<Self>, slot: Option<SlotId>, ask: Ask, tries: u32, question: KernelRequest) {
+    fn wait(
+        self: &Arc<Self>,
+        slot: Option<SlotId>,
+        wanted: FetchRequest,
+        tries: u32,
+        upcall: Upcall,
+    ) {
         let cancelled = slot.is_some_and(|slot| self.core.lock().slots[slot].cancelled);
         if cancelled || tries >= TRIES_MAX {
-            self.fail(slot, &ask, AskError::Gone, question);
+            self.fail(slot, &wanted, FetchError::Gone, upcall);
             return;
         }
         self.count(|upcalls| upcalls.waits += 1);
         let key = {
             let (next, waiting) = &mut *self.waiting();
             *next += 1;
-            waiting.insert(*next, PendingRequest { slot, tries, question });
+            waiting.insert(*next, PendingUpcall { slot, tries, upcall });
             *next
         };
-        let (server, asked) = (Arc::clone(self), ask.clone());
-        self.core.source.ask(ask, Box::new(move |result| server.resume(key, &asked, result)));
+        let (server, asked) = (Arc::clone(self), wanted.clone());
+        self.core.source.fetch(wanted, Box::new(move |result| server.resume(key, &asked, result)));
     }
 
-    fn resume(self: &Arc<Self>, key: u64, ask: &Ask, result: Result<(), AskError>) {
-        let Some(PendingRequest { slot, tries, question }) = self.waiting().1.remove(&key) else {
+    fn resume(self: &Arc<Self>, key: u64, wanted: &FetchRequest, result: Result<(), FetchError>) {
+        let Some(PendingUpcall { slot, tries, upcall }) = self.waiting().1.remove(&key) else {
             return;
         };
         match result {
-            Ok(()) => self.answer(question, tries + 1),
-            Err(error) => self.fail(slot, ask, error, question),
+            Ok(()) => self.answer(upcall, tries + 1),
+            Err(error) => self.fail(slot, wanted, error, upcall),
         }
     }
 
     /// The source could not answer: the request fails, and the job's outcome says to discard its
     /// result.
-    fn fail(&self, slot: Option<SlotId>, ask: &Ask, error: AskError, question: KernelRequest) {
-        let path = match ask {
-            Ask::List { dir } => dir,
-            Ask::Contents { path, .. } | Ask::Name { path } => path,
+    fn fail(&self, slot: Option<SlotId>, wanted: &FetchRequest, error: FetchError, upcall: Upcall) {
+        let path = match wanted {
+            FetchRequest::List { dir } => dir,
+            FetchRequest::Contents { path, .. } | FetchRequest::Name { path } => path,
         };
-        let why = match (ask, &error) {
-            (Ask::Name { .. }, AskError::Refused(_)) => Why::Outside,
+        let why = match (wanted, &error) {
+            (FetchRequest::Name { .. }, FetchError::Refused(_)) => Why::Outside,
             _ => Why::Unanswered,
         };
         let errno = match error {
-            AskError::Failed(errno) => Errno::from_i32(errno),
+            FetchError::Failed(errno) => errno_of(errno),
             _ => Errno::EIO,
         };
         {
@@ -151,15 +159,15 @@ impl ViewServer {
             let slots = state.slots.iter_mut().enumerate();
             for (_, concerned) in slots.filter(|(number, _)| slot.is_none_or(|of| of == *number)) {
                 match error {
-                    AskError::Failed(_) => {}
-                    AskError::Changed => concerned.stale |= concerned.running,
-                    AskError::Refused(_) | AskError::Gone => {
+                    FetchError::Failed(_) => {}
+                    FetchError::Changed => concerned.stale |= concerned.running,
+                    FetchError::Refused(_) | FetchError::Gone => {
                         concerned.refuse(path, why);
                     }
                 }
             }
         }
-        question.error(errno);
+        upcall.error(errno);
     }
 
     /// Fails everything that the slot's processes still wait for.
@@ -171,12 +179,12 @@ impl ViewServer {
         let gone: Vec<_> =
             waiting.extract_if(|_, waiting| waiting.slot.is_none_or(|of| of == slot)).collect();
         for (_, waiting) in gone {
-            waiting.question.error(Errno::EIO);
+            waiting.upcall.error(Errno::EIO);
         }
     }
 }
 
-impl KernelRequest {
+impl Upcall {
     fn error(self, errno: Errno) {
         match self {
             Self::LookUp { reply, .. } => reply.error(errno),
@@ -203,13 +211,13 @@ impl Filesystem for FuseHandlers {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.0.count(|upcalls| upcalls.look_ups += 1);
         let (name, pid) = (name.as_bytes().to_vec(), request.pid());
-        let slot = self.0.core.lock().nodes.dir(parent.0).map(|dir| dir.slot);
+        let slot = self.0.core.lock().inodes.dir(parent.0).map(|dir| dir.slot);
         slot.into_iter().for_each(|slot| self.0.requesters.learn(slot, pid));
-        self.0.answer(KernelRequest::LookUp { parent: parent.0, name, pid, reply }, 0);
+        self.0.answer(Upcall::LookUp { parent: parent.0, name, pid, reply }, 0);
     }
 
     fn forget(&self, _: &Request, number: INodeNo, times: u64) {
-        self.0.core.lock().nodes.forget(number.0, times);
+        self.0.core.lock().inodes.forget(number.0, times);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -248,8 +256,8 @@ impl Filesystem for FuseHandlers {
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
         self.0.count(|upcalls| upcalls.others += 1);
-        match self.0.core.lock().nodes.get(number.0) {
-            Some(NodeBody::Link { target, .. }) => reply.data(target),
+        match self.0.core.lock().inodes.get(number.0) {
+            Some(InodeBody::Link { target, .. }) => reply.data(target),
             _ => reply.error(Errno::EINVAL),
         }
     }
@@ -364,7 +372,7 @@ impl Filesystem for FuseHandlers {
     ) {
         self.0.count(|upcalls| upcalls.reads += 1);
         let (number, pid) = (number.0, request.pid());
-        self.0.answer(KernelRequest::Read { number, offset, size, pid, reply }, 0);
+        self.0.answer(Upcall::Read { number, offset, size, pid, reply }, 0);
     }
 
     fn write(
@@ -408,7 +416,7 @@ impl Filesystem for FuseHandlers {
         reply: ReplyDirectory,
     ) {
         self.0.count(|upcalls| upcalls.others += 1);
-        self.0.answer(KernelRequest::List { number: number.0, offset, reply }, 0);
+        self.0.answer(Upcall::List { number: number.0, offset, reply }, 0);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -442,6 +450,13 @@ impl Filesystem for FuseHandlers {
     }
 }
 
+/// An error number that a client named; EIO if Linux has none such, because the kernel accepts no
+/// others.
+fn errno_of(number: i32) -> Errno {
+    let is_known = (1..=ERRNO_MAX).contains(&number);
+    Errno::from_i32(if is_known { number } else { libc::EIO })
+}
+
 fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
@@ -449,9 +464,9 @@ fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     }
 }
 
-/// Replies with a node; number 0 stands for an absent name, which the kernel caches as well.
-fn reply_entry(core: &ViewCore, reply: ReplyEntry, entry: Option<(u64, NodeShape)>) {
-    let nothing = NodeShape { kind: FileKind::File, attr: SYNTHETIC };
+/// Replies with an inode; number 0 stands for an absent name, which the kernel caches as well.
+fn reply_entry(core: &ViewCore, reply: ReplyEntry, entry: Option<(u64, InodeShape)>) {
+    let nothing = InodeShape { kind: FileKind::File, attr: SYNTHETIC };
     let (number, shape) = entry.unwrap_or((0, nothing));
     reply.entry(&FOREVER, &file_attr(core, number, shape), Generation(0));
 }
@@ -476,7 +491,7 @@ fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-fn file_attr(core: &ViewCore, number: u64, NodeShape { kind, attr }: NodeShape) -> FileAttr {
+fn file_attr(core: &ViewCore, number: u64, InodeShape { kind, attr }: InodeShape) -> FileAttr {
     let mtime = time(attr);
     FileAttr {
         ino: INodeNo(number),
@@ -515,5 +530,17 @@ fn nanoseconds(time: TimeOrNow) -> i64 {
     match after {
         Ok(after) => after.unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_number_that_linux_does_not_have_is_eio() {
+        for (said, shown) in [(13, 13), (133, 133), (134, 5), (0, 5), (-2, 5), (i32::MIN, 5)] {
+            assert_eq!(errno_of(said).code(), shown, "{said}");
+        }
     }
 }

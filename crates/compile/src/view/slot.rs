@@ -12,7 +12,7 @@ use std::time::Instant;
 pub(super) enum NameChange {
     /// Unlinked or renamed away.
     Gone,
-    /// Now this node: a file of the job's own, a client's file under another name, or a directory
+    /// Now this inode: a file of the job's own, a client's file under another name, or a directory
     /// that the job made.
     Is(u64),
 }
@@ -81,7 +81,7 @@ impl Outdated {
 
 /// How often the kernel sent requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Upcalls {
+pub struct UpcallCounts {
     /// Names looked up.
     pub look_ups: u64,
     /// Ranges of client files read.
@@ -95,7 +95,7 @@ pub struct Upcalls {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct SlotState {
     pub(super) running: bool,
     /// When its job began.
     pub(super) begun: Option<Instant>,
@@ -141,7 +141,7 @@ pub(super) const CHANGED_MAX: usize = 16_384;
 /// At most this number of names that have to be dropped one by one is returned to the kernel.
 pub(super) const TOLD_MAX: usize = 64 << 10;
 
-impl Slot {
+impl SlotState {
     /// A job begins.
     pub(super) fn start(&mut self, places: Places) {
         (self.refused, self.stale, self.used) = (None, false, 0);

@@ -8,28 +8,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::Errno;
+use outboard_export::path::{join, split};
+use outboard_export::{Attr, FetchRequest, FileNode, FileVersion, Listing, LookUp};
 
 use super::ViewLimits;
-use super::nodes::{NodeBody, Nodes, Own, SlotId, TOP};
-use super::pins::{Pinned, PinnedNode, Pins, join, split};
+use super::inodes::{FileKind, InodeBody, Inodes, OwnFile, SlotId, TOP};
+use super::pins::{Pinned, PinnedNode, Pins};
 use super::probes::OWN_LISTINGS;
-use super::slot::{NameChange, Slot, TOLD_MAX, Upcalls, Why};
-use super::source::{Ask, Attr, Contents, FileKind, Found, Listing, NodeId, Source};
+use super::slot::{NameChange, SlotState, TOLD_MAX, UpcallCounts, Why};
+use super::source::FileSource;
 
 /// The result of a request.
 pub(super) enum ViewAnswer<T> {
     /// The answer.
     Done(Result<T, Errno>),
-    /// The source has to be asked for this first.
-    Wait(Option<SlotId>, Ask),
+    /// The source has to fetch this first.
+    Wait(Option<SlotId>, FetchRequest),
 }
 
-/// The node that a name stands for, if any.
-pub(super) type NameEntry = Option<(u64, NodeShape)>;
+/// The inode that a name stands for, if any.
+pub(super) type NameEntry = Option<(u64, InodeShape)>;
 
-/// The type and attributes of a node.
+/// The type and attributes of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NodeShape {
+pub(super) struct InodeShape {
     pub(super) kind: FileKind,
     pub(super) attr: Attr,
 }
@@ -37,16 +39,14 @@ pub(super) struct NodeShape {
 /// Bytes of a file.
 pub(super) enum FileBytes {
     Copied(Vec<u8>),
-    Shared(Contents, std::ops::Range<usize>),
+    Shared(Arc<[u8]>, std::ops::Range<usize>),
 }
 
 impl FileBytes {
     pub(super) fn get(&self) -> &[u8] {
         match self {
             Self::Copied(bytes) => bytes,
-            Self::Shared(contents, range) => {
-                (**contents).as_ref().get(range.clone()).unwrap_or_default()
-            }
+            Self::Shared(contents, range) => contents.get(range.clone()).unwrap_or_default(),
         }
     }
 }
@@ -54,11 +54,11 @@ impl FileBytes {
 /// The mutable state of a view.
 #[derive(Debug)]
 pub(super) struct ViewState {
-    pub(super) nodes: Nodes,
-    pub(super) slots: Vec<Slot>,
-    pub(super) upcalls: Upcalls,
-    /// Threads that were told to look a file up again, because the node that they want to change is
-    /// shared.
+    pub(super) inodes: Inodes,
+    pub(super) slots: Vec<SlotState>,
+    pub(super) upcalls: UpcallCounts,
+    /// Threads that were told to look a file up again, because the inode that they want to change
+    /// is shared.
     copying: HashMap<u32, Copying>,
 }
 
@@ -74,14 +74,14 @@ struct Copying {
 impl Copying {
     /// Whether a thread of the job in this slot can have asked for the copy: thread ids are reused,
     /// and the kernel repeats the look-up at once or never.
-    fn is_of(&self, slot: &Slot) -> bool {
+    fn is_of(&self, slot: &SlotState) -> bool {
         slot.begun.is_some_and(|begun| begun <= self.at) && self.at.elapsed() < COPYING_TIME
     }
 }
 
 /// A view without its connection to the kernel.
 pub(super) struct ViewCore {
-    pub(super) source: Arc<dyn Source>,
+    pub(super) source: Arc<dyn FileSource>,
     pub(super) pins: Pins,
     pub(super) limits: ViewLimits,
     state: Mutex<ViewState>,
@@ -93,7 +93,8 @@ const COPYING_MAX: usize = 1024;
 const COPYING_TIME: Duration = Duration::from_secs(2);
 
 /// Attributes of a directory that exists only to lead to a pin.
-pub(crate) const SYNTHETIC: Attr = Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0 };
+pub(crate) const SYNTHETIC: Attr =
+    Attr { dev: 0, ino: 0, mode: 0o555, size: 0, mtime_ns: 0, version: 0 };
 
 /// Attributes of a directory in which a job makes files and that has none at the client.
 const PLACE: Attr = Attr { mode: 0o755, ..SYNTHETIC };
@@ -102,13 +103,13 @@ impl ViewCore {
     /// Whether the client exports something at `path`.
     pub(super) fn is_at_client(&self, path: &[u8]) -> bool {
         let found = split(path).map(|(dir, name)| self.source.look_up(dir, name));
-        matches!(found, Some(Found::File { .. } | Found::Directory { .. } | Found::Symlink { .. }))
+        matches!(found, Some(LookUp::File(_) | LookUp::Directory(_) | LookUp::Symlink { .. }))
     }
 
-    pub(super) fn new(source: Arc<dyn Source>, pins: Pins, limits: ViewLimits) -> Self {
-        let slots = (0..limits.slots).map(|_| Slot::default()).collect();
-        let (upcalls, copying) = (Upcalls::default(), HashMap::new());
-        let state = Mutex::new(ViewState { nodes: Nodes::new(), slots, upcalls, copying });
+    pub(super) fn new(source: Arc<dyn FileSource>, pins: Pins, limits: ViewLimits) -> Self {
+        let slots = (0..limits.slots).map(|_| SlotState::default()).collect();
+        let (upcalls, copying) = (UpcallCounts::default(), HashMap::new());
+        let state = Mutex::new(ViewState { inodes: Inodes::new(), slots, upcalls, copying });
         Self { source, pins, limits, state }
     }
 
@@ -163,15 +164,15 @@ impl ViewCore {
         parent: u64,
         name: &[u8],
         path: &[u8],
-    ) -> Option<Result<(u64, NodeShape), Errno>> {
+    ) -> Option<Result<(u64, InodeShape), Errno>> {
         let to = Arc::clone(&state.slots[slot].redirect.as_ref().filter(|at| at.path == path)?.to);
         let is_writable = |attr: &Attr| attr.mode & 0o222 != 0;
-        let dir = state.nodes.dir(parent).filter(|dir| is_writable(&dir.attr))?;
+        let dir = state.inodes.dir(parent).filter(|dir| is_writable(&dir.attr))?;
         let is_free = state.slots[slot].alone
             || match self.source.look_up(&dir.path, name) {
-                Found::Absent => true,
-                Found::File { attr, .. } => is_writable(&attr),
-                Found::Withheld | Found::Outside => state.slots[slot].places.is_for_the_job(path),
+                LookUp::Absent => true,
+                LookUp::File(attr) => is_writable(&attr),
+                LookUp::Withheld | LookUp::Outside => state.slots[slot].places.is_for_the_job(path),
                 _ => false,
             };
         if !is_free {
@@ -197,9 +198,9 @@ impl ViewCore {
     }
 
     /// A directory above a pin, which exists whatever the source has there.
-    fn leading(&self, slot: SlotId, path: &[u8], found: &Found) -> (u64, NodeShape) {
+    fn leading(&self, slot: SlotId, path: &[u8], found: &LookUp) -> (u64, InodeShape) {
         let attr = match found {
-            Found::Directory { attr } => *attr,
+            LookUp::Directory(attr) => *attr,
             _ => SYNTHETIC,
         };
         self.lock().directory(slot, path, attr, false)
@@ -210,27 +211,29 @@ impl ViewCore {
         slot: SlotId,
         dir: &[u8],
         path: &[u8],
-        found: Found,
+        found: LookUp,
         pid: u32,
     ) -> ViewAnswer<NameEntry> {
         let done = |entry| ViewAnswer::Done(Ok(Some(entry)));
         match found {
-            Found::File { attr, version } => self.file(slot, path, attr, version, pid),
-            Found::Directory { attr } => done(self.lock().directory(slot, path, attr, false)),
-            Found::Symlink { attr, target } => done(self.lock().link(attr, target)),
-            Found::Absent => ViewAnswer::Done(Ok(None)),
-            Found::Unknown => ViewAnswer::Wait(Some(slot), Ask::List { dir: dir.to_vec() }),
-            Found::Withheld if self.pins.is_own_probe(path) => ViewAnswer::Done(Ok(None)),
-            Found::Withheld => ViewAnswer::Done(
+            LookUp::File(attr) => self.file(slot, path, attr, pid),
+            LookUp::Directory(attr) => done(self.lock().directory(slot, path, attr, false)),
+            LookUp::Symlink { target, attr } => done(self.lock().link(attr, target)),
+            LookUp::Absent => ViewAnswer::Done(Ok(None)),
+            LookUp::Unknown(_) => {
+                ViewAnswer::Wait(Some(slot), FetchRequest::List { dir: dir.to_vec() })
+            }
+            LookUp::Withheld if self.pins.is_own_probe(path) => ViewAnswer::Done(Ok(None)),
+            LookUp::Withheld => ViewAnswer::Done(
                 self.place(slot, path).unwrap_or_else(|| self.refuse(slot, path, Why::Withheld)),
             ),
-            Found::Outside if self.pins.leads_nowhere(path) => {
+            LookUp::Outside if self.pins.leads_nowhere(path) => {
                 done(self.lock().directory(slot, path, SYNTHETIC, false))
             }
-            Found::Outside if self.pins.is_own_probe(path) => ViewAnswer::Done(Ok(None)),
-            Found::Outside => match self.place(slot, path) {
+            LookUp::Outside if self.pins.is_own_probe(path) => ViewAnswer::Done(Ok(None)),
+            LookUp::Outside => match self.place(slot, path) {
                 Some(place) => ViewAnswer::Done(place),
-                None => ViewAnswer::Wait(Some(slot), Ask::Name { path: path.to_vec() }),
+                None => ViewAnswer::Wait(Some(slot), FetchRequest::Name { path: path.to_vec() }),
             },
         }
     }
@@ -254,48 +257,42 @@ impl ViewCore {
     }
 
     /// A client's file, or the slot's own copy of it if this thread is about to change it.
-    fn file(
-        &self,
-        slot: SlotId,
-        path: &[u8],
-        attr: Attr,
-        version: u64,
-        pid: u32,
-    ) -> ViewAnswer<NameEntry> {
-        let id = NodeId { dev: attr.dev, ino: attr.ino, version };
+    fn file(&self, slot: SlotId, path: &[u8], attr: Attr, pid: u32) -> ViewAnswer<NameEntry> {
+        let id = FileVersion::of(&attr);
         let mut state = self.lock();
-        let number = state.nodes.intern_shared(path, id, attr);
+        let number = state.inodes.intern_shared(path, id, attr);
         let empty = match state.copying.get(&pid) {
             Some(at) if at.number == number && at.is_of(&state.slots[slot]) => at.empty,
             _ => {
-                state.slots[slot].touch(path, version);
+                state.slots[slot].touch(path, attr.version);
                 return ViewAnswer::Done(Ok(Some(state.tell(number, FileKind::File, attr))));
             }
         };
         drop(state);
         let data = if empty { Vec::new() } else { self.copy_of(&id) };
         if data.len() as u64 != attr.size && !empty {
-            return ViewAnswer::Wait(Some(slot), Ask::Contents { path: path.to_vec(), node: id });
+            let wanted = FetchRequest::Contents { path: path.to_vec(), file: id };
+            return ViewAnswer::Wait(Some(slot), wanted);
         }
         let mut state = self.lock();
         state.copying.remove(&pid);
         ViewAnswer::Done(state.make(slot, path, data, attr, &self.limits).map(Some))
     }
 
-    fn copy_of(&self, id: &NodeId) -> Vec<u8> {
-        self.source.contents(id).map_or_else(Vec::new, |contents| (*contents).as_ref().to_vec())
+    fn copy_of(&self, id: &FileVersion) -> Vec<u8> {
+        self.source.contents(id).map_or_else(Vec::new, |contents| contents.to_vec())
     }
 
     /// Bytes of a file.
     pub(super) fn read(&self, number: u64, offset: u64, size: u32) -> ViewAnswer<FileBytes> {
         let state = self.lock();
-        let (path, id) = match state.nodes.get(number) {
-            Some(NodeBody::Own(own)) => {
+        let (path, id) = match state.inodes.get(number) {
+            Some(InodeBody::Own(own)) => {
                 let range = clip(own.data.len(), offset, size);
                 return ViewAnswer::Done(Ok(FileBytes::Copied(own.data[range].to_vec())));
             }
-            Some(NodeBody::Shared { path, id, .. }) => (path.clone(), *id),
-            Some(NodeBody::Place { .. }) => {
+            Some(InodeBody::Shared { path, id, .. }) => (path.clone(), *id),
+            Some(InodeBody::Place { .. }) => {
                 return ViewAnswer::Done(Ok(FileBytes::Copied(Vec::new())));
             }
             _ => return ViewAnswer::Done(Err(Errno::EISDIR)),
@@ -303,10 +300,12 @@ impl ViewCore {
         drop(state);
         match self.source.contents(&id) {
             Some(contents) => {
-                let range = clip((*contents).as_ref().len(), offset, size);
+                let range = clip(contents.len(), offset, size);
                 ViewAnswer::Done(Ok(FileBytes::Shared(contents, range)))
             }
-            None => ViewAnswer::Wait(None, Ask::Contents { path: path.to_vec(), node: id }),
+            None => {
+                ViewAnswer::Wait(None, FetchRequest::Contents { path: path.to_vec(), file: id })
+            }
         }
     }
 
@@ -324,8 +323,12 @@ impl ViewCore {
                 );
             }
             match self.source.list(&dir) {
-                Listing::Entries(entries) => names.extend(entries),
-                Listing::Unknown => return ViewAnswer::Wait(Some(slot), Ask::List { dir }),
+                Listing::Names(listed) => names.extend(
+                    listed.into_iter().filter_map(|(name, node)| Some((name.into(), kind(&node)?))),
+                ),
+                Listing::Unknown(_) => {
+                    return ViewAnswer::Wait(Some(slot), FetchRequest::List { dir });
+                }
                 Listing::Outside if self.lists_nothing_else(&dir) => {}
                 Listing::Outside => {
                     return ViewAnswer::Done(
@@ -335,7 +338,7 @@ impl ViewCore {
             }
         }
         for (name, pin) in self.pins.names_in(&dir) {
-            names.insert(name, kind_of(&pin));
+            names.insert(name, kind_of_pin(&pin));
         }
         self.lock().apply_changes(slot, &dir, &mut names);
         ViewAnswer::Done(Ok(names.into_iter().collect()))
@@ -350,13 +353,13 @@ impl ViewCore {
             || OWN_LISTINGS.iter().any(|own| own.as_bytes() == dir)
     }
 
-    /// The kernel's thread `pid` wants to change a node that slots share: it is told to look again,
-    /// and then finds a copy.
+    /// The kernel's thread `pid` wants to change an inode that slots share: it is told to look
+    /// again, and then finds a copy.
     pub(super) fn copy_for(&self, number: u64, pid: u32, empty: bool) -> Errno {
         let mut state = self.lock();
-        match state.nodes.get(number) {
-            Some(NodeBody::Shared { attr, .. }) if attr.mode & 0o222 == 0 => Errno::EACCES,
-            Some(NodeBody::Shared { .. }) => {
+        match state.inodes.get(number) {
+            Some(InodeBody::Shared { attr, .. }) if attr.mode & 0o222 == 0 => Errno::EACCES,
+            Some(InodeBody::Shared { .. }) => {
                 if state.copying.len() >= COPYING_MAX {
                     state.copying.retain(|_, copying| copying.at.elapsed() < COPYING_TIME);
                 }
@@ -372,27 +375,27 @@ impl ViewCore {
 }
 
 impl ViewState {
-    /// The slot and path of a directory, and whether the job made it; `None` for any other node.
+    /// The slot and path of a directory, and whether the job made it; `None` for any other inode.
     pub(super) fn place_of(&self, number: u64) -> Option<(SlotId, Vec<u8>, bool)> {
-        let dir = self.nodes.dir(number)?;
+        let dir = self.inodes.dir(number)?;
         Some((dir.slot, dir.path.clone(), dir.made))
     }
 
-    /// The type and attributes of a node, if it exists.
-    pub(super) fn shape(&self, number: u64) -> Option<NodeShape> {
-        let (kind, attr) = match self.nodes.get(number)? {
-            NodeBody::Top => (FileKind::Directory, SYNTHETIC),
-            NodeBody::Dir(dir) => (FileKind::Directory, dir.attr),
-            NodeBody::Shared { attr, .. } | NodeBody::Place { attr } => (FileKind::File, *attr),
-            NodeBody::Link { attr, .. } => (FileKind::Symlink, *attr),
-            NodeBody::Own(own) => (FileKind::File, own.attr),
+    /// The type and attributes of an inode, if it exists.
+    pub(super) fn shape(&self, number: u64) -> Option<InodeShape> {
+        let (kind, attr) = match self.inodes.get(number)? {
+            InodeBody::Top => (FileKind::Directory, SYNTHETIC),
+            InodeBody::Dir(dir) => (FileKind::Directory, dir.attr),
+            InodeBody::Shared { attr, .. } | InodeBody::Place { attr } => (FileKind::File, *attr),
+            InodeBody::Link { attr, .. } => (FileKind::Symlink, *attr),
+            InodeBody::Own(own) => (FileKind::File, own.attr),
         };
-        Some(NodeShape { kind, attr })
+        Some(InodeShape { kind, attr })
     }
 
-    pub(super) fn tell(&mut self, number: u64, kind: FileKind, attr: Attr) -> (u64, NodeShape) {
-        self.nodes.told(number);
-        (number, NodeShape { kind, attr })
+    pub(super) fn tell(&mut self, number: u64, kind: FileKind, attr: Attr) -> (u64, InodeShape) {
+        self.inodes.told(number);
+        (number, InodeShape { kind, attr })
     }
 
     pub(super) fn directory(
@@ -401,23 +404,23 @@ impl ViewState {
         path: &[u8],
         attr: Attr,
         made: bool,
-    ) -> (u64, NodeShape) {
-        let number = self.nodes.intern_dir(slot, path, attr, made);
+    ) -> (u64, InodeShape) {
+        let number = self.inodes.intern_dir(slot, path, attr, made);
         self.tell(number, FileKind::Directory, attr)
     }
 
-    fn link(&mut self, attr: Attr, target: Arc<[u8]>) -> (u64, NodeShape) {
+    fn link(&mut self, attr: Attr, target: Arc<[u8]>) -> (u64, InodeShape) {
         let attr = Attr { size: target.len() as u64, ..attr };
-        let number = self.nodes.add(NodeBody::Link { attr, target });
+        let number = self.inodes.add(InodeBody::Link { attr, target });
         self.tell(number, FileKind::Symlink, attr)
     }
 
-    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &PinnedNode) -> (u64, NodeShape) {
+    fn pinned(&mut self, slot: SlotId, path: &[u8], pin: &PinnedNode) -> (u64, InodeShape) {
         match pin {
             PinnedNode::Directory => self.directory(slot, path, SYNTHETIC, false),
             PinnedNode::Symlink(target) => self.link(SYNTHETIC, target.as_slice().into()),
             PinnedNode::File => {
-                let number = self.nodes.add(NodeBody::Place { attr: SYNTHETIC });
+                let number = self.inodes.add(InodeBody::Place { attr: SYNTHETIC });
                 self.tell(number, FileKind::File, SYNTHETIC)
             }
         }
@@ -457,10 +460,10 @@ impl ViewState {
         data: Vec<u8>,
         attr: Attr,
         limits: &ViewLimits,
-    ) -> Result<(u64, NodeShape), Errno> {
+    ) -> Result<(u64, InodeShape), Errno> {
         self.pay_for_name(slot, path, data.len() as u64, limits)?;
         let attr = Attr { size: data.len() as u64, ..attr };
-        let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
+        let number = self.inodes.add(InodeBody::Own(OwnFile { slot, data, attr }));
         self.change(slot, path, NameChange::Is(number));
         Ok(self.tell(number, FileKind::File, attr))
     }
@@ -468,26 +471,26 @@ impl ViewState {
     /// Puts a file of the job's own at `path` before the kernel has looked it up.
     pub(super) fn bring(&mut self, slot: SlotId, path: &[u8], data: Vec<u8>, attr: Attr) {
         let attr = Attr { size: data.len() as u64, ..attr };
-        let number = self.nodes.add(NodeBody::Own(Own { slot, data, attr }));
+        let number = self.inodes.add(InodeBody::Own(OwnFile { slot, data, attr }));
         self.change(slot, path, NameChange::Is(number));
     }
 
     /// Records that a name stands for something else now.
     pub(super) fn change(&mut self, slot: SlotId, path: &[u8], change: NameChange) {
         if let NameChange::Is(number) = change {
-            self.nodes.hold(number);
+            self.inodes.hold(number);
         }
         let slot = &mut self.slots[slot];
         slot.changed.insert(path.to_vec());
         if let Some(NameChange::Is(before)) = slot.changes.insert(path.to_vec(), change) {
-            self.nodes.release(before);
+            self.inodes.release(before);
         }
     }
 
     /// Records that a name in a directory that leads to pins is returned to the kernel; false if
     /// there are too many.
     fn note_told(&mut self, slot: SlotId, parent: u64, name: &[u8]) -> bool {
-        let Some(dir) = self.nodes.dir_mut(parent) else { return true };
+        let Some(dir) = self.inodes.dir_mut(parent) else { return true };
         if dir.told.contains(name) {
             return true;
         }
@@ -535,7 +538,17 @@ fn clip(len: usize, offset: u64, size: u32) -> std::ops::Range<usize> {
     start..start.saturating_add(size as usize).min(len)
 }
 
-fn kind_of(pin: &PinnedNode) -> FileKind {
+/// What a listing says of a client's file; nothing of one that the client withholds.
+fn kind(node: &FileNode) -> Option<FileKind> {
+    match node {
+        FileNode::File(_) => Some(FileKind::File),
+        FileNode::Directory(_) => Some(FileKind::Directory),
+        FileNode::Symlink { .. } => Some(FileKind::Symlink),
+        FileNode::Withheld => None,
+    }
+}
+
+fn kind_of_pin(pin: &PinnedNode) -> FileKind {
     match pin {
         PinnedNode::File => FileKind::File,
         PinnedNode::Directory => FileKind::Directory,

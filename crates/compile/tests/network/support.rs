@@ -4,11 +4,11 @@ use libtest_mimic::Trial;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
-use outboard_compile::args::{Call, Classification, Halves, Job, classify, examine};
+use outboard_compile::args::{Classification, CompilerCall, Halves, Job, classify, examine};
 use outboard_compile::client::{Dial, ServerPool};
 use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, Verdict};
-use outboard_compile::sandbox::{Launch, Limits};
-use outboard_compile::server::{CompileService, Options, Programs};
+use outboard_compile::sandbox::{JobLimits, Launch};
+use outboard_compile::server::{CompileService, Programs, ServiceOptions};
 use outboard_compile::toolchain::Toolchains;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
 use outboard_store::Store;
@@ -134,7 +134,7 @@ fn serve(
     let root = rustix::process::geteuid().is_root();
     let contents = tempfile::tempdir().expect("a directory");
     let store = offer.accepts.then(|| Store::open(contents.path(), 1 << 30).expect("a store"));
-    let options = Options {
+    let options = ServiceOptions {
         slots: offer.slots,
         programs: Programs::new(Some(Path::new(CACHE)), BTreeMap::new()),
         store,
@@ -144,7 +144,7 @@ fn serve(
             arguments: vec!["supervisor".into(), stops().into()],
             identity: root.then_some((NOBODY, NOBODY)),
         },
-        limits: Limits::default(),
+        limits: JobLimits::default(),
     };
     let service = CompileService::new(options).expect("a service");
     let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
@@ -292,7 +292,7 @@ impl Lab {
 }
 
 fn job(cwd: &Path, words: &[&str], env: &[(OsString, OsString)]) -> Job {
-    let call = Call {
+    let call = CompilerCall {
         compiler: PathBuf::from("/usr/bin").join(words[0]),
         argv: words.iter().map(Into::into).collect(),
         cwd: cwd.into(),

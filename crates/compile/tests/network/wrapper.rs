@@ -4,9 +4,9 @@ use crate::builds::{directory, write};
 use crate::support::{Lab, locally, trial};
 use libtest_mimic::Trial;
 use outboard_cc::place::ManagerPlace;
-use outboard_cc::real::Call;
+use outboard_cc::real::WrapperCall;
 use outboard_compile::manager::{Manager, Settings};
-use outboard_compile::stats::{Counters, Journal, Saved};
+use outboard_compile::stats::{JobCounters, Journal, SavedJournal};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Runs this program as a wrapper: the compiler's command line follows the word `wrapper`.
 pub(crate) fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(2);
-    let call = words.next().map(|name| Call { name, arguments: words.collect() });
+    let call = words.next().map(|name| WrapperCall { name, arguments: words.collect() });
     call.map_or(ExitCode::FAILURE, |call| outboard_cc::wrapper::compile(&call))
 }
 
@@ -66,9 +66,9 @@ impl ManagerThread {
     }
 
     /// The statistics, after the manager has ended.
-    fn end(self) -> Counters {
+    fn end(self) -> JobCounters {
         self.thread.join().expect("it does not panic");
-        Saved::load(&self.run.path().join("outboard")).expect("saved").counters
+        SavedJournal::load(&self.run.path().join("outboard")).expect("saved").counters
     }
 }
 

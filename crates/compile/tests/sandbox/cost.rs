@@ -59,7 +59,8 @@ fn cost(server: &Server, directory: &Path, line: &str, jobs: u32) -> Cost {
     let after = (cpu_of("self"), server.view.upcalls(), cpu_of(&slot_sandbox));
     let slot_sandbox = (after.2 - before.2) / jobs;
     let (asked, earlier) = (after.1, before.1);
-    let all = |up: outboard_compile::view::Upcalls| up.look_ups + up.reads + up.others + up.changes;
+    let all =
+        |up: outboard_compile::view::UpcallCounts| up.look_ups + up.reads + up.others + up.changes;
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let upcalls = (all(asked) - all(earlier)) as f64 / f64::from(jobs);
     Cost {

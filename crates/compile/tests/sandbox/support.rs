@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use outboard_compile::sandbox::{
-    Bind, FinishedJob, Launch, Limits, SandboxJob, SandboxSupervisor, SlotSandbox, SlotSandboxSpec,
-    machine_links,
+    Bind, FinishedJob, JobLimits, Launch, SandboxJob, SandboxSupervisor, SlotSandbox,
+    SlotSandboxSpec, machine_links,
 };
-use outboard_compile::view::{
-    self, Ask, AskError, Attr, Contents, Created, Done, FileKind, Found, JobChanges, Listing,
-    NodeId, Source, View,
+use outboard_compile::view::{self, Created, FetchDone, FileSource, JobChanges, View};
+use outboard_export::{
+    Ask, Attr, FetchError, FetchRequest, FileNode, FileVersion, Listing, LookUp,
 };
 
 /// The user that sandboxes run as when tests run as root.
@@ -34,16 +34,16 @@ pub(crate) struct Local {
     pub(crate) slow: AtomicBool,
     /// Answers never come.
     pub(crate) silent: AtomicBool,
-    unanswered: Mutex<Vec<Done>>,
+    unanswered: Mutex<Vec<FetchDone>>,
 }
 
 #[derive(Debug, Default)]
 struct LocalState {
     /// Directories that were listed.
-    listed: HashMap<Vec<u8>, HashMap<Vec<u8>, Found>>,
-    contents: HashMap<NodeId, Arc<Vec<u8>>>,
+    listed: HashMap<Vec<u8>, HashMap<Vec<u8>, LookUp>>,
+    contents: HashMap<FileVersion, Arc<[u8]>>,
     /// Answers about names outside the roots.
-    outside: HashMap<Vec<u8>, Found>,
+    outside: HashMap<Vec<u8>, LookUp>,
 }
 
 fn path(bytes: &[u8]) -> &Path {
@@ -54,9 +54,10 @@ fn attr(meta: &fs::Metadata) -> Attr {
     Attr {
         dev: meta.dev(),
         ino: meta.ino(),
-        mode: meta.mode() & 0o7777,
+        mode: meta.mode(),
         size: meta.size(),
         mtime_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
+        version: version(meta),
     }
 }
 
@@ -65,23 +66,23 @@ fn version(meta: &fs::Metadata) -> u64 {
     u64::try_from(meta.ctime() * 1_000_000_000 + meta.ctime_nsec()).unwrap()
 }
 
-fn found(path: &Path) -> Found {
+fn found(path: &Path) -> LookUp {
     let Ok(meta) = fs::symlink_metadata(path) else {
-        return Found::Absent;
+        return LookUp::Absent;
     };
     if path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".")) {
-        return Found::Withheld;
+        return LookUp::Withheld;
     }
     let attr = attr(&meta);
     if meta.is_dir() {
-        Found::Directory { attr }
+        LookUp::Directory(attr)
     } else if meta.is_file() {
-        Found::File { attr, version: version(&meta) }
+        LookUp::File(attr)
     } else if meta.is_symlink() {
         let target = fs::read_link(path).unwrap().into_os_string().into_vec();
-        Found::Symlink { attr, target: target.into() }
+        LookUp::Symlink { target: target.into(), attr }
     } else {
-        Found::Withheld
+        LookUp::Withheld
     }
 }
 
@@ -105,17 +106,17 @@ impl Local {
 }
 
 impl LocalState {
-    fn answer(&mut self, ask: &Ask) -> Result<(), AskError> {
-        match ask {
-            Ask::List { dir } => self.list_now(dir),
-            Ask::Contents { path, node } => self.read_now(path, *node),
-            Ask::Name { path } => self.name_now(path),
+    fn answer(&mut self, request: &FetchRequest) -> Result<(), FetchError> {
+        match request {
+            FetchRequest::List { dir } => self.list_now(dir),
+            FetchRequest::Contents { path, file } => self.read_now(path, *file),
+            FetchRequest::Name { path } => self.name_now(path),
         }
     }
 
     /// Says only whether the name exists, and nothing about home directories.
-    fn name_now(&mut self, name: &[u8]) -> Result<(), AskError> {
-        let refused = || Err(AskError::Refused("it is withheld".into()));
+    fn name_now(&mut self, name: &[u8]) -> Result<(), FetchError> {
+        let refused = || Err(FetchError::Refused("it is withheld".into()));
         if ["root", "home", "proc"]
             .iter()
             .any(|top| name.starts_with(format!("/{top}/").as_bytes()))
@@ -123,17 +124,17 @@ impl LocalState {
             return refused();
         }
         match fs::symlink_metadata(path(name)) {
-            Err(_) => self.outside.insert(name.to_vec(), Found::Absent),
+            Err(_) => self.outside.insert(name.to_vec(), LookUp::Absent),
             Ok(meta) if meta.is_dir() => {
-                self.outside.insert(name.to_vec(), Found::Directory { attr: attr(&meta) })
+                self.outside.insert(name.to_vec(), LookUp::Directory(attr(&meta)))
             }
             Ok(_) => return refused(),
         };
         Ok(())
     }
 
-    fn list_now(&mut self, dir: &[u8]) -> Result<(), AskError> {
-        let entries = fs::read_dir(path(dir)).map_err(|_| AskError::Changed)?;
+    fn list_now(&mut self, dir: &[u8]) -> Result<(), FetchError> {
+        let entries = fs::read_dir(path(dir)).map_err(|_| FetchError::Changed)?;
         let names = entries.map(|entry| {
             let entry = entry.unwrap();
             (entry.file_name().into_vec(), found(&entry.path()))
@@ -142,30 +143,30 @@ impl LocalState {
         Ok(())
     }
 
-    fn read_now(&mut self, file: &[u8], node: NodeId) -> Result<(), AskError> {
-        let meta = fs::metadata(path(file)).map_err(|_| AskError::Changed)?;
-        if version(&meta) != node.version {
-            return Err(AskError::Changed);
+    fn read_now(&mut self, file: &[u8], state: FileVersion) -> Result<(), FetchError> {
+        let meta = fs::metadata(path(file)).map_err(|_| FetchError::Changed)?;
+        if version(&meta) != state.version {
+            return Err(FetchError::Changed);
         }
         let bytes = fs::read(path(file))
-            .map_err(|error| AskError::Failed(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        self.contents.insert(node, Arc::new(bytes));
+            .map_err(|error| FetchError::Failed(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        self.contents.insert(state, bytes.into());
         Ok(())
     }
 }
 
-impl Source for Local {
-    fn look_up(&self, dir: &[u8], name: &[u8]) -> Found {
+impl FileSource for Local {
+    fn look_up(&self, dir: &[u8], name: &[u8]) -> LookUp {
         let dir_path = path(dir);
         if self.roots.iter().any(|root| dir_path.starts_with(root)) {
             if name.starts_with(b".") {
-                return Found::Withheld;
+                return LookUp::Withheld;
             }
             let state = self.state.lock().unwrap();
             let Some(names) = state.listed.get(dir) else {
-                return Found::Unknown;
+                return LookUp::Unknown(Ask::List { dir: dir.to_vec() });
             };
-            return names.get(name).cloned().unwrap_or(Found::Absent);
+            return names.get(name).cloned().unwrap_or(LookUp::Absent);
         }
         let whole = dir_path.join(OsStr::from_bytes(name));
         match self.roots.iter().any(|root| root.starts_with(&whole)) {
@@ -173,7 +174,7 @@ impl Source for Local {
             false => {
                 let state = self.state.lock().unwrap();
                 let said = state.outside.get(whole.as_os_str().as_bytes());
-                said.cloned().unwrap_or(Found::Outside)
+                said.cloned().unwrap_or(LookUp::Outside)
             }
         }
     }
@@ -184,39 +185,39 @@ impl Source for Local {
         }
         let state = self.state.lock().unwrap();
         let Some(names) = state.listed.get(dir) else {
-            return Listing::Unknown;
+            return Listing::Unknown(Ask::List { dir: dir.to_vec() });
         };
-        let kind = |found: &Found| match found {
-            Found::File { .. } => Some(FileKind::File),
-            Found::Directory { .. } => Some(FileKind::Directory),
-            Found::Symlink { .. } => Some(FileKind::Symlink),
+        let node = |found: LookUp| match found {
+            LookUp::File(attr) => Some(FileNode::File(attr)),
+            LookUp::Directory(attr) => Some(FileNode::Directory(attr)),
+            LookUp::Symlink { target, attr } => Some(FileNode::Symlink { target, attr }),
             _ => None,
         };
         let names = names.iter();
-        Listing::Entries(
-            names.filter_map(|(name, found)| Some((name.clone(), kind(found)?))).collect(),
-        )
+        let nodes = |(name, found): (&Vec<u8>, &LookUp)| {
+            Some((name.as_slice().into(), node(found.clone())?))
+        };
+        Listing::Names(names.filter_map(nodes).collect())
     }
 
-    fn ask(&self, ask: Ask, done: Done) {
+    fn fetch(&self, request: FetchRequest, done: FetchDone) {
         if self.silent.load(Ordering::Relaxed) {
             self.unanswered.lock().unwrap().push(done);
         } else if self.slow.load(Ordering::Relaxed) {
             let state = Arc::clone(&self.state);
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(2));
-                let answer = state.lock().unwrap().answer(&ask);
+                let answer = state.lock().unwrap().answer(&request);
                 done(answer);
             });
         } else {
-            let answer = self.state.lock().unwrap().answer(&ask);
+            let answer = self.state.lock().unwrap().answer(&request);
             done(answer);
         }
     }
 
-    fn contents(&self, node: &NodeId) -> Option<Contents> {
-        let bytes = self.state.lock().unwrap().contents.get(node).cloned()?;
-        Some(bytes)
+    fn contents(&self, file: &FileVersion) -> Option<Arc<[u8]>> {
+        self.state.lock().unwrap().contents.get(file).cloned()
     }
 }
 
@@ -265,7 +266,7 @@ impl Server {
         let (supervisor, fuse) = SandboxSupervisor::start(&launch()).unwrap();
         let (uid, gid) = identity();
         let limits = view::ViewLimits { slots, quota: 64 << 20, uid, gid };
-        let shared: Arc<dyn Source> = Arc::<Local>::clone(&source);
+        let shared: Arc<dyn FileSource> = Arc::<Local>::clone(&source);
         let view = Arc::new(View::start(fuse, shared, spec.pins(), limits).unwrap());
         let slot_sandbox = |slot| {
             Mutex::new(supervisor.slot_sandbox(&SlotSandboxSpec { slot, ..spec.clone() }).unwrap())
@@ -336,7 +337,7 @@ pub(crate) fn job(directory: &Path, arguments: &[&OsStr]) -> SandboxJob {
         environment: environment.iter().map(|variable| variable.to_vec()).collect(),
         directory: directory.as_os_str().as_bytes().to_vec(),
         umask: 0o022,
-        limits: Limits::default(),
+        limits: JobLimits::default(),
     }
 }
 

@@ -45,7 +45,7 @@ impl Lab {
         fs::write(self.directory.path().join(name), text).expect("a file");
     }
 
-    fn request(&mut self, request: Request) -> u32 {
+    fn request(&mut self, request: FetchRequest) -> u32 {
         self.next += 1;
         self.fetch.request(request, self.next, Instant::now());
         self.next
@@ -53,7 +53,7 @@ impl Lab {
 
     fn list(&mut self) -> u32 {
         let dir = self.path().to_vec();
-        self.request(Request::List { dir })
+        self.request(FetchRequest::List { dir })
     }
 
     /// Bytes of the client's memory.
@@ -104,14 +104,14 @@ impl Lab {
 
     fn file(&self, name: &str) -> Option<FileVersion> {
         match self.mirror.look_up(self.path(), name.as_bytes()) {
-            LookUp::File(Attr { dev, ino, version, .. }) => Some(FileVersion { dev, ino, version }),
+            LookUp::File(attr) => Some(FileVersion::of(&attr)),
             _ => None,
         }
     }
 
     fn contents_of(&mut self, name: &str) -> u32 {
         let (path, file) = (self.path_of(name), self.file(name).expect("it is listed"));
-        self.request(Request::Contents { path, file })
+        self.request(FetchRequest::Contents { path, file })
     }
 
     /// A directory with this file, which has been listed.
@@ -323,7 +323,7 @@ fn a_metadata_log_that_lies_is_a_fault() {
 fn a_directory_that_is_not_exported_is_known_by_name() {
     let mut lab = Lab::new();
     let path = b"/somewhere/else".to_vec();
-    let asked = lab.request(Request::Name { path: path.clone() });
+    let asked = lab.request(FetchRequest::Name { path: path.clone() });
     let Some(Need::Say { ask, .. }) = lab.fetch.poll() else { panic!("a request") };
     lab.fetch.handle_answer(ask, Answer::Directory).expect("no fault");
     assert_eq!(lab.outcome(asked), Some(Ok(())));

@@ -2,9 +2,9 @@
 //! that, so these tests set the recorded state of a file as they need it.
 
 use super::rig::{Rig, bytes};
-use crate::fsys::Identity;
+use crate::fsys::FileStamp;
 use crate::path::Path;
-use crate::record::Node;
+use crate::record::FileNode;
 use crate::watch::{Hint, Notices};
 use std::fs;
 
@@ -16,18 +16,18 @@ impl Rig {
     /// The version of a file in the root, as recorded by the client.
     fn known(&self, name: &str) -> u64 {
         let node = self.export.known.node(&self.root(), name.as_bytes());
-        let Some(Node::File(attr)) = node else { panic!("{node:?}") };
+        let Some(FileNode::File(attr)) = node else { panic!("{node:?}") };
         attr.version
     }
 
-    /// Sets the recorded identity of a file to its present one.
+    /// Sets the recorded stamp of a file to its present one.
     fn disguise(&mut self, name: &str) {
         let file = fs::File::open(self.path(name)).unwrap();
         let stat = rustix::fs::fstat(&file).unwrap();
         let inode = self.export.known.inodes.get_mut(&(stat.st_dev, stat.st_ino)).unwrap();
-        inode.identity = Identity::of(&stat);
+        inode.stamp = FileStamp::of(&stat);
         let node =
-            Node::File(crate::Attr { version: inode.version, ..crate::fsys::attr_of(&stat) });
+            FileNode::File(crate::Attr { version: inode.version, ..crate::fsys::attr_of(&stat) });
         let root = self.root();
         self.export.known.set(&root, name.as_bytes(), Some(node));
     }

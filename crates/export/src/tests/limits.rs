@@ -1,9 +1,9 @@
 //! Memory that is exhausted, and files that change while they are read.
 
 use super::rig::{Rig, bytes, directory};
-use crate::record::{self, Record};
+use crate::record::{self, LogRecord};
 use crate::{
-    Answer, Ask, Change, Contents, HEADER_LEN, Header, LookUp, MetadataLogError, Position,
+    Answer, Ask, Change, Contents, ExportHeader, HEADER_LEN, LookUp, MetadataLogError, Position,
 };
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,8 +100,8 @@ fn contents_that_no_client_hands_out_are_a_fault() {
         let contents =
             Contents { dev: 1, ino: 2, version: 3, hash: [0; 32], at: 1 << 20, len, packed: len };
         let start = Position { epoch: 1, length: 0 };
-        let log = record::emit(&Record::Contents(contents), start, Vec::new()).unwrap();
-        let header = Header {
+        let log = record::emit(&LogRecord::Contents(contents), start, Vec::new()).unwrap();
+        let header = ExportHeader {
             position: Position { epoch: 1, length: log.len() as u64 },
             log_at: 4096,
             log_len: 1 << 20,
@@ -123,7 +123,7 @@ fn a_reader_of_an_old_epoch_finds_out() {
     let mut rig = Rig::new();
     rig.write("x", "1");
     let memory = rig.export.memory().clone();
-    let header = Header::parse(&memory.snapshot(0..HEADER_LEN).unwrap()).unwrap();
+    let header = ExportHeader::parse(&memory.snapshot(0..HEADER_LEN).unwrap()).unwrap();
     let want = rig.replica.want(&header).unwrap();
     rig.export.forget_everything();
     rig.export.submit();

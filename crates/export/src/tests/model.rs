@@ -1,7 +1,7 @@
 //! Random operations on files, and random look-ups: after a submission the server's state is true.
 
 use super::rig::{Rig, bytes, directory};
-use crate::{Listing, Node};
+use crate::{FileNode, Listing};
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -122,7 +122,7 @@ impl Model {
         }
     }
 
-    fn find(&mut self, (dir, name): Place) -> Option<Node> {
+    fn find(&mut self, (dir, name): Place) -> Option<FileNode> {
         let path = self.rig.path("");
         self.rig.read_log();
         let mut at = path;
@@ -133,7 +133,7 @@ impl Model {
             }
         }
         match self.rig.find_at(&at, NAMES[name].as_bytes()) {
-            crate::LookUp::File(attr) => Some(Node::File(attr)),
+            crate::LookUp::File(attr) => Some(FileNode::File(attr)),
             _ => None,
         }
     }
@@ -180,7 +180,7 @@ impl Model {
         }
     }
 
-    fn check_node(&self, path: &Path, node: &Node) {
+    fn check_node(&self, path: &Path, node: &FileNode) {
         let meta = fs::symlink_metadata(path).unwrap();
         let attr = node.attr().unwrap();
         let shown = path.display();
@@ -190,8 +190,8 @@ impl Model {
             "{shown}"
         );
         match node {
-            Node::Directory(_) => self.check(path),
-            Node::Symlink { target, .. } => {
+            FileNode::Directory(_) => self.check(path),
+            FileNode::Symlink { target, .. } => {
                 assert_eq!(&**target, bytes(&fs::read_link(path).unwrap()), "{shown}");
             }
             _ => {

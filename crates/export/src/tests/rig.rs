@@ -1,8 +1,8 @@
 //! A client and a server on one machine: the server reads the client's region.
 
 use crate::{
-    Answer, Change, Contents, Export, HEADER_LEN, Header, HiddenNames, LookUp, Position, Replica,
-    Sizes,
+    Answer, Change, Contents, Export, ExportHeader, HEADER_LEN, HiddenNames, LookUp, Position,
+    Replica, Sizes,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Rig {
         let memory = self.export.memory();
         let mut changes = Vec::new();
         loop {
-            let header = Header::parse(&memory.snapshot(0..HEADER_LEN).unwrap()).unwrap();
+            let header = ExportHeader::parse(&memory.snapshot(0..HEADER_LEN).unwrap()).unwrap();
             let Some(want) = self.replica.want(&header) else { return changes };
             let start = usize::try_from(header.log_at + want.offset).unwrap();
             let end = start + usize::try_from(want.len).unwrap();

@@ -8,7 +8,7 @@
 
 use super::event::{News, Plain, publish};
 use super::event_queue::EventQueue;
-use super::id::{CmId, Phase};
+use super::id::{CmId, CmPhase};
 use super::nic::Nic;
 use super::{news, nic};
 use crate::abi::{rdma_cm_event, rdma_event_channel};
@@ -195,7 +195,7 @@ fn watch(epoll: &OwnedFd, fd: impl AsFd) -> Outcome<()> {
 
 fn deliver(id: &Arc<CmId>, news: News) -> Option<*mut rdma_cm_event> {
     let state = id.lock();
-    if state.phase == Phase::Gone {
+    if state.phase == CmPhase::Gone {
         return None;
     }
     match news {

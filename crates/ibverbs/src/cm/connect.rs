@@ -4,7 +4,7 @@
 use super::address::{self, bytes};
 use super::endpoint::complete;
 use super::event::Plain;
-use super::id::{CmId, IdState, Phase};
+use super::id::{CmId, CmPhase, IdState};
 use super::news::{end, errno, failed, ready};
 use crate::abi::{
     RDMA_CM_EVENT_ESTABLISHED, RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id, rdma_conn_param,
@@ -85,7 +85,7 @@ fn start_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int
     minus_one("rdma_connect", || {
         let found = find_shared::<CmId>(id)?;
         let mut state = found.lock();
-        state.need(&[Phase::RouteResolved])?;
+        state.need(&[CmPhase::RouteResolved])?;
         // SAFETY: the program's own structure.
         let asked = unsafe { ConnParam::read(conn_param, (u8::MAX, u8::MAX)) }?;
         connect(&found, &mut state, asked)?;
@@ -105,7 +105,7 @@ fn connect(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()>
     };
     let told = id.told(state, nic)?;
     match native.start_connect_from(from, peer.into(), &params, &told) {
-        Ok(()) => state.phase = Phase::Connecting,
+        Ok(()) => state.phase = CmPhase::Connecting,
         Err(ConnectError::Verbs(error)) => return Err(errno(&error)),
         Err(ConnectError::Startup { .. }) => return fail(libc::EINVAL),
         Err(error) => {
@@ -133,7 +133,7 @@ fn start_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int 
     minus_one("rdma_accept", || {
         let found = find_shared::<CmId>(id)?;
         let mut state = found.lock();
-        state.need(&[Phase::Requested])?;
+        state.need(&[CmPhase::Requested])?;
         // SAFETY: the program's own structure.
         let asked = unsafe { ConnParam::read(conn_param, state.depths) }?;
         accept(&found, &mut state, asked)?;
@@ -153,13 +153,13 @@ fn accept(id: &Arc<CmId>, state: &mut IdState, asked: ConnParam) -> Outcome<()> 
     let params = asked.params(&[]);
     match request.accept_on(&native, &params, &told) {
         Ok(_) => {
-            state.phase = Phase::Connected;
+            state.phase = CmPhase::Connected;
             ready(id, state);
             id.push_event(state, Plain::new(RDMA_CM_EVENT_ESTABLISHED));
             Ok(())
         }
         Err(error) => {
-            state.phase = Phase::Over;
+            state.phase = CmPhase::Over;
             // Without it there is nothing to end.
             let _gone = end(id, state);
             Err(match error.into() {
@@ -186,9 +186,9 @@ pub unsafe extern "C" fn rdma_reject(
         // SAFETY: the program's own bytes.
         let private_data = unsafe { bytes(private_data.cast(), private_data_len.into()) };
         let mut state = found.lock();
-        state.need(&[Phase::Requested])?;
+        state.need(&[CmPhase::Requested])?;
         let Some(request) = state.request.take() else { return fail(libc::EINVAL) };
-        state.phase = Phase::Over;
+        state.phase = CmPhase::Over;
         drop(state);
         // A peer that has gone needs no answer.
         let _told = request.reject(&hello::wrap(config().personality, private_data));
@@ -230,8 +230,8 @@ fn start_disconnect(id: *mut rdma_cm_id) -> c_int {
     minus_one("rdma_disconnect", || {
         let found = find_shared::<CmId>(id)?;
         let state = found.lock();
-        state.need(&[Phase::Connecting, Phase::Connected, Phase::Over])?;
-        if state.phase == Phase::Over {
+        state.need(&[CmPhase::Connecting, CmPhase::Connected, CmPhase::Over])?;
+        if state.phase == CmPhase::Over {
             // The peer has disconnected first; that event may still wait for the program.
             return Ok(if state.channel.has_of(&found) { 0 } else { NO_EVENT });
         }
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         if !found.qp().is_null() {
             return fail(libc::EINVAL);
         }
-        found.lock().need(&[Phase::Connected])?;
+        found.lock().need(&[CmPhase::Connected])?;
         Ok(0)
     })
 }
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 #[unsafe(export_name = "outboard_rdma_notify")]
 pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type) -> c_int {
     minus_one("rdma_notify", || {
-        let phases = [Phase::Requested, Phase::Connecting, Phase::Connected, Phase::Over];
+        let phases = [CmPhase::Requested, CmPhase::Connecting, CmPhase::Connected, CmPhase::Over];
         find_shared::<CmId>(id)?.lock().need(&phases)?;
         Ok(0)
     })

@@ -55,7 +55,7 @@ unsafe impl Object for CmId {
 
 /// The state of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum CmPhase {
     /// It has no address.
     Idle,
     /// It has an address of this machine.
@@ -78,7 +78,7 @@ pub(crate) enum Phase {
 /// The part of an identifier that changes.
 #[derive(Debug)]
 pub(crate) struct IdState {
-    pub(crate) phase: Phase,
+    pub(crate) phase: CmPhase,
     pub(crate) channel: Arc<EventChannel>,
     /// The channel is its own, and calls wait for their events (rdma_create_id(3)).
     pub(crate) is_sync: bool,
@@ -123,7 +123,7 @@ impl std::fmt::Debug for QpAttr {
 impl IdState {
     fn new(channel: Arc<EventChannel>, is_sync: bool) -> Self {
         Self {
-            phase: Phase::Idle,
+            phase: CmPhase::Idle,
             channel,
             is_sync,
             nic: None,
@@ -144,7 +144,7 @@ impl IdState {
 
     /// # Errors
     /// EINVAL in any other phase.
-    pub(crate) fn need(&self, phases: &[Phase]) -> Outcome<()> {
+    pub(crate) fn need(&self, phases: &[CmPhase]) -> Outcome<()> {
         if phases.contains(&self.phase) { Ok(()) } else { fail(libc::EINVAL) }
     }
 
@@ -315,8 +315,8 @@ impl CmId {
         let channel = Arc::clone(&self.lock().channel);
         channel.gather();
         let mut state = self.lock();
-        let connected = matches!(state.phase, Phase::Connecting | Phase::Connected);
-        state.phase = Phase::Gone;
+        let connected = matches!(state.phase, CmPhase::Connecting | CmPhase::Connected);
+        state.phase = CmPhase::Gone;
         self.silence(&mut state);
         let left = state.channel.take_of(self);
         let (listeners, request) = (std::mem::take(&mut state.listeners), state.request.take());

@@ -3,7 +3,7 @@
 //! its REJ messages.
 
 use super::event::{News, Plain, publish};
-use super::id::{CmId, IdState, Phase};
+use super::id::{CmId, CmPhase, IdState};
 use super::{address, nic};
 use crate::abi::{
     IBV_QPS_ERR, IBV_QPS_RTS, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
@@ -37,7 +37,7 @@ pub(crate) fn errno(error: &VerbsError) -> Errno {
 /// does not hear of it.
 pub(crate) fn gather(id: &CmId, kind: CmEventKind) -> bool {
     let mut state = id.lock();
-    if state.phase == Phase::Gone {
+    if state.phase == CmPhase::Gone {
         return false;
     }
     let news = translate(id, &mut state, kind);
@@ -51,10 +51,10 @@ fn translate(id: &CmId, state: &mut IdState, kind: CmEventKind) -> Option<News> 
             Some(News::Request(Box::new(request)))
         }
         CmEventKind::Connected(connected) => {
-            (state.phase == Phase::Connecting).then(|| News::Plain(active(id, state, connected)))
+            (state.phase == CmPhase::Connecting).then(|| News::Plain(active(id, state, connected)))
         }
         CmEventKind::Failed(error) => {
-            (state.phase == Phase::Connecting).then(|| News::Plain(failed(id, state, error)))
+            (state.phase == CmPhase::Connecting).then(|| News::Plain(failed(id, state, error)))
         }
         CmEventKind::Disconnected => over(id, state).map(News::Plain),
         CmEventKind::Established => None,
@@ -76,13 +76,13 @@ fn active(id: &CmId, state: &mut IdState, connected: Connected) -> Plain {
     let nowhere = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let peer = state.destination.unwrap_or_else(nowhere);
     let Some(private_data) = unwrap(&connected.private_data, peer) else {
-        state.phase = Phase::Over;
+        state.phase = CmPhase::Over;
         // Without it there is nothing to end.
         let _gone = end(id, state);
         id.silence(state);
         return Plain::with_status(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO);
     };
-    state.phase = Phase::Connected;
+    state.phase = CmPhase::Connected;
     ready(id, state);
     // A program that changes its queue pair's state by itself does so now (rdma_establish(3)).
     let own = !id.qp().is_null() || config().personality == Personality::Iwarp;
@@ -107,7 +107,7 @@ pub(crate) fn ready(id: &CmId, state: &IdState) {
 
 /// The attempt to connect failed.
 pub(crate) fn failed(id: &CmId, state: &mut IdState, error: ConnectError) -> Plain {
-    state.phase = Phase::Over;
+    state.phase = CmPhase::Over;
     // Without it there is nothing to end.
     let _gone = end(id, state);
     why(error)
@@ -158,10 +158,10 @@ fn why(error: ConnectError) -> Plain {
 
 /// The connection is over, which is reported once.
 pub(crate) fn over(id: &CmId, state: &mut IdState) -> Option<Plain> {
-    if state.phase != Phase::Connected {
+    if state.phase != CmPhase::Connected {
         return None;
     }
-    state.phase = Phase::Over;
+    state.phase = CmPhase::Over;
     // A queue pair that is gone shows no state.
     let _gone = id.with_connected_qp(state, |qp| qp.set_state(IBV_QPS_ERR));
     Some(Plain::new(RDMA_CM_EVENT_DISCONNECTED))
@@ -196,7 +196,7 @@ fn child(
     request: ConnectRequest,
     about: &Plain,
 ) -> Outcome<Arc<CmId>> {
-    if state.phase != Phase::Listening {
+    if state.phase != CmPhase::Listening {
         return fail(libc::EINVAL);
     }
     let gone = |_| Errno(libc::ECONNRESET);
@@ -212,7 +212,7 @@ fn child(
     id.use_nic(&mut new, nic);
     id.set_source(&mut new, local.into());
     id.set_destination(&mut new, peer.into());
-    new.phase = Phase::Requested;
+    new.phase = CmPhase::Requested;
     new.depths = (about.responder_resources, about.initiator_depth);
     new.request = Some(request);
     drop(new);

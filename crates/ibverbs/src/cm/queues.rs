@@ -1,7 +1,7 @@
 //! Queue pairs and shared receive queues of identifiers (rdma_create_qp(3), rdma_create_srq(3),
 //! rdma_init_qp_attr(3)).
 
-use super::id::{CmId, Phase};
+use super::id::{CmId, CmPhase};
 use super::news;
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_MTU_4096,
@@ -155,7 +155,7 @@ fn create_qp(
 ) -> Outcome<()> {
     let found = find_shared::<CmId>(id)?;
     let state = found.lock();
-    if state.phase == Phase::Gone || state.nic.is_none() || !found.qp().is_null() {
+    if state.phase == CmPhase::Gone || state.nic.is_none() || !found.qp().is_null() {
         return fail(libc::EINVAL);
     }
     // SAFETY: live while it is locked; programs set these fields between calls.

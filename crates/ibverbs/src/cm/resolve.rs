@@ -5,7 +5,7 @@
 use super::address;
 use super::endpoint::complete;
 use super::event::Plain;
-use super::id::{CmId, IdState, Phase};
+use super::id::{CmId, CmPhase, IdState};
 use super::news::errno;
 use super::nic::{self, Nic};
 use crate::abi::{
@@ -80,7 +80,7 @@ fn bind(id: &CmId, state: &mut IdState, wanted: SocketAddr) -> Outcome<()> {
     }
     state.bound = taken;
     id.set_source(state, source);
-    state.phase = Phase::Bound;
+    state.phase = CmPhase::Bound;
     Ok(())
 }
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr
         // SAFETY: the program's own address.
         let wanted = unsafe { address::read(addr) }?;
         let mut state = found.lock();
-        state.need(&[Phase::Idle])?;
+        state.need(&[CmPhase::Idle])?;
         bind(&found, &mut state, wanted)?;
         Ok(0)
     })
@@ -110,8 +110,8 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
     minus_one("rdma_listen", || {
         let found = find_shared::<CmId>(id)?;
         let mut state = found.lock();
-        state.need(&[Phase::Idle, Phase::Bound])?;
-        if state.phase == Phase::Idle {
+        state.need(&[CmPhase::Idle, CmPhase::Bound])?;
+        if state.phase == CmPhase::Idle {
             bind(&found, &mut state, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
         }
         let backlog = match usize::try_from(backlog) {
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
 fn listen(id: &CmId, state: &mut IdState, backlog: usize) -> Outcome<()> {
     let bound = std::mem::take(&mut state.bound);
     // Whatever goes wrong below, the addresses are given back.
-    state.phase = Phase::Over;
+    state.phase = CmPhase::Over;
     for (nic, at) in bound {
         let native = id.told(state, nic)?;
         let listener = nic.context()?.native.listen_at(at, backlog, &native);
@@ -138,7 +138,7 @@ fn listen(id: &CmId, state: &mut IdState, backlog: usize) -> Outcome<()> {
             }
         }
     }
-    state.phase = Phase::Listening;
+    state.phase = CmPhase::Listening;
     Ok(())
 }
 
@@ -174,7 +174,7 @@ fn start_resolve(
             Some(unsafe { address::read(src_addr) }?)
         };
         let mut state = found.lock();
-        state.need(&[Phase::Idle, Phase::Bound])?;
+        state.need(&[CmPhase::Idle, CmPhase::Bound])?;
         let news = match resolve(&found, &mut state, source, peer) {
             Ok(()) => Plain::new(RDMA_CM_EVENT_ADDR_RESOLVED),
             Err(Errno(number)) => Plain::with_status(RDMA_CM_EVENT_ADDR_ERROR, -number),
@@ -194,7 +194,7 @@ fn resolve(
     if towards.ip().is_unspecified() {
         towards.set_ip(Ipv4Addr::LOCALHOST);
     }
-    let known = if state.phase == Phase::Bound { state.source } else { source };
+    let known = if state.phase == CmPhase::Bound { state.source } else { source };
     let known = known.map(address::v4).transpose()?;
     let ip = match known {
         Some(v4) if !v4.ip().is_unspecified() => *v4.ip(),
@@ -209,7 +209,7 @@ fn resolve(
     id.use_nic(state, nic);
     id.set_source(state, address::in_family(SocketAddrV4::new(ip, port), peer));
     id.set_destination(state, address::in_family(towards, peer));
-    state.phase = Phase::AddrResolved;
+    state.phase = CmPhase::AddrResolved;
     Ok(())
 }
 
@@ -230,8 +230,8 @@ fn start_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     minus_one("rdma_resolve_route", || {
         let found = find_shared::<CmId>(id)?;
         let mut state = found.lock();
-        state.need(&[Phase::AddrResolved])?;
-        state.phase = Phase::RouteResolved;
+        state.need(&[CmPhase::AddrResolved])?;
+        state.phase = CmPhase::RouteResolved;
         found.push_event(&state, Plain::new(RDMA_CM_EVENT_ROUTE_RESOLVED));
         Ok(0)
     })

@@ -47,7 +47,7 @@ pub(super) fn other_version(bytes: &[u8]) -> Option<u8> {
 
 /// A queue pair's name in the network. Of two, the lower dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(super) struct QpName {
     /// Of its device.
     pub(super) address: Ipv4Addr,
     /// Port and index under it, 24 bits.
@@ -60,7 +60,7 @@ pub(super) struct Hello {
     /// The number it wants.
     pub(super) wanted: u32,
     /// Its own name.
-    pub(super) from: Name,
+    pub(super) from: QpName,
 }
 
 /// Why a dialer is refused.
@@ -94,7 +94,7 @@ impl Hello {
         }
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         let address = Ipv4Addr::from(word(16));
-        let from = Name { address, number: u32::from_be_bytes(word(12)) };
+        let from = QpName { address, number: u32::from_be_bytes(word(12)) };
         Some(Self { wanted: u32::from_be_bytes(word(8)), from })
     }
 }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_hello_survives_the_wire() {
-        let from = Name { address: Ipv4Addr::new(10, 0, 0, 7), number: 0x00AB_CDEF };
+        let from = QpName { address: Ipv4Addr::new(10, 0, 0, 7), number: 0x00AB_CDEF };
         let hello = Hello { wanted: 0x0012_3456, from };
         let bytes = hello.emit();
         assert_eq!(bytes, b"OBRC\x02\0\0\0\0\x12\x34\x56\0\xAB\xCD\xEF\x0A\0\0\x07");
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(unwrap(Personality::Roce, &wrapped), Some(&text[..]));
         assert_eq!(unwrap(Personality::Roce, &wrapped[..8]), Some(&b""[..]));
         assert_eq!(Hello::parse(&wrapped), None);
-        let hello = Hello { wanted: 1, from: Name { address: Ipv4Addr::LOCALHOST, number: 2 } };
+        let hello = Hello { wanted: 1, from: QpName { address: Ipv4Addr::LOCALHOST, number: 2 } };
         for stranger in [&hello.emit()[..], &wrapped[..7], b"", text] {
             assert_eq!(unwrap(Personality::Roce, stranger), None);
         }

@@ -2,7 +2,7 @@
 //! returns the next task, which the worker does.
 
 use super::Peer;
-use super::hello::{Hello, Name, Refusal};
+use super::hello::{Hello, QpName, Refusal};
 use outboard_verbs::{CmChannel, ConnectError, ConnectRequest, Context, Listener, VerbsError};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -67,22 +67,22 @@ struct Pair {
 #[derive(Debug)]
 struct HeldPair {
     request: ConnectRequest,
-    from: Name,
+    from: QpName,
     until: Instant,
 }
 
 /// The peer that a queue pair is to be connected to, and the state of that.
 struct Goal {
-    theirs: Name,
+    theirs: QpName,
     peer: Arc<dyn Peer>,
-    phase: Phase,
+    phase: PairPhase,
     delay: Duration,
     /// Since when sends have been seen to wait.
     missed: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum PairPhase {
     /// The peer dials.
     Waiting,
     /// This side dials, at this time.
@@ -165,7 +165,7 @@ fn is_in_use(error: &VerbsError) -> bool {
 impl Goal {
     /// Sends may wait.
     fn is_open(&self) -> bool {
-        !matches!(self.phase, Phase::Connected | Phase::Over)
+        !matches!(self.phase, PairPhase::Connected | PairPhase::Over)
     }
 
     /// Notes whether sends wait; true when they have waited too long.
@@ -181,7 +181,7 @@ impl Goal {
     /// Retries later; returns when.
     fn retry(&mut self, now: Instant) -> Instant {
         let again = now + self.delay;
-        self.phase = Phase::Due(again);
+        self.phase = PairPhase::Due(again);
         self.delay = (self.delay * 2).min(RETRY_MAX);
         again
     }
@@ -191,7 +191,7 @@ impl Pair {
     /// When it must be checked if nothing happens to it.
     fn next_look(&self, now: Instant) -> Option<Instant> {
         match &self.goal {
-            Some(Goal { phase: Phase::Due(at), .. }) => Some((*at).min(now + TICK)),
+            Some(Goal { phase: PairPhase::Due(at), .. }) => Some((*at).min(now + TICK)),
             Some(goal) if goal.is_open() => Some(now + TICK),
             _ => self.held.is_some().then_some(now + TICK),
         }
@@ -244,12 +244,12 @@ impl Table {
 
     /// Sets the peer of a queue pair; false: there is no such queue pair, or it has
     /// a peer already.
-    pub(super) fn aim(&mut self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> bool {
-        let us = Name { address: self.address, number: ours };
+    pub(super) fn aim(&mut self, ours: u32, theirs: QpName, peer: Arc<dyn Peer>) -> bool {
+        let us = QpName { address: self.address, number: ours };
         let Some(pair) = self.pairs.get_mut(&ours).filter(|pair| pair.goal.is_none()) else {
             return false;
         };
-        let phase = if us < theirs { Phase::Due(Instant::now()) } else { Phase::Waiting };
+        let phase = if us < theirs { PairPhase::Due(Instant::now()) } else { PairPhase::Waiting };
         self.natives.insert(peer.native().number(), ours);
         pair.goal = Some(Goal { theirs, peer, phase, delay: RETRY_MIN, missed: None });
         self.look(ours, Instant::now());
@@ -257,8 +257,8 @@ impl Table {
     }
 
     /// True for one queue pair and itself.
-    pub(super) fn is_ours(&self, theirs: Name, ours: u32) -> bool {
-        theirs == Name { address: self.address, number: ours }
+    pub(super) fn is_ours(&self, theirs: QpName, ours: u32) -> bool {
+        theirs == QpName { address: self.address, number: ours }
     }
 
     pub(super) fn forget(&mut self, ours: u32) {
@@ -281,7 +281,7 @@ impl Table {
         let expected = |goal: &Goal| goal.theirs == hello.from;
         match &pair.goal {
             Some(goal) if !expected(goal) => return Some((request, Refusal::Other)),
-            Some(Goal { phase: Phase::Waiting, .. }) | None => {}
+            Some(Goal { phase: PairPhase::Waiting, .. }) | None => {}
             // A dialer that retries is ahead of this side's program, which may name the same peer
             // soon.
             Some(_) => return Some((request, Refusal::NotYet)),
@@ -336,14 +336,14 @@ impl Table {
     }
 
     /// The queue pair whose native one has this number, if it is in `phase`.
-    fn in_phase(&mut self, native: u32, wanted: Phase) -> Option<(u32, &mut Goal)> {
+    fn in_phase(&mut self, native: u32, wanted: PairPhase) -> Option<(u32, &mut Goal)> {
         let number = *self.natives.get(&native)?;
         let goal = self.pairs.get_mut(&number)?.goal.as_mut()?;
         (goal.phase == wanted).then_some((number, goal))
     }
 
     /// Moves a queue pair on when it was in phase `from`.
-    fn step(&mut self, native: u32, from: Phase, to: Phase) -> Option<Call> {
+    fn step(&mut self, native: u32, from: PairPhase, to: PairPhase) -> Option<Call> {
         let (number, goal) = self.in_phase(native, from)?;
         goal.phase = to;
         let call = Call { number, peer: Arc::clone(&goal.peer) };
@@ -355,12 +355,12 @@ impl Table {
 
     /// The native queue pair that was dialing has its connection.
     pub(super) fn connected(&mut self, native: u32) -> Option<Call> {
-        self.step(native, Phase::Dialing, Phase::Connected)
+        self.step(native, PairPhase::Dialing, PairPhase::Connected)
     }
 
     /// The native queue pair has lost its connection.
     pub(super) fn lost(&mut self, native: u32) -> Option<Call> {
-        self.step(native, Phase::Connected, Phase::Lost)
+        self.step(native, PairPhase::Connected, PairPhase::Lost)
     }
 
     /// The native queue pair's attempt failed. Returns a call if it was the last attempt.
@@ -371,9 +371,9 @@ impl Table {
         now: Instant,
     ) -> Option<Call> {
         if is_final(error) {
-            return self.step(native, Phase::Dialing, Phase::Over);
+            return self.step(native, PairPhase::Dialing, PairPhase::Over);
         }
-        if let Some((number, goal)) = self.in_phase(native, Phase::Dialing) {
+        if let Some((number, goal)) = self.in_phase(native, PairPhase::Dialing) {
             let again = goal.retry(now);
             self.look(number, again);
         }
@@ -386,8 +386,8 @@ impl Table {
             return;
         };
         match (goal.phase, result) {
-            (Phase::Waiting, Ok(())) => goal.phase = Phase::Connected,
-            (Phase::Dialing, Err(_)) => {
+            (PairPhase::Waiting, Ok(())) => goal.phase = PairPhase::Connected,
+            (PairPhase::Dialing, Err(_)) => {
                 let again = goal.retry(now);
                 self.look(number, again);
             }
@@ -406,23 +406,23 @@ fn task(address: Ipv4Addr, number: u32, pair: &mut Pair, now: Instant) -> Option
     let call = Call { number, peer: Arc::clone(&goal.peer) };
     if let Some(held) = pair.held.take() {
         // Only an expected dialer is kept, but the program may have named it after the refusal.
-        let expected = held.from == goal.theirs && goal.phase == Phase::Waiting;
+        let expected = held.from == goal.theirs && goal.phase == PairPhase::Waiting;
         return Some(match expected {
             true => Task::Accept(call, held.request),
             false => Task::Refuse(held.request, Refusal::Other),
         });
     }
     if goal.is_out_of_patience(now) {
-        goal.phase = Phase::Over;
+        goal.phase = PairPhase::Over;
         return Some(Task::Fail(call));
     }
-    if !matches!(goal.phase, Phase::Due(at) if now >= at) {
+    if !matches!(goal.phase, PairPhase::Due(at) if now >= at) {
         return None;
     }
-    goal.phase = Phase::Dialing;
+    goal.phase = PairPhase::Dialing;
     let [_, high, low, _] = goal.theirs.number.to_be_bytes();
     let to = (goal.theirs.address, u16::from_be_bytes([high, low])).into();
-    let from = Name { address, number };
+    let from = QpName { address, number };
     Some(Task::Dial(call, to, Hello { wanted: goal.theirs.number, from }))
 }
 

@@ -65,7 +65,7 @@ impl Nic {
     }
 
     fn aim(&self, ours: &Pair, theirs: u32) -> Outcome<()> {
-        let theirs = Name { address: HERE, number: theirs };
+        let theirs = QpName { address: HERE, number: theirs };
         self.roce.connect(ours.number, theirs, Arc::clone(&ours.state) as Arc<dyn Peer>)
     }
 
@@ -109,7 +109,7 @@ fn a_queue_pair_that_waits_is_looked_at_once_a_tick_however_many_others_come() {
     let channel = nic.native.create_cm_channel().expect("a channel");
     let (mut table, began) = (table::Table::new(HERE), Instant::now());
     // Lower than any number here: it would dial.
-    let theirs = Name { address: Ipv4Addr::UNSPECIFIED, number: 1 };
+    let theirs = QpName { address: Ipv4Addr::UNSPECIFIED, number: 1 };
     for _ in 0..COUNT {
         let number = table.reserve(&nic.native, &channel).expect("a number");
         assert!(table.aim(number, theirs, nic.pair().state));
@@ -417,7 +417,7 @@ fn a_caller_who_is_no_outboard() {
 fn a_caller_who_is_not_where_it_says() {
     let nic = Nic::open();
     let pair = nic.pair();
-    let expected = Name { address: Ipv4Addr::new(127, 0, 0, 0), number: 7 };
+    let expected = QpName { address: Ipv4Addr::new(127, 0, 0, 0), number: 7 };
     let peer = Arc::clone(&pair.state) as Arc<dyn Peer>;
     nic.roce.connect(pair.number, expected, peer).expect("aimed");
     let hello = hello::Hello { wanted: pair.number, from: expected };

@@ -3,7 +3,7 @@
 //! first queue pair, because programs like to fork before they make any.
 
 use super::Peer;
-use super::hello::{Hello, Name, Refusal, other_version};
+use super::hello::{Hello, QpName, Refusal, other_version};
 use super::table::{Call, Table, Task};
 use crate::config::config;
 use crate::guard::{Outcome, fail};
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn connect(&self, ours: u32, theirs: Name, peer: Arc<dyn Peer>) -> Outcome<()> {
+    pub(super) fn connect(&self, ours: u32, theirs: QpName, peer: Arc<dyn Peer>) -> Outcome<()> {
         let mut table = self.shared.free_table(ours);
         if table.is_ours(theirs, ours) {
             // One native queue pair has one end of a connection.

@@ -104,19 +104,14 @@ impl Initiator {
     fn negotiate(&self, frame: StartupFrame) -> Negotiated {
         let params = &self.params;
         let mut agreed = Negotiated {
-            role: Role::Initiator,
             revision: frame.revision,
             crc: params.crc || frame.crc,
             tx_markers: frame.markers,
             rx_markers: params.markers,
             ird: params.ird,
             ord: params.ord,
-            peer_ird: None,
-            peer_ord: None,
-            rtr: None,
-            rtr_offered: RtrModes::default(),
-            refuse: None,
             private_data: frame.private_data,
+            ..Negotiated::bare(Role::Initiator)
         };
         if let Some(enhanced) = frame.enhanced {
             settle_depths(&mut agreed, &enhanced);

@@ -16,7 +16,7 @@ mod responder;
 mod tests;
 
 pub use initiator::{Initiator, ReplyOutcome};
-pub use responder::{Request, Responder};
+pub use responder::{MpaRequest, Responder};
 
 use outboard_wire::startup::RtrModes;
 use outboard_wire::terminate::TerminateCode;
@@ -162,6 +162,28 @@ pub struct Negotiated {
     pub private_data: Vec<u8>,
 }
 
+impl Negotiated {
+    /// What is agreed on where neither side asks for anything: revision 2, and all else off.
+    #[must_use]
+    pub fn bare(role: Role) -> Self {
+        Self {
+            role,
+            revision: 2,
+            crc: false,
+            tx_markers: false,
+            rx_markers: false,
+            ird: 0,
+            ord: 0,
+            peer_ird: None,
+            peer_ord: None,
+            rtr: None,
+            rtr_offered: RtrModes::default(),
+            refuse: None,
+            private_data: Vec::new(),
+        }
+    }
+}
+
 /// Which side of the start-up we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -176,7 +198,7 @@ pub enum Role {
 pub enum StartupError {
     /// Bytes that are no start-up frame.
     #[error("the peer's bytes are no MPA start-up frame: {0}")]
-    PeerMalformed(#[from] outboard_wire::startup::StartupError),
+    PeerMalformed(#[from] outboard_wire::startup::StartupFrameError),
     /// Both ends act as the same side (RFC 5044 §7.1.2 rule 8).
     #[error("the peer sent a {found} frame where a {expected} frame was due: both ends {acted}")]
     PeerSameRole {

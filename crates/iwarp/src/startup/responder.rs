@@ -15,7 +15,7 @@ pub struct Responder {
 
 /// What the ULP may know of a Request before it decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct MpaRequest {
     /// The initiator's private data.
     pub private_data: Vec<u8>,
     /// MPA revision of the Request.
@@ -43,12 +43,12 @@ impl Responder {
     /// # Errors
     /// The peer's, when its bytes are no Request, or when it sends more before the Reply.
     /// TCP must be closed then.
-    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Option<Request>, StartupError> {
+    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Option<MpaRequest>, StartupError> {
         match read(bytes) {
             Ok(None) => Ok(None),
             Ok(Some(frame)) => {
                 self.advance(StartupEvent::Request);
-                let request = Request {
+                let request = MpaRequest {
                     private_data: frame.private_data.clone(),
                     revision: frame.revision,
                     ird: frame.enhanced.map(|e| e.ird),
@@ -141,19 +141,14 @@ fn read(bytes: &[u8]) -> Result<Option<StartupFrame>, StartupError> {
 
 fn negotiate(request: &StartupFrame, params: &LocalParams) -> Negotiated {
     let mut agreed = Negotiated {
-        role: Role::Responder,
         revision: request.revision,
         crc: params.crc || request.crc,
         tx_markers: request.markers,
         rx_markers: params.markers,
         ird: params.ird.min(MAX_DEPTH),
         ord: params.ord.min(MAX_DEPTH),
-        peer_ird: None,
-        peer_ord: None,
-        rtr: None,
-        rtr_offered: RtrModes::default(),
-        refuse: None,
         private_data: request.private_data.clone(),
+        ..Negotiated::bare(Role::Responder)
     };
     if let Some(enhanced) = request.enhanced {
         settle_depths(&mut agreed, &enhanced);

@@ -10,7 +10,7 @@ use outboard_cluster::hosts::HostList;
 use outboard_cluster::keys::KeysError;
 use outboard_cluster::status;
 use outboard_compile::manager;
-use outboard_compile::stats::{Counters, Saved, state_directory};
+use outboard_compile::stats::{JobCounters, SavedJournal, state_directory};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ const CONNECTED: &str = "03";
 
 /// Where frames come from.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct PanelSource {
     hosts: HostList,
     dialer: Dialer,
 }
@@ -33,18 +33,18 @@ pub(super) struct Source {
 #[derive(Debug)]
 pub(super) struct Frame {
     at: Instant,
-    pub(super) servers: Vec<Server>,
+    pub(super) servers: Vec<ServerRow>,
     /// Servers that answered, whether they compile or not.
     pub(super) answered: usize,
     /// Calls of compilers that the manager handles now: on servers, locally and waiting.
     pub(super) calls: u64,
-    pub(super) counters: Counters,
+    pub(super) counters: JobCounters,
     /// In bytes a second, to servers and back.
     pub(super) bytes_rate: Option<(f64, f64)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServerRow {
     pub(super) host: String,
     /// Why it does not serve, if it does not.
     pub(super) compiles: Result<Compiles, String>,
@@ -62,7 +62,7 @@ pub(super) struct Compiles {
     pub(super) clients: Vec<(String, Vec<String>)>,
 }
 
-impl Source {
+impl PanelSource {
     pub(super) fn new(hosts: HostList) -> Result<Self, KeysError> {
         let dialer = Dialer::from_environment(|name| std::env::var_os(name), &[status::service()])?;
         Ok(Self { hosts, dialer })
@@ -71,12 +71,12 @@ impl Source {
     pub(super) fn look(&self, before: Option<&Frame>) -> Frame {
         let answers = ask_all(&self.dialer, self.hosts.hosts(), LIMIT);
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
-        let server = |(host, answer): (&_, Result<Value, String>)| Server {
+        let server = |(host, answer): (&_, Result<Value, String>)| ServerRow {
             host: ToString::to_string(host),
             compiles: answer.and_then(|said| Compiles::read(&said)),
         };
         let calls = ManagerPlace::of_user().map_or(0, |place| calls(&place));
-        let saved = state_directory().and_then(|directory| Saved::load(&directory).ok());
+        let saved = state_directory().and_then(|directory| SavedJournal::load(&directory).ok());
         let mut frame = Frame {
             at: Instant::now(),
             servers: self.hosts.iter().zip(answers).map(server).collect(),
@@ -181,7 +181,7 @@ impl Frame {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let server = |server: &Server| match &server.compiles {
+        let server = |server: &ServerRow| match &server.compiles {
             Err(error) => json!({ "host": server.host, "error": error }),
             Ok(compiles) => json!({
                 "host": server.host,
@@ -207,7 +207,7 @@ impl Frame {
 
 #[cfg(test)]
 impl Frame {
-    pub(super) fn of(servers: Vec<Server>, calls: u64, counters: Counters) -> Self {
+    pub(super) fn of(servers: Vec<ServerRow>, calls: u64, counters: JobCounters) -> Self {
         let answered = servers.len();
         Self { at: Instant::now(), servers, answered, calls, counters, bytes_rate: None }
     }
@@ -244,8 +244,8 @@ mod tests {
     fn rates_are_against_the_look_before() {
         let frame = |done, bytes_out| {
             let compiles = Compiles::read(&said(done));
-            let counters = Counters { bytes_out, ..Counters::default() };
-            Frame::of(vec![Server { host: "n1".into(), compiles }], 0, counters)
+            let counters = JobCounters { bytes_out, ..JobCounters::default() };
+            Frame::of(vec![ServerRow { host: "n1".into(), compiles }], 0, counters)
         };
         let (before, mut after) = (frame(10, 1000), frame(30, 5000));
         assert_eq!(after.rate(), None);
@@ -261,8 +261,8 @@ mod tests {
 
     #[test]
     fn without_a_server_there_is_no_rate() {
-        let servers = vec![Server { host: "n1".into(), compiles: Err("down".into()) }];
-        let frame = Frame::of(servers, 0, Counters::default());
+        let servers = vec![ServerRow { host: "n1".into(), compiles: Err("down".into()) }];
+        let frame = Frame::of(servers, 0, JobCounters::default());
         assert_eq!(frame.rate(), None);
         assert!(frame.to_json()["jobs_per_s"].is_null());
     }

@@ -1,6 +1,6 @@
 //! A frame as lines of text: the sums first, then a line for each server, then this user's builds.
 
-use super::frame::{Compiles, Frame, Server};
+use super::frame::{Compiles, Frame, ServerRow};
 use crate::status::without_host;
 
 pub(super) fn lines(frame: &Frame) -> Vec<String> {
@@ -25,7 +25,7 @@ pub(super) fn lines(frame: &Frame) -> Vec<String> {
     lines
 }
 
-fn row(server: &Server) -> String {
+fn row(server: &ServerRow) -> String {
     match &server.compiles {
         Err(why) => format!("{:<22} {}", server.host, without_host(&server.host, why)),
         Ok(compiles) => {
@@ -83,18 +83,18 @@ fn mega(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outboard_compile::stats::Counters;
+    use outboard_compile::stats::JobCounters;
 
     #[test]
     fn a_frame_as_people_see_it() {
         let clients = vec![("me@n1".to_owned(), vec!["x.c".to_owned(), "y.c".to_owned()])];
         let compiles = Compiles { slots: 4, free: 2, done: 812, rate: Some(2.25), clients };
         let servers = vec![
-            Server { host: "n1:7411".into(), compiles: Ok(compiles) },
-            Server { host: "n2".into(), compiles: Err("n2 did not answer".into()) },
+            ServerRow { host: "n1:7411".into(), compiles: Ok(compiles) },
+            ServerRow { host: "n2".into(), compiles: Err("n2 did not answer".into()) },
         ];
         let counters =
-            Counters { remote: 80, local: 3, bytes_out: 1_500_000, ..Counters::default() };
+            JobCounters { remote: 80, local: 3, bytes_out: 1_500_000, ..JobCounters::default() };
         let text = lines(&Frame::of(servers, 5, counters)).join("\n");
         assert_eq!(
             text,

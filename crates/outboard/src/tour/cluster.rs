@@ -6,7 +6,7 @@ use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::status;
 use outboard_compile::manager;
-use outboard_compile::stats::Saved;
+use outboard_compile::stats::SavedJournal;
 use outboard_secure::ClusterKey;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -195,11 +195,11 @@ impl Cluster {
     }
 
     /// The manager's statistics, up to now.
-    pub(super) fn statistics(&self, guide: &Guide) -> Result<Saved, Trouble> {
+    pub(super) fn statistics(&self, guide: &Guide) -> Result<SavedJournal, Trouble> {
         let path = |name: &str| guide.place.path().join(name).join("outboard");
         let managers = outboard_cc::place::ManagerPlace::at(&path("run"))?;
         managers.sockets().iter().for_each(|socket| manager::settle(socket));
-        Ok(Saved::load(&path("state"))?)
+        Ok(SavedJournal::load(&path("state"))?)
     }
 }
 

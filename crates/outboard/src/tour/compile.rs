@@ -4,7 +4,7 @@ use super::build::{Built, OPTIONS, build};
 use super::cluster::{Cluster, SERVERS};
 use super::project::Project;
 use super::{Guide, Trouble};
-use outboard_compile::stats::Counters;
+use outboard_compile::stats::JobCounters;
 use serde_json::{Value, json};
 use std::env;
 use std::fs;
@@ -81,7 +81,7 @@ fn version(compiler: &Path) -> Result<String, Trouble> {
     Ok(said.lines().next().unwrap_or_default().to_owned())
 }
 
-fn print_counters(guide: &Guide, cluster: &Cluster, built: &Built, counters: &Counters) {
+fn print_counters(guide: &Guide, cluster: &Cluster, built: &Built, counters: &JobCounters) {
     guide.say(&format!(
         "   by them   the same, {} at a time: {:.1} s; {} jobs on servers, {} locally",
         cluster.slots,
@@ -106,7 +106,7 @@ fn print_counters(guide: &Guide, cluster: &Cluster, built: &Built, counters: &Co
 }
 
 /// Jobs whose results came from that server.
-fn jobs_of(counters: &Counters, address: &str) -> u64 {
+fn jobs_of(counters: &JobCounters, address: &str) -> u64 {
     counters.servers.get(address).map_or(0, |server| server.jobs)
 }
 
@@ -167,7 +167,7 @@ fn link(
 fn figures(
     builds: &[&Built; 2],
     cluster: &Cluster,
-    counters: &Counters,
+    counters: &JobCounters,
     compared: &Compared,
 ) -> Value {
     let jobs = |address| json!({ "server": address, "jobs": jobs_of(counters, address) });

@@ -14,12 +14,12 @@ const TWO: f64 = 1.6;
 
 /// Processors without work.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Idle {
+pub(super) struct IdleProcessors {
     pub(super) processors: f64,
     pub(super) of: usize,
 }
 
-impl Idle {
+impl IdleProcessors {
     /// Looks for some time; `None` where the kernel does not tell.
     pub(super) fn now() -> Option<Self> {
         let read = || fs::read_to_string("/proc/stat").ok();
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn two_that_spin_need_two_processors() {
-        assert!(Idle { processors: 1.9, of: 2 }.is_enough_to_spin());
-        assert!(!Idle { processors: 1.2, of: 64 }.is_enough_to_spin());
+        assert!(IdleProcessors { processors: 1.9, of: 2 }.is_enough_to_spin());
+        assert!(!IdleProcessors { processors: 1.2, of: 64 }.is_enough_to_spin());
     }
 }

@@ -3,7 +3,7 @@
 //! They are measured in turns, so that other load on the machine affects both. Both sides spin only
 //! where two processors have nothing to do: on fewer, they would wait for each other's time slices.
 
-use super::idle::Idle;
+use super::idle::IdleProcessors;
 use super::{Guide, Trouble};
 use crate::perf::local::LocalServer;
 use outboard_perf::{Goal, Report, Test, TestPlan, Wait, run};
@@ -29,7 +29,7 @@ struct Figures {
 
 pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
     let server = LocalServer::start().map_err(Trouble::Failed)?;
-    let idle = Idle::now();
+    let idle = IdleProcessors::now();
     let mut wait = how_to_wait(idle);
     let (mut figures, idle) = match measure(guide, server.address, wait)? {
         Measured::Whole(figures) => (figures, idle),
@@ -58,18 +58,18 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
     Ok(Value::Object(all))
 }
 
-fn how_to_wait(idle: Option<Idle>) -> Wait {
-    if idle.is_none_or(Idle::is_enough_to_spin) { Wait::Spin } else { Wait::Block }
+fn how_to_wait(idle: Option<IdleProcessors>) -> Wait {
+    if idle.is_none_or(IdleProcessors::is_enough_to_spin) { Wait::Spin } else { Wait::Block }
 }
 
-fn say_how(guide: &Guide, idle: Option<Idle>, wait: Wait) {
+fn say_how(guide: &Guide, idle: Option<IdleProcessors>, wait: Wait) {
     if wait == Wait::Spin {
         guide.say(
             "   Both sides spin while they wait; RDMA has CRCs on; neither is encrypted here.",
         );
         return;
     }
-    if let Some(Idle { processors, of }) = idle {
+    if let Some(IdleProcessors { processors, of }) = idle {
         guide.say(&format!(
             "   This machine is busy: {processors:.1} of {of} processors had nothing to do, and \
              two sides that spin need two."
@@ -85,7 +85,7 @@ fn say_how(guide: &Guide, idle: Option<Idle>, wait: Wait) {
 enum Measured {
     Whole(Vec<Figures>),
     /// The machine has become too busy for spinning.
-    Disturbed(Idle),
+    Disturbed(IdleProcessors),
 }
 
 /// All tests, a short turn each, round after round.
@@ -94,7 +94,7 @@ fn measure(guide: &Guide, address: SocketAddr, wait: Wait) -> Result<Measured, T
     for round in 0..ROUNDS {
         if wait == Wait::Spin
             && round > 0
-            && let Some(idle) = Idle::now().filter(|idle| !idle.is_enough_to_spin())
+            && let Some(idle) = IdleProcessors::now().filter(|idle| !idle.is_enough_to_spin())
         {
             return Ok(Measured::Disturbed(idle));
         }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn sides_that_would_share_a_processor_sleep() {
-        let idle = |processors| Some(Idle { processors, of: 8 });
+        let idle = |processors| Some(IdleProcessors { processors, of: 8 });
         assert_eq!(how_to_wait(idle(7.5)), Wait::Spin);
         assert_eq!(how_to_wait(idle(1.1)), Wait::Block);
         assert_eq!(how_to_wait(None), Wait::Spin);

@@ -6,7 +6,7 @@ use crate::latency::Latency;
 use crate::measure::SECONDS_MAX;
 use crate::plan::{TestKind, TestPlan, Wait};
 use crate::proto::{ServerMessage, encode};
-use crate::side::{NAP, Side};
+use crate::side::{NAP, TestSide};
 use crate::stream;
 use crate::tcp::Tcp;
 use outboard_verbs::{CmChannel, ConnectError, ConnectParams, ConnectRequest, Context, Stag};
@@ -28,7 +28,7 @@ pub(super) struct Group {
     /// The client's address, and the number that it gave the test.
     pub(super) key: (IpAddr, u64),
     pub(super) born: Instant,
-    pub(super) side: Side,
+    pub(super) side: TestSide,
     channel: CmChannel,
     stop: Arc<AtomicBool>,
 }
@@ -43,7 +43,7 @@ impl Group {
         Ok(Self {
             key,
             born: Instant::now(),
-            side: Side::new(context, plan, Arc::clone(stop))?,
+            side: TestSide::new(context, plan, Arc::clone(stop))?,
             channel: context.create_cm_channel()?,
             stop: Arc::clone(stop),
         })

@@ -32,9 +32,9 @@ pub use message::Message;
 use crate::credentials::{Credentials, Mode};
 use crate::identity::NodeId;
 use crate::name::ServiceName;
-use crate::noise::{Ciphers, Exchange, NoiseError, Side};
+use crate::noise::{Ciphers, Exchange, HandshakeSide, NoiseError};
 use crate::secret::Secret;
-use crate::session::{Peer, SecureSession};
+use crate::session::{AgreedPeer, SecureSession};
 use message::Offer;
 use std::mem;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ enum HandshakePhase {
     AwaitHello,
     AwaitAnswer { noise: Box<Exchange>, service: ServiceName },
     AwaitProof { noise: Box<Exchange>, asked: (ServiceName, KeyHeld), mode: Mode },
-    AwaitConfirm { ciphers: Box<Ciphers>, peer: Peer },
+    AwaitConfirm { ciphers: Box<Ciphers>, peer: AgreedPeer },
     Done(Box<SecureSession>),
     Failed,
 }
@@ -82,7 +82,7 @@ impl Handshake {
         let key = credentials.keys.key(service).ok_or_else(no_key)?;
         let offer = Offer { fabric: credentials.fabric, service: service.clone() };
         let mut hello = offer.emit();
-        let side = Side::Initiator;
+        let side = HandshakeSide::Initiator;
         let mut noise = Exchange::new(side, &credentials.identity, key.bytes(), &hello)?;
         noise.write(&[], &mut hello)?;
         let state = HandshakePhase::AwaitAnswer { noise: Box::new(noise), service: offer.service };
@@ -212,7 +212,7 @@ impl Handshake {
             None => (decoy.bytes(), KeyHeld::Decoy),
         };
         let (prologue, first) = hello.split_at(noise_at);
-        let side = Side::Responder;
+        let side = HandshakeSide::Responder;
         let mut noise = Exchange::new(side, &self.credentials.identity, key, prologue)?;
         let altered = || HandshakeError::Altered { message: Message::Hello };
         let [] = noise.read(first).map_err(|error| HandshakeError::of(error, altered))?;
@@ -234,7 +234,7 @@ impl Handshake {
         let node = self.admit(noise.peer()?)?;
         self.send(Message::Proof, |body| noise.write(&[], body))?;
         let ciphers = Box::new(noise.into_ciphers()?);
-        Ok(HandshakePhase::AwaitConfirm { ciphers, peer: Peer { node, service, mode } })
+        Ok(HandshakePhase::AwaitConfirm { ciphers, peer: AgreedPeer { node, service, mode } })
     }
 
     fn handle_proof(
@@ -255,7 +255,7 @@ impl Handshake {
         self.send(Message::Confirm, |body| ciphers.sealing.seal(&[], body))?;
         Ok(HandshakePhase::Done(Box::new(SecureSession::new(
             ciphers,
-            Peer { node, service, mode },
+            AgreedPeer { node, service, mode },
         ))))
     }
 
@@ -281,7 +281,7 @@ impl Handshake {
 
 fn handle_confirm(
     mut ciphers: Ciphers,
-    peer: Peer,
+    peer: AgreedPeer,
     confirm: &[u8],
 ) -> Result<HandshakePhase, HandshakeError> {
     let wrong_key = || HandshakeError::WrongKey { service: peer.service.clone() };

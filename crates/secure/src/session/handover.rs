@@ -11,7 +11,8 @@
 //! which reveals AES-GCM's key; so a session is consumed, and its bytes must be used once.
 
 use super::{
-    Direction, LENGTH_LEN, Peer, RecordState, Records, SEALED_MAX, SecureSession, SessionError,
+    AgreedPeer, Direction, LENGTH_LEN, RecordState, Records, SEALED_MAX, SecureSession,
+    SessionError,
 };
 use crate::cipher::Cipher;
 use crate::credentials::Mode;
@@ -81,7 +82,7 @@ impl SecureSession {
             _ => return Err(NotASession),
         };
         let Reader([]) = reader else { return Err(NotASession) };
-        Ok(Self { peer: Peer { node, service, mode }, state })
+        Ok(Self { peer: AgreedPeer { node, service, mode }, state })
     }
 }
 

@@ -4,7 +4,7 @@
 use super::secured::{self, Secured};
 use super::{CmChannel, ConnectParams, Connected, FpduPolicy, LOOPBACK_ULPDU_CRC, connection};
 use crate::context::Core;
-use crate::engine::Source;
+use crate::engine::EventSource;
 use crate::engine::link::Link;
 use crate::error::{ConnectError, VerbsError};
 use crate::qp::{Qp, QpShared};
@@ -91,7 +91,7 @@ impl Qp {
         }
         let system = |error| VerbsError::system("cannot make a socket non-blocking", error);
         socket.set_nonblocking(true).map_err(system)?;
-        core.engine.add(token, &socket, Arc::clone(&self.inner) as Arc<dyn Source>)?;
+        core.engine.add(token, &socket, Arc::clone(&self.inner) as Arc<dyn EventSource>)?;
         let mut link = Link::new(token, socket, conn, &received, tap);
         if session.mode() == Mode::Encrypted {
             link.seal(session);

@@ -3,7 +3,7 @@
 use super::bound::{Bound, Dialed, dial, is_pending};
 use super::{CmChannel, CmEventKind, CmShared, ConnectParams, FpduPolicy, connection};
 use crate::context::Core;
-use crate::engine::Source;
+use crate::engine::EventSource;
 use crate::engine::link::Link;
 use crate::error::{ConnectError, VerbsError};
 use crate::qp::{Qp, QpShared};
@@ -163,7 +163,7 @@ impl Attempt {
     ) -> Result<(), ConnectError> {
         // Held until the socket is watched, so that no event is looked at too early.
         let mut progress = lock(&self.progress);
-        let source = Arc::clone(&self) as Arc<dyn Source>;
+        let source = Arc::clone(&self) as Arc<dyn EventSource>;
         if let Err(error) = core.engine.add(token, &begun.socket, source) {
             self.qp.lock().end_attempt(token);
             return Err(error.into());
@@ -330,7 +330,7 @@ impl Attempt {
             core.engine.remove(token, &link.socket);
             return self.report(CmEventKind::Failed(ConnectError::Cancelled { peer: self.peer }));
         }
-        core.engine.begin_link(token, Arc::clone(&self.qp) as Arc<dyn Source>);
+        core.engine.begin_link(token, Arc::clone(&self.qp) as Arc<dyn EventSource>);
         // Before anything that the first bytes may bring about.
         self.report(CmEventKind::Connected(connected));
         self.qp.attach(&mut inner, core, link);
@@ -347,7 +347,7 @@ impl Attempt {
     }
 }
 
-impl Source for Attempt {
+impl EventSource for Attempt {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) -> bool {
         self.advance(core, token);
         true

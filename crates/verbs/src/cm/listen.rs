@@ -8,14 +8,14 @@ use super::backlog::{Backlog, Room};
 use super::bound::Bound;
 use super::{CmChannel, CmEvent, CmEventKind, CmShared, ConnectParams, Connected, connection};
 use crate::context::{Core, Shared};
-use crate::engine::Source;
+use crate::engine::EventSource;
 use crate::engine::link::Link;
 use crate::error::{ConnectError, VerbsError};
 use crate::qp::Qp;
 use crate::signal::{deadline, lock};
 use crate::state::QpState;
 use crate::tap::StreamTap;
-use outboard_iwarp::startup::{Negotiated, Request, Responder};
+use outboard_iwarp::startup::{MpaRequest, Negotiated, Responder};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +112,7 @@ struct RequestProgress {
     responder: Responder,
     received: Vec<u8>,
     /// The Request, while it waits for a place.
-    request: Option<Request>,
+    request: Option<MpaRequest>,
     place: BacklogPlace,
     tap: Option<StreamTap>,
 }
@@ -121,7 +121,7 @@ struct RequestProgress {
 #[derive(Debug)]
 pub struct ConnectRequest {
     progress: RequestProgress,
-    request: Request,
+    request: MpaRequest,
     token: u64,
 }
 
@@ -175,7 +175,7 @@ impl Listener {
             closed: AtomicBool::new(false),
             token,
         });
-        core.engine.add(token, &inner.socket, Arc::clone(&inner) as Arc<dyn Source>)?;
+        core.engine.add(token, &inner.socket, Arc::clone(&inner) as Arc<dyn EventSource>)?;
         Ok(Self { inner, channel: channel.clone(), shared: Arc::clone(shared), token })
     }
 
@@ -261,7 +261,7 @@ impl ListenerShared {
     }
 }
 
-impl Source for ListenerShared {
+impl EventSource for ListenerShared {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, _hangup: bool) -> bool {
         self.serve(core);
         true
@@ -287,7 +287,7 @@ impl Pending {
         let deadline = Instant::now() + REQUEST_LIMIT;
         let pending = Arc::new(Self { deadline, progress: Mutex::new(None) });
         let mut progress = lock(&pending.progress);
-        let source = Arc::clone(&pending) as Arc<dyn Source>;
+        let source = Arc::clone(&pending) as Arc<dyn EventSource>;
         if core.engine.add(token, &socket, source).is_err() {
             return;
         }
@@ -341,7 +341,7 @@ impl Pending {
     }
 }
 
-impl Source for Pending {
+impl EventSource for Pending {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, token: u64, _hangup: bool) -> bool {
         self.advance(core, token);
         true
@@ -358,7 +358,7 @@ impl Source for Pending {
 impl RequestProgress {
     /// Reads the bytes that are there: returns the Request, `Err` when there will be none, `None`
     /// to wait for more.
-    fn read(&mut self) -> Option<Result<Request, ()>> {
+    fn read(&mut self) -> Option<Result<MpaRequest, ()>> {
         loop {
             let mut bytes = [0; READ_LEN];
             match self.socket.read(&mut bytes) {
@@ -455,7 +455,7 @@ impl ConnectRequest {
         place.unanswered = false;
         let conn = connection(&qp.inner, negotiated, params.fpdu, &socket);
         let link = Link::new(self.token, socket, conn, &[], tap);
-        core.engine.begin_link(self.token, Arc::clone(&qp.inner) as Arc<dyn Source>);
+        core.engine.begin_link(self.token, Arc::clone(&qp.inner) as Arc<dyn EventSource>);
         inner.cm = cm;
         qp.inner.attach(&mut inner, &core, link);
         Ok(connected)

@@ -16,7 +16,7 @@
 //! role, the background thread sleeps as well: the application thread wakes it on leaving.
 
 use super::adaptive_spin::{self, AdaptiveSpin};
-use super::role::{Parked, RoleGuard, Waiter, Wake};
+use super::role::{RoleGuard, Standby, Waiter, Wake};
 use super::{Engine, WAKE, sockio};
 use crate::context::Core;
 use crate::error::VerbsError;
@@ -346,8 +346,8 @@ impl Core {
                 watch = WATCH_MIN;
             }
             watch = match role.park(watch) {
-                Parked::Watching => (watch * 2).min(WATCH_MAX),
-                Parked::No | Parked::Called => WATCH_MIN,
+                Standby::Watching => (watch * 2).min(WATCH_MAX),
+                Standby::No | Standby::Called => WATCH_MIN,
             };
         }
     }
@@ -400,7 +400,7 @@ fn is_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Source;
+    use super::super::EventSource;
     use super::*;
     use crate::{
         AsyncEvent, CmEventKind, ConnectParams, Context, Cq, OwnedBuf, Qp, QpConfig, RecvRequest,
@@ -413,7 +413,7 @@ mod tests {
     /// A defect.
     struct Defect;
 
-    impl Source for Defect {
+    impl EventSource for Defect {
         fn on_ready(self: Arc<Self>, _: &Arc<Core>, _: u64, _: bool) -> bool {
             panic!("on purpose")
         }

@@ -7,7 +7,7 @@
 
 use super::ending::{EndEvent, Stepped};
 use super::link::Link;
-use super::{Engine, Source};
+use super::{Engine, EventSource};
 use crate::cm::{CmEventKind, CmShared};
 use crate::context::Core;
 use crate::signal::lock;
@@ -154,7 +154,7 @@ impl Stream {
     }
 }
 
-impl Source for Stream {
+impl EventSource for Stream {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, hangup: bool) -> bool {
         self.advance(core, |link, env| {
             link.unblock();

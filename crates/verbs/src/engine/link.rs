@@ -3,7 +3,7 @@
 //! and no queue pair. A session may stand between the two. [`super::ending`] has the stream's end.
 
 use crate::context::Core;
-use crate::engine::Source;
+use crate::engine::EventSource;
 use crate::engine::ending::{EndEvent, Ending, Flow, Stepped, StreamEnd};
 use crate::engine::sealed::{self, Sealed};
 use crate::engine::sockio::{self, Sent};
@@ -508,7 +508,7 @@ impl Link {
     }
 }
 
-impl Source for QpShared {
+impl EventSource for QpShared {
     fn on_ready(self: Arc<Self>, core: &Arc<Core>, _token: u64, hangup: bool) -> bool {
         let news = self.progress(core, hangup);
         if news {

@@ -49,7 +49,7 @@ use unsent::UnsentTotal;
 const WAKE: u64 = 0;
 
 /// Something with a descriptor or a deadline.
-pub(crate) trait Source: Send + Sync {
+pub(crate) trait EventSource: Send + Sync {
     /// The descriptor has something to read, room to write, or an error; or work was left over.
     /// With `hangup` the peer has closed or the socket has failed. True when there was news, not
     /// only room to write.
@@ -65,7 +65,7 @@ pub(crate) struct Engine {
     epoll: OwnedFd,
     wake: OwnedFd,
     tokens: AtomicU64,
-    sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
+    sources: Mutex<HashMap<u64, Arc<dyn EventSource>>>,
     /// Sources that left work over: they get another turn without an event.
     ready: Mutex<VecDeque<u64>>,
     timers: Timers,
@@ -121,7 +121,7 @@ impl Engine {
         &self,
         token: u64,
         fd: impl AsFd,
-        source: Arc<dyn Source>,
+        source: Arc<dyn EventSource>,
     ) -> Result<(), VerbsError> {
         lock(&self.sources).insert(token, source);
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -134,13 +134,13 @@ impl Engine {
     /// A start-up is done, and its descriptor belongs to a queue pair, whose link sets deadlines of
     /// its own: that of the start-up goes. Otherwise it would come seconds later for every
     /// connection, and cost each of them a wake-up.
-    pub(crate) fn begin_link(&self, token: u64, qp: Arc<dyn Source>) {
+    pub(crate) fn begin_link(&self, token: u64, qp: Arc<dyn EventSource>) {
         self.timers.set(token, None);
         self.replace(token, qp);
     }
 
     /// The descriptor behind a token now belongs to another source, with the same deadline.
-    pub(crate) fn replace(&self, token: u64, source: Arc<dyn Source>) {
+    pub(crate) fn replace(&self, token: u64, source: Arc<dyn EventSource>) {
         lock(&self.sources).insert(token, source);
     }
 
@@ -164,7 +164,7 @@ impl Engine {
         self.kick();
     }
 
-    /// Asks for [`Source::on_timer`] at this time, instead of what was asked before.
+    /// Asks for [`EventSource::on_timer`] at this time, instead of what was asked before.
     pub(crate) fn set_timer(&self, token: u64, at: Option<Instant>) {
         self.timers.set(token, at);
         if at.is_some() {
@@ -172,17 +172,17 @@ impl Engine {
         }
     }
 
-    fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
+    fn source(&self, token: u64) -> Option<Arc<dyn EventSource>> {
         lock(&self.sources).get(&token).cloned()
     }
 
     /// All sources there are now.
-    fn sources(&self) -> Vec<Arc<dyn Source>> {
+    fn sources(&self) -> Vec<Arc<dyn EventSource>> {
         lock(&self.sources).values().cloned().collect()
     }
 
     /// All sources, taken away.
-    fn drain_sources(&self) -> Vec<Arc<dyn Source>> {
+    fn drain_sources(&self) -> Vec<Arc<dyn EventSource>> {
         lock(&self.sources).drain().map(|(_, source)| source).collect()
     }
 }

@@ -83,7 +83,7 @@ pub(super) struct Claim {
 
 /// How the background thread has spent its time without the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parked {
+pub(super) enum Standby {
     /// Not at all: no thread drives, and no application has driven recently.
     No,
     /// Until its time was over.
@@ -288,8 +288,8 @@ impl DriverRole {
 
     /// The background thread, without the role, sleeps: for `limit` while applications drive by
     /// polling or wait for moments only, until it is woken while an application waits for longer.
-    pub(super) fn park(&self, limit: Duration) -> Parked {
-        let Ok(before) = self.change(Self::parked) else { return Parked::No };
+    pub(super) fn park(&self, limit: Duration) -> Standby {
+        let Ok(before) = self.change(Self::parked) else { return Standby::No };
         let deep = Self::parked(before).is_some_and(|word| word & DEEP != 0);
         let deadline = if deep { None } else { Instant::now().checked_add(limit) };
         let mut gate = self.gate();
@@ -298,10 +298,10 @@ impl DriverRole {
             gate = woken;
             if over {
                 self.word.fetch_and(!(PARKED | DEEP), Ordering::SeqCst);
-                return Parked::Watching;
+                return Standby::Watching;
             }
         }
-        Parked::Called
+        Standby::Called
     }
 
     /// The word with the background thread parked, if there is a reason to park it.
@@ -413,7 +413,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     /// Parks while an application polls; `meanwhile` runs during that time.
-    fn parked_during(role: &DriverRole, meanwhile: impl FnOnce()) -> Parked {
+    fn parked_during(role: &DriverRole, meanwhile: impl FnOnce()) -> Standby {
         role.note_application();
         scope(|scope| {
             let parked = scope.spawn(|| role.park(LONG));
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn an_application_that_rests_calls_the_background_thread() {
         let role = DriverRole::new();
-        assert_eq!(parked_during(&role, || role.hand_to_background()), Parked::Called);
+        assert_eq!(parked_during(&role, || role.hand_to_background()), Standby::Called);
         assert!(role.take_in_background().is_some());
     }
 
@@ -441,7 +441,7 @@ mod tests {
             assert!(role.take_in_background().is_none());
             drop(turn);
         };
-        assert_eq!(parked_during(&role, rest), Parked::Called);
+        assert_eq!(parked_during(&role, rest), Standby::Called);
     }
 
     #[test]
@@ -479,7 +479,7 @@ mod tests {
         for _ in 0..3 {
             role.note_application();
             assert!(role.take_in_background().is_none());
-            assert_eq!(role.park(Duration::from_millis(1)), Parked::Watching);
+            assert_eq!(role.park(Duration::from_millis(1)), Standby::Watching);
         }
         assert!(role.take_in_background().is_some(), "it has polled no more since the last look");
     }

@@ -110,7 +110,7 @@ fn a_wrong_key_is_refused_at_its_first_wrong_byte() {
         bytes[at] ^= 0x80;
         let found = bytes[at];
         assert_eq!(StartupFrame::parse(&bytes[..at]), Ok(None));
-        let error = Err(StartupError::Key { at, found });
+        let error = Err(StartupFrameError::Key { at, found });
         assert_eq!(StartupFrame::parse(&bytes[..=at]), error);
         assert_eq!(StartupFrame::parse(&bytes), error);
     }
@@ -121,7 +121,7 @@ fn a_wrong_key_is_refused_at_its_first_wrong_byte() {
 fn strangers_are_refused() {
     for hello in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"SSH-2.0-x\r\n", b"\x16\x03\x01", b"MPA ID Xeq"]
     {
-        assert!(matches!(StartupFrame::parse(hello), Err(StartupError::Key { .. })));
+        assert!(matches!(StartupFrame::parse(hello), Err(StartupFrameError::Key { .. })));
     }
 }
 
@@ -130,12 +130,12 @@ fn an_unknown_revision_is_refused_at_its_byte() {
     let mut bytes = *SIW_REQUEST;
     bytes[17] = 3;
     assert_eq!(StartupFrame::parse(&bytes[..17]), Ok(None));
-    assert_eq!(StartupFrame::parse(&bytes[..18]), Err(StartupError::Revision { found: 3 }));
+    assert_eq!(StartupFrame::parse(&bytes[..18]), Err(StartupFrameError::Revision { found: 3 }));
 }
 
 #[test]
 fn too_long_private_data_is_refused_at_the_first_byte_that_shows_it() {
-    let too_long = |found| Err(StartupError::PrivateDataTooLong { found });
+    let too_long = |found| Err(StartupFrameError::PrivateDataTooLong { found });
     let mut bytes = *SIW_REQUEST;
     bytes[18..20].copy_from_slice(&[2, 0]);
     assert_eq!(StartupFrame::parse(&bytes[..20]), Ok(None));
@@ -152,7 +152,7 @@ fn enhanced_data_must_be_there() {
         let mut bytes = *SIW_REQUEST;
         bytes[19] = len;
         assert_eq!(StartupFrame::parse(&bytes[..19]), Ok(None));
-        let error = Err(StartupError::EnhancedMissing { found: usize::from(len) });
+        let error = Err(StartupFrameError::EnhancedMissing { found: usize::from(len) });
         assert_eq!(StartupFrame::parse(&bytes[..20]), error);
     }
 }
@@ -183,12 +183,12 @@ fn values_that_do_not_fit_are_not_sent() {
         ..siw_frame(FrameKind::Request)
     };
     assert_eq!(emit(with(MAX_DEPTH, MAX_DEPTH)), Ok(()));
-    assert_eq!(emit(with(0x4000, 0)), Err(StartupError::Depth { found: 0x4000 }));
-    assert_eq!(emit(with(0, 0xffff)), Err(StartupError::Depth { found: 0xffff }));
+    assert_eq!(emit(with(0x4000, 0)), Err(StartupFrameError::Depth { found: 0x4000 }));
+    assert_eq!(emit(with(0, 0xffff)), Err(StartupFrameError::Depth { found: 0xffff }));
     let old = StartupFrame { revision: 1, ..with(1, 1) };
-    assert_eq!(emit(old), Err(StartupError::EnhancedRevision { revision: 1 }));
+    assert_eq!(emit(old), Err(StartupFrameError::EnhancedRevision { revision: 1 }));
     let new = StartupFrame { revision: 3, ..with(1, 1) };
-    assert_eq!(emit(new), Err(StartupError::Revision { found: 3 }));
+    assert_eq!(emit(new), Err(StartupFrameError::Revision { found: 3 }));
 }
 
 #[test]
@@ -255,7 +255,7 @@ proptest! {
         let first_error = (0..=bytes.len()).find_map(|cut| {
             StartupFrame::parse(&bytes[..cut]).err().map(|error| (cut, error))
         });
-        if let Some((cut, StartupError::Key { at, .. })) = first_error {
+        if let Some((cut, StartupFrameError::Key { at, .. })) = first_error {
             prop_assert_eq!(cut, at + 1);
         }
         if let Some((cut, error)) = first_error {

@@ -1,6 +1,6 @@
 //! The configuration's file: read and checked as a whole, and faults with their lines.
 
-use super::{Config, ConfigError, ServiceSpec, TABLE_SLOTS, Table};
+use super::{ConfigError, NodeConfig, ServiceSpec, ServiceTable, TABLE_SLOTS};
 use serde::Deserialize;
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ const SETTINGS: &[&str] = &[
     "reach",
 ];
 
-impl Config {
+impl NodeConfig {
     /// Reads a file and checks it against the services that there are.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Config {
             return Err(failed(io::ErrorKind::FileTooLarge.into()));
         }
         let text = fs::read_to_string(path).map_err(failed)?;
-        parse(&text, known).map_err(|Fault { at, message }| {
+        parse(&text, known).map_err(|FileFault { at, message }| {
             let line = 1 + text.get(..at).unwrap_or(&text).matches('\n').count();
             ConfigError::Line { path: path.into(), line, message }
         })
@@ -49,12 +49,12 @@ impl Config {
 
 /// What is wrong, and at which byte.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct FileFault {
     at: usize,
     pub(super) message: String,
 }
 
-impl From<toml::de::Error> for Fault {
+impl From<toml::de::Error> for FileFault {
     fn from(error: toml::de::Error) -> Self {
         let message = error.message().trim().replace('\n', "; ");
         Self { at: error.span().map_or(0, |span| span.start), message }
@@ -62,7 +62,7 @@ impl From<toml::de::Error> for Fault {
 }
 
 /// A valid configuration, or the first fault.
-pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<Config, Fault> {
+pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<NodeConfig, FileFault> {
     let document = DeTable::parse(text)?;
     let places: Vec<(String, Range<usize>)> =
         document.get_ref().keys().map(|key| (key.get_ref().to_string(), key.span())).collect();
@@ -70,16 +70,16 @@ pub(super) fn parse(text: &str, known: &[ServiceSpec]) -> Result<Config, Fault> 
     let (settings, tables): (DeTable<'_>, DeTable<'_>) =
         words.into_iter().partition(|(word, _)| SETTINGS.contains(&word.get_ref().as_ref()));
     let settings = Spanned::new(span, DeValue::Table(settings));
-    let mut config = Config::deserialize(ValueDeserializer::from(settings))?;
+    let mut config = NodeConfig::deserialize(ValueDeserializer::from(settings))?;
     for (word, value) in tables {
         let (name, at) = (word.get_ref().to_string(), word.span().start);
         check_table(&name, value.clone(), known)
-            .map_err(|(own, message)| Fault { at: own.unwrap_or(at), message })?;
+            .map_err(|(own, message)| FileFault { at: own.unwrap_or(at), message })?;
         config.tables.insert(name, toml::Value::deserialize(ValueDeserializer::from(value))?);
     }
     config.check(known).map_err(|error| {
         let place = places.iter().find(|(word, _)| Some(word.as_str()) == error.key());
-        Fault { at: place.map_or(0, |(_, span)| span.start), message: error.to_string() }
+        FileFault { at: place.map_or(0, |(_, span)| span.start), message: error.to_string() }
     })?;
     Ok(config)
 }
@@ -96,6 +96,6 @@ fn check_table(
         return Ok(());
     };
     words.remove(TABLE_SLOTS);
-    let checked = (spec.check)(Table::of_file(value));
+    let checked = (spec.check)(ServiceTable::of_file(value));
     checked.map(drop).map_err(|fault| (fault.at(), format!("the table [{name}]: {fault}")))
 }

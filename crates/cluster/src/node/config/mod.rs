@@ -33,7 +33,7 @@ mod table;
 
 pub use policy::Tenant;
 pub(super) use policy::{Grant, Grants, Reach};
-pub use table::{Needs, ServiceSpec, Table, TableError};
+pub use table::{Needs, ServiceSpec, ServiceTable, TableError};
 
 use super::user::User;
 use crate::NODE_PORT;
@@ -56,7 +56,7 @@ const TABLE_SLOTS: &str = "slots";
 /// The settings of the file and the flags; `None` for those that neither gives.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct NodeConfig {
     /// Where to listen.
     pub listen: Option<Vec<SocketAddr>>,
     /// Services to offer.
@@ -191,7 +191,7 @@ impl ConfigError {
     }
 }
 
-impl Config {
+impl NodeConfig {
     /// Flags take precedence over the file.
     #[must_use]
     pub fn overridden_by(self, flags: Self) -> Self {
@@ -242,12 +242,12 @@ impl Config {
                 message: fault.to_string(),
             };
             self.table_slots(word)?;
-            let table = Table::merged(own_words(value.clone()));
+            let table = ServiceTable::merged(own_words(value.clone()));
             needs.insert(word.clone(), (spec.check)(table).map_err(refused)?);
         }
         for spec in known {
             if !needs.contains_key(spec.name) {
-                let own = (spec.check)(Table::merged(toml::Table::new().into()));
+                let own = (spec.check)(ServiceTable::merged(toml::Table::new().into()));
                 needs.insert(spec.name.to_owned(), own.unwrap_or_default());
             }
         }

@@ -17,7 +17,7 @@ pub struct ServiceSpec {
     pub by_default: bool,
     /// Reads its table of the configuration, which may be empty: what is wrong with it, or else
     /// what the service needs.
-    pub check: fn(Table<'_>) -> Result<Needs, TableError>,
+    pub check: fn(ServiceTable<'_>) -> Result<Needs, TableError>,
     /// What its process does.
     pub run: ServiceMain,
 }
@@ -33,10 +33,10 @@ pub struct Needs {
 
 /// A service's table.
 #[derive(Debug)]
-pub struct Table<'a>(Source<'a>);
+pub struct ServiceTable<'a>(TableSource<'a>);
 
 #[derive(Debug)]
-enum Source<'a> {
+enum TableSource<'a> {
     /// Of a file: faults have positions in it.
     File(Spanned<DeValue<'a>>),
     /// Of a file and of flags.
@@ -64,13 +64,13 @@ impl TableError {
     }
 }
 
-impl<'a> Table<'a> {
+impl<'a> ServiceTable<'a> {
     pub(super) fn of_file(value: Spanned<DeValue<'a>>) -> Self {
-        Self(Source::File(value))
+        Self(TableSource::File(value))
     }
 
     pub(super) fn merged(value: toml::Value) -> Self {
-        Self(Source::Merged(value))
+        Self(TableSource::Merged(value))
     }
 
     /// What it says. A type with `deny_unknown_fields` finds misspelt words.
@@ -79,8 +79,8 @@ impl<'a> Table<'a> {
     /// The operator's fault: a word or a value that the type does not have.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, TableError> {
         let read = match self.0 {
-            Source::File(value) => T::deserialize(ValueDeserializer::from(value)),
-            Source::Merged(value) => value.try_into(),
+            TableSource::File(value) => T::deserialize(ValueDeserializer::from(value)),
+            TableSource::Merged(value) => value.try_into(),
         };
         read.map_err(|error| TableError {
             message: error.message().trim().replace('\n', "; "),

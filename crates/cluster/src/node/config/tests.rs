@@ -4,7 +4,7 @@ use super::*;
 use outboard_secure::ServiceName;
 use std::process::ExitCode;
 
-fn check(table: Table<'_>) -> Result<Needs, TableError> {
+fn check(table: ServiceTable<'_>) -> Result<Needs, TableError> {
     #[derive(Debug, Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     struct Own {
@@ -26,14 +26,14 @@ fn known() -> Vec<ServiceSpec> {
     vec![spec("a", true), spec("b", false)]
 }
 
-fn parse(text: &str) -> Config {
+fn parse(text: &str) -> NodeConfig {
     file::parse(text, &known()).expect("a configuration")
 }
 
 #[test]
 fn flags_go_before_the_file() {
     let file = parse("slots = 2\nserve = [\"b\", \"a\", \"b\"]\n[a]\nx = [1]\nplace = \"/p\"\n");
-    let flags = Config { slots: Some(3), ..Config::default() };
+    let flags = NodeConfig { slots: Some(3), ..NodeConfig::default() };
     let config = file.overridden_by(flags);
     let needs = config.check(&known()).expect("right");
     assert_eq!(needs["a"].directories, [PathBuf::from("/p")]);
@@ -84,7 +84,7 @@ fn faults_have_lines() {
         ("[reach.c]\nb = \"*\"", 1, "no service \"c\""),
     ] {
         std::fs::write(&path, text).expect("written");
-        let error = Config::read(&path, &known()).expect_err(text).to_string();
+        let error = NodeConfig::read(&path, &known()).expect_err(text).to_string();
         let place = format!("node.toml, line {line}: ");
         assert!(error.contains(&place) && error.contains(what), "{text:?}: {error}");
     }

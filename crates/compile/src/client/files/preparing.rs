@@ -1,6 +1,6 @@
 //! Prepares one job: identifies its compiler, and exports the directories that the job may need.
 
-use super::{FileReply, FileRequest, Prepared, Worker, ring};
+use super::{FileReply, FileRequest, PreparedJob, Worker, ring};
 use crate::args::{Cause, DirectoryRole, Job, Reason};
 use crate::client::places;
 use crate::client::roots::plain;
@@ -46,7 +46,7 @@ impl Worker {
         self.reply(FileReply::Prepared { ticket: waiting.ticket, prepared });
     }
 
-    fn look(&mut self, job: &Job, is_preprocessed: bool) -> Result<Prepared, Unready> {
+    fn look(&mut self, job: &Job, is_preprocessed: bool) -> Result<PreparedJob, Unready> {
         let compiler = job.absolute(&job.compiler);
         for path in [&compiler, &job.cwd, &job.absolute(&job.source)] {
             if self.is_avoided(path) {
@@ -63,7 +63,7 @@ impl Worker {
         }
         if is_preprocessed {
             let (places, position) = (places::needed(job), Default::default());
-            return Ok(Prepared { toolchain, places, position });
+            return Ok(PreparedJob { toolchain, places, position });
         }
         let includes = self.toolchains.recall_includes(&toolchain, job).map_err(|question| {
             let (name, path) = (toolchain.name.clone(), job.path.clone());
@@ -81,7 +81,7 @@ impl Worker {
             self.at(None);
             position = self.export.submit();
         }
-        Ok(Prepared { toolchain, places: places::unseen(job, &shown), position })
+        Ok(PreparedJob { toolchain, places: places::unseen(job, &shown), position })
     }
 
     /// Exports the directories that a job may need. Returns those that are exported, and whether

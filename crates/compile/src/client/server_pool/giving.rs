@@ -2,14 +2,13 @@
 //! it.
 
 use super::ServerPool;
-use super::pending::{Pending, Stage};
+use super::pending::{PendingJob, PendingStage};
 use crate::args::{Cause, Job, Reason};
-use crate::client::files::{FileRequest, Prepared};
+use crate::client::files::{FileRequest, PreparedJob};
 use crate::client::roots::plain;
 use crate::client::scheduler::ServerId;
 use crate::manager::{Preprocessed, Ticket, Verdict};
-use crate::protocol::{Input, JobSpec, TicketNumber, ToServer};
-use outboard_cluster::codec;
+use crate::protocol::{Input, JobSpec, PROTOCOL, TicketNumber, ToServer};
 use outboard_cluster::hub::{HubError, MESSAGE_MAX, PeerId};
 use outboard_verbs::{Access, SharedRegion, VerbsError};
 use std::ffi::{OsStr, OsString};
@@ -29,9 +28,9 @@ impl ServerPool {
         }
         let job = Arc::new(job);
         let is_preprocessed = source.is_some();
-        let pending = Pending {
+        let pending = PendingJob {
             job: Arc::clone(&job),
-            stage: Stage::Preparing { since: now },
+            stage: PendingStage::Preparing { since: now },
             given: None,
             source,
             why: String::new(),
@@ -45,7 +44,7 @@ impl ServerPool {
     pub(super) fn prepared(
         &mut self,
         ticket: TicketNumber,
-        prepared: Result<Prepared, Reason>,
+        prepared: Result<PreparedJob, Reason>,
         now: Instant,
     ) {
         let Some(pending) = self.jobs.get_mut(&ticket) else { return };
@@ -56,7 +55,7 @@ impl ServerPool {
         match ready {
             Ok((prepared, spec)) => {
                 let (toolchain, position) = (spec.toolchain, prepared.position);
-                pending.stage = Stage::Ready { spec: Box::new(spec), position };
+                pending.stage = PendingStage::Ready { spec: Box::new(spec), position };
                 self.remember(&prepared.toolchain);
                 self.scheduler.submit(ticket, toolchain, now, self.starting() > 0);
                 self.execute(now);
@@ -68,7 +67,7 @@ impl ServerPool {
     pub(super) fn assign(&mut self, server: ServerId, ticket: TicketNumber, now: Instant) {
         let Some(peer) = self.peer(server) else { return };
         let Some(pending) = self.jobs.get_mut(&ticket) else { return };
-        let Stage::Ready { spec, position } = &pending.stage else { return };
+        let PendingStage::Ready { spec, position } = &pending.stage else { return };
         let (spec, position) = (spec.clone(), *position);
         pending.given = Some(now);
         if let Some(server_state) =
@@ -116,8 +115,8 @@ impl ServerPool {
 /// Describes a job for servers.
 fn spec_of(
     ticket: TicketNumber,
-    pending: &Pending,
-    prepared: &Prepared,
+    pending: &PendingJob,
+    prepared: &PreparedJob,
 ) -> Result<JobSpec, Reason> {
     let job = &pending.job;
     let bytes = |word: &OsStr| word.as_bytes().to_vec();
@@ -133,7 +132,7 @@ fn spec_of(
         umask: job.umask,
         places: prepared.places.clone(),
     };
-    let len = codec::encode(&spec).len();
+    let len = PROTOCOL.encode(&spec).len();
     let too_long = || Reason::with(Cause::TooLarge, format!("{len} bytes"));
     if len < MESSAGE_MAX - INPUT_MAX { Ok(spec) } else { Err(too_long()) }
 }

@@ -1,9 +1,9 @@
 //! Requests to the thread that reads files, its replies, and its replacement when it hangs.
 
 use super::ServerPool;
-use super::pending::{Pending, Stage};
+use super::pending::{PendingJob, PendingStage};
 use crate::args::Cause;
-use crate::client::files::{ASKED_MAX, FileReply, FileRequest, Files};
+use crate::client::files::{ASKED_MAX, Exporter, FileReply, FileRequest};
 use crate::protocol::ToServer;
 use outboard_cluster::hub::PeerId;
 use outboard_export::Ask;
@@ -33,9 +33,9 @@ impl ServerPool {
         if self.files.is_hung(now) && self.hung.len() < HUNG_MAX {
             self.replace_files(now);
         }
-        let is_late = |pending: &Pending| match pending.stage {
-            Stage::Preparing { since } => now.saturating_duration_since(since) > ASKED_MAX,
-            Stage::Ready { .. } => false,
+        let is_late = |pending: &PendingJob| match pending.stage {
+            PendingStage::Preparing { since } => now.saturating_duration_since(since) > ASKED_MAX,
+            PendingStage::Ready { .. } => false,
         };
         let late = self.jobs.iter().filter(|(_, pending)| is_late(pending));
         for ticket in late.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
@@ -48,7 +48,7 @@ impl ServerPool {
     fn replace_files(&mut self, now: Instant) {
         let mut avoided: Vec<_> = self.hung.iter().map(|hung| hung.at.clone()).collect();
         avoided.extend(self.files.hangs_at());
-        let started = Files::start(self.toolchains.another(), avoided, Arc::clone(&self.waker));
+        let started = Exporter::start(self.toolchains.another(), avoided, Arc::clone(&self.waker));
         let Ok(files) = started else { return };
         self.hung.extend(std::mem::replace(&mut self.files, files).leave());
         for peer in self.servers.keys().copied().collect::<Vec<_>>() {

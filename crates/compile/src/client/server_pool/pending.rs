@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// See the [module](self).
-pub(super) struct Pending {
+pub(super) struct PendingJob {
     pub(super) job: Arc<Job>,
-    pub(super) stage: Stage,
+    pub(super) stage: PendingStage,
     pub(super) given: Option<Instant>,
     /// Its preprocessed source, if it has one.
     pub(super) source: Option<Preprocessed>,
@@ -21,7 +21,7 @@ pub(super) struct Pending {
 }
 
 /// The state of a job.
-pub(super) enum Stage {
+pub(super) enum PendingStage {
     /// Its files are being looked at.
     Preparing { since: Instant },
     /// The scheduler has the job. Its server must read the metadata log up to `position` first.

@@ -3,7 +3,7 @@
 
 use super::placing::Ready;
 use super::*;
-use crate::args::{Call, Classification, Job, classify};
+use crate::args::{Classification, CompilerCall, Job, classify};
 use crate::protocol::{Made, Took};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
@@ -49,7 +49,7 @@ fn job(compiler: PathBuf, cwd: &Path) -> Job {
     let argv = ["gcc", "-c", "a.c"].map(Into::into).to_vec();
     let (cwd, path) = (cwd.into(), "/usr/bin:/bin".into());
     let Classification::Remote(job) =
-        classify(Call { compiler, argv, cwd, path, ..Call::default() })
+        classify(CompilerCall { compiler, argv, cwd, path, ..CompilerCall::default() })
     else {
         panic!("it is plain")
     };

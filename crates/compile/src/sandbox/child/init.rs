@@ -20,11 +20,11 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-use super::super::channel::{Channel, JobReport, SetUp, ToSlot};
-use super::super::job::{JobEnd, JobUsage, Limits, SandboxJob};
+use super::super::channel::{JobReport, SandboxChannel, SetUp, ToSlot};
+use super::super::job::{JobEnd, JobLimits, JobUsage, SandboxJob};
 use super::super::service::{OBJECT, PROC, SlotSandboxSpec};
-use super::raw::{self, PreparedExec, Wait};
-use super::watch::{Sample, Watch};
+use super::raw::{self, PreparedExec, Reaped};
+use super::watch::{ProcessWatch, Sample};
 use super::{At, SetUpResult, filter, root};
 
 /// A job's use of resources is sampled at least this often: its output cannot grow beyond its file.
@@ -40,7 +40,7 @@ const SAMPLE_MAX: Duration = Duration::from_millis(400);
 const CELLS: u64 = 16;
 
 /// The main function of a slot sandbox's process. Never returns.
-pub(super) fn run(spec: &SlotSandboxSpec, channel: &Channel) -> ! {
+pub(super) fn run(spec: &SlotSandboxSpec, channel: &SandboxChannel) -> ! {
     raw::default_signals();
     // Otherwise the supervisor's channel would stay open when the supervisor is gone.
     raw::close_others(channel.as_fd());
@@ -65,7 +65,7 @@ fn set_up(spec: &SlotSandboxSpec) -> SetUpResult<JobRunner> {
     let null = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .at("open the slot sandbox's /dev/null")?;
     give_up_rights()?;
-    Ok(JobRunner { tmp, null, watch: Watch::new(proc) })
+    Ok(JobRunner { tmp, null, watch: ProcessWatch::new(proc) })
 }
 
 /// Drops the rights of every process that starts from here on; this process itself keeps what it
@@ -89,13 +89,13 @@ fn give_up_rights() -> SetUpResult<()> {
 struct JobRunner {
     tmp: OwnedFd,
     null: OwnedFd,
-    watch: Watch,
+    watch: ProcessWatch,
 }
 
 /// A job that runs.
 struct RunningJob {
     main: i32,
-    limits: Limits,
+    limits: JobLimits,
     started: Instant,
     /// How the main process ended, as the system reports it.
     status: Option<i32>,
@@ -108,7 +108,7 @@ struct RunningJob {
 
 impl JobRunner {
     /// Runs jobs until the service is gone.
-    fn serve(&mut self, channel: &Channel) {
+    fn serve(&mut self, channel: &SandboxChannel) {
         while let Ok((message, fds)) = channel.receive::<ToSlot>() {
             // A stop for a job that has ended already has no effect.
             let (ToSlot::Run, Ok([job, stdout, stderr])) = (message, <[_; 3]>::try_from(fds))
@@ -132,7 +132,7 @@ impl JobRunner {
         job: OwnedFd,
         stdout: &OwnedFd,
         stderr: &OwnedFd,
-        channel: &Channel,
+        channel: &SandboxChannel,
     ) -> io::Result<(JobReport, Option<OwnedFd>)> {
         let started = Instant::now();
         let (user, system) = raw::children_cpu();
@@ -172,7 +172,12 @@ impl JobRunner {
     }
 
     /// Waits until the main process has ended or must be stopped.
-    fn supervise(&self, job: &mut RunningJob, output: [BorrowedFd<'_>; 2], channel: &Channel) {
+    fn supervise(
+        &self,
+        job: &mut RunningJob,
+        output: [BorrowedFd<'_>; 2],
+        channel: &SandboxChannel,
+    ) {
         let pidfd =
             Pid::from_raw(job.main).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         while job.status.is_none() && job.stopped.is_none() {
@@ -231,12 +236,12 @@ impl JobRunner {
     }
 }
 
-fn has_written_too_much(output: [BorrowedFd<'_>; 2], limits: &Limits) -> bool {
+fn has_written_too_much(output: [BorrowedFd<'_>; 2], limits: &JobLimits) -> bool {
     output.into_iter().any(|fd| tell(fd).is_ok_and(|written| written > limits.output))
 }
 
 /// How long a job cannot exceed its limits.
-fn sample_after(limits: &Limits, sample: &Sample) -> Duration {
+fn sample_after(limits: &JobLimits, sample: &Sample) -> Duration {
     let left = limits.memory.saturating_sub(sample.resident);
     Duration::from_millis(left / MEMORY_SPEED).clamp(SAMPLE_MIN, SAMPLE_MAX)
 }
@@ -254,15 +259,15 @@ impl RunningJob {
     fn reap(&mut self, block: bool) -> bool {
         loop {
             match raw::reap(block) {
-                Ok(Wait::Dead(dead)) => {
+                Ok(Reaped::Dead(dead)) => {
                     self.largest = self.largest.max(dead.largest);
                     if dead.pid == self.main {
                         self.status = Some(dead.status);
                     }
                 }
-                Ok(Wait::Alive) if block => {}
-                Ok(Wait::Alive) => return true,
-                Ok(Wait::Nobody) | Err(_) => return false,
+                Ok(Reaped::Alive) if block => {}
+                Ok(Reaped::Alive) => return true,
+                Ok(Reaped::Nobody) | Err(_) => return false,
             }
         }
     }
@@ -296,7 +301,7 @@ struct Ready {
     message: bool,
 }
 
-fn wait_for(process: Option<&OwnedFd>, channel: &Channel, at_most: Duration) -> Ready {
+fn wait_for(process: Option<&OwnedFd>, channel: &SandboxChannel, at_most: Duration) -> Ready {
     let mut fds = vec![PollFd::new(channel, PollFlags::IN)];
     fds.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
     let at_most = Timespec::try_from(at_most).ok();

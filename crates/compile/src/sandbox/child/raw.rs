@@ -190,7 +190,7 @@ pub(super) struct Dead {
 }
 
 /// The result of looking for a process that has ended.
-pub(super) enum Wait {
+pub(super) enum Reaped {
     Dead(Dead),
     /// There are children, and none has ended.
     Alive,
@@ -199,20 +199,20 @@ pub(super) enum Wait {
 }
 
 /// Reaps a child; `block` makes it wait for one.
-pub(super) fn reap(block: bool) -> io::Result<Wait> {
+pub(super) fn reap(block: bool) -> io::Result<Reaped> {
     let (mut status, mut usage) = (0, no_usage());
     let flags = if block { 0 } else { libc::WNOHANG };
     // SAFETY: both places outlive the call.
     let pid = unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut usage) };
     match pid {
-        0 => Ok(Wait::Alive),
+        0 => Ok(Reaped::Alive),
         1.. => {
             let largest = u64::try_from(usage.ru_maxrss).unwrap_or_default() << 10;
-            Ok(Wait::Dead(Dead { pid, status, largest }))
+            Ok(Reaped::Dead(Dead { pid, status, largest }))
         }
         _ => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Wait::Nobody),
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(Wait::Alive),
+            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Reaped::Nobody),
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(Reaped::Alive),
             error => Err(error),
         },
     }

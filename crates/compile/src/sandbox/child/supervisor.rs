@@ -12,7 +12,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, getgid, getuid, pivot_root};
 
-use super::super::channel::{Channel, Failure, SetUp, ToSupervisor};
+use super::super::channel::{SandboxChannel, SetUp, SetUpFailure, ToSupervisor};
 use super::{At, SetUpResult, init, raw};
 
 /// Where the supervisor finds the machine's own files.
@@ -29,7 +29,7 @@ pub fn supervisor_main() -> ExitCode {
     let Ok(channel) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
         return ExitCode::FAILURE;
     };
-    let channel = Channel::from(channel);
+    let channel = SandboxChannel::from(channel);
     let Err(failure) = serve(&channel);
     // If the service is gone, the failure cannot be reported.
     let _ = channel.send(&SetUp::Failed(failure), &[]);
@@ -37,7 +37,7 @@ pub fn supervisor_main() -> ExitCode {
 }
 
 /// Sets up, then forks slot sandboxes until the service is gone.
-fn serve(channel: &Channel) -> SetUpResult<Infallible> {
+fn serve(channel: &SandboxChannel) -> SetUpResult<Infallible> {
     quiet_stdin().at("open /dev/null")?;
     raw::close_others(channel.as_fd());
     enter_namespaces()?;
@@ -56,12 +56,12 @@ fn serve(channel: &Channel) -> SetUpResult<Infallible> {
         };
         match raw::fork_into_namespaces() {
             Ok(raw::Fork::Parent) => {}
-            Ok(raw::Fork::Child) => init::run(&spec, &Channel::from(fd)),
+            Ok(raw::Fork::Child) => init::run(&spec, &SandboxChannel::from(fd)),
             Err(error) => {
                 let failed: SetUpResult<()> =
                     Err(error).at("clone with new pid and mount namespaces");
                 if let Err(failure) = failed {
-                    let _ = Channel::from(fd).send(&SetUp::Failed(failure), &[]);
+                    let _ = SandboxChannel::from(fd).send(&SetUp::Failed(failure), &[]);
                 }
             }
         }
@@ -79,7 +79,7 @@ fn quiet_stdin() -> rustix::io::Result<()> {
 fn enter_namespaces() -> SetUpResult<()> {
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     if uid == 0 || gid == 0 {
-        return Err(Failure { step: ROOT.to_owned(), errno: libc::EPERM });
+        return Err(SetUpFailure { step: ROOT.to_owned(), errno: libc::EPERM });
     }
     raw::unshare().at("unshare user, mount, network, IPC and UTS namespaces")?;
     fs::write("/proc/self/setgroups", "deny").at("write /proc/self/setgroups")?;

@@ -17,12 +17,12 @@ pub(super) struct Sample {
 
 /// Reads the slot sandbox's own `/proc`.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ProcessWatch {
     proc: OwnedFd,
     page: u64,
 }
 
-impl Watch {
+impl ProcessWatch {
     pub(super) fn new(proc: OwnedFd) -> Self {
         Self { proc, page: rustix::param::page_size() as u64 }
     }

@@ -2,7 +2,7 @@
 
 use super::{ClientSession, Out, Running, SessionEnd, Stage, StageEvent};
 use crate::protocol::{
-    Outcome, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, Refusal, TicketNumber, ToClient,
+    JobOutcome, JobRefusal, RESULT_BUFFER_BYTES, RESULTS_MAX, Ran, TicketNumber, ToClient,
 };
 use crate::server::package::{NextPart, Package};
 
@@ -33,7 +33,7 @@ impl ClientSession {
         let (bytes, message) = match package.next() {
             Err(error) => {
                 let what = format!("its results cannot be read: {error}");
-                return self.refuse(ticket, Refusal::Trouble { what });
+                return self.refuse(ticket, JobRefusal::Trouble { what });
             }
             Ok(NextPart::Part(bytes)) => {
                 let len = u32::try_from(bytes.len()).expect("a result buffer's length fits u32");
@@ -70,5 +70,5 @@ impl ClientSession {
 }
 
 fn outcome(ticket: TicketNumber, ran: Ran) -> ToClient {
-    ToClient::Outcome { ticket, outcome: Box::new(Outcome::Ran(ran)) }
+    ToClient::Outcome { ticket, outcome: Box::new(JobOutcome::Ran(ran)) }
 }

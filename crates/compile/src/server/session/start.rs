@@ -2,10 +2,12 @@
 //! client's files or a preprocessed source. Nothing here waits.
 
 use super::{ClientSession, Running, Stage, StageEvent};
-use crate::protocol::{Refusal, TicketNumber};
-use crate::server::client_sandbox::{ClientSandbox, ClientSandboxError, Equipment, Plan, Prepared};
-use crate::server::opening::{Opening, Progress};
-use crate::server::toolchains::{Program, Programs, Search};
+use crate::protocol::{JobRefusal, TicketNumber};
+use crate::server::client_sandbox::{
+    ClientSandbox, ClientSandboxError, ClientSandboxSettings, Equipment, SlotReadiness,
+};
+use crate::server::opening::{Opening, OpeningProgress};
+use crate::server::toolchains::{CompilerProgram, CompilerSearch, Programs};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +37,7 @@ impl ClientSession {
     pub(super) fn start(
         &mut self,
         ticket: TicketNumber,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &mut Programs,
         now: Instant,
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
@@ -47,11 +49,11 @@ impl ClientSession {
         job.started = now;
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
         let search = programs.find(compiler, &toolchain, now);
-        if search == Search::UnderWay {
+        if search == CompilerSearch::UnderWay {
             job.step(StageEvent::Unidentified);
             return;
         }
-        let (program, equipment) = if let Search::Found(program) = search {
+        let (program, equipment) = if let CompilerSearch::Found(program) = search {
             (program, Equipment::Installed(programs.generation()))
         } else if let Some(program) = self.adoptions.find(&toolchain) {
             (program, Equipment::Adopted(self.adoptions.generation()))
@@ -59,20 +61,25 @@ impl ClientSession {
             job.step(StageEvent::Lacking);
             return;
         } else {
-            return self.refuse(ticket, Refusal::Toolchain);
+            return self.refuse(ticket, JobRefusal::Toolchain);
         };
         if !self.has_room(ticket, &program, equipment) {
             self.step(ticket, StageEvent::Crowded);
             return;
         }
-        if let Err(error) = self.run(ticket, plan, programs, (&program, equipment), watch) {
+        if let Err(error) = self.run(ticket, settings, programs, (&program, equipment), watch) {
             self.refuse(ticket, trouble(&error));
         }
     }
 
     /// Whether a job may run at once: in the present sandbox, or in a new one because no job runs
     /// in the present one. Jobs are admitted in the order of their arrival.
-    fn has_room(&self, ticket: TicketNumber, program: &Program, equipment: Equipment) -> bool {
+    fn has_room(
+        &self,
+        ticket: TicketNumber,
+        program: &CompilerProgram,
+        equipment: Equipment,
+    ) -> bool {
         if !self.jobs.values().any(Running::uses_sandbox) {
             return true;
         }
@@ -90,9 +97,9 @@ impl ClientSession {
     fn run(
         &mut self,
         ticket: TicketNumber,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &Programs,
-        (program, equipment): (&Program, Equipment),
+        (program, equipment): (&CompilerProgram, Equipment),
         watch: &mut dyn FnMut(u32, BorrowedFd<'_>),
     ) -> Result<(), ClientSandboxError> {
         let is_empty = !self.jobs.values().any(Running::uses_sandbox);
@@ -100,11 +107,11 @@ impl ClientSession {
         // New compilers are shown in a new sandbox, as soon as no job runs in the old one.
         if is_empty && (shown != Some(equipment) || self.is_broken()) {
             self.step(ticket, StageEvent::Crowded);
-            return self.open(plan, programs, equipment);
+            return self.open(settings, programs, equipment);
         }
         let sandbox = self.sandbox.as_mut().ok_or(ClientSandboxError::NoSandbox)?;
         let job = self.jobs.get_mut(&ticket).ok_or(ClientSandboxError::NoSandbox)?;
-        if let Prepared::Waits(new) = sandbox.prepare(job.slot, job.started)? {
+        if let SlotReadiness::Waits(new) = sandbox.prepare(job.slot, job.started)? {
             job.step(StageEvent::Unprepared);
             new.into_iter().for_each(|new| watch(job.slot, new));
             return Ok(());
@@ -118,7 +125,7 @@ impl ClientSession {
     /// Has a thread open a sandbox, if none does so already.
     fn open(
         &mut self,
-        plan: &Plan,
+        settings: &ClientSandboxSettings,
         programs: &Programs,
         equipment: Equipment,
     ) -> Result<(), ClientSandboxError> {
@@ -131,8 +138,8 @@ impl ClientSession {
         };
         self.counters.sandboxes += 1;
         self.sandbox = None;
-        let (plan, files) = (plan.clone(), Arc::clone(&self.files));
-        let open = move || ClientSandbox::open(&plan, files, shown, equipment);
+        let (settings, files) = (settings.clone(), Arc::clone(&self.files));
+        let open = move || ClientSandbox::open(&settings, files, shown, equipment);
         self.opening = Some(Opening::begin(open, self.waker.clone(), Instant::now())?);
         Ok(())
     }
@@ -141,9 +148,9 @@ impl ClientSession {
     pub(super) fn take_opened(&mut self, now: Instant) {
         let Some(opening) = &mut self.opening else { return };
         let error = match opening.poll(now) {
-            Progress::UnderWay => return,
-            Progress::Late => ClientSandboxError::Late,
-            Progress::Over(opened) => {
+            OpeningProgress::UnderWay => return,
+            OpeningProgress::Late => ClientSandboxError::Late,
+            OpeningProgress::Over(opened) => {
                 self.opening = None;
                 match *opened {
                     Ok(sandbox) => return self.sandbox = Some(sandbox),
@@ -182,6 +189,6 @@ fn waits_for(job: &Running, slot: u32) -> bool {
     job.slot == slot && job.stage == Stage::SettingUp
 }
 
-fn trouble(error: &ClientSandboxError) -> Refusal {
-    Refusal::Trouble { what: error.to_string() }
+fn trouble(error: &ClientSandboxError) -> JobRefusal {
+    JobRefusal::Trouble { what: error.to_string() }
 }

@@ -2,24 +2,24 @@
 
 use super::super::places::Places;
 use super::super::slot::CHANGED_MAX;
-use super::super::source::Done;
+use super::super::source::FetchDone;
 use super::*;
 
 struct Everything;
 
-impl Source for Everything {
-    fn look_up(&self, dir: &[u8], _name: &[u8]) -> Found {
-        let attr = Attr { ino: 7, mode: 0o644, size: 3, ..SYNTHETIC };
-        if dir == b"/" { Found::Directory { attr } } else { Found::File { attr, version: 1 } }
+impl FileSource for Everything {
+    fn look_up(&self, dir: &[u8], _name: &[u8]) -> LookUp {
+        let attr = Attr { ino: 7, mode: 0o644, size: 3, version: 1, ..SYNTHETIC };
+        if dir == b"/" { LookUp::Directory(attr) } else { LookUp::File(attr) }
     }
 
     fn list(&self, _dir: &[u8]) -> Listing {
         Listing::Outside
     }
 
-    fn ask(&self, _ask: Ask, _done: Done) {}
+    fn fetch(&self, _request: FetchRequest, _done: FetchDone) {}
 
-    fn contents(&self, _node: &NodeId) -> Option<Contents> {
+    fn contents(&self, _file: &FileVersion) -> Option<Arc<[u8]>> {
         None
     }
 }
@@ -79,7 +79,7 @@ fn a_job_that_looks_for_too_many_names_beside_pins_is_refused() {
         "the kernel has this name already"
     );
     assert!(core.lock().slots[0].is_told_much(), "all names are dropped before the next job");
-    let told = core.lock().nodes.dir(bin).map(|dir| dir.told.len());
+    let told = core.lock().inodes.dir(bin).map(|dir| dir.told.len());
     assert!(told < Some(TOLD_MAX), "{told:?}");
 }
 
@@ -88,7 +88,7 @@ fn a_job_that_changes_too_many_names_is_refused() {
     let core = core();
     let name = |number: usize| format!("n{number}").into_bytes();
     let dir = number(&core, 0, b"/p", 7);
-    core.lock().nodes.dir_mut(dir).expect("a directory").attr.mode = 0o755;
+    core.lock().inodes.dir_mut(dir).expect("a directory").attr.mode = 0o755;
     core.create(dir, &name(0), 0o644).expect("a file");
     for number in 1..CHANGED_MAX {
         core.rename((dir, &name(number - 1)), (dir, &name(number))).expect("renamed");
@@ -107,7 +107,7 @@ fn a_job_that_changes_too_many_names_is_refused() {
 fn a_job_makes_no_longer_paths_than_the_kernel_takes() {
     let core = core();
     let mut dir = number(&core, 0, b"/p", 7);
-    core.lock().nodes.dir_mut(dir).expect("a directory").attr.mode = 0o755;
+    core.lock().inodes.dir_mut(dir).expect("a directory").attr.mode = 0o755;
     let name = [b'x'; 255];
     for _ in 0..15 {
         dir = core.make_dir(dir, &name, 0o755).expect("a directory").0;

@@ -1,7 +1,7 @@
 //! The models: a few threads that do what drivers do, in every order that three preemptions allow.
 //! A lost wake-up shows as a deadlock, which loom reports.
 
-use super::{Claim, DriverRole, Parked, Wake};
+use super::{Claim, DriverRole, Standby, Wake};
 use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread::{JoinHandle, spawn, yield_now};
@@ -96,7 +96,7 @@ impl Stage {
 
     /// A sleep with a time limit ends at once in a model, so it proves nothing about wake-ups.
     fn park(&self, limit: Duration) {
-        if self.role.park(limit) == Parked::Watching {
+        if self.role.park(limit) == Standby::Watching {
             yield_now();
         }
     }

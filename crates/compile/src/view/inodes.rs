@@ -1,14 +1,22 @@
-//! The nodes of a view that the kernel holds, by number, each with the count of look-ups that
+//! The inodes of a view that the kernel holds, by number, each with the count of look-ups that
 //! returned it.
 //!
 //! A directory belongs to one slot. A client's regular file in one state of its contents is one
-//! node for all slots, so that a page cached by the kernel never goes stale. A file that a job
-//! makes is a node of its slot alone.
+//! inode for all slots, so that a page cached by the kernel never goes stale. A file that a job
+//! makes is an inode of its slot alone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::source::{Attr, NodeId};
+use outboard_export::{Attr, FileVersion};
+
+/// The type of an inode, as directory listings name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileKind {
+    File,
+    Directory,
+    Symlink,
+}
 
 /// Number of the mount's root, whose entries are the slots.
 pub(super) const TOP: u64 = 1;
@@ -18,7 +26,7 @@ pub(super) type SlotId = usize;
 
 /// A directory in a slot's subtree.
 #[derive(Debug)]
-pub(super) struct Dir {
+pub(super) struct SlotDir {
     pub(super) slot: SlotId,
     pub(super) path: Vec<u8>,
     pub(super) attr: Attr,
@@ -31,22 +39,22 @@ pub(super) struct Dir {
 
 /// A file that a job made, or its own copy of one.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnFile {
     pub(super) slot: SlotId,
     pub(super) data: Vec<u8>,
     pub(super) attr: Attr,
 }
 
-/// What a node is.
+/// What an inode is.
 #[derive(Debug)]
-pub(super) enum NodeBody {
+pub(super) enum InodeBody {
     /// The mount's root.
     Top,
-    Dir(Dir),
+    Dir(SlotDir),
     /// A client's file in one state, with a path at which it was found.
     Shared {
         path: Arc<[u8]>,
-        id: NodeId,
+        id: FileVersion,
         attr: Attr,
     },
     Link {
@@ -57,30 +65,30 @@ pub(super) enum NodeBody {
     Place {
         attr: Attr,
     },
-    Own(Own),
+    Own(OwnFile),
 }
 
 #[derive(Debug)]
-struct Node {
-    what: NodeBody,
-    /// Look-ups that returned the node, less those that the kernel has forgotten.
+struct Inode {
+    what: InodeBody,
+    /// Look-ups that returned the inode, less those that the kernel has forgotten.
     told: u64,
     /// How many changes made by jobs refer to it.
     held: u32,
 }
 
-/// All nodes.
+/// All inodes.
 #[derive(Debug)]
-pub(super) struct Nodes {
-    by_number: HashMap<u64, Node>,
+pub(super) struct Inodes {
+    by_number: HashMap<u64, Inode>,
     dirs: HashMap<(SlotId, Vec<u8>), u64>,
-    shared: HashMap<NodeId, u64>,
+    shared: HashMap<FileVersion, u64>,
     next: u64,
 }
 
-impl Nodes {
+impl Inodes {
     pub(super) fn new() -> Self {
-        let top = Node { what: NodeBody::Top, told: 1, held: 1 };
+        let top = Inode { what: InodeBody::Top, told: 1, held: 1 };
         Self {
             by_number: HashMap::from([(TOP, top)]),
             dirs: HashMap::new(),
@@ -89,27 +97,27 @@ impl Nodes {
         }
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&NodeBody> {
+    pub(super) fn get(&self, number: u64) -> Option<&InodeBody> {
         Some(&self.by_number.get(&number)?.what)
     }
 
-    pub(super) fn dir(&self, number: u64) -> Option<&Dir> {
+    pub(super) fn dir(&self, number: u64) -> Option<&SlotDir> {
         match self.get(number)? {
-            NodeBody::Dir(dir) => Some(dir),
+            InodeBody::Dir(dir) => Some(dir),
             _ => None,
         }
     }
 
-    pub(super) fn dir_mut(&mut self, number: u64) -> Option<&mut Dir> {
+    pub(super) fn dir_mut(&mut self, number: u64) -> Option<&mut SlotDir> {
         match &mut self.by_number.get_mut(&number)?.what {
-            NodeBody::Dir(dir) => Some(dir),
+            InodeBody::Dir(dir) => Some(dir),
             _ => None,
         }
     }
 
-    pub(super) fn own_mut(&mut self, number: u64) -> Option<&mut Own> {
+    pub(super) fn own_mut(&mut self, number: u64) -> Option<&mut OwnFile> {
         match &mut self.by_number.get_mut(&number)?.what {
-            NodeBody::Own(own) => Some(own),
+            InodeBody::Own(own) => Some(own),
             _ => None,
         }
     }
@@ -119,14 +127,14 @@ impl Nodes {
         self.dirs.get(&(slot, path.to_vec())).copied()
     }
 
-    pub(super) fn add(&mut self, what: NodeBody) -> u64 {
+    pub(super) fn add(&mut self, what: InodeBody) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.by_number.insert(number, Node { what, told: 0, held: 0 });
+        self.by_number.insert(number, Inode { what, told: 0, held: 0 });
         number
     }
 
-    /// The node of a directory, new or with its attributes brought up to date.
+    /// The inode of a directory, new or with its attributes brought up to date.
     pub(super) fn intern_dir(&mut self, slot: SlotId, path: &[u8], attr: Attr, made: bool) -> u64 {
         if let Some(number) = self.dir_at(slot, path) {
             if let Some(dir) = self.dir_mut(number) {
@@ -137,73 +145,69 @@ impl Nodes {
         }
         let told = HashSet::new();
         let path = path.to_vec();
-        let number = self.add(NodeBody::Dir(Dir { slot, path: path.clone(), attr, made, told }));
+        let number =
+            self.add(InodeBody::Dir(SlotDir { slot, path: path.clone(), attr, made, told }));
         self.dirs.insert((slot, path), number);
         number
     }
 
-    /// The node of a client's file in one state.
-    pub(super) fn intern_shared(&mut self, path: &[u8], id: NodeId, attr: Attr) -> u64 {
+    /// The inode of a client's file in one state.
+    pub(super) fn intern_shared(&mut self, path: &[u8], id: FileVersion, attr: Attr) -> u64 {
         if let Some(&number) = self.shared.get(&id) {
             return number;
         }
-        let number = self.add(NodeBody::Shared { path: path.into(), id, attr });
+        let number = self.add(InodeBody::Shared { path: path.into(), id, attr });
         self.shared.insert(id, number);
         number
     }
 
-    /// Counts a look-up that is about to return this node to the kernel.
+    /// Counts a look-up that is about to return this inode to the kernel.
     pub(super) fn told(&mut self, number: u64) {
-        if let Some(node) = self.by_number.get_mut(&number) {
-            node.told += 1;
+        if let Some(inode) = self.by_number.get_mut(&number) {
+            inode.told += 1;
         }
     }
 
-    /// Counts a change that refers to the node: it is kept even if the kernel forgets it.
+    /// Counts a change that refers to the inode: it is kept even if the kernel forgets it.
     pub(super) fn hold(&mut self, number: u64) {
-        if let Some(node) = self.by_number.get_mut(&number) {
-            node.held += 1;
+        if let Some(inode) = self.by_number.get_mut(&number) {
+            inode.held += 1;
         }
     }
 
-    /// Counts a change that no longer refers to the node.
+    /// Counts a change that no longer refers to the inode.
     pub(super) fn release(&mut self, number: u64) {
-        if let Some(node) = self.by_number.get_mut(&number) {
-            node.held = node.held.saturating_sub(1);
+        if let Some(inode) = self.by_number.get_mut(&number) {
+            inode.held = inode.held.saturating_sub(1);
             self.drop_if_unused(number);
         }
     }
 
-    /// The kernel has dropped `times` look-ups of this node.
+    /// The kernel has dropped `times` look-ups of this inode.
     pub(super) fn forget(&mut self, number: u64, times: u64) {
         if number == TOP {
             return;
         }
-        if let Some(node) = self.by_number.get_mut(&number) {
-            node.told = node.told.saturating_sub(times);
+        if let Some(inode) = self.by_number.get_mut(&number) {
+            inode.told = inode.told.saturating_sub(times);
             self.drop_if_unused(number);
         }
     }
 
     fn drop_if_unused(&mut self, number: u64) {
         let unused =
-            self.by_number.get(&number).is_some_and(|node| node.told == 0 && node.held == 0);
+            self.by_number.get(&number).is_some_and(|inode| inode.told == 0 && inode.held == 0);
         if !unused {
             return;
         }
-        match self.by_number.remove(&number).map(|node| node.what) {
-            Some(NodeBody::Dir(dir)) => {
+        match self.by_number.remove(&number).map(|inode| inode.what) {
+            Some(InodeBody::Dir(dir)) => {
                 self.dirs.remove(&(dir.slot, dir.path));
             }
-            Some(NodeBody::Shared { id, .. }) => {
+            Some(InodeBody::Shared { id, .. }) => {
                 self.shared.remove(&id);
             }
             _ => {}
         }
-    }
-
-    /// The number of nodes.
-    pub(super) fn len(&self) -> usize {
-        self.by_number.len()
     }
 }

@@ -1,0 +1,12 @@
+//! What several floors need of a Unix system, written once.
+//!
+//! Knows no protocol and no other crate of Outboard. Never keeps anything: every function asks the
+//! system and returns.
+//!
+//! Modules in reading order: [`rights`] (descriptors over a local socket), [`staged`] (files that
+//! appear only whole).
+
+#![forbid(unsafe_code)]
+
+pub mod rights;
+pub mod staged;
