@@ -326,39 +326,64 @@ fn wait_and_work(side: &Side, work: Duration, begun: &AtomicU64, ended: &AtomicU
     }
 }
 
+/// Rounds of Reads: what else runs on a busy machine delays some of them, but not in each round.
+const ROUNDS: usize = 5;
+/// How many times longer than while the loop waits Reads may take: the median, which is shorter
+/// usually, and the 99th percentile.
+const LATENESS_MAX: [f64; 2] = [5.0, 10.0];
+
 /// The loop drives the engine while it waits; while it works, the engine's own thread serves peers
-/// that read its memory.
+/// that read its memory, and nearly as soon.
 #[test]
 fn reads_are_served_while_a_loop_works_between_messages() {
-    const WORK: Duration = Duration::from_millis(20);
-    const PIECES: u64 = 100;
+    let mut rounds = (0..ROUNDS).map(|_| lateness_while_working());
+    let in_time = rounds.any(|[median, late]| median <= LATENESS_MAX[0] && late <= LATENESS_MAX[1]);
+    assert!(in_time, "they are later than {LATENESS_MAX:?} times in every round");
+}
+
+/// Median and 99th percentile of Reads while a loop works, divided by those of Reads while it waits.
+fn lateness_while_working() -> [f64; 2] {
+    const WORK: Duration = Duration::from_millis(10);
+    const PIECES: u64 = 200;
     let (a, b) = pair();
     let (c, d) = (Side::new(), Side::in_domain(b.context.clone(), b.pd.clone(), |_| {}));
     connect(&c, &d);
     let mr = d.register(64, Access::REMOTE_READ);
+    let read = || {
+        let start = Instant::now();
+        c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
+        start.elapsed()
+    };
+    let reach = |count: &AtomicU64, piece| {
+        while count.load(Ordering::SeqCst) < piece {
+            thread::yield_now();
+        }
+    };
     let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-    let mut times = Vec::new();
+    let (mut working, mut waiting) = (Vec::new(), Vec::new());
     let meanwhile = thread::scope(|scope| {
         scope.spawn(|| wait_and_work(&b, WORK, &begun, &ended));
         let mut meanwhile = 0;
         for piece in 1..=PIECES {
             a.carry_out(SEND, SgList::copied(b"work"));
-            while begun.load(Ordering::SeqCst) < piece {
-                thread::yield_now();
-            }
-            let start = Instant::now();
-            c.carry_out(SendOp::Read { from: mr.remote(0) }, OwnedBuf::zeroed(64));
-            times.push(start.elapsed());
+            reach(&begun, piece);
+            working.push(read());
             // A loop that has come back to wait would have served it itself.
             meanwhile += u64::from(ended.load(Ordering::SeqCst) < piece);
+            reach(&ended, piece);
+            thread::sleep(Duration::from_millis(1));
+            waiting.push(read());
         }
         a.send(2, b"over");
         meanwhile
     });
-    times.sort();
-    let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
-    println!("Reads while a loop works: median {median:?}, 99th percentile {late:?}");
+    let [working, waiting] = [working, waiting].map(|mut times| {
+        times.sort();
+        [times[times.len() / 2], times[times.len() * 99 / 100]]
+    });
+    println!("Reads, median and 99th percentile: it works {working:?}, it waits {waiting:?}");
     assert!(meanwhile > PIECES * 3 / 4, "{meanwhile} of {PIECES} before its work was done");
+    [0, 1].map(|at| working[at].as_secs_f64() / waiting[at].as_secs_f64())
 }
 
 /// Peers that connect and send nothing, such as port scanners, keep no other peer out.

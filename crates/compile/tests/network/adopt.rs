@@ -1,15 +1,14 @@
 //! Compilers that the server lacks and the client has.
 
 use crate::builds::{directory, write};
-use crate::support::{Lab, NOBODY, locally, trial};
+use crate::support::{Lab, as_ordinary_user, locally, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
 use outboard_compile::manager::Verdict;
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const TAKES: &str = "a_server_takes_its_clients_compiler_if_it_may";
 
@@ -17,19 +16,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![trial(TAKES, takes_ordinarily), trial("a_server_takes_no_compiler_unasked", refuses)]
 }
 
-/// A fetched compiler's files belong to the user that runs jobs, and a server is never root. So a
-/// test that runs as root starts itself again as an ordinary user.
+/// A fetched compiler's files belong to the user that runs jobs, and a server is never root.
 fn takes_ordinarily() {
-    if !rustix::process::geteuid().is_root() {
-        return takes();
-    }
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", TAKES]).uid(NOBODY).gid(NOBODY).current_dir("/");
-    command.stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut tests = command.spawn().expect("this program");
-    let mut said = String::new();
-    tests.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(tests.wait().expect("it ends").success() && said.contains("1 passed"), "{said}");
+    as_ordinary_user(TAKES, takes);
 }
 
 /// A copy of gcc's files under another prefix, two of them different.

@@ -1,11 +1,12 @@
 //! Remote outputs are equal to those that the compiler makes locally.
 
-use crate::support::{Lab, cpu, locally, locally_in, trial};
+use crate::support::{Lab, as_ordinary_user, cpu, locally, locally_in, trial};
 use libtest_mimic::Trial;
 use outboard_compile::args::Cause;
 use outboard_compile::manager::{RemoteExecutor, Ticket, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("outputs_in_hidden_directories_come_back", hidden),
         trial("headers_in_hidden_directories_make_jobs_run_locally", hidden_header),
         trial("outputs_with_hidden_names_come_back", hidden_names),
+        trial(UNLISTED, || as_ordinary_user(UNLISTED, unlisted)),
         trial("outputs_outside_the_project_come_back", outside),
         trial("what_the_user_shows_is_shown_below_a_hidden_name", shown),
         trial("dates_are_in_the_clients_time_zone", zones),
@@ -129,6 +131,27 @@ fn expect_refused(lab: &mut Lab, ticket: Ticket) {
         Some(Verdict::Local(reason)) => assert_eq!(reason.cause, Cause::Refused, "{reason:?}"),
         other => panic!("{other:?}"),
     }
+}
+
+const UNLISTED: &str = "headers_in_directories_that_cannot_be_listed_are_not_taken_for_absent";
+
+/// Everything can be listed by root.
+fn unlisted() {
+    let project = directory();
+    let at = project.path();
+    write(&at.join("inc/v.h"), "#define V 1\n");
+    write(&at.join("w.h"), "#define V 2\n");
+    let asks = "#if __has_include(\"v.h\")\n#include \"v.h\"\n#else\n#include \"w.h\"\n#endif\n";
+    write(&at.join("a.c"), &format!("{asks}int a = V;\n"));
+    let mut lab = Lab::new(1, 1);
+    let words = ["gcc", "-Iinc", "-I.", "-c", "a.c"];
+    compare(&mut lab, at, &words, &["a.o"]);
+    let set = |mode| fs::set_permissions(at.join("inc"), Permissions::from_mode(mode));
+    set(0o311).expect("it is this user's");
+    assert!(fs::read_dir(at.join("inc")).is_err() && at.join("inc/v.h").exists());
+    let ticket = lab.submit(at, &words);
+    expect_refused(&mut lab, ticket);
+    set(0o755).expect("it is this user's");
 }
 
 fn outside() {

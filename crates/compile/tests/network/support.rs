@@ -22,14 +22,15 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub(crate) const NOBODY: u32 = 65_534;
+const NOBODY: u32 = 65_534;
 /// The cache of identified compilers.
 const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
 
@@ -321,6 +322,19 @@ pub(crate) fn locally_in(cwd: &Path, words: &[&str], env: &[(OsString, OsString)
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words:?}: {said}");
     said
+}
+
+/// Runs a test; if this program is root's, in a process of an ordinary user that runs the trial of
+/// this name alone.
+pub(crate) fn as_ordinary_user(name: &str, test: fn()) {
+    if !rustix::process::geteuid().is_root() {
+        return test();
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--exact", name]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let tests = command.stderr(Stdio::inherit()).output().expect("this program");
+    let said = String::from_utf8_lossy(&tests.stdout);
+    assert!(tests.status.success() && said.contains("1 passed"), "{said}");
 }
 
 /// A trial that fails by a panic.
