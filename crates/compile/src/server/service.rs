@@ -1,6 +1,7 @@
 //! What the service does: all clients of a server, their jobs in its slots. The loop around it is
 //! cluster's.
 
+use super::background::Threads;
 use super::client_sandbox::Plan;
 use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
@@ -79,7 +80,7 @@ pub struct CompileService {
     store: Option<Arc<Store>>,
     accepts: bool,
     plan: Plan,
-    waker: Waker,
+    threads: Threads,
     /// The waker, and slot sandboxes that may have something to say.
     ready: OwnedFd,
     done: u64,
@@ -115,7 +116,7 @@ impl CompileService {
             store: store.map(Arc::new),
             accepts: accept_toolchains,
             plan: Plan { launch, limits, slots },
-            waker,
+            threads: Threads::new(waker),
             ready,
             done: 0,
             ticked: Instant::now(),
@@ -140,7 +141,7 @@ impl CompileService {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        self.waker.clear();
+        self.threads.waker.clear();
         let names = events.iter().map(|event| event.data.u64());
         Ok(names.filter(|name| *name != WAKER).map(slot_of).collect())
     }
@@ -237,7 +238,7 @@ impl Service for CompileService {
     type Report = Status;
 
     fn arrived(&mut self, _hub: &mut Hub, peer: PeerId, permit: &Permit) -> Result<(), End> {
-        let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
+        let session = ClientSession::new(self.threads.clone(), self.store.clone(), self.accepts);
         let (identity, slots_max) = (permit.node(), permit.slots());
         self.clients.insert(id_of(peer), Client { session, peer, identity, slots_max });
         Ok(())
@@ -251,7 +252,7 @@ impl Service for CompileService {
             HubEvent::Message { bytes, .. } => {
                 self.handle_message(id, codec::decode(&bytes)?, now)?
             }
-            HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes, &self.programs)?,
+            HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes)?,
             _ => {}
         }
         Ok(())

@@ -45,8 +45,11 @@ impl ClientSession {
             return;
         }
         job.started = now;
+        if job.stage != Stage::Identifying {
+            job.asked = now;
+        }
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
-        let search = programs.find(compiler, &toolchain, now);
+        let search = programs.find(compiler, &toolchain, job.asked, now);
         if search == Search::UnderWay {
             job.step(StageEvent::Unidentified);
             return;
@@ -133,7 +136,7 @@ impl ClientSession {
         self.sandbox = None;
         let (plan, files) = (plan.clone(), Arc::clone(&self.files));
         let open = move || ClientSandbox::open(&plan, files, shown, equipment);
-        self.opening = Some(Opening::begin(open, self.waker.clone(), Instant::now())?);
+        self.opening = Some(Opening::begin(open, self.threads.waker.clone(), Instant::now())?);
         Ok(())
     }
 
