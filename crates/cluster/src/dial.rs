@@ -9,6 +9,7 @@ use crate::keys::{self, KeyPaths, KeysError};
 use crate::known::{KnownError, KnownNodes};
 use outboard_secure::{Credentials, Handshake, HandshakeError, NodeId, SecureSession, ServiceName};
 use outboard_verbs::Secured;
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -50,7 +51,7 @@ pub enum DialError {
         step: Step,
     },
     /// No connection.
-    #[error("{}: {source}; is `outboard node` running there?", with_address(host, *address))]
+    #[error("{}: {source}{}", with_address(host, *address), advice(source))]
     Unreachable {
         /// As the host list has it.
         host: String,
@@ -78,6 +79,28 @@ pub enum DialError {
 fn with_address(host: &str, address: SocketAddr) -> String {
     let address = address.to_string();
     if host == address { address } else { format!("{host} ({address})") }
+}
+
+/// What to do about an error of connect(2).
+fn advice(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::CONNREFUSED) => "; is `outboard node` running there?",
+        Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN) => {
+            "; check the address, and this machine's network"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => "; a firewall or policy of this machine forbids it",
+        Some(Errno::ADDRNOTAVAIL) => {
+            "; this machine has no address for it, or no port left: `ss -s` shows its connections"
+        }
+        Some(Errno::AFNOSUPPORT | Errno::INVAL) => {
+            "; this machine cannot use such an address: name another of the host's"
+        }
+        Some(Errno::MFILE | Errno::NFILE) => "; raise this machine's limit of open files",
+        Some(Errno::CONNRESET | Errno::PROTO) => {
+            "; another program listens there, or a firewall ends what it does not know"
+        }
+        _ => "",
+    }
 }
 
 /// The step that took too long.

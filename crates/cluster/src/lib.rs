@@ -9,9 +9,10 @@
 //! Modules in reading order: [`hosts`] (lists of hosts with their ports and slots), [`keys`] (where
 //! key files are), [`known`] (nodes met before), [`dial`] (the side that connects), [`node`] (the
 //! side that serves), [`status`] (a node's report), [`codec`] (control messages as bytes), [`hub`]
-//! (many peers on one thread), [`waker`] (wakes that thread), [`line_limit`] (limits the lines that
-//! peers cause in its log), `arrivals` (peers being connected), [`pool`] (connections that are
-//! dialled again) and [`service`] (the loop of a service over all that).
+//! (many peers on one thread), [`waker`] (wakes that thread), [`workers`] (do what that thread must
+//! not wait for), [`line_limit`] (limits the lines that peers cause in its log), `arrivals` (peers
+//! being connected), [`pool`] (connections that are dialled again) and [`service`] (the loop of a
+//! service over all that).
 //!
 //! # Examples
 //!
@@ -46,6 +47,11 @@ pub mod pool;
 pub mod service;
 pub mod status;
 pub mod waker;
+pub mod workers;
+
+#[cfg(test)]
+#[path = "../../store/tests/support/hung.rs"]
+mod hung;
 
 /// The port of nodes where a host list gives none.
 pub const NODE_PORT: u16 = 7410;

@@ -3,7 +3,8 @@
 //! A value without network, disk or clock: [`Fetch::poll`] returns what to do next, whose outcome
 //! is handed in, and [`Fetch::poll_done`] which of the caller's requests are done. Equal requests
 //! are sent once. Data read from the client is used only after a check: log records carry
-//! checksums, contents must have the announced hash.
+//! checksums, contents must have the announced hash. As contents may be long, the caller checks
+//! them where nothing waits for it.
 
 use crate::error::MetadataLogError;
 use crate::header::{ExportHeader, HEADER_LEN};
@@ -73,12 +74,15 @@ pub enum Need {
         /// Tells reads apart. Tags count from 1.
         tag: u64,
     },
-    /// Keep contents, which have this hash, if there is a place for them.
-    Keep {
-        /// BLAKE3 of the contents.
-        hash: [u8; 32],
-        /// The contents.
-        bytes: Arc<[u8]>,
+    /// [Open](Contents::open) contents that were read, which takes time in proportion to their
+    /// length; then call [`Fetch::handle_checked`]. What is right may be kept by this machine.
+    Check {
+        /// The request's number.
+        ask: u32,
+        /// What they must be.
+        contents: Contents,
+        /// What was read.
+        bytes: Vec<u8>,
     },
 }
 
@@ -128,7 +132,9 @@ pub struct Fetch<T> {
     reads: HashMap<u64, (u32, u64)>,
     /// Reads of contents that wait for other reads to end.
     held: VecDeque<u64>,
-    /// Bytes of contents that are being read.
+    /// Contents that are being checked: their length, by request.
+    checks: HashMap<u32, u64>,
+    /// Bytes of contents that are being read or checked.
     reading: u64,
     reading_max: u64,
     /// What waits for positions in the log.
@@ -173,6 +179,8 @@ enum RequestStage {
     Finding(Contents),
     /// Contents are being read.
     Reading(Contents),
+    /// Contents that were read are being checked.
+    Checking,
 }
 
 impl<T> Fetch<T> {
@@ -189,6 +197,7 @@ impl<T> Fetch<T> {
             keys: HashMap::new(),
             reads: HashMap::new(),
             held: VecDeque::new(),
+            checks: HashMap::new(),
             reading: 0,
             reading_max: READING_MAX,
             waiting: Vec::new(),
@@ -317,8 +326,7 @@ impl<T> Fetch<T> {
             let read = self.log.take().expect("it was there").1;
             changes = self.handle_log(read, &bytes)?;
         } else if let Some((ask, len)) = self.reads.remove(&tag) {
-            self.reading -= len;
-            self.handle_contents(ask, bytes);
+            self.handle_contents(ask, len, bytes);
         }
         self.advance();
         Ok(changes)
@@ -351,12 +359,24 @@ impl<T> Fetch<T> {
         }
     }
 
-    fn handle_contents(&mut self, ask: u32, bytes: Vec<u8>) {
+    fn handle_contents(&mut self, ask: u32, len: u64, bytes: Vec<u8>) {
+        match self.requests.get_mut(&ask).map(|request| &mut request.stage) {
+            Some(stage @ &mut RequestStage::Reading(contents)) => {
+                *stage = RequestStage::Checking;
+                self.checks.insert(ask, len);
+                self.needs.push_back(Need::Check { ask, contents, bytes });
+            }
+            // The request was given up meanwhile.
+            _ => self.reading -= len,
+        }
+    }
+
+    /// Handles contents that were checked: they are none if they are not what they must be.
+    pub fn handle_checked(&mut self, ask: u32, checked: Option<Arc<[u8]>>) {
+        let Some(len) = self.checks.remove(&ask) else { return };
+        self.reading -= len;
         let Some(request) = self.requests.get_mut(&ask) else { return };
-        let RequestStage::Reading(contents) = request.stage else { return };
-        if let Some(bytes) = contents.open(bytes) {
-            let bytes: Arc<[u8]> = bytes.into();
-            self.needs.push_back(Need::Keep { hash: contents.hash, bytes: Arc::clone(&bytes) });
+        if let Some(bytes) = checked {
             return self.have(ask, bytes);
         }
         request.tries += 1;

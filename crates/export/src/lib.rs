@@ -16,7 +16,7 @@
 //! allowed roots. What is done with names that begin with a dot, its caller says ([`HiddenNames`]).
 //!
 //! Modules in reading order: [`record`] (records of the metadata log), [`header`] and `log` (their
-//! layout in memory); [`replica`], [`mirror`], [`fetch`] and [`pieces`] (the server's half);
+//! layout in memory); [`replica`], [`mirror`] and [`fetch`] (the server's half);
 //! `path`, [`roots`], `fsys`, `mounts` and `watch` (the file system), `known`, `snapshot_ring` and
 //! `pack` (the published state), [`export`] with `refresh`, `snapshot` and `counters` (the
 //! client's half);
@@ -36,7 +36,6 @@ pub mod mirror;
 mod mounts;
 mod pack;
 pub mod path;
-pub mod pieces;
 pub mod record;
 mod refresh;
 pub mod replica;
@@ -53,7 +52,6 @@ pub use header::{ExportHeader, HEADER_LEN};
 pub use mirror::Mirror;
 pub use mounts::mount_of;
 pub use path::HiddenNames;
-pub use pieces::Pieces;
 pub use record::{Answer, Ask, Attr, Contents, FileNode, FileVersion, Position};
 pub use replica::{Change, Listing, LookUp, Replica, Want};
 

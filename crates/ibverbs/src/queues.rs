@@ -336,14 +336,13 @@ impl Queues {
     /// How many flushed sends, or receives, the program has not polled; RoCE's sends only as far as
     /// the ledger has none of them. Where completions were lost they are as many as can be.
     fn unpolled(&self, receives: bool) -> usize {
-        let flushed = |completion: &Completion| {
-            completion.qp == self.native.number()
-                && completion.status == Status::Flushed
-                && completion.operation.is_receive() == receives
-                && (receives || self.roce.is_none() || completion.immediate.is_some())
-        };
         let cq = if receives { &self.recv_cq } else { &self.send_cq };
-        cq.waiting(flushed).unwrap_or(usize::MAX)
+        match cq.flushed(self.native.number()) {
+            Ok(flushed) if receives => flushed.receives,
+            Ok(flushed) if self.roce.is_none() => flushed.sends,
+            Ok(flushed) => flushed.sends_with_immediate,
+            Err(_) => usize::MAX,
+        }
     }
 
     fn send_on_roce(&self, roce: &Roce, requests: Vec<SendRequest>) -> Result<(), (usize, Errno)> {

@@ -1,6 +1,9 @@
 //! Keys, a node and its status, by the commands that users type.
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+#[path = "../../store/tests/support/hung.rs"]
+mod hung;
+
+use hung::{Hung, may_hang};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -401,32 +404,9 @@ fn a_service_that_is_stopped_holds_up_nothing_else_of_its_node() {
     }
 }
 
-/// A file system that answers nothing, over a directory.
-struct Hung(PathBuf, Option<std::os::fd::OwnedFd>);
-
-impl Hung {
-    fn over(at: PathBuf) -> std::io::Result<Self> {
-        let fuse = fs::File::options().read(true).write(true).open("/dev/fuse")?;
-        let number = std::os::fd::AsRawFd::as_raw_fd(&fuse);
-        let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0,allow_other");
-        let options = std::ffi::CString::new(options).unwrap();
-        mount("hung", &at, "fuse", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
-        Ok(Self(at, Some(fuse.into())))
-    }
-}
-
-impl Drop for Hung {
-    fn drop(&mut self) {
-        // What waits for it gets an error.
-        drop(self.1.take());
-        let _gone = unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
 #[test]
 fn a_list_on_a_disk_that_hangs_holds_up_nothing_of_its_node() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root may mount a file system that hangs");
+    if !may_hang() {
         return;
     }
     let home = Home::new("hung");

@@ -123,14 +123,24 @@ impl Store {
     /// The content with this hash, if the store has it.
     #[must_use]
     pub fn get(&self, hash: &ContentHash) -> Option<Arc<[u8]>> {
-        let held = self.state().memory.get(hash);
-        let found = held.or_else(|| {
-            let bytes: Arc<[u8]> = self.read(hash)?.into();
-            self.state().memory.put(hash, &bytes);
-            Some(bytes)
-        });
+        if let Some(held) = self.held(hash) {
+            return Some(held);
+        }
+        let found: Option<Arc<[u8]>> = self.read(hash).map(Into::into);
+        if let Some(bytes) = &found {
+            self.state().memory.put(hash, bytes);
+        }
         self.count(found.is_some());
         found
+    }
+
+    /// As [`Self::get`], if the content is in memory: for a loop that must not wait for a disk.
+    #[must_use]
+    pub fn held(&self, hash: &ContentHash) -> Option<Arc<[u8]>> {
+        let mut state = self.state();
+        let held = state.memory.get(hash);
+        state.usage.hits += u64::from(held.is_some());
+        held
     }
 
     /// An open file with the content that has this hash; it stays readable if the store removes it.

@@ -11,6 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
+#[path = "../tests/support/hung.rs"]
+mod hung;
+use hung::{Hung, may_hang};
+
 const QUOTA: u64 = 100_000;
 
 struct Rig {
@@ -373,12 +377,11 @@ fn a_disk_that_hangs_is_not_waited_for_and_costs_bounded_memory() {
     let (hash, bytes) = content(1, 1000);
     let Rig { dir, store } = rig();
     let store = Arc::new(store);
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root may mount a file system that hangs");
+    if !may_hang() {
         return;
     }
     let at = crate::disk::path_of(&dir.path().join("store"), &hash);
-    let hung = Hung::over(at.parent().unwrap().to_owned());
+    let hung = Hung::over(at.parent().unwrap().to_owned()).unwrap();
     let start = std::time::Instant::now();
     store.put_soon(&hash, Arc::clone(&bytes), ContentKind::Data).unwrap();
     // Too large for memory, or they would drive the first out of it.
@@ -394,26 +397,35 @@ fn a_disk_that_hangs_is_not_waited_for_and_costs_bounded_memory() {
     eventually(|| store.usage().waiting_now_bytes == 0);
 }
 
-/// A file system that answers nothing, over a directory.
-struct Hung(PathBuf, Option<fs::File>);
-
-impl Hung {
-    fn over(at: PathBuf) -> Self {
-        use rustix::mount::{MountFlags, mount};
-        let fuse = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
-        let number = std::os::fd::AsRawFd::as_raw_fd(&fuse);
-        let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
-        let options = std::ffi::CString::new(options).unwrap();
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        mount("hung", &at, "fuse", flags, options.as_c_str()).unwrap();
-        Self(at, Some(fuse))
-    }
+#[test]
+fn what_is_in_memory_is_found_without_a_look_at_the_disk() {
+    let Rig { dir, store } = rig();
+    let ((small, bytes), (large, _)) = (content(1, 1000), content(2, 90_000));
+    let other = Store::open(&dir.path().join("store"), QUOTA).unwrap();
+    other.put(&small, Arc::clone(&bytes), ContentKind::Data).unwrap();
+    assert_eq!(store.held(&small), None, "it is on the disk alone");
+    assert_eq!(store.usage().misses, 0, "which was not asked");
+    assert_eq!(store.get(&small).as_ref(), Some(&bytes));
+    assert_eq!(store.held(&small), Some(bytes));
+    assert_eq!((store.held(&large), store.usage().hits), (None, 2));
 }
 
-impl Drop for Hung {
-    fn drop(&mut self) {
-        // What waits for it gets an error.
-        drop(self.1.take());
-        let _gone = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+#[test]
+fn a_writer_may_go_from_thread_to_thread() {
+    use std::io::Write;
+    let Rig { dir: _dir, store } = rig();
+    let store = Arc::new(store);
+    let (hash, bytes) = content(3, 70_000);
+    let mut writer = store.shared_writer(ContentKind::Program).unwrap();
+    for piece in bytes.chunks(30_000) {
+        let piece = piece.to_vec();
+        writer = std::thread::spawn(move || {
+            writer.write_all(&piece).unwrap();
+            writer
+        })
+        .join()
+        .unwrap();
     }
+    writer.finish_as(&hash).unwrap();
+    assert_eq!(store.get(&hash), Some(bytes));
 }

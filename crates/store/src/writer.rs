@@ -10,12 +10,14 @@ use crate::disk::{self, Temporary};
 use crate::error::StoreError;
 use crate::store::{ContentHash, ContentKind, Store};
 use std::io::{self, ErrorKind, Write};
+use std::ops::Deref;
+use std::sync::Arc;
 
-/// A content that is being written into a store. If dropped before it is finished, it leaves
-/// nothing.
+/// A content that is being written into a store, which it borrows or shares. If dropped before it
+/// is finished, it leaves nothing.
 #[derive(Debug)]
-pub struct Writer<'a> {
-    store: &'a Store,
+pub struct Writer<S: Deref<Target = Store>> {
+    store: S,
     kind: ContentKind,
     chunker: Chunker,
     temporary: Temporary,
@@ -26,15 +28,30 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Write`].
-    pub fn writer(&self, kind: ContentKind) -> Result<Writer<'_>, StoreError> {
-        let temporary = Temporary::new(&self.dir.join("00"));
-        let temporary =
-            temporary.map_err(|source| self.write_error(self.dir.clone(), source, 0))?;
-        Ok(Writer { store: self, kind, chunker: Chunker::default(), temporary })
+    pub fn writer(&self, kind: ContentKind) -> Result<Writer<&Self>, StoreError> {
+        Writer::begin(self, kind)
+    }
+
+    /// As [`Self::writer`], for a content whose pieces are written by several threads.
+    ///
+    /// # Errors
+    /// As [`Self::writer`].
+    pub fn shared_writer(
+        self: &Arc<Self>,
+        kind: ContentKind,
+    ) -> Result<Writer<Arc<Self>>, StoreError> {
+        Writer::begin(Arc::clone(self), kind)
     }
 }
 
-impl Writer<'_> {
+impl<S: Deref<Target = Store>> Writer<S> {
+    fn begin(store: S, kind: ContentKind) -> Result<Self, StoreError> {
+        let temporary = Temporary::new(&store.dir.join("00"));
+        let temporary =
+            temporary.map_err(|source| store.write_error(store.dir.clone(), source, 0))?;
+        Ok(Self { store, kind, chunker: Chunker::default(), temporary })
+    }
+
     /// Completes the content; returns its hash.
     ///
     /// # Errors
@@ -52,7 +69,7 @@ impl Writer<'_> {
     }
 
     fn end(self, expected: Option<&ContentHash>) -> Result<ContentHash, StoreError> {
-        let (len, store) = (self.chunker.len(), self.store);
+        let (len, store) = (self.chunker.len(), &*self.store);
         let Hashed { hash, chunks } = self.chunker.finish();
         if expected.is_some_and(|expected| *expected != hash) {
             return Err(StoreError::WrongHash { len: usize::try_from(len).unwrap_or(usize::MAX) });
@@ -71,7 +88,7 @@ impl Writer<'_> {
     }
 }
 
-impl Write for Writer<'_> {
+impl<S: Deref<Target = Store>> Write for Writer<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.chunker.len() + bytes.len() as u64 > self.store.quota {
             return Err(ErrorKind::QuotaExceeded.into());

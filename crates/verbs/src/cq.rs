@@ -11,6 +11,7 @@ use crate::qp::QpShared;
 use crate::signal::{Signal, deadline, lock};
 use crate::yielding::Yielding;
 use entries::Entries;
+pub use entries::Flushed;
 use outboard_iwarp::work::{Completion, Status};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -220,12 +221,24 @@ impl Cq {
         fits
     }
 
-    /// How many of the completions that wait here satisfy `such`.
+    /// How many completions wait here.
     ///
     /// # Errors
     /// [`CqOverflow`] when completions were lost.
-    pub fn waiting(&self, such: impl Fn(&Completion) -> bool) -> Result<usize, CqOverflow> {
-        self.inner.waiting(such)
+    pub fn waiting(&self) -> Result<usize, CqOverflow> {
+        let mut state = lock(&self.inner.state);
+        match state.overflowed {
+            true => Err(CqOverflow { capacity: state.capacity }),
+            false => Ok(state.entries.all().len()),
+        }
+    }
+
+    /// The flushed requests of a queue pair whose completions wait here.
+    ///
+    /// # Errors
+    /// [`CqOverflow`] when completions were lost.
+    pub fn flushed(&self, qp: u32) -> Result<Flushed, CqOverflow> {
+        self.inner.flushed(qp)
     }
 
     /// Drops the completions of a queue pair that have not been polled: they are not seen again,
@@ -317,13 +330,13 @@ impl CqShared {
         overflowed
     }
 
-    /// See [`Cq::waiting`].
-    pub(crate) fn waiting(&self, such: impl Fn(&Completion) -> bool) -> Result<usize, CqOverflow> {
-        let mut state = lock(&self.state);
-        if state.overflowed {
-            return Err(CqOverflow { capacity: state.capacity });
+    /// See [`Cq::flushed`].
+    pub(crate) fn flushed(&self, qp: u32) -> Result<Flushed, CqOverflow> {
+        let state = lock(&self.state);
+        match state.overflowed {
+            true => Err(CqOverflow { capacity: state.capacity }),
+            false => Ok(state.entries.flushed(qp)),
         }
-        Ok(state.entries.all().iter().filter(|completion| such(completion)).count())
     }
 
     fn recall(&self, kept: bool) {
@@ -342,16 +355,10 @@ impl CqShared {
 
     fn take(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqOverflow> {
         let mut state = lock(&self.state);
-        let count = state.entries.all().len().min(max);
-        if count == 0 {
-            return if state.overflowed && max > 0 {
-                Err(CqOverflow { capacity: state.capacity })
-            } else {
-                Ok(0)
-            };
+        match state.entries.take(out, max) {
+            0 if state.overflowed && max > 0 => Err(CqOverflow { capacity: state.capacity }),
+            count => Ok(count),
         }
-        out.extend(state.entries.all().drain(..count));
-        Ok(count)
     }
 }
 

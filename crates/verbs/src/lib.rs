@@ -63,7 +63,7 @@ pub use cm::{
     Listener, NotAccepted, Role, Secured, StreamError,
 };
 pub use context::Context;
-pub use cq::{Cq, NotifyOn};
+pub use cq::{Cq, Flushed, NotifyOn};
 pub use ended::{EndReason, Ended};
 pub use engine::counters::EngineCounters;
 pub use error::{ConnectError, CqOverflow, Refused, VerbsError};

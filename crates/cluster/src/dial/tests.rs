@@ -115,6 +115,29 @@ fn a_closed_port_silence_and_another_protocol_have_different_errors() {
 }
 
 #[test]
+fn what_to_do_depends_on_the_systems_error() {
+    let said = |errno: i32| {
+        let (host, address) = ("n1".into(), "10.0.0.1:7410".parse().expect("an address"));
+        let source = std::io::Error::from_raw_os_error(errno);
+        DialError::Unreachable { host, address, source }.to_string()
+    };
+    let refused = rustix::io::Errno::CONNREFUSED.raw_os_error();
+    assert!(said(refused).ends_with("is `outboard node` running there?"), "{}", said(refused));
+    for (errno, advice) in [
+        (rustix::io::Errno::NETUNREACH, "this machine's network"),
+        (rustix::io::Errno::PERM, "a firewall or policy"),
+        (rustix::io::Errno::MFILE, "open files"),
+        (rustix::io::Errno::ADDRNOTAVAIL, "no port left"),
+        (rustix::io::Errno::INVAL, "name another"),
+        (rustix::io::Errno::NOMEM, "(os error 12)"),
+    ] {
+        let said = said(errno.raw_os_error());
+        assert!(said.starts_with("n1 (10.0.0.1:7410): ") && said.contains(advice), "{said}");
+        assert!(!said.contains("outboard node"), "{said}");
+    }
+}
+
+#[test]
 fn an_byte_now_and_then_gains_no_time() {
     let (host, listener) = listen();
     let server = thread::spawn(move || {

@@ -5,11 +5,11 @@ use super::config::Grant;
 use super::directories;
 use super::kept::Kept;
 use super::link::ServiceSetup;
-use super::setup::OWN_PROGRAM;
 use super::user::User;
 use super::wire::{
     self, FromService, Packet, PacketKind, ReceivedMessage, ServiceRequest, ToService,
 };
+use crate::waker::Waker;
 use outboard_secure::{NodeId, ServiceName};
 use outboard_verbs::Secured;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -21,7 +21,11 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, TryRecvError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Messages that may wait for a service.
@@ -46,6 +50,8 @@ const OWN_ENVIRONMENT: &[&str] =
 /// How services are started.
 #[derive(Debug)]
 pub(super) struct Starter {
+    /// This program.
+    pub(super) program: PathBuf,
     /// Words before the service's name that make this program a service.
     pub(super) words: Vec<OsString>,
     /// Which events they say, if the operator has said so.
@@ -89,9 +95,22 @@ pub(super) struct DialRequest {
 
 #[derive(Debug)]
 enum ProcessState {
-    Running { child: Child, control: OwnedFd, since: Instant },
-    Down { until: Instant },
+    /// A thread starts it: where a disk hangs, that takes until it answers.
+    Starting {
+        started: mpsc::Receiver<io::Result<Started>>,
+    },
+    Running {
+        child: Child,
+        control: OwnedFd,
+        since: Instant,
+    },
+    Down {
+        until: Instant,
+    },
 }
+
+/// A process, and the supervisor's end of the sockets to it.
+type Started = (Child, OwnedFd);
 
 impl ServiceProcess {
     pub(super) fn new(
@@ -137,41 +156,86 @@ impl ServiceProcess {
     pub(super) fn control(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             ProcessState::Running { control, .. } => Some(control.as_fd()),
-            ProcessState::Down { .. } => None,
+            ProcessState::Starting { .. } | ProcessState::Down { .. } => None,
         }
     }
 
     /// When it is to be started.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.state {
-            ProcessState::Running { .. } => None,
+            ProcessState::Starting { .. } | ProcessState::Running { .. } => None,
             ProcessState::Down { until } => Some(until),
         }
     }
 
-    /// Starts it; messages that wait go to the new process.
-    pub(super) fn start(&mut self, starter: &Starter, now: Instant) -> io::Result<()> {
-        let result = self
-            .kept
-            .copies()
-            .and_then(|kept| starter.start(&self.name, self.user).map(|started| (started, kept)));
-        let ((child, control), kept) = match result {
+    /// Has a thread start it, which wakes the loop when it has; then it is to be
+    /// [taken](Self::take_started).
+    pub(super) fn start(
+        &mut self,
+        starter: &Arc<Starter>,
+        waker: &Waker,
+        now: Instant,
+    ) -> io::Result<()> {
+        let (name, user) = (self.name.clone(), self.user);
+        let (starter, waker) = (Arc::clone(starter), waker.clone());
+        let (reply, started) = mpsc::channel();
+        let start = move || {
+            if let Err(mpsc::SendError(Ok(started))) = reply.send(starter.start(&name, user)) {
+                // The node has ended meanwhile.
+                end(started);
+            }
+            waker.wake();
+        };
+        match thread::Builder::new().name("start".into()).spawn(start) {
+            Ok(_) => self.state = ProcessState::Starting { started },
+            Err(error) => return self.fail(error, now),
+        }
+        Ok(())
+    }
+
+    /// Takes the process that a thread has started, if it has; messages that wait go to it.
+    pub(super) fn take_started(&mut self, now: Instant) -> Option<io::Result<()>> {
+        let ProcessState::Starting { started } = &self.state else { return None };
+        let started = match started.try_recv() {
             Ok(started) => started,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => {
+                Err(io::Error::other("the thread that started it has ended"))
+            }
+        };
+        let running = started.and_then(|started| self.run(started, now));
+        Some(running.or_else(|error| self.fail(error, now)))
+    }
+
+    fn run(&mut self, (child, control): Started, now: Instant) -> io::Result<()> {
+        let first = match self.first_messages() {
+            Ok(first) => first,
             Err(error) => {
-                self.ended = Some(error.to_string());
-                self.fall(now);
+                end((child, control));
                 return Err(error);
             }
         };
-        self.setup.kept = self.kept.len();
-        let setup = serde_json::to_vec(&self.setup).map_err(io::Error::other)?;
-        let kept = kept.into_iter().map(|(name, memory)| ToService::Kept { name, memory });
-        let first = [ToService::ServiceSetup(setup)].into_iter().chain(kept);
-        let first: Vec<Packet> = first.filter_map(Packet::of).collect();
         first.into_iter().rev().for_each(|packet| self.waiting.push_front(packet));
         self.state = ProcessState::Running { child, control, since: now };
         self.flush();
         Ok(())
+    }
+
+    /// What a new process gets before everything else.
+    fn first_messages(&mut self) -> io::Result<Vec<Packet>> {
+        let kept = self.kept.copies()?;
+        self.setup.kept = self.kept.len();
+        let setup = serde_json::to_vec(&self.setup).map_err(io::Error::other)?;
+        let kept = kept.into_iter().map(|(name, memory)| ToService::Kept { name, memory });
+        let first = [ToService::ServiceSetup(setup)].into_iter().chain(kept);
+        Ok(first.filter_map(Packet::of).collect())
+    }
+
+    /// It did not start.
+    fn fail(&mut self, error: io::Error, now: Instant) -> io::Result<()> {
+        self.ended = Some(error.to_string());
+        self.fall(now);
+        Err(error)
     }
 
     /// Whether the process has ended, and how; it is due again then.
@@ -342,6 +406,7 @@ impl ServiceProcess {
         let (state, up) = match &self.state {
             ProcessState::Running { since, .. } if self.asked => ("silent", Some(*since)),
             ProcessState::Running { since, .. } => ("running", Some(*since)),
+            ProcessState::Starting { .. } => ("starting", None),
             ProcessState::Down { .. } => ("down", None),
         };
         json!({
@@ -369,13 +434,19 @@ impl Drop for ServiceProcess {
     }
 }
 
+/// Ends a process that is of no use.
+fn end((mut child, _control): Started) {
+    let _killed = child.kill();
+    let _reaped = child.wait();
+}
+
 impl Starter {
-    /// A process and our end of the sockets to it. It gets no descriptor but those of standard
+    /// Waits until the program is loaded. The process gets no descriptor but those of standard
     /// input (its end), output and error, and nothing of the environment that it does not need.
-    fn start(&self, name: &ServiceName, user: Option<User>) -> io::Result<(Child, OwnedFd)> {
+    fn start(&self, name: &ServiceName, user: Option<User>) -> io::Result<Started> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let mut command = Command::new(OWN_PROGRAM);
+        let mut command = Command::new(&self.program);
         command.arg0("outboard").args(&self.words).arg(name.as_str());
         command.stdin(Stdio::from(theirs)).current_dir("/").process_group(0).env_clear();
         command.envs(env::vars_os().filter(|(word, _)| passes(word, user)));
@@ -394,4 +465,66 @@ fn passes(word: &OsStr, user: Option<User>) -> bool {
     let own = user.is_none() && OWN_ENVIRONMENT.contains(&word);
     let ours = word.starts_with("OUTBOARD_") && word != "OUTBOARD_KEY";
     own || ours || ENVIRONMENT.contains(&word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hung::{Hung, may_hang};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::fs;
+
+    fn service() -> ServiceProcess {
+        let setup = ServiceSetup {
+            service: "test".into(),
+            node: String::new(),
+            slots: 1,
+            config: Value::Null,
+            kept: 0,
+        };
+        let name = "test".parse().expect("a name");
+        ServiceProcess::new(setup, name, None, Instant::now())
+    }
+
+    /// Waits for the thread that starts it.
+    fn started(service: &mut ServiceProcess, waker: &Waker) -> io::Result<()> {
+        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(waker, PollFlags::IN)], Some(&limit));
+        assert_eq!(ready, Ok(1), "the loop is woken");
+        waker.clear();
+        service.take_started(Instant::now()).expect("it has started, or not")
+    }
+
+    #[test]
+    fn a_program_on_a_disk_that_hangs_is_not_waited_for() {
+        if !may_hang() {
+            return;
+        }
+        let at = std::env::temp_dir().join(format!("outboard-start-{}", std::process::id()));
+        fs::create_dir_all(&at).expect("a directory");
+        fs::copy("/bin/true", at.join("program")).expect("a program");
+        let (program, words) = (at.join("program"), Vec::new());
+        let starter = Arc::new(Starter { program, words, log: None });
+        let (mut service, waker) = (service(), Waker::new().expect("a waker"));
+        let (begin, hung) = (Instant::now(), Hung::over(at.clone()).expect("mounted"));
+        service.start(&starter, &waker, begin).expect("a thread");
+        assert!(begin.elapsed() < Duration::from_secs(5), "it was not waited for");
+        // Long enough for the thread to get there.
+        while begin.elapsed() < Duration::from_secs(1) {
+            assert!(service.take_started(begin).is_none() && service.due().is_none());
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(service.describe(begin)["state"], "starting");
+        drop(hung);
+        assert!(started(&mut service, &waker).is_err(), "the disk has failed");
+        assert_eq!(service.describe(begin)["state"], "down");
+        assert!(service.due().is_some(), "it is tried again");
+        service.start(&starter, &waker, Instant::now()).expect("a thread");
+        started(&mut service, &waker).expect("it starts");
+        assert_eq!(service.describe(begin)["state"], "running");
+        while service.reap(Instant::now()).is_none() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        fs::remove_dir_all(at).expect("removed");
+    }
 }

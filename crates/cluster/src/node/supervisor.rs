@@ -24,6 +24,7 @@ use std::mem::{self, MaybeUninit};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Callers taken from a listener at a time, so that handshakes under way get their turns.
@@ -44,6 +45,7 @@ const ENDS: u64 = 0;
 const CHILDREN: u64 = 1;
 const DIALLED: u64 = 2;
 const LISTS: u64 = 3;
+const STARTED: u64 = 4;
 pub(super) const LISTENERS: u64 = 1 << 20;
 const SERVICES: u64 = 2 << 20;
 const HANDSHAKES: u64 = 1 << 32;
@@ -56,7 +58,9 @@ pub struct Supervisor {
     children: UnixStream,
     listeners: Vec<TcpListener>,
     services: Vec<ServiceProcess>,
-    starter: Starter,
+    starter: Arc<Starter>,
+    /// Wakes the loop when a service has been started.
+    started: Waker,
     lists: Lists,
     grants: Grants,
     reach: Reach,
@@ -108,6 +112,8 @@ impl Supervisor {
         watch(&epoll, &dialing, DIALLED).map_err(system("cannot watch a descriptor"))?;
         let lists_waker = Waker::new().map_err(system("cannot make a descriptor"))?;
         watch(&epoll, &lists_waker, LISTS).map_err(system("cannot watch a descriptor"))?;
+        let started = Waker::new().map_err(system("cannot make a descriptor"))?;
+        watch(&epoll, &started, STARTED).map_err(system("cannot watch a descriptor"))?;
         let listeners = setup::listen(&epoll, &config.addresses())?;
         lists.watch(lists_waker.clone()).map_err(system("cannot start a thread"))?;
         Ok(Self {
@@ -116,7 +122,12 @@ impl Supervisor {
             children,
             listeners,
             services,
-            starter: Starter { words, log: config.log.clone() },
+            starter: Arc::new(Starter {
+                program: setup::OWN_PROGRAM.into(),
+                words,
+                log: config.log.clone(),
+            }),
+            started,
             lists,
             grants,
             reach,
@@ -208,6 +219,7 @@ impl Supervisor {
             }
             DIALLED => self.dialled(),
             LISTS => self.take_lists(),
+            STARTED => self.take_started(now),
             HANDSHAKES.. => self.advance(token, now),
             SERVICES.. => {
                 let index = usize::try_from(token - SERVICES).unwrap_or(usize::MAX);
@@ -386,19 +398,30 @@ impl Supervisor {
     }
 
     fn start_due(&mut self, now: Instant) {
-        for (index, service) in self.services.iter_mut().enumerate() {
-            if service.due().is_none_or(|due| now < due) {
-                continue;
+        for service in &mut self.services {
+            if service.due().is_some_and(|due| due <= now)
+                && let Err(error) = service.start(&self.starter, &self.started, now)
+            {
+                cannot_start(service, &error);
             }
-            let started = service.start(&self.starter, now);
+        }
+    }
+
+    /// Takes the processes that threads have started.
+    fn take_started(&mut self, now: Instant) {
+        self.started.clear();
+        for (index, service) in self.services.iter_mut().enumerate() {
+            let Some(started) = service.take_started(now) else { continue };
             let watched = started.and_then(|()| match service.control() {
                 Some(control) => watch(&self.epoll, control, SERVICES + index as u64),
                 None => Ok(()),
             });
             if let Err(error) = watched {
-                tracing::error!("cannot start {}: {error}", service.name().as_str());
+                cannot_start(service, &error);
             }
         }
+        // One that has ended at once was not waited for then.
+        self.reap(now);
     }
 
     fn take_lists(&mut self) {
@@ -439,6 +462,10 @@ impl Supervisor {
             "services": services,
         })
     }
+}
+
+fn cannot_start(service: &ServiceProcess, error: &io::Error) {
+    tracing::error!("cannot start {}: {error}", service.name().as_str());
 }
 
 /// The host and the service of a request.

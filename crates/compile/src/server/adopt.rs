@@ -1,27 +1,32 @@
 //! Compilers that clients supply: fetched part by part from a client's memory, stored by hash, and
 //! shown only to that client's jobs.
 //!
-//! A value without network or clock: [`Adoptions::poll`] returns the next message to the client,
-//! and the other methods return the ranges to read from its memory. A compiler that does not match
-//! its hash is refused; the compiler is not trusted further, its jobs are confined by the sandbox.
-//! Parts that are installed on this server are not fetched.
+//! A value without network, disk or clock: [`Adoptions::poll`] returns the next message to the
+//! client, [`Adoptions::poll_work`] what a thread is to do in the store, and other methods return
+//! the ranges to read from the client's memory: a part is written as it arrives, and never held as a
+//! whole. A compiler that does not match its hash is refused; the compiler is not trusted further,
+//! its jobs are confined by the sandbox. Parts that are installed on this server are not fetched.
+
+mod part;
+
+pub(crate) use part::{PartDone, PartWork};
 
 use super::client_sandbox::ShownFiles;
 use super::toolchains::{CompilerProgram, Programs};
 use crate::protocol::{Digest, ToClient};
 use crate::toolchain::{Part, Toolchain, hash_of};
 use outboard_cluster::hub::Exposed;
-use outboard_export::Pieces;
-use outboard_store::{ContentKind, Store};
+use part::{PartOutcome, PartTask, PartWriter};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 /// Parts of one compiler, at most.
 const PARTS_MAX: usize = 1024;
 /// Bytes of one part, at most.
 const PART_MAX: u64 = 512 << 20;
+/// Bytes of one read of a part.
+const READ_MAX: u64 = 4 << 20;
 /// Ticks that a client has to answer.
 const SILENT_MAX: u32 = 60;
 /// Compilers of one client held at a time.
@@ -36,14 +41,17 @@ const RESERVED: &[&str] = &["/proc", "/dev", "/sys"];
 /// Compilers of one client; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Adoptions {
-    /// Without a store nothing is fetched.
-    store: Option<Arc<Store>>,
+    /// Whether compilers are fetched.
+    is_allowed: bool,
     adopted: Vec<Adopted>,
     fetching: Option<Fetching>,
     waiting: VecDeque<Digest>,
     refused: HashSet<Digest>,
     settled: Vec<Digest>,
     says: VecDeque<ToClient>,
+    works: VecDeque<PartWork>,
+    /// Counts the compilers that were fetched: work for one that was given up concerns no other.
+    fetches: u64,
     generation: u64,
     /// Ticks since the client last sent something about the compiler that is being fetched.
     silent: u32,
@@ -61,23 +69,40 @@ struct Adopted {
 struct Fetching {
     hash: Digest,
     toolchain: Option<Toolchain>,
+    /// Where the parts are that are here.
     files: Vec<PathBuf>,
-    part: Option<(Exposed, Pieces)>,
+    stage: PartStage,
+}
+
+/// How far the next part is.
+#[derive(Debug)]
+enum PartStage {
+    /// The client has been asked for it, or for the compiler's description.
+    Asked,
+    /// A thread looks for it on this server.
+    Looking,
+    /// A range of it is being read, from this offset.
+    Reading { exposed: Exposed, at: u64, writer: Option<PartWriter> },
+    /// A thread writes what was read, up to this offset.
+    Writing { exposed: Exposed, at: u64 },
 }
 
 /// A range to read of a part: its memory, offset and length.
 pub(crate) type RemoteRange = (Exposed, u64, u64);
 
 impl Adoptions {
-    pub(crate) fn new(store: Option<Arc<Store>>) -> Self {
+    /// With `is_allowed`, compilers are fetched: there is a store for them.
+    pub(crate) fn new(is_allowed: bool) -> Self {
         Self {
-            store,
+            is_allowed,
             adopted: Vec::new(),
             fetching: None,
             waiting: VecDeque::new(),
             refused: HashSet::new(),
             settled: Vec::new(),
             says: VecDeque::new(),
+            works: VecDeque::new(),
+            fetches: 0,
             generation: 0,
             silent: 0,
         }
@@ -86,6 +111,11 @@ impl Adoptions {
     /// The next message to the client.
     pub(crate) fn poll(&mut self) -> Option<ToClient> {
         self.says.pop_front()
+    }
+
+    /// The next work for a thread; its outcome goes to [`Self::handle_work`].
+    pub(crate) fn poll_work(&mut self) -> Option<PartWork> {
+        self.works.pop_front()
     }
 
     /// Compilers that have been fetched or refused since the last call.
@@ -101,7 +131,7 @@ impl Adoptions {
 
     /// Begins to fetch a compiler; false when it cannot be used.
     pub(crate) fn want(&mut self, hash: Digest) -> bool {
-        if self.store.is_none() || self.refused.contains(&hash) {
+        if !self.is_allowed || self.refused.contains(&hash) {
             return false;
         }
         let is_next = self.fetching.as_ref().is_some_and(|at| at.hash == hash);
@@ -121,8 +151,9 @@ impl Adoptions {
         }
         let Some(hash) = self.waiting.pop_front() else { return };
         self.silent = 0;
-        let fetching = Fetching { hash, toolchain: None, files: Vec::new(), part: None };
-        self.fetching = Some(fetching);
+        self.fetches += 1;
+        let (files, stage) = (Vec::new(), PartStage::Asked);
+        self.fetching = Some(Fetching { hash, toolchain: None, files, stage });
         self.says.push_back(ToClient::Describe { toolchain: hash });
     }
 
@@ -142,15 +173,10 @@ impl Adoptions {
     /// Handles the memory that the client exposes for a part; returns the first range to read.
     pub(crate) fn offered(&mut self, exposed: Option<Exposed>) -> Option<RemoteRange> {
         let fetching = self.fetching.as_mut()?;
-        let Some(wanted) = fetching.wanted().map(|part| part.size) else {
-            self.refuse();
-            return None;
-        };
-        match exposed.filter(|exposed| exposed.len() == wanted && fetching.part.is_none()) {
-            Some(exposed) => {
-                fetching.part = Some((exposed, Pieces::new(wanted)));
-                fetching.next_range()
-            }
+        let wanted = fetching.wanted().map(|part| part.size);
+        let is_asked = matches!(fetching.stage, PartStage::Asked);
+        match exposed.filter(|exposed| is_asked && wanted == Some(exposed.len())) {
+            Some(exposed) => fetching.read_on(exposed, 0, None),
             None => {
                 self.refuse();
                 None
@@ -158,47 +184,58 @@ impl Adoptions {
         }
     }
 
-    /// Handles bytes read from a part; returns the next range to read.
-    pub(crate) fn read(&mut self, bytes: &[u8], programs: &Programs) -> Option<RemoteRange> {
+    /// Handles bytes read from a part: they are to be written.
+    pub(crate) fn read(&mut self, bytes: Vec<u8>) {
         self.silent = 0;
-        let fetching = self.fetching.as_mut()?;
-        fetching.part.as_mut()?.1.handle_read(bytes);
-        let next = fetching.next_range();
-        if next.is_none() {
-            self.keep(programs);
-        }
-        next
-    }
-
-    fn keep(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
-        let Some((_, pieces)) = fetching.part.take() else { return };
-        let kept = fetching.wanted().zip(self.store.as_ref()).and_then(|(part, store)| {
-            // The store rejects contents that do not have the announced hash.
-            store.put(&part.hash.0, pieces.into_bytes().into(), ContentKind::Program).ok()
-        });
-        match kept {
-            Some(()) => self.go_on(programs),
-            None => self.refuse(),
-        }
+        let Some(Part { size, hash, .. }) = fetching.wanted().cloned() else { return };
+        let PartStage::Reading { exposed, at, writer } = &mut fetching.stage else { return };
+        let (exposed, at, writer) = (*exposed, *at + bytes.len() as u64, writer.take());
+        fetching.stage = PartStage::Writing { exposed, at };
+        let last = (at >= size).then_some(hash.0);
+        self.work(PartTask::Write { writer, bytes, last });
     }
 
-    /// Adopts parts that are on this server already, and requests the next one that is not.
+    fn work(&mut self, task: PartTask) {
+        self.works.push_back(PartWork { fetch: self.fetches, task });
+    }
+
+    /// Handles what a thread has done; returns the next range to read.
+    pub(crate) fn handle_work(
+        &mut self,
+        done: PartDone,
+        programs: &Programs,
+    ) -> Option<RemoteRange> {
+        let PartDone { fetch, outcome } = done;
+        let fetching = self.fetching.as_mut().filter(|_| fetch == self.fetches)?;
+        match (&fetching.stage, outcome) {
+            (PartStage::Looking | PartStage::Writing { .. }, PartOutcome::Kept(file)) => {
+                fetching.files.push(file);
+                self.go_on(programs);
+            }
+            (PartStage::Looking, PartOutcome::Absent) => {
+                fetching.stage = PartStage::Asked;
+                let part = u32::try_from(fetching.files.len()).unwrap_or(u32::MAX);
+                let toolchain = fetching.hash;
+                self.says.push_back(ToClient::NeedPart { toolchain, part });
+            }
+            (&PartStage::Writing { exposed, at }, PartOutcome::Written(writer)) => {
+                self.silent = 0;
+                return fetching.read_on(exposed, at, Some(writer));
+            }
+            _ => self.refuse(),
+        }
+        None
+    }
+
+    /// Has the next part looked for on this server; adopts the compiler when it has all.
     fn go_on(&mut self, programs: &Programs) {
         let Some(fetching) = self.fetching.as_mut() else { return };
-        while let Some(part) = fetching.wanted() {
-            let hash = &part.hash.0;
-            let kept = self.store.as_ref().and_then(|store| {
-                store.path_of(hash).or_else(|| copied(store, programs.part(hash)?, hash))
-            });
-            match kept {
-                Some(file) => fetching.files.push(file),
-                None => {
-                    let part = u32::try_from(fetching.files.len()).unwrap_or(u32::MAX);
-                    let toolchain = fetching.hash;
-                    return self.says.push_back(ToClient::NeedPart { toolchain, part });
-                }
-            }
+        if let Some(part) = fetching.wanted() {
+            let hash = part.hash.0;
+            let installed = programs.part(&hash).map(Path::to_owned);
+            fetching.stage = PartStage::Looking;
+            return self.work(PartTask::Look { hash, installed });
         }
         let Some(Fetching { hash, toolchain: Some(toolchain), files, .. }) = self.fetching.take()
         else {
@@ -261,24 +298,21 @@ impl Adoptions {
     }
 }
 
-/// The path in the store of a copy of this machine's file, if the file has the hash: the file
-/// itself may be replaced later.
-fn copied(store: &Store, file: &Path, hash: &Digest) -> Option<PathBuf> {
-    let bytes = std::fs::read(file).ok()?;
-    store.put(hash, bytes.into(), ContentKind::Program).ok()?;
-    store.path_of(hash)
-}
-
 impl Fetching {
     /// The next part to fetch.
     fn wanted(&self) -> Option<&Part> {
         self.toolchain.as_ref()?.parts.get(self.files.len())
     }
 
-    /// What to read next of its part.
-    fn next_range(&self) -> Option<RemoteRange> {
-        let (exposed, pieces) = self.part.as_ref()?;
-        pieces.next().map(|(at, len)| (*exposed, at, len))
+    /// Reads on at an offset of the part.
+    fn read_on(
+        &mut self,
+        exposed: Exposed,
+        at: u64,
+        writer: Option<PartWriter>,
+    ) -> Option<RemoteRange> {
+        self.stage = PartStage::Reading { exposed, at, writer };
+        Some((exposed, at, exposed.len().saturating_sub(at).min(READ_MAX)))
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! Modules in reading order: `slot_allocator` (which client is asked for a job), `files` (a
 //! client's files, as views ask for them), `toolchains` (the compilers installed
-//! here), `adopt` (compilers that a client supplies), `outputs` (the files that jobs make),
+//! here), `adopt` (compilers that a client supplies), `background` (what threads do for a client),
+//! `outputs` (the files that jobs make),
 //! `client_sandbox` (where jobs run), `opening` (how that is started), `package` (results on their
 //! way to the client), `sources` (preprocessed sources), `stage` (the stages of a job), `session`
 //! (one client), `counters`, `service` (all clients), `entry` (the service's process).
 
 mod adopt;
+mod background;
 mod client_sandbox;
 mod counters;
 mod entry;
@@ -21,6 +23,10 @@ mod slot_allocator;
 mod sources;
 mod stage;
 mod toolchains;
+
+#[cfg(test)]
+#[path = "../../../store/tests/support/hung.rs"]
+mod hung;
 
 pub use entry::{check_table, serve};
 pub use service::{ClientStatus, CompileService, ServiceOptions, ServiceStatus};

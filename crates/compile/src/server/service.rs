@@ -1,6 +1,7 @@
 //! What the service does: all clients of a server, their jobs in its slots. The loop around it is
 //! cluster's.
 
+use super::background::Threads;
 use super::client_sandbox::ClientSandboxSettings;
 use super::counters::ServerCounters;
 use super::session::{ClientSession, Out, SessionEnd};
@@ -78,7 +79,7 @@ pub struct CompileService {
     store: Option<Arc<Store>>,
     accepts: bool,
     settings: ClientSandboxSettings,
-    waker: Waker,
+    threads: Threads,
     /// The waker, and slot sandboxes that may have something to say.
     ready: OwnedFd,
     done: u64,
@@ -115,7 +116,7 @@ impl CompileService {
             store: store.map(Arc::new),
             accepts: accept_toolchains,
             settings: ClientSandboxSettings { launch, limits, slots },
-            waker,
+            threads: Threads::new(waker),
             ready,
             done: 0,
             ticked: Instant::now(),
@@ -140,7 +141,7 @@ impl CompileService {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        self.waker.clear();
+        self.threads.waker.clear();
         let names = events.iter().map(|event| event.data.u64());
         Ok(names.filter(|name| *name != WAKER).map(slot_of).collect())
     }
@@ -244,7 +245,7 @@ impl Service for CompileService {
         peer: PeerId,
         permit: &Permit,
     ) -> Result<(), ServiceError> {
-        let session = ClientSession::new(self.waker.clone(), self.store.clone(), self.accepts);
+        let session = ClientSession::new(self.threads.clone(), self.store.clone(), self.accepts);
         let (identity, slots_max) = (permit.node(), permit.slots());
         self.clients.insert(id_of(peer), ConnectedClient { session, peer, identity, slots_max });
         Ok(())
@@ -260,7 +261,7 @@ impl Service for CompileService {
             HubEvent::Message { bytes, .. } => {
                 self.handle_message(id, PROTOCOL.decode(&bytes)?, now)?
             }
-            HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes, &self.programs)?,
+            HubEvent::Read { tag, bytes, .. } => session.read(tag, bytes)?,
             _ => {}
         }
         Ok(())

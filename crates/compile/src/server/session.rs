@@ -1,12 +1,15 @@
 //! One client, from Hello to the end of its connection: its jobs, its files, the messages to it.
 //!
 //! Knows no connection: [`ClientSession::poll`] returns the messages, reads and writes to be made.
-//! `start` begins its jobs, `results` sends what they made.
+//! `start` begins its jobs, `fetching` gets what they need of the client's files, `results` sends
+//! what they made.
 
+mod fetching;
 mod results;
 mod start;
 
-use super::adopt::{Adoptions, RemoteRange};
+use super::adopt::Adoptions;
+use super::background::{Background, Threads};
 use super::client_sandbox::{ClientSandbox, ClientSandboxSettings};
 use super::counters::ServerCounters;
 use super::files::ClientFiles;
@@ -22,9 +25,8 @@ use crate::protocol::{
 use crate::view::FetchDone;
 use outboard_cluster::hub::Exposed;
 use outboard_cluster::line_limit::LineLimit;
-use outboard_cluster::waker::Waker;
-use outboard_export::{Change, Fetch, FetchFault, Need};
-use outboard_store::{ContentKind, Store};
+use outboard_export::{Change, Fetch, FetchFault};
+use outboard_store::Store;
 use outboard_verbs::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -59,14 +61,13 @@ pub(crate) struct ClientSession {
     result_buffer: Option<Exposed>,
     files: Arc<ClientFiles>,
     fetch: Fetch<FetchWaiter>,
-    /// Where contents stay that were read.
-    store: Option<Arc<Store>>,
+    background: Background,
     /// Jobs that may go on.
     ready: VecDeque<TicketNumber>,
     sandbox: Option<ClientSandbox>,
     /// The sandbox to come.
     opening: Option<Opening>,
-    waker: Waker,
+    threads: Threads,
     jobs: BTreeMap<TicketNumber, Running>,
     out: VecDeque<Out>,
     /// Slots that are free again.
@@ -98,6 +99,8 @@ struct Running {
     slot: u32,
     arrived: Instant,
     started: Instant,
+    /// When it asked for its compiler last.
+    asked: Instant,
     fetched: u64,
     stage: Stage,
     /// Its results, from its end on.
@@ -138,20 +141,20 @@ impl Running {
 
 impl ClientSession {
     /// With `accepts`, compilers of the client are accepted, if there is a store for them.
-    pub(crate) fn new(waker: Waker, store: Option<Arc<Store>>, accepts: bool) -> Self {
-        let adoptions = Adoptions::new(store.clone().filter(|_| accepts));
-        let files = Arc::new(ClientFiles::new(waker.clone()));
+    pub(crate) fn new(threads: Threads, store: Option<Arc<Store>>, accepts: bool) -> Self {
+        let adoptions = Adoptions::new(accepts && store.is_some());
+        let files = Arc::new(ClientFiles::new(threads.waker.clone()));
         Self {
             name: String::new(),
             export: None,
             result_buffer: None,
             fetch: Fetch::new(Arc::clone(files.mirror())),
             files,
-            store,
+            background: Background::new(store, threads.clone()),
             ready: VecDeque::new(),
             sandbox: None,
             opening: None,
-            waker,
+            threads,
             jobs: BTreeMap::new(),
             out: VecDeque::new(),
             released: Vec::new(),
@@ -259,11 +262,12 @@ impl ClientSession {
             }
         };
         let fetched = self.fetch.fetched();
-        let (arrived, started, since) = (now, now, now);
+        let (arrived, started, asked, since) = (now, now, now, now);
         let package = None;
-        let running =
-            Running { spec, slot, arrived, started, fetched, stage, package, since, source };
-        self.jobs.insert(ticket, running);
+        self.jobs.insert(
+            ticket,
+            Running { spec, slot, arrived, started, asked, fetched, stage, package, since, source },
+        );
         Ok(())
     }
 
@@ -296,15 +300,10 @@ impl ClientSession {
     }
 
     /// Handles bytes read from the client's memory.
-    pub(crate) fn read(
-        &mut self,
-        tag: u64,
-        bytes: Vec<u8>,
-        programs: &Programs,
-    ) -> Result<(), SessionEnd> {
+    pub(crate) fn read(&mut self, tag: u64, bytes: Vec<u8>) -> Result<(), SessionEnd> {
         if tag == PART_TAG {
-            let piece = self.adoptions.read(&bytes, programs);
-            return self.read_part(piece);
+            self.adoptions.read(bytes);
+            return Ok(());
         }
         if let Some(ticket) = self.sources.take(tag) {
             self.has_source(ticket, bytes);
@@ -315,24 +314,6 @@ impl ClientSession {
         if let Some(sandbox) = &self.sandbox {
             changes.iter().for_each(|change| apply(sandbox, change));
         }
-        Ok(())
-    }
-
-    /// Tells what waited for the client's files.
-    fn notify(&mut self) {
-        while let Some((waiter, result)) = self.fetch.poll_done() {
-            match waiter {
-                FetchWaiter::Job(ticket) => self.supplied(ticket),
-                FetchWaiter::View(done) => done(result),
-            }
-        }
-    }
-
-    fn read_part(&mut self, piece: Option<RemoteRange>) -> Result<(), SessionEnd> {
-        let Some((exposed, at, len)) = piece else { return Ok(()) };
-        let from = exposed.range(at, len).ok_or(SessionEnd::Memory)?;
-        let into = vec![0; usize::try_from(len).map_err(|_| SessionEnd::Memory)?];
-        self.out.push_back(Out::Read { from, into, tag: PART_TAG });
         Ok(())
     }
 
@@ -370,42 +351,14 @@ impl ClientSession {
         for (request, done) in self.files.take_requests() {
             self.fetch.request(request, FetchWaiter::View(done), now);
         }
+        self.finish_work(programs, now)?;
         self.notify();
         self.take_opened(now);
         self.wake(programs, now);
         while let Some(ticket) = self.ready.pop_front() {
             self.start(ticket, settings, programs, now, watch);
         }
-        while let Some(need) = self.fetch.poll() {
-            self.meet(need)?;
-            self.notify();
-        }
-        while let Some(message) = self.adoptions.poll() {
-            self.queue_message(message);
-        }
-        Ok(())
-    }
-
-    fn meet(&mut self, need: Need) -> Result<(), SessionEnd> {
-        match need {
-            Need::Say { ask, what } => self.queue_message(ToClient::Ask { ask, what }),
-            Need::Read { at, len, tag } => {
-                let range = self.export.and_then(|export| export.range(at, len));
-                let len = usize::try_from(len).map_err(|_| SessionEnd::Memory)?;
-                let (from, into) = (range.ok_or(SessionEnd::Memory)?, vec![0; len]);
-                self.out.push_back(Out::Read { from, into, tag });
-            }
-            Need::Find { ask, hash } => {
-                let found = self.store.as_ref().and_then(|store| store.get(&hash));
-                self.fetch.handle_found(ask, found);
-            }
-            Need::Keep { hash, bytes } => {
-                if let Some(store) = &self.store {
-                    // If the disk is full nothing is lost: the bytes are in memory.
-                    let _stored = store.put_soon(&hash, bytes, ContentKind::Data);
-                }
-            }
-        }
+        self.adopt_on();
         Ok(())
     }
 
@@ -509,6 +462,7 @@ impl ClientSession {
     /// A client that leaves slots waiting for too long, as a stopped client does.
     pub(crate) fn tick(&mut self, now: Instant) -> Result<(), SessionEnd> {
         self.fetch.expire(now);
+        self.background.expire(now);
         self.notify();
         self.adoptions.tick();
         self.end_overdue_set_up(now);

@@ -1,14 +1,16 @@
 //! The compilers of a server: those that its administrator installed, and programs that its options
 //! put in place of them.
 //!
-//! Once the service runs, compilers are identified by threads (`identifying`): nothing here waits
-//! for one.
+//! Once the service runs, compilers are identified, and looked at again, by threads (`identifying`,
+//! `checking`): nothing here waits for one, or looks at a file.
 
+mod checking;
 mod identifying;
 
 use super::client_sandbox::ShownFiles;
-use crate::toolchain::{self, PartRole, PartSymlink, Toolchain, Toolchains};
-use identifying::{Identifications, Identified};
+use crate::toolchain::{self, Hash, PartRole, PartSymlink, Toolchain, Toolchains};
+use checking::{Checked, Checking, LookResult};
+use identifying::{Answer, Identifications, Identified};
 use outboard_cluster::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -26,6 +28,9 @@ const LOCALES: &str = "/usr/lib/locale";
 const NAMES: &[&str] = &["gcc", "g++", "cc", "c++", "clang", "clang++"];
 /// A compiler that was not found is looked for again after this time.
 const FORGET: Duration = Duration::from_secs(60);
+/// How long ago compilers may have been looked at when a job arrives: to show them to the job takes
+/// as long.
+const FRESH: Duration = Duration::from_millis(50);
 /// Compilers remembered as absent, at most.
 const MISSING_MAX: usize = 4096;
 
@@ -38,6 +43,7 @@ pub struct Programs {
     installed: Vec<Installed>,
     missing: HashMap<[u8; 32], AbsentCompiler>,
     identifications: Identifications,
+    checking: Checking,
     /// Counts changes of what has to be shown in sandboxes.
     generation: u64,
 }
@@ -48,6 +54,17 @@ struct Installed {
     toolchain: Arc<Toolchain>,
     /// The generation in which it appeared in its present state.
     since: u64,
+    /// When the last look at its files began that found no change.
+    checked: Instant,
+}
+
+/// A program in the system's directories that has a compiler's name.
+#[derive(Debug)]
+struct Candidate {
+    path: PathBuf,
+    /// The file behind all links, and the links.
+    driver: PathBuf,
+    links: Vec<PartSymlink>,
 }
 
 /// A compiler that was not found.
@@ -63,7 +80,7 @@ struct AbsentCompiler {
 pub(crate) enum CompilerSearch {
     Found(CompilerProgram),
     Absent,
-    /// Compilers are being identified, of which it may be one.
+    /// Compilers are being identified or looked at, of which it may be one.
     UnderWay,
 }
 
@@ -116,7 +133,7 @@ impl Programs {
     pub fn new(cache: Option<&Path>, instead: BTreeMap<OsString, PathBuf>) -> Self {
         let mut programs = Self::empty(cache, instead);
         // No client is served yet, so this may wait until the compilers are identified.
-        programs.each_candidate(|programs, compiler| programs.add(compiler, Instant::now()));
+        programs.each(candidates(), |programs, compiler| programs.add(compiler, Instant::now()));
         programs
     }
 
@@ -127,22 +144,23 @@ impl Programs {
             installed: Vec::new(),
             missing: HashMap::new(),
             identifications: Identifications::new(),
+            checking: Checking::new(),
             generation: 0,
         }
     }
 
     /// Has a loop woken when [`Self::learn`] has something to do.
     pub(super) fn set_waker(&mut self, waker: Waker) {
+        self.checking.set_waker(waker.clone());
         self.identifications.set_waker(waker);
     }
 
     /// Every program is identified under one of its names only: that takes seconds.
-    fn each_candidate(&mut self, mut identify: impl FnMut(&mut Self, &Path)) {
-        for compiler in candidates() {
-            let Ok((driver, links)) = toolchain::behind(&compiler) else { continue };
+    fn each(&mut self, candidates: Vec<Candidate>, mut identify: impl FnMut(&mut Self, &Path)) {
+        for Candidate { path, driver, links } in candidates {
             match self.installed.iter().position(|at| at.toolchain.driver == driver) {
                 Some(known) => self.add_links(known, &links),
-                None => identify(self, &compiler),
+                None => identify(self, &path),
             }
         }
     }
@@ -179,63 +197,83 @@ impl Programs {
     pub(super) fn add(&mut self, compiler: &Path, now: Instant) {
         // A program that cannot be identified is not offered as a compiler.
         if let Ok(toolchain) = self.toolchains.identify(compiler, OsStr::new(PATH), now) {
-            self.install(toolchain);
+            self.install(toolchain, now);
         }
     }
 
-    /// Has a compiler identified that is not known, if it `may_run` here.
+    /// Has a compiler identified that is not installed, if it `may_run` here.
     fn ask(&mut self, compiler: &Path, may_run: fn(&Path) -> bool, now: Instant) {
-        match self.toolchains.recall(compiler, OsStr::new(PATH), now) {
-            Some(Ok(toolchain)) => self.install(toolchain),
-            Some(Err(_)) => {}
-            None => self.identifications.ask(compiler, OsStr::new(PATH), may_run, now),
-        }
+        let path = OsStr::new(PATH);
+        let known = self.toolchains.remembered(compiler, path, now);
+        self.identifications.ask((compiler, path), known, may_run, now);
     }
 
-    /// Takes the results of the identifying threads.
+    /// Takes the results of threads.
     pub(super) fn learn(&mut self, now: Instant) {
+        while let Some(checked) = self.checking.poll() {
+            self.renew(checked, now);
+        }
         while let Some(identified) = self.identifications.poll() {
             self.take(identified, now);
         }
     }
 
-    fn take(&mut self, (unknown, learned): Identified, now: Instant) {
-        let learned = learned.map(|learned| self.toolchains.learn(&unknown, learned, now));
-        if learned.is_some_and(|learned| learned.is_ok()) {
-            let known = self.toolchains.recall(unknown.compiler(), OsStr::new(PATH), now);
-            known.and_then(Result::ok).into_iter().for_each(|toolchain| self.install(toolchain));
-        }
+    fn take(&mut self, Identified { unknown, answer, asked }: Identified, now: Instant) {
+        let known = match answer {
+            Answer::Remembered(known) => Some(known),
+            Answer::Learned(learned) => {
+                // Of an error nothing is installed below.
+                let _learned = self.toolchains.learn(&unknown, learned, now);
+                self.toolchains.remembered(unknown.compiler(), OsStr::new(PATH), now)
+            }
+            Answer::Refused => None,
+        };
+        let toolchain = known.and_then(|known| known.toolchain());
+        toolchain.into_iter().for_each(|toolchain| self.install(toolchain, asked));
     }
 
-    fn install(&mut self, toolchain: Arc<Toolchain>) {
+    fn install(&mut self, toolchain: Arc<Toolchain>, checked: Instant) {
         self.missing.remove(&toolchain.hash.0);
         match self.installed.iter().position(|at| at.toolchain.hash == toolchain.hash) {
-            Some(known) => self.add_links(known, &toolchain.links),
+            Some(known) => {
+                let at = &mut self.installed[known].checked;
+                *at = checked.max(*at);
+                self.add_links(known, &toolchain.links);
+            }
             None => {
                 self.generation += 1;
-                self.installed.push(Installed { toolchain, since: self.generation });
+                self.installed.push(Installed { toolchain, since: self.generation, checked });
             }
         }
     }
 
-    /// Drops compilers that have changed on disk, and has them identified again.
-    fn renew(&mut self, now: Instant) {
-        let toolchains = &mut self.toolchains;
-        let is_changed =
-            |at: &mut Installed| !toolchains.is_unchanged(&at.toolchain, OsStr::new(PATH), now);
-        let changed: Vec<_> = self.installed.extract_if(.., |at| is_changed(at)).collect();
-        for Installed { toolchain, .. } in changed {
-            self.generation += 1;
-            self.toolchains.forget(&toolchain);
-        }
-        self.each_candidate(|programs, compiler| programs.ask(compiler, |_| true, now));
+    /// Takes what was found of a compiler: if it has changed on disk, it is dropped, and what is
+    /// there now is identified.
+    fn renew(&mut self, checked: Checked, now: Instant) {
+        let Checked { compiler, began, found } = checked;
+        let Some(position) = self.position(&compiler.0) else { return };
+        let candidates = match found {
+            LookResult::Same => {
+                let at = &mut self.installed[position].checked;
+                return *at = began.max(*at);
+            }
+            // What was identified since is not what was looked at.
+            LookResult::Changed(_) if self.installed[position].checked > began => return,
+            LookResult::Changed(candidates) => candidates,
+        };
+        let Installed { toolchain, .. } = self.installed.remove(position);
+        self.generation += 1;
+        self.toolchains.forget(&toolchain);
+        self.each(candidates, |programs, compiler| programs.ask(compiler, |_| true, now));
     }
 
-    /// The program for a job's compiler, if it is here with exactly these parts.
+    /// The program for a job's compiler, if it is here with exactly these parts, and was looked at
+    /// since the job asked for it.
     pub(crate) fn find(
         &mut self,
         compiler: &[u8],
         hash: &[u8; 32],
+        asked: Instant,
         now: Instant,
     ) -> CompilerSearch {
         let compiler = Path::new(OsStr::from_bytes(compiler));
@@ -243,17 +281,14 @@ impl Programs {
             let path = instead.clone().into_os_string().into_vec();
             return CompilerSearch::Found(CompilerProgram { path, search: PATH.into(), since: 0 });
         }
-        if let Some(program) = self.installed(hash, now) {
-            return CompilerSearch::Found(program);
+        if let Some(search) = self.installed(hash, asked, now) {
+            return search;
         }
         if self.missing.get(hash).is_none_or(|missing| now - missing.since >= FORGET) {
             // It may have been installed or replaced since. Identifying runs it, so its type and
             // owner are checked first.
             if crate::args::is_compiler(compiler) {
                 self.ask(compiler, is_administrators, now);
-            }
-            if let Some(program) = self.installed(hash, now) {
-                return CompilerSearch::Found(program);
             }
             if self.missing.len() >= MISSING_MAX {
                 self.missing.clear();
@@ -268,17 +303,30 @@ impl Programs {
     pub(crate) fn is_under_way(&self, hash: &[u8; 32], now: Instant) -> bool {
         let missing = self.missing.get(hash);
         missing.is_some_and(|missing| self.identifications.is_waiting(missing.asked, now))
+            || self.checking.is_in_time(&Hash(*hash), now)
     }
 
-    /// The program of an installed compiler that is still the same on disk.
-    fn installed(&mut self, hash: &[u8; 32], now: Instant) -> Option<CompilerProgram> {
-        let is_it = |at: &&Installed| at.toolchain.hash.0 == *hash;
-        let known = self.installed.iter().find(is_it)?;
-        if !self.toolchains.is_unchanged(&known.toolchain, OsStr::new(PATH), now) {
-            self.renew(now);
+    fn position(&self, hash: &[u8; 32]) -> Option<usize> {
+        self.installed.iter().position(|at| at.toolchain.hash.0 == *hash)
+    }
+
+    /// The program of an installed compiler, once it is known to be the same on disk; absent if that
+    /// takes too long.
+    fn installed(
+        &mut self,
+        hash: &[u8; 32],
+        asked: Instant,
+        now: Instant,
+    ) -> Option<CompilerSearch> {
+        let Installed { toolchain, since, checked } = &self.installed[self.position(hash)?];
+        if *checked >= asked || now.saturating_duration_since(*checked) <= FRESH {
+            return Some(CompilerSearch::Found(CompilerProgram::of(toolchain, *since)));
         }
-        let known = self.installed.iter().find(is_it)?;
-        Some(CompilerProgram::of(&known.toolchain, known.since))
+        let known = self.toolchains.remembered(&toolchain.name, OsStr::new(PATH), now);
+        let known = known.filter(|known| known.is(toolchain));
+        self.checking.begin(toolchain.hash, known, now);
+        let is_in_time = self.checking.is_in_time(&toolchain.hash, now);
+        Some(if is_in_time { CompilerSearch::UnderWay } else { CompilerSearch::Absent })
     }
 
     /// A number that changes whenever [`Self::shown`] does.
@@ -334,13 +382,17 @@ fn is_administrators(program: &Path) -> bool {
 }
 
 /// The programs in the system's directories that have compilers' names.
-fn candidates() -> Vec<PathBuf> {
+fn candidates() -> Vec<Candidate> {
     let directories = PATH.split(':').filter_map(|directory| std::fs::read_dir(directory).ok());
     let entries = directories.flatten().filter_map(Result::ok);
     let called = entries.filter(|entry| is_compiler(&entry.file_name()));
     let mut paths: Vec<_> = called.map(|entry| entry.path()).collect();
     paths.sort_unstable();
-    paths
+    let behind = |path: PathBuf| {
+        let (driver, links) = toolchain::behind(&path).ok()?;
+        Some(Candidate { path, driver, links })
+    };
+    paths.into_iter().filter_map(behind).collect()
 }
 
 /// `gcc`, `x86_64-linux-gnu-g++-12`, `clang-15`.
@@ -358,7 +410,9 @@ fn is_compiler(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::hung::{Hung, may_hang};
     use rustix::event::{PollFd, PollFlags, poll};
+    use std::os::unix::fs::PermissionsExt;
 
     /// The compilers that are found once all identifying threads have answered.
     fn find(
@@ -370,7 +424,7 @@ mod tests {
         let waker = Waker::new().expect("a descriptor");
         programs.set_waker(waker.clone());
         loop {
-            match programs.find(compiler, hash, now) {
+            match programs.find(compiler, hash, now, now) {
                 CompilerSearch::Found(program) => return Some(program),
                 CompilerSearch::Absent => return None,
                 CompilerSearch::UnderWay => {}
@@ -393,12 +447,44 @@ mod tests {
         programs.add("/usr/bin/gcc".as_ref(), now);
         let other = programs.toolchains().next().expect("it is a compiler").hash.0;
         assert_eq!(find(&mut programs, b"/absent/gcc", &[2; 32], now), None);
-        assert_eq!(programs.find(sleeper, &[1; 32], now), CompilerSearch::UnderWay);
+        assert_eq!(programs.find(sleeper, &[1; 32], now, now), CompilerSearch::UnderWay);
         assert!(now.elapsed() < Duration::from_secs(8), "it was not waited for");
-        assert!(matches!(programs.find(sleeper, &other, now), CompilerSearch::Found(_)));
-        assert_eq!(programs.find(b"/absent/gcc", &[2; 32], now), CompilerSearch::Absent);
+        assert!(matches!(programs.find(sleeper, &other, now, now), CompilerSearch::Found(_)));
+        assert_eq!(programs.find(b"/absent/gcc", &[2; 32], now, now), CompilerSearch::Absent);
         let later = now + Duration::from_secs(11);
-        assert_eq!(programs.find(sleeper, &[1; 32], later), CompilerSearch::Absent);
+        assert_eq!(programs.find(sleeper, &[1; 32], later, later), CompilerSearch::Absent);
+    }
+
+    #[test]
+    fn a_compiler_on_a_disk_that_hangs_delays_only_its_own_jobs_and_not_for_ever() {
+        if !may_hang() {
+            return;
+        }
+        let own = tempfile::tempdir().expect("a directory");
+        let (at, begin) = (own.path().join("bin"), Instant::now());
+        std::fs::create_dir(&at).expect("a directory");
+        let mut bytes = std::fs::read("/usr/bin/gcc").expect("bytes");
+        bytes.push(0);
+        std::fs::write(at.join("gcc"), bytes).expect("a compiler");
+        std::fs::set_permissions(at.join("gcc"), PermissionsExt::from_mode(0o755)).expect("one");
+        let mut programs = Programs::none();
+        programs.add(&at.join("gcc"), begin);
+        programs.add("/usr/bin/gcc".as_ref(), begin);
+        let hashes: Vec<_> = programs.toolchains().map(|toolchain| toolchain.hash.0).collect();
+        let [hash, other] = hashes[..] else { panic!("{hashes:?}") };
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let hung = Hung::over(at).expect("mounted");
+        assert_eq!(programs.find(b"/absent", &hash, after(1), after(1)), CompilerSearch::UnderWay);
+        assert!(find(&mut programs, b"/absent", &other, after(1)).is_some());
+        assert!(programs.is_under_way(&hash, after(2)), "its jobs go on waiting");
+        assert!(!programs.is_under_way(&hash, after(12)));
+        assert_eq!(programs.find(b"/absent", &hash, after(1), after(12)), CompilerSearch::Absent);
+        drop(hung);
+        let found = |programs: &mut Programs| find(programs, b"/absent", &hash, after(13));
+        // To the look that was under way it had changed.
+        assert!(found(&mut programs).is_none());
+        programs.add(&own.path().join("bin/gcc"), after(13));
+        assert!(found(&mut programs).is_some());
     }
 
     #[test]

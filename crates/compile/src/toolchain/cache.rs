@@ -30,7 +30,7 @@ const KNOWN_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub struct Toolchains {
     file: Option<PathBuf>,
-    known: HashMap<PathBuf, HashMap<OsString, CachedIdentity>>,
+    known: HashMap<PathBuf, HashMap<OsString, Arc<CachedIdentity>>>,
     includes: HashMap<Question, Arc<Includes>>,
     /// The file has been read.
     is_loaded: bool,
@@ -82,8 +82,9 @@ impl Unknown {
     }
 }
 
-#[derive(Clone, Debug)]
-struct CachedIdentity {
+/// What is remembered of a compiler; threads may check it.
+#[derive(Debug)]
+pub(crate) struct CachedIdentity {
     outcome: Result<Arc<Toolchain>, String>,
     /// The compiler's own file, then everything else on which the outcome depends.
     premises: Vec<Premise>,
@@ -140,8 +141,7 @@ impl Toolchains {
         path: &OsStr,
         now: Instant,
     ) -> Option<Result<Arc<Toolchain>, ToolchainError>> {
-        self.load(now);
-        let known = self.known.get(compiler)?.get(path)?;
+        let known = self.remembered(compiler, path, now)?;
         let holds = known.holds(now);
         holds.then(|| known.outcome.clone().map_err(ToolchainError::Again))
     }
@@ -190,11 +190,16 @@ impl Toolchains {
         }
     }
 
-    /// Whether a compiler that was identified for a caller with this `PATH` has not changed on
-    /// disk. If it is not remembered any more, it counts as changed.
-    pub(crate) fn is_unchanged(&self, toolchain: &Toolchain, path: &OsStr, now: Instant) -> bool {
-        let known = self.known.get(&toolchain.name).and_then(|paths| paths.get(path));
-        known.is_some_and(|known| known.is(toolchain) && known.holds(now))
+    /// What is remembered of a compiler for a caller with this `PATH`. Looks at no file but, once,
+    /// its own.
+    pub(crate) fn remembered(
+        &mut self,
+        compiler: &Path,
+        path: &OsStr,
+        now: Instant,
+    ) -> Option<Arc<CachedIdentity>> {
+        self.load(now);
+        self.known.get(compiler)?.get(path).map(Arc::clone)
     }
 
     /// Whether a compiler of this name was ever identified.
@@ -258,7 +263,7 @@ impl Toolchains {
         if paths.len() >= KNOWN_MAX {
             paths.clear();
         }
-        paths.insert(path.to_owned(), known);
+        paths.insert(path.to_owned(), Arc::new(known));
     }
 
     /// Reads the file. If that fails, no compiler is known.
@@ -330,12 +335,19 @@ fn write(file: &Path, saved: &[Saved]) -> io::Result<()> {
 }
 
 impl CachedIdentity {
-    fn is(&self, toolchain: &Toolchain) -> bool {
+    /// Whether it is this compiler's.
+    pub(crate) fn is(&self, toolchain: &Toolchain) -> bool {
         self.outcome.as_ref().is_ok_and(|known| known.hash == toolchain.hash)
     }
 
-    /// Whether everything on which it depends is the same as when it was identified.
-    fn holds(&self, now: Instant) -> bool {
+    /// The compiler, if it could be identified.
+    pub(crate) fn toolchain(&self) -> Option<Arc<Toolchain>> {
+        self.outcome.as_ref().ok().map(Arc::clone)
+    }
+
+    /// Whether everything on which it depends is the same as when it was identified. Looks at
+    /// files.
+    pub(crate) fn holds(&self, now: Instant) -> bool {
         let is_same = match &self.outcome {
             Ok(toolchain) => toolchain.links.iter().all(leads_there),
             Err(_) => now.saturating_duration_since(self.learned) < FAILURE_KEPT,

@@ -19,7 +19,7 @@ mod run;
 mod tests;
 
 pub use cache::Toolchains;
-pub(crate) use cache::{Learned, Unknown};
+pub(crate) use cache::{CachedIdentity, Learned, Unknown};
 pub use part::{Part, PartRole, PartSymlink};
 pub(crate) use part::{behind, hash_of};
 

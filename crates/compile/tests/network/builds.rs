@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("many_jobs_on_three_servers", many),
         trial("an_identity_has_the_slots_that_it_may_have", limited),
         trial("a_large_output_delays_no_other_job", large),
+        trial("long_inputs_delay_no_other_job", large_inputs),
     ]
 }
 
@@ -288,19 +289,19 @@ fn many() {
 }
 
 /// CPU time that one turn of a loop may take, whatever it moves.
-const TURN_MAX: Duration = Duration::from_millis(100);
+const TURN_MAX: Duration = Duration::from_millis(40);
 
-fn large() {
-    let (project, other) = (directory(), directory());
-    write(&project.path().join("large.s"), ".data\n.zero 300000000\n.byte 1\n");
+/// Runs a long job of one client's, and as many short ones of another's as there is time for: every
+/// turn of the server's and the client's loops must be short.
+fn among_others(mut lab: Lab, project: &Path, words: &[&str]) {
+    let other = directory();
     write(&other.path().join("small.c"), "int small;\n");
-    let mut lab = Lab::new(1, 2);
     let mut second = lab.another();
     let small = ["gcc", "-c", "small.c"];
     second.run(other.path(), &small);
     lab.run(other.path(), &small);
     lab.servers[0].take_longest_turn();
-    lab.submit(project.path(), &["gcc", "-c", "large.s", "-o", "large.o"]);
+    lab.submit(project, words);
     let (mut verdicts, mut others, mut count, mut longest) = (vec![], vec![], 0, Duration::ZERO);
     let deadline = Instant::now() + Duration::from_secs(100);
     second.submit(other.path(), &small);
@@ -320,14 +321,40 @@ fn large() {
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })).expect("poll");
     }
     let server = lab.servers[0].take_longest_turn();
-    eprintln!("300 MB: {count} other jobs, longest turn {longest:?}, the server's {server:?}");
+    eprintln!("{words:?}: {count} other jobs, longest turn {longest:?}, the server's {server:?}");
     assert!(matches!(verdicts[0].1, Verdict::Done(_)), "{verdicts:?}");
     assert!(count > 2, "{count} jobs of the other client's");
     assert!(longest < TURN_MAX && server < TURN_MAX, "{longest:?}, the server's {server:?}");
+}
+
+/// An output of 300 MB.
+fn large() {
+    let project = directory();
+    write(&project.path().join("large.s"), ".data\n.zero 300000000\n.byte 1\n");
+    among_others(Lab::new(1, 2), project.path(), &["gcc", "-c", "large.s", "-o", "large.o"]);
     locally(project.path(), &["gcc", "-c", "large.s", "-o", "local.o"]);
     let same =
         Command::new("cmp").args(["local.o", "large.o"]).current_dir(project.path()).status();
     assert!(same.expect("cmp").success());
+}
+
+/// Files that a source includes: together 300 MB, each nearly as long as a client hands out.
+fn large_inputs() {
+    const LEN: usize = 60_000_000;
+    let project = directory();
+    let mut bytes = vec![0; LEN];
+    let mut source = String::from(".data\n");
+    for number in 0..5_u8 {
+        // They cannot be packed.
+        blake3::Hasher::new().update(&[number]).finalize_xof().fill(&mut bytes);
+        fs::write(project.path().join(format!("{number}.bin")), &bytes).expect("a file");
+        source += &format!(".incbin \"{number}.bin\", {}, 16\n", LEN - 16);
+    }
+    write(&project.path().join("a.s"), &source);
+    among_others(Lab::accepting(1, 2), project.path(), &["gcc", "-c", "a.s", "-o", "a.o"]);
+    let expected = fs::read(project.path().join("a.o")).expect("an object");
+    locally(project.path(), &["gcc", "-c", "a.s", "-o", "a.o"]);
+    assert!(fs::read(project.path().join("a.o")).expect("an object") == expected);
 }
 
 /// Symbolic links: to the working directory (the shell's `PWD`), in the path of an output, and to a

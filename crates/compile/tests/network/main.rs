@@ -12,6 +12,8 @@ mod support;
 
 mod adopt;
 mod builds;
+#[path = "../../../store/tests/support/hung.rs"]
+mod hung;
 mod preprocess;
 mod stopped;
 mod wrapper;

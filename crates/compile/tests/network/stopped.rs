@@ -1,10 +1,11 @@
-//! What a server or a client waits for is stopped (SIGSTOP): others are served meanwhile, and the
-//! jobs that waited for it end well.
+//! What a server or a client waits for is stopped (SIGSTOP), or on a disk that hangs: others are
+//! served meanwhile, and the jobs that waited for it end well.
 
 use crate::builds::{directory, write};
+use crate::hung::{Hung, may_hang};
 use crate::support::{Lab, signal, stops, trial};
 use libtest_mimic::Trial;
-use outboard_compile::manager::Verdict;
+use outboard_compile::manager::{RemoteExecutor, Ticket, Verdict};
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
@@ -26,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_stopped_sandbox_holds_up_its_own_client_alone", stopped_supervisor),
         trial("a_killed_sandbox_is_replaced_for_the_next_job", killed_supervisor),
         trial("a_sandbox_that_does_not_start_holds_up_its_own_client_alone", stopped_at_start),
+        trial("a_store_that_hangs_holds_up_no_other_client", hung_store),
     ]
 }
 
@@ -77,16 +79,7 @@ fn stopped_supervisor() {
     signal(its, Signal::STOP);
     // One of them needs a slot's sandbox that is not there yet.
     let tickets = ["a.c", "b.c", "c.c"].map(|name| one.submit(ours.path(), &["gcc", "-c", name]));
-    let start = Instant::now();
-    let mut verdicts = Vec::new();
-    while start.elapsed() < Duration::from_millis(500) {
-        outboard_compile::manager::RemoteExecutor::turn(
-            &mut one.executor,
-            Instant::now(),
-            &mut verdicts,
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut verdicts = turn_for_a_while(&mut one);
     assert!(verdicts.len() < tickets.len(), "no job waits: nothing is tested");
     expect_soon(&mut other, theirs.path());
     verdicts.extend(one.verdicts(tickets.len() - verdicts.len()));
@@ -131,14 +124,40 @@ fn stopped_at_start() {
     other.run(theirs.path(), &["gcc", "-c", "a.c"]);
     fs::write(stops(), "").expect("a file");
     let ticket = one.submit(ours.path(), &["gcc", "-c", "a.c"]);
-    let (start, mut verdicts) = (Instant::now(), Vec::new());
-    while start.elapsed() < Duration::from_millis(500) {
-        let executor = &mut one.executor;
-        outboard_compile::manager::RemoteExecutor::turn(executor, Instant::now(), &mut verdicts);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    turn_for_a_while(&mut one);
     expect_soon(&mut other, theirs.path());
     fs::remove_file(stops()).expect("removed");
     let verdict = one.verdicts(1).remove(&ticket).expect("a verdict");
     assert!(matches!(&verdict, Verdict::Done(done) if done.status == 0), "{verdict:?}");
+}
+
+/// Lets a client go on for a while.
+fn turn_for_a_while(lab: &mut Lab) -> Vec<(Ticket, Verdict)> {
+    let (start, mut verdicts) = (Instant::now(), Vec::new());
+    while start.elapsed() < Duration::from_millis(500) {
+        let executor = &mut lab.executor;
+        RemoteExecutor::turn(executor, Instant::now(), &mut verdicts);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    verdicts
+}
+
+fn hung_store() {
+    let _alone = alone();
+    if !may_hang() {
+        return;
+    }
+    let (ours, theirs) = (project(), project());
+    write(&ours.path().join("a.c"), "int of_our_own;\n");
+    let mut one = Lab::accepting(1, 4);
+    let mut other = one.another();
+    other.run(theirs.path(), &["gcc", "-c", "a.c"]);
+    let hung = Hung::over(one.servers[0].store.clone()).expect("mounted");
+    one.submit(ours.path(), &["gcc", "-c", "a.c"]);
+    assert!(turn_for_a_while(&mut one).is_empty(), "the job does not wait: nothing is tested");
+    // What its files are is in the server's memory.
+    expect_soon(&mut other, theirs.path());
+    let verdict = one.verdicts(1).into_values().next();
+    assert!(matches!(&verdict, Some(Verdict::Done(done)) if done.status == 0), "{verdict:?}");
+    drop(hung);
 }

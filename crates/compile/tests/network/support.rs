@@ -73,6 +73,8 @@ struct Offer {
 /// A server that runs in a thread of its own.
 pub(crate) struct Server {
     address: SocketAddr,
+    /// Where its store is, if it has one.
+    pub(crate) store: PathBuf,
     stop: Arc<AtomicBool>,
     /// CPU time of its longest turn, in microseconds.
     longest: Arc<AtomicU64>,
@@ -106,9 +108,9 @@ impl Server {
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::spawn(move || serve(offer, &arrivals, (&stopped, &turns), &ready));
         // A server first identifies all of its compilers; a client's time-out is shorter than that.
-        is_ready.recv().expect("it starts");
+        let store = is_ready.recv().expect("it starts");
         let thread = Some(thread);
-        Self { address, stop, longest, thread }
+        Self { address, store, stop, longest, thread }
     }
 
     /// CPU time of the longest turn since this was asked last.
@@ -130,7 +132,7 @@ fn serve(
     offer: Offer,
     arrivals: &mpsc::Receiver<Secured>,
     (stop, longest): (&AtomicBool, &AtomicU64),
-    ready: &mpsc::Sender<()>,
+    ready: &mpsc::Sender<PathBuf>,
 ) {
     let root = rustix::process::geteuid().is_root();
     let contents = tempfile::tempdir().expect("a directory");
@@ -149,7 +151,7 @@ fn serve(
     };
     let service = CompileService::new(options).expect("a service");
     let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
-    ready.send(()).expect("the test waits");
+    ready.send(contents.path().into()).expect("the test waits");
     while !stop.load(Ordering::SeqCst) {
         while let Ok(stream) = arrivals.try_recv() {
             let permit = Permit::outside_a_node(stream.peer(), offer.slots_each);

@@ -74,7 +74,13 @@ impl Lab {
                 Need::Find { ask, hash } => {
                     self.fetch.handle_found(ask, self.kept.get(&hash).cloned());
                 }
-                Need::Keep { hash, bytes } => drop(self.kept.insert(hash, bytes)),
+                Need::Check { ask, contents, bytes } => {
+                    let checked: Option<Arc<[u8]>> = contents.open(bytes).map(Into::into);
+                    if let Some(bytes) = &checked {
+                        self.kept.insert(contents.hash, Arc::clone(bytes));
+                    }
+                    self.fetch.handle_checked(ask, checked);
+                }
                 Need::Read { at, len, tag } => return Ok(Some((at, len, tag))),
             }
         }
@@ -279,6 +285,35 @@ fn few_bytes_are_read_at_once_but_a_single_file_may_be_long() {
     }
     assert!(asked.into_iter().all(|tag| lab.outcome(tag) == Some(Ok(()))));
     assert_eq!((most, lab.fetch.reading), (8, 0), "the long one alone");
+}
+
+/// A loop that fetches does no work in proportion to a file: its check is for another thread, and
+/// counts as reading until it is over, also for a request that was given up.
+#[test]
+fn contents_are_checked_where_the_caller_wants() {
+    let mut lab = Lab::with("a.h", "int a;");
+    let asked = lab.contents_of("a.h");
+    let read = |lab: &mut Lab| {
+        while let Some((at, len, tag)) = lab.step().expect("no fault") {
+            let bytes = lab.memory(at, len);
+            lab.fetch.handle_read(tag, bytes).expect("no fault");
+            match lab.fetch.needs.pop_front() {
+                Some(Need::Check { ask, bytes, .. }) => return (ask, bytes),
+                other => lab.fetch.needs.extend(other),
+            }
+        }
+        panic!("it is not read");
+    };
+    let (ask, bytes) = read(&mut lab);
+    assert_eq!((lab.outcome(asked), lab.fetch.reading), (None, 6));
+    lab.fetch.handle_checked(ask, None);
+    assert_eq!(lab.fetch.reading, 0);
+    assert_eq!(read(&mut lab), (ask, bytes.clone()), "it is asked for again");
+    lab.fetch.abort();
+    assert_eq!((lab.outcome(asked), lab.fetch.reading), (Some(Err(FetchError::Gone)), 6));
+    lab.fetch.handle_checked(ask, Some(bytes.into()));
+    lab.fetch.handle_checked(ask, None);
+    assert_eq!(lab.fetch.reading, 0);
 }
 
 #[test]

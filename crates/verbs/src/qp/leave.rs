@@ -8,7 +8,6 @@ use crate::engine::lingering::EndNotifier;
 use crate::event::AsyncEvent;
 use crate::signal::lock;
 use crate::state::{QpEvent, QpState};
-use outboard_iwarp::work::{Completion, Status};
 use outboard_mem::SharedRegion;
 use std::sync::Arc;
 
@@ -96,13 +95,9 @@ impl QpShared {
         if inner.flushed == 0 || fits(inner) {
             return fits(inner);
         }
-        let flushed = |completion: &Completion| {
-            completion.qp == self.number
-                && completion.operation.is_receive()
-                && completion.status == Status::Flushed
-        };
         // After completions were lost there is no room for any.
-        inner.flushed = self.recv_cq.waiting(flushed).unwrap_or(self.recv_depth);
+        let flushed = self.recv_cq.flushed(self.number).map(|flushed| flushed.receives);
+        inner.flushed = flushed.unwrap_or(self.recv_depth);
         fits(inner)
     }
 }

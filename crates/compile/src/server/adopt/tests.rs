@@ -3,6 +3,11 @@
 use super::*;
 use crate::toolchain::{CompilerFamily, Hash, PartRole, PartSymlink};
 use outboard_cluster::hub::Exposed;
+use outboard_cluster::workers::Workers;
+use outboard_store::Store;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A toolchain of these files, as a client describes it.
@@ -29,26 +34,62 @@ fn toolchain(files: &[(&str, &[u8])], links: &[(&str, &str)]) -> Toolchain {
     }
 }
 
+/// Bytes of one read.
+const PIECE: usize = 4 << 20;
+
 struct Lab {
     adoptions: Adoptions,
     programs: Programs,
-    _contents: TempDir,
+    store: Arc<Store>,
+    disk: Workers,
+    contents: TempDir,
 }
 
 impl Lab {
     fn new() -> Self {
         let contents = tempfile::tempdir().expect("a directory");
         let store = Store::open(contents.path(), 64 << 20).expect("a store");
-        let programs = Programs::none();
-        let adoptions = Adoptions::new(Some(Arc::new(store)));
-        Self { adoptions, programs, _contents: contents }
+        let (programs, adoptions) = (Programs::none(), Adoptions::new(true));
+        let (store, disk) = (Arc::new(store), Workers::new("disk", 1));
+        Self { adoptions, programs, store, disk, contents }
+    }
+
+    /// Plays the threads; returns the next range to read.
+    fn work(&mut self) -> Option<RemoteRange> {
+        let mut next = None;
+        while let Some(work) = self.adoptions.poll_work() {
+            let done = work.run(&self.store, &self.disk);
+            next = self.adoptions.handle_work(done, &self.programs).or(next);
+        }
+        next
+    }
+
+    /// Begins to fetch a compiler, up to the first range of its first part.
+    fn offered(&mut self, told: &Toolchain) -> Option<RemoteRange> {
+        let hash = told.hash.0;
+        assert!(self.adoptions.want(hash));
+        let bytes = postcard::to_stdvec(told).expect("a description");
+        self.adoptions.described(hash, &bytes, &self.programs);
+        self.work();
+        self.adoptions.offered(Some(exposed(told.parts[0].size)))
+    }
+
+    /// Files in the store that are not complete.
+    fn unfinished(&self) -> Vec<u64> {
+        let at = fs::read_dir(self.contents.path().join("00")).expect("a directory");
+        let entries = at.map(|entry| entry.expect("an entry"));
+        let hidden = entries.filter(|entry| entry.file_name().as_encoded_bytes()[0] == b'.');
+        hidden.filter_map(|entry| Some(entry.metadata().ok()?.len())).collect()
     }
 
     /// Plays a client that has this compiler and these files; returns how many it exposes.
     fn serve(&mut self, wanted: Digest, told: &Toolchain, files: &[&[u8]]) -> usize {
         let mut handed_out = 0;
         self.adoptions.want(wanted);
-        while let Some(message) = self.adoptions.poll() {
+        while let Some(message) = {
+            self.work();
+            self.adoptions.poll()
+        } {
             match message {
                 ToClient::Describe { toolchain } => {
                     let bytes = postcard::to_stdvec(told).expect("a description");
@@ -61,7 +102,8 @@ impl Lab {
                     while let Some((_, at, len)) = piece {
                         let range = usize::try_from(at).expect("small")
                             ..usize::try_from(at + len).expect("small");
-                        piece = self.adoptions.read(&bytes[range], &self.programs);
+                        self.adoptions.read(bytes[range].to_vec());
+                        piece = self.work();
                     }
                 }
                 _ => {}
@@ -147,13 +189,62 @@ fn contents_with_another_hash_are_not_kept() {
     assert_eq!(lab.adoptions.take_settled(), [client.hash.0]);
 }
 
+/// A part of the greatest length, and many of them at once, must not fill the server's memory.
+#[test]
+fn a_part_is_on_the_disk_as_far_as_it_was_read() {
+    let large: Vec<u8> = (0..=250).cycle().take(2 * PIECE + 1).collect();
+    let client = toolchain(&[("/c/gcc", &large)], &[]);
+    let mut lab = Lab::new();
+    let mut next = lab.offered(&client);
+    for number in 0..2 {
+        let (at, end) = (number * PIECE, (number + 1) * PIECE);
+        assert_eq!(next.map(|(_, at, len)| (at, len)), Some((at as u64, READ_MAX)));
+        lab.adoptions.read(large[at..end].to_vec());
+        next = lab.work();
+        assert_eq!(lab.unfinished(), [end as u64]);
+    }
+    assert_eq!(next.map(|(_, at, len)| (at, len)), Some((2 * READ_MAX, 1)));
+    lab.adoptions.read(large[2 * PIECE..].to_vec());
+    assert_eq!(lab.work(), None);
+    assert_eq!((lab.unfinished(), lab.adoptions.take_settled()), (vec![], vec![client.hash.0]));
+    let kept = fs::read(&lab.adoptions.adopted[0].files[0]).expect("bytes");
+    assert!(kept == large);
+}
+
+#[test]
+fn a_compiler_that_is_given_up_leaves_no_file() {
+    let large = vec![3; PIECE + 1];
+    let client = toolchain(&[("/c/gcc", &large)], &[]);
+    let mut lab = Lab::new();
+    lab.offered(&client);
+    lab.adoptions.read(large[..PIECE].to_vec());
+    lab.work();
+    assert_eq!(lab.unfinished().len(), 1);
+    // A thread is at work on it.
+    lab.adoptions.read(large[PIECE..].to_vec());
+    let work = lab.adoptions.poll_work().expect("the last piece");
+    lab.adoptions.refuse();
+    let other = toolchain(&[("/d/gcc", b"other")], &[]);
+    lab.offered(&other);
+    let late = work.run(&lab.store, &lab.disk);
+    assert_eq!(lab.adoptions.handle_work(late, &lab.programs), None);
+    lab.adoptions.read(b"other".to_vec());
+    lab.work();
+    assert!(lab.adoptions.find(&other.hash.0).is_some(), "the late answer was not taken for its");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !lab.unfinished().is_empty() {
+        assert!(Instant::now() < deadline, "it is removed by a thread");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_silent_clients_compiler_is_given_up() {
     let mut lab = Lab::new();
     assert!(lab.adoptions.want([1; 32]));
     (0..=SILENT_MAX).for_each(|_| lab.adoptions.tick());
     assert_eq!(lab.adoptions.take_settled(), [[1; 32]]);
-    let mut without = Adoptions::new(None);
+    let mut without = Adoptions::new(false);
     assert!(!without.want([1; 32]));
 }
 

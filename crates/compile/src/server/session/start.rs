@@ -47,8 +47,11 @@ impl ClientSession {
             return;
         }
         job.started = now;
+        if job.stage != Stage::Identifying {
+            job.asked = now;
+        }
         let (compiler, toolchain) = (&job.spec.compiler, job.spec.toolchain);
-        let search = programs.find(compiler, &toolchain, now);
+        let search = programs.find(compiler, &toolchain, job.asked, now);
         if search == CompilerSearch::UnderWay {
             job.step(StageEvent::Unidentified);
             return;
@@ -140,7 +143,7 @@ impl ClientSession {
         self.sandbox = None;
         let (settings, files) = (settings.clone(), Arc::clone(&self.files));
         let open = move || ClientSandbox::open(&settings, files, shown, equipment);
-        self.opening = Some(Opening::begin(open, self.waker.clone(), Instant::now())?);
+        self.opening = Some(Opening::begin(open, self.threads.waker.clone(), Instant::now())?);
         Ok(())
     }
 

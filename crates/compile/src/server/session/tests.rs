@@ -1,10 +1,11 @@
 //! Sessions without a network: violations by clients.
 
 use super::*;
+use outboard_cluster::waker::Waker;
 use outboard_export::Position;
 
 fn session() -> ClientSession {
-    ClientSession::new(Waker::new().expect("a waker"), None, false)
+    ClientSession::new(Threads::new(Waker::new().expect("a waker")), None, false)
 }
 
 fn spec(ticket: TicketNumber) -> JobSpec {
@@ -90,7 +91,7 @@ fn a_job_that_is_cancelled_when_its_source_was_just_read_frees_its_slot() {
     let source = Input::Source { path: b"/a.i".to_vec(), exposed: exposed(3) };
     session.begin(spec(1), source, 5, now).expect("a job");
     let Some(Out::Read { tag, .. }) = session.poll() else { panic!("it is read") };
-    session.read(tag, b"int".to_vec(), &Programs::none()).expect("no fault");
+    session.read(tag, b"int".to_vec()).expect("no fault");
     session.handle_message(ToServer::Cancel { ticket: 1 }, &Programs::none()).expect("no fault");
     assert_eq!((session.poll_released(), session.jobs().count()), (Some(5), 0));
     let Some(Out::Message(ToClient::Return { ticket: 1 })) = session.poll() else { panic!("said") };
@@ -108,6 +109,6 @@ fn a_job_that_is_cancelled_while_its_source_is_read_keeps_its_slot_until_then() 
             .expect("no fault");
         assert_eq!(session.poll_released(), None);
     }
-    session.read(tag, b"int".to_vec(), &Programs::none()).expect("no fault");
+    session.read(tag, b"int".to_vec()).expect("no fault");
     assert_eq!((session.poll_released(), session.jobs().count()), (Some(5), 0));
 }

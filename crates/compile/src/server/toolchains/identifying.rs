@@ -3,22 +3,37 @@
 //! Identifying runs a compiler and reads its files: a compiler that sleeps, or a file system that
 //! hangs, delays only the jobs that want that compiler.
 
-use crate::toolchain::{Learned, Unknown};
+use crate::toolchain::{CachedIdentity, Learned, Unknown};
 use outboard_cluster::waker::Waker;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long jobs wait for a compiler that is being identified.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long jobs wait for a compiler that is being identified, or looked at again.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Threads at a time. Clients name compilers, under as many paths as they like.
 const THREADS_MAX: usize = 64;
 
-/// What a thread found out: nothing of a program that it must not run.
-pub(super) type Identified = (Unknown, Option<Learned>);
+/// What a thread found out.
+#[derive(Debug)]
+pub(super) struct Identified {
+    pub(super) unknown: Unknown,
+    pub(super) answer: Answer,
+    /// When it was asked.
+    pub(super) asked: Instant,
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// What was remembered is still true.
+    Remembered(Arc<CachedIdentity>),
+    Learned(Learned),
+    /// The program must not be run.
+    Refused,
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -43,11 +58,12 @@ impl Identifications {
         self.waker = Some(waker);
     }
 
-    /// Identifies `compiler` on a thread, if it `may_run` there.
+    /// Identifies `compiler` on a thread, unless what is `known` still holds, if it `may_run`
+    /// there.
     pub(super) fn ask(
         &mut self,
-        compiler: &Path,
-        path: &OsStr,
+        (compiler, path): (&Path, &OsStr),
+        known: Option<Arc<CachedIdentity>>,
         may_run: fn(&Path) -> bool,
         now: Instant,
     ) {
@@ -57,9 +73,13 @@ impl Identifications {
         let (reply, waker) = (self.reply.clone(), self.waker.clone());
         let unknown = Unknown::Compiler { compiler: compiler.into(), path: path.into() };
         let identify = move || {
-            let learned = may_run(unknown.compiler()).then(|| unknown.ask());
+            let answer = match known.filter(|known| known.holds(Instant::now())) {
+                Some(known) => Answer::Remembered(known),
+                None if may_run(unknown.compiler()) => Answer::Learned(unknown.ask()),
+                None => Answer::Refused,
+            };
             // The service may have ended since.
-            let _sent = reply.send((unknown, learned));
+            let _sent = reply.send(Identified { unknown, answer, asked: now });
             waker.iter().for_each(Waker::wake);
         };
         // If no thread can be started, it is identified later, when a job asks for it again.
@@ -82,7 +102,7 @@ impl Identifications {
 
     pub(super) fn poll(&mut self) -> Option<Identified> {
         let identified = self.replies.try_recv().ok()?;
-        self.under_way.remove(identified.0.compiler());
+        self.under_way.remove(identified.unknown.compiler());
         Some(identified)
     }
 }
