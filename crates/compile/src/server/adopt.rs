@@ -3,8 +3,8 @@
 //!
 //! A value without network, disk or clock: [`Adoptions::poll`] returns the next message to the
 //! client, [`Adoptions::poll_work`] what a thread is to do in the store, and other methods return
-//! the ranges to read from the client's memory: a part is written as it arrives, and never held as a
-//! whole. A compiler that does not match its hash is refused; the compiler is not trusted further,
+//! the ranges to read from the client's memory: a part is written as it arrives, and never held as
+//! a whole. A compiler that does not match its hash is refused; the compiler is not trusted further,
 //! its jobs are confined by the sandbox. Parts that are installed on this server are not fetched.
 
 mod part;
