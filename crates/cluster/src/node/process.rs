@@ -495,10 +495,19 @@ mod tests {
         service.take_started(Instant::now()).expect("it has started, or not")
     }
 
+    /// In a process of its own: the child that waits in exec(2) has copies of all descriptors, also
+    /// of those that other tests close.
     #[test]
     fn a_program_on_a_disk_that_hangs_is_not_waited_for() {
+        const ALONE: &str = "OUTBOARD_TEST_ALONE";
+        const NAME: &str = "node::process::tests::a_program_on_a_disk_that_hangs_is_not_waited_for";
         if !may_hang() {
             return;
+        }
+        if env::var_os(ALONE).is_none() {
+            let mut alone = Command::new("/proc/self/exe");
+            let status = alone.args(["--exact", NAME]).env(ALONE, "1").status();
+            return assert!(status.expect("this program").success());
         }
         let at = std::env::temp_dir().join(format!("outboard-start-{}", std::process::id()));
         fs::create_dir_all(&at).expect("a directory");

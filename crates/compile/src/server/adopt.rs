@@ -1,11 +1,12 @@
-//! Compilers that clients supply: fetched part by part from a client's memory, stored by hash, and
-//! shown only to that client's jobs.
+//! Compilers that clients supply: fetched part by part from a client's memory, stored by hash,
+//! and shown only to that client's jobs.
 //!
 //! A value without network, disk or clock: [`Adoptions::poll`] returns the next message to the
 //! client, [`Adoptions::poll_work`] what a thread is to do in the store, and other methods return
-//! the ranges to read from the client's memory: a part is written as it arrives, and never held as a
-//! whole. A compiler that does not match its hash is refused; the compiler is not trusted further,
-//! its jobs are confined by the sandbox. Parts that are installed on this server are not fetched.
+//! the ranges to read from the client's memory: a part is written as it arrives, and never held
+//! as a whole. A compiler that does not match its hash is refused; the compiler is not trusted
+//! further, its jobs are confined by the sandbox. Parts that are installed on this server are not
+//! fetched.
 
 mod part;
 

@@ -1,9 +1,9 @@
-//! What threads do for one client, so that the service's loop does not: look into the store, check
-//! contents that were read, and work on parts of compilers.
+//! What threads do for one client, so that the service's loop does not: look into the store,
+//! check contents that were read, and work on parts of compilers.
 //!
-//! Small contents are checked at once, which takes less time than waking a thread. A store on a disk
-//! that does not answer in time counts as one that lacks the content, until it answers: the content
-//! is read from the client.
+//! Small contents are checked at once, which takes less time than waking a thread. A store on a
+//! disk that does not answer in time counts as one that lacks the content, until it answers: the
+//! content is read from the client.
 
 use super::adopt::{PartDone, PartWork};
 use outboard_cluster::waker::Waker;

@@ -310,8 +310,8 @@ impl Programs {
         self.installed.iter().position(|at| at.toolchain.hash.0 == *hash)
     }
 
-    /// The program of an installed compiler, once it is known to be the same on disk; absent if that
-    /// takes too long.
+    /// The program of an installed compiler, once it is known to be the same on disk; absent if
+    /// that takes too long.
     fn installed(
         &mut self,
         hash: &[u8; 32],
