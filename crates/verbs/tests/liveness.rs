@@ -341,7 +341,7 @@ fn reads_are_served_while_a_loop_works_between_messages() {
     assert!(in_time, "they are later than {LATENESS_MAX:?} times in every round");
 }
 
-/// Median and 99th percentile of Reads while a loop works, divided by those of Reads while it waits.
+/// Median and 99th percentile of Reads while a loop works, divided by those while it waits.
 fn lateness_while_working() -> [f64; 2] {
     const WORK: Duration = Duration::from_millis(10);
     const PIECES: u64 = 200;
