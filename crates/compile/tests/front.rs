@@ -291,6 +291,23 @@ fn there_are_at_most_as_many_local_compilers_as_cores() {
 }
 
 #[test]
+fn a_process_that_a_local_compiler_leaves_behind_keeps_no_slot() {
+    let world = World::new("daemon", "nobody");
+    // As a compiler cache that starts its server: the process outlives the call.
+    world.script("gcc", "sleep 20 > /dev/null 2>&1 & echo $! >> left");
+    let begin = Instant::now();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for _ in 0..=cores {
+        assert!(world.compiler("gcc").arg("-olinked").status().unwrap().success());
+    }
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(15), "the last call waited for {took:?}");
+    for left in fs::read_to_string(world.dir.join("src/left")).unwrap().lines() {
+        kill("-KILL", Path::new(left));
+    }
+}
+
+#[test]
 fn jobs_that_few_slots_do_not_claim_run_locally() {
     let world = World::new("stuck", "stuck");
     world.write("a.c", "int x;");

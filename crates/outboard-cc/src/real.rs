@@ -46,11 +46,12 @@ impl WrapperCall {
         Some(Self { name: base(&own).to_owned(), arguments: words.collect() })
     }
 
-    /// The first word names the compiler; if it is an option or a file, the compiler is `cc`.
-    /// `None` if there is no word.
+    /// The first word names the compiler; if it is an option or a file, the compiler is `cc`. This
+    /// program's own name is passed over: a build that sets both a launcher and a compiler names it
+    /// twice. `None` if there is no word.
     #[must_use]
     pub fn of_words(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
-        let mut words = words.into_iter().peekable();
+        let mut words = words.into_iter().skip_while(|word| is_own_name(word)).peekable();
         let first = words.peek()?;
         let name = if is_argument(first) { DEFAULT.into() } else { words.next()? };
         Some(Self { name, arguments: words.collect() })
@@ -76,8 +77,10 @@ impl Search<'_> {
         if name.as_bytes().contains(&b'/') && !self.leads_here(given) {
             return Some(given.to_owned());
         }
-        self.programs(given.file_name()?)
-            .find(|file| !self.leads_here(file) && !leads_to_stand_in(file))
+        let name = given.file_name()?;
+        // Called by its own name, a wrapper does not look for a compiler of that name.
+        let is_wanted = |file: &PathBuf| is_stand_in(name) || !leads_to_stand_in(file);
+        self.programs(name).find(|file| !self.leads_here(file) && is_wanted(file))
     }
 
     /// The name by which the real compiler is run: as called, if it finds itself in `PATH` by that
@@ -135,7 +138,11 @@ fn leads_to_stand_in(file: &Path) -> bool {
         let Ok(target) = fs::read_link(&file) else { break };
         file = file.parent().unwrap_or(&file).join(target);
     }
-    file.file_name().is_some_and(|name| STAND_INS.iter().any(|stand_in| name == *stand_in))
+    file.file_name().is_some_and(is_stand_in)
+}
+
+fn is_stand_in(name: &OsStr) -> bool {
+    STAND_INS.iter().any(|stand_in| name == *stand_in)
 }
 
 #[cfg(test)]
@@ -160,6 +167,15 @@ mod tests {
         assert_eq!(WrapperCall::of(words("/a/outboard-cc x.c -c")), call("cc", "x.c -c"));
         assert_eq!(WrapperCall::of(words("outboard-cc @words")), call("cc", "@words"));
         assert_eq!(WrapperCall::of(words("outboard-cc g++-12.2 x.cc")), call("g++-12.2", "x.cc"));
+        assert_eq!(
+            WrapperCall::of(words("outboard-cc outboard-cc gcc -c x.c")),
+            call("gcc", "-c x.c")
+        );
+        assert_eq!(
+            WrapperCall::of(words("outboard-cc /a/outboard-cc -c x.c")),
+            call("cc", "-c x.c")
+        );
+        assert_eq!(WrapperCall::of(words("outboard-cc outboard-cc")), None);
         assert_eq!(WrapperCall::of([]), None);
     }
 
@@ -217,6 +233,15 @@ mod tests {
         assert_eq!(tree.find(OsStr::new("gcc"), None), Some(script.clone()));
         assert_eq!(tree.find(OsStr::new("gcc"), Some(script.as_os_str())), Some(real));
         assert_eq!(tree.find(OsStr::new("g++"), None), None);
+    }
+
+    #[test]
+    fn another_wrapper_that_is_called_by_its_own_name_is_found() {
+        let tree = Tree::new("ccache");
+        tree.program("bin/outboard-cc");
+        tree.link("links/ccache", "../bin/outboard-cc");
+        let ccache = tree.program("plain/ccache");
+        assert_eq!(tree.find(OsStr::new("ccache"), None), Some(ccache));
     }
 
     #[test]

@@ -465,6 +465,10 @@ impl<F: RemoteExecutor> Manager<F> {
                     Reply::Local { why: Vec::new() }
                 }
             };
+            if let Some(process) = client.watch_process() {
+                // Unwatched, it keeps its slot until its connection closes.
+                let _ = epoll::add(&self.epoll, process, EventData::new_u64(id), EventFlags::IN);
+            }
             // These replies always fit into a new socket's buffer.
             if client.answer(&reply).is_err() {
                 self.leave(id, now);

@@ -3,8 +3,10 @@
 use super::source::{self, Preprocessing, SourceMode};
 use crate::args::{Cause, CompilerCall, Reason};
 use outboard_cc::wire::{CompileRequest, FALLBACK, HEAD_BYTES, Malformed, Reply, VERBOSE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, send, sockopt};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -12,6 +14,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct Wrapper {
     pub(super) stream: OwnedFd,
+    /// Its process, once it has a local slot, if it can be seen from here.
+    process: Option<OwnedFd>,
     pub(super) state: WrapperState,
     pub(super) began: Instant,
     /// The job's name for users: that of the source, or else of the program.
@@ -109,7 +113,23 @@ impl Wrapper {
     pub(super) fn new(stream: OwnedFd, now: Instant) -> Self {
         let state = WrapperState::Asking(Vec::new());
         let (name, wishes) = (String::new(), Wishes::default());
-        Self { stream, state, began: now, name, wishes }
+        Self { stream, process: None, state, began: now, name, wishes }
+    }
+
+    /// The wrapper's process, which becomes the compiler. Its end frees the slot although another
+    /// process has the connection: one that the compiler has left behind.
+    pub(super) fn watch_process(&mut self) -> Option<&OwnedFd> {
+        let peer = sockopt::socket_peercred(&self.stream).ok()?;
+        // A process of another pid namespace is 0 here. The wrapper waits for its reply, so that
+        // its number is not another process's yet.
+        self.process = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
+        self.process.as_ref()
+    }
+
+    fn has_ended(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ended = |process| poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&at_once));
+        self.process.as_ref().is_some_and(|process| ended(process) == Ok(1))
     }
 
     /// Takes the state out; the caller puts the next one in.
@@ -120,6 +140,9 @@ impl Wrapper {
     /// Reads what has come. After its request a wrapper sends at most its preprocessed source, so
     /// that anything else means that it has disconnected.
     pub(super) fn receive(&mut self, scratch: &mut [u8]) -> WrapperEvent {
+        if self.has_ended() {
+            return WrapperEvent::Gone;
+        }
         if let WrapperState::Preprocessing { .. } = self.state {
             return match source::receive(&self.stream) {
                 Ok(Some(file)) => WrapperEvent::Source(file),

@@ -2,8 +2,8 @@
 
 use super::{ConfigError, NodeConfig, ServiceSpec, ServiceTable, TABLE_SLOTS};
 use serde::Deserialize;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -36,10 +36,13 @@ impl NodeConfig {
     /// [`ConfigError`], with the line, when it cannot be read or is invalid.
     pub fn read(path: &Path, known: &[ServiceSpec]) -> Result<Self, ConfigError> {
         let failed = |source| ConfigError::File { path: path.into(), source };
-        if fs::metadata(path).map_err(failed)?.len() > LEN_MAX {
+        let mut text = String::new();
+        // A pipe or a device has no length to look at.
+        let file = File::open(path).map_err(failed)?;
+        file.take(LEN_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        if u64::try_from(text.len()).is_ok_and(|len| len > LEN_MAX) {
             return Err(failed(io::ErrorKind::FileTooLarge.into()));
         }
-        let text = fs::read_to_string(path).map_err(failed)?;
         parse(&text, known).map_err(|FileFault { at, message }| {
             let line = 1 + text.get(..at).unwrap_or(&text).matches('\n').count();
             ConfigError::Line { path: path.into(), line, message }

@@ -92,6 +92,27 @@ fn faults_have_lines() {
 }
 
 #[test]
+fn a_file_without_a_length_is_read_up_to_the_limit_only() {
+    let path = std::env::temp_dir().join(format!("outboard-config-pipe-{}", std::process::id()));
+    let write_through_a_pipe = |text: String| {
+        let _left = std::fs::remove_file(&path);
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo").success());
+        let pipe = path.clone();
+        // The reader may leave before the end.
+        let writer = std::thread::spawn(move || drop(std::fs::write(pipe, text)));
+        let read = NodeConfig::read(&path, &known());
+        writer.join().expect("it ends");
+        read
+    };
+    let short = write_through_a_pipe("slots = 3".into()).expect("a configuration");
+    assert_eq!(short.slots, Some(3));
+    let long = write_through_a_pipe("# more and more\n".repeat(1 << 17)).expect_err("too long");
+    assert!(long.to_string().contains("too large"), "{long}");
+    std::fs::remove_file(&path).expect("it is there");
+}
+
+#[test]
 fn tenants_may_use_less() {
     let one: NodeId = "2f9d1c0a4b7e8d6655aa0c1b2d3e4f50".parse().expect("a node");
     let text = format!("[tenant.{one}]\nserve = [\"a\"]\nsessions = 2\nslots = 9\n");
