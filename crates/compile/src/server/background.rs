@@ -40,7 +40,7 @@ impl Threads {
 
 /// What is done.
 #[derive(Debug)]
-pub(crate) enum Finished {
+pub(crate) enum FinishedWork {
     /// The store was asked for the contents of a request.
     Found { ask: u32, bytes: Option<Arc<[u8]>> },
     /// The contents of a request were checked.
@@ -53,7 +53,7 @@ pub(crate) enum Finished {
 #[derive(Debug)]
 enum Reply {
     Found { number: u64, bytes: Option<Arc<[u8]>> },
-    Finished(Finished),
+    FinishedWork(FinishedWork),
 }
 
 /// A question to the store.
@@ -76,7 +76,7 @@ pub(crate) struct Background {
     finds: HashMap<u64, Find>,
     next: u64,
     /// What was done without a thread.
-    done: VecDeque<Finished>,
+    done: VecDeque<FinishedWork>,
 }
 
 impl Background {
@@ -90,7 +90,7 @@ impl Background {
     pub(crate) fn find(&mut self, ask: u32, hash: ContentHash, now: Instant) {
         let held = self.store.as_ref().and_then(|store| store.held(&hash));
         if held.is_some() || !self.ask_store(ask, hash, now) {
-            self.done.push_back(Finished::Found { ask, bytes: held });
+            self.done.push_back(FinishedWork::Found { ask, bytes: held });
         }
     }
 
@@ -118,16 +118,16 @@ impl Background {
         if contents.len.max(contents.packed) <= AT_ONCE_MAX {
             let bytes = opened(contents, bytes);
             keep(store, contents, bytes.clone());
-            return self.done.push_back(Finished::Checked { ask, bytes });
+            return self.done.push_back(FinishedWork::Checked { ask, bytes });
         }
         let answer = self.answer();
         let check = move || {
             let bytes = opened(contents, bytes);
-            answer(Reply::Finished(Finished::Checked { ask, bytes: bytes.clone() }));
+            answer(Reply::FinishedWork(FinishedWork::Checked { ask, bytes: bytes.clone() }));
             keep(store, contents, bytes);
         };
         if !self.threads.checks.run(check) {
-            self.done.push_back(Finished::Checked { ask, bytes: None });
+            self.done.push_back(FinishedWork::Checked { ask, bytes: None });
         }
     }
 
@@ -135,12 +135,12 @@ impl Background {
     pub(crate) fn work(&mut self, work: PartWork) {
         let failed = work.failed();
         let Some(store) = self.store.clone() else {
-            return self.done.push_back(Finished::Part(failed));
+            return self.done.push_back(FinishedWork::Part(failed));
         };
         let (answer, disk) = (self.answer(), self.threads.disk.clone());
-        let task = move || answer(Reply::Finished(Finished::Part(work.run(&store, &disk))));
+        let task = move || answer(Reply::FinishedWork(FinishedWork::Part(work.run(&store, &disk))));
         if !self.threads.disk.run(task) {
-            self.done.push_back(Finished::Part(failed));
+            self.done.push_back(FinishedWork::Part(failed));
         }
     }
 
@@ -155,13 +155,13 @@ impl Background {
     }
 
     /// What is done next.
-    pub(crate) fn poll(&mut self) -> Option<Finished> {
+    pub(crate) fn poll(&mut self) -> Option<FinishedWork> {
         while self.done.is_empty() {
             match self.replies.try_recv().ok()? {
-                Reply::Finished(finished) => return Some(finished),
+                Reply::FinishedWork(finished) => return Some(finished),
                 Reply::Found { number, bytes } => {
                     let ask = self.finds.remove(&number).and_then(|find| find.ask);
-                    self.done.extend(ask.map(|ask| Finished::Found { ask, bytes }));
+                    self.done.extend(ask.map(|ask| FinishedWork::Found { ask, bytes }));
                 }
             }
         }
@@ -173,7 +173,7 @@ impl Background {
         for find in self.finds.values_mut() {
             if now.saturating_duration_since(find.since) > FIND_MAX {
                 let late = find.ask.take();
-                self.done.extend(late.map(|ask| Finished::Found { ask, bytes: None }));
+                self.done.extend(late.map(|ask| FinishedWork::Found { ask, bytes: None }));
             }
         }
     }
@@ -198,7 +198,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     /// Waits for what threads do.
-    fn finished(background: &mut Background) -> Finished {
+    fn finished(background: &mut Background) -> FinishedWork {
         loop {
             background.threads.waker.clear();
             if let Some(finished) = background.poll() {
@@ -216,9 +216,9 @@ mod tests {
     }
 
     /// What is found, which must be an answer to this request.
-    fn found(finished: Option<Finished>, asked: u32) -> Option<Arc<[u8]>> {
+    fn found(finished: Option<FinishedWork>, asked: u32) -> Option<Arc<[u8]>> {
         match finished {
-            Some(Finished::Found { ask, bytes }) if ask == asked => bytes,
+            Some(FinishedWork::Found { ask, bytes }) if ask == asked => bytes,
             other => panic!("{other:?}"),
         }
     }
@@ -266,11 +266,14 @@ mod tests {
             background.check(1, contents, bytes.clone());
             let checked = finished(&mut background);
             assert!(
-                matches!(&checked, Finished::Checked { ask: 1, bytes: Some(it) } if **it == bytes)
+                matches!(&checked, FinishedWork::Checked { ask: 1, bytes: Some(it) } if **it == bytes)
             );
             background.check(2, contents, vec![8; bytes.len()]);
             let checked = finished(&mut background);
-            assert!(matches!(checked, Finished::Checked { ask: 2, bytes: None }), "{checked:?}");
+            assert!(
+                matches!(checked, FinishedWork::Checked { ask: 2, bytes: None }),
+                "{checked:?}"
+            );
             let is_kept = |store: &Store| store.held(&hash).is_some();
             while !background.store.as_deref().is_some_and(is_kept) {
                 std::thread::sleep(Duration::from_millis(5));

@@ -10,7 +10,7 @@ mod identifying;
 use super::client_sandbox::ShownFiles;
 use crate::toolchain::{self, Hash, PartRole, PartSymlink, Toolchain, Toolchains};
 use checking::{Checked, Checking, LookResult};
-use identifying::{Answer, Identifications, Identified};
+use identifying::{CompilerAnswer, Identifications, Identified};
 use outboard_cluster::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -220,13 +220,13 @@ impl Programs {
 
     fn take(&mut self, Identified { unknown, answer, asked }: Identified, now: Instant) {
         let known = match answer {
-            Answer::Remembered(known) => Some(known),
-            Answer::Learned(learned) => {
+            CompilerAnswer::Remembered(known) => Some(known),
+            CompilerAnswer::Learned(learned) => {
                 // Of an error nothing is installed below.
                 let _learned = self.toolchains.learn(&unknown, learned, now);
                 self.toolchains.remembered(unknown.compiler(), OsStr::new(PATH), now)
             }
-            Answer::Refused => None,
+            CompilerAnswer::Refused => None,
         };
         let toolchain = known.and_then(|known| known.toolchain());
         toolchain.into_iter().for_each(|toolchain| self.install(toolchain, asked));

@@ -4,7 +4,7 @@
 use super::{ClientSession, FetchWaiter, Out, SessionEnd};
 use crate::protocol::ToClient;
 use crate::server::adopt::RemoteRange;
-use crate::server::background::Finished;
+use crate::server::background::FinishedWork;
 use crate::server::toolchains::Programs;
 use outboard_export::Need;
 use std::time::Instant;
@@ -59,13 +59,13 @@ impl ClientSession {
     /// Handles what a thread has done.
     fn handle_finished(
         &mut self,
-        finished: Finished,
+        finished: FinishedWork,
         programs: &Programs,
     ) -> Result<(), SessionEnd> {
         match finished {
-            Finished::Found { ask, bytes } => self.fetch.handle_found(ask, bytes),
-            Finished::Checked { ask, bytes } => self.fetch.handle_checked(ask, bytes),
-            Finished::Part(done) => {
+            FinishedWork::Found { ask, bytes } => self.fetch.handle_found(ask, bytes),
+            FinishedWork::Checked { ask, bytes } => self.fetch.handle_checked(ask, bytes),
+            FinishedWork::Part(done) => {
                 let piece = self.adoptions.handle_work(done, programs);
                 return self.read_part(piece);
             }

@@ -21,13 +21,13 @@ const THREADS_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Identified {
     pub(super) unknown: Unknown,
-    pub(super) answer: Answer,
+    pub(super) answer: CompilerAnswer,
     /// When it was asked.
     pub(super) asked: Instant,
 }
 
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum CompilerAnswer {
     /// What was remembered is still true.
     Remembered(Arc<CachedIdentity>),
     Learned(Learned),
@@ -74,9 +74,9 @@ impl Identifications {
         let unknown = Unknown::Compiler { compiler: compiler.into(), path: path.into() };
         let identify = move || {
             let answer = match known.filter(|known| known.holds(Instant::now())) {
-                Some(known) => Answer::Remembered(known),
-                None if may_run(unknown.compiler()) => Answer::Learned(unknown.ask()),
-                None => Answer::Refused,
+                Some(known) => CompilerAnswer::Remembered(known),
+                None if may_run(unknown.compiler()) => CompilerAnswer::Learned(unknown.ask()),
+                None => CompilerAnswer::Refused,
             };
             // The service may have ended since.
             let _sent = reply.send(Identified { unknown, answer, asked: now });
