@@ -264,10 +264,11 @@ mod tests {
             let (hash, len) = (*blake3::hash(&bytes).as_bytes(), bytes.len() as u64);
             let contents = Contents { dev: 0, ino: 0, version: 0, hash, at: 0, len, packed: len };
             background.check(1, contents, bytes.clone());
-            let checked = finished(&mut background);
-            assert!(
-                matches!(&checked, FinishedWork::Checked { ask: 1, bytes: Some(it) } if **it == bytes)
-            );
+            let FinishedWork::Checked { ask: 1, bytes: Some(checked) } = finished(&mut background)
+            else {
+                panic!("it has the announced hash")
+            };
+            assert_eq!(*checked, bytes);
             background.check(2, contents, vec![8; bytes.len()]);
             let checked = finished(&mut background);
             assert!(
