@@ -367,11 +367,19 @@ fn signal(process: u32, signal: Signal) {
     kill_process(process, signal).unwrap();
 }
 
-/// The process of a node's service.
+/// The process of a node's service, which a thread starts.
 fn service_of(node: &Node) -> u32 {
-    let own = node.0.id();
-    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
-    children.split_whitespace().next().expect("a service").parse().unwrap()
+    let tasks = format!("/proc/{}/task", node.0.id());
+    let start = Instant::now();
+    loop {
+        let tasks = fs::read_dir(&tasks).unwrap().flatten();
+        let children = tasks.flat_map(|task| fs::read_to_string(task.path().join("children")));
+        if let Some(service) = children.collect::<String>().split_whitespace().next() {
+            return service.parse().unwrap();
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "no service");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Asks a node how it is, which must not take long; the state of its service.

@@ -186,7 +186,7 @@ impl ServiceProcess {
             }
             waker.wake();
         };
-        match thread::Builder::new().name("start".into()).spawn(start) {
+        match thread::Builder::new().name("outboard-start".into()).spawn(start) {
             Ok(_) => self.state = ProcessState::Starting { started },
             Err(error) => return self.fail(error, now),
         }

@@ -75,7 +75,7 @@ impl Checking {
             waker.iter().for_each(Waker::wake);
         };
         // If no thread can be started, jobs do not find the compiler.
-        if thread::Builder::new().name("look".into()).spawn(look).is_ok() {
+        if thread::Builder::new().name("outboard-look".into()).spawn(look).is_ok() {
             self.under_way.insert(compiler, now);
         }
     }
