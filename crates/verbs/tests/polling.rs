@@ -38,6 +38,23 @@ fn round_trips(side: &Side, count: usize) -> Vec<Duration> {
     times
 }
 
+/// How long the fastest twentieth of some round trips takes. If other programs keep the processor
+/// busy, most round trips take as long as their slices: then more are measured.
+fn fastest_twentieth(side: &Side) -> Duration {
+    let start = Instant::now();
+    loop {
+        let fast = round_trips(side, 500)[500 / 20];
+        if fast < FAST || start.elapsed() > BUSY_MAX {
+            return fast;
+        }
+    }
+}
+
+/// Less than two slices of other programs.
+const FAST: Duration = Duration::from_millis(2);
+/// How long to wait for other programs to leave the processor alone.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+
 /// Polling threads share a processor: none of them uses up the time in which another would answer.
 /// A whole time slice is a millisecond or more; other processes take time as well.
 #[test]
@@ -52,20 +69,18 @@ fn two_polling_threads_on_one_processor_yield_to_each_other() {
         set.set(first);
         sched_setaffinity(None, &set).expect("one of ours");
     };
-    let times = thread::scope(|scope| {
+    let fast = thread::scope(|scope| {
         scope.spawn(|| {
             pin();
             echo(&b, &over);
         });
         let client = scope.spawn(|| {
             pin();
-            round_trips(&a, 500)
+            fastest_twentieth(&a)
         });
-        let times = client.join().expect("no panic");
+        let fast = client.join().expect("no panic");
         over.store(true, Ordering::SeqCst);
-        times
+        fast
     });
-    // If other threads keep the processor busy, most round trips take as long as their slices.
-    let fast = times[times.len() / 20];
-    assert!(fast < Duration::from_millis(2), "the fastest twentieth takes up to {fast:?}");
+    assert!(fast < FAST, "the fastest twentieth takes up to {fast:?}");
 }
