@@ -1,6 +1,7 @@
 //! `outboard run`: the environment that the program gets, and the messages when it cannot be run.
 //! The libraries here are empty files, because nothing loads them.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -29,11 +30,19 @@ fn libraries(directory: &Path) {
 
 /// `outboard run` in an environment without Outboard's variables.
 fn run(libraries: &Path) -> Command {
-    let mut command = Command::new(OUTBOARD);
-    for name in ["PERSONALITY", "DEVICES", "CRC", "RECORD", "STATS"] {
-        command.env_remove(format!("OUTBOARD_{name}"));
+    let mut command = plain(Path::new(OUTBOARD));
+    command.env("OUTBOARD_LIB_DIR", libraries).arg("run");
+    command
+}
+
+/// A program without Outboard's variables, the suite's own among them, and the loader's.
+fn plain(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    let ours = env::vars_os().map(|(name, _)| name);
+    for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"OUTBOARD_")) {
+        command.env_remove(name);
     }
-    command.env_remove("LD_LIBRARY_PATH").env("OUTBOARD_LIB_DIR", libraries).arg("run");
+    command.env_remove("LD_LIBRARY_PATH");
     command
 }
 
@@ -150,8 +159,8 @@ fn libraries_are_looked_for_beside_the_program() {
     let program = top.join("bin/outboard");
     fs::hard_link(OUTBOARD, &program).unwrap();
     let found = || {
-        let mut command = Command::new(&program);
-        command.env_remove("OUTBOARD_LIB_DIR").env_remove("LD_LIBRARY_PATH").arg("run");
+        let mut command = plain(&program);
+        command.arg("run");
         command
     };
     let text = complaint(found().args(["--", "true"]));

@@ -26,6 +26,7 @@ const PARTS: &[&str] = &[
     "linux-source-6.1/arch/x86",
     "linux-source-6.1/include",
     "linux-source-6.1/init",
+    "linux-source-6.1/io_uring",
     "linux-source-6.1/kernel",
     "linux-source-6.1/lib",
     "linux-source-6.1/mm",
@@ -85,7 +86,8 @@ fn make(mut make: Command, site: &Site, source: &Path, goals: &[&str]) -> Result
 
 /// Copies the sources, which are unpacked once.
 fn unpack(to: &Path) -> Result<()> {
-    let kept = command::target_dir().join("sources/linux-6.1");
+    // Another list of parts is unpacked anew.
+    let kept = command::target_dir().join(format!("sources/linux-6.1-{}", PARTS.len()));
     if !kept.is_dir() {
         let new = PathBuf::from(format!("{}.new", kept.display()));
         remove(&new)?;

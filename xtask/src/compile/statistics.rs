@@ -19,7 +19,7 @@ pub(super) const ORDINARY: &[&str] = &[
 /// Further causes, when build files try options out.
 pub(super) const PROBES: &[&str] = &[
     "brings its own compiler parts",
-    "failed remotely and was run again",
+    RERUN,
     "found no server with this compiler",
     "has an unknown option",
     // Build files try options out one after another, and then the first sources.
@@ -31,6 +31,7 @@ pub(super) const PROBES: &[&str] = &[
 /// Why they may when servers fail, or files change under them.
 pub(super) const FAILED: &[&str] =
     &[SLOW, "was lost by servers", "found no free slot in time", "found no server"];
+pub(super) const RERUN: &str = "failed remotely and was run again";
 pub(super) const ALONE: &str = "came one at a time";
 const SLOW: &str = "took too long on a server";
 
