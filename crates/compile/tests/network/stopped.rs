@@ -48,6 +48,8 @@ fn supervisors() -> Vec<u32> {
     children.filter(is_one).map(|process| process.parse().expect("a number")).collect()
 }
 
+/// Functions that take a compiler half a second.
+const LONG: usize = 5_000;
 const NAMES: [&str; 3] = ["a.c", "b.c", "c.c"];
 
 fn project() -> tempfile::TempDir {
@@ -76,9 +78,11 @@ fn stopped_supervisor() {
     let its = supervisors().into_iter().find(|process| !before.contains(process));
     let its = its.expect("a sandbox");
     other.run(theirs.path(), &["gcc", "-c", "a.c"]);
+    let functions = (0..LONG).map(|number| format!("int f{number}(int x) {{ return x; }}\n"));
+    write(&ours.path().join("a.c"), &functions.collect::<String>());
     signal(its, Signal::STOP);
-    // One of them needs a slot's sandbox that is not there yet.
-    let tickets = ["a.c", "b.c", "c.c"].map(|name| one.submit(ours.path(), &["gcc", "-c", name]));
+    // While the first runs, the others need a slot's sandbox that is not there yet.
+    let tickets = NAMES.map(|name| one.submit(ours.path(), &["gcc", "-c", name]));
     let mut verdicts = turn_for_a_while(&mut one);
     assert!(verdicts.len() < tickets.len(), "no job waits: nothing is tested");
     expect_soon(&mut other, theirs.path());
