@@ -33,8 +33,8 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn new(waker: Waker) -> Self {
-        let disk = Workers::new("disk", DISK_THREADS);
-        Self { disk, checks: Workers::new("check", CHECK_THREADS), waker }
+        let disk = Workers::new("outboard-disk", DISK_THREADS);
+        Self { disk, checks: Workers::new("outboard-check", CHECK_THREADS), waker }
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum FinishedWork {
 #[derive(Debug)]
 enum Reply {
     Found { number: u64, bytes: Option<Arc<[u8]>> },
-    FinishedWork(FinishedWork),
+    Finished(FinishedWork),
 }
 
 /// A question to the store.
@@ -123,7 +123,7 @@ impl Background {
         let answer = self.answer();
         let check = move || {
             let bytes = opened(contents, bytes);
-            answer(Reply::FinishedWork(FinishedWork::Checked { ask, bytes: bytes.clone() }));
+            answer(Reply::Finished(FinishedWork::Checked { ask, bytes: bytes.clone() }));
             keep(store, contents, bytes);
         };
         if !self.threads.checks.run(check) {
@@ -138,7 +138,7 @@ impl Background {
             return self.done.push_back(FinishedWork::Part(failed));
         };
         let (answer, disk) = (self.answer(), self.threads.disk.clone());
-        let task = move || answer(Reply::FinishedWork(FinishedWork::Part(work.run(&store, &disk))));
+        let task = move || answer(Reply::Finished(FinishedWork::Part(work.run(&store, &disk))));
         if !self.threads.disk.run(task) {
             self.done.push_back(FinishedWork::Part(failed));
         }
@@ -158,7 +158,7 @@ impl Background {
     pub(crate) fn poll(&mut self) -> Option<FinishedWork> {
         while self.done.is_empty() {
             match self.replies.try_recv().ok()? {
-                Reply::FinishedWork(finished) => return Some(finished),
+                Reply::Finished(finished) => return Some(finished),
                 Reply::Found { number, bytes } => {
                     let ask = self.finds.remove(&number).and_then(|find| find.ask);
                     self.done.extend(ask.map(|ask| FinishedWork::Found { ask, bytes }));
