@@ -14,6 +14,7 @@ use outboard_secure::{
     ClusterKey, Credentials, Fabric, Holding, Identity, KeyFileError, Keyring, Revoked,
     RevokedError, ServiceKey, ServiceName,
 };
+use outboard_unix::staged::directory_of;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +48,7 @@ pub enum KeysError {
     /// The environment does not say where this user's files are.
     #[error(
         "it is not known where this user's keys are: set HOME, or XDG_CONFIG_HOME, to an absolute \
-         path"
+         path, or name the key's file in OUTBOARD_KEY"
     )]
     NoHome,
     /// There is no key.
@@ -83,7 +84,7 @@ pub enum KeysError {
 }
 
 impl KeyPaths {
-    /// Where the environment says they are. Pass `|name| std::env::var_os(name)`.
+    /// Where the environment says they are: without a home, beside the key's file. Pass `|name| std::env::var_os(name)`.
     ///
     /// # Errors
     /// [`KeysError::NoHome`].
@@ -93,12 +94,23 @@ impl KeyPaths {
         let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let config = absolute("XDG_CONFIG_HOME");
         let config = config.or_else(|| absolute("HOME").map(|home| home.join(".config")));
-        let mut places = Self::beneath(&config.ok_or(KeysError::NoHome)?.join("outboard"));
-        if let Some(key) = variable("OUTBOARD_KEY").filter(|key| !key.is_empty()) {
-            places.key = key.into();
-            places.is_key_named = true;
+        let key = variable("OUTBOARD_KEY").filter(|key| !key.is_empty()).map(PathBuf::from);
+        match (config, key) {
+            (Some(config), None) => Ok(Self::beneath(&config.join("outboard"))),
+            (Some(config), Some(key)) => Ok(Self::beneath(&config.join("outboard")).with_key(key)),
+            (None, Some(key)) => Ok(Self::beside(key)),
+            (None, None) => Err(KeysError::NoHome),
         }
-        Ok(places)
+    }
+
+    /// All beside the key that the operator has named, as where daemons are started without a home.
+    #[must_use]
+    pub fn beside(key: PathBuf) -> Self {
+        Self::beneath(directory_of(&key)).with_key(key)
+    }
+
+    fn with_key(self, key: PathBuf) -> Self {
+        Self { key, is_key_named: true, ..self }
     }
 
     /// All in one directory.
@@ -224,5 +236,9 @@ mod tests {
         let relative = places(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h"), ("OUTBOARD_KEY", "")]);
         assert_eq!(relative.expect("a home"), home);
         assert!(matches!(places(&[("HOME", "")]), Err(KeysError::NoHome)));
+        let homeless = places(&[("OUTBOARD_KEY", "/etc/cluster/key-7")]).expect("a key's file");
+        assert_eq!(homeless.key, Path::new("/etc/cluster/key-7"));
+        assert_eq!(homeless.identity, Path::new("/etc/cluster/identity"));
+        assert!(homeless.is_key_named);
     }
 }

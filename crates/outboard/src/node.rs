@@ -87,10 +87,8 @@ pub(crate) fn run(args: NodeArgs) -> Outcome {
     let config = with_toolchains(config.overridden_by(flags(args)), toolchains, accepts);
     log::start(config.log.as_deref())?;
     let places = match (places, &config.key) {
-        // Without HOME, as daemons are started: all files are beside the key.
-        (Err(KeysError::NoHome), Some(key)) => {
-            KeyPaths::beneath(key.parent().unwrap_or_else(|| Path::new("/")))
-        }
+        // Without HOME, as daemons are started.
+        (Err(KeysError::NoHome), Some(key)) => KeyPaths::beside(key.clone()),
         (places, _) => places?,
     };
     let serves = config.served(SERVICES);

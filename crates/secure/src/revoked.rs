@@ -25,10 +25,12 @@ pub struct Revoked(BTreeSet<NodeId>);
 pub enum RevokedError {
     /// A line that is neither an id nor a comment.
     #[error(
-        "line {line} of the list of revoked nodes is no node's id (32 hexadecimal digits, then \
-         perhaps # and a comment): correct it"
+        "line {line} of the list of revoked nodes {} is no node's id (32 hexadecimal digits, then \
+         perhaps # and a comment): correct it", path.display()
     )]
     Line {
+        /// The file.
+        path: PathBuf,
         /// Its number, from 1.
         line: usize,
     },
@@ -44,14 +46,14 @@ pub enum RevokedError {
 }
 
 impl Revoked {
-    /// The list in a file's text.
+    /// The list in the text of the file `path`.
     ///
     /// # Errors
     /// [`RevokedError::Line`] for the first line that is neither an id nor a comment.
-    pub fn parse(text: &str) -> Result<Self, RevokedError> {
+    pub fn parse(path: &Path, text: &str) -> Result<Self, RevokedError> {
         let ids = text.lines().enumerate().filter_map(|(index, line)| {
             let id = line.split('#').next().unwrap_or_default().trim();
-            let wrong = |_| RevokedError::Line { line: index + 1 };
+            let wrong = |_| RevokedError::Line { path: path.into(), line: index + 1 };
             (!id.is_empty()).then(|| id.parse().map_err(wrong))
         });
         ids.collect::<Result<_, _>>().map(Self)
@@ -65,7 +67,7 @@ impl Revoked {
     pub fn load(path: &Path) -> Result<Self, RevokedError> {
         let bytes = keyfile::read(path, LIST)?;
         let text = str::from_utf8(&bytes);
-        Self::parse(text.map_err(|_| RevokedError::NotText { path: path.into() })?)
+        Self::parse(path, text.map_err(|_| RevokedError::NotText { path: path.into() })?)
     }
 
     /// Appends a node to the list in a file, with a comment of one line; the file is made if there
@@ -117,7 +119,7 @@ mod tests {
     #[test]
     fn a_list_has_ids_comments_and_empty_lines() {
         let text = format!("# lost\n\n{ONE}\n  {TWO}\t# stolen in May\r\n");
-        let mut list = Revoked::parse(&text).expect("a list");
+        let mut list = Revoked::parse(Path::new("r"), &text).expect("a list");
         assert_eq!(list.nodes().collect::<Vec<_>>(), [node(ONE), node(TWO)]);
         assert!(list.contains(node(TWO)));
         let third = NodeId::of(&[1; 32]);
@@ -133,8 +135,11 @@ mod tests {
             ("#\n\nn01\n".to_owned(), 3),
             (format!("#\n{}", &ONE[1..]), 2),
         ] {
-            match Revoked::parse(&text) {
-                Err(RevokedError::Line { line }) => assert_eq!(line, expected, "{text:?}"),
+            match Revoked::parse(Path::new("/k/revoked"), &text) {
+                Err(error @ RevokedError::Line { line, .. }) => {
+                    assert_eq!(line, expected, "{text:?}");
+                    assert!(error.to_string().contains("/k/revoked"), "{error}");
+                }
                 other => panic!("{text:?} gives {other:?}"),
             }
         }
