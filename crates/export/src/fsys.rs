@@ -5,15 +5,12 @@
 
 use crate::path::{HiddenNames, Name};
 use crate::record::{Attr, FileNode};
+use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
 use std::fs::File;
 use std::io::Read;
-use std::mem::MaybeUninit;
-
-/// Room for one call of getdents.
-const LISTING_LEN: usize = 32 << 10;
 
 /// Distinguishes the states of a file, besides its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +52,7 @@ pub(crate) enum Seen {
     Other(FileNode),
 }
 
+/// Nanoseconds since 1970; the greatest or least number for a time that it cannot tell.
 fn nanoseconds(seconds: i64, rest: u64) -> i64 {
     let rest = i64::try_from(rest).unwrap_or_default();
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
@@ -141,6 +139,10 @@ pub(crate) fn look_anew(dir: BorrowedFd, name: &[u8]) -> Seen {
 fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
     let attr = attr_of(stat);
     match FileType::from_raw_mode(stat.st_mode) {
+        // Another time would be seen where it is read, as by `__TIMESTAMP__`.
+        FileType::RegularFile if [i64::MIN, i64::MAX].contains(&attr.mtime_ns) => {
+            Seen::Other(FileNode::Withheld)
+        }
         FileType::RegularFile => {
             Seen::File { attr, stamp: FileStamp::of(stat), links: u64::from(stat.st_nlink) }
         }
@@ -156,16 +158,13 @@ fn classify(dir: BorrowedFd, name: &[u8], stat: &Stat) -> Seen {
 
 /// The names in an open directory that may be exported.
 pub(crate) fn names(dir: BorrowedFd, hidden_names: HiddenNames) -> Result<Vec<Name>> {
-    let mut room = vec![MaybeUninit::uninit(); LISTING_LEN];
-    let mut entries = RawDir::new(dir, &mut room);
     let mut names = Vec::new();
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
+    for_each_name(dir, |name| {
+        let name = name.to_bytes();
         if !hidden_names.withhold(name) && crate::path::is_name(name) {
             names.push(name.into());
         }
-    }
+    })?;
     Ok(names)
 }
 

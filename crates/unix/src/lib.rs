@@ -4,9 +4,10 @@
 //! system and returns.
 //!
 //! Modules in reading order: [`rights`] (descriptors over a local socket), [`staged`] (files that
-//! appear only whole).
+//! appear only whole), [`names`] (listings, and paths by their text).
 
 #![forbid(unsafe_code)]
 
+pub mod names;
 pub mod rights;
 pub mod staged;

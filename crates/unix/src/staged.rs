@@ -29,12 +29,22 @@ impl StagedFile {
     /// # Errors
     /// The directory's: it is not there, it cannot be written to, its disk is full.
     pub fn create_in(directory: &Path) -> io::Result<Self> {
+        Self::create_with_mode(directory, 0o600)
+    }
+
+    /// As [`Self::create_in`], with the permission bits that the system makes of `mode`: less this
+    /// process's umask, or, where the directory has a default access control list, less what that
+    /// list withholds.
+    ///
+    /// # Errors
+    /// As [`Self::create_in`].
+    pub fn create_with_mode(directory: &Path, mode: u32) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         for _ in 0..ATTEMPTS_MAX {
             let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             let name = OsString::from(format!(".outboard-{process}-{number}"));
             let hidden = directory.join(name);
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&hidden) {
+            match OpenOptions::new().write(true).create_new(true).mode(mode).open(&hidden) {
                 Ok(file) => return Ok(Self { file, hidden, is_named: false }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),

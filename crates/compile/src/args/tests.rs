@@ -92,6 +92,16 @@ fn a_reason_names_the_word_at_fault() {
 }
 
 #[test]
+fn compilers_are_told_by_their_names() {
+    for name in ["gcc", "g++-12", "x86_64-linux-gnu-gcc-12", "clang++", "clang-15", "cc"] {
+        assert!(is_compiler(name.as_ref()), "{name}");
+    }
+    for name in ["gccgo", "gcc-ar", "gcov", "ccache", "clang-format", "xgcc", "12", ""] {
+        assert!(!is_compiler(name.as_ref()), "{name}");
+    }
+}
+
+#[test]
 fn languages_follow_name_option_and_driver() {
     let language = |line: &str| remote(line).language;
     assert_eq!(language("g++ -c a.c"), Language::Cxx);

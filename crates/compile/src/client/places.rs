@@ -5,9 +5,9 @@
 //! other names, but lie beside these or in the working directory, and are named after the source or
 //! the object.
 
-use super::roots::plain;
 use crate::args::{Job, Output};
 use crate::protocol::{Made, Ran};
+use outboard_unix::names::without_dots;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -25,7 +25,7 @@ fn ending(asked_for: &Output) -> Option<&'static str> {
 
 /// Whether `path`, which is absolute, may be an output of `job`.
 pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
-    if path != plain(path) {
+    if path != without_dots(path) {
         return false;
     }
     let places: Vec<_> = job.outputs.iter().flat_map(|output| paths_of(job, output)).collect();
@@ -33,7 +33,7 @@ pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
         return true;
     }
     let beside = places.iter().any(|place| place.parent() == path.parent());
-    let here = path.parent() == Some(&plain(&job.cwd));
+    let here = path.parent() == Some(&without_dots(&job.cwd));
     let mut endings = job.outputs.iter().filter_map(ending);
     let is_asked_for = endings.any(|ending| path.extension() == Some(OsStr::new(ending)));
     is_asked_for
@@ -44,7 +44,7 @@ pub(crate) fn may_hold(job: &Job, path: &Path) -> bool {
 /// The paths of an output: as the command line names it, and with links in its directory resolved,
 /// as a server reports it if the link is exported.
 fn paths_of(job: &Job, output: &Output) -> Vec<PathBuf> {
-    let named = plain(&job.absolute(output.path()));
+    let named = without_dots(&job.absolute(output.path()));
     let real = || Some(named.parent()?.canonicalize().ok()?.join(named.file_name()?));
     let real = real().filter(|real| *real != named);
     [named].into_iter().chain(real).collect()
@@ -61,7 +61,7 @@ pub(crate) fn missing(job: &Job, ran: &Ran) -> Option<PathBuf> {
 /// The directories of those outputs that servers do not see: they lie outside `roots`, or a name
 /// that begins with a dot hides them (automake's `.deps`, the kernel's `.foo.o.d`).
 pub(crate) fn unseen(job: &Job, roots: &[PathBuf]) -> Vec<Vec<u8>> {
-    let outputs = job.outputs.iter().map(|output| plain(&job.absolute(output.path())));
+    let outputs = job.outputs.iter().map(|output| without_dots(&job.absolute(output.path())));
     let is_seen = |path: &Path| {
         let mut inside = roots.iter().filter_map(|root| path.strip_prefix(root).ok());
         inside.any(|path| !path.iter().any(|name| name.as_bytes().starts_with(b".")))
@@ -78,7 +78,7 @@ pub(crate) fn unseen(job: &Job, roots: &[PathBuf]) -> Vec<Vec<u8>> {
 /// paths to its source and outputs, as the command line spells them.
 pub(crate) fn needed(job: &Job) -> Vec<Vec<u8>> {
     let files = job.outputs.iter().map(Output::path).chain([&*job.source]);
-    let mut needed = vec![plain(&job.cwd)];
+    let mut needed = vec![without_dots(&job.cwd)];
     for file in files {
         let file = job.absolute(file);
         let mut at = PathBuf::new();

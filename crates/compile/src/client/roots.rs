@@ -5,8 +5,9 @@
 //! the compiler uses a file elsewhere, the job runs locally.
 
 use crate::args::{DirectoryRole, Job};
+use outboard_unix::names::without_dots;
 use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Names at the top of a tree that is under version control.
 const TOPS: &[&str] = &[".git", ".hg", ".svn", ".bzr", "_darcs", ".jj"];
@@ -41,8 +42,8 @@ pub(crate) struct JobRoots {
 impl JobRoots {
     /// The directories to export for `job`, as absolute paths without `.` and `..`.
     pub(crate) fn of(&mut self, job: &Job) -> Vec<PathBuf> {
-        let source = plain(&job.absolute(&job.source));
-        let mut roots = vec![self.project(&plain(&job.cwd))];
+        let source = without_dots(&job.absolute(&job.source));
+        let mut roots = vec![self.project(&without_dots(&job.cwd))];
         let mut add = |root: PathBuf| {
             if !roots.iter().any(|known| root.starts_with(known)) {
                 roots.push(root);
@@ -53,10 +54,12 @@ impl JobRoots {
         }
         let headers = |role| !matches!(role, DirectoryRole::Shown | DirectoryRole::Libraries);
         for directory in job.directories.iter().filter(|at| headers(at.role)) {
-            add(plain(&job.absolute(&directory.path)));
+            add(without_dots(&job.absolute(&directory.path)));
         }
         for file in &job.files {
-            add(plain(&job.absolute(file)).parent().map_or_else(PathBuf::new, Path::to_path_buf));
+            add(without_dots(&job.absolute(file))
+                .parent()
+                .map_or_else(PathBuf::new, Path::to_path_buf));
         }
         roots.retain(|root| root.parent().is_some());
         roots
@@ -86,21 +89,6 @@ fn project_of(directory: &Path) -> PathBuf {
     }
     let built = above().skip(1).take_while(|at| holds(at, BUILD_FILES)).last();
     built.unwrap_or(directory).to_path_buf()
-}
-
-/// `path` with `.` and `..` removed lexically: links are not resolved, the export does that.
-pub(crate) fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                plain.pop();
-            }
-            other => plain.push(other),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

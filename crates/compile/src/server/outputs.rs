@@ -5,9 +5,10 @@
 use crate::args::{Classification, CompilerCall, Job, classify};
 use crate::protocol::JobSpec;
 use crate::view::Places;
+use outboard_unix::names::without_dots;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 /// The object that a job makes, by its absolute path.
 pub(super) fn object(job: &Job) -> Option<Vec<u8>> {
@@ -30,7 +31,7 @@ pub(super) fn places(spec: &JobSpec, job: Option<&Job>) -> Places {
 }
 
 fn at(job: &Job, path: &Path) -> Vec<u8> {
-    plain(&job.absolute(path)).into_os_string().into_vec()
+    without_dots(&job.absolute(path)).into_os_string().into_vec()
 }
 
 /// The job that the arguments describe, unless some of them are in a response file.
@@ -50,19 +51,6 @@ pub(super) fn job_of(spec: &JobSpec) -> Option<Job> {
         Classification::Remote(job) => Some(*job),
         Classification::Local(_) => None,
     }
-}
-
-/// Removes `.` and `..` lexically: the client names its places in the same way.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(plain.pop()),
-            other => plain.push(other),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

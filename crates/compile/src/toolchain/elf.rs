@@ -5,11 +5,12 @@ use object::FileKind;
 use object::elf::{DT_RPATH, DT_RUNPATH, FileHeader32, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
+use outboard_unix::names::without_dots;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How a file is run.
@@ -113,13 +114,7 @@ fn expand(directory: &[u8], own: &Path) -> Option<PathBuf> {
         Some(rest) => own.join(OsStr::from_bytes(rest.strip_prefix(b"/").unwrap_or(rest))),
         None => PathBuf::from(OsStr::from_bytes(directory)),
     };
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(plain.pop()),
-            part => plain.push(part),
-        }
-    }
+    let plain = without_dots(&path);
     plain.is_absolute().then(|| plain.canonicalize().unwrap_or(plain))
 }
 

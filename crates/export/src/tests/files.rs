@@ -312,6 +312,11 @@ fn special_and_unreadable_files() {
     assert_eq!(rig.find("", "socket"), LookUp::Withheld);
     let path = rig.path("socket");
     assert_eq!(rig.export.offer(bytes(&path), 1), Answer::Withheld);
+    rig.write("far-future", "x");
+    let year_2300 = std::time::UNIX_EPOCH + std::time::Duration::from_secs(10_413_792_000);
+    fs::File::open(rig.path("far-future")).unwrap().set_modified(year_2300).unwrap();
+    rig.submit();
+    assert_eq!(rig.find("", "far-future"), LookUp::Withheld);
     rig.write("unreadable", "x");
     fs::set_permissions(rig.path("unreadable"), fs::Permissions::from_mode(0o000)).unwrap();
     rig.submit();

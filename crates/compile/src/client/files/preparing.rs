@@ -3,8 +3,8 @@
 use super::{FileReply, FileRequest, PreparedJob, Worker, ring};
 use crate::args::{Cause, DirectoryRole, Job, Reason};
 use crate::client::places;
-use crate::client::roots::plain;
 use crate::toolchain::{Includes, Learned, Toolchain, ToolchainError, Unknown};
+use outboard_unix::names::without_dots;
 use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -73,7 +73,7 @@ impl Worker {
         self.at(None);
         let mut position = self.export.submit();
         let (shown, is_news) = self.show(job, &toolchain, &includes);
-        let source = plain(&job.absolute(&job.source));
+        let source = without_dots(&job.absolute(&job.source));
         if !shown.iter().any(|root| source.starts_with(root)) {
             return Err(Reason::with(Cause::Refused, source).into());
         }
@@ -95,12 +95,12 @@ impl Worker {
         let (mut shown, mut is_news) = (Vec::new(), false);
         let named =
             job.directories.iter().filter(|directory| directory.role == DirectoryRole::Shown);
-        for root in named.map(|directory| plain(&job.absolute(&directory.path))) {
+        for root in named.map(|directory| without_dots(&job.absolute(&directory.path))) {
             is_news |= self.allow(&root, true, &mut shown);
         }
         // `PWD` may name the working directory by another path, through links; so may outputs.
         let way = job.env.iter().find(|(name, _)| name == "PWD").map(|(_, way)| PathBuf::from(way));
-        let way = way.filter(|way| way.is_absolute()).map(|way| plain(&way));
+        let way = way.filter(|way| way.is_absolute()).map(|way| without_dots(&way));
         let roots = self.projects(job);
         let outputs = self.outputs_behind_links(job);
         for root in roots.into_iter().chain(way).chain(outputs) {
@@ -116,17 +116,17 @@ impl Worker {
 
     /// The directories that a job names, with their projects.
     fn projects(&mut self, job: &Job) -> Vec<PathBuf> {
-        let source = plain(&job.absolute(&job.source));
+        let source = without_dots(&job.absolute(&job.source));
         for directory in [Some(&*job.cwd), source.parent()].into_iter().flatten() {
             // Noted one by one, so that it is known where the thread hangs if it does.
             self.at(Some(directory));
-            self.roots.project(&plain(directory));
+            self.roots.project(&without_dots(directory));
         }
         self.roots.of(job)
     }
 
     fn outputs_behind_links(&self, job: &Job) -> Vec<PathBuf> {
-        let outputs = job.outputs.iter().map(|output| plain(&job.absolute(output.path())));
+        let outputs = job.outputs.iter().map(|output| without_dots(&job.absolute(output.path())));
         let mut directories: Vec<_> =
             outputs.filter_map(|output| Some(output.parent()?.to_path_buf())).collect();
         directories.dedup();

@@ -5,11 +5,11 @@ use super::ServerPool;
 use super::pending::{PendingJob, PendingStage};
 use crate::args::{Cause, Job, Reason};
 use crate::client::files::{FileRequest, PreparedJob};
-use crate::client::roots::plain;
 use crate::client::scheduler::ServerId;
 use crate::manager::{Preprocessed, Ticket, Verdict};
 use crate::protocol::{Input, JobSpec, PROTOCOL, TicketNumber, ToServer};
 use outboard_cluster::hub::{HubError, MESSAGE_MAX, PeerId};
+use outboard_unix::names::without_dots;
 use outboard_verbs::{Access, SharedRegion, VerbsError};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -99,7 +99,7 @@ impl ServerPool {
             server.sources.insert(ticket, exposed);
         }
         let job = &self.jobs[&ticket].job;
-        let path = plain(&job.absolute(&job.source)).into_os_string().into_vec();
+        let path = without_dots(&job.absolute(&job.source)).into_os_string().into_vec();
         Ok(Input::Source { path, exposed })
     }
 

@@ -7,8 +7,11 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use outboard_unix::names::for_each_name;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, open, openat, renameat, tell, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, SeekFrom, fstatvfs, open, openat, renameat, seek, tell, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -377,9 +380,8 @@ fn move_up(
 }
 
 fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
-    let names = Dir::read_from(dir)?.map(|entry| Ok(entry?.file_name().to_owned()));
-    let is_inside = |name: &io::Result<CString>| {
-        !name.as_ref().is_ok_and(|name| matches!(name.to_bytes(), b"." | b".."))
-    };
-    names.filter(is_inside).collect()
+    let mut names = Vec::new();
+    seek(dir, SeekFrom::Start(0))?;
+    for_each_name(dir, |name| names.push(name.to_owned()))?;
+    Ok(names)
 }
