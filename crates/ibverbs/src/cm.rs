@@ -21,7 +21,7 @@ pub mod event;
 mod event_queue;
 pub mod extras;
 pub mod id;
-mod news;
+pub(crate) mod news;
 pub mod nic;
 mod port;
 pub mod queues;

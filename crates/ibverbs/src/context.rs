@@ -3,8 +3,9 @@
 
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::adapter::Adapter;
+use crate::cm::news::errno;
 use crate::device::{Device, devices};
-use crate::guard::{Errno, Outcome, fail, minus_one, pointer};
+use crate::guard::{Outcome, fail, minus_one, pointer};
 use crate::object::{Kind, Object, Shown, find, give, take};
 use outboard_verbs::Context as Native;
 use std::mem::offset_of;
@@ -50,7 +51,7 @@ impl Context {
         };
         let native = native.map_err(|error| {
             say!("cannot open a device: {error}");
-            Errno(libc::EIO)
+            errno(&error)
         })?;
         Self::open_on(device, native)
     }

@@ -37,6 +37,9 @@ const WATCH_MIN: Duration = Duration::from_millis(1);
 const WATCH_MAX: Duration = Duration::from_millis(8);
 /// How long the background thread may take to stand down for a thread that is about to sleep.
 const STAND_DOWN_MAX: Duration = Duration::from_millis(1);
+/// The longest sleep where the kernel refuses to wait, because the program has closed descriptors
+/// that are not its own.
+const LOST_PAUSE: Duration = Duration::from_millis(20);
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 
@@ -101,10 +104,15 @@ impl Engine {
     /// Asks the kernel what is ready: tokens, and whether their peers have gone.
     fn poll_events(&self, limit: Option<Duration>, ready: &mut [(u64, bool); EVENTS_MAX]) -> usize {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // A sleep that a signal interrupts counts as a short one.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, limit.as_ref()) else {
-            return 0;
+        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let (events, _) = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok(found) => found,
+            // A sleep that a signal interrupts counts as a short one.
+            Err(Errno::INTR) => return 0,
+            Err(_) => {
+                rest_without_descriptors(limit);
+                return 0;
+            }
         };
         let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         let read = |event: &Event| {
@@ -121,6 +129,13 @@ impl Engine {
         let mut count = [0; 8];
         let _read = rustix::io::read(&self.wake, &mut count);
     }
+}
+
+/// Sleeps for a while, at most up to `limit`: the engine's descriptors are gone, as in a program
+/// that becomes a daemon and closes them all. Their numbers may be the program's own by now, so
+/// nothing is done with them, and what depends on the engine stands still.
+fn rest_without_descriptors(limit: Option<Duration>) {
+    std::thread::sleep(limit.map_or(LOST_PAUSE, |limit| limit.min(LOST_PAUSE)));
 }
 
 impl Engine {
@@ -294,11 +309,15 @@ impl Core {
         // From here on, threads that have work for the driver wake it.
         engine.role.fall_asleep();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let limit = engine.sleep_limit(left).and_then(|limit| Timespec::try_from(limit).ok());
+        let limit = engine.sleep_limit(left);
+        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let all = std::iter::once(engine.epoll.as_fd()).chain(fds.iter().copied());
         let mut all: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A sleep that a signal interrupts counts as a short one.
-        let _slept = poll(&mut all, limit.as_ref());
+        let _slept = poll(&mut all, timeout.as_ref());
+        if all[0].revents().contains(PollFlags::NVAL) {
+            rest_without_descriptors(limit);
+        }
         engine.role.wake_up();
         all[1..].iter().any(|fd| !fd.revents().is_empty())
     }
