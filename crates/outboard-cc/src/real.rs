@@ -3,6 +3,7 @@
 //!
 //! Resolves names and runs nothing.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,8 @@ const FILE_ENDINGS: &[&str] = &[
     "c", "i", "cc", "cp", "cxx", "cpp", "CPP", "c++", "C", "ii", "m", "mm", "M", "S", "sx", "s",
     "o", "a", "so",
 ];
+/// Where the C library looks for programs if there is no `PATH` (confstr(3), `_CS_PATH`).
+pub const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Links that are followed from a compiler's name, at most.
 const LINKS_MAX: usize = 16;
 
@@ -56,6 +59,12 @@ impl WrapperCall {
         let name = if is_argument(first) { DEFAULT.into() } else { words.next()? };
         Some(Self { name, arguments: words.collect() })
     }
+}
+
+/// Where this process's programs are: `PATH`, or [`DEFAULT_PATH`] without that variable.
+#[must_use]
+pub fn search_path() -> OsString {
+    env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into())
 }
 
 /// A search for the real compiler.

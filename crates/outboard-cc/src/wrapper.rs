@@ -4,7 +4,7 @@
 //! that no build depends on the manager. It forks only to start a manager or a preprocessor.
 
 use crate::place::ManagerPlace;
-use crate::real::{Search, WrapperCall, is_own_name};
+use crate::real::{Search, WrapperCall, is_own_name, search_path};
 use crate::source;
 use crate::start::{self, ManagerOrigin};
 use crate::wire::{self, CompileRequest, REPLY_BYTES, Reply};
@@ -106,7 +106,7 @@ struct Compiler {
 
 impl Compiler {
     fn find(name: &OsStr, caller: Option<&OsStr>) -> Option<Self> {
-        let path = env::var_os("PATH").unwrap_or_default();
+        let path = search_path();
         let search = Search { path: &path, own: Path::new("/proc/self/exe"), caller };
         let path = search.find(name)?;
         let name = search.called(name, &path).to_owned();
@@ -161,16 +161,42 @@ fn execute(
 }
 
 /// Sends the request. Returns the reply with the connection, which holds a local slot if one is
-/// granted.
+/// granted. If a manager that ran before ends without a reply, another is asked, once: the first
+/// was told to end while this wrapper came.
 fn ask(
     place: &ManagerPlace,
     compiler: &Compiler,
     arguments: &[OsString],
 ) -> io::Result<(Reply, UnixStream)> {
-    let (mut stream, manager) = start::connect(place)?;
     let mut bytes = Vec::with_capacity(4096);
     request(compiler, arguments)?.emit(&mut bytes);
-    let reply = stream.write_all(&bytes).and_then(|()| read_reply(&mut stream, place));
+    let (stream, manager) = start::connect(place)?;
+    match (manager, talk(stream, manager, place, &bytes)) {
+        (ManagerOrigin::Found, Err(error)) if has_ended(&error) => {
+            let (stream, manager) = start::connect(place)?;
+            talk(stream, manager, place, &bytes)
+        }
+        (_, reply) => reply,
+    }
+    .map_err(|error| {
+        io::Error::new(error.kind(), format!("{error}; see {}", place.log().display()))
+    })
+}
+
+/// Whether a connection failed because the manager is no more.
+fn has_ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Sends a request, and reads the first reply.
+fn talk(
+    mut stream: UnixStream,
+    manager: ManagerOrigin,
+    place: &ManagerPlace,
+    request: &[u8],
+) -> io::Result<(Reply, UnixStream)> {
+    let reply = stream.write_all(request).and_then(|()| read_reply(&mut stream, place));
     // A manager that read the request before it ended has started properly: another one may, too.
     let has_read = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
     if manager == ManagerOrigin::Started
@@ -178,8 +204,7 @@ fn ask(
     {
         start::note_failure(place);
     }
-    let gone = |error| io::Error::other(format!("{error}; see {}", place.log().display()));
-    Ok((reply.map_err(gone)?, stream))
+    Ok((reply?, stream))
 }
 
 fn request(compiler: &Compiler, arguments: &[OsString]) -> io::Result<CompileRequest> {

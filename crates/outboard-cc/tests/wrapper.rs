@@ -192,15 +192,33 @@ fn a_local_job_holds_its_slot_until_the_compiler_has_ended() {
 fn when_the_manager_ends_the_job_runs_locally() {
     for (name, part) in [("gone", 0), ("head", 7), ("texts", 18)] {
         let world = World::new(name);
+        let socket = world.place().socket();
         let manager = world.manager(move |mut stream, _| {
             let mut bytes = Vec::new();
             done(0).emit(&mut bytes);
+            fs::remove_file(socket).unwrap();
             stream.write_all(&bytes[..part]).unwrap();
         });
         let output = world.command().arg("-c").output().unwrap();
         assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
         manager.join().unwrap();
     }
+}
+
+/// A manager was told to end while a wrapper waited for it: the wrapper starts another, once.
+#[test]
+fn when_a_manager_ends_another_is_started() {
+    let world = World::new("another");
+    world.script("outboard", "echo started >> \"$XDG_RUNTIME_DIR/starts\"; exit 1");
+    let socket = world.place().socket();
+    let manager = world.manager(move |stream, _| {
+        fs::remove_file(socket).unwrap();
+        drop(stream);
+    });
+    let output = world.command().arg("-c").output().unwrap();
+    assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
+    assert_eq!(fs::read_to_string(world.0.join("run/starts")).unwrap(), "started\n");
+    manager.join().unwrap();
 }
 
 #[test]
@@ -414,6 +432,16 @@ fn a_missing_compiler_gives_the_exit_code_of_shells() {
     assert!(texts(&output).1.starts_with("outboard-cc: cannot run "));
     let output = Command::new(wrapper()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// As `env -i` does: the system's own directories are searched then.
+#[test]
+fn without_path_the_systems_compiler_is_found() {
+    let world = World::new("pathless");
+    let mut command = world.command();
+    let output = command.arg("--version").env_remove("PATH").output().unwrap();
+    let (shown, errors) = texts(&output);
+    assert!(shown.starts_with("gcc ") && errors.is_empty(), "{shown}{errors}");
 }
 
 #[test]

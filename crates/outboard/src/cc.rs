@@ -4,7 +4,7 @@
 use crate::{Outcome, log, parent};
 use clap::Args;
 use outboard_cc::place::ManagerPlace;
-use outboard_cc::real::WrapperCall;
+use outboard_cc::real::{WrapperCall, search_path};
 use outboard_cc::wrapper;
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::HostList;
@@ -238,7 +238,7 @@ fn install_links(directory: &Path) -> Outcome {
         .into());
     }
     fs::create_dir_all(directory)?;
-    let names = compilers(&env::var_os("PATH").unwrap_or_default());
+    let names = compilers(&search_path());
     for name in &names {
         link(&wrapper, &directory.join(name))?;
         println!("{}", directory.join(name).display());

@@ -26,12 +26,19 @@ mod tour;
 use clap::Parser;
 use cli::{Cli, Command};
 use outboard_cluster::node as cluster_node;
+use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The result of a command; the error is a text for the user.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    // A file that would pass the limit of its length (`ulimit -f`) is an error of the write then,
+    // and not this process's end. Programs that it starts have the system's behaviour.
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        eprintln!("outboard: cannot handle the signal SIGXFSZ: {error}");
+    }
     let success = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
         Command::Tour(args) => tour::run(&args).map(success),

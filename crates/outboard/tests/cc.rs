@@ -136,3 +136,21 @@ fn links_replace_links_and_nothing_else() {
 fn links_in(directory: &std::path::Path) -> usize {
     fs::read_dir(directory).unwrap().count()
 }
+
+/// A limit of the length of files is an error like any other, and not a signal that ends it.
+#[test]
+fn a_file_that_may_not_grow_is_an_error() {
+    let user = User::new("limited");
+    let file = user.0.join("t.html");
+    let line = format!(
+        "ulimit -f 0; exec {} cc --timeline {}",
+        env!("CARGO_BIN_EXE_outboard"),
+        file.display()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).env("XDG_STATE_HOME", &user.0).env("XDG_RUNTIME_DIR", &user.0);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{:?}: {said}", output.status);
+    assert!(said.contains("File too large"), "{said}");
+}

@@ -56,8 +56,7 @@ impl Staged {
         }
         place.file_name().ok_or_else(|| system(Errno::ISDIR))?;
         let failed = |error| self::system(place, error);
-        let file = StagedFile::create_in(directory_of(place)).map_err(failed)?;
-        file.set_mode(mode & 0o777 & !umask).map_err(failed)?;
+        let file = create_in(directory_of(place), mode & 0o777, umask).map_err(failed)?;
         Ok(Self { file, place: place.into() })
     }
 
@@ -78,6 +77,24 @@ impl Write for Staged {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A new file as its caller's compiler makes it: a directory's default access control list takes the
+/// umask's place (acl(5)).
+fn create_in(directory: &Path, mode: u32, umask: u32) -> io::Result<StagedFile> {
+    if has_default_acl(directory) {
+        return StagedFile::create_with_mode(directory, mode);
+    }
+    let file = StagedFile::create_in(directory)?;
+    file.set_mode(mode & !umask)?;
+    Ok(file)
+}
+
+fn has_default_acl(directory: &Path) -> bool {
+    let mut start = [0_u8; 1];
+    let found = rustix::fs::getxattr(directory, "system.posix_acl_default", &mut start);
+    // A list is longer than that.
+    matches!(found, Ok(1..) | Err(Errno::RANGE))
 }
 
 /// All outputs of one job: none is renamed before all are written.
@@ -138,7 +155,7 @@ mod tests {
     use std::ffi::OsString;
     use std::fs;
     use std::os::unix::ffi::OsStringExt;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 
     struct Scratch(PathBuf);
 
@@ -180,6 +197,41 @@ mod tests {
         assert_eq!(fs::metadata(dir.0.join("a.o")).unwrap().mode() & 0o7777, 0o640);
         assert_eq!(fs::metadata(dir.0.join(&odd)).unwrap().mode() & 0o7777, 0o750);
         assert_eq!(dir.names(), [odd, "a.o".into()]);
+    }
+
+    /// The permission bits of a file that is created with `mode`, as a local compiler would.
+    fn created(directory: &Path, mode: u32) -> u32 {
+        let place = directory.join("local");
+        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&place).unwrap();
+        let found = fs::metadata(&place).unwrap().mode() & 0o7777;
+        fs::remove_file(&place).unwrap();
+        found
+    }
+
+    #[test]
+    fn a_default_access_control_list_takes_the_masks_place() {
+        let dir = Scratch::new("acl");
+        // Version 2, then tag, rights and id of each entry: the owner 7, the group 5, the user 12345
+        // 7, the mask 7, all others none (linux/posix_acl_xattr.h).
+        let entries = [(1, 7, -1), (2, 7, 12345), (4, 5, -1), (16, 7, -1), (32, 0, -1)];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in entries {
+            list.extend_from_slice(&u16::to_le_bytes(tag));
+            list.extend_from_slice(&u16::to_le_bytes(rights));
+            list.extend_from_slice(&i32::to_le_bytes(id));
+        }
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&dir.0, "system.posix_acl_default", &list, flags)
+            .expect("TMPDIR is on a file system with access control lists");
+        for mode in [0o666, 0o777] {
+            let place = dir.0.join("a.o");
+            let mut placement = OutputPlacement::new(0o077);
+            placement.add(&place, mode, b"object").unwrap();
+            placement.commit().unwrap();
+            let found = fs::metadata(&place).unwrap().mode() & 0o7777;
+            assert_eq!(found, created(&dir.0, mode), "{mode:o}: {found:o}");
+            assert_ne!(found & 0o070, 0, "the umask takes nothing");
+        }
     }
 
     #[test]

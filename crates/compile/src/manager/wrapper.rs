@@ -2,6 +2,7 @@
 
 use super::source::{self, Preprocessing, SourceMode};
 use crate::args::{Cause, CompilerCall, Reason};
+use outboard_cc::real::DEFAULT_PATH;
 use outboard_cc::wire::{CompileRequest, FALLBACK, HEAD_BYTES, Malformed, Reply, VERBOSE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -204,6 +205,6 @@ fn whole(received: &[u8]) -> Result<Option<CompileRequest>, Malformed> {
 fn call(request: CompileRequest) -> CompilerCall {
     let CompileRequest { compiler, argv, cwd, mut env, umask, terminal } = request;
     let path = env.iter().position(|(name, _)| name == "PATH").map(|at| env.swap_remove(at).1);
-    let (compiler, path) = (compiler.into(), path.unwrap_or_default());
+    let (compiler, path) = (compiler.into(), path.unwrap_or_else(|| DEFAULT_PATH.into()));
     CompilerCall { compiler, argv, cwd: cwd.into(), env, path, umask, terminal }
 }

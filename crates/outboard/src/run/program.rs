@@ -1,6 +1,7 @@
 //! The program to run: where it is, and whether the loader would use our libraries for it. If not,
 //! it would silently run on hardware, or find no device.
 
+use outboard_cc::real::search_path;
 use rustix::process::{getgid, getuid};
 use rustix::thread::no_new_privs;
 use std::env;
@@ -25,7 +26,7 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, String> {
             Err(error) => Err(format!("cannot run {}: {error}", path.display())),
         };
     }
-    let list = env::var_os("PATH").unwrap_or_default();
+    let list = search_path();
     let candidates = env::split_paths(&list).map(|directory| directory.join(path));
     let mut found = candidates.filter(|path| path.metadata().is_ok_and(|data| executable(&data)));
     found.next().ok_or_else(|| {

@@ -4,6 +4,7 @@ use super::build::{Built, OPTIONS, build};
 use super::cluster::{Cluster, SERVERS};
 use super::project::Project;
 use super::{Guide, Trouble};
+use outboard_cc::real::search_path;
 use outboard_compile::stats::JobCounters;
 use serde_json::{Value, json};
 use std::env;
@@ -65,7 +66,7 @@ servers on
    other machines it is. More: outboard cc --help, outboard node --help, docs/cc.md";
 
 fn compiler() -> Result<PathBuf, Trouble> {
-    let path = env::var_os("PATH").unwrap_or_default();
+    let path = search_path();
     let found = COMPILERS
         .iter()
         .find(|name| env::split_paths(&path).any(|directory| directory.join(name).is_file()));
