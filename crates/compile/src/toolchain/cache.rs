@@ -1,13 +1,13 @@
 //! The cache of identified compilers, in memory and in a file that managers share.
 //!
-//! For each job, everything on which an identity depends is checked again: the compiler's files,
-//! and all paths at which a further file would be used instead. That is a hundred looks at
-//! attributes.
+//! For each job, everything on which an identity depends is checked again (`premises`): the
+//! compiler's files, and all paths at which a further file would be used instead.
 
 use super::identify::{IdentifiedCompiler, identify};
 use super::part::Premise;
+use super::premises::Premises;
 use super::probe::{Probe, words_for_includes};
-use super::{Includes, PartSymlink, Toolchain, ToolchainError};
+use super::{Includes, Toolchain, ToolchainError};
 use crate::args::{Job, Language};
 use outboard_unix::staged::write_whole;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl Unknown {
 pub(crate) struct CachedIdentity {
     outcome: Result<Arc<Toolchain>, String>,
     /// The compiler's own file, then everything else on which the outcome depends.
-    premises: Vec<Premise>,
+    premises: Premises,
     learned: Instant,
 }
 
@@ -162,6 +162,7 @@ impl Toolchains {
             Arc::new(identified.toolchain)
         });
         let kept = outcome.as_ref().map(Arc::clone).map_err(ToString::to_string);
+        let premises = Premises::new(premises);
         self.keep(compiler, path, CachedIdentity { outcome: kept, premises, learned: now });
         outcome
     }
@@ -276,6 +277,7 @@ impl Toolchains {
         for Saved { path, toolchain, premises } in saved {
             let compiler = toolchain.name.clone();
             let outcome = Ok(Arc::new(toolchain));
+            let premises = Premises::new(premises);
             let known = CachedIdentity { outcome, premises, learned: now };
             self.keep(&compiler, &path, known);
         }
@@ -289,7 +291,7 @@ impl Toolchains {
         let saved = good.map(|(path, known, toolchain)| Saved {
             path: path.clone(),
             toolchain: Toolchain::clone(toolchain),
-            premises: known.premises.clone(),
+            premises: known.premises.states().to_vec(),
         });
         saved.collect()
     }
@@ -348,15 +350,12 @@ impl CachedIdentity {
     /// Whether everything on which it depends is the same as when it was identified. Looks at
     /// files.
     pub(crate) fn holds(&self, now: Instant) -> bool {
-        let is_same = match &self.outcome {
-            Ok(toolchain) => toolchain.links.iter().all(leads_there),
-            Err(_) => now.saturating_duration_since(self.learned) < FAILURE_KEPT,
-        };
-        is_same && self.premises.iter().all(Premise::holds)
+        match &self.outcome {
+            Ok(toolchain) => self.premises.hold(&toolchain.links),
+            Err(_) => {
+                let is_fresh = now.saturating_duration_since(self.learned) < FAILURE_KEPT;
+                is_fresh && self.premises.hold(&[])
+            }
+        }
     }
-}
-
-/// Whether a link still has the same target: another target's state was never recorded.
-fn leads_there(link: &PartSymlink) -> bool {
-    fs::read_link(&link.path).is_ok_and(|target| target == link.target)
 }

@@ -4,15 +4,15 @@
 //! compiler, it is run a few times with options that make it print its properties; the answers are
 //! kept, in memory and in a file, as long as its files do not change.
 //!
-//! Modules in reading order: `part` (one file, its links and its hash), `run`
-//! (programs that are asked), `probe` (what a compiler
-//! says about itself), `elf` (what a program needs to be loaded), `identify` (all of it), `cache`
-//! ([`Toolchains`]).
+//! Modules in reading order: `part` (one file, its links and its hash), `run` (programs that are
+//! asked), `probe` (what a compiler says about itself), `elf` (what a program needs to be loaded),
+//! `identify` (all of it), `premises` (looking again), `cache` ([`Toolchains`]).
 
 mod cache;
 mod elf;
 mod identify;
 mod part;
+mod premises;
 mod probe;
 mod run;
 #[cfg(test)]

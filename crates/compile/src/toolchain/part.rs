@@ -1,5 +1,6 @@
 //! One file of a compiler: its real path, the hash of its contents, and how a change is noticed.
 
+use super::premises::is_no_name;
 use super::{Hash, ToolchainError};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -8,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Symbolic links in one path, at most; the kernel follows 40.
 const LINKS_MAX: usize = 40;
@@ -60,7 +62,7 @@ pub struct PartSymlink {
 
 /// Attributes that change when a file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Stamp {
+pub(super) struct Stamp {
     dev: u64,
     ino: u64,
     size: u64,
@@ -91,6 +93,15 @@ impl Premise {
         Self::of(absent.map(Path::to_owned).unwrap_or(path))
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether nothing had this name, and nothing has it now.
+    pub(super) fn is_of_an_absent_name(&self) -> bool {
+        self.found.is_none() && is_no_name(&self.path)
+    }
+
     /// Whether the state is still the same.
     pub(super) fn holds(&self) -> bool {
         Stamp::of(&self.path).ok() == self.found
@@ -99,7 +110,7 @@ impl Premise {
 
 impl Stamp {
     /// Of the file behind all links.
-    fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
         let found = fs::metadata(path)?;
         Ok(Self {
             dev: found.dev(),
@@ -108,6 +119,13 @@ impl Stamp {
             mtime: (found.mtime(), found.mtime_nsec()),
             ctime: (found.ctime(), found.ctime_nsec()),
         })
+    }
+
+    /// Whether the file was last changed before this time.
+    pub(super) fn changed_before(&self, time: SystemTime) -> bool {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        self.mtime.max(self.ctime) < (seconds, i64::from(since.subsec_nanos()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Puts outputs into their places; each job gets a thread for this.
+//! Puts outputs into their places, each job's on a thread.
 //!
 //! A directory that hangs stops only the job whose outputs belong there: after a time limit that
 //! job is given up. A job whose outputs are already being renamed is not given up, because a local
@@ -11,6 +11,7 @@ use crate::client::places;
 use crate::client::result_buffer::Results;
 use crate::manager::{Finished, OutputPlacement, Ticket, Trace, Verdict};
 use crate::protocol::{Ran, TicketNumber};
+use outboard_cluster::workers::Workers;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,8 +19,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 /// How long outputs may take to be written.
@@ -36,15 +36,15 @@ type Decided = Arc<AtomicBool>;
 /// The outputs that are being placed.
 pub(super) struct Placings {
     under_way: HashMap<TicketNumber, Placing>,
-    /// Threads of jobs that were given up.
-    hung: Vec<thread::JoinHandle<()>>,
+    /// What keeps threads busy of jobs that were given up.
+    hung: Vec<Weak<AtomicBool>>,
+    workers: Workers,
     reply: mpsc::Sender<(TicketNumber, Verdict)>,
     replies: mpsc::Receiver<(TicketNumber, Verdict)>,
     waker: Arc<OwnedFd>,
 }
 
 struct Placing {
-    thread: thread::JoinHandle<()>,
     until: Instant,
     decided: Decided,
 }
@@ -53,7 +53,8 @@ impl Placings {
     /// `waker` is made readable when outputs are in their places.
     pub(super) fn new(waker: Arc<OwnedFd>) -> Self {
         let (reply, replies) = mpsc::channel();
-        Self { under_way: HashMap::new(), hung: Vec::new(), reply, replies, waker }
+        let workers = Workers::new("outboard-place", HUNG_MAX + 1);
+        Self { under_way: HashMap::new(), hung: Vec::new(), workers, reply, replies, waker }
     }
 
     pub(super) fn has(&self, ticket: TicketNumber) -> bool {
@@ -64,10 +65,10 @@ impl Placings {
         self.under_way.is_empty()
     }
 
-    /// Starts a thread that places a compiler's outputs. The verdict comes later; it is returned at
-    /// once if no thread can be started.
+    /// Has a thread place a compiler's outputs. The verdict comes later; it is returned at once if no
+    /// thread can be started.
     fn begin(&mut self, ticket: TicketNumber, what: Ready, now: Instant) -> Option<Verdict> {
-        self.hung.retain(|thread| !thread.is_finished());
+        self.hung.retain(|placing| placing.strong_count() > 0);
         if self.hung.len() >= HUNG_MAX {
             return Some(Verdict::Local(Cause::Unanswered.into()));
         }
@@ -81,11 +82,11 @@ impl Placings {
             let _sent = reply.send((ticket, what.place(&mine)));
             ring(&waker);
         };
-        let Ok(thread) = thread::Builder::new().name("outboard-place".into()).spawn(place) else {
+        if !self.workers.run(place) {
             let why = "this machine refuses a thread";
             return Some(Verdict::Local(Reason::with(Cause::Placement, why)));
-        };
-        self.under_way.insert(ticket, Placing { thread, until, decided });
+        }
+        self.under_way.insert(ticket, Placing { until, decided });
         None
     }
 
@@ -106,7 +107,7 @@ impl Placings {
             return false;
         }
         let placing = self.under_way.remove(&ticket);
-        self.hung.extend(placing.map(|placing| placing.thread));
+        self.hung.extend(placing.map(|placing| Arc::downgrade(&placing.decided)));
         true
     }
 

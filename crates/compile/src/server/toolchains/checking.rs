@@ -1,17 +1,20 @@
-//! Looks at the files of installed compilers, each by a thread of its own: a file system that hangs
-//! delays only the jobs of the compiler that is there.
+//! Looks at the files of installed compilers, each on a thread: a file system that hangs delays only
+//! the jobs of the compiler that is there.
 //!
-//! A look is a hundred attributes. If one has changed, the system's directories are searched as
+//! A look is some dozens of attributes. If one has changed, the system's directories are searched as
 //! well.
 
 use super::identifying::WAIT_MAX;
 use super::{Candidate, candidates};
 use crate::toolchain::{CachedIdentity, Hash};
 use outboard_cluster::waker::Waker;
+use outboard_cluster::workers::Workers;
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::Instant;
+
+/// Looks at a time: more compilers than a server has.
+const THREADS_MAX: usize = 64;
 
 /// What a look found.
 #[derive(Debug)]
@@ -33,6 +36,7 @@ pub(super) enum LookResult {
 pub(super) struct Checking {
     /// The compilers that are looked at, and since when.
     under_way: HashMap<Hash, Instant>,
+    workers: Workers,
     reply: mpsc::Sender<Checked>,
     replies: mpsc::Receiver<Checked>,
     /// Of the loop that takes the replies.
@@ -42,7 +46,8 @@ pub(super) struct Checking {
 impl Checking {
     pub(super) fn new() -> Self {
         let (reply, replies) = mpsc::channel();
-        Self { under_way: HashMap::new(), reply, replies, waker: None }
+        let workers = Workers::new("outboard-look", THREADS_MAX);
+        Self { under_way: HashMap::new(), workers, reply, replies, waker: None }
     }
 
     /// Has a loop woken when there is a reply.
@@ -75,7 +80,7 @@ impl Checking {
             waker.iter().for_each(Waker::wake);
         };
         // If no thread can be started, jobs do not find the compiler.
-        if thread::Builder::new().name("outboard-look".into()).spawn(look).is_ok() {
+        if self.workers.run(look) {
             self.under_way.insert(compiler, now);
         }
     }
