@@ -8,8 +8,10 @@
 use super::process::Ours;
 use super::{Guest, Vm};
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
@@ -37,11 +39,17 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Finds a port on the host that was free a moment ago.
+    /// Finds a port on the host that was free a moment ago, and that was not found before: the
+    /// kernel may offer the same again as long as nothing listens there.
     pub(super) fn find(guest: u16) -> Result<Self, String> {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let port = port.map_err(|error| format!("no free port: {error}"))?;
-        Ok(Self { host: port.port(), guest })
+        static FOUND: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+            let host = port.map_err(|error| format!("no free port: {error}"))?.port();
+            if FOUND.lock().unwrap_or_else(PoisonError::into_inner).insert(host) {
+                return Ok(Self { host, guest });
+            }
+        }
     }
 }
 
