@@ -2,6 +2,7 @@
 //! sources. Contents are packed once and read by every server.
 
 use crate::record::Contents;
+use std::cell::RefCell;
 use std::fmt;
 use zstd::bulk;
 
@@ -40,6 +41,16 @@ impl fmt::Debug for Packer {
     }
 }
 
+/// At most `len` bytes. Each thread keeps the library's memory: to allocate and clear it takes as
+/// long as to unpack a short source.
+fn unpack(packed: &[u8], len: usize) -> Option<Vec<u8>> {
+    thread_local! {
+        static DECOMPRESSOR: RefCell<Option<bulk::Decompressor<'static>>> =
+            RefCell::new(bulk::Decompressor::new().ok());
+    }
+    DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.as_mut()?.decompress(packed, len).ok())
+}
+
 impl Contents {
     /// The file's contents from the bytes read from a client's memory; `None` unless they have the
     /// expected hash. Allocates [`len`](Self::len) bytes, a length that the client has announced.
@@ -48,7 +59,7 @@ impl Contents {
         let bytes = if self.packed == self.len {
             bytes
         } else {
-            bulk::decompress(&bytes, usize::try_from(self.len).ok()?).ok()?
+            unpack(&bytes, usize::try_from(self.len).ok()?)?
         };
         let is_whole = bytes.len() as u64 == self.len;
         (is_whole && *blake3::hash(&bytes).as_bytes() == self.hash).then_some(bytes)
