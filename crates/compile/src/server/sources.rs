@@ -35,7 +35,9 @@ impl Sources {
         let (Some(len), Some(from)) = (len, exposed.range(0, exposed.len())) else {
             return Err(SessionEnd::Memory);
         };
-        let mut into = self.buffers.remove(&slot).unwrap_or_default();
+        // A new buffer's pages are the system's zeros: nothing is cleared here, however long it is.
+        let kept = self.buffers.remove(&slot).filter(|kept| kept.capacity() >= len);
+        let mut into = kept.unwrap_or_else(|| vec![0; len]);
         into.resize(len, 0);
         let tag = FIRST_TAG + self.next;
         self.next += 1;
