@@ -84,7 +84,8 @@ pub enum KeysError {
 }
 
 impl KeyPaths {
-    /// Where the environment says they are: without a home, beside the key's file. Pass `|name| std::env::var_os(name)`.
+    /// Where the environment says they are: without a home, beside the key's file. Pass
+    /// `|name| std::env::var_os(name)`.
     ///
     /// # Errors
     /// [`KeysError::NoHome`].

@@ -8,7 +8,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("outboard-mem", &[]),
     ("outboard-unix", &[]),
     ("outboard-secure", &["outboard-unix"]),
-    ("outboard-export", &["outboard-mem"]),
+    ("outboard-export", &["outboard-mem", "outboard-unix"]),
     ("outboard-iwarp", &["outboard-wire", "outboard-mem"]),
     ("outboard-verbs", &["outboard-iwarp", "outboard-secure", "outboard-wire", "outboard-mem"]),
     ("outboard-cluster", &["outboard-verbs", "outboard-secure", "outboard-unix"]),

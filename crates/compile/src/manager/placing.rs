@@ -79,8 +79,8 @@ impl Write for Staged {
     }
 }
 
-/// A new file as its caller's compiler makes it: a directory's default access control list takes the
-/// umask's place (acl(5)).
+/// A new file as its caller's compiler makes it: a directory's default access control list takes
+/// the umask's place (acl(5)).
 fn create_in(directory: &Path, mode: u32, umask: u32) -> io::Result<StagedFile> {
     if has_default_acl(directory) {
         return StagedFile::create_with_mode(directory, mode);
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_default_access_control_list_takes_the_masks_place() {
         let dir = Scratch::new("acl");
-        // Version 2, then tag, rights and id of each entry: the owner 7, the group 5, the user 12345
-        // 7, the mask 7, all others none (linux/posix_acl_xattr.h).
+        // Version 2, then tag, rights and id of each entry: the owner 7, the user 12345 7, the
+        // group 5, the mask 7, all others none (linux/posix_acl_xattr.h).
         let entries = [(1, 7, -1), (2, 7, 12345), (4, 5, -1), (16, 7, -1), (32, 0, -1)];
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, rights, id) in entries {

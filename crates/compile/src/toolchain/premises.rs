@@ -118,7 +118,7 @@ fn leads_there(link: &PartSymlink) -> bool {
     fs::read_link(&link.path).is_ok_and(|target| target == link.target)
 }
 
-/// Whether nothing has this name: no link either that leads nowhere, and it is not hidden by rights.
+/// Whether nothing has this name: no link either that leads nowhere, and no rights hide it.
 pub(super) fn is_no_name(path: &Path) -> bool {
     let found = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     found.err() == Some(Errno::NOENT)

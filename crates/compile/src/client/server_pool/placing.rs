@@ -65,8 +65,8 @@ impl Placings {
         self.under_way.is_empty()
     }
 
-    /// Has a thread place a compiler's outputs. The verdict comes later; it is returned at once if no
-    /// thread can be started.
+    /// Has a thread place a compiler's outputs. The verdict comes later; it is returned at once if
+    /// no thread can be started.
     fn begin(&mut self, ticket: TicketNumber, what: Ready, now: Instant) -> Option<Verdict> {
         self.hung.retain(|placing| placing.strong_count() > 0);
         if self.hung.len() >= HUNG_MAX {

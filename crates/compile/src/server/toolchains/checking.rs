@@ -1,8 +1,8 @@
-//! Looks at the files of installed compilers, each on a thread: a file system that hangs delays only
-//! the jobs of the compiler that is there.
+//! Looks at the files of installed compilers, each on a thread: a file system that hangs delays
+//! only the jobs of the compiler that is there.
 //!
-//! A look is some dozens of attributes. If one has changed, the system's directories are searched as
-//! well.
+//! A look is some dozens of attributes. If one has changed, the system's directories are searched
+//! as well.
 
 use super::identifying::WAIT_MAX;
 use super::{Candidate, candidates};
