@@ -4,3 +4,5 @@
 //! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
 
 #![forbid(unsafe_code)]
+
+pub mod schedule;
