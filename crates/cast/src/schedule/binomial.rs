@@ -14,7 +14,7 @@
 //! Corner 0 never receives. The sends that would go there are the *tail*: chunk b in step b + l,
 //! for somebody who only receives.
 
-use super::overlay::{Overlay, Step};
+use super::overlay::{Overlay, RankTransfer};
 
 /// To or from which rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,9 +227,9 @@ impl Overlay for Binomial {
         self.own_steps()
     }
 
-    fn send_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn send_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         match self.send(rank, slot)? {
-            (chunk, PipelinePeer::Rank(peer)) => Some(Step { step: slot, chunk, peer }),
+            (chunk, PipelinePeer::Rank(peer)) => Some(RankTransfer { step: slot, chunk, peer }),
             (_, PipelinePeer::Tail) => None,
         }
     }
@@ -238,9 +238,9 @@ impl Overlay for Binomial {
         if rank == 0 { 0 } else { self.own_steps() }
     }
 
-    fn receive_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn receive_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         let (chunk, peer) = self.receive(rank, slot)?;
-        Some(Step { step: slot, chunk, peer })
+        Some(RankTransfer { step: slot, chunk, peer })
     }
 
     fn receivers(&self, rank: u32) -> Vec<u32> {

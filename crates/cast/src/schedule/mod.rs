@@ -5,7 +5,7 @@
 //! are then enumerated one by one, each in at most logarithmic time, and never stored. Nothing
 //! here waits, sends, measures or reads a clock.
 //!
-//! How a relay is driven by it: it makes an [`Outbox`] for what it sends and a [`Receives`] for
+//! How a relay is driven by it: it makes an [`Outbox`] for what it sends and an [`Inbox`] for
 //! what it expects, asks the outbox for the next transfer whose chunk it holds and whose receiver
 //! has room, and drops both when a new situation comes. Steps are those of lock-step execution;
 //! executed as the network permits, the lists cannot deadlock, because each transfer waits for
@@ -39,7 +39,7 @@ pub use link::LinkModel;
 pub use plan::{CastPlan, PlanError, PlanRequest};
 pub use situation::{NodeRole, NodeState, Situation};
 pub use topology::{NodeOrder, Topology, TopologyError};
-pub use transfers::{Outbox, Receives, SendLane, Transfer};
+pub use transfers::{Inbox, Outbox, SendLane, Transfer};
 
 use binomial::{Binomial, sorted};
 use overlay::Overlay;

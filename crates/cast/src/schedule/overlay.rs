@@ -6,7 +6,7 @@
 
 /// One transfer as a rank sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct RankTransfer {
     /// The step of lock-step execution.
     pub(super) step: u64,
     /// The chunk's position.
@@ -25,13 +25,13 @@ pub(super) trait Overlay: std::fmt::Debug + Send + Sync {
     fn send_slots(&self, rank: u32) -> u64;
 
     /// What a rank sends in one of its slots.
-    fn send_in(&self, rank: u32, slot: u64) -> Option<Step>;
+    fn send_in(&self, rank: u32, slot: u64) -> Option<RankTransfer>;
 
     /// Slots of what a rank receives.
     fn receive_slots(&self, rank: u32) -> u64;
 
     /// What a rank receives in one of its slots.
-    fn receive_in(&self, rank: u32, slot: u64) -> Option<Step>;
+    fn receive_in(&self, rank: u32, slot: u64) -> Option<RankTransfer>;
 
     /// The ranks to which a rank sends, ascending.
     fn receivers(&self, rank: u32) -> Vec<u32>;

@@ -149,8 +149,9 @@ impl PlanRequest {
         kinds.into_iter().map(|kind| self.plan(kind)).collect()
     }
 
-    /// The chunk size, in bytes, at which the model finds `kind` fastest: with T = (a·m + b)·(S/(m·B)
-    /// + o), at m* = √(b·S/(a·B·o)). A multiple of 4 KiB between 64 KiB and 16 MiB.
+    /// The chunk size, in bytes, at which the model finds `kind` fastest: where T = (a·m + b) ·
+    /// (S/(m·B) + o) is least, at m* = √(b·S/(a·B·o)). A multiple of 4 KiB between 64 KiB and
+    /// 16 MiB.
     #[must_use]
     pub fn best_chunk_bytes(&self, kind: ScheduleKind) -> u64 {
         let [few, many] = [64, 128].map(|chunks| {
@@ -213,9 +214,10 @@ impl Schedule {
     /// Steps alone always speak for the binomial pipeline, which meets the bound. What else counts:
     /// a star passes nothing on, so that it is best for a file so small that the latency of hops is
     /// longer than all sending; the chain has 2 connections a node and two trees have 6 at most, so
-    /// that they are best where connections cost more than the additional n − 2 − ⌊log₂ n⌋ or log₂ n
-    /// steps, that is with many more chunks than nodes; switches need a topology, and are taken
-    /// whenever there is one and they cost next to nothing, since the model knows no slow links.
+    /// that they are best where connections cost more than the chain's additional n − 2 − ⌊log₂ n⌋
+    /// steps or the trees' log₂ n, that is with many more chunks than nodes. Switches need a
+    /// topology, and are taken when there is one and they cost next to nothing, since the model
+    /// knows no slow links.
     ///
     /// # Errors
     /// As for [`PlanRequest::plan`].

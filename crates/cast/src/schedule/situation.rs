@@ -17,10 +17,10 @@ const LEAF_BELOW_DENOMINATOR: u64 = 8;
 /// How a node takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum NodeRole {
-    /// Receives and passes on.
+    /// Inbox and passes on.
     #[default]
     Relay,
-    /// Receives, and nobody waits for it: a slow node, or one that came late.
+    /// Inbox, and nobody waits for it: a slow node, or one that came late.
     Leaf,
     /// Neither: it is dead, or was given up.
     Dead,

@@ -7,7 +7,7 @@
 //! 1 + the sum of ⌊log₂ size⌋ + 1 over the switches.
 
 use super::binomial::{Binomial, PipelinePeer, sorted};
-use super::overlay::{Overlay, Step};
+use super::overlay::{Overlay, RankTransfer};
 
 /// One switch's ranks.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +78,7 @@ impl Overlay for SwitchChain {
         self.switches[self.index(rank)].pipeline.slots()
     }
 
-    fn send_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn send_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         let at = self.index(rank);
         let switch = &self.switches[at];
         let (chunk, peer) = switch.pipeline.send(rank - switch.first_rank, slot)?;
@@ -86,7 +86,7 @@ impl Overlay for SwitchChain {
             PipelinePeer::Rank(peer) => switch.first_rank + peer,
             PipelinePeer::Tail => self.switches.get(at + 1)?.first_rank,
         };
-        Some(Step { step: switch.start + slot, chunk, peer })
+        Some(RankTransfer { step: switch.start + slot, chunk, peer })
     }
 
     fn receive_slots(&self, rank: u32) -> u64 {
@@ -98,16 +98,16 @@ impl Overlay for SwitchChain {
         }
     }
 
-    fn receive_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn receive_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         if let Some(before) = self.switch_before(rank) {
             let chunk = u32::try_from(slot).ok()?;
             let step = before.start + slot + before.pipeline.tail_delay();
             let peer = before.first_rank + before.pipeline.tail_sender(chunk);
-            return Some(Step { step, chunk, peer });
+            return Some(RankTransfer { step, chunk, peer });
         }
         let switch = &self.switches[self.index(rank)];
         let (chunk, peer) = switch.pipeline.receive(rank - switch.first_rank, slot)?;
-        Some(Step { step: switch.start + slot, chunk, peer: switch.first_rank + peer })
+        Some(RankTransfer { step: switch.start + slot, chunk, peer: switch.first_rank + peer })
     }
 
     fn receivers(&self, rank: u32) -> Vec<u32> {

@@ -2,8 +2,8 @@
 //! of nodes in which neighbours are near each other.
 //!
 //! Lines are `SwitchName=s1 Nodes=n[1-4]` or `SwitchName=top Switches=s[1-2]`, `LinkSpeed` is read
-//! over, `#` begins a comment, a backslash continues a line. Knows nothing of rates, and leaves it to
-//! the caller to expand lists of names.
+//! over, `#` begins a comment, a backslash continues a line. Knows nothing of rates, and leaves it
+//! to the caller to expand lists of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,8 +86,8 @@ pub struct NodeOrder {
 }
 
 impl Topology {
-    /// Reads the text of a topology file. `expand` makes names of a list such as `n[1-4,07-09],big`,
-    /// nothing of what is no list, and bounds how many there can be.
+    /// Reads the text of a topology file. `expand` makes names of a list such as
+    /// `n[1-4,07-09],big`, nothing of what is no list, and bounds how many there can be.
     ///
     /// # Errors
     /// What is wrong with it, and in which line.

@@ -42,7 +42,7 @@ pub struct Transfer {
 ///
 /// Transfers from different peers may overtake each other by a few steps.
 #[derive(Debug, Clone)]
-pub struct Receives {
+pub struct Inbox {
     schedule: Arc<Schedule>,
     node: u32,
     slot: u64,
@@ -51,8 +51,8 @@ pub struct Receives {
 impl Schedule {
     /// What `node` receives.
     #[must_use]
-    pub fn receives(self: &Arc<Self>, node: u32) -> Receives {
-        Receives { schedule: Arc::clone(self), node, slot: 0 }
+    pub fn inbox(self: &Arc<Self>, node: u32) -> Inbox {
+        Inbox { schedule: Arc::clone(self), node, slot: 0 }
     }
 
     /// What `node` sends.
@@ -149,7 +149,7 @@ impl Schedule {
     }
 }
 
-impl Iterator for Receives {
+impl Iterator for Inbox {
     type Item = Transfer;
 
     fn next(&mut self) -> Option<Transfer> {
@@ -184,8 +184,8 @@ impl Outbox {
     /// which one is taken.
     ///
     /// The pipeline's transfers are taken in order, but that one that is ready overtakes a few that
-    /// are not. Chunks for leaves are taken when neither the root nor the pipeline has anything that is ready, the
-    /// lowest chunk first; a leaf that has no room keeps no other one waiting.
+    /// are not. Chunks for leaves are taken when neither the root nor the pipeline has anything
+    /// that is ready, the lowest chunk first; a leaf that has no room keeps no other one waiting.
     pub fn take(&mut self, mut ready: impl FnMut(&Transfer) -> bool) -> Option<Transfer> {
         if let Some(transfer) = self.gather().filter(&mut ready) {
             self.gathers.pop();

@@ -4,7 +4,7 @@
 //! All four are one formula: rank v can send for the first time R(v) hops after the start, a hop
 //! being a step in a pipelined tree and m steps in the paper's.
 
-use super::overlay::{Overlay, Step};
+use super::overlay::{Overlay, RankTransfer};
 
 /// A tree over ranks, the root being rank 0.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl Overlay for ArityTree {
         self.children(rank) * u64::from(self.chunks)
     }
 
-    fn send_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn send_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         let children = self.children(rank);
         let (chunk, turn) = if self.hop == 1 {
             (slot / children, slot % children)
@@ -107,17 +107,17 @@ impl Overlay for ArityTree {
         };
         let chunk = u32::try_from(chunk).ok()?;
         let step = self.step(u64::from(self.ready[rank as usize]) + turn, chunk);
-        Some(Step { step, chunk, peer: self.child(rank, turn) })
+        Some(RankTransfer { step, chunk, peer: self.child(rank, turn) })
     }
 
     fn receive_slots(&self, rank: u32) -> u64 {
         if rank == 0 { 0 } else { u64::from(self.chunks) }
     }
 
-    fn receive_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn receive_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         let chunk = u32::try_from(slot).ok()?;
         let step = self.step(u64::from(self.ready[rank as usize]) - 1, chunk);
-        Some(Step { step, chunk, peer: self.parent(rank) })
+        Some(RankTransfer { step, chunk, peer: self.parent(rank) })
     }
 
     fn receivers(&self, rank: u32) -> Vec<u32> {

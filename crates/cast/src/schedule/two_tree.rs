@@ -8,7 +8,7 @@
 //! root sends even chunks to the top of the first tree and odd ones to the top of the second.
 
 use super::binomial::sorted;
-use super::overlay::{Overlay, Step};
+use super::overlay::{Overlay, RankTransfer};
 
 /// An edge: the tree (0 or 1) and the rank that receives by it.
 type Edge = (usize, u32);
@@ -170,14 +170,14 @@ impl TwoTree {
         u64::from(self.chunks).div_ceil(2) - u64::from(tree == 1 && self.chunks % 2 == 1)
     }
 
-    fn step(&self, edge: Edge, round: u64, peer: u32) -> Option<Step> {
+    fn step(&self, edge: Edge, round: u64, peer: u32) -> Option<RankTransfer> {
         let (tree, to) = edge;
         if round >= self.chunks_of(tree) {
             return None;
         }
         let chunk = u32::try_from(2 * round).ok()? + u32::from(tree == 1);
         let step = u64::from(self.first_steps[tree][to as usize]) + 2 * round;
-        Some(Step { step, chunk, peer })
+        Some(RankTransfer { step, chunk, peer })
     }
 }
 
@@ -195,7 +195,7 @@ impl Overlay for TwoTree {
         self.edges_below(rank).len() as u64 * self.chunks_of(0)
     }
 
-    fn send_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn send_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         let edges = self.outgoing(rank);
         let turns = edges.len() as u64;
         let edge = edges[usize::try_from(slot % turns).ok()?];
@@ -206,7 +206,7 @@ impl Overlay for TwoTree {
         if rank == 0 { 0 } else { 2 * self.chunks_of(0) + self.lead(rank).1 }
     }
 
-    fn receive_in(&self, rank: u32, slot: u64) -> Option<Step> {
+    fn receive_in(&self, rank: u32, slot: u64) -> Option<RankTransfer> {
         let (early, lead) = self.lead(rank);
         let (tree, round) = match slot.checked_sub(lead) {
             None => (early, slot),

@@ -72,7 +72,7 @@ fn port(transfer: &Transfer) -> usize {
 impl Network {
     fn new(schedule: &Arc<Schedule>, window: usize, delay: Delay) -> Self {
         let nodes = count(schedule);
-        let list = |node| schedule.receives(node).map(|t| (t.chunk, t.from)).collect();
+        let list = |node| schedule.inbox(node).map(|t| (t.chunk, t.from)).collect();
         let state = Ports {
             holds: Lockstep::at(schedule).holds,
             expected: (0..nodes).map(list).collect(),

@@ -168,7 +168,8 @@ prop_compose! {
 proptest! {
     #[test]
     fn any_relay_may_die_in_any_step(
-        kind in 0_usize..10, n in 2_u32..50, m in 1_u32..60, victim in any::<u32>(), at in any::<u64>(),
+        kind in 0_usize..10, n in 2_u32..50, m in 1_u32..60,
+        victim in any::<u32>(), at in any::<u64>(),
     ) {
         let kind = kinds()[kind];
         check_death(kind, n, m, victim % (n - 1) + 1, at % (bound(kind, n, m) + 1));

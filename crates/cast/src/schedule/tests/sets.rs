@@ -44,7 +44,9 @@ proptest! {
 
     /// What a peer sends is any bytes: no operation may panic on it.
     #[test]
-    fn a_set_from_a_peer_is_harmless(full in any::<u32>(), words in proptest::collection::vec(any::<u64>(), 0..4)) {
+    fn a_set_from_a_peer_is_harmless(
+        full in any::<u32>(), words in proptest::collection::vec(any::<u64>(), 0..4),
+    ) {
         let bytes = postcard::to_allocvec(&(full, words)).unwrap();
         let set: ChunkSet = postcard::from_bytes(&bytes).unwrap();
         let mut situation = Situation::fresh(3, 50);

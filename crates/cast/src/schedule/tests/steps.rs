@@ -23,7 +23,7 @@ fn lists_agree(schedule: &Arc<Schedule>) {
         nodes().flat_map(|node| all_sends(schedule, node)).map(|t| key(&t)).collect();
     let mut received = BTreeSet::new();
     for node in nodes() {
-        let list: Vec<Transfer> = schedule.receives(node).collect();
+        let list: Vec<Transfer> = schedule.inbox(node).collect();
         assert!(list.iter().all(|transfer| transfer.to == node));
         assert!(list.windows(2).all(|pair| pair[0].lane <= pair[1].lane), "{list:?}");
         received.extend(list.iter().map(key));
@@ -34,7 +34,7 @@ fn lists_agree(schedule: &Arc<Schedule>) {
 fn peers_are_those_of_transfers(schedule: &Arc<Schedule>) {
     for node in 0..count(schedule) {
         let to = all_sends(schedule, node).into_iter().map(|t| t.to);
-        let met: BTreeSet<u32> = to.chain(schedule.receives(node).map(|t| t.from)).collect();
+        let met: BTreeSet<u32> = to.chain(schedule.inbox(node).map(|t| t.from)).collect();
         let told: BTreeSet<u32> = schedule.peers(node).into_iter().collect();
         assert_eq!(met, told, "{} node {node} of {}", schedule.kind(), count(schedule));
     }
@@ -70,7 +70,7 @@ fn a_large_cast_is_enumerated_from_any_node_without_being_stored() {
         for node in [0, 1, 4_999, 9_999] {
             let mut outbox = schedule.outbox(node);
             let sends = std::iter::from_fn(|| outbox.take(|_| true)).take(1_000).count();
-            let receives = schedule.receives(node).take(1_000).count();
+            let receives = schedule.inbox(node).take(1_000).count();
             assert!(sends + receives >= 1_000, "{kind} node {node}");
         }
     }
@@ -96,7 +96,7 @@ fn what_is_sent_was_received_within_the_window() {
         for n in [2, 3, 8, 13, 31, 32] {
             let schedule = fresh(kind, n, 60);
             for node in 1..n {
-                let received: Vec<Transfer> = schedule.receives(node).collect();
+                let received: Vec<Transfer> = schedule.inbox(node).collect();
                 for sent in all_sends(&schedule, node) {
                     let later = received.iter().filter(|other| other.lane < sent.lane);
                     let after = later.skip_while(|other| other.chunk != sent.chunk).count();
