@@ -12,7 +12,7 @@
 //! step more at the end makes them equal: m + ⌊log₂ n⌋ steps.
 //!
 //! Corner 0 never receives. The sends that would go there are the *tail*: chunk b in step b + l,
-//! for somebody who only receives.
+//! for a node that only receives.
 
 use super::overlay::{Overlay, RankTransfer};
 

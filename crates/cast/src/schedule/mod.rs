@@ -42,7 +42,7 @@ pub use topology::{NodeOrder, Topology, TopologyError};
 pub use transfers::{Inbox, Outbox, SendLane, Transfer};
 
 use binomial::{Binomial, sorted};
-use overlay::Overlay;
+use overlay::{FEEDERS_MAX, Overlay};
 use switches::SwitchChain;
 use tree::ArityTree;
 use two_tree::TwoTree;
@@ -202,30 +202,31 @@ impl Schedule {
     }
 
     // The ranks that serve a leaf, in turn: for the first one those that have sends to spare, for
-    // any other one all but the root.
+    // any other one a few of all but the root.
 
     fn own_feeders(&self, leaf: usize) -> bool {
         leaf == 0 || self.ranks.len() == 1
     }
 
     fn feeder_count(&self, leaf: usize) -> usize {
-        if self.own_feeders(leaf) { self.feeders.len() } else { self.ranks.len() - 1 }
+        if self.own_feeders(leaf) {
+            self.feeders.len()
+        } else {
+            FEEDERS_MAX.min(self.ranks.len() - 1)
+        }
     }
 
     fn feeder(&self, leaf: usize, turn: usize) -> u32 {
         if self.own_feeders(leaf) {
             self.feeders[turn]
         } else {
-            u32::try_from(turn + 1).unwrap_or(u32::MAX)
+            let index = (leaf * FEEDERS_MAX + turn) % (self.ranks.len() - 1);
+            u32::try_from(index + 1).unwrap_or(u32::MAX)
         }
     }
 
     fn feeder_turns(&self, leaf: usize, rank: u32) -> Vec<usize> {
-        if self.own_feeders(leaf) {
-            let turns = self.feeders.iter().enumerate();
-            return turns.filter(|(_, feeder)| **feeder == rank).map(|(turn, _)| turn).collect();
-        }
-        (rank as usize).checked_sub(1).into_iter().collect()
+        (0..self.feeder_count(leaf)).filter(|turn| self.feeder(leaf, *turn) == rank).collect()
     }
 }
 

@@ -15,6 +15,9 @@ pub(super) struct RankTransfer {
     pub(super) peer: u32,
 }
 
+/// How many ranks serve a leaf at most, where any number could: each is one more connection.
+pub(super) const FEEDERS_MAX: usize = 8;
+
 /// A schedule over ranks. Slots enumerate a rank's transfers in the order of their steps; a slot
 /// may be empty, but never many in a row.
 pub(super) trait Overlay: std::fmt::Debug + Send + Sync {

@@ -11,8 +11,15 @@ use super::ChunkSet;
 /// A receiver becomes a leaf below this fraction of the median rate. Above it, it costs a
 /// binomial pipeline of 16 nodes at most 4 % (l·B'/(B+(l−1)·B'), RDMC, DSN'18) and is not worth
 /// a new schedule.
-const LEAF_BELOW_NUMERATOR: u64 = 7;
-const LEAF_BELOW_DENOMINATOR: u64 = 8;
+const LEAF_BELOW: f64 = 0.875;
+
+/// A leaf becomes a relay again from this fraction on, so that one whose rate wavers does not
+/// change its role again and again.
+const RELAY_FROM: f64 = 0.94;
+
+/// And only when it lacks at most so many chunks more than the relay that is farthest behind: all
+/// relays would wait until it had them.
+const CAUGHT_UP_CHUNKS: u64 = 32;
 
 /// How a node takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -61,19 +68,25 @@ impl Situation {
         Self { chunks, nodes: states, switches: Vec::new() }
     }
 
-    /// Makes leaves of the relays that are slow and relays of the leaves that are not, by the
-    /// measured rate of each node in bytes a second (`None`: not measured, left as it is). The
-    /// source is never a leaf.
+    /// Makes leaves of the relays that are slow, and relays of the leaves that are fast and have
+    /// caught up, by the measured rate of each node in bytes a second (`None`: not measured, left
+    /// as it is). The source is never a leaf.
     ///
-    /// Call it with rates of links, not of progress: who waits for a slow node makes no progress
+    /// Call it with rates of links, not of progress: a node that waits for a slow one makes no progress
     /// either.
     pub fn assign_leaves(&mut self, rates: &[Option<u64>]) {
         let Some(median) = self.median_rate(rates) else { return };
+        let relays = self.nodes.iter().skip(1).filter(|state| state.role == NodeRole::Relay);
+        let least = relays.map(|state| state.holds.len()).min().unwrap_or(0);
         for (state, rate) in self.nodes.iter_mut().zip(rates).skip(1) {
             let Some(rate) = *rate else { continue };
-            if state.role != NodeRole::Dead {
-                state.role = role_at(rate, median);
-            }
+            let caught_up = state.holds.len() + CAUGHT_UP_CHUNKS >= least;
+            let fraction = fraction(rate, median);
+            state.role = match state.role {
+                NodeRole::Relay if fraction < LEAF_BELOW => NodeRole::Leaf,
+                NodeRole::Leaf if fraction >= RELAY_FROM && caught_up => NodeRole::Relay,
+                role => role,
+            };
         }
     }
 
@@ -85,11 +98,7 @@ impl Situation {
     }
 }
 
-fn role_at(rate: u64, median: u64) -> NodeRole {
-    let (rate, median) = (u128::from(rate), u128::from(median));
-    if rate * u128::from(LEAF_BELOW_DENOMINATOR) < median * u128::from(LEAF_BELOW_NUMERATOR) {
-        NodeRole::Leaf
-    } else {
-        NodeRole::Relay
-    }
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+fn fraction(rate: u64, median: u64) -> f64 {
+    rate as f64 / median.max(1) as f64
 }

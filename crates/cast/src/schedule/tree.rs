@@ -4,7 +4,7 @@
 //! All four are one formula: rank v can send for the first time R(v) hops after the start, a hop
 //! being a step in a pipelined tree and m steps in the paper's.
 
-use super::overlay::{Overlay, RankTransfer};
+use super::overlay::{FEEDERS_MAX, Overlay, RankTransfer};
 
 /// A tree over ranks, the root being rank 0.
 #[derive(Debug, Clone)]
@@ -129,7 +129,8 @@ impl Overlay for ArityTree {
     }
 
     fn feeders(&self) -> Vec<u32> {
-        (0..self.ranks).filter(|rank| self.children(*rank) == 0).collect()
+        let idle = (0..self.ranks).rev().filter(|rank| self.children(*rank) == 0);
+        idle.take(FEEDERS_MAX).collect()
     }
 
     fn window(&self) -> u32 {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::*;
 
-/// Lower than any chain that is tested: sizes of switches that sum up to less or more than n.
+/// Sizes of switches; what is beyond them is one more.
 const SWITCHES: [u32; 5] = [3, 1, 8, 5, 6];
 
 fn arity(arity: u32) -> NonZeroU32 {

@@ -110,6 +110,42 @@ fn slow_nodes_become_leaves_and_fast_ones_relays_again() {
 }
 
 #[test]
+fn a_leaf_that_wavers_or_is_behind_stays_a_leaf() {
+    let mut situation = Situation::fresh(4, 400);
+    situation.nodes[1].holds = ChunkSet::below(300);
+    for (node, holds) in [(2, 300), (3, 100)] {
+        situation.nodes[node].role = NodeRole::Leaf;
+        situation.nodes[node].holds = ChunkSet::below(holds);
+    }
+    let mut role_at = |node: usize, rate| {
+        let mut rates = [Some(100), Some(100), None, None];
+        rates[node] = Some(rate);
+        situation.assign_leaves(&rates);
+        situation.nodes[node].role
+    };
+    assert_eq!(role_at(3, 100), NodeRole::Leaf);
+    assert_eq!(role_at(2, 90), NodeRole::Leaf);
+    assert_eq!(role_at(2, 95), NodeRole::Relay);
+    assert_eq!(role_at(2, 90), NodeRole::Relay);
+}
+
+/// However many nodes there are, a leaf is connected with few.
+#[test]
+fn a_leaf_has_few_feeders() {
+    for kind in kinds() {
+        let mut situation = Situation::fresh(1_000, 50);
+        for leaf in [5, 600, 999] {
+            situation.nodes[leaf].role = NodeRole::Leaf;
+        }
+        let schedule = Schedule::new(kind, situation).unwrap();
+        Lockstep::at(&schedule).run_all(&schedule);
+        for leaf in [5, 600, 999] {
+            assert!(schedule.peers(leaf).len() <= 20, "{kind}");
+        }
+    }
+}
+
+#[test]
 fn leaves_send_nothing() {
     for kind in kinds() {
         let mut situation = Situation::fresh(12, 30);
