@@ -72,8 +72,8 @@ impl Situation {
     /// caught up, by the measured rate of each node in bytes a second (`None`: not measured, left
     /// as it is). The source is never a leaf.
     ///
-    /// Call it with rates of links, not of progress: a node that waits for a slow one makes no progress
-    /// either.
+    /// Call it with rates of links, not of progress: a node that waits for a slow one makes no
+    /// progress either.
     pub fn assign_leaves(&mut self, rates: &[Option<u64>]) {
         let Some(median) = self.median_rate(rates) else { return };
         let relays = self.nodes.iter().skip(1).filter(|state| state.role == NodeRole::Relay);

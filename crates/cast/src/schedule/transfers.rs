@@ -186,6 +186,9 @@ impl Outbox {
     /// The pipeline's transfers are taken in order, but that one that is ready overtakes a few that
     /// are not. Chunks for leaves are taken when neither the root nor the pipeline has anything
     /// that is ready, the lowest chunk first; a leaf that has no room keeps no other one waiting.
+    ///
+    /// A situation is older than what was under way when it was made: if the receiver has got the
+    /// chunk meanwhile, the transfer is ready, and its sender takes it and sends nothing.
     pub fn take(&mut self, mut ready: impl FnMut(&Transfer) -> bool) -> Option<Transfer> {
         if let Some(transfer) = self.gather().filter(&mut ready) {
             self.gathers.pop();
