@@ -1,0 +1,9 @@
+//! `outboard cast`: files from one source on many machines, as relays pass them on while they
+//! receive them.
+//!
+//! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
+
+#![forbid(unsafe_code)]
+
+pub mod relay;
+pub mod schedule;

@@ -1,0 +1,353 @@
+//! One node's part in a cast: which chunks it asks of which node, which it passes on, and from
+//! where; a value without I/O, time or bytes.
+//!
+//! A node walks its own list of the schedule and asks the senders in it for chunks ahead, each into
+//! a slot of its memory; a sender answers as soon as it has the chunk, in the order of its own list.
+//! So a chunk crosses each connection once, a sender never waits for room that is there, and
+//! after a death the same question goes to another node. What a node has by another way it says
+//! to the sender in its list, which then passes over it. What it takes back may be under way
+//! already: its slot is free when the chunk has come, or the sender says that it drops it.
+//!
+//! Modules: `slots` (the memory), `wants` (what others have asked of this node).
+
+mod slots;
+#[cfg(test)]
+mod tests;
+mod wants;
+
+pub use wants::Want;
+
+use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
+use slots::{SlotState, Slots};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter::Peekable;
+use std::sync::Arc;
+use wants::Wants;
+
+/// What the node must do for its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a node what this one wants of it.
+    Tell {
+        /// The sender.
+        to: u32,
+        /// The chunk.
+        chunk: u32,
+        /// The slot for it, or that it is not needed.
+        want: Want,
+    },
+    /// Tell a node that a chunk, which it no longer wants, was not sent and will not be.
+    Drop {
+        /// The receiver.
+        to: u32,
+        /// The receiver's slot for it.
+        slot: u32,
+    },
+    /// Check the chunk in a slot, and write it to its files; then [`Relay::kept`].
+    Keep {
+        /// The chunk.
+        chunk: u32,
+        /// Where it is.
+        slot: u32,
+    },
+    /// Read a chunk that this node holds from its files into a slot; then [`Relay::loaded`].
+    Load {
+        /// The chunk.
+        chunk: u32,
+        /// Where it goes.
+        slot: u32,
+    },
+    /// Write a chunk into another node's slot; then [`Relay::sent`].
+    Send {
+        /// The receiver.
+        to: u32,
+        /// The chunk.
+        chunk: u32,
+        /// This node's slot.
+        from: u32,
+        /// The receiver's slot.
+        into: u32,
+    },
+}
+
+/// What a peer did that no peer of this program does: its connection must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RelayFault {
+    /// A chunk that was not asked of this peer, or in another slot.
+    #[error("it sent chunk {chunk} into slot {slot}, which was not asked of it")]
+    Unasked {
+        /// The chunk.
+        chunk: u32,
+        /// The slot.
+        slot: u32,
+    },
+    /// A chunk that is still wanted, or was never.
+    #[error("it drops the chunk for slot {slot}, which was not cancelled")]
+    NotCancelled {
+        /// The slot for it.
+        slot: u32,
+    },
+    /// A question for a chunk that there is not.
+    #[error("it wants chunk {chunk} of a cast that has {chunks}")]
+    NoSuchChunk {
+        /// The chunk.
+        chunk: u32,
+        /// Chunks of the cast.
+        chunks: u32,
+    },
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Relay {
+    node: u32,
+    schedule: Arc<Schedule>,
+    inbox: Peekable<Inbox>,
+    outbox: Outbox,
+    held: ChunkSet,
+    slots: Slots,
+    wants: Wants,
+    /// Chunks that were asked for: of which node, and into which slot.
+    asked: BTreeMap<u32, (u32, u32)>,
+    /// By node and slot, the chunks that are no longer wanted of it: it still writes them, or says
+    /// that it drops them.
+    cancelled: BTreeMap<(u32, u32), u32>,
+    /// The chunk that is read from files.
+    loading: Option<u32>,
+    /// To which nodes chunks are being sent, and from which slots.
+    sending: Vec<(u32, u32)>,
+    /// Peers whose connections have ended.
+    gone: BTreeSet<u32>,
+    actions: VecDeque<Action>,
+}
+
+impl Relay {
+    /// Node `node`'s part, with `slots` slots of memory: at least three.
+    #[must_use]
+    pub fn new(node: u32, schedule: &Arc<Schedule>, slots: u32) -> Self {
+        let held = schedule.situation().nodes[node as usize].holds.clone();
+        let mut relay = Self {
+            node,
+            schedule: Arc::clone(schedule),
+            inbox: schedule.inbox(node).peekable(),
+            outbox: schedule.outbox(node),
+            held,
+            slots: Slots::new(slots),
+            wants: Wants::default(),
+            asked: BTreeMap::new(),
+            cancelled: BTreeMap::new(),
+            loading: None,
+            sending: Vec::new(),
+            gone: BTreeSet::new(),
+            actions: VecDeque::new(),
+        };
+        relay.go_on();
+        relay
+    }
+
+    /// The next thing to do.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The chunks that this node holds, checked and written.
+    #[must_use]
+    pub fn held(&self) -> &ChunkSet {
+        &self.held
+    }
+
+    /// Whether this node holds every chunk that there is.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.held.missing(self.schedule.situation().chunks).is_empty()
+    }
+
+    /// The chunks that were asked for and have not come, and of which node.
+    pub fn outstanding(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.asked.iter().map(|(chunk, (of, _))| (*chunk, *of))
+    }
+
+    /// A peer says what it wants of this node.
+    ///
+    /// # Errors
+    /// The peer is at fault.
+    pub fn wanted(&mut self, by: u32, chunk: u32, want: Want) -> Result<(), RelayFault> {
+        let chunks = self.schedule.situation().chunks;
+        if chunk >= chunks {
+            return Err(RelayFault::NoSuchChunk { chunk, chunks });
+        }
+        if let Some(slot) = self.wants.note(by, chunk, want) {
+            self.actions.push_back(Action::Drop { to: by, slot });
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// A peer has written a chunk into a slot.
+    ///
+    /// # Errors
+    /// The peer is at fault.
+    pub fn arrived(&mut self, from: u32, chunk: u32, slot: u32) -> Result<(), RelayFault> {
+        if self.asked.get(&chunk) == Some(&(from, slot)) {
+            self.asked.remove(&chunk);
+        } else if self.cancelled.get(&(from, slot)) == Some(&chunk) {
+            self.cancelled.remove(&(from, slot));
+        } else {
+            return Err(RelayFault::Unasked { chunk, slot });
+        }
+        if self.held.contains(chunk) || self.slots.is_kept(chunk) {
+            self.slots.set(slot, SlotState::Free);
+        } else {
+            self.slots.set(slot, SlotState::Kept { chunk });
+            self.actions.push_back(Action::Keep { chunk, slot });
+            self.cancel(chunk);
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// A peer will not send a chunk that was asked of it and then cancelled.
+    ///
+    /// # Errors
+    /// The peer is at fault.
+    pub fn dropped(&mut self, by: u32, slot: u32) -> Result<(), RelayFault> {
+        self.cancelled.remove(&(by, slot)).ok_or(RelayFault::NotCancelled { slot })?;
+        self.slots.set(slot, SlotState::Free);
+        self.go_on();
+        Ok(())
+    }
+
+    /// The chunk in a slot was checked and written, or it is not what the source signed: then the
+    /// node that sent it [is lost](Self::lost) to this one, and the next schedule says who else
+    /// sends it.
+    pub fn kept(&mut self, chunk: u32, slot: u32, is_good: bool) {
+        if is_good {
+            self.held.insert(chunk);
+            self.slots.set(slot, SlotState::Held { chunk, sending: 0 });
+        } else {
+            self.slots.set(slot, SlotState::Free);
+        }
+        self.go_on();
+    }
+
+    /// A chunk was read from files into a slot.
+    pub fn loaded(&mut self, chunk: u32, slot: u32) {
+        self.loading = None;
+        self.slots.set(slot, SlotState::Held { chunk, sending: 0 });
+        self.go_on();
+    }
+
+    /// A peer has a chunk that this node wrote from a slot, which may change again.
+    pub fn sent(&mut self, to: u32, slot: u32) {
+        if let Some(at) = self.sending.iter().position(|sending| *sending == (to, slot)) {
+            self.sending.swap_remove(at);
+            self.slots.note_sent(slot);
+        }
+        self.go_on();
+    }
+
+    /// A peer's connection has ended: what it was asked for comes from another node, once there is
+    /// a schedule without it.
+    pub fn lost(&mut self, peer: u32) {
+        self.gone.insert(peer);
+        self.wants.forget(peer);
+        let asked = self.asked.extract_if(.., |_, (of, _)| *of == peer).map(|(_, (_, slot))| slot);
+        let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
+        let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
+        free.into_iter().for_each(|slot| self.slots.set(slot, SlotState::Free));
+        let slots = self.sending.extract_if(.., |(to, _)| *to == peer).map(|(_, slot)| slot);
+        slots.for_each(|slot| self.slots.note_sent(slot));
+        self.go_on();
+    }
+
+    /// Goes on by another schedule of the same cast.
+    pub fn replan(&mut self, schedule: &Arc<Schedule>) {
+        self.schedule = Arc::clone(schedule);
+        self.inbox = schedule.inbox(self.node).peekable();
+        self.outbox = schedule.outbox(self.node);
+        self.wants.keep_as_leftovers();
+        // The node that has a chunk now may have waited for it from this one.
+        let asked: Vec<u32> = self.asked.keys().copied().collect();
+        asked.into_iter().for_each(|chunk| self.cancel(chunk));
+        self.go_on();
+    }
+
+    /// Asks and sends what can be asked and sent now.
+    fn go_on(&mut self) {
+        self.ask();
+        while self.send_next() {}
+    }
+
+    /// Asks for the next chunks of this node's list, as long as there are slots.
+    fn ask(&mut self) {
+        while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
+            if self.held.contains(chunk) || self.slots.is_kept(chunk) {
+                self.tell(from, chunk, Want::Nothing);
+            } else if !self.gone.contains(&from) {
+                let Some(slot) = self.slots.take(SlotState::Asked) else { return };
+                self.asked.insert(chunk, (from, slot));
+                self.tell(from, chunk, Want::Into { slot });
+            }
+            self.inbox.next();
+        }
+    }
+
+    /// Takes back what was asked, if it was.
+    fn cancel(&mut self, chunk: u32) {
+        if let Some((of, slot)) = self.asked.remove(&chunk) {
+            self.cancelled.insert((of, slot), chunk);
+            self.tell(of, chunk, Want::Nothing);
+        }
+    }
+
+    fn tell(&mut self, to: u32, chunk: u32, want: Want) {
+        if !self.gone.contains(&to) {
+            self.actions.push_back(Action::Tell { to, chunk, want });
+        }
+    }
+
+    /// Sends one chunk, or begins to load it. False if nothing can be sent now.
+    fn send_next(&mut self) -> bool {
+        let mut to_load = None;
+        let (held, wants, gone, slots) = (&self.held, &self.wants, &self.gone, &self.slots);
+        let mut is_ready = |to: u32, chunk: u32| match wants.of(to, chunk) {
+            _ if gone.contains(&to) => true,
+            Some(Want::Nothing) => true,
+            Some(Want::Into { .. }) if held.contains(chunk) => {
+                let is_there = slots.with(chunk).is_some();
+                to_load = to_load.or_else(|| (!is_there).then_some(chunk));
+                is_there
+            }
+            Some(Want::Into { .. }) | None => false,
+        };
+        let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
+        let next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        let next = next.or_else(|| wants.leftover(is_ready));
+        match (next, to_load) {
+            (Some((to, chunk)), _) => self.send(to, chunk),
+            (None, Some(chunk)) => self.load(chunk),
+            (None, None) => {}
+        }
+        next.is_some()
+    }
+
+    fn send(&mut self, to: u32, chunk: u32) {
+        if let Some(into) = self.wants.take(to, chunk)
+            && let Some(from) = self.slots.with(chunk)
+        {
+            self.slots.note_sending(from);
+            self.sending.push((to, from));
+            self.actions.push_back(Action::Send { to, chunk, from, into });
+        }
+    }
+
+    /// Has a chunk read into a slot, one at a time.
+    fn load(&mut self, chunk: u32) {
+        if self.loading.is_none()
+            && let Some(slot) = self.slots.take_any(SlotState::Loading { chunk })
+        {
+            self.loading = Some(chunk);
+            self.actions.push_back(Action::Load { chunk, slot });
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A node's memory for chunks: slots that peers write into and that chunks are sent from. A chunk
+//! that was written to its files stays in its slot until the slot is needed.
+
+use std::collections::VecDeque;
+
+/// Slots that are never given to peers, so that a chunk can always be read from files and sent.
+const RESERVED: u32 = 1;
+
+/// What is in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SlotState {
+    Free,
+    /// A peer may write into it at any time.
+    Asked,
+    /// It is checked and written to files.
+    Kept {
+        chunk: u32,
+    },
+    /// It is read from files.
+    Loading {
+        chunk: u32,
+    },
+    /// The chunk, and how many peers it is being sent to.
+    Held {
+        chunk: u32,
+        sending: u32,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    states: Vec<SlotState>,
+    /// Slots that hold a chunk, the one that came first in front.
+    held: VecDeque<u32>,
+}
+
+impl Slots {
+    pub(super) fn new(count: u32) -> Self {
+        Self { states: vec![SlotState::Free; count as usize], held: VecDeque::new() }
+    }
+
+    pub(super) fn state(&self, slot: u32) -> Option<SlotState> {
+        self.states.get(slot as usize).copied()
+    }
+
+    pub(super) fn set(&mut self, slot: u32, state: SlotState) {
+        if matches!(state, SlotState::Held { .. }) {
+            self.held.push_back(slot);
+        }
+        self.states[slot as usize] = state;
+    }
+
+    /// Whether a chunk is being checked.
+    pub(super) fn is_kept(&self, chunk: u32) -> bool {
+        self.states.contains(&SlotState::Kept { chunk })
+    }
+
+    /// The slot that holds a chunk.
+    pub(super) fn with(&self, chunk: u32) -> Option<u32> {
+        let mut held = self.held.iter().copied();
+        held.find(|slot| matches!(self.state(*slot), Some(SlotState::Held { chunk: found, .. }) if found == chunk))
+    }
+
+    /// A slot for a peer's chunk.
+    pub(super) fn take(&mut self, state: SlotState) -> Option<u32> {
+        let busy = |state: &&SlotState| matches!(state, SlotState::Asked | SlotState::Kept { .. });
+        let given = self.states.iter().filter(busy).count();
+        let most = self.states.len().saturating_sub(RESERVED as usize);
+        if given >= most { None } else { self.take_any(state) }
+    }
+
+    /// Any slot that is free, or whose chunk has been there longest and is not being sent.
+    pub(super) fn take_any(&mut self, state: SlotState) -> Option<u32> {
+        let free = self.states.iter().position(|state| *state == SlotState::Free);
+        let slot = match free.and_then(|at| u32::try_from(at).ok()) {
+            Some(slot) => slot,
+            None => self.evict()?,
+        };
+        self.states[slot as usize] = state;
+        Some(slot)
+    }
+
+    fn evict(&mut self) -> Option<u32> {
+        let is_idle =
+            |slot: &u32| matches!(self.state(*slot), Some(SlotState::Held { sending: 0, .. }));
+        let at = self.held.iter().position(is_idle)?;
+        self.held.remove(at)
+    }
+
+    pub(super) fn note_sending(&mut self, slot: u32) {
+        if let Some(SlotState::Held { sending, .. }) = self.states.get_mut(slot as usize) {
+            *sending += 1;
+        }
+    }
+
+    pub(super) fn note_sent(&mut self, slot: u32) {
+        if let Some(SlotState::Held { sending, .. }) = self.states.get_mut(slot as usize) {
+            *sending = sending.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Whole casts by relays whose connections are queues, in many orders, with nodes that die.
+
+use super::*;
+use crate::schedule::{NodeRole, ScheduleKind, Situation};
+use proptest::prelude::*;
+use std::num::NonZeroU32;
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Wanted { chunk: u32, want: Want },
+    Dropped { slot: u32 },
+    Arrived { chunk: u32, slot: u32, mine: u32 },
+    Kept { chunk: u32, slot: u32 },
+    Loaded { chunk: u32, slot: u32 },
+    Lost { peer: u32 },
+    Replan { number: usize },
+}
+
+/// From which node events come that no node sends: ends of connections, and schedules.
+const OUTSIDE: u32 = u32::MAX;
+
+/// Nodes, and a queue from each to each; a queue of a node to itself is its disk.
+struct World {
+    relays: Vec<Option<Relay>>,
+    /// Those after the first.
+    schedules: Vec<Arc<Schedule>>,
+    queues: BTreeMap<(u32, u32), VecDeque<Event>>,
+    chunks: u32,
+    random: u64,
+    /// Chunks that were sent, by receiver and chunk.
+    sent: BTreeMap<(u32, u32), u32>,
+}
+
+impl World {
+    fn new(kind: ScheduleKind, nodes: u32, chunks: u32, slots: u32, seed: u64) -> Self {
+        let schedule = Schedule::new(kind, Situation::fresh(nodes, chunks)).expect("a schedule");
+        let relays = (0..nodes).map(|node| Some(Relay::new(node, &schedule, slots))).collect();
+        let queues = BTreeMap::new();
+        Self {
+            relays,
+            schedules: Vec::new(),
+            queues,
+            chunks,
+            random: seed | 1,
+            sent: BTreeMap::new(),
+        }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random % below as u64).expect("small")
+    }
+
+    fn push(&mut self, from: u32, to: u32, event: Event) {
+        self.queues.entry((from, to)).or_default().push_back(event);
+    }
+
+    fn act(&mut self, node: u32) {
+        while let Some(action) = self.relay(node).and_then(Relay::next_action) {
+            match action {
+                Action::Tell { to, chunk, want } => {
+                    self.push(node, to, Event::Wanted { chunk, want });
+                }
+                Action::Drop { to, slot } => self.push(node, to, Event::Dropped { slot }),
+                Action::Keep { chunk, slot } => self.push(node, node, Event::Kept { chunk, slot }),
+                Action::Load { chunk, slot } => {
+                    self.push(node, node, Event::Loaded { chunk, slot });
+                }
+                Action::Send { to, chunk, from, into } => {
+                    *self.sent.entry((to, chunk)).or_default() += 1;
+                    self.push(node, to, Event::Arrived { chunk, slot: into, mine: from });
+                }
+            }
+        }
+    }
+
+    fn relay(&mut self, node: u32) -> Option<&mut Relay> {
+        self.relays[node as usize].as_mut()
+    }
+
+    /// Delivers one event; false if there is none.
+    fn step(&mut self) -> bool {
+        self.queues.retain(|_, queue| !queue.is_empty());
+        if self.queues.is_empty() {
+            return false;
+        }
+        let at = self.random(self.queues.len());
+        let (&(from, to), queue) = self.queues.iter_mut().nth(at).expect("in range");
+        let event = queue.pop_front().expect("not empty");
+        if let Event::Arrived { mine, .. } = event
+            && let Some(sender) = self.relay(from)
+        {
+            sender.sent(to, mine);
+            self.act(from);
+        }
+        let schedules = self.schedules.clone();
+        let Some(relay) = self.relay(to) else { return true };
+        match event {
+            Event::Dropped { slot } => relay.dropped(from, slot).expect("cancelled"),
+            Event::Wanted { chunk, want } => relay.wanted(from, chunk, want).expect("a peer"),
+            Event::Arrived { chunk, slot, .. } => relay.arrived(from, chunk, slot).expect("asked"),
+            Event::Kept { chunk, slot } => relay.kept(chunk, slot, true),
+            Event::Loaded { chunk, slot } => relay.loaded(chunk, slot),
+            Event::Lost { peer } => relay.lost(peer),
+            Event::Replan { number } => relay.replan(&schedules[number]),
+        }
+        self.act(to);
+        true
+    }
+
+    fn start(&mut self) {
+        (0..self.relays.len()).for_each(|node| self.act(u32::try_from(node).expect("few")));
+    }
+
+    /// A node dies. All others hear of it, and of a schedule without it, sooner or later.
+    fn kill(&mut self, dead: u32, kind: ScheduleKind) {
+        self.relays[dead as usize] = None;
+        self.queues.retain(|(from, to), _| *from != dead && *to != dead);
+        let nodes = u32::try_from(self.relays.len()).expect("few");
+        let mut situation = Situation::fresh(nodes, self.chunks);
+        for (state, relay) in situation.nodes.iter_mut().zip(&self.relays) {
+            match relay {
+                Some(relay) => state.holds = relay.held().clone(),
+                None => state.role = NodeRole::Dead,
+            }
+        }
+        self.schedules.push(Schedule::new(kind, situation).expect("a schedule"));
+        let number = self.schedules.len() - 1;
+        for node in (0..nodes).filter(|node| *node != dead) {
+            self.push(OUTSIDE, node, Event::Lost { peer: dead });
+            self.push(OUTSIDE, node, Event::Replan { number });
+        }
+    }
+
+    fn check(&self) {
+        for (node, relay) in self.relays.iter().enumerate() {
+            let Some(relay) = relay else { continue };
+            assert!(relay.is_complete(), "node {node} lacks {:?}", relay.held());
+            assert_eq!(relay.outstanding().count(), 0, "node {node}");
+        }
+    }
+}
+
+fn kinds() -> impl Strategy<Value = ScheduleKind> {
+    let arity = NonZeroU32::new(3).expect("three");
+    prop_oneof![
+        Just(ScheduleKind::BinomialPipeline),
+        Just(ScheduleKind::TwoTree),
+        Just(ScheduleKind::Chain),
+        Just(ScheduleKind::Tree { arity }),
+        Just(ScheduleKind::PaperTree { arity }),
+        Just(ScheduleKind::Star),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_node_gets_every_chunk_once(
+        kind in kinds(), nodes in 2_u32..20, chunks in 0_u32..40, slots in 3_u32..9, seed: u64,
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world.start();
+        while world.step() {}
+        world.check();
+        prop_assert_eq!(world.sent.len() as u64, u64::from(nodes - 1) * u64::from(chunks));
+        prop_assert!(world.sent.values().all(|times| *times == 1));
+    }
+
+    #[test]
+    fn nodes_that_die_stop_nobody(
+        kind in kinds(), nodes in 3_u32..16, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
+        deaths in prop::collection::vec((1_u32..16, 0_usize..200), 1..4),
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world.start();
+        for (dead, steps) in deaths {
+            let _all = (0..steps).all(|_| world.step());
+            world.kill(dead % (nodes - 1) + 1, kind);
+        }
+        while world.step() {}
+        world.check();
+    }
+}
+
+#[test]
+fn what_was_not_asked_is_a_fault() {
+    let kind = ScheduleKind::Chain;
+    let mut world = World::new(kind, 3, 4, 3, 1);
+    world.start();
+    let relay = world.relay(1).expect("there");
+    for (from, chunk, slot) in [(2, 0, 0), (0, 3, 0), (0, 0, 1), (0, 0, 99), (0, 99, 0)] {
+        let fault = relay.arrived(from, chunk, slot).expect_err("not asked");
+        assert_eq!(fault, RelayFault::Unasked { chunk, slot });
+    }
+    let fault = relay.wanted(2, 4, Want::Into { slot: 0 }).expect_err("no such chunk");
+    assert_eq!(fault, RelayFault::NoSuchChunk { chunk: 4, chunks: 4 });
+}

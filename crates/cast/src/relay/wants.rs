@@ -1,0 +1,78 @@
+//! What other nodes want of this one.
+
+use crate::schedule::ChunkSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a receiver wants of a sender, for one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Want {
+    /// The chunk, in this slot of the receiver's memory.
+    Into {
+        /// The slot.
+        slot: u32,
+    },
+    /// Nothing: it has the chunk, or gets it from another node.
+    Nothing,
+}
+
+/// By receiver and chunk. Bounded by the chunks of the cast for each peer.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    /// The slots of what is wanted and was not sent.
+    slots: BTreeMap<(u32, u32), u32>,
+    /// What each receiver does not want, or was sent, unless it wants it again.
+    settled: BTreeMap<u32, ChunkSet>,
+    /// Those of earlier schedules, which may not be in this one.
+    leftovers: BTreeSet<(u32, u32)>,
+}
+
+impl Wants {
+    /// The slot of a chunk that was wanted and is dropped by this.
+    pub(super) fn note(&mut self, by: u32, chunk: u32, want: Want) -> Option<u32> {
+        match want {
+            Want::Into { slot } => {
+                // The schedule's list may have passed over what was not wanted.
+                if self.is_settled(by, chunk) {
+                    self.leftovers.insert((by, chunk));
+                }
+                self.slots.insert((by, chunk), slot)
+            }
+            Want::Nothing => self.take(by, chunk),
+        }
+    }
+
+    pub(super) fn of(&self, by: u32, chunk: u32) -> Option<Want> {
+        let slot = self.slots.get(&(by, chunk)).map(|slot| Want::Into { slot: *slot });
+        slot.or_else(|| self.is_settled(by, chunk).then_some(Want::Nothing))
+    }
+
+    fn is_settled(&self, by: u32, chunk: u32) -> bool {
+        self.settled.get(&by).is_some_and(|settled| settled.contains(chunk))
+    }
+
+    /// The slot for a chunk that a node wanted; it is sent now, or never.
+    pub(super) fn take(&mut self, by: u32, chunk: u32) -> Option<u32> {
+        self.settled.entry(by).or_default().insert(chunk);
+        self.leftovers.remove(&(by, chunk));
+        self.slots.remove(&(by, chunk))
+    }
+
+    pub(super) fn forget(&mut self, by: u32) {
+        self.settled.remove(&by);
+        self.slots.retain(|(node, _), _| *node != by);
+        self.leftovers.retain(|(node, _)| *node != by);
+    }
+
+    /// A new schedule begins: what is wanted already is sent, whether it is in that or not.
+    pub(super) fn keep_as_leftovers(&mut self) {
+        self.leftovers.extend(self.slots.keys());
+    }
+
+    /// The first of an earlier schedule that is ready.
+    pub(super) fn leftover(
+        &self,
+        mut is_ready: impl FnMut(u32, u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        self.leftovers.iter().find(|(by, chunk)| is_ready(*by, *chunk)).copied()
+    }
+}

@@ -1,0 +1,42 @@
+//! What a step costs: the model of a node's link.
+//!
+//! A step takes τ = c/B + o for chunks of c bytes; a chunk that is passed on waits for the latency
+//! of each hop besides. Steps do not wait for it: in the tests' events a binomial pipeline takes
+//! longer by one to two latencies a hop, however many chunks there are.
+
+use serde::{Deserialize, Serialize};
+
+/// A link and the node behind it. All nodes are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LinkModel {
+    /// B: what one stream carries, in bytes a second.
+    pub bytes_per_second: f64,
+    /// o: what a chunk costs a node besides the time of its bytes, in seconds.
+    pub chunk_overhead_s: f64,
+    /// From the last byte's sending until the receiver can send the chunk on: latency of the
+    /// network, waking and verifying, in seconds.
+    pub hop_latency_s: f64,
+    /// What a node needs for one more connection, in seconds; 0 if connections are there.
+    pub connect_s: f64,
+}
+
+impl LinkModel {
+    /// Assumptions for a link of so many Gbit/s of payload with connections that are there: 20 µs
+    /// a chunk and 100 µs a hop, of which most is waking processes and verifying 1 MiB. Put
+    /// measured values in their place where there are any.
+    #[must_use]
+    pub fn gigabits(per_second: f64) -> Self {
+        Self {
+            bytes_per_second: per_second * 1e9 / 8.0,
+            chunk_overhead_s: 20e-6,
+            hop_latency_s: 100e-6,
+            connect_s: 0.0,
+        }
+    }
+
+    /// τ: the seconds of one step.
+    #[must_use]
+    pub fn step_s(&self, chunk_bytes: f64) -> f64 {
+        chunk_bytes / self.bytes_per_second + self.chunk_overhead_s
+    }
+}
