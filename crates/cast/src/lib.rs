@@ -4,9 +4,11 @@
 //! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
 //!
 //! Opens no socket. Modules in reading order: [`tree`] (what is cast: a manifest and one stream of
-//! bytes in chunks), [`sign`] (which chunks are genuine).
+//! bytes in chunks), [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that
+//! appear whole).
 
 #![forbid(unsafe_code)]
 
+pub mod receive;
 pub mod sign;
 pub mod tree;
