@@ -17,8 +17,8 @@ pub enum SignError {
     },
     /// Source: lengths that do not fit together.
     #[error(
-        "a stream of {stream_len} bytes with a manifest of {manifest_len} in chunks of \
-         {chunk_len}: the manifest is the stream's beginning, and there are at most {CHUNKS_MAX} chunks"
+        "a stream of {stream_len} bytes, {manifest_len} of them its manifest, in chunks of \
+         {chunk_len}: the manifest is its beginning, and there are at most {CHUNKS_MAX} chunks"
     )]
     Shape {
         /// Bytes in the stream.
