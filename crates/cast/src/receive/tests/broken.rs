@@ -142,6 +142,8 @@ fn a_publication_broken_between_two_names_is_completed() {
     let cast = TestCast::of(&sources, 4096);
     break_publication(&place, &cast, &["0", "1"]);
     let receiver = cast.begin(&place.to(), options());
+    let staged = fs::metadata(staging_in(&place.to()).join("tree/2")).expect("there");
+    assert_eq!(staged.mode() & 0o777, 0o700, "it can be written again");
     assert_eq!(receiver.resume().expect("resumed"), receiver.bitmap().chunks());
     assert_eq!(receiver.publish().expect("published").names, 3);
     for name in ["0", "1", "2"] {
@@ -172,6 +174,25 @@ fn a_name_that_was_published_and_removed_is_received_anew() {
     let cast = TestCast::of(&[&place.src().join("0")], 4096);
     break_publication(&place, &cast, &["0"]);
     fs::remove_dir_all(place.to().join("0")).expect("removed");
+    let receiver = cast.begin(&place.to(), options());
+    assert_eq!(receiver.resume().expect("resumed"), 0);
+    cast.put_all(&receiver, 1).expect("put");
+    receiver.publish().expect("published");
+    assert_eq!(listing(&place.to().join("0")), listing(&place.src().join("0")));
+}
+
+#[test]
+fn what_an_exchange_brought_into_staging_is_not_taken_for_what_was_received() {
+    let place = place_with_files();
+    let cast = TestCast::of(&[&place.src().join("0")], 4096);
+    break_publication(&place, &cast, &["0"]);
+    let staged = staging_in(&place.to()).join("tree/0");
+    fs::rename(place.to().join("0"), place.outer.path().join("away")).expect("renamed");
+    fs::create_dir(&staged).expect("made");
+    for name in (0..30).step_by(3) {
+        fs::write(staged.join(name.to_string()), "old").expect("written");
+    }
+    fs::write(staged.join("another"), "old").expect("written");
     let receiver = cast.begin(&place.to(), options());
     assert_eq!(receiver.resume().expect("resumed"), 0);
     cast.put_all(&receiver, 1).expect("put");

@@ -103,6 +103,13 @@ fn merge_refuses_conflicts_before_anything_moves() {
     let Err(ReceiveError::Conflict { path }) = found else { panic!("{found:?}") };
     assert_eq!(path, Path::new("src/e/c"));
     assert_eq!(names(&there), ["e"]);
+    let to = place.outer.path().join("second");
+    fs::create_dir_all(to.join("e/c")).expect("made");
+    let sources = ["a", "d", "e"].map(|name| place.src().join(name));
+    let sources: Vec<_> = sources.iter().map(PathBuf::as_path).collect();
+    let found = TestCast::of(&sources, 4096).receive(&to, with(PublishMode::Merge));
+    assert!(matches!(found, Err(ReceiveError::Conflict { .. })), "{found:?}");
+    assert!(!to.join("a").exists(), "the names before the conflict have not moved");
 }
 
 #[test]
@@ -134,9 +141,13 @@ fn a_program_runs_as_soon_as_it_is_published() {
     place.write("true", &shell);
     let mode = Permissions::from_mode(0o755);
     fs::set_permissions(place.src().join("true"), mode).expect("its mode");
-    place.cast().receive(&place.to(), options()).expect("received");
+    let cast = place.cast();
+    let receiver = cast.begin(&place.to(), options());
+    cast.put_all(&receiver, 1).expect("put");
+    receiver.publish().expect("published");
     let status = std::process::Command::new(place.to().join("src/true")).status();
     assert!(status.expect("run").success());
+    assert_eq!(receiver.bitmap().held(), receiver.bitmap().chunks(), "which still serves it");
 }
 
 #[test]
