@@ -93,23 +93,23 @@ impl StagedTree {
         Ok(())
     }
 
-    /// Reads a part of the stream; `into` then has exactly its bytes.
+    /// Reads a part of the stream, which has it; `into` then has exactly its bytes.
     pub(super) fn read(&self, range: Range<u64>, into: &mut Vec<u8>) -> Result<(), ReceiveError> {
-        into.clear();
+        into.resize(usize::try_from(range.end - range.start).unwrap_or(0), 0);
+        let mut rest = &mut into[..];
         for piece in self.manifest.pieces(range) {
+            let (here, after) = rest.split_at_mut(piece.len());
             match piece {
                 StreamPiece::Manifest { at, len } => {
-                    into.extend_from_slice(&self.manifest.bytes()[at..at + len]);
+                    here.copy_from_slice(&self.manifest.bytes()[at..at + len]);
                 }
-                StreamPiece::File { entry, offset, len } => {
-                    let from = into.len();
-                    into.resize(from + len, 0);
+                StreamPiece::File { entry, offset, .. } => {
                     let file = self.reading.open(entry, || self.open_to_read(entry));
-                    let read =
-                        file.and_then(|file| read_exactly_at(&*file, &mut into[from..], offset));
+                    let read = file.and_then(|file| read_exactly_at(&*file, here, offset));
                     read.map_err(|errno| self.unreadable(entry, errno))?;
                 }
             }
+            rest = after;
         }
         Ok(())
     }

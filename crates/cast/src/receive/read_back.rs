@@ -22,7 +22,7 @@ impl ReadBack {
         self.shared.bitmap()
     }
 
-    /// Reads a chunk; `into` then has exactly its bytes.
+    /// Reads a chunk; `into` then has exactly its bytes, and nothing of use after an error.
     ///
     /// # Errors
     /// [`ReceiveError::NotHeld`]; [`ReceiveError::Disturbed`] when its files are not there any

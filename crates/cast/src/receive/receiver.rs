@@ -261,7 +261,6 @@ impl ReceiverShared {
     }
 
     fn read_head(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), ReceiveError> {
-        into.clear();
         into.resize(self.shape().len_of(chunk), 0);
         read_exactly_at(&self.head, into, self.shape().range_of(chunk).start)
             .map_err(|errno| ReceiveError::write(HEAD.as_bytes(), errno))

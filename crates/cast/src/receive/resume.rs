@@ -53,6 +53,9 @@ fn restore_tree(
         return None;
     }
     let manifest = TreeManifest::parse(manifest, &options.limits).ok()?;
+    if manifest.stream_len() != header.shape.stream_len() {
+        return None;
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let opened = open_beneath(staging.fd(), TREE.as_bytes(), flags, Mode::empty()).ok()?;
     let destination = Arc::clone(staging.destination());

@@ -68,7 +68,7 @@ impl SourceReader {
         self.chunk_len.chunks_in(self.tree.manifest.stream_len())
     }
 
-    /// Reads a chunk; `into` then has exactly its bytes.
+    /// Reads a chunk; `into` then has exactly its bytes, and nothing of use after an error.
     ///
     /// # Errors
     /// [`TreeError::Changed`] when a file is not what it was; [`TreeError::Unreadable`].
@@ -77,18 +77,20 @@ impl SourceReader {
         if chunk >= chunks {
             return Err(TreeError::NoSuchChunk { chunk, chunks });
         }
-        into.clear();
-        for piece in manifest.pieces(self.chunk_len.range_of(chunk)) {
+        let range = self.chunk_len.range_of(chunk);
+        let len = range.end.min(manifest.stream_len()) - range.start;
+        // What a buffer has from the chunk before is overwritten, not cleared first.
+        into.resize(usize::try_from(len).unwrap_or(0), 0);
+        let mut rest = &mut into[..];
+        for piece in manifest.pieces(range) {
+            let (here, after) = rest.split_at_mut(piece.len());
             match piece {
                 StreamPiece::Manifest { at, len } => {
-                    into.extend_from_slice(&manifest.bytes()[at..at + len]);
+                    here.copy_from_slice(&manifest.bytes()[at..at + len]);
                 }
-                StreamPiece::File { entry, offset, len } => {
-                    let from = into.len();
-                    into.resize(from + len, 0);
-                    self.read_piece(entry, offset, &mut into[from..])?;
-                }
+                StreamPiece::File { entry, offset, .. } => self.read_piece(entry, offset, here)?,
             }
+            rest = after;
         }
         Ok(())
     }
