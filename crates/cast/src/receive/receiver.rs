@@ -186,6 +186,14 @@ impl Receiver {
     }
 }
 
+#[cfg(test)]
+impl Receiver {
+    /// The staging directory's descriptor, which has the lock.
+    pub(super) fn shared_staging_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.shared.staging.fd()
+    }
+}
+
 fn check_lengths(shape: &StreamShape, options: &ReceiveOptions) -> Result<(), ReceiveError> {
     let limits = &options.limits;
     let refused = |fault| Err(ManifestError { entry: 0, path: PathBuf::new(), fault }.into());

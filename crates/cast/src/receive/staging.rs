@@ -133,9 +133,21 @@ impl StagingDirectory {
         wiped.map_err(|errno| ReceiveError::write(self.name.as_bytes(), errno))
     }
 
-    /// Removes it.
+    /// Removes it: what is in it by its descriptor, since another may have taken its name.
     pub(super) fn remove(&self) -> Result<(), Errno> {
-        remove_tree(self.destination.fd(), self.name.as_bytes())
+        remove_contents(self.fd())?;
+        match fs::unlinkat(self.destination.fd(), &self.name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+impl Drop for StagingDirectory {
+    fn drop(&mut self) {
+        // A process that was forked off meanwhile and has not executed its program yet holds the
+        // same lock. Where this fails, the lock goes with the descriptor.
+        let _ = fs::flock(&self.directory, FlockOperation::Unlock);
     }
 }
 

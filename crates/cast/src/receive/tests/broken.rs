@@ -199,3 +199,16 @@ fn what_an_exchange_brought_into_staging_is_not_taken_for_what_was_received() {
     receiver.publish().expect("published");
     assert_eq!(listing(&place.to().join("0")), listing(&place.src().join("0")));
 }
+
+#[test]
+fn a_lock_ends_with_its_receiver_though_a_descriptor_was_inherited() {
+    let place = place_with_files();
+    let cast = place.cast();
+    let receiver = cast.begin(&place.to(), options());
+    // As a process holds it between fork(2) and execve(2).
+    let inherited = receiver.shared_staging_fd().try_clone_to_owned().expect("a descriptor");
+    drop(receiver);
+    cast.begin(&place.to(), options()).abandon();
+    drop(inherited);
+    assert_eq!(names(&place.to()), [""; 0]);
+}

@@ -2,7 +2,9 @@
 
 use super::*;
 use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
 
 fn with(publish: PublishMode) -> ReceiveOptions {
     ReceiveOptions { publish, ..options() }
@@ -145,7 +147,18 @@ fn a_program_runs_as_soon_as_it_is_published() {
     let receiver = cast.begin(&place.to(), options());
     cast.put_all(&receiver, 1).expect("put");
     receiver.publish().expect("published");
-    let status = std::process::Command::new(place.to().join("src/true")).status();
+    // Another test may fork while the file is open here, and not have executed its program yet.
+    let run = || std::process::Command::new(place.to().join("src/true")).status();
+    let is_busy = |status: &std::io::Result<_>| {
+        status.as_ref().is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy)
+    };
+    let mut status = run();
+    for _ in 0..50 {
+        if is_busy(&status) {
+            std::thread::sleep(Duration::from_millis(10));
+            status = run();
+        }
+    }
     assert!(status.expect("run").success());
     assert_eq!(receiver.bitmap().held(), receiver.bitmap().chunks(), "which still serves it");
 }
