@@ -5,7 +5,7 @@
 
 use super::bitmap::ChunkBitmap;
 use super::error::ReceiveError;
-use super::receiver::ReceiverShared;
+use super::shared::ReceiverShared;
 use std::sync::Arc;
 
 /// Reads chunks that a receiver holds, from several threads if need be, for as long as the

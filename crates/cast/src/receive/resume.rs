@@ -6,8 +6,8 @@
 use super::bitmap::SavedBitmap;
 use super::files::{StagedTree, TopPlace};
 use super::options::{PublishMode, ReceiveOptions};
-use super::receiver::{HEAD, HELD, TREE};
 use super::seal::unseal;
+use super::shared::{HEAD, HELD, TREE};
 use super::staging::{StagingDirectory, StagingPhase};
 use crate::sign::{CHUNKS_MAX, CastHeader};
 use crate::tree::{TreeManifest, open_beneath, read_exactly_at};
