@@ -7,10 +7,10 @@
 //! that is killed leaves only the staging directory; the next cast to the same destination by the
 //! same identity resumes it, checking every chunk again, or removes it.
 //!
-//! Modules in reading order: `options`, `receiver` and `shared` (the chunks' way in), `bitmap` (which are held),
-//! `staging` (the directory, its lock and its state), `resume`, `files` (chunks to files and back),
-//! `make` (an empty tree with its space reserved), `seal` (attributes), `publish`, `merge`,
-//! `read_back` (serving chunks to others), `remove`.
+//! Modules in reading order: `options`, `receiver` and `shared` (the chunks' way in), `bitmap`
+//! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
+//! chunks to files and back), `make` (an empty tree with its space reserved), `seal` (attributes),
+//! `publish`, `merge`, `read_back` (serving chunks to others), `remove`.
 
 mod bitmap;
 mod error;

@@ -5,7 +5,7 @@
 //! files take few chunks and a large file takes many. The same tree gives the same stream: access
 //! times, which reading changes, are not part of it.
 //!
-//! Modules in reading order: [`name`](self) (legal names), `entry` (one record), `manifest` (all of
+//! Modules in reading order: `name` (legal names), `entry` (one record), `manifest` (all of
 //! them, validated whole), `check` (the rules), `builder`, `layout` (from stream to files),
 //! `exclude`, `scan` (from a directory to a manifest), `source` (reading chunks while nothing
 //! changes), `owner` (names of users), `beneath` (opening without following links), `open_files`.
