@@ -2,8 +2,16 @@
 //! receive them.
 //!
 //! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
+//!
+//! Opens no socket. Modules in reading order: [`tree`] (what is cast: a manifest and one stream of
+//! bytes in chunks), [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that
+//! appear whole), [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in
+//! that).
 
 #![forbid(unsafe_code)]
 
+pub mod receive;
 pub mod relay;
 pub mod schedule;
+pub mod sign;
+pub mod tree;

@@ -45,6 +45,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "outboard-sim",
         &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
     ),
+    ("outboard-cast", &["outboard-unix"]),
     ("outboard-store", &["outboard-unix"]),
     ("outboard-stand-in", &[]),
     ("xtask", &["outboard-stand-in"]),

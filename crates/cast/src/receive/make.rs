@@ -1,0 +1,80 @@
+//! An empty tree in the staging directory, with the space for its data reserved.
+//!
+//! Everything is the receiver's alone until it is sealed: directories 0700, files 0600. Holes stay
+//! holes. On file systems without fallocate(2) nothing is reserved, only counted before.
+
+use super::error::ReceiveError;
+use super::options::Destination;
+use super::options::PublishMode;
+use crate::tree::{ParentCursor, TreeEntry, TreeManifest, TreeNode, open_beneath, shown};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+/// Refuses what could not be published in the end, before anything is transferred.
+pub(super) fn check_destination(
+    destination: &Destination,
+    manifest: &TreeManifest,
+    mode: PublishMode,
+) -> Result<(), ReceiveError> {
+    if mode != PublishMode::New {
+        return Ok(());
+    }
+    for &top in manifest.tops() {
+        let name = manifest.entry(top).name;
+        match fs::statat(destination.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {}
+            Ok(_) => return Err(ReceiveError::Exists { path: shown(name) }),
+            Err(errno) => return Err(ReceiveError::write(name, errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Makes all entries in the empty directory `tree`.
+pub(super) fn make_tree(tree: BorrowedFd<'_>, manifest: &TreeManifest) -> Result<(), ReceiveError> {
+    check_room(tree, manifest)?;
+    let mut parents = ParentCursor::new(tree, manifest);
+    for index in 0..manifest.len() {
+        let entry = manifest.entry(index);
+        let made = parents.of(index).and_then(|parent| make(parent, &entry));
+        made.map_err(|errno| ReceiveError::write(&manifest.path(index), errno))?;
+    }
+    Ok(())
+}
+
+/// A quick look, so that what cannot fit at all is refused at once.
+fn check_room(tree: BorrowedFd<'_>, manifest: &TreeManifest) -> Result<(), ReceiveError> {
+    let Ok(room) = fs::fstatvfs(tree) else { return Ok(()) };
+    let data_len = manifest.stream_len() - manifest.bytes().len() as u64;
+    // File systems without a limit tell of no blocks, or of no inodes.
+    let is_short = room.f_blocks > 0 && data_len > room.f_bfree.saturating_mul(room.f_frsize);
+    if is_short || room.f_files > 0 && u64::from(manifest.len()) > room.f_ffree {
+        return Err(ReceiveError::write(b"", Errno::NOSPC));
+    }
+    Ok(())
+}
+
+fn make(parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
+    match &entry.node {
+        TreeNode::Directory => fs::mkdirat(parent, entry.name, Mode::RWXU),
+        TreeNode::Symlink(target) => fs::symlinkat(*target, parent, entry.name),
+        TreeNode::File { size, .. } => make_file(parent, entry, *size),
+    }
+}
+
+fn make_file(parent: BorrowedFd<'_>, entry: &TreeEntry<'_>, size: u64) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = open_beneath(parent, entry.name, flags, Mode::RUSR | Mode::WUSR)?;
+    if size > 0 {
+        fs::ftruncate(&file, size)?;
+    }
+    for extent in entry.extents() {
+        let reserve = || fs::fallocate(&file, FallocateFlags::empty(), extent.offset, extent.len);
+        match retry_on_intr(reserve) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            reserved => reserved?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! A receiver: verified chunks go in, in any order and from several threads; complete files come
+//! out.
+//!
+//! Until the manifest is complete, chunks are kept in one file at their places in the stream
+//! (`head`). Then the tree is made with its space reserved, what came early is moved into it, and
+//! every chunk after that is written straight where it belongs. What comes early needs its room
+//! twice for a moment: schedules send the manifest first.
+
+use super::bitmap::ChunkBitmap;
+use super::error::ReceiveError;
+use super::options::{Destination, ReceiveOptions};
+use super::publish::PublishReport;
+use super::read_back::ReadBack;
+use super::shared::ReceiverShared;
+use crate::sign::{ChunkHashes, VerifiedChunk};
+use crate::tree::TreeManifest;
+use std::sync::Arc;
+
+/// What became of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// It was written.
+    Written,
+    /// It was held already; nothing was written.
+    Duplicate,
+}
+
+/// Receives one cast. If dropped before it has published, what it has stays for the next receiver
+/// of the same cast by the same identity.
+#[derive(Debug)]
+pub struct Receiver {
+    shared: Arc<ReceiverShared>,
+}
+
+impl Receiver {
+    /// Begins, or resumes what a broken receiver has left: see [`Self::resume`].
+    ///
+    /// # Errors
+    /// [`ReceiveError`]: the destination cannot be used, or the cast is larger than allowed.
+    pub fn begin(
+        destination: Destination,
+        hashes: Arc<ChunkHashes>,
+        options: ReceiveOptions,
+    ) -> Result<Self, ReceiveError> {
+        let shared = ReceiverShared::begin(destination, hashes, options)?;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Which chunks are held.
+    #[must_use]
+    pub fn bitmap(&self) -> &ChunkBitmap {
+        self.shared.bitmap()
+    }
+
+    /// Serves what is held to others.
+    #[must_use]
+    pub fn read_back(&self) -> ReadBack {
+        ReadBack { shared: Arc::clone(&self.shared) }
+    }
+
+    /// The manifest, once it is complete.
+    #[must_use]
+    pub fn with_manifest<T>(&self, look: impl FnOnce(&TreeManifest) -> T) -> Option<T> {
+        self.shared.tree().map(|tree| look(tree.manifest()))
+    }
+
+    /// Chunks that a broken receiver may have left here, and that [`Self::recheck`] would look at.
+    pub fn left_chunks(&self) -> impl Iterator<Item = u32> + '_ {
+        let shared = &self.shared;
+        (0..shared.bitmap().chunks()).filter(|&chunk| shared.is_left(chunk))
+    }
+
+    /// Reads and hashes a chunk that a broken receiver may have left; returns whether it is held
+    /// now. Its run must have come.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Disturbed`] when what had been published was changed, and those of
+    /// [`Self::put`].
+    pub fn recheck(&self, chunk: u32) -> Result<bool, ReceiveError> {
+        self.shared.recheck(chunk)
+    }
+
+    /// Rechecks all that was left and whose runs have come; returns how many chunks are held then.
+    ///
+    /// # Errors
+    /// As [`Self::recheck`].
+    pub fn resume(&self) -> Result<u32, ReceiveError> {
+        let left: Vec<u32> = self.left_chunks().collect();
+        left.into_iter().try_for_each(|chunk| self.recheck(chunk).map(drop))?;
+        Ok(self.bitmap().held())
+    }
+
+    /// Writes a chunk. The one that completes the manifest takes as long as making the tree does.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]. After [`ReceiveError::NoSpace`], and when the source is at fault, nothing
+    /// is left at the destination and the receiver has ended.
+    pub fn put(&self, chunk: &VerifiedChunk<'_>) -> Result<PutOutcome, ReceiveError> {
+        if chunk.header() != self.shared.hashes.id() {
+            return Err(ReceiveError::OtherCast);
+        }
+        self.shared.end_if_final(self.shared.put(chunk.chunk(), chunk.bytes()))
+    }
+
+    /// Gives attributes, then publishes each top-level name by one rename, or file by file when
+    /// merging. After an error it can be tried again, but where the error has ended the receiver.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Incomplete`], [`ReceiveError::Exists`], [`ReceiveError::Conflict`],
+    /// [`ReceiveError::Attribute`] and the file system's.
+    pub fn publish(&self) -> Result<PublishReport, ReceiveError> {
+        self.shared.publish()
+    }
+
+    /// Ends the cast and removes all that was staged; nothing that was published.
+    pub fn abandon(self) {
+        self.shared.end();
+    }
+}
+
+#[cfg(test)]
+impl Receiver {
+    /// The staging directory's descriptor, which has the lock.
+    pub(super) fn shared_staging_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.shared.staging.fd()
+    }
+}

@@ -1,0 +1,66 @@
+//! Removing a tree beneath an open directory, never through a symbolic link.
+
+use crate::tree::{DEPTH_MAX, open_beneath};
+use outboard_unix::names::for_each_name;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::{Errno, Result};
+
+/// What an owner needs in order to remove what is in a directory.
+const OWNER_ALL: Mode = Mode::RWXU;
+
+/// Removes what has this name, with everything in it; nothing is no error.
+///
+/// # Errors
+/// The file system's, for what could not be removed; the rest is. [`Errno::NAMETOOLONG`] for
+/// directories deeper in one another than a cast can make them twice.
+pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    remove(parent, name, 2 * DEPTH_MAX)
+}
+
+/// Removes everything in an open directory.
+pub(super) fn remove_contents(directory: BorrowedFd<'_>) -> Result<()> {
+    empty(directory, 2 * DEPTH_MAX)
+}
+
+fn remove(parent: BorrowedFd<'_>, name: &[u8], depth_left: usize) -> Result<()> {
+    match fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(errno) => return Err(errno),
+    }
+    let depth_left = depth_left.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let directory = open_beneath(parent, name, flags, Mode::empty()).or_else(|errno| {
+        // The owner may have taken its own rights away.
+        let is_directory = || {
+            let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok::<_, Errno>(fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory)
+        };
+        if errno != Errno::ACCESS || !is_directory()? {
+            return Err(errno);
+        }
+        fs::chmodat(parent, name, OWNER_ALL, AtFlags::empty())?;
+        open_beneath(parent, name, flags, Mode::empty())
+    })?;
+    empty(directory.as_fd(), depth_left)?;
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+fn empty(directory: BorrowedFd<'_>, depth_left: usize) -> Result<()> {
+    let mut names = Vec::new();
+    // The directory may have been read before through the same description.
+    fs::seek(directory, fs::SeekFrom::Start(0))?;
+    for_each_name(directory, |name| names.push(name.to_owned()))?;
+    let mut first = Ok(());
+    let mut is_unlocked = false;
+    for name in names {
+        let mut removed = remove(directory, name.to_bytes(), depth_left);
+        if removed == Err(Errno::ACCESS) && !is_unlocked {
+            is_unlocked = fs::fchmod(directory, OWNER_ALL).is_ok();
+            removed = remove(directory, name.to_bytes(), depth_left);
+        }
+        first = first.and(removed);
+    }
+    first
+}

@@ -1,0 +1,151 @@
+//! Attributes: owners, extended attributes, modes and times, given when all data is there and
+//! before anything is published; and taken again when a cast is resumed.
+//!
+//! Gives no setuid or setgid bit and no attribute but users' unless the policy says so, and never a
+//! device.
+
+use super::error::ReceiveError;
+use super::files::{StagedTree, TopPlace};
+use super::options::{AttributePolicy, Ownership, SecurityXattrs, SpecialBits};
+use crate::tree::{
+    AccountNames, ParentCursor, TreeEntry, TreeManifest, TreeNode, open_beneath, shown, timespec,
+};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+/// Gives every staged entry its attributes, children before their directories.
+pub(super) fn seal(tree: &StagedTree, policy: &AttributePolicy) -> Result<(), ReceiveError> {
+    let manifest = tree.manifest();
+    let sealer = Sealer { manifest, policy, accounts: accounts(policy) };
+    let mut parents = ParentCursor::new(tree.fd(), manifest);
+    for index in (0..manifest.len()).rev() {
+        let parent = staged_parent(tree, &mut parents, index);
+        if let Some(parent) = parent.map_err(|errno| sealer.failed(index, "directory", errno))? {
+            sealer.seal(parent, index)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a resumed tree's staged entries the modes they are filled with.
+pub(super) fn unseal(tree: &StagedTree) -> Result<(), Errno> {
+    let manifest = tree.manifest();
+    let mut parents = ParentCursor::new(tree.fd(), manifest);
+    for index in 0..manifest.len() {
+        let entry = manifest.entry(index);
+        let mode = match entry.node {
+            TreeNode::Directory => Mode::RWXU,
+            TreeNode::File { .. } => Mode::RUSR | Mode::WUSR,
+            TreeNode::Symlink(_) => continue,
+        };
+        if let Some(parent) = staged_parent(tree, &mut parents, index)? {
+            fs::chmodat(parent, entry.name, mode, AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// The directory that a staged entry lies in; `None` for an entry that was published.
+fn staged_parent<'c>(
+    tree: &StagedTree,
+    parents: &'c mut ParentCursor<'_>,
+    index: u32,
+) -> Result<Option<BorrowedFd<'c>>, Errno> {
+    let place = tree.place(tree.manifest().top_of(index));
+    if place == TopPlace::Published {
+        return Ok(None);
+    }
+    let name = tree.manifest().entry(index).name;
+    let found = parents.of(index).and_then(|parent| {
+        // A merge that was broken has moved some.
+        if place == TopPlace::Merging {
+            fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(parent)
+    });
+    match found {
+        Err(Errno::NOENT) if place == TopPlace::Merging => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn accounts(policy: &AttributePolicy) -> AccountNames {
+    match policy.ownership {
+        Ownership::SameNames => AccountNames::of_this_machine(),
+        _ => AccountNames::default(),
+    }
+}
+
+struct Sealer<'a> {
+    manifest: &'a TreeManifest,
+    policy: &'a AttributePolicy,
+    accounts: AccountNames,
+}
+
+impl Sealer<'_> {
+    fn seal(&self, parent: BorrowedFd<'_>, index: u32) -> Result<(), ReceiveError> {
+        let entry = self.manifest.entry(index);
+        let failed = |what| move |errno| self.failed(index, what, errno);
+        self.set_owner(parent, &entry).map_err(failed("owner"))?;
+        self.set_xattrs(parent, &entry).map_err(failed("extended attributes"))?;
+        // Changing the owner clears bits of the mode, hence this order.
+        if !matches!(entry.node, TreeNode::Symlink(_)) {
+            let mode = Mode::from_raw_mode(u32::from(self.mode(&entry)));
+            let changed = fs::chmodat(parent, entry.name, mode, AtFlags::empty());
+            changed.map_err(failed("mode"))?;
+        }
+        let time = timespec(entry.modified_ns);
+        let times = Timestamps { last_access: time, last_modification: time };
+        let set = fs::utimensat(parent, entry.name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        set.map_err(failed("modification time"))
+    }
+
+    fn mode(&self, entry: &TreeEntry<'_>) -> u16 {
+        match self.policy.special_bits {
+            SpecialBits::Drop => entry.mode & 0o1777,
+            SpecialBits::Keep => entry.mode & 0o7777,
+        }
+    }
+
+    fn set_owner(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
+        let Some((uid, gid)) = self.owner(entry) else { return Ok(()) };
+        // The greatest number means "leave it as it is" to the kernel.
+        if uid == u32::MAX || gid == u32::MAX {
+            return Err(Errno::INVAL);
+        }
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        fs::chownat(parent, entry.name, Some(uid), Some(gid), flags)
+    }
+
+    fn owner(&self, entry: &TreeEntry<'_>) -> Option<(u32, u32)> {
+        let owner = self.manifest.owner(entry);
+        match self.policy.ownership {
+            Ownership::Receiver => None,
+            Ownership::Given { uid, gid } => Some((uid, gid)),
+            Ownership::SameNumbers => owner.map(|owner| (owner.uid, owner.gid)),
+            Ownership::SameNames => owner.map(|owner| self.accounts.numbers(owner)),
+        }
+    }
+
+    fn set_xattrs(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
+        let mut allowed = entry.xattrs.iter().filter(|xattr| self.allows(xattr.name)).peekable();
+        if allowed.peek().is_none() {
+            return Ok(());
+        }
+        let file = open_beneath(parent, entry.name, OFlags::RDONLY, Mode::empty())?;
+        allowed.try_for_each(|xattr| {
+            fs::fsetxattr(&file, xattr.name, xattr.value, XattrFlags::empty())
+        })
+    }
+
+    fn allows(&self, name: &[u8]) -> bool {
+        let keeps_security = self.policy.security_xattrs == SecurityXattrs::Keep;
+        name.starts_with(b"user.") || keeps_security && name.starts_with(b"security.")
+    }
+
+    fn failed(&self, index: u32, what: &'static str, errno: Errno) -> ReceiveError {
+        ReceiveError::Attribute { path: shown(&self.manifest.path(index)), what, errno }
+    }
+}

@@ -1,0 +1,136 @@
+//! How long a cast's stream is, and how it is cut into chunks and runs.
+
+use super::error::SignError;
+use std::ops::Range;
+
+/// Chunk hashes in a run, but the last.
+pub const RUN_CHUNKS: u32 = 1024;
+/// Chunks in a cast, at most: 64 TiB at 1 MiB each. Their hashes take 2 GiB, their bitmap 8 MiB.
+pub const CHUNKS_MAX: u32 = 1 << 26;
+
+/// Bytes in every chunk but the last: a power of two from 4 KiB to 64 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkLen(u32);
+
+impl ChunkLen {
+    /// The shortest, bytes.
+    pub const MIN: u32 = 4 << 10;
+    /// The longest, bytes.
+    pub const MAX: u32 = 64 << 20;
+
+    /// A chunk length in bytes.
+    ///
+    /// # Errors
+    /// [`SignError::ChunkLen`].
+    pub fn new(len: u32) -> Result<Self, SignError> {
+        let is_legal = len.is_power_of_two() && (Self::MIN..=Self::MAX).contains(&len);
+        if is_legal { Ok(Self(len)) } else { Err(SignError::ChunkLen { len: u64::from(len) }) }
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        self.0
+    }
+
+    /// How many chunks a stream has; no more than a `u32` can tell.
+    #[must_use]
+    pub fn chunks_in(self, stream_len: u64) -> u32 {
+        u32::try_from(stream_len.div_ceil(u64::from(self.0))).unwrap_or(u32::MAX)
+    }
+
+    /// Where a chunk lies in an endless stream.
+    #[must_use]
+    pub fn range_of(self, chunk: u32) -> Range<u64> {
+        let at = u64::from(chunk) * u64::from(self.0);
+        at..at + u64::from(self.0)
+    }
+}
+
+impl Default for ChunkLen {
+    fn default() -> Self {
+        Self(1 << 20)
+    }
+}
+
+/// The lengths of a cast, which fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamShape {
+    chunk_len: ChunkLen,
+    manifest_len: u64,
+    stream_len: u64,
+}
+
+impl StreamShape {
+    /// Lengths in bytes; the stream begins with the manifest.
+    ///
+    /// # Errors
+    /// [`SignError::Shape`].
+    pub fn new(chunk_len: ChunkLen, manifest_len: u64, stream_len: u64) -> Result<Self, SignError> {
+        let is_legal = manifest_len > 0
+            && manifest_len <= stream_len
+            && stream_len.div_ceil(u64::from(chunk_len.0)) <= u64::from(CHUNKS_MAX);
+        if !is_legal {
+            return Err(SignError::Shape { stream_len, manifest_len, chunk_len: chunk_len.0 });
+        }
+        Ok(Self { chunk_len, manifest_len, stream_len })
+    }
+
+    /// Bytes in a chunk.
+    #[must_use]
+    pub fn chunk_len(&self) -> ChunkLen {
+        self.chunk_len
+    }
+
+    /// Bytes in the manifest.
+    #[must_use]
+    pub fn manifest_len(&self) -> u64 {
+        self.manifest_len
+    }
+
+    /// Bytes in the stream, the manifest included.
+    #[must_use]
+    pub fn stream_len(&self) -> u64 {
+        self.stream_len
+    }
+
+    /// How many chunks there are.
+    #[must_use]
+    pub fn chunks(&self) -> u32 {
+        self.chunk_len.chunks_in(self.stream_len)
+    }
+
+    /// How many of them have bytes of the manifest: the first ones.
+    #[must_use]
+    pub fn manifest_chunks(&self) -> u32 {
+        self.chunk_len.chunks_in(self.manifest_len)
+    }
+
+    /// Where a chunk lies in the stream; empty for one that there is not.
+    #[must_use]
+    pub fn range_of(&self, chunk: u32) -> Range<u64> {
+        let range = self.chunk_len.range_of(chunk);
+        range.start.min(self.stream_len)..range.end.min(self.stream_len)
+    }
+
+    /// Bytes in a chunk.
+    #[must_use]
+    pub fn len_of(&self, chunk: u32) -> usize {
+        let range = self.range_of(chunk);
+        usize::try_from(range.end - range.start).unwrap_or(0)
+    }
+
+    /// How many runs there are.
+    #[must_use]
+    pub fn runs(&self) -> u32 {
+        self.chunks().div_ceil(RUN_CHUNKS)
+    }
+
+    /// The chunks of a run; none for one that there is not.
+    #[must_use]
+    pub fn chunks_of(&self, run: u32) -> Range<u32> {
+        let chunks = self.chunks();
+        run.saturating_mul(RUN_CHUNKS).min(chunks)
+            ..(run.saturating_add(1)).saturating_mul(RUN_CHUNKS).min(chunks)
+    }
+}

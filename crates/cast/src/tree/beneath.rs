@@ -1,0 +1,83 @@
+//! System calls on files beneath an open directory: never through a symbolic link, never through
+//! `..`, never out of the directory.
+
+use super::manifest::TreeManifest;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags, Timespec};
+use rustix::io::{Errno, Result, pread, retry_on_intr};
+
+/// How often an opening is tried that a rename elsewhere disturbs.
+const ATTEMPTS_MAX: usize = 16;
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// Opens `path` relative to `directory`; an empty path is the directory itself. `mode` is for files
+/// that are created.
+pub(crate) fn open_beneath(
+    directory: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd> {
+    let path: &[u8] = if path.is_empty() { b"." } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for _ in 0..ATTEMPTS_MAX {
+        // A concurrent mount or rename elsewhere may make the kernel answer EAGAIN.
+        match fs::openat2(directory, path, flags, mode, resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Reads at a place in a file until `into` is full.
+///
+/// # Errors
+/// The file system's; [`Errno::NODATA`] when the file ends before.
+pub(crate) fn read_exactly_at(file: impl AsFd, mut into: &mut [u8], mut at: u64) -> Result<()> {
+    while !into.is_empty() {
+        match retry_on_intr(|| pread(&file, &mut *into, at))? {
+            0 => return Err(Errno::NODATA),
+            len => (into, at) = (&mut into[len..], at + len as u64),
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds since 1970; the greatest or least number for a time that it cannot tell.
+pub(crate) fn nanoseconds(seconds: i64, rest: impl TryInto<i64>) -> i64 {
+    seconds.saturating_mul(NS_PER_S).saturating_add(rest.try_into().unwrap_or_default())
+}
+
+/// The reverse of [`nanoseconds`].
+pub(crate) fn timespec(nanoseconds: i64) -> Timespec {
+    let (tv_sec, tv_nsec) = (nanoseconds.div_euclid(NS_PER_S), nanoseconds.rem_euclid(NS_PER_S));
+    Timespec { tv_sec, tv_nsec }
+}
+
+/// Opens the directories that entries lie in; keeps the last, since neighbours share it.
+#[derive(Debug)]
+pub(crate) struct ParentCursor<'a> {
+    base: BorrowedFd<'a>,
+    manifest: &'a TreeManifest,
+    last: Option<(u32, OwnedFd)>,
+}
+
+impl<'a> ParentCursor<'a> {
+    /// For a tree whose top-level entries lie in `base`.
+    pub(crate) fn new(base: BorrowedFd<'a>, manifest: &'a TreeManifest) -> Self {
+        Self { base, manifest, last: None }
+    }
+
+    /// The directory that an entry lies in.
+    pub(crate) fn of(&mut self, entry: u32) -> Result<BorrowedFd<'_>> {
+        let Some(parent) = self.manifest.parent(entry) else { return Ok(self.base) };
+        if self.last.as_ref().is_none_or(|(last, _)| *last != parent) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let path = self.manifest.path(parent);
+            self.last = Some((parent, open_beneath(self.base, &path, flags, Mode::empty())?));
+        }
+        Ok(self.last.as_ref().map_or(self.base, |(_, directory)| directory.as_fd()))
+    }
+}

@@ -1,0 +1,42 @@
+//! What is cast: a tree of files, described by a manifest and carried as one stream of bytes.
+//!
+//! The stream is the manifest's bytes, then the data of all files one after the other in the
+//! manifest's order, holes left out. It is cut into chunks of one size, so that millions of small
+//! files take few chunks and a large file takes many. The same tree gives the same stream: access
+//! times, which reading changes, are not part of it.
+//!
+//! Modules in reading order: `name` (legal names), `entry` (one record), `manifest` (all of
+//! them, validated whole), `check` (the rules), `builder`, `layout` (from stream to files),
+//! `exclude`, `scan` (from a directory to a manifest), `source` (reading chunks while nothing
+//! changes), `owner` (names of users), `beneath` (opening without following links), `open_files`.
+
+mod beneath;
+mod builder;
+mod check;
+mod entry;
+mod error;
+mod exclude;
+mod layout;
+mod manifest;
+mod name;
+mod open_files;
+mod owner;
+mod scan;
+mod source;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use beneath::{ParentCursor, open_beneath, read_exactly_at, timespec};
+pub use builder::ManifestBuilder;
+pub use entry::{DataExtent, ExtendedAttribute, TreeEntry, TreeNode};
+pub use error::{ManifestError, ManifestFault, TreeError};
+pub use exclude::{ExcludeError, ExcludeRules};
+pub use layout::StreamPiece;
+pub use manifest::{TreeLimits, TreeManifest};
+pub(crate) use name::shown;
+pub use name::{DEPTH_MAX, HIDDEN_PREFIX, NAME_LEN_MAX, PATH_LEN_MAX};
+pub(crate) use open_files::OpenFiles;
+pub use owner::{AccountNames, EntryOwner};
+pub use scan::{CastSource, ScanOptions, ScannedTree, SkippedFiles, XattrScope, scan};
+pub use source::SourceReader;
