@@ -5,8 +5,8 @@
 //!
 //! Opens no socket. Modules in reading order: [`tree`] (what is cast: a manifest and one stream of
 //! bytes in chunks), [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that
-//! appear whole), [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in
-//! that).
+//! appear whole), [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part
+//! in that).
 
 #![forbid(unsafe_code)]
 

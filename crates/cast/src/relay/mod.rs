@@ -1,28 +1,28 @@
 //! One node's part in a cast: which chunks it asks of which node, which it passes on, and from
 //! where; a value without I/O, time or bytes.
 //!
-//! A node walks its own list of the schedule and asks the senders in it for chunks ahead, each into
-//! a slot of its memory; a sender answers as soon as it has the chunk, in the order of its own list.
-//! So a chunk crosses each connection once, a sender never waits for room that is there, and
+//! A node walks its own list of the schedule and asks the senders in it for chunks ahead, each
+//! into a slot of its window; a sender answers as soon as it has the chunk, in the order of its own
+//! list. So a chunk crosses each connection once, a sender never waits for room that is there, and
 //! after a death the same question goes to another node. What a node has by another way it says
 //! to the sender in its list, which then passes over it. What it takes back may be under way
 //! already: its slot is free when the chunk has come, or the sender says that it drops it.
 //!
-//! Modules: `slots` (the memory), `wants` (what others have asked of this node).
+//! Modules: `window` (the memory), `wants` (what others have asked of this node).
 
-mod slots;
 #[cfg(test)]
 mod tests;
 mod wants;
+mod window;
 
-pub use wants::Want;
+pub use wants::ChunkWant;
 
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
-use slots::{SlotState, Slots};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
 use wants::Wants;
+use window::{Window, WindowSlot};
 
 /// What the node must do for its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Action {
         /// The chunk.
         chunk: u32,
         /// The slot for it, or that it is not needed.
-        want: Want,
+        want: ChunkWant,
     },
     /// Tell a node that a chunk, which it no longer wants, was not sent and will not be.
     Drop {
@@ -105,7 +105,7 @@ pub struct Relay {
     inbox: Peekable<Inbox>,
     outbox: Outbox,
     held: ChunkSet,
-    slots: Slots,
+    slots: Window,
     wants: Wants,
     /// Chunks that were asked for: of which node, and into which slot.
     asked: BTreeMap<u32, (u32, u32)>,
@@ -132,7 +132,7 @@ impl Relay {
             inbox: schedule.inbox(node).peekable(),
             outbox: schedule.outbox(node),
             held,
-            slots: Slots::new(slots),
+            slots: Window::new(slots),
             wants: Wants::default(),
             asked: BTreeMap::new(),
             cancelled: BTreeMap::new(),
@@ -171,7 +171,7 @@ impl Relay {
     ///
     /// # Errors
     /// The peer is at fault.
-    pub fn wanted(&mut self, by: u32, chunk: u32, want: Want) -> Result<(), RelayFault> {
+    pub fn wanted(&mut self, by: u32, chunk: u32, want: ChunkWant) -> Result<(), RelayFault> {
         let chunks = self.schedule.situation().chunks;
         if chunk >= chunks {
             return Err(RelayFault::NoSuchChunk { chunk, chunks });
@@ -196,9 +196,9 @@ impl Relay {
             return Err(RelayFault::Unasked { chunk, slot });
         }
         if self.held.contains(chunk) || self.slots.is_kept(chunk) {
-            self.slots.set(slot, SlotState::Free);
+            self.slots.set(slot, WindowSlot::Free);
         } else {
-            self.slots.set(slot, SlotState::Kept { chunk });
+            self.slots.set(slot, WindowSlot::Kept { chunk });
             self.actions.push_back(Action::Keep { chunk, slot });
             self.cancel(chunk);
         }
@@ -212,7 +212,7 @@ impl Relay {
     /// The peer is at fault.
     pub fn dropped(&mut self, by: u32, slot: u32) -> Result<(), RelayFault> {
         self.cancelled.remove(&(by, slot)).ok_or(RelayFault::NotCancelled { slot })?;
-        self.slots.set(slot, SlotState::Free);
+        self.slots.set(slot, WindowSlot::Free);
         self.go_on();
         Ok(())
     }
@@ -223,9 +223,9 @@ impl Relay {
     pub fn kept(&mut self, chunk: u32, slot: u32, is_good: bool) {
         if is_good {
             self.held.insert(chunk);
-            self.slots.set(slot, SlotState::Held { chunk, sending: 0 });
+            self.slots.set(slot, WindowSlot::Held { chunk, sending: 0 });
         } else {
-            self.slots.set(slot, SlotState::Free);
+            self.slots.set(slot, WindowSlot::Free);
         }
         self.go_on();
     }
@@ -233,7 +233,7 @@ impl Relay {
     /// A chunk was read from files into a slot.
     pub fn loaded(&mut self, chunk: u32, slot: u32) {
         self.loading = None;
-        self.slots.set(slot, SlotState::Held { chunk, sending: 0 });
+        self.slots.set(slot, WindowSlot::Held { chunk, sending: 0 });
         self.go_on();
     }
 
@@ -254,7 +254,7 @@ impl Relay {
         let asked = self.asked.extract_if(.., |_, (of, _)| *of == peer).map(|(_, (_, slot))| slot);
         let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
-        free.into_iter().for_each(|slot| self.slots.set(slot, SlotState::Free));
+        free.into_iter().for_each(|slot| self.slots.set(slot, WindowSlot::Free));
         let slots = self.sending.extract_if(.., |(to, _)| *to == peer).map(|(_, slot)| slot);
         slots.for_each(|slot| self.slots.note_sent(slot));
         self.go_on();
@@ -282,11 +282,11 @@ impl Relay {
     fn ask(&mut self) {
         while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
             if self.held.contains(chunk) || self.slots.is_kept(chunk) {
-                self.tell(from, chunk, Want::Nothing);
+                self.tell(from, chunk, ChunkWant::Nothing);
             } else if !self.gone.contains(&from) {
-                let Some(slot) = self.slots.take(SlotState::Asked) else { return };
+                let Some(slot) = self.slots.take(WindowSlot::Asked) else { return };
                 self.asked.insert(chunk, (from, slot));
-                self.tell(from, chunk, Want::Into { slot });
+                self.tell(from, chunk, ChunkWant::Into { slot });
             }
             self.inbox.next();
         }
@@ -296,11 +296,11 @@ impl Relay {
     fn cancel(&mut self, chunk: u32) {
         if let Some((of, slot)) = self.asked.remove(&chunk) {
             self.cancelled.insert((of, slot), chunk);
-            self.tell(of, chunk, Want::Nothing);
+            self.tell(of, chunk, ChunkWant::Nothing);
         }
     }
 
-    fn tell(&mut self, to: u32, chunk: u32, want: Want) {
+    fn tell(&mut self, to: u32, chunk: u32, want: ChunkWant) {
         if !self.gone.contains(&to) {
             self.actions.push_back(Action::Tell { to, chunk, want });
         }
@@ -312,13 +312,13 @@ impl Relay {
         let (held, wants, gone, slots) = (&self.held, &self.wants, &self.gone, &self.slots);
         let mut is_ready = |to: u32, chunk: u32| match wants.of(to, chunk) {
             _ if gone.contains(&to) => true,
-            Some(Want::Nothing) => true,
-            Some(Want::Into { .. }) if held.contains(chunk) => {
+            Some(ChunkWant::Nothing) => true,
+            Some(ChunkWant::Into { .. }) if held.contains(chunk) => {
                 let is_there = slots.with(chunk).is_some();
                 to_load = to_load.or_else(|| (!is_there).then_some(chunk));
                 is_there
             }
-            Some(Want::Into { .. }) | None => false,
+            Some(ChunkWant::Into { .. }) | None => false,
         };
         let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
         let next = planned.map(|transfer| (transfer.to, transfer.chunk));
@@ -344,7 +344,7 @@ impl Relay {
     /// Has a chunk read into a slot, one at a time.
     fn load(&mut self, chunk: u32) {
         if self.loading.is_none()
-            && let Some(slot) = self.slots.take_any(SlotState::Loading { chunk })
+            && let Some(slot) = self.slots.take_any(WindowSlot::Loading { chunk })
         {
             self.loading = Some(chunk);
             self.actions.push_back(Action::Load { chunk, slot });

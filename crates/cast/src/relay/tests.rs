@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    Wanted { chunk: u32, want: Want },
+    Wanted { chunk: u32, want: ChunkWant },
     Dropped { slot: u32 },
     Arrived { chunk: u32, slot: u32, mine: u32 },
     Kept { chunk: u32, slot: u32 },
@@ -194,6 +194,6 @@ fn what_was_not_asked_is_a_fault() {
         let fault = relay.arrived(from, chunk, slot).expect_err("not asked");
         assert_eq!(fault, RelayFault::Unasked { chunk, slot });
     }
-    let fault = relay.wanted(2, 4, Want::Into { slot: 0 }).expect_err("no such chunk");
+    let fault = relay.wanted(2, 4, ChunkWant::Into { slot: 0 }).expect_err("no such chunk");
     assert_eq!(fault, RelayFault::NoSuchChunk { chunk: 4, chunks: 4 });
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a receiver wants of a sender, for one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Want {
+pub enum ChunkWant {
     /// The chunk, in this slot of the receiver's memory.
     Into {
         /// The slot.
@@ -28,22 +28,22 @@ pub(super) struct Wants {
 
 impl Wants {
     /// The slot of a chunk that was wanted and is dropped by this.
-    pub(super) fn note(&mut self, by: u32, chunk: u32, want: Want) -> Option<u32> {
+    pub(super) fn note(&mut self, by: u32, chunk: u32, want: ChunkWant) -> Option<u32> {
         match want {
-            Want::Into { slot } => {
+            ChunkWant::Into { slot } => {
                 // The schedule's list may have passed over what was not wanted.
                 if self.is_settled(by, chunk) {
                     self.leftovers.insert((by, chunk));
                 }
                 self.slots.insert((by, chunk), slot)
             }
-            Want::Nothing => self.take(by, chunk),
+            ChunkWant::Nothing => self.take(by, chunk),
         }
     }
 
-    pub(super) fn of(&self, by: u32, chunk: u32) -> Option<Want> {
-        let slot = self.slots.get(&(by, chunk)).map(|slot| Want::Into { slot: *slot });
-        slot.or_else(|| self.is_settled(by, chunk).then_some(Want::Nothing))
+    pub(super) fn of(&self, by: u32, chunk: u32) -> Option<ChunkWant> {
+        let slot = self.slots.get(&(by, chunk)).map(|slot| ChunkWant::Into { slot: *slot });
+        slot.or_else(|| self.is_settled(by, chunk).then_some(ChunkWant::Nothing))
     }
 
     fn is_settled(&self, by: u32, chunk: u32) -> bool {

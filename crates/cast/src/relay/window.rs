@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-/// Slots that are never given to peers, so that a chunk can always be read from files and sent.
+/// Window that are never given to peers, so that a chunk can always be read from files and sent.
 const RESERVED: u32 = 1;
 
 /// What is in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SlotState {
+pub(super) enum WindowSlot {
     Free,
     /// A peer may write into it at any time.
     Asked,
@@ -28,23 +28,23 @@ pub(super) enum SlotState {
 }
 
 #[derive(Debug)]
-pub(super) struct Slots {
-    states: Vec<SlotState>,
-    /// Slots that hold a chunk, the one that came first in front.
+pub(super) struct Window {
+    states: Vec<WindowSlot>,
+    /// Window that hold a chunk, the one that came first in front.
     held: VecDeque<u32>,
 }
 
-impl Slots {
+impl Window {
     pub(super) fn new(count: u32) -> Self {
-        Self { states: vec![SlotState::Free; count as usize], held: VecDeque::new() }
+        Self { states: vec![WindowSlot::Free; count as usize], held: VecDeque::new() }
     }
 
-    pub(super) fn state(&self, slot: u32) -> Option<SlotState> {
+    pub(super) fn state(&self, slot: u32) -> Option<WindowSlot> {
         self.states.get(slot as usize).copied()
     }
 
-    pub(super) fn set(&mut self, slot: u32, state: SlotState) {
-        if matches!(state, SlotState::Held { .. }) {
+    pub(super) fn set(&mut self, slot: u32, state: WindowSlot) {
+        if matches!(state, WindowSlot::Held { .. }) {
             self.held.push_back(slot);
         }
         self.states[slot as usize] = state;
@@ -52,26 +52,30 @@ impl Slots {
 
     /// Whether a chunk is being checked.
     pub(super) fn is_kept(&self, chunk: u32) -> bool {
-        self.states.contains(&SlotState::Kept { chunk })
+        self.states.contains(&WindowSlot::Kept { chunk })
     }
 
     /// The slot that holds a chunk.
     pub(super) fn with(&self, chunk: u32) -> Option<u32> {
-        let mut held = self.held.iter().copied();
-        held.find(|slot| matches!(self.state(*slot), Some(SlotState::Held { chunk: found, .. }) if found == chunk))
+        let holds = |slot: &u32| match self.state(*slot) {
+            Some(WindowSlot::Held { chunk: found, .. }) => found == chunk,
+            _ => false,
+        };
+        self.held.iter().copied().find(holds)
     }
 
     /// A slot for a peer's chunk.
-    pub(super) fn take(&mut self, state: SlotState) -> Option<u32> {
-        let busy = |state: &&SlotState| matches!(state, SlotState::Asked | SlotState::Kept { .. });
+    pub(super) fn take(&mut self, state: WindowSlot) -> Option<u32> {
+        let busy =
+            |state: &&WindowSlot| matches!(state, WindowSlot::Asked | WindowSlot::Kept { .. });
         let given = self.states.iter().filter(busy).count();
         let most = self.states.len().saturating_sub(RESERVED as usize);
         if given >= most { None } else { self.take_any(state) }
     }
 
     /// Any slot that is free, or whose chunk has been there longest and is not being sent.
-    pub(super) fn take_any(&mut self, state: SlotState) -> Option<u32> {
-        let free = self.states.iter().position(|state| *state == SlotState::Free);
+    pub(super) fn take_any(&mut self, state: WindowSlot) -> Option<u32> {
+        let free = self.states.iter().position(|state| *state == WindowSlot::Free);
         let slot = match free.and_then(|at| u32::try_from(at).ok()) {
             Some(slot) => slot,
             None => self.evict()?,
@@ -82,19 +86,19 @@ impl Slots {
 
     fn evict(&mut self) -> Option<u32> {
         let is_idle =
-            |slot: &u32| matches!(self.state(*slot), Some(SlotState::Held { sending: 0, .. }));
+            |slot: &u32| matches!(self.state(*slot), Some(WindowSlot::Held { sending: 0, .. }));
         let at = self.held.iter().position(is_idle)?;
         self.held.remove(at)
     }
 
     pub(super) fn note_sending(&mut self, slot: u32) {
-        if let Some(SlotState::Held { sending, .. }) = self.states.get_mut(slot as usize) {
+        if let Some(WindowSlot::Held { sending, .. }) = self.states.get_mut(slot as usize) {
             *sending += 1;
         }
     }
 
     pub(super) fn note_sent(&mut self, slot: u32) {
-        if let Some(SlotState::Held { sending, .. }) = self.states.get_mut(slot as usize) {
+        if let Some(WindowSlot::Held { sending, .. }) = self.states.get_mut(slot as usize) {
             *sending = sending.saturating_sub(1);
         }
     }
