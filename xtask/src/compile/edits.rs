@@ -176,19 +176,30 @@ fn truncated(site: &mut Site, rounds: usize) -> Result<()> {
     };
     let (short, long) = (locally("short.o", first)?, locally("long.o", &whole)?);
     let object = bench.at.join("large.o");
-    let mut seen = [0; 2];
+    let (mut seen, mut cut) = ([0; 2], 0);
     for round in 0..rounds {
         fs::write(bench.at.join("large.c"), &whole)?;
         let mut compile = site.start(&mut bench.compiler("-c", "large.c", "large.o"))?;
         sleep(PAUSE * u32::try_from(round * 13 % 60)?);
         truncate(&bench.at.join("large.c"), first.len())?;
-        compile.finish(Instant::now() + COMPILE_MAX)?;
+        match compile.finish(Instant::now() + COMPILE_MAX) {
+            // So the kernel shows a file to a local compiler that reads it at that moment: plain
+            // gcc fails as well, in 2 of 400 such rounds.
+            Err(error) if error.to_string().contains("null character(s) ignored") => {
+                cut += 1;
+                continue;
+            }
+            finished => finished?,
+        };
         let made = fs::read(&object)?;
         let which = [&short, &long].iter().position(|whole| **whole == made);
         seen[which.context("an object from contents that never existed")?] += 1;
         fs::remove_file(&object)?;
     }
-    println!("  {} compiled as truncated, {} as they had been", seen[0], seen[1]);
+    println!("  {} compiled as truncated, {} as they had been, {cut} cut", seen[0], seen[1]);
+    if cut > 1 + rounds / 20 {
+        bail!("{cut} of {rounds} compilers read zeros");
+    }
     // A process that reads files through mappings would have been killed by SIGBUS.
     let statistics = site.statistics()?;
     bench.write(1)?;
