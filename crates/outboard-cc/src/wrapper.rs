@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -25,6 +26,13 @@ use rustix::process::{Signal, getpid, kill_process, umask};
 const NESTED: &str = "OUTBOARD_CC_NESTED";
 /// After this long without a reply the wrapper asks whether the manager is alive.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How long a wrapper waits before it asks again, each time that a manager has ended under it.
+const ENDED_PAUSES: [Duration; 4] = [
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(80),
+    Duration::from_millis(320),
+];
 /// The exit code of shells for a command that does not exist.
 const NOT_FOUND: u8 = 127;
 
@@ -161,8 +169,8 @@ fn execute(
 }
 
 /// Sends the request. Returns the reply with the connection, which holds a local slot if one is
-/// granted. If a manager that ran before ends without a reply, another is asked, once: the first
-/// was told to end while this wrapper came.
+/// granted. If a manager that ran before ends without a reply, another is asked: the first was told
+/// to end while this wrapper came.
 fn ask(
     place: &ManagerPlace,
     compiler: &Compiler,
@@ -170,17 +178,22 @@ fn ask(
 ) -> io::Result<(Reply, UnixStream)> {
     let mut bytes = Vec::with_capacity(4096);
     request(compiler, arguments)?.emit(&mut bytes);
-    let (stream, manager) = start::connect(place)?;
-    match (manager, talk(stream, manager, place, &bytes)) {
-        (ManagerOrigin::Found, Err(error)) if has_ended(&error) => {
-            let (stream, manager) = start::connect(place)?;
-            talk(stream, manager, place, &bytes)
+    let mut pauses = ENDED_PAUSES.iter();
+    loop {
+        let (stream, manager) = start::connect(place)?;
+        match talk(stream, manager, place, &bytes) {
+            Err(error) if manager == ManagerOrigin::Found && has_ended(&error) => {
+                let Some(pause) = pauses.next() else { return Err(with_log(error, place)) };
+                // The system closes what the manager had one by one, its socket perhaps last.
+                thread::sleep(*pause);
+            }
+            reply => return reply.map_err(|error| with_log(error, place)),
         }
-        (_, reply) => reply,
     }
-    .map_err(|error| {
-        io::Error::new(error.kind(), format!("{error}; see {}", place.log().display()))
-    })
+}
+
+fn with_log(error: io::Error, place: &ManagerPlace) -> io::Error {
+    io::Error::new(error.kind(), format!("{error}; see {}", place.log().display()))
 }
 
 /// Whether a connection failed because the manager is no more.

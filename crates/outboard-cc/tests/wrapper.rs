@@ -205,15 +205,20 @@ fn when_the_manager_ends_the_job_runs_locally() {
     }
 }
 
-/// A manager was told to end while a wrapper waited for it: the wrapper starts another, once.
+/// A manager was told to end while a wrapper waited for it. Its connections end before its socket
+/// does; then the wrapper starts another manager.
 #[test]
 fn when_a_manager_ends_another_is_started() {
     let world = World::new("another");
     world.script("outboard", "echo started >> \"$XDG_RUNTIME_DIR/starts\"; exit 1");
     let socket = world.place().socket();
-    let manager = world.manager(move |stream, _| {
-        fs::remove_file(socket).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let manager = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; HEAD_BYTES]).unwrap();
         drop(stream);
+        drop(listener.accept().unwrap());
+        fs::remove_file(socket).unwrap();
     });
     let output = world.command().arg("-c").output().unwrap();
     assert_eq!(texts(&output), ("local -c\n".into(), String::new()));
