@@ -132,8 +132,8 @@ impl Engine {
 }
 
 /// Sleeps for a while, at most up to `limit`: the engine's descriptors are gone, as in a program
-/// that becomes a daemon and closes them all. Their numbers may be the program's own by now, so
-/// nothing is done with them, and what depends on the engine stands still.
+/// that becomes a daemon and closes them all. What depends on the engine stands still. It closes
+/// nothing, because the numbers may be the program's own descriptors by now.
 fn rest_without_descriptors(limit: Option<Duration>) {
     std::thread::sleep(limit.map_or(LOST_PAUSE, |limit| limit.min(LOST_PAUSE)));
 }
