@@ -12,6 +12,13 @@ fn place_with_files() -> Place {
     place
 }
 
+/// Publishes, compares, and makes room for the same cast again.
+fn publish_and_remove(place: &Place, receiver: Receiver) {
+    receiver.publish().expect("published");
+    place.assert_published();
+    fs::remove_dir_all(place.to().join("src")).expect("removed");
+}
+
 #[test]
 fn a_cast_broken_at_any_point_resumes() {
     let place = place_with_files();
@@ -31,9 +38,7 @@ fn a_cast_broken_at_any_point_resumes() {
         let held = receiver.resume().expect("resumed");
         assert_eq!(usize::try_from(held), Ok(broken_at));
         again.put_all(&receiver, 1).expect("put");
-        receiver.publish().expect("published");
-        place.assert_published();
-        fs::remove_dir_all(place.to().join("src")).expect("removed");
+        publish_and_remove(&place, receiver);
     }
 }
 
@@ -88,9 +93,7 @@ fn garbage_in_staging_is_wiped() {
         let receiver = cast.begin(&place.to(), options());
         receiver.resume().expect("resumed");
         cast.put_all(&receiver, 2).expect("put");
-        receiver.publish().expect("published");
-        place.assert_published();
-        fs::remove_dir_all(place.to().join("src")).expect("removed");
+        publish_and_remove(&place, receiver);
     }
 }
 
