@@ -3,15 +3,20 @@
 //!
 //! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
 //!
-//! Opens no socket. Modules in reading order: [`tree`] (what is cast: a manifest and one stream of
+//! Opens no socket: its callers dial. Modules in reading order: [`tree`] (what is cast: a manifest and one stream of
 //! bytes in chunks), [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that
 //! appear whole), [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part
-//! in that).
+//! in that), [`protocol`] (what nodes say), `member` (a relay over connections), [`server`] (the
+//! service of a node), [`source`] (the side that starts a cast).
 
 #![forbid(unsafe_code)]
 
+mod member;
+pub mod protocol;
 pub mod receive;
 pub mod relay;
 pub mod schedule;
+pub mod server;
 pub mod sign;
+pub mod source;
 pub mod tree;
