@@ -19,4 +19,5 @@ pub mod schedule;
 pub mod server;
 pub mod sign;
 pub mod source;
+
 pub mod tree;

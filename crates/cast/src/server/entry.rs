@@ -1,6 +1,7 @@
 //! The service's process: its configuration and its start.
 
 use super::service::{CastService, CastServiceOptions};
+use super::storage::CastRoot;
 use crate::protocol::SERVICE;
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -21,8 +22,8 @@ struct CastTable {
     /// Directories below which files may be published.
     roots: Vec<PathBuf>,
     /// Jobs of this service: the node's own word, which every table may have.
-    #[expect(dead_code, reason = "a cast has no slots")]
-    slots: Option<u32>,
+    #[serde(rename = "slots")]
+    _slots: Option<u32>,
 }
 
 /// Checks the service's table, before a node starts.
@@ -64,5 +65,6 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     let dial = move |host: &Host, limit: Duration| {
         requester.dial(host, &cast, limit).map_err(|error| error.to_string())
     };
-    Ok(CastService::new(CastServiceOptions { roots: config.roots, dial: Arc::new(dial) })?)
+    let roots = config.roots.into_iter().map(CastRoot::new).collect();
+    Ok(CastService::new(CastServiceOptions { roots, dial: Arc::new(dial) })?)
 }

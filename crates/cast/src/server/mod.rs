@@ -15,4 +15,5 @@ mod storage;
 pub use crate::member::Dial;
 pub use entry::{check_table, serve};
 pub use service::{CastService, CastServiceOptions, CastServiceStatus};
+pub use storage::CastRoot;
 pub(crate) use storage::NodeStore;

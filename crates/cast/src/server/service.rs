@@ -1,6 +1,7 @@
 //! All casts of a node, and all its peers.
 
 use super::session::CastSession;
+use super::storage::CastRoot;
 use crate::member::{CastHub, CastTag, CastWork, Dial, MemberError, Reach, WorkDone, WorkThreads, send};
 use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
@@ -11,8 +12,8 @@ use outboard_cluster::waker::Waker;
 use outboard_secure::NodeId;
 use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ const CASTS_MAX: usize = 64;
 /// What a node allows, and how it reaches others.
 pub struct CastServiceOptions {
     /// Directories below which files may be published.
-    pub roots: Vec<PathBuf>,
+    pub roots: Vec<CastRoot>,
     /// Reaches other nodes.
     pub dial: Dial,
 }
@@ -55,7 +56,7 @@ pub struct CastServiceStatus {
 
 /// See the [module](self).
 pub struct CastService {
-    roots: Arc<[PathBuf]>,
+    roots: Arc<[CastRoot]>,
     reach: Reach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
@@ -65,6 +66,18 @@ pub struct CastService {
     arriving: Option<(CastId, u32)>,
     ends: Vec<(PeerId, ServiceError)>,
     status: CastServiceStatus,
+}
+
+impl fmt::Debug for CastServiceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastServiceOptions").field("roots", &self.roots).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CastService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastService").field("status", &self.status).finish_non_exhaustive()
+    }
 }
 
 impl CastService {

@@ -1,6 +1,6 @@
 //! One cast at a node, from its source's first word to its last.
 
-use super::storage::NodeStore;
+use super::storage::{CastRoot, NodeStore};
 use crate::member::{
     CastHub, CastMember, MemberError, MemberResult, MemberSetup, Reach, WorkDone, send,
 };
@@ -11,7 +11,6 @@ use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes in a chunk, at most: a window has some of them.
@@ -62,7 +61,7 @@ impl CastSession {
     pub(super) fn new(
         begin: CastBegin,
         (source, identity): (PeerId, NodeId),
-        roots: &Arc<[PathBuf]>,
+        roots: &Arc<[CastRoot]>,
         reach: &Reach,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;

@@ -15,6 +15,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+/// A directory below which files may be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CastRoot {
+    /// Its path as sources name it: absolute.
+    pub path: PathBuf,
+    /// Where it is on this machine.
+    pub directory: PathBuf,
+}
+
+impl CastRoot {
+    /// A directory that sources name as this machine does.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        Self { directory: path.clone(), path }
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct NodeStore {
@@ -26,7 +43,7 @@ pub(crate) struct NodeStore {
 impl NodeStore {
     /// Begins to receive. Asks the disk.
     pub(super) fn open(
-        roots: &[PathBuf],
+        roots: &[CastRoot],
         begin: &CastBegin,
         hashes: Arc<ChunkHashes>,
         source: NodeId,
@@ -64,20 +81,20 @@ impl ChunkStore for NodeStore {
 }
 
 /// A directory below a root, reached without leaving it.
-fn open_destination(roots: &[PathBuf], path: &Path) -> Result<Destination, String> {
+fn open_destination(roots: &[CastRoot], path: &Path) -> Result<Destination, String> {
     let refused = || {
-        let shown = roots.iter().map(|root| root.display().to_string());
+        let shown = roots.iter().map(|root| root.path.display().to_string());
         let shown = shown.collect::<Vec<_>>().join(", ");
         format!("{} is below none of this node's roots: {shown}", path.display())
     };
-    let below = roots.iter().find_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+    let below = roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)));
     let (root, rest) = below.ok_or_else(refused)?;
     if !rest.components().all(|part| matches!(part, Component::Normal(_))) {
         return Err(refused());
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let unopened = |errno| format!("{}: {errno}; make the directory first", path.display());
-    let top = fs::open(root, flags, Mode::empty()).map_err(unopened)?;
+    let top = fs::open(&root.directory, flags, Mode::empty()).map_err(unopened)?;
     let directory = match rest.as_os_str().is_empty() {
         true => top,
         false => open_beneath(top.as_fd(), rest.as_os_str().as_bytes(), flags, Mode::empty())
