@@ -240,3 +240,29 @@ fn a_destination_outside_of_the_roots_is_refused() {
     let why = outcome.expect("a cast").nodes[0].result.clone().expect_err("refused");
     assert!(why.contains("make the directory first"), "{why}");
 }
+
+/// Waits until a node has begun to receive.
+fn has_begun(root: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::read_dir(root).expect("a directory").next().is_none() {
+        assert!(Instant::now() < deadline, "it never began");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_relay_that_dies_costs_the_others_nothing_but_time() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::Star] {
+        let mut lab = Lab::new(5);
+        lab.fill(40_000_000);
+        let request = lab.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        has_begun(lab.nodes[1].root.path());
+        thread::sleep(Duration::from_millis(20));
+        lab.nodes[1].stop();
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        let results: Vec<bool> = outcome.nodes.iter().map(|node| node.result.is_ok()).collect();
+        assert_eq!(results, [true, false, true, true, true], "{kind}: {outcome:?}");
+        [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
+    }
+}

@@ -216,6 +216,8 @@ impl CastService {
         self.status.published += u64::from(matches!(done, WorkDone::Published(Ok(_))));
         let Some(session) = self.sessions.get_mut(&cast) else { return };
         let outcome = session.done(hub, done);
+        let why = "it sent a chunk that the source has not signed";
+        self.ends.extend(session.forgers.drain(..).map(|peer| (peer, why.into())));
         self.check(hub, cast, outcome);
     }
 }

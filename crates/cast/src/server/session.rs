@@ -54,6 +54,8 @@ pub(super) struct CastSession {
     dialled: BTreeSet<u32>,
     is_publishing: bool,
     reach: Reach,
+    /// Relays that sent what the source has not signed: their sessions end.
+    pub(super) forgers: Vec<PeerId>,
 }
 
 impl CastSession {
@@ -82,6 +84,7 @@ impl CastSession {
             dialled: BTreeSet::new(),
             is_publishing: false,
             reach: reach.clone(),
+            forgers: Vec::new(),
         })
     }
 
@@ -229,6 +232,7 @@ impl CastSession {
             WorkDone::Kept { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
+                    self.forgers.extend(member.links().get(&forger));
                     return self.lost(hub, forger);
                 }
             }
