@@ -70,6 +70,7 @@ struct Node {
     address: SocketAddr,
     root: tempfile::TempDir,
     stop: Arc<AtomicBool>,
+    hang: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -92,9 +93,10 @@ impl Node {
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
         let options = CastServiceOptions { roots: vec![here], dial: dial(key) };
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || serve(options, &arrivals, &stopped));
-        Self { address, root, stop, thread: Some(thread) }
+        let hang = Arc::new(AtomicBool::new(false));
+        let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
+        let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
+        Self { address, root, stop, hang, thread: Some(thread) }
     }
 
     /// Ends as a machine does that loses its power: its connections are gone.
@@ -112,10 +114,18 @@ impl Drop for Node {
     }
 }
 
-fn serve(options: CastServiceOptions, arrivals: &mpsc::Receiver<Secured>, stop: &AtomicBool) {
+fn serve(
+    options: CastServiceOptions,
+    arrivals: &mpsc::Receiver<Secured>,
+    (stop, hang): (&AtomicBool, &AtomicBool),
+) {
     let service = CastService::new(options).expect("a service");
     let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
     while !stop.load(Ordering::SeqCst) {
+        if hang.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        }
         while let Ok(stream) = arrivals.try_recv() {
             let permit = Permit::outside_a_node(stream.peer(), 0);
             looping.admit(stream, permit).expect("admitted");
@@ -248,6 +258,32 @@ fn has_begun(root: &Path) {
         assert!(Instant::now() < deadline, "it never began");
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn a_relay_that_hangs_is_given_up() {
+    let lab = Lab::new(5);
+    lab.fill(40_000_000);
+    let request = lab.request(ScheduleKind::BinomialPipeline, Path::new(ROOT));
+    let casting = thread::spawn(move || cast(request));
+    has_begun(lab.nodes[1].root.path());
+    thread::sleep(Duration::from_millis(20));
+    lab.nodes[1].hang.store(true, Ordering::SeqCst);
+    let outcome = casting.join().expect("no panic").expect("a cast");
+    let why = outcome.nodes[1].result.clone().expect_err("it hangs");
+    assert!(why.contains("hangs"), "{why}");
+    [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
+}
+
+#[test]
+fn names_that_are_there_are_not_replaced_and_the_reason_is_told() {
+    let lab = Lab::new(2);
+    lab.fill(1_000_000);
+    fs::create_dir(lab.nodes[0].root.path().join("tree")).expect("made");
+    let outcome = lab.cast(ScheduleKind::BinomialPipeline);
+    let why = outcome.nodes[0].result.clone().expect_err("it is there");
+    assert!(why.contains("tree"), "{why}");
+    lab.check(1);
 }
 
 #[test]

@@ -60,7 +60,11 @@ pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Box<dyn std::error::Error>
     let is_json = args.json;
     let outcome = cast(request(args)?)?;
     let failed = outcome.nodes.iter().filter(|node| node.result.is_err()).count();
-    if is_json { print_json(&outcome)? } else { print(&outcome, failed) }
+    if is_json {
+        print_json(&outcome)?
+    } else {
+        print(&outcome, failed)
+    }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -205,6 +205,7 @@ impl CastMember {
         match outcome {
             Ok(()) => self.relay.kept(chunk, slot, true),
             Err(KeepFault::NoRunYet) => self.unsigned.push((chunk, slot)),
+            Err(KeepFault::Ended) => {}
             Err(KeepFault::Forged(why)) => {
                 tracing::warn!(chunk, why, "chunk refused");
                 self.relay.kept(chunk, slot, false);
@@ -327,8 +328,8 @@ impl CastMember {
         self.setup.threads.run(self.setup.cast, move || {
             let mut bytes = Vec::new();
             let loaded = store.load(chunk, &mut bytes);
-            let outcome = loaded
-                .and_then(|()| window.copy_in(at, &bytes).map_err(|error| error.to_string()));
+            let outcome =
+                loaded.and_then(|()| window.copy_in(at, &bytes).map_err(|error| error.to_string()));
             WorkDone::Loaded { at: (chunk, slot), outcome }
         })
     }

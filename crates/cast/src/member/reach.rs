@@ -24,7 +24,8 @@ pub(crate) struct Reach {
 impl Reach {
     /// Begins an attempt; [`WorkDone::Dialled`] tells what comes of it.
     pub(crate) fn begin(&self, hub: &CastHub, cast: CastId, node: u32, host: &str) {
-        let failed = |why: String| self.threads.answer(cast, WorkDone::Dialled { node, outcome: Err(why) });
+        let failed =
+            |why: String| self.threads.answer(cast, WorkDone::Dialled { node, outcome: Err(why) });
         let hosts: HostList = match host.parse() {
             Ok(hosts) => hosts,
             Err(error) => return failed(format!("{error}")),

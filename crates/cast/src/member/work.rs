@@ -28,6 +28,8 @@ pub(crate) enum KeepFault {
     NoRunYet,
     /// It is not what the source has signed.
     Forged(String),
+    /// The receiver has ended: why, another chunk's answer tells.
+    Ended,
     /// This machine cannot write it, or the source is at fault.
     Local(String),
 }

@@ -2,7 +2,9 @@
 
 use super::session::CastSession;
 use super::storage::CastRoot;
-use crate::member::{CastHub, CastTag, CastWork, Dial, MemberError, Reach, WorkDone, WorkThreads, send};
+use crate::member::{
+    CastHub, CastTag, CastWork, Dial, MemberError, Reach, WorkDone, WorkThreads, send,
+};
 use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
@@ -116,8 +118,7 @@ impl CastService {
                     send(hub, peer, &CastMessage::Failed { why });
                     return Ok(());
                 }
-                let session =
-                    CastSession::new(*begin, (peer, identity), &self.roots, &self.reach)?;
+                let session = CastSession::new(*begin, (peer, identity), &self.roots, &self.reach)?;
                 let cast = session.cast;
                 if self.sessions.contains_key(&cast) {
                     return Err("it begins a cast that is under way here".into());
@@ -200,9 +201,10 @@ impl CastService {
         let session = self.sessions.remove(&cast)?;
         self.ends.extend(session.relays().into_iter().map(|peer| (peer, why.into())));
         // Those that have not joined yet are of no use either.
-        let reached = self.peers.iter().filter(|(_, (part, _))| {
-            matches!(part, PeerPart::Reached(of, _) if *of == cast)
-        });
+        let reached = self
+            .peers
+            .iter()
+            .filter(|(_, (part, _))| matches!(part, PeerPart::Reached(of, _) if *of == cast));
         self.ends.extend(reached.map(|(peer, _)| (*peer, why.into())));
         self.waker.wake();
         Some(session)
@@ -216,8 +218,6 @@ impl CastService {
         self.status.published += u64::from(matches!(done, WorkDone::Published(Ok(_))));
         let Some(session) = self.sessions.get_mut(&cast) else { return };
         let outcome = session.done(hub, done);
-        let why = "it sent a chunk that the source has not signed";
-        self.ends.extend(session.forgers.drain(..).map(|peer| (peer, why.into())));
         self.check(hub, cast, outcome);
     }
 }
@@ -251,9 +251,7 @@ impl Service for CastService {
 
     fn handle(&mut self, hub: &mut CastHub, event: HubEvent<CastTag>) -> Result<(), ServiceError> {
         match event {
-            HubEvent::Message { peer, bytes } => {
-                self.message(hub, peer, PROTOCOL.decode(&bytes)?)
-            }
+            HubEvent::Message { peer, bytes } => self.message(hub, peer, PROTOCOL.decode(&bytes)?),
             HubEvent::Immediate { peer, immediate } => {
                 let (cast, node) = match self.peers.get(&peer) {
                     Some((PeerPart::Source(cast), _)) => (*cast, 0),
@@ -303,6 +301,7 @@ impl Service for CastService {
         for cast in casts {
             if let Some(session) = self.sessions.get_mut(&cast) {
                 let outcome = session.go_on(hub);
+                self.ends.extend(session.ends.drain(..).map(|(peer, why)| (peer, why.into())));
                 self.check(hub, cast, outcome);
             }
         }

@@ -54,8 +54,8 @@ pub(super) struct CastSession {
     dialled: BTreeSet<u32>,
     is_publishing: bool,
     reach: Reach,
-    /// Relays that sent what the source has not signed: their sessions end.
-    pub(super) forgers: Vec<PeerId>,
+    /// Relays whose sessions end, and why.
+    pub(super) ends: Vec<(PeerId, &'static str)>,
 }
 
 impl CastSession {
@@ -84,7 +84,7 @@ impl CastSession {
             dialled: BTreeSet::new(),
             is_publishing: false,
             reach: reach.clone(),
-            forgers: Vec::new(),
+            ends: Vec::new(),
         })
     }
 
@@ -185,6 +185,8 @@ impl CastSession {
             None => self.start(hub, &schedule)?,
             Some(member) => {
                 for node in dead(&schedule) {
+                    let why = "the source has given it up";
+                    self.ends.extend(member.links().get(&node).map(|peer| (*peer, why)));
                     member.lost(hub, node)?;
                 }
                 member.replan(hub, &schedule)?;
@@ -232,7 +234,8 @@ impl CastSession {
             WorkDone::Kept { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
-                    self.forgers.extend(member.links().get(&forger));
+                    let why = "it sent a chunk that the source has not signed";
+                    self.ends.extend(member.links().get(&forger).map(|peer| (*peer, why)));
                     return self.lost(hub, forger);
                 }
             }

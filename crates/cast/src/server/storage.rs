@@ -3,12 +3,13 @@
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, PublishReport, ReadBack, ReceiveOptions, Receiver,
+    CastIdentity, Destination, PublishReport, ReadBack, ReceiveError, ReceiveOptions, Receiver,
 };
 use crate::sign::{ChunkHashes, SignError};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -72,7 +73,10 @@ impl ChunkStore for NodeStore {
             error => KeepFault::Forged(error.to_string()),
         })?;
         let put = self.receiver.put(&verified);
-        put.map(drop).map_err(|error| KeepFault::Local(error.to_string()))
+        put.map(drop).map_err(|error| match error {
+            ReceiveError::Ended => KeepFault::Ended,
+            error => KeepFault::Local(error.to_string()),
+        })
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
@@ -93,7 +97,15 @@ fn open_destination(roots: &[CastRoot], path: &Path) -> Result<Destination, Stri
         return Err(refused());
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let unopened = |errno| format!("{}: {errno}; make the directory first", path.display());
+    let unopened = |errno| {
+        let advice = match errno {
+            Errno::NOENT => "make the directory first",
+            Errno::ACCESS | Errno::PERM => "let the user that the service runs as write there",
+            Errno::XDEV | Errno::LOOP => "a link leads out of the root",
+            _ => "see that it is a directory",
+        };
+        format!("{}: {errno}; {advice}", path.display())
+    };
     let top = fs::open(&root.directory, flags, Mode::empty()).map_err(unopened)?;
     let directory = match rest.as_os_str().is_empty() {
         true => top,

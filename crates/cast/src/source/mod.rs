@@ -162,5 +162,11 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         publish: request.publish,
         flush: request.flush,
     };
-    Ok(SourceSetup { header, key, reader: Arc::new(reader), begin, dial: Arc::clone(&request.dial) })
+    Ok(SourceSetup {
+        header,
+        key,
+        reader: Arc::new(reader),
+        begin,
+        dial: Arc::clone(&request.dial),
+    })
 }

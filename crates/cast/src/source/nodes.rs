@@ -3,6 +3,7 @@
 use super::NodeOutcome;
 use crate::schedule::{ChunkSet, NodeRole, NodeState, Situation};
 use outboard_cluster::hub::PeerId;
+use std::time::{Duration, Instant};
 
 /// A node, from the first dial to its outcome.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct CastNode {
     pub(super) role: NodeRole,
     /// What it said that it holds, for the plan that is being made.
     pub(super) held: Option<ChunkSet>,
+    /// When it said something last.
+    pub(super) heard: Option<Instant>,
     /// How it ended; it may pass chunks on when it has published.
     pub(super) result: Option<Result<u32, String>>,
 }
@@ -30,6 +33,7 @@ impl CastNodes {
             is_ready: false,
             role: NodeRole::Relay,
             held: None,
+            heard: None,
             result: None,
         };
         Self(hosts.iter().map(node).collect())
@@ -56,6 +60,17 @@ impl CastNodes {
     pub(super) fn live(&self) -> Vec<(u32, PeerId)> {
         let live = self.iter().filter(|(_, node)| node.is_ready);
         live.filter_map(|(number, node)| Some((number, node.peer?))).collect()
+    }
+
+    /// Those that are connected, ready or not.
+    pub(super) fn connected(&self) -> Vec<PeerId> {
+        self.iter().filter_map(|(_, node)| node.peer).collect()
+    }
+
+    /// The nodes that are connected and have said nothing for so long.
+    pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<(u32, PeerId)> {
+        let silent = self.iter().filter(|(_, node)| node.heard.is_some_and(|heard| now > heard + limit));
+        silent.filter_map(|(number, node)| Some((number, node.peer?))).collect()
     }
 
     /// Whether each is ready or has failed.

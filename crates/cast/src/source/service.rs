@@ -24,6 +24,11 @@ use std::time::{Duration, Instant};
 /// How long a node may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
+/// How often nodes are asked what they hold, so that one that hangs is noticed.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// A node that says nothing for so long is given up.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+
 /// What is cast.
 pub(super) struct SourceSetup {
     pub(super) header: CastHeader,
@@ -57,6 +62,7 @@ pub(super) struct SourceService {
     version: u32,
     is_begun: bool,
     ready_until: Instant,
+    asked: Instant,
     dialled: VecDeque<(u32, Admitted, NodeId)>,
     arriving: Option<u32>,
     ends: Vec<(PeerId, ServiceError)>,
@@ -88,6 +94,7 @@ impl SourceService {
             version: 0,
             is_begun: false,
             ready_until: Instant::now() + READY_LIMIT,
+            asked: Instant::now(),
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
@@ -243,6 +250,28 @@ impl SourceService {
         }
     }
 
+    /// Asks all nodes for a sign of life, and gives up those that give none.
+    fn look_after(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
+        let since = now.saturating_duration_since(self.asked);
+        if since < ASK_EVERY {
+            return Ok(());
+        }
+        self.asked = now;
+        if since > 2 * ASK_EVERY {
+            // This process itself was held up: that says nothing of the nodes.
+            self.nodes.iter_mut().for_each(|(_, node)| node.heard = Some(now));
+        }
+        for (number, peer) in self.nodes.silent(now, SILENCE_LIMIT) {
+            let why = format!("it has said nothing for {} s: it hangs", SILENCE_LIMIT.as_secs());
+            self.ends.push((peer, why.clone().into()));
+            self.lost(hub, number, &why)?;
+        }
+        for peer in self.nodes.connected() {
+            send(hub, peer, &CastMessage::Report { version: self.version });
+        }
+        Ok(())
+    }
+
     fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
         if self.member.is_some() || now < self.ready_until {
             return Ok(());
@@ -274,6 +303,7 @@ impl Service for SourceService {
             return Err("it is late".into());
         }
         node.peer = Some(peer);
+        node.heard = Some(Instant::now());
         let begin = CastBegin { you: number, ..self.begin.clone() };
         send(hub, peer, &CastMessage::Begin(Box::new(begin)));
         Ok(())
@@ -283,6 +313,9 @@ impl Service for SourceService {
         let Some(number) = self.nodes.number(event.peer()) else { return Ok(()) };
         match event {
             HubEvent::Message { peer, bytes } => {
+                if let Some(node) = self.nodes.get(number) {
+                    node.heard = Some(Instant::now());
+                }
                 let handled = PROTOCOL.decode(&bytes).map_err(ServiceError::from);
                 let handled =
                     handled.and_then(|message| self.message(hub, (peer, number), message));
@@ -329,6 +362,7 @@ impl Service for SourceService {
             self.finish(hub, done)?;
         }
         self.give_up_on_late(hub, now)?;
+        self.look_after(hub, now)?;
         self.plan(hub)?;
         if let Some(member) = &mut self.member {
             member.act(hub)?;
@@ -350,7 +384,7 @@ impl Service for SourceService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.member.is_none().then_some(self.ready_until)
+        Some(self.asked + ASK_EVERY)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
