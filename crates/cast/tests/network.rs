@@ -2,7 +2,7 @@
 
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
-use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, Dial};
+use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastOutcome, CastRequest, cast};
 use outboard_cast::tree::ScanOptions;
@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What sources call the root of each node.
-const ROOT: &str = "/srv/cast";
+const ROOT: &str = "/var/cast";
 
 /// Both ends' keys.
 fn credentials(key: &ClusterKey) -> Arc<Credentials> {
@@ -52,7 +52,7 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
 }
 
 /// Dials with a key of its own.
-fn dial(key: &ClusterKey) -> Dial {
+fn dial(key: &ClusterKey) -> DialNode {
     let own = credentials(key);
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
@@ -240,13 +240,13 @@ fn relays_pass_on_what_the_source_sends_little_more_than_once() {
 fn a_destination_outside_of_the_roots_is_refused() {
     let lab = Lab::new(1);
     lab.fill(10);
-    for outside in ["/srv/castle", "/srv/cast/../etc", "/"] {
+    for outside in ["/var/castle", "/var/cast/../etc", "/"] {
         let request = lab.request(ScheduleKind::Star, Path::new(outside));
         let outcome = cast(request).expect("a cast");
         let why = outcome.nodes[0].result.clone().expect_err("refused");
         assert!(why.contains("roots"), "{why}");
     }
-    let outcome = cast(lab.request(ScheduleKind::Star, Path::new("/srv/cast/none")));
+    let outcome = cast(lab.request(ScheduleKind::Star, Path::new("/var/cast/none")));
     let why = outcome.expect("a cast").nodes[0].result.clone().expect_err("refused");
     assert!(why.contains("make the directory first"), "{why}");
 }

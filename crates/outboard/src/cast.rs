@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// or not at all. Exits with 1 unless all nodes have it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  outboard cast model.bin data/ /srv/cast/job7 --nodes n[01-16]")]
+  outboard cast model.bin data/ /var/cast/job7 --nodes n[01-16]")]
 pub(crate) struct CastArgs {
     /// Files and directories, and last the directory at the nodes in which they appear.
     #[arg(required = true, num_args = 2.., value_name = "SRC... DEST")]

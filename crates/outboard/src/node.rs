@@ -41,7 +41,7 @@ The configuration file, whose settings the options override (all may be left out
   cache_mib = 4096
   memory_mib = 4096                   # of one job
   [cast]
-  roots = [\"/srv/cast\"]               # directories below which files may be published
+  roots = [\"/var/cast\"]               # directories below which files may be published
   [reach.cast]
   cast = \"*\"                         # relays dial each other")]
 pub(crate) struct NodeArgs {

@@ -9,8 +9,8 @@
 mod reach;
 mod work;
 
-pub use reach::Dial;
-pub(crate) use reach::Reach;
+pub use reach::DialNode;
+pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};

@@ -12,16 +12,16 @@ use std::time::Duration;
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Reaches the service cast of a host: a session, or why there is none. Called by threads.
-pub type Dial = Arc<dyn Fn(&Host, Duration) -> Result<Secured, String> + Send + Sync>;
+pub type DialNode = Arc<dyn Fn(&Host, Duration) -> Result<Secured, String> + Send + Sync>;
 
 /// See the [module](self).
 #[derive(Clone)]
-pub(crate) struct Reach {
-    pub(crate) dial: Dial,
+pub(crate) struct NodeReach {
+    pub(crate) dial: DialNode,
     pub(crate) threads: WorkThreads,
 }
 
-impl Reach {
+impl NodeReach {
     /// Begins an attempt; [`WorkDone::Dialled`] tells what comes of it.
     pub(crate) fn begin(&self, hub: &CastHub, cast: CastId, node: u32, host: &str) {
         let failed =

@@ -35,7 +35,7 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
     if config.roots.is_empty() {
         return Err(TableError::new(
             "no roots: name the directories below which files may be published, as in \
-             roots = [\"/srv/cast\"] in the table [cast]",
+             roots = [\"/var/cast\"] in the table [cast]",
         ));
     }
     match config.roots.iter().find(|root| !root.is_absolute()) {

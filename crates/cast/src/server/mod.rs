@@ -12,7 +12,7 @@ mod service;
 mod session;
 mod storage;
 
-pub use crate::member::Dial;
+pub use crate::member::DialNode;
 pub use entry::{check_table, serve};
 pub use service::{CastService, CastServiceOptions, CastServiceStatus};
 pub use storage::CastRoot;

@@ -3,7 +3,7 @@
 use super::session::CastSession;
 use super::storage::CastRoot;
 use crate::member::{
-    CastHub, CastTag, CastWork, Dial, MemberError, Reach, WorkDone, WorkThreads, send,
+    CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
 use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
@@ -27,7 +27,7 @@ pub struct CastServiceOptions {
     /// Directories below which files may be published.
     pub roots: Vec<CastRoot>,
     /// Reaches other nodes.
-    pub dial: Dial,
+    pub dial: DialNode,
 }
 
 /// What a peer is in this node.
@@ -59,7 +59,7 @@ pub struct CastServiceStatus {
 /// See the [module](self).
 pub struct CastService {
     roots: Arc<[CastRoot]>,
-    reach: Reach,
+    reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
     sessions: HashMap<CastId, CastSession>,
@@ -92,7 +92,7 @@ impl CastService {
         let (threads, results) = WorkThreads::new(waker.clone());
         Ok(Self {
             roots: options.roots.into(),
-            reach: Reach { dial: options.dial, threads },
+            reach: NodeReach { dial: options.dial, threads },
             results,
             waker,
             sessions: HashMap::new(),

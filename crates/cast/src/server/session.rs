@@ -2,7 +2,7 @@
 
 use super::storage::{CastRoot, NodeStore};
 use crate::member::{
-    CastHub, CastMember, MemberError, MemberResult, MemberSetup, Reach, WorkDone, send,
+    CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, WorkDone, send,
 };
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX};
 use crate::schedule::{NodeRole, Schedule, Situation};
@@ -53,7 +53,7 @@ pub(super) struct CastSession {
     /// Relays that were dialled, successfully or not.
     dialled: BTreeSet<u32>,
     is_publishing: bool,
-    reach: Reach,
+    reach: NodeReach,
     /// Relays whose sessions end, and why.
     pub(super) ends: Vec<(PeerId, &'static str)>,
 }
@@ -64,7 +64,7 @@ impl CastSession {
         begin: CastBegin,
         (source, identity): (PeerId, NodeId),
         roots: &Arc<[CastRoot]>,
-        reach: &Reach,
+        reach: &NodeReach,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
         let cast = hashes.header().cast;

@@ -11,7 +11,7 @@ mod nodes;
 mod service;
 mod signing;
 
-pub use crate::member::Dial;
+pub use crate::member::DialNode;
 
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, PublishMode};
@@ -50,7 +50,7 @@ pub struct CastRequest {
     /// When receivers flush.
     pub flush: FlushMode,
     /// Reaches nodes.
-    pub dial: Dial,
+    pub dial: DialNode,
 }
 
 impl std::fmt::Debug for CastRequest {

@@ -69,7 +69,8 @@ impl CastNodes {
 
     /// The nodes that are connected and have said nothing for so long.
     pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<(u32, PeerId)> {
-        let silent = self.iter().filter(|(_, node)| node.heard.is_some_and(|heard| now > heard + limit));
+        let is_silent = |node: &CastNode| node.heard.is_some_and(|heard| now > heard + limit);
+        let silent = self.iter().filter(|(_, node)| is_silent(node));
         silent.filter_map(|(number, node)| Some((number, node.peer?))).collect()
     }
 

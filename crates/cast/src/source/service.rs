@@ -4,7 +4,8 @@ use super::nodes::CastNodes;
 use super::signing::{self, SourceStore};
 use super::{CastError, CastOutcome};
 use crate::member::{
-    CastHub, CastMember, CastTag, CastWork, Dial, MemberSetup, Reach, WorkDone, WorkThreads, send,
+    CastHub, CastMember, CastTag, CastWork, DialNode, MemberSetup, NodeReach, WorkDone,
+    WorkThreads, send,
 };
 use crate::protocol::{CastBegin, CastMessage, PROTOCOL, of_immediate};
 use crate::schedule::{ChunkSet, NodeRole, Schedule};
@@ -36,7 +37,7 @@ pub(super) struct SourceSetup {
     pub(super) reader: Arc<SourceReader>,
     /// For every node, but its number.
     pub(super) begin: CastBegin,
-    pub(super) dial: Dial,
+    pub(super) dial: DialNode,
 }
 
 /// What the source does now.
@@ -50,7 +51,7 @@ pub(super) struct SourceService {
     header: CastHeader,
     begin: CastBegin,
     store: Arc<SourceStore>,
-    reach: Reach,
+    reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
     nodes: CastNodes,
@@ -85,7 +86,7 @@ impl SourceService {
             nodes: CastNodes::new(&begin.nodes),
             begin,
             store: Arc::new(SourceStore(reader)),
-            reach: Reach { dial, threads },
+            reach: NodeReach { dial, threads },
             results,
             waker,
             member: None,
