@@ -11,6 +11,8 @@ mod entry;
 mod service;
 mod session;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 pub use crate::member::DialNode;
 pub use entry::{check_table, serve};
