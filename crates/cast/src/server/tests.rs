@@ -1,16 +1,16 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
 use super::{CastRoot, CastService, CastServiceOptions};
-use crate::member::CastHub;
+use crate::member::{CastHub, CastTag};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, immediate};
 use crate::receive::{FlushMode, PublishMode};
 use crate::schedule::{ScheduleKind, Situation};
-use crate::sign::{CastHeader, CastId, CastKey, ChunkLen};
+use crate::sign::{CastHeader, CastId, CastKey, ChunkHash, ChunkLen, RunSigner};
 use outboard_cluster::hub::{HubEvent, HubOptions, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
-use outboard_verbs::{Role, Secured};
+use outboard_verbs::{Role, Secured, SharedRegion};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -121,10 +121,18 @@ impl Stage {
 
 /// A cast of five chunks to one node.
 fn begin() -> CastBegin {
+    signed_begin().0
+}
+
+/// The same, and the run that its five chunks of zeros have.
+fn signed_begin() -> (CastBegin, Vec<u8>) {
     let key = CastKey::generate().expect("a key");
     let chunk_len = ChunkLen::new(4096).expect("legal");
     let header = CastHeader::new(&[0; 100], 5 * 4096, chunk_len).expect("legal");
-    CastBegin {
+    let mut signer = RunSigner::new(&key, &header);
+    let hash = ChunkHash::of(&[0; 4096]);
+    let run = (0..5).find_map(|_| signer.push(hash).expect("five")).expect("a run");
+    let begin = CastBegin {
         key: key.public(),
         header: header.sign(&key),
         nodes: vec![String::new(), "n1".into()],
@@ -134,7 +142,8 @@ fn begin() -> CastBegin {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
-    }
+    };
+    (begin, run)
 }
 
 #[test]
@@ -175,9 +184,12 @@ fn a_cast_that_cannot_be_is_refused() {
     }
 }
 
+/// What a source does, and what the node says of it.
+type BrokenRule = (fn(&mut Stage), &'static str);
+
 #[test]
 fn a_source_that_breaks_the_rules_ends_its_cast() {
-    let cases: [(fn(&mut Stage), &str); 5] = [
+    let cases: [BrokenRule; 5] = [
         (|stage| stage.say(&CastMessage::Plan(Situation::fresh(2, 6))), "not this cast's"),
         (|stage| stage.say(&CastMessage::Plan(Situation::fresh(3, 5))), "not this cast's"),
         (|stage| stage.say(&CastMessage::Run(vec![0; 300])), "no run"),
@@ -203,4 +215,30 @@ fn a_source_that_breaks_the_rules_ends_its_cast() {
         let end = stage.end();
         assert!(end.contains(why), "{end}, not {why}");
     }
+}
+
+#[test]
+fn a_chunk_that_was_not_signed_ends_the_session_and_is_not_kept() {
+    let mut stage = Stage::new();
+    let (begin, run) = signed_begin();
+    let header = CastHeader::verify(&begin.header, &begin.key).expect("signed");
+    stage.say(&CastMessage::Begin(Box::new(begin)));
+    stage.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
+    stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+    let wanted = |message: &CastMessage| match message {
+        CastMessage::Want { chunk: 3, into: Some(into) } => Some(*into),
+        _ => None,
+    };
+    stage.until(|stage| stage.heard.iter().any(|message| wanted(message).is_some()));
+    let into = stage.heard.iter().find_map(wanted).expect("heard");
+    let forged = SharedRegion::zeroed(4096).expect("memory");
+    forged.copy_in(4095, &[1]).expect("inside");
+    let memory = into.memory.range(0, 4096).expect("as long as the chunk");
+    let from = (forged.slice(0..4096).expect("all"), immediate(3, into.slot));
+    let tag = CastTag { cast: header.cast, to: 1, slot: 0 };
+    stage.hub.write_immediate(stage.peer, memory, from, tag).expect("posted");
+    // It came before its run, and is checked when that comes.
+    stage.say(&CastMessage::Run(run));
+    let end = stage.end();
+    assert!(end.contains("not signed"), "{end}");
 }
