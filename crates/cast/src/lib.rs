@@ -3,15 +3,23 @@
 //!
 //! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
 //!
-//! Opens no socket. Modules in reading order: [`tree`] (what is cast: a manifest and one stream of
-//! bytes in chunks), [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that
-//! appear whole), [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part
-//! in that).
+//! Opens no socket: its callers dial.
+//!
+//! Modules in reading order: [`tree`] (what is cast: a manifest and one stream of bytes in chunks),
+//! [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that appear whole),
+//! [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in that),
+//! [`protocol`] (what nodes say), `member` (a relay over connections), [`server`] (a node's
+//! service), [`source`] (the side that starts a cast).
 
 #![forbid(unsafe_code)]
 
+mod member;
+pub mod protocol;
 pub mod receive;
 pub mod relay;
 pub mod schedule;
+pub mod server;
 pub mod sign;
+pub mod source;
+
 pub mod tree;

@@ -7,7 +7,7 @@
 mod reports;
 
 use crate::arrivals::{Arrivals, Arrived};
-use crate::hub::{Hub, HubCounters, HubError, HubEvent, HubOptions, PeerId};
+use crate::hub::{Admitted, Hub, HubCounters, HubError, HubEvent, HubOptions, PeerId};
 use crate::node::{Arrival, Permit, ServiceLink};
 use crate::waker::Waker;
 use outboard_secure::NodeId;
@@ -71,6 +71,12 @@ pub trait Service {
         _now: Instant,
     ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         Ok(Vec::new())
+    }
+
+    /// The next connection that the service itself has dialled, and what its peer may use. That
+    /// peer [arrives](Self::arrived) next.
+    fn dialled(&mut self) -> Option<(Admitted, Permit)> {
+        None
     }
 
     /// When the loop must wake up at the latest.
@@ -242,6 +248,9 @@ impl<S: Service> ServiceLoop<S> {
             self.end(peer, &why.to_string());
             // What it had may be of use to others.
             self.waker.wake();
+        }
+        while let Some((admitted, permit)) = self.service.dialled() {
+            self.arrive(Arrived { admitted, permit })?;
         }
         Ok(())
     }

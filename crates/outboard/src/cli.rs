@@ -1,5 +1,6 @@
 //! The command line: commands, their options and their help.
 
+use crate::cast::CastArgs;
 use crate::cc::CcArgs;
 use crate::generate::What;
 use crate::key::KeyCommand;
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     Tour(TourArgs),
     Run(RunArgs),
     Cc(CcArgs),
+    Cast(CastArgs),
     #[command(subcommand)]
     Perf(Perf),
     Node(NodeArgs),

@@ -3,12 +3,13 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `tour`, `cc`, `run`, `perf`, `node` with
+//! Modules in reading order: `cli` (the commands), `tour`, `cc`, `cast`, `run`, `perf`, `node` with
 //! `services` and `log`, `key`, `status`, `top`, `parent` (ending with the parent process),
 //! `generate`.
 
 #![forbid(unsafe_code)]
 
+mod cast;
 mod cc;
 mod cli;
 mod generate;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Tour(args) => tour::run(&args).map(success),
         Command::Cc(args) => cc::run(args),
+        Command::Cast(args) => cast::run(args),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

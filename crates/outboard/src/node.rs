@@ -39,7 +39,11 @@ The configuration file, whose settings the options override (all may be left out
   # toolchains = { gcc = \"/opt/x/bin/gcc\" }
   cache = \"/var/cache/compile\"        # default: in ~/.cache/outboard, or /var/cache/outboard
   cache_mib = 4096
-  memory_mib = 4096                   # of one job")]
+  memory_mib = 4096                   # of one job
+  [cast]
+  roots = [\"/var/cast\"]               # directories below which files may be published
+  [reach.cast]
+  cast = \"*\"                         # relays dial each other")]
 pub(crate) struct NodeArgs {
     /// The configuration [default: ~/.config/outboard/node.toml, if it exists].
     #[arg(long, value_name = "FILE")]

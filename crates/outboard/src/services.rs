@@ -10,12 +10,20 @@ use std::process::ExitCode;
 pub(crate) const SANDBOX_SUPERVISOR: &str = "sandbox-supervisor";
 
 /// Every service, by name. `status` is not among them: the supervisor itself answers that.
-pub(crate) const SERVICES: &[ServiceSpec] = &[ServiceSpec {
-    name: "compile",
-    by_default: true,
-    check: outboard_compile::server::check_table,
-    run: compile,
-}];
+pub(crate) const SERVICES: &[ServiceSpec] = &[
+    ServiceSpec {
+        name: "compile",
+        by_default: true,
+        check: outboard_compile::server::check_table,
+        run: compile,
+    },
+    ServiceSpec {
+        name: "cast",
+        by_default: false,
+        check: outboard_cast::server::check_table,
+        run: outboard_cast::server::serve,
+    },
+];
 
 /// Names this process after its service, as `ps` and `top` show it: a node starts it by a path that
 /// ends in `exe`. The kernel keeps 15 bytes.

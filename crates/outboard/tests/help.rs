@@ -24,7 +24,10 @@ fn commands(help: &str) -> Vec<String> {
 
 #[test]
 fn every_command_has_an_example_that_names_it() {
-    assert_eq!(commands(&help(&[])), ["tour", "run", "cc", "perf", "node", "key", "status", "top"]);
+    assert_eq!(
+        commands(&help(&[])),
+        ["tour", "run", "cc", "cast", "perf", "node", "key", "status", "top"]
+    );
     assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
     assert!(help(&["tour"]).contains("Example:\n  outboard tour"));
     assert!(help(&["run"]).contains("Example:\n  outboard run -- "));

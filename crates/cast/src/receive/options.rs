@@ -4,6 +4,7 @@ use super::error::ReceiveError;
 use crate::tree::TreeLimits;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The directory in which the top-level names appear.
@@ -64,7 +65,7 @@ impl CastIdentity {
 }
 
 /// What to do with a name that is at the destination already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PublishMode {
     /// Refuse: nothing is replaced.
     #[default]
@@ -76,7 +77,7 @@ pub enum PublishMode {
 }
 
 /// When what was received outlives a loss of power.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FlushMode {
     /// When the kernel writes it.
     #[default]

@@ -78,7 +78,7 @@ impl fmt::Debug for CastPublicKey {
 }
 
 /// Random bytes.
-pub(super) fn random<const N: usize>() -> Result<[u8; N], SignError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], SignError> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).map_err(|_| SignError::NoEntropy)?;
     Ok(bytes)

@@ -22,6 +22,7 @@ mod tests;
 pub use error::SignError;
 pub use hashes::{ChunkHashes, VerifiedChunk};
 pub use header::{CastHeader, CastHeaderId, CastId, HEADER_BYTES_MAX};
+pub(crate) use key::random;
 pub use key::{CastKey, CastPublicKey};
 pub use run::{ChunkHash, RUN_BYTES_MAX, RunSigner};
 pub use shape::{CHUNKS_MAX, ChunkLen, RUN_CHUNKS, StreamShape};

@@ -1,0 +1,349 @@
+//! One node's relay over connections: it does what the relay says, and tells it what peers do.
+//!
+//! Knows the source and other nodes by their numbers alone. A peer may write into a slot only from
+//! the time that the slot is asked of it until its chunk has come. Files are read and written by
+//! threads. Who may be a peer, and what happens when one is lost, the owner decides.
+//!
+//! Modules: `work` (what threads do), `reach` (dialling).
+
+mod reach;
+mod work;
+
+pub use reach::DialNode;
+pub(crate) use reach::NodeReach;
+pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
+
+use crate::protocol::{CastMessage, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
+use crate::relay::{Action, ChunkWant, Relay, RelayFault};
+use crate::schedule::Schedule;
+use crate::sign::{CastId, StreamShape};
+use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
+use outboard_verbs::{Access, SharedRegion};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a node's window.
+const WINDOW_BYTES: u64 = 32 << 20;
+/// Slots of a window, at most.
+const WINDOW_SLOTS_MAX: u64 = 32;
+/// Slots of a window, at least: fewer are no pipeline.
+const WINDOW_SLOTS_MIN: u64 = 4;
+
+/// What tells a member's Writes apart: the cast, the receiver and the own slot.
+#[derive(Clone, Copy, Debug)]
+pub struct CastTag {
+    pub(crate) cast: CastId,
+    pub(crate) to: u32,
+    pub(crate) slot: u32,
+}
+
+/// A hub of casts.
+pub(crate) type CastHub = Hub<CastTag>;
+
+/// What a peer did that no peer of this program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MemberFault {
+    #[error(transparent)]
+    Relay(#[from] RelayFault),
+    #[error("it wants a chunk in slot {slot}: {SLOTS_MAX} are possible")]
+    Slot { slot: u32 },
+    #[error("it wants a chunk of {expected} bytes in memory of {found}")]
+    Memory { found: u64, expected: u64 },
+}
+
+/// What this machine cannot do: the node takes no part any more. For people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct MemberError(pub(crate) String);
+
+/// What a member is made from.
+pub(crate) struct MemberSetup {
+    pub(crate) cast: CastId,
+    pub(crate) node: u32,
+    pub(crate) shape: StreamShape,
+    pub(crate) store: Arc<dyn ChunkStore>,
+    pub(crate) threads: WorkThreads,
+}
+
+/// See the [module](self).
+pub(crate) struct CastMember {
+    setup: MemberSetup,
+    relay: Relay,
+    window: SharedRegion,
+    /// The nodes whose connections are up.
+    links: BTreeMap<u32, PeerId>,
+    /// What to tell nodes whose connections are not up yet.
+    untold: BTreeMap<u32, Vec<Action>>,
+    /// By own slot, to which peer it is exposed.
+    exposed: BTreeMap<u32, (PeerId, Exposed)>,
+    /// By node and its slot, where to write.
+    targets: BTreeMap<(u32, u32), Exposed>,
+    /// By own slot, which node wrote the chunk that is checked.
+    senders: BTreeMap<u32, u32>,
+    /// Chunks and slots that cannot be checked before their run comes.
+    unsigned: Vec<(u32, u32)>,
+}
+
+impl CastMember {
+    pub(crate) fn new(setup: MemberSetup, schedule: &Arc<Schedule>) -> Result<Self, MemberError> {
+        let len = u64::from(setup.shape.chunk_len().bytes());
+        let slots = (WINDOW_BYTES / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
+        let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
+        let window = SharedRegion::zeroed(bytes);
+        let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
+        let relay = Relay::new(setup.node, schedule, u32::try_from(slots).unwrap_or(u32::MAX));
+        Ok(Self {
+            setup,
+            relay,
+            window,
+            links: BTreeMap::new(),
+            untold: BTreeMap::new(),
+            exposed: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            unsigned: Vec::new(),
+        })
+    }
+
+    pub(crate) fn relay(&self) -> &Relay {
+        &self.relay
+    }
+
+    pub(crate) fn links(&self) -> &BTreeMap<u32, PeerId> {
+        &self.links
+    }
+
+    /// A node's connection is up.
+    pub(crate) fn link(&mut self, hub: &mut CastHub, node: u32, peer: PeerId) -> MemberResult {
+        self.links.insert(node, peer);
+        let untold = self.untold.remove(&node).unwrap_or_default();
+        untold.into_iter().try_for_each(|action| self.perform(hub, action))?;
+        self.act(hub)
+    }
+
+    /// A node's connection is over, or cannot be made.
+    pub(crate) fn lost(&mut self, hub: &mut CastHub, node: u32) -> MemberResult {
+        if let Some(peer) = self.links.remove(&node) {
+            self.exposed.retain(|_, (to, _)| *to != peer);
+        }
+        self.untold.remove(&node);
+        self.targets.retain(|(of, _), _| *of != node);
+        self.relay.lost(node);
+        self.act(hub)
+    }
+
+    /// Goes on by another schedule.
+    pub(crate) fn replan(&mut self, hub: &mut CastHub, schedule: &Arc<Schedule>) -> MemberResult {
+        self.relay.replan(schedule);
+        self.act(hub)
+    }
+
+    /// A peer says what it wants.
+    pub(crate) fn wanted(
+        &mut self,
+        by: u32,
+        chunk: u32,
+        into: Option<WantedSlot>,
+    ) -> Result<(), MemberFault> {
+        let Some(WantedSlot { slot, memory }) = into else {
+            return Ok(self.relay.wanted(by, chunk, ChunkWant::Nothing)?);
+        };
+        if slot >= SLOTS_MAX {
+            return Err(MemberFault::Slot { slot });
+        }
+        let (found, expected) = (memory.len(), self.setup.shape.len_of(chunk) as u64);
+        if found < expected {
+            return Err(MemberFault::Memory { found, expected });
+        }
+        self.targets.insert((by, slot), memory);
+        Ok(self.relay.wanted(by, chunk, ChunkWant::Into { slot })?)
+    }
+
+    /// A peer has written a chunk.
+    pub(crate) fn arrived(
+        &mut self,
+        hub: &mut CastHub,
+        from: u32,
+        (chunk, slot): (u32, u32),
+    ) -> Result<(), MemberFault> {
+        self.relay.arrived(from, chunk, slot)?;
+        self.senders.insert(slot, from);
+        self.withdraw(hub, slot);
+        Ok(())
+    }
+
+    /// A peer drops what was taken back.
+    pub(crate) fn dropped(
+        &mut self,
+        hub: &mut CastHub,
+        by: u32,
+        slot: u32,
+    ) -> Result<(), MemberFault> {
+        self.relay.dropped(by, slot)?;
+        self.withdraw(hub, slot);
+        Ok(())
+    }
+
+    /// The own memory that was written to a peer may change again.
+    pub(crate) fn written(&mut self, to: u32, slot: u32) {
+        self.relay.sent(to, slot);
+    }
+
+    /// A run has come: what waited for it is checked.
+    pub(crate) fn run_came(&mut self) -> MemberResult {
+        let waiting = std::mem::take(&mut self.unsigned);
+        waiting.into_iter().try_for_each(|(chunk, slot)| self.keep(chunk, slot))
+    }
+
+    /// A chunk was checked. Returns the node that sent it, if that is not what the source signed.
+    pub(crate) fn kept(
+        &mut self,
+        (chunk, slot): (u32, u32),
+        outcome: Result<(), KeepFault>,
+    ) -> Result<Option<u32>, MemberError> {
+        match outcome {
+            Ok(()) => self.relay.kept(chunk, slot, true),
+            Err(KeepFault::NoRunYet) => self.unsigned.push((chunk, slot)),
+            Err(KeepFault::Ended) => {}
+            Err(KeepFault::Forged(why)) => {
+                tracing::warn!(chunk, why, "chunk refused");
+                self.relay.kept(chunk, slot, false);
+                return Ok(self.senders.get(&slot).copied());
+            }
+            Err(KeepFault::Local(why)) => return Err(MemberError(why)),
+        }
+        Ok(None)
+    }
+
+    /// A chunk was read.
+    pub(crate) fn loaded(
+        &mut self,
+        (chunk, slot): (u32, u32),
+        outcome: Result<(), String>,
+    ) -> MemberResult {
+        outcome.map_err(MemberError)?;
+        self.relay.loaded(chunk, slot);
+        Ok(())
+    }
+
+    /// Does what the relay wants done.
+    pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
+        while let Some(action) = self.relay.next_action() {
+            self.perform(hub, action)?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
+        match action {
+            Action::Tell { to, chunk, want } => match self.links.get(&to) {
+                Some(&peer) => self.tell(hub, peer, chunk, want)?,
+                None => self.untold.entry(to).or_default().push(action),
+            },
+            Action::Drop { to, slot } => {
+                if let Some(&peer) = self.links.get(&to) {
+                    send(hub, peer, &CastMessage::Dropped { slot });
+                }
+            }
+            Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
+            Action::Load { chunk, slot } => self.load(chunk, slot)?,
+            Action::Send { to, chunk, from, into } => self.send(hub, to, chunk, (from, into))?,
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &mut self,
+        hub: &mut CastHub,
+        peer: PeerId,
+        chunk: u32,
+        want: ChunkWant,
+    ) -> MemberResult {
+        let into = match want {
+            ChunkWant::Nothing => None,
+            ChunkWant::Into { slot } => {
+                self.withdraw(hub, slot);
+                let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
+                match hub.expose(peer, memory, Access::REMOTE_WRITE) {
+                    Ok(memory) => {
+                        self.exposed.insert(slot, (peer, memory));
+                        Some(WantedSlot { slot, memory })
+                    }
+                    // Its end follows.
+                    Err(HubError::NoPeer) => return Ok(()),
+                    Err(error) => return Err(of_machine(error)),
+                }
+            }
+        };
+        send(hub, peer, &CastMessage::Want { chunk, into });
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        hub: &mut CastHub,
+        to: u32,
+        chunk: u32,
+        (from, into): (u32, u32),
+    ) -> MemberResult {
+        let range = self.range(chunk, from);
+        let target = self.targets.remove(&(to, into));
+        let target = target.and_then(|memory| memory.range(0, range.len() as u64));
+        let (Some(target), Some(&peer)) = (target, self.links.get(&to)) else { return Ok(()) };
+        let memory = self.window.slice(range).map_err(of_machine)?;
+        let tag = CastTag { cast: self.setup.cast, to, slot: from };
+        if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
+        {
+            // The end of its connection frees the slot.
+            tracing::debug!(to, chunk, %error, "not written");
+        }
+        Ok(())
+    }
+
+    fn withdraw(&mut self, hub: &mut CastHub, slot: u32) {
+        if let Some((peer, memory)) = self.exposed.remove(&slot) {
+            hub.withdraw(peer, memory);
+        }
+    }
+
+    fn range(&self, chunk: u32, slot: u32) -> Range<usize> {
+        let at = slot as usize * self.setup.shape.chunk_len().bytes() as usize;
+        at..at + self.setup.shape.len_of(chunk)
+    }
+
+    fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
+        let (window, range) = (self.window.clone(), self.range(chunk, slot));
+        let store = Arc::clone(&self.setup.store);
+        self.setup.threads.run(self.setup.cast, move || {
+            let bytes = window.snapshot(range).map_err(|error| KeepFault::Local(error.to_string()));
+            let outcome = bytes.and_then(|bytes| store.keep(chunk, &bytes));
+            WorkDone::Kept { at: (chunk, slot), outcome }
+        })
+    }
+
+    fn load(&self, chunk: u32, slot: u32) -> MemberResult {
+        let (window, at) = (self.window.clone(), self.range(chunk, slot).start);
+        let store = Arc::clone(&self.setup.store);
+        self.setup.threads.run(self.setup.cast, move || {
+            let mut bytes = Vec::new();
+            let loaded = store.load(chunk, &mut bytes);
+            let outcome =
+                loaded.and_then(|()| window.copy_in(at, &bytes).map_err(|error| error.to_string()));
+            WorkDone::Loaded { at: (chunk, slot), outcome }
+        })
+    }
+}
+
+pub(crate) type MemberResult = Result<(), MemberError>;
+
+fn of_machine(error: impl std::fmt::Display) -> MemberError {
+    MemberError(error.to_string())
+}
+
+/// Sends a message. A connection that fails shows as the end of its peer.
+pub(crate) fn send(hub: &mut CastHub, peer: PeerId, message: &CastMessage) {
+    if let Err(error) = hub.send(peer, &PROTOCOL.encode(message)) {
+        tracing::debug!(%error, "not sent");
+    }
+}

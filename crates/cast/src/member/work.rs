@@ -1,0 +1,84 @@
+//! What threads do for a member: reading and writing files, hashing. Each answer wakes the loop.
+
+use super::{MemberError, MemberResult};
+use crate::receive::PublishReport;
+use crate::server::NodeStore;
+use crate::sign::CastId;
+use outboard_cluster::hub::Admitted;
+use outboard_cluster::waker::Waker;
+use outboard_cluster::workers::Workers;
+use outboard_secure::NodeId;
+use std::sync::{Arc, mpsc};
+
+/// Threads that read and write files.
+const THREADS_MAX: usize = 4;
+
+/// Where a member's chunks are. Called by threads.
+pub(crate) trait ChunkStore: Send + Sync {
+    /// Checks a chunk and writes it.
+    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault>;
+    /// Reads a chunk.
+    fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;
+}
+
+/// Why a chunk was not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeepFault {
+    /// Its hash has not come.
+    NoRunYet,
+    /// It is not what the source has signed.
+    Forged(String),
+    /// The receiver has ended: why, another chunk's answer tells.
+    Ended,
+    /// This machine cannot write it, or the source is at fault.
+    Local(String),
+}
+
+/// What a thread has done.
+pub(crate) enum WorkDone {
+    Kept { at: (u32, u32), outcome: Result<(), KeepFault> },
+    Loaded { at: (u32, u32), outcome: Result<(), String> },
+    Opened(Result<Arc<NodeStore>, String>),
+    Published(Result<PublishReport, String>),
+    Signed(Result<Vec<u8>, String>),
+    Dialled { node: u32, outcome: Result<(Admitted, NodeId), String> },
+}
+
+/// What was done, and for which cast.
+pub(crate) type CastWork = (CastId, WorkDone);
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct WorkThreads {
+    workers: Workers,
+    results: mpsc::Sender<CastWork>,
+    waker: Waker,
+}
+
+impl WorkThreads {
+    /// Threads, and where their answers come.
+    pub(crate) fn new(waker: Waker) -> (Self, mpsc::Receiver<CastWork>) {
+        let (results, done) = mpsc::channel();
+        let workers = Workers::new("outboard-cast", THREADS_MAX);
+        (Self { workers, results, waker }, done)
+    }
+
+    /// Has a thread do this.
+    pub(crate) fn run(
+        &self,
+        cast: CastId,
+        task: impl FnOnce() -> WorkDone + Send + 'static,
+    ) -> MemberResult {
+        let own = self.clone();
+        let taken = self.workers.run(move || own.answer(cast, task()));
+        let refused = || MemberError("too much waits for this machine's disks".into());
+        if taken { Ok(()) } else { Err(refused()) }
+    }
+
+    /// Hands an answer to the loop, from any thread.
+    pub(crate) fn answer(&self, cast: CastId, done: WorkDone) {
+        // The loop may have ended.
+        let _sent = self.results.send((cast, done));
+        self.waker.wake();
+    }
+}

@@ -1,0 +1,163 @@
+//! What nodes of a cast say to each other, over the connections of a hub.
+//!
+//! The source dials every node: `Begin`, which the node answers with `Ready` (or `Failed`), then
+//! `Plan`, from which every node computes the same schedule. Nodes that the schedule connects dial
+//! each other, the lower number the higher: `Join`, answered by `Joined`. Chunks are Writes with
+//! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
+//! sides do where they take it.
+
+use crate::receive::{FlushMode, PublishMode};
+use crate::schedule::{ChunkSet, ScheduleKind, Situation};
+use crate::sign::{CastId, CastPublicKey};
+use outboard_cluster::codec::Protocol;
+use outboard_cluster::hub::Exposed;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// This service's protocol.
+pub(crate) const PROTOCOL: Protocol = Protocol::version(1);
+/// The service's name.
+pub const SERVICE: &str = "cast";
+/// Nodes of a cast, the source among them: their names fit into one message.
+pub const NODES_MAX: usize = 2048;
+/// Slots that a node may have.
+pub(crate) const SLOTS_MAX: u32 = 1024;
+
+/// What relays of one cast show each other; the source gives it to all of them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken(pub(crate) [u8; 16]);
+
+impl fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinToken")
+    }
+}
+
+/// The beginning of a cast, as a node is told it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CastBegin {
+    /// The public half of the cast's key.
+    pub(crate) key: CastPublicKey,
+    /// The signed header.
+    #[serde(with = "serde_bytes")]
+    pub(crate) header: Vec<u8>,
+    /// Where the nodes are, by number; the source, which is number 0, has no name.
+    pub(crate) nodes: Vec<String>,
+    /// The number of the node that is told.
+    pub(crate) you: u32,
+    /// What kind of schedule every plan is made to.
+    pub(crate) kind: ScheduleKind,
+    /// What a relay shows to join.
+    pub(crate) token: JoinToken,
+    /// The directory in which the names appear: an absolute path.
+    #[serde(with = "serde_bytes")]
+    pub(crate) destination: Vec<u8>,
+    /// What to do with names that are there.
+    pub(crate) publish: PublishMode,
+    /// When to flush.
+    pub(crate) flush: FlushMode,
+}
+
+/// Memory of the receiver for one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WantedSlot {
+    /// The receiver's number for it.
+    pub(crate) slot: u32,
+    /// Where to write.
+    pub(crate) memory: Exposed,
+}
+
+/// A control message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum CastMessage {
+    /// Source to node, first of all.
+    Begin(Box<CastBegin>),
+    /// Node to source: it can receive.
+    Ready,
+    /// Node to source: it takes no part any more.
+    Failed {
+        /// Why, for people.
+        why: String,
+    },
+    /// Source to node: a signed run of chunk hashes.
+    Run(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Source to node: go on from this situation.
+    Plan(Situation),
+    /// Source to node: say what you hold.
+    Report {
+        /// For which plan.
+        version: u32,
+    },
+    /// Node to source: what it holds.
+    Held {
+        /// As it was asked.
+        version: u32,
+        /// The chunks.
+        held: ChunkSet,
+    },
+    /// Node to source: this node's connection to another relay has ended, or it sent what the
+    /// source has not signed.
+    Lost {
+        /// Which relay.
+        node: u32,
+    },
+    /// Relay to relay, first of all.
+    Join {
+        /// Which cast.
+        cast: CastId,
+        /// The number of the relay that dials.
+        node: u32,
+        /// What the source gave it.
+        token: JoinToken,
+    },
+    /// The answer to that.
+    Joined,
+    /// To a sender: what is wanted of it.
+    Want {
+        /// Which chunk.
+        chunk: u32,
+        /// Where; `None` if it is not wanted, or no longer.
+        into: Option<WantedSlot>,
+    },
+    /// From a sender: a chunk that was no longer wanted was not sent and will not be.
+    Dropped {
+        /// The receiver's slot for it.
+        slot: u32,
+    },
+    /// Node to source: all is published.
+    Done {
+        /// How many top-level names.
+        names: u32,
+    },
+}
+
+/// The immediate data of a Write: which chunk it was, and which of the receiver's slots it is in.
+pub(crate) fn immediate(chunk: u32, slot: u32) -> u64 {
+    u64::from(chunk) << 32 | u64::from(slot)
+}
+
+/// Chunk and slot of immediate data.
+#[expect(clippy::cast_possible_truncation, reason = "two halves")]
+pub(crate) fn of_immediate(immediate: u64) -> (u32, u32) {
+    ((immediate >> 32) as u32, immediate as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn immediate_data_has_both_numbers() {
+        assert_eq!(of_immediate(immediate(7, u32::MAX)), (7, u32::MAX));
+        assert_eq!(of_immediate(immediate(u32::MAX, 9)), (u32::MAX, 9));
+    }
+
+    #[test]
+    fn a_message_comes_back() {
+        let bytes = PROTOCOL.encode(&CastMessage::Plan(Situation::fresh(3, 70)));
+        match PROTOCOL.decode(&bytes) {
+            Ok(CastMessage::Plan(plan)) => assert_eq!(plan, Situation::fresh(3, 70)),
+            other => panic!("{other:?}"),
+        }
+    }
+}

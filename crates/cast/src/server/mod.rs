@@ -1,0 +1,21 @@
+//! The service `cast` of a node: it receives casts below its administrator's roots, and relays.
+//!
+//! A cast is a session with its source, and links with other nodes of the cast, which this node
+//! dials or is dialled by. A peer that has said nothing yet has nothing here but its permit.
+//! Nothing here opens a socket or waits for a disk.
+//!
+//! Modules in reading order: `entry` (table, start), `service` (all casts, all peers), `session`
+//! (one cast), `storage` (its files).
+
+mod entry;
+mod service;
+mod session;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+pub use crate::member::DialNode;
+pub use entry::{check_table, serve};
+pub use service::{CastService, CastServiceOptions, CastServiceStatus};
+pub use storage::CastRoot;
+pub(crate) use storage::NodeStore;

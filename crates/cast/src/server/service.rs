@@ -1,0 +1,324 @@
+//! All casts of a node, and all its peers.
+
+use super::session::CastSession;
+use super::storage::CastRoot;
+use crate::member::{
+    CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
+};
+use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
+use crate::sign::CastId;
+use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
+use outboard_cluster::node::Permit;
+use outboard_cluster::service::{Service, ServiceError};
+use outboard_cluster::waker::Waker;
+use outboard_secure::NodeId;
+use serde::Serialize;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+/// Casts at a time.
+const CASTS_MAX: usize = 64;
+
+/// What a node allows, and how it reaches others.
+pub struct CastServiceOptions {
+    /// Directories below which files may be published.
+    pub roots: Vec<CastRoot>,
+    /// Reaches other nodes.
+    pub dial: DialNode,
+}
+
+/// What a peer is in this node.
+#[derive(Clone, Copy, Debug)]
+enum PeerPart {
+    /// It has said nothing.
+    New,
+    /// The source of a cast.
+    Source(CastId),
+    /// This node has dialled it, and it has not answered.
+    Reached(CastId, u32),
+    /// A relay of a cast, by its number.
+    Relay(CastId, u32),
+}
+
+/// What a node's service does now.
+#[derive(Clone, Debug, Serialize)]
+pub struct CastServiceStatus {
+    /// Casts under way.
+    pub casts_now: usize,
+    /// Casts begun.
+    pub casts: u64,
+    /// Casts that were published.
+    pub published: u64,
+    /// Casts that this machine could not take part in to the end.
+    pub failed: u64,
+}
+
+/// See the [module](self).
+pub struct CastService {
+    roots: Arc<[CastRoot]>,
+    reach: NodeReach,
+    results: mpsc::Receiver<CastWork>,
+    waker: Waker,
+    sessions: HashMap<CastId, CastSession>,
+    peers: HashMap<PeerId, (PeerPart, NodeId)>,
+    dialled: VecDeque<(CastId, u32, Admitted, NodeId)>,
+    arriving: Option<(CastId, u32)>,
+    ends: Vec<(PeerId, ServiceError)>,
+    status: CastServiceStatus,
+}
+
+impl fmt::Debug for CastServiceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastServiceOptions").field("roots", &self.roots).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CastService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastService").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl CastService {
+    /// A service without casts.
+    ///
+    /// # Errors
+    /// This machine's: no descriptors left.
+    pub fn new(options: CastServiceOptions) -> rustix::io::Result<Self> {
+        let waker = Waker::new()?;
+        let (threads, results) = WorkThreads::new(waker.clone());
+        Ok(Self {
+            roots: options.roots.into(),
+            reach: NodeReach { dial: options.dial, threads },
+            results,
+            waker,
+            sessions: HashMap::new(),
+            peers: HashMap::new(),
+            dialled: VecDeque::new(),
+            arriving: None,
+            ends: Vec::new(),
+            status: CastServiceStatus { casts_now: 0, casts: 0, published: 0, failed: 0 },
+        })
+    }
+
+    fn message(
+        &mut self,
+        hub: &mut CastHub,
+        peer: PeerId,
+        message: CastMessage,
+    ) -> Result<(), ServiceError> {
+        let Some(&(part, identity)) = self.peers.get(&peer) else { return Ok(()) };
+        match (part, message) {
+            (PeerPart::New, CastMessage::Begin(begin)) => {
+                if self.sessions.len() >= CASTS_MAX {
+                    let why = format!("it takes part in {CASTS_MAX} casts already");
+                    send(hub, peer, &CastMessage::Failed { why });
+                    return Ok(());
+                }
+                let session = CastSession::new(*begin, (peer, identity), &self.roots, &self.reach)?;
+                let cast = session.cast;
+                if self.sessions.contains_key(&cast) {
+                    return Err("it begins a cast that is under way here".into());
+                }
+                self.sessions.insert(cast, session);
+                self.status.casts += 1;
+                self.set_part(peer, PeerPart::Source(cast));
+            }
+            (PeerPart::New, CastMessage::Join { cast, node, token }) => {
+                let session = self.sessions.get_mut(&cast);
+                let session = session.filter(|session| session.admits(node, &token));
+                let session = session.ok_or("it joins a cast in which it has no part here")?;
+                let joined = session.join(hub, node, peer);
+                self.set_part(peer, PeerPart::Relay(cast, node));
+                self.check(hub, cast, joined);
+            }
+            (PeerPart::Reached(cast, node), CastMessage::Joined) => {
+                self.set_part(peer, PeerPart::Relay(cast, node));
+                if let Some(session) = self.sessions.get_mut(&cast) {
+                    let joined = session.was_joined(hub, node, peer);
+                    self.check(hub, cast, joined);
+                }
+            }
+            (PeerPart::Source(cast) | PeerPart::Relay(cast, _), message) => {
+                return self.of_member(hub, (peer, part, cast), message);
+            }
+            (_, message) => return Err(unexpected(&message)),
+        }
+        Ok(())
+    }
+
+    /// A message of a peer that has a part in a cast.
+    fn of_member(
+        &mut self,
+        hub: &mut CastHub,
+        (_peer, part, cast): (PeerId, PeerPart, CastId),
+        message: CastMessage,
+    ) -> Result<(), ServiceError> {
+        // What comes for a cast that has failed here is not for anyone.
+        let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
+        let node = if let PeerPart::Relay(_, node) = part { node } else { 0 };
+        match message {
+            CastMessage::Want { chunk, into } => {
+                let member = session.member().ok_or("it wants a chunk before there is a plan")?;
+                member.wanted(node, chunk, into)?;
+            }
+            CastMessage::Dropped { slot } => {
+                let member = session.member().ok_or("it drops a chunk before there is a plan")?;
+                member.dropped(hub, node, slot)?;
+            }
+            message if node == 0 => {
+                let shown = unexpected(&message);
+                if !session.told(hub, message)? {
+                    return Err(shown);
+                }
+            }
+            message => return Err(unexpected(&message)),
+        }
+        Ok(())
+    }
+
+    fn set_part(&mut self, peer: PeerId, part: PeerPart) {
+        if let Some((known, _)) = self.peers.get_mut(&peer) {
+            *known = part;
+        }
+    }
+
+    /// A cast that this machine cannot go on with ends here; its source hears why.
+    fn check(&mut self, hub: &mut CastHub, cast: CastId, outcome: Result<(), MemberError>) {
+        let Err(error) = outcome else { return };
+        self.status.failed += 1;
+        tracing::warn!(?cast, %error, "the cast fails here");
+        if let Some(session) = self.end_session(cast, "the cast has failed at this node") {
+            let why = error.to_string();
+            send(hub, session.source(), &CastMessage::Failed { why });
+        }
+    }
+
+    fn end_session(&mut self, cast: CastId, why: &'static str) -> Option<CastSession> {
+        let session = self.sessions.remove(&cast)?;
+        self.ends.extend(session.relays().into_iter().map(|peer| (peer, why.into())));
+        // Those that have not joined yet are of no use either.
+        let reached = self
+            .peers
+            .iter()
+            .filter(|(_, (part, _))| matches!(part, PeerPart::Reached(of, _) if *of == cast));
+        self.ends.extend(reached.map(|(peer, _)| (*peer, why.into())));
+        self.waker.wake();
+        Some(session)
+    }
+
+    fn finish(&mut self, hub: &mut CastHub, cast: CastId, done: WorkDone) {
+        if let WorkDone::Dialled { node, outcome: Ok((admitted, identity)) } = done {
+            self.dialled.push_back((cast, node, admitted, identity));
+            return;
+        }
+        self.status.published += u64::from(matches!(done, WorkDone::Published(Ok(_))));
+        let Some(session) = self.sessions.get_mut(&cast) else { return };
+        let outcome = session.done(hub, done);
+        self.check(hub, cast, outcome);
+    }
+}
+
+fn unexpected(message: &CastMessage) -> ServiceError {
+    let shown: String = format!("{message:?}").chars().take(40).collect();
+    format!("it sent a message that has no place here: {shown}").into()
+}
+
+impl Service for CastService {
+    type Tag = CastTag;
+    type Report = CastServiceStatus;
+
+    fn arrived(
+        &mut self,
+        hub: &mut CastHub,
+        peer: PeerId,
+        permit: &Permit,
+    ) -> Result<(), ServiceError> {
+        let part = match self.arriving.take() {
+            None => PeerPart::New,
+            Some((cast, node)) => {
+                let session = self.sessions.get(&cast).ok_or("the cast is over")?;
+                session.reached(hub, peer);
+                PeerPart::Reached(cast, node)
+            }
+        };
+        self.peers.insert(peer, (part, permit.node()));
+        Ok(())
+    }
+
+    fn handle(&mut self, hub: &mut CastHub, event: HubEvent<CastTag>) -> Result<(), ServiceError> {
+        match event {
+            HubEvent::Message { peer, bytes } => self.message(hub, peer, PROTOCOL.decode(&bytes)?),
+            HubEvent::Immediate { peer, immediate } => {
+                let (cast, node) = match self.peers.get(&peer) {
+                    Some((PeerPart::Source(cast), _)) => (*cast, 0),
+                    Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
+                    _ => return Err("it writes before it has a part in a cast".into()),
+                };
+                let member = self.sessions.get_mut(&cast).and_then(CastSession::member);
+                member.map_or(Ok(()), |member| {
+                    Ok(member.arrived(hub, node, of_immediate(immediate))?)
+                })
+            }
+            HubEvent::Written { tag: CastTag { cast, to, slot }, .. } => {
+                if let Some(member) = self.sessions.get_mut(&cast).and_then(CastSession::member) {
+                    member.written(to, slot);
+                }
+                Ok(())
+            }
+            HubEvent::Read { .. } | HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
+        }
+    }
+
+    fn gone(&mut self, hub: &mut CastHub, peer: PeerId) {
+        match self.peers.remove(&peer) {
+            Some((PeerPart::Source(cast), _)) => {
+                drop(self.end_session(cast, "the source has left"));
+            }
+            Some((PeerPart::Relay(cast, node) | PeerPart::Reached(cast, node), _)) => {
+                if let Some(session) = self.sessions.get_mut(&cast) {
+                    let lost = session.lost(hub, node);
+                    self.check(hub, cast, lost);
+                }
+            }
+            Some((PeerPart::New, _)) | None => {}
+        }
+    }
+
+    fn turn(
+        &mut self,
+        hub: &mut CastHub,
+        _now: Instant,
+    ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
+        self.waker.clear();
+        while let Ok((cast, done)) = self.results.try_recv() {
+            self.finish(hub, cast, done);
+        }
+        let casts: Vec<CastId> = self.sessions.keys().copied().collect();
+        for cast in casts {
+            if let Some(session) = self.sessions.get_mut(&cast) {
+                let outcome = session.go_on(hub);
+                self.ends.extend(session.ends.drain(..).map(|(peer, why)| (peer, why.into())));
+                self.check(hub, cast, outcome);
+            }
+        }
+        Ok(std::mem::take(&mut self.ends))
+    }
+
+    fn dialled(&mut self) -> Option<(Admitted, Permit)> {
+        let (cast, node, admitted, identity) = self.dialled.pop_front()?;
+        self.arriving = Some((cast, node));
+        Some((admitted, Permit::outside_a_node(identity, 0)))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.waker.as_fd())
+    }
+
+    fn report(&self) -> CastServiceStatus {
+        CastServiceStatus { casts_now: self.sessions.len(), ..self.status.clone() }
+    }
+}

@@ -1,0 +1,172 @@
+//! The side that starts a cast: it reads the files, signs them, dials every node and is number 0 of
+//! the schedule.
+//!
+//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost
+//! it asks the others what they hold, and sends a plan without it. It ends when every node has
+//! published or failed. The caller brings the dialling, and hence the keys.
+//!
+//! Modules: `service` (the loop's work), `nodes` (what is known of each node), `signing`.
+
+mod nodes;
+mod service;
+mod signing;
+
+pub use crate::member::DialNode;
+
+use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
+use crate::receive::{FlushMode, PublishMode};
+use crate::schedule::ScheduleKind;
+use crate::sign::{CastHeader, CastKey, ChunkLen, SignError};
+use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
+use outboard_cluster::hosts::HostList;
+use outboard_cluster::hub::HubOptions;
+use outboard_cluster::service::{ServiceError, ServiceLoop};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use service::{SourceService, SourceSetup};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// Files that the source keeps open.
+const DESCRIPTORS_MAX: usize = 64;
+
+/// What to cast where.
+pub struct CastRequest {
+    /// Files and directories.
+    pub sources: Vec<PathBuf>,
+    /// The directory at each node: an absolute path.
+    pub destination: PathBuf,
+    /// The nodes, without the source.
+    pub nodes: HostList,
+    /// How to walk the sources.
+    pub scan: ScanOptions,
+    /// Bytes in a chunk.
+    pub chunk_len: ChunkLen,
+    /// The kind of schedule.
+    pub kind: ScheduleKind,
+    /// What to do with names that are there.
+    pub publish: PublishMode,
+    /// When receivers flush.
+    pub flush: FlushMode,
+    /// Reaches nodes.
+    pub dial: DialNode,
+}
+
+impl std::fmt::Debug for CastRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CastRequest").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}
+
+/// What became of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeOutcome {
+    /// As the list has it.
+    pub host: String,
+    /// How many names it has published, or why it has not.
+    pub result: Result<u32, String>,
+}
+
+/// What became of a cast.
+#[derive(Clone, Debug)]
+pub struct CastOutcome {
+    /// By node, in the list's order.
+    pub nodes: Vec<NodeOutcome>,
+    /// Bytes of the stream.
+    pub stream_len: u64,
+    /// Chunks that the source itself wrote to nodes.
+    pub sent_chunks: u64,
+    /// From the first dial to the last outcome.
+    pub took: Duration,
+}
+
+/// Why there was no cast, or it ended for all nodes.
+#[derive(Debug, thiserror::Error)]
+pub enum CastError {
+    /// What was to be cast cannot be read, or changed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// It cannot be signed.
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    /// The caller's.
+    #[error("{found} nodes: a cast has at most {} receivers", NODES_MAX - 1)]
+    Nodes {
+        /// How many were given.
+        found: usize,
+    },
+    /// The caller's.
+    #[error("{path:?}: give an absolute path for the destination")]
+    Destination {
+        /// As given.
+        path: PathBuf,
+    },
+    /// This machine's, or the source's files changed.
+    #[error("{0}")]
+    Source(String),
+    /// This machine's.
+    #[error("this machine: {0}")]
+    System(#[from] rustix::io::Errno),
+}
+
+/// Casts; returns when each node has published or failed.
+///
+/// # Errors
+/// [`CastError`]: nothing was published by nodes that had not done so before.
+pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
+    let found = request.nodes.hosts().len();
+    if found >= NODES_MAX {
+        return Err(CastError::Nodes { found });
+    }
+    if !request.destination.is_absolute() {
+        return Err(CastError::Destination { path: request.destination });
+    }
+    let setup = prepare(&request)?;
+    let began = Instant::now();
+    let (sender, outcome) = mpsc::channel();
+    let service = SourceService::new(setup, sender)?;
+    let broken = |error: ServiceError| CastError::Source(error.to_string());
+    let mut looping = ServiceLoop::new(HubOptions::default(), service).map_err(broken)?;
+    loop {
+        looping.turn(Instant::now()).map_err(broken)?;
+        if let Ok(outcome) = outcome.try_recv() {
+            return Ok(CastOutcome { took: began.elapsed(), ..outcome });
+        }
+        let left = looping.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&looping, PollFlags::IN)], limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Walks the sources and makes the cast's key.
+fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
+    let sources = request.sources.iter().map(|path| CastSource::new(path));
+    let tree = scan(sources.collect::<Result<_, _>>()?, &request.scan)?;
+    let manifest = tree.manifest();
+    let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), request.chunk_len)?;
+    let reader = SourceReader::new(tree, request.chunk_len, DESCRIPTORS_MAX)?;
+    let key = CastKey::generate()?;
+    let hosts = request.nodes.iter().map(ToString::to_string);
+    let begin = CastBegin {
+        key: key.public(),
+        header: header.sign(&key),
+        nodes: std::iter::once(String::new()).chain(hosts).collect(),
+        you: 0,
+        kind: request.kind,
+        token: JoinToken(crate::sign::random()?),
+        destination: request.destination.as_os_str().as_bytes().to_vec(),
+        publish: request.publish,
+        flush: request.flush,
+    };
+    Ok(SourceSetup {
+        header,
+        key,
+        reader: Arc::new(reader),
+        begin,
+        dial: Arc::clone(&request.dial),
+    })
+}

@@ -1,0 +1,304 @@
+//! Casts over connections on loopback: nodes in threads, a source, trees compared.
+
+use outboard_cast::receive::{FlushMode, PublishMode};
+use outboard_cast::schedule::ScheduleKind;
+use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
+use outboard_cast::sign::ChunkLen;
+use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use outboard_cast::tree::ScanOptions;
+use outboard_cluster::hosts::Host;
+use outboard_cluster::hub::HubOptions;
+use outboard_cluster::node::Permit;
+use outboard_cluster::service::ServiceLoop;
+use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
+use outboard_verbs::Secured;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What sources call the root of each node.
+const ROOT: &str = "/var/cast";
+
+/// Both ends' keys.
+fn credentials(key: &ClusterKey) -> Arc<Credentials> {
+    let cast: ServiceName = "cast".parse().expect("a name");
+    Arc::new(Credentials {
+        identity: Identity::generate().expect("an identity"),
+        keys: [key.service(&cast)].into_iter().collect(),
+        fabric: Fabric::Untrusted,
+        revoked: Revoked::default(),
+    })
+}
+
+fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secured> {
+    let mut bytes = [0; 1];
+    loop {
+        while let Some(message) = handshake.poll_transmit() {
+            socket.write_all(&message).ok()?;
+        }
+        if handshake.is_done() {
+            return Some(Secured::new(socket, handshake.into_session()?, Vec::new()));
+        }
+        // One byte at a time: nothing of the session must be taken.
+        let count = socket.read(&mut bytes).ok().filter(|count| *count > 0)?;
+        handshake.handle(&bytes[..count]).ok()?;
+    }
+}
+
+/// Dials with a key of its own.
+fn dial(key: &ClusterKey) -> DialNode {
+    let own = credentials(key);
+    Arc::new(move |host: &Host, limit: Duration| {
+        let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
+        let socket = TcpStream::connect_timeout(&address, limit);
+        let socket = socket.map_err(|error| error.to_string())?;
+        let cast = "cast".parse().expect("a name");
+        let handshake = Handshake::initiator(Arc::clone(&own), &cast);
+        let handshake = handshake.map_err(|error| error.to_string())?;
+        shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
+    })
+}
+
+/// A node in a thread.
+struct Node {
+    address: SocketAddr,
+    root: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    hang: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    fn start(key: &ClusterKey) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (sender, arrivals) = mpsc::channel();
+        let responder = credentials(key);
+        thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let handshake = Handshake::responder(Arc::clone(&responder));
+                let Some(stream) = shake_hands(socket, handshake) else { continue };
+                if sender.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        let root = tempfile::tempdir().expect("a directory");
+        let stop = Arc::new(AtomicBool::new(false));
+        let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
+        let options = CastServiceOptions { roots: vec![here], dial: dial(key) };
+        let hang = Arc::new(AtomicBool::new(false));
+        let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
+        let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
+        Self { address, root, stop, hang, thread: Some(thread) }
+    }
+
+    /// Ends as a machine does that loses its power: its connections are gone.
+    fn stop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the node does not panic");
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn serve(
+    options: CastServiceOptions,
+    arrivals: &mpsc::Receiver<Secured>,
+    (stop, hang): (&AtomicBool, &AtomicBool),
+) {
+    let service = CastService::new(options).expect("a service");
+    let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
+    while !stop.load(Ordering::SeqCst) {
+        if hang.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        }
+        while let Ok(stream) = arrivals.try_recv() {
+            let permit = Permit::outside_a_node(stream.peer(), 0);
+            looping.admit(stream, permit).expect("admitted");
+        }
+        looping.turn(Instant::now()).expect("a turn");
+        let tick = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        poll(&mut [PollFd::new(&looping, PollFlags::IN)], Some(&tick)).expect("poll");
+    }
+}
+
+/// Nodes whose roots are directories with one name below the same one.
+struct Lab {
+    key: ClusterKey,
+    nodes: Vec<Node>,
+    source: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new(nodes: usize) -> Self {
+        let key = ClusterKey::generate().expect("a key");
+        let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
+        Self { key, nodes, source: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// A tree with files that are empty, short, and of some chunks.
+    fn fill(&self, bytes: usize) {
+        let tree = self.source.path().join("tree");
+        fs::create_dir_all(tree.join("below/deep")).expect("made");
+        fs::write(tree.join("empty"), b"").expect("written");
+        fs::write(tree.join("below/short"), b"short").expect("written");
+        let mut state = 1_u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let large: Vec<u8> = (0..bytes).map(|_| random()).collect();
+        fs::write(tree.join("below/deep/large"), large).expect("written");
+        std::os::unix::fs::symlink("below/short", tree.join("link")).expect("linked");
+    }
+
+    fn cast(&self, kind: ScheduleKind) -> CastOutcome {
+        cast(self.request(kind, Path::new(ROOT))).expect("a cast")
+    }
+
+    fn check(&self, node: usize) {
+        let known = contents(&self.source.path().join("tree"));
+        assert!(known.len() >= 6);
+        let root = self.nodes[node].root.path();
+        assert!(contents(&root.join("tree")) == known, "node {node}");
+        let names = fs::read_dir(root).expect("a directory").count();
+        assert_eq!(names, 1, "nothing but the tree");
+    }
+
+    fn request(&self, kind: ScheduleKind, destination: &Path) -> CastRequest {
+        let hosts: Vec<String> = self.nodes.iter().map(|node| node.address.to_string()).collect();
+        CastRequest {
+            sources: vec![self.source.path().join("tree")],
+            destination: destination.into(),
+            nodes: hosts.join(",").parse().expect("hosts"),
+            scan: ScanOptions::default(),
+            chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
+            kind,
+            publish: PublishMode::New,
+            flush: FlushMode::Later,
+            dial: dial(&self.key),
+        }
+    }
+}
+
+/// All that is below a directory: paths, and contents of files or targets of links.
+fn contents(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut left = vec![top.to_owned()];
+    while let Some(path) = left.pop() {
+        let kind = fs::symlink_metadata(&path).expect("it is there").file_type();
+        let bytes = if kind.is_dir() {
+            let entries = fs::read_dir(&path).expect("a directory");
+            left.extend(entries.map(|entry| entry.expect("an entry").path()));
+            Vec::new()
+        } else if kind.is_symlink() {
+            fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes()
+        } else {
+            fs::read(&path).expect("a file")
+        };
+        found.push((path.strip_prefix(top).expect("below").to_owned(), bytes));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn three_nodes_get_a_tree_from_the_source_alone() {
+    let lab = Lab::new(3);
+    lab.fill(3_000_000);
+    let outcome = lab.cast(ScheduleKind::Star);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..3).for_each(|node| lab.check(node));
+}
+
+#[test]
+fn relays_pass_on_what_the_source_sends_little_more_than_once() {
+    let lab = Lab::new(5);
+    lab.fill(6_000_000);
+    let outcome = lab.cast(ScheduleKind::BinomialPipeline);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..5).for_each(|node| lab.check(node));
+    let chunks = outcome.stream_len.div_ceil(64 << 10);
+    assert!(outcome.sent_chunks < 2 * chunks, "{outcome:?}: {chunks} chunks");
+}
+
+#[test]
+fn a_destination_outside_of_the_roots_is_refused() {
+    let lab = Lab::new(1);
+    lab.fill(10);
+    for outside in ["/var/castle", "/var/cast/../etc", "/"] {
+        let request = lab.request(ScheduleKind::Star, Path::new(outside));
+        let outcome = cast(request).expect("a cast");
+        let why = outcome.nodes[0].result.clone().expect_err("refused");
+        assert!(why.contains("roots"), "{why}");
+    }
+    let outcome = cast(lab.request(ScheduleKind::Star, Path::new("/var/cast/none")));
+    let why = outcome.expect("a cast").nodes[0].result.clone().expect_err("refused");
+    assert!(why.contains("make the directory first"), "{why}");
+}
+
+/// Waits until a node has begun to receive.
+fn has_begun(root: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::read_dir(root).expect("a directory").next().is_none() {
+        assert!(Instant::now() < deadline, "it never began");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_relay_that_hangs_is_given_up() {
+    let lab = Lab::new(5);
+    lab.fill(40_000_000);
+    let request = lab.request(ScheduleKind::BinomialPipeline, Path::new(ROOT));
+    let casting = thread::spawn(move || cast(request));
+    has_begun(lab.nodes[1].root.path());
+    thread::sleep(Duration::from_millis(20));
+    lab.nodes[1].hang.store(true, Ordering::SeqCst);
+    let outcome = casting.join().expect("no panic").expect("a cast");
+    let why = outcome.nodes[1].result.clone().expect_err("it hangs");
+    assert!(why.contains("hangs"), "{why}");
+    [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
+}
+
+#[test]
+fn names_that_are_there_are_not_replaced_and_the_reason_is_told() {
+    let lab = Lab::new(2);
+    lab.fill(1_000_000);
+    fs::create_dir(lab.nodes[0].root.path().join("tree")).expect("made");
+    let outcome = lab.cast(ScheduleKind::BinomialPipeline);
+    let why = outcome.nodes[0].result.clone().expect_err("it is there");
+    assert!(why.contains("tree"), "{why}");
+    lab.check(1);
+}
+
+#[test]
+fn a_relay_that_dies_costs_the_others_nothing_but_time() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::Star] {
+        let mut lab = Lab::new(5);
+        lab.fill(40_000_000);
+        let request = lab.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        has_begun(lab.nodes[1].root.path());
+        thread::sleep(Duration::from_millis(20));
+        lab.nodes[1].stop();
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        let results: Vec<bool> = outcome.nodes.iter().map(|node| node.result.is_ok()).collect();
+        assert_eq!(results, [true, false, true, true, true], "{kind}: {outcome:?}");
+        [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
+    }
+}
