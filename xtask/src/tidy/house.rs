@@ -46,10 +46,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "outboard-sim",
         &["outboard-export", "outboard-iwarp", "outboard-wire", "outboard-mem", "outboard-secure"],
     ),
-    (
-        "outboard-cast",
-        &["outboard-cluster", "outboard-secure", "outboard-unix", "outboard-verbs"],
-    ),
+    ("outboard-cast", &["outboard-cluster", "outboard-secure", "outboard-unix", "outboard-verbs"]),
     ("outboard-store", &["outboard-unix"]),
     ("outboard-stand-in", &[]),
     ("xtask", &["outboard-stand-in"]),
