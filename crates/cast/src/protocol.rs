@@ -13,6 +13,7 @@ use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::Exposed;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// This service's protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol::version(1);
@@ -56,6 +57,8 @@ pub struct CastBegin {
     pub(crate) publish: PublishMode,
     /// When to flush.
     pub(crate) flush: FlushMode,
+    /// Bytes a second that a node sends, at most.
+    pub(crate) rate: Option<NonZeroU64>,
 }
 
 /// Memory of the receiver for one chunk.

@@ -4,7 +4,7 @@ use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
 use outboard_cast::tree::ScanOptions;
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -92,7 +92,11 @@ impl Node {
         let root = tempfile::tempdir().expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
-        let options = CastServiceOptions { roots: vec![here], dial: dial(key) };
+        let options = CastServiceOptions {
+            roots: vec![here],
+            memory: CastServiceOptions::MEMORY_DEFAULT,
+            dial: dial(key),
+        };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
         let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
@@ -190,6 +194,7 @@ impl Lab {
             kind,
             publish: PublishMode::New,
             flush: FlushMode::Later,
+            limits: CastLimits::default(),
             dial: dial(&self.key),
         }
     }

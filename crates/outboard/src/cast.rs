@@ -5,7 +5,7 @@ use outboard_cast::protocol::SERVICE;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
 use outboard_cast::tree::{ExcludeRules, ScanOptions};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
@@ -99,6 +99,7 @@ fn request(args: CastArgs) -> Result<CastRequest, Box<dyn std::error::Error>> {
         kind: args.schedule,
         publish,
         flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
+        limits: CastLimits::default(),
         dial: Arc::new(dial),
     })
 }

@@ -26,8 +26,15 @@ const CASTS_MAX: usize = 64;
 pub struct CastServiceOptions {
     /// Directories below which files may be published.
     pub roots: Vec<CastRoot>,
+    /// Bytes of memory for the windows of all casts, at most.
+    pub memory: u64,
     /// Reaches other nodes.
     pub dial: DialNode,
+}
+
+impl CastServiceOptions {
+    /// Bytes for the windows of all casts, unless an administrator says something else.
+    pub const MEMORY_DEFAULT: u64 = 256 << 20;
 }
 
 /// What a peer is in this node.

@@ -66,7 +66,11 @@ impl Stage {
         let root = tempfile::tempdir().expect("a directory");
         let here = CastRoot { path: "/var/cast".into(), directory: root.path().into() };
         let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
-        let options = CastServiceOptions { roots: vec![here], dial };
+        let options = CastServiceOptions {
+            roots: vec![here],
+            memory: CastServiceOptions::MEMORY_DEFAULT,
+            dial,
+        };
         let service = CastService::new(options).expect("a service");
         let mut node = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
         let mut hub = CastHub::new().expect("a hub");
@@ -142,6 +146,7 @@ fn signed_begin() -> (CastBegin, Vec<u8>) {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        rate: None,
     };
     (begin, run)
 }

@@ -23,6 +23,7 @@ use outboard_cluster::hub::HubOptions;
 use outboard_cluster::service::{ServiceError, ServiceLoop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use service::{SourceService, SourceSetup};
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -49,8 +50,20 @@ pub struct CastRequest {
     pub publish: PublishMode,
     /// When receivers flush.
     pub flush: FlushMode,
+    /// How many nodes must have it, and how much each sends.
+    pub limits: CastLimits,
     /// Reaches nodes.
     pub dial: DialNode,
+}
+
+/// What a cast asks of its nodes, and allows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CastLimits {
+    /// Nodes that must publish for the cast to [succeed](CastOutcome::has_succeeded); it does not
+    /// begin with fewer that can be reached. `None`: all of them, and it begins with any.
+    pub min_nodes: Option<u32>,
+    /// Bytes a second that each node sends, the source among them, at most. `None`: no limit.
+    pub rate: Option<NonZeroU64>,
 }
 
 impl std::fmt::Debug for CastRequest {
@@ -79,6 +92,16 @@ pub struct CastOutcome {
     pub sent_chunks: u64,
     /// From the first dial to the last outcome.
     pub took: Duration,
+    /// How many nodes had to publish.
+    pub required: usize,
+}
+
+impl CastOutcome {
+    /// Whether as many nodes have published as had to.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        self.nodes.iter().filter(|node| node.result.is_ok()).count() >= self.required
+    }
 }
 
 /// Why there was no cast, or it ended for all nodes.
@@ -161,12 +184,14 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        rate: request.limits.rate,
     };
     Ok(SourceSetup {
         header,
         key,
         reader: Arc::new(reader),
         begin,
+        min_nodes: request.limits.min_nodes,
         dial: Arc::clone(&request.dial),
     })
 }

@@ -37,6 +37,8 @@ pub(super) struct SourceSetup {
     pub(super) reader: Arc<SourceReader>,
     /// For every node, but its number.
     pub(super) begin: CastBegin,
+    /// Nodes that must be reached and publish; all if `None`.
+    pub(super) min_nodes: Option<u32>,
     pub(super) dial: DialNode,
 }
 
@@ -68,6 +70,7 @@ pub(super) struct SourceService {
     arriving: Option<u32>,
     ends: Vec<(PeerId, ServiceError)>,
     sent_chunks: u64,
+    min_nodes: Option<u32>,
     outcome: mpsc::Sender<CastOutcome>,
 }
 
@@ -78,7 +81,7 @@ impl SourceService {
     ) -> Result<Self, CastError> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
-        let SourceSetup { header, key, reader, begin, dial } = setup;
+        let SourceSetup { header, key, reader, begin, min_nodes, dial } = setup;
         let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
         signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
         Ok(Self {
@@ -100,6 +103,7 @@ impl SourceService {
             arriving: None,
             ends: Vec::new(),
             sent_chunks: 0,
+            min_nodes,
             outcome,
         })
     }
@@ -371,7 +375,9 @@ impl Service for SourceService {
         if let Some(nodes) = self.nodes.outcomes() {
             let stream_len = self.header.shape.stream_len();
             let took = Duration::ZERO;
-            let outcome = CastOutcome { nodes, stream_len, sent_chunks: self.sent_chunks, took };
+            let required = self.min_nodes.map_or(nodes.len(), |min| min as usize);
+            let sent_chunks = self.sent_chunks;
+            let outcome = CastOutcome { nodes, stream_len, sent_chunks, took, required };
             // The caller waits for the first.
             let _sent = self.outcome.send(outcome);
         }
