@@ -6,7 +6,7 @@ use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
-use outboard_cast::tree::{ExcludeRules, ScanOptions};
+use outboard_cast::tree::{CastSource, ExcludeRules, ScanOptions};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_secure::ServiceName;
@@ -90,6 +90,7 @@ fn request(args: CastArgs) -> Result<CastRequest, Box<dyn std::error::Error>> {
         (_, true) => PublishMode::Merge,
         _ => PublishMode::New,
     };
+    let sources = sources.iter().map(|path| CastSource::new(path)).collect::<Result<_, _>>()?;
     Ok(CastRequest {
         sources,
         destination,
