@@ -35,7 +35,7 @@ const DESCRIPTORS_MAX: usize = 64;
 /// What to cast where.
 pub struct CastRequest {
     /// Files and directories.
-    pub sources: Vec<PathBuf>,
+    pub sources: Vec<CastSource>,
     /// The directory at each node: an absolute path.
     pub destination: PathBuf,
     /// The nodes, without the source.
@@ -167,8 +167,7 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
 
 /// Walks the sources and makes the cast's key.
 fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
-    let sources = request.sources.iter().map(|path| CastSource::new(path));
-    let tree = scan(sources.collect::<Result<_, _>>()?, &request.scan)?;
+    let tree = scan(request.sources.clone(), &request.scan)?;
     let manifest = tree.manifest();
     let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), request.chunk_len)?;
     let reader = SourceReader::new(tree, request.chunk_len, DESCRIPTORS_MAX)?;

@@ -5,7 +5,7 @@ use outboard_cast::protocol::SERVICE;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastLimits, CastRequest};
-use outboard_cast::tree::{ExcludeRules, ScanOptions};
+use outboard_cast::tree::{CastSource, ExcludeRules, ScanOptions};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::Host;
 use outboard_secure::ServiceName;
@@ -35,6 +35,7 @@ pub(super) fn request(args: CastArgs) -> Result<CastRequest, Box<dyn std::error:
         (_, true) => PublishMode::Merge,
         _ => PublishMode::New,
     };
+    let sources = sources.iter().map(|path| CastSource::new(path)).collect::<Result<_, _>>()?;
     Ok(CastRequest {
         sources,
         destination,
