@@ -191,11 +191,13 @@ impl Lab {
             nodes: hosts.join(",").parse().expect("hosts"),
             scan: ScanOptions::default(),
             chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
-            kind,
+            kind: Some(kind),
+            topology: None,
             publish: PublishMode::New,
             flush: FlushMode::Later,
             limits: CastLimits::default(),
             dial: dial(&self.key),
+            progress: None,
         }
     }
 }

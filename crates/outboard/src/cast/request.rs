@@ -42,10 +42,12 @@ pub(super) fn request(args: CastArgs) -> Result<CastRequest, Box<dyn std::error:
         nodes,
         scan: ScanOptions { exclude, ..ScanOptions::default() },
         chunk_len: ChunkLen::new(args.chunk)?,
-        kind: args.schedule,
+        kind: Some(args.schedule),
+        topology: None,
         publish,
         flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
         limits: CastLimits::default(),
         dial: Arc::new(dial),
+        progress: None,
     })
 }
