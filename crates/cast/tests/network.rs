@@ -5,7 +5,7 @@ use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
-use outboard_cast::tree::ScanOptions;
+use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
@@ -186,16 +186,18 @@ impl Lab {
     fn request(&self, kind: ScheduleKind, destination: &Path) -> CastRequest {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.address.to_string()).collect();
         CastRequest {
-            sources: vec![self.source.path().join("tree")],
+            sources: vec![CastSource::new(&self.source.path().join("tree")).expect("a name")],
             destination: destination.into(),
             nodes: hosts.join(",").parse().expect("hosts"),
             scan: ScanOptions::default(),
             chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
-            kind,
+            kind: Some(kind),
+            topology: None,
             publish: PublishMode::New,
             flush: FlushMode::Later,
             limits: CastLimits::default(),
             dial: dial(&self.key),
+            progress: None,
         }
     }
 }

@@ -14,9 +14,10 @@
 //! step, and not only every hop, takes a latency longer.
 //!
 //! Reading order: `kind`, `chunk_set`, `situation`, `overlay` and what implements it (`binomial`,
-//! `two_tree`, `tree`, `switches`), `transfers`, `link` and `plan`, `topology`.
+//! `two_tree`, `tree`, `switches`), `transfers`, `link`, `plan` and `choice`, `topology`.
 
 mod binomial;
+mod choice;
 mod chunk_set;
 mod kind;
 mod link;

@@ -66,6 +66,7 @@ pub struct CastServiceStatus {
 /// See the [module](self).
 pub struct CastService {
     roots: Arc<[CastRoot]>,
+    only_source: Option<NodeId>,
     reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
@@ -99,6 +100,7 @@ impl CastService {
         let (threads, results) = WorkThreads::new(waker.clone());
         Ok(Self {
             roots: options.roots.into(),
+            only_source: None,
             reach: NodeReach { dial: options.dial, threads },
             results,
             waker,
@@ -111,6 +113,24 @@ impl CastService {
         })
     }
 
+    /// Lets nobody but this identity begin casts.
+    #[must_use]
+    pub fn only_from(self, source: NodeId) -> Self {
+        Self { only_source: Some(source), ..self }
+    }
+
+    /// Whether a cast has begun here.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.status.casts > 0
+    }
+
+    /// Whether no cast is under way and nobody is connected.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.sessions.is_empty() && self.peers.is_empty()
+    }
+
     fn message(
         &mut self,
         hub: &mut CastHub,
@@ -120,6 +140,9 @@ impl CastService {
         let Some(&(part, identity)) = self.peers.get(&peer) else { return Ok(()) };
         match (part, message) {
             (PeerPart::New, CastMessage::Begin(begin)) => {
+                if self.only_source.is_some_and(|source| source != identity) {
+                    return Err("it is not the source that this receiver was started by".into());
+                }
                 if self.sessions.len() >= CASTS_MAX {
                     let why = format!("it takes part in {CASTS_MAX} casts already");
                     send(hub, peer, &CastMessage::Failed { why });

@@ -9,16 +9,22 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct CastNode {
     pub(super) host: String,
+    /// Its index in the request's list.
+    pub(super) place: usize,
     /// While it is connected.
     pub(super) peer: Option<PeerId>,
     pub(super) is_ready: bool,
     pub(super) role: NodeRole,
     /// What it said that it holds, for the plan that is being made.
     pub(super) held: Option<ChunkSet>,
+    /// How many chunks it said last that it holds.
+    pub(super) held_chunks: u64,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
     /// How it ended; it may pass chunks on when it has published.
     pub(super) result: Option<Result<u32, String>>,
+    /// When it ended.
+    pub(super) ended: Option<Instant>,
 }
 
 /// All of them, by number; number 0 is the source itself.
@@ -26,17 +32,23 @@ pub(super) struct CastNode {
 pub(super) struct CastNodes(Vec<CastNode>);
 
 impl CastNodes {
-    pub(super) fn new(hosts: &[String]) -> Self {
-        let node = |host: &String| CastNode {
+    /// Nodes by number, and their places in the request's list.
+    pub(super) fn new(hosts: &[String], places: &[usize]) -> Self {
+        // The source is in no list.
+        let places = std::iter::once(&0).chain(places);
+        let node = |(host, place): (&String, &usize)| CastNode {
             host: host.clone(),
+            place: *place,
             peer: None,
             is_ready: false,
             role: NodeRole::Relay,
             held: None,
+            held_chunks: 0,
             heard: None,
             result: None,
+            ended: None,
         };
-        Self(hosts.iter().map(node).collect())
+        Self(hosts.iter().zip(places).map(node).collect())
     }
 
     pub(super) fn get(&mut self, node: u32) -> Option<&mut CastNode> {
@@ -84,7 +96,9 @@ impl CastNodes {
         let Some(node) = self.get(number) else { return false };
         let was_alive = node.role != NodeRole::Dead;
         (node.role, node.peer, node.is_ready) = (NodeRole::Dead, None, false);
-        node.result.get_or_insert_with(|| Err(why.to_owned()));
+        if node.result.is_none() {
+            (node.result, node.ended) = (Some(Err(why.to_owned())), Some(Instant::now()));
+        }
         was_alive
     }
 
@@ -103,11 +117,16 @@ impl CastNodes {
         Some(situation)
     }
 
-    /// How all ended, once all have.
-    pub(super) fn outcomes(&self) -> Option<Vec<NodeOutcome>> {
+    /// How all ended, once all have, in the list's order.
+    pub(super) fn outcomes(&self, began: Instant, chunks: u32) -> Option<Vec<NodeOutcome>> {
         let outcome = |(_, node): (u32, &CastNode)| {
-            Some(NodeOutcome { host: node.host.clone(), result: node.result.clone()? })
+            let result = node.result.clone()?;
+            let held_chunks = if result.is_ok() { u64::from(chunks) } else { node.held_chunks };
+            let took = node.ended.unwrap_or(began).saturating_duration_since(began);
+            Some((node.place, NodeOutcome { host: node.host.clone(), result, held_chunks, took }))
         };
-        self.iter().map(outcome).collect()
+        let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
+        outcomes.sort_unstable_by_key(|(place, _)| *place);
+        Some(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
     }
 }

@@ -1,6 +1,8 @@
 //! What the source does with its nodes.
 
 use super::nodes::CastNodes;
+use super::order::NodeNumbers;
+use super::progress::{CastProgress, ProgressSender};
 use super::signing::{self, SourceStore};
 use super::{CastError, CastOutcome};
 use crate::member::{
@@ -40,6 +42,8 @@ pub(super) struct SourceSetup {
     /// Nodes that must be reached and publish; all if `None`.
     pub(super) min_nodes: Option<u32>,
     pub(super) dial: DialNode,
+    pub(super) numbers: NodeNumbers,
+    pub(super) progress: Option<ProgressSender>,
 }
 
 /// What the source does now.
@@ -64,6 +68,10 @@ pub(super) struct SourceService {
     planning: Option<u32>,
     version: u32,
     is_begun: bool,
+    began: Instant,
+    /// As in [`Situation::switches`](crate::schedule::Situation::switches).
+    switches: Vec<u32>,
+    progress: Option<ProgressSender>,
     ready_until: Instant,
     asked: Instant,
     dialled: VecDeque<(u32, Admitted, NodeId)>,
@@ -81,12 +89,12 @@ impl SourceService {
     ) -> Result<Self, CastError> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
-        let SourceSetup { header, key, reader, begin, min_nodes, dial } = setup;
+        let SourceSetup { header, key, reader, begin, min_nodes, dial, numbers, progress } = setup;
         let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
         signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
         Ok(Self {
             header,
-            nodes: CastNodes::new(&begin.nodes),
+            nodes: CastNodes::new(&begin.nodes, &numbers.places),
             begin,
             store: Arc::new(SourceStore(reader)),
             reach: NodeReach { dial, threads },
@@ -97,6 +105,9 @@ impl SourceService {
             planning: None,
             version: 0,
             is_begun: false,
+            began: Instant::now(),
+            switches: numbers.switches,
+            progress,
             ready_until: Instant::now() + READY_LIMIT,
             asked: Instant::now(),
             dialled: VecDeque::new(),
@@ -121,7 +132,7 @@ impl SourceService {
             CastMessage::Lost { node } => self.suspect(hub, number, node),
             CastMessage::Done { names } => {
                 if let Some(node) = self.nodes.get(number) {
-                    node.result = Some(Ok(names));
+                    (node.result, node.ended) = (Some(Ok(names)), Some(Instant::now()));
                 }
             }
             CastMessage::Want { chunk, into } => {
@@ -149,10 +160,11 @@ impl SourceService {
         if held.end() > u64::from(self.header.shape.chunks()) {
             return Err("it says that it holds chunks that there are not".into());
         }
-        if self.planning == Some(version)
-            && let Some(node) = self.nodes.get(number)
-        {
-            node.held = Some(held);
+        if let Some(node) = self.nodes.get(number) {
+            node.held_chunks = held.len();
+            if self.planning == Some(version) {
+                node.held = Some(held);
+            }
         }
         Ok(())
     }
@@ -195,9 +207,10 @@ impl SourceService {
         if !is_due || self.nodes.live().is_empty() {
             return Ok(());
         }
-        let Some(situation) = self.nodes.situation(self.header.shape.chunks()) else {
+        let Some(mut situation) = self.nodes.situation(self.header.shape.chunks()) else {
             return Ok(());
         };
+        situation.switches.clone_from(&self.switches);
         self.planning = None;
         let message = CastMessage::Plan(situation.clone());
         let schedule = Schedule::new(self.begin.kind, situation)?;
@@ -271,10 +284,25 @@ impl SourceService {
             self.ends.push((peer, why.clone().into()));
             self.lost(hub, number, &why)?;
         }
+        self.tell_progress(now);
         for peer in self.nodes.connected() {
             send(hub, peer, &CastMessage::Report { version: self.version });
         }
         Ok(())
+    }
+
+    /// Tells how far the cast has come, unless what was told last has not been taken.
+    fn tell_progress(&self, now: Instant) {
+        let Some(sender) = &self.progress else { return };
+        let shape = &self.header.shape;
+        // Full, or nobody listens: the next one is soon.
+        let _told = sender.try_send(CastProgress {
+            elapsed: now.saturating_duration_since(self.began),
+            stream_len: shape.stream_len(),
+            chunks: shape.chunks(),
+            sent_chunks: self.sent_chunks,
+            nodes: self.nodes.progress(shape.chunks()),
+        });
     }
 
     fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
@@ -372,12 +400,13 @@ impl Service for SourceService {
         if let Some(member) = &mut self.member {
             member.act(hub)?;
         }
-        if let Some(nodes) = self.nodes.outcomes() {
-            let stream_len = self.header.shape.stream_len();
-            let took = Duration::ZERO;
+        if let Some(nodes) = self.nodes.outcomes(self.began, self.header.shape.chunks()) {
+            let (stream_len, chunks) = (self.header.shape.stream_len(), self.header.shape.chunks());
+            let (kind, took) = (self.begin.kind, self.began.elapsed());
             let required = self.min_nodes.map_or(nodes.len(), |min| min as usize);
             let sent_chunks = self.sent_chunks;
-            let outcome = CastOutcome { nodes, stream_len, sent_chunks, took, required };
+            let outcome =
+                CastOutcome { nodes, stream_len, chunks, kind, sent_chunks, took, required };
             // The caller waits for the first.
             let _sent = self.outcome.send(outcome);
         }
