@@ -145,13 +145,16 @@ struct Lab {
     key: ClusterKey,
     nodes: Vec<Node>,
     source: tempfile::TempDir,
+    /// The source's identity is always the same.
+    dial: DialNode,
 }
 
 impl Lab {
     fn new(nodes: usize) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
-        Self { key, nodes, source: tempfile::tempdir().expect("a directory") }
+        let dial = dial(&key);
+        Self { key, nodes, source: tempfile::tempdir().expect("a directory"), dial }
     }
 
     /// A tree with files that are empty, short, and of some chunks.
@@ -196,7 +199,7 @@ impl Lab {
             publish: PublishMode::New,
             flush: FlushMode::Later,
             limits: CastLimits::default(),
-            dial: dial(&self.key),
+            dial: Arc::clone(&self.dial),
             progress: None,
         }
     }
@@ -308,4 +311,40 @@ fn a_relay_that_dies_costs_the_others_nothing_but_time() {
         assert_eq!(results, [true, false, true, true, true], "{kind}: {outcome:?}");
         [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
     }
+}
+
+/// Chunks of 64 KiB in a stream.
+fn chunks_of(outcome: &CastOutcome) -> u64 {
+    outcome.stream_len.div_ceil(64 << 10)
+}
+
+#[test]
+fn a_second_cast_sends_what_has_changed_alone() {
+    let lab = Lab::new(3);
+    lab.fill(6_000_000);
+    let tree = lab.source.path().join("tree");
+    fs::write(tree.join("other"), vec![7; 1_000_000]).expect("written");
+    let first = lab.cast(ScheduleKind::Star);
+    assert!(first.nodes.iter().all(|node| node.result == Ok(1)), "{first:?}");
+    assert_eq!(first.sent_chunks, 3 * chunks_of(&first));
+    fs::write(tree.join("below/short"), b"other").expect("written");
+    let mut large = fs::read(tree.join("below/deep/large")).expect("read");
+    large[3_000_000] ^= 1;
+    fs::write(tree.join("below/deep/large"), large).expect("written");
+    let again = |dial: &DialNode| {
+        let mut request = lab.request(ScheduleKind::BinomialPipeline, Path::new(ROOT));
+        (request.publish, request.dial) = (PublishMode::Replace, Arc::clone(dial));
+        cast(request).expect("a cast")
+    };
+    let second = again(&lab.dial);
+    assert!(second.nodes.iter().all(|node| node.result == Ok(1)), "{second:?}");
+    (0..3).for_each(|node| lab.check(node));
+    // The manifest with the beginning of the data, and the two chunks with changes.
+    assert!(second.sent_chunks <= 3 * 3, "{second:?}");
+    let third = again(&lab.dial);
+    assert!(third.sent_chunks <= 3, "{third:?}");
+    (0..3).for_each(|node| lab.check(node));
+    let stranger = again(&dial(&lab.key));
+    assert!(stranger.sent_chunks >= chunks_of(&stranger), "nothing of another's: {stranger:?}");
+    (0..3).for_each(|node| lab.check(node));
 }

@@ -243,6 +243,10 @@ impl CastSession {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.loaded(at, outcome)?;
             }
+            WorkDone::Checked { chunk, outcome } => {
+                let Some(member) = &mut self.member else { return Ok(()) };
+                member.checked(chunk, outcome)?;
+            }
             WorkDone::Published(report) => {
                 let report = report.map_err(MemberError)?;
                 let names = u32::try_from(report.names).unwrap_or(u32::MAX);

@@ -5,6 +5,7 @@ use crate::protocol::CastBegin;
 use crate::receive::{
     CastIdentity, Destination, PublishReport, ReadBack, ReceiveError, ReceiveOptions, Receiver,
 };
+use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
@@ -76,15 +77,30 @@ impl ChunkStore for NodeStore {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,
             error => KeepFault::Forged(error.to_string()),
         })?;
-        let put = self.receiver.put(&verified);
-        put.map(drop).map_err(|error| match error {
-            ReceiveError::Ended => KeepFault::Ended,
-            error => KeepFault::Local(error.to_string()),
-        })
+        self.receiver.put(&verified).map(drop).map_err(fault)
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())
+    }
+
+    fn take_claims(&self) -> Option<ChunkSet> {
+        self.receiver.take_claims()
+    }
+
+    fn can_check(&self, chunk: u32) -> bool {
+        self.receiver.can_check(chunk)
+    }
+
+    fn check(&self, chunk: u32) -> Result<bool, KeepFault> {
+        self.receiver.check(chunk).map_err(fault)
+    }
+}
+
+fn fault(error: ReceiveError) -> KeepFault {
+    match error {
+        ReceiveError::Ended => KeepFault::Ended,
+        error => KeepFault::Local(error.to_string()),
     }
 }
 

@@ -256,7 +256,7 @@ impl SourceService {
                 self.dialled.push_back((node, admitted, peer));
             }
             WorkDone::Dialled { node, outcome: Err(why) } => self.lost(hub, node, &why)?,
-            WorkDone::Opened(_) | WorkDone::Published(_) => {}
+            WorkDone::Opened(_) | WorkDone::Published(_) | WorkDone::Checked { .. } => {}
         }
         Ok(())
     }
