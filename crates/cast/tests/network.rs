@@ -15,10 +15,10 @@ use outboard_verbs::Secured;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -53,11 +53,17 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
 
 /// Dials with a key of its own.
 fn dial(key: &ClusterKey) -> DialNode {
-    let own = credentials(key);
+    dial_cut(key, &Arc::default())
+}
+
+/// Dials with a key of its own, and keeps the sockets, so that they can be cut.
+fn dial_cut(key: &ClusterKey, sockets: &Arc<Mutex<Vec<TcpStream>>>) -> DialNode {
+    let (own, sockets) = (credentials(key), Arc::clone(sockets));
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
         let socket = TcpStream::connect_timeout(&address, limit);
         let socket = socket.map_err(|error| error.to_string())?;
+        sockets.lock().expect("no panic").push(socket.try_clone().expect("a descriptor"));
         let cast = "cast".parse().expect("a name");
         let handshake = Handshake::initiator(Arc::clone(&own), &cast);
         let handshake = handshake.map_err(|error| error.to_string())?;
@@ -76,6 +82,10 @@ struct Node {
 
 impl Node {
     fn start(key: &ClusterKey) -> Self {
+        Self::start_in(key, tempfile::tempdir().expect("a directory"))
+    }
+
+    fn start_in(key: &ClusterKey, root: tempfile::TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, arrivals) = mpsc::channel();
@@ -89,7 +99,6 @@ impl Node {
                 }
             }
         });
-        let root = tempfile::tempdir().expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
         let options = CastServiceOptions {
@@ -175,6 +184,25 @@ impl Lab {
 
     fn cast(&self, kind: ScheduleKind) -> CastOutcome {
         cast(self.request(kind, Path::new(ROOT))).expect("a cast")
+    }
+
+    /// Casts until each node has written some chunks; then the source is gone.
+    fn break_cast(&self, kind: ScheduleKind, sockets: &Mutex<Vec<TcpStream>>) {
+        let request = self.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.nodes.iter().any(|node| chunks_left(node.root.path()) < 30) {
+            assert!(Instant::now() < deadline, "it never began");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for socket in sockets.lock().expect("no panic").drain(..) {
+            socket.shutdown(Shutdown::Both).expect("connected");
+        }
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");
+        for node in &self.nodes {
+            assert!(!node.root.path().join("tree").exists(), "nothing partial is published");
+        }
     }
 
     fn check(&self, node: usize) {
@@ -347,4 +375,56 @@ fn a_second_cast_sends_what_has_changed_alone() {
     let stranger = again(&dial(&lab.key));
     assert!(stranger.sent_chunks >= chunks_of(&stranger), "nothing of another's: {stranger:?}");
     (0..3).for_each(|node| lab.check(node));
+}
+
+/// The chunks that a node has written of what it has not published.
+fn chunks_left(root: &Path) -> u64 {
+    let names = fs::read_dir(root).expect("a directory").map(|entry| entry.expect("a name").path());
+    let held = names.filter_map(|path| fs::read(path.join("held")).ok());
+    held.flatten().map(|byte| u64::from(byte.count_ones())).sum()
+}
+
+#[test]
+fn a_cast_whose_source_is_gone_is_resumed_by_the_next() {
+    for kind in [ScheduleKind::Star, ScheduleKind::BinomialPipeline] {
+        let sockets = Arc::default();
+        let mut lab = Lab::new(3);
+        lab.dial = dial_cut(&lab.key, &sockets);
+        lab.fill(40_000_000);
+        lab.break_cast(kind, &sockets);
+        // One node is killed as well, and started anew.
+        lab.nodes[1].stop();
+        let root = std::mem::replace(&mut lab.nodes[1].root, tempfile::tempdir().expect("made"));
+        lab.nodes[1] = Node::start_in(&lab.key, root);
+        let left: Vec<u64> = lab.nodes.iter().map(|node| chunks_left(node.root.path())).collect();
+        assert!(left.iter().all(|chunks| *chunks > 20), "{left:?}");
+        let outcome = lab.cast(kind);
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+        (0..3).for_each(|node| lab.check(node));
+        if kind == ScheduleKind::Star {
+            let missing = 3 * chunks_of(&outcome) - left.iter().sum::<u64>();
+            assert!(outcome.sent_chunks <= missing, "{left:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_crash_left_damaged_is_sent_again_and_never_published() {
+    let sockets = Arc::default();
+    let mut lab = Lab::new(2);
+    lab.dial = dial_cut(&lab.key, &sockets);
+    lab.fill(40_000_000);
+    lab.break_cast(ScheduleKind::Star, &sockets);
+    // As after a loss of power: the bitmap was written, the data was not.
+    let root = lab.nodes[0].root.path();
+    let staging = fs::read_dir(root).expect("read").next().expect("one").expect("a name").path();
+    let large = staging.join("tree/tree/below/deep/large");
+    fs::write(&large, vec![0; 40_000_000]).expect("written");
+    let (held, all) =
+        (chunks_left(lab.nodes[0].root.path()), chunks_left(lab.nodes[1].root.path()));
+    fs::write(staging.join("held"), [0xff; 77]).expect("written");
+    let outcome = lab.cast(ScheduleKind::Star);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..2).for_each(|node| lab.check(node));
+    assert!(held > 20 && outcome.sent_chunks + all <= 2 * chunks_of(&outcome), "{outcome:?}");
 }
