@@ -2,7 +2,7 @@
 
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
-use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
+use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
@@ -100,10 +100,11 @@ impl Node {
             }
         });
         let stop = Arc::new(AtomicBool::new(false));
-        let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
+        let here = CastRoot::at(ROOT, root.path());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
+            policy: CastPolicy::default(),
             dial: dial(key),
         };
         let hang = Arc::new(AtomicBool::new(false));

@@ -35,9 +35,10 @@ mod tests;
 pub use bitmap::ChunkBitmap;
 pub use error::ReceiveError;
 pub use options::{
-    AttributePolicy, CastIdentity, Destination, FlushMode, Ownership, PublishMode, ReceiveOptions,
-    SecurityXattrs, SpecialBits,
+    AttributePolicy, CastIdentity, Destination, FlushMode, OwnerWish, Ownership, PublishMode,
+    ReceiveOptions, SecurityXattrs, SpecialBits,
 };
 pub use publish::PublishReport;
 pub use read_back::ReadBack;
 pub use receiver::{PutOutcome, Receiver};
+pub use staging::remove_abandoned;

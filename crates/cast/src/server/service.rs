@@ -1,7 +1,9 @@
 //! All casts of a node, and all its peers.
 
+use super::policy::{CastPolicy, CastRoot};
 use super::session::CastSession;
-use super::storage::CastRoot;
+use super::storage::CastAllowance;
+use super::sweep::Sweep;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
@@ -28,6 +30,8 @@ pub struct CastServiceOptions {
     pub roots: Vec<CastRoot>,
     /// Bytes of memory for the windows of all casts, at most.
     pub memory: u64,
+    /// What sources may do there.
+    pub policy: CastPolicy,
     /// Reaches other nodes.
     pub dial: DialNode,
 }
@@ -65,7 +69,7 @@ pub struct CastServiceStatus {
 
 /// See the [module](self).
 pub struct CastService {
-    roots: Arc<[CastRoot]>,
+    allowed: Arc<CastAllowance>,
     only_source: Option<NodeId>,
     reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
@@ -98,8 +102,11 @@ impl CastService {
     pub fn new(options: CastServiceOptions) -> rustix::io::Result<Self> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
+        let CastServiceOptions { roots, policy, .. } = options;
+        let sweep = Sweep::start(&roots, policy.keep_broken);
+        let allowed = CastAllowance { roots, policy, sweep };
         Ok(Self {
-            roots: options.roots.into(),
+            allowed: allowed.into(),
             only_source: None,
             reach: NodeReach { dial: options.dial, threads },
             results,
@@ -148,7 +155,13 @@ impl CastService {
                     send(hub, peer, &CastMessage::Failed { why });
                     return Ok(());
                 }
-                let session = CastSession::new(*begin, (peer, identity), &self.roots, &self.reach)?;
+                let own = self.sessions.values().filter(|known| known.identity == identity);
+                if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
+                    send(hub, peer, &CastMessage::Failed { why });
+                    return Ok(());
+                }
+                let session =
+                    CastSession::new(*begin, (peer, identity), &self.allowed, &self.reach)?;
                 let cast = session.cast;
                 if self.sessions.contains_key(&cast) {
                     return Err("it begins a cast that is under way here".into());

@@ -1,9 +1,9 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
-use super::{CastRoot, CastService, CastServiceOptions};
+use super::{CastPolicy, CastRoot, CastService, CastServiceOptions};
 use crate::member::{CastHub, CastTag};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, immediate};
-use crate::receive::{FlushMode, PublishMode};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ScheduleKind, Situation};
 use crate::sign::{CastHeader, CastId, CastKey, ChunkHash, ChunkLen, RunSigner};
 use outboard_cluster::hub::{HubEvent, HubOptions, PeerId};
@@ -64,11 +64,12 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
-        let here = CastRoot { path: "/var/cast".into(), directory: root.path().into() };
+        let here = CastRoot::at("/var/cast", root.path());
         let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
+            policy: CastPolicy::default(),
             dial,
         };
         let service = CastService::new(options).expect("a service");
@@ -146,6 +147,7 @@ fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        owners: OwnerWish::Receiver,
         rate: None,
     };
     (begin, runs)
