@@ -229,7 +229,8 @@ fn leaf_feeders(
                 .collect(),
         };
         feeders.retain(|rank| !cut.contains(&(ranks[*rank as usize], *leaf)));
-        if feeders.is_empty() { vec![0] } else { feeders }
+        let is_alone = cut.contains(&(*leaf, *leaf)) || feeders.is_empty();
+        if is_alone { vec![0] } else { feeders }
     };
     leaves.iter().enumerate().map(feeders_of).collect()
 }

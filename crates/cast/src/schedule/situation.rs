@@ -56,7 +56,7 @@ pub struct Situation {
     /// beyond the sum are one more switch.
     pub switches: Vec<u32>,
     /// Pairs of nodes between which nothing goes any more, although both may live: the node that
-    /// said so, then the other one.
+    /// said so, then the other one. A pair of a node with itself: only the source serves it.
     pub cut: Vec<(u32, u32)>,
 }
 

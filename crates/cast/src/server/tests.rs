@@ -1,7 +1,7 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
 use super::{CastRoot, CastService, CastServiceOptions};
-use crate::member::{CastHub, CastTag};
+use crate::member::{CastHub, CastTag, PlanParts};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, immediate};
 use crate::receive::{FlushMode, PublishMode};
 use crate::schedule::{ScheduleKind, Situation};
@@ -123,6 +123,13 @@ impl Stage {
     }
 }
 
+/// The beginning of a plan, and all of it.
+fn plan(nodes: u32, chunks: u32) -> CastMessage {
+    let mut parts = PlanParts::split(1, Situation::fresh(nodes, chunks));
+    assert_eq!(parts.len(), 1);
+    parts.remove(0)
+}
+
 /// A cast of five chunks to one node.
 fn begin() -> CastBegin {
     signed_begin().0
@@ -156,11 +163,7 @@ fn a_first_message_that_is_none_ends_the_session() {
     let mut stage = Stage::new();
     stage.hub.send(stage.peer, b"hello").expect("sent");
     assert!(stage.end().contains("version 104"));
-    let early = [
-        CastMessage::Want { chunk: 0, into: None },
-        CastMessage::Joined,
-        CastMessage::Plan(Situation::fresh(2, 5)),
-    ];
+    let early = [CastMessage::Want { chunk: 0, into: None }, CastMessage::Joined, plan(2, 5)];
     for message in early {
         let mut stage = Stage::new();
         stage.say(&message);
@@ -195,19 +198,19 @@ type BrokenRule = (fn(&mut Stage), &'static str);
 #[test]
 fn a_source_that_breaks_the_rules_ends_its_cast() {
     let cases: [BrokenRule; 5] = [
-        (|stage| stage.say(&CastMessage::Plan(Situation::fresh(2, 6))), "not this cast's"),
-        (|stage| stage.say(&CastMessage::Plan(Situation::fresh(3, 5))), "not this cast's"),
+        (|stage| stage.say(&plan(2, 6)), "not this cast's"),
+        (|stage| stage.say(&plan(3, 5)), "not this cast's"),
         (|stage| stage.say(&CastMessage::Run(vec![0; 300])), "no run"),
         (
             |stage| {
-                stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+                stage.say(&plan(2, 5));
                 stage.say(&CastMessage::Want { chunk: 5, into: None });
             },
             "wants chunk 5",
         ),
         (
             |stage| {
-                stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+                stage.say(&plan(2, 5));
                 stage.hub.send_immediate(stage.peer, immediate(3, 30)).expect("sent");
             },
             "not asked",
@@ -229,7 +232,7 @@ fn a_chunk_that_was_not_signed_ends_the_session_and_is_not_kept() {
     let header = CastHeader::verify(&begin.header, &begin.key).expect("signed");
     stage.say(&CastMessage::Begin(Box::new(begin)));
     stage.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
-    stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+    stage.say(&plan(2, 5));
     let wanted = |message: &CastMessage| match message {
         CastMessage::Want { chunk: 3, into: Some(into) } => Some(*into),
         _ => None,
