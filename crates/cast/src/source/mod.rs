@@ -16,6 +16,8 @@ mod order;
 mod progress;
 mod service;
 mod signing;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use crate::member::DialNode;

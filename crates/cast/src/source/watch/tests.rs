@@ -284,7 +284,7 @@ fn faults() -> impl Strategy<Value = Fault> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn every_cast_ends_and_whoever_lives_has_everything(
+    fn every_cast_ends_and_all_that_live_have_everything(
         kind in kinds(), nodes in 3_u32..12, chunks in 1_u32..60,
         faults in prop::collection::vec((faults(), 0_u32..300), 1..6),
     ) {
@@ -336,4 +336,20 @@ fn a_healthy_cast_has_no_connection_cut_however_slow_it_is() {
             assert_eq!(cast.watch.cut(), [], "{kind}, {pace}");
         }
     }
+}
+
+#[test]
+fn a_node_that_complains_without_end_costs_few_plans_and_no_other_node() {
+    let mut watch = CastWatch::new(Instant::now(), 10);
+    let now = Instant::now();
+    let plans = (0..10_000_u32).filter(|at| {
+        watch.complain(7, at % 2_000);
+        watch.verdict(now) == WatchVerdict::Replan
+    });
+    assert!(plans.count() <= CUTS_MAX + 1);
+    let mut situation = Situation::fresh(2_000, 10);
+    situation.cut = watch.cut();
+    situation.part_relays();
+    let leaves = (0..2_000).filter(|node| situation.nodes[*node].role == NodeRole::Leaf);
+    assert_eq!(leaves.collect::<Vec<_>>(), [7]);
 }
