@@ -14,6 +14,9 @@ pub enum LaunchError {
          salloc, or name the job by --jobid"
     )]
     NoJob,
+    /// The caller's: no host is named.
+    #[error("name hosts by --nodes, --nodefile, PBS_NODEFILE or OUTBOARD_HOSTS")]
+    NoNodes,
     /// A list of nodes is wrong.
     #[error(transparent)]
     Hosts(#[from] HostsError),

@@ -11,7 +11,7 @@ use super::receiver::{credentials, dial_with};
 use super::{LaunchError, LaunchWay};
 use crate::member::DialNode;
 use crate::protocol::SERVICE;
-use crate::source::{CastOutcome, NodeOutcome};
+use crate::source::{CastLimits, CastOutcome, NodeOutcome};
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_secure::{ClusterKey, Credentials, NodeId, ServiceKey};
 use std::collections::{BTreeMap, HashMap};
@@ -119,7 +119,7 @@ impl LaunchedReceivers {
 
     /// Ends the receivers, and gives nodes their names, those without a receiver too.
     #[must_use]
-    pub fn finish(mut self, mut outcome: CastOutcome) -> CastOutcome {
+    pub fn finish(mut self, mut outcome: CastOutcome, limits: CastLimits) -> CastOutcome {
         self.end();
         for node in &mut outcome.nodes {
             let known = self.receivers.iter().find(|one| one.address.to_string() == node.host);
@@ -128,6 +128,9 @@ impl LaunchedReceivers {
             }
         }
         outcome.nodes.append(&mut self.failed);
+        if limits.min_nodes.is_none() {
+            outcome.required = outcome.nodes.len();
+        }
         outcome
     }
 
@@ -315,7 +318,12 @@ impl<'a> LaunchAttempt<'a> {
         for node in nodes {
             match self.results.remove(node) {
                 Some(Ok(receiver)) => receivers.push(receiver),
-                Some(Err(why)) => failed.push(NodeOutcome { host: node.clone(), result: Err(why) }),
+                Some(Err(why)) => failed.push(NodeOutcome {
+                    host: node.clone(),
+                    result: Err(why),
+                    held_chunks: 0,
+                    took: Duration::ZERO,
+                }),
                 None => {}
             }
         }

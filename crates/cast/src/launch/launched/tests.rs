@@ -4,7 +4,7 @@ use super::*;
 use crate::receive::{FlushMode, PublishMode};
 use crate::schedule::ScheduleKind;
 use crate::sign::ChunkLen;
-use crate::source::{CastLimits, CastRequest, cast};
+use crate::source::{CastRequest, cast};
 use crate::tree::{CastSource, ScanOptions};
 use std::fs;
 use std::path::Path;
@@ -148,10 +148,12 @@ fn cast_request(
         nodes: address.to_string().parse().expect("a host"),
         scan: ScanOptions::default(),
         chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
-        kind: ScheduleKind::Star,
+        kind: Some(ScheduleKind::Star),
+        topology: None,
         publish: PublishMode::New,
         flush: FlushMode::Later,
         limits: CastLimits::default(),
         dial: dial_with(own),
+        progress: None,
     }
 }
