@@ -7,7 +7,8 @@
 //!
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
-//! (what a cast may leave behind), then the checks: `plain`, `faults`.
+//! (what a cast may leave behind), then the checks: `plain`, `faults`; `slurm` is a suite of its
+//! own.
 
 mod image;
 mod run;
@@ -18,6 +19,7 @@ mod watch;
 
 mod faults;
 mod plain;
+pub mod slurm;
 
 use std::env;
 use std::time::{Duration, Instant};
