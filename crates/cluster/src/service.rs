@@ -215,6 +215,12 @@ impl<S: Service> ServiceLoop<S> {
         self.service.deadline()
     }
 
+    /// The service.
+    #[must_use]
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
     /// What the service does at present, and its sessions.
     #[must_use]
     pub fn report(&self) -> Value {

@@ -92,6 +92,12 @@ impl ServiceKey {
         keyfile::load(path, Holding::ServiceKey, Self::parse)
     }
 
+    /// The key of [such a line](Self::to_line); `None` if it is another.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Self> {
+        line.starts_with(Holding::ServiceKey.label()).then(|| Self::parse(line))?
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ').skip(1);
         let name = words.next()?.parse().ok()?;

@@ -143,7 +143,7 @@ impl PlanRequest {
             ScheduleKind::Chain,
             ScheduleKind::Star,
         ];
-        if self.switch_sizes().len() > 1 {
+        if self.has_switches() {
             kinds.push(ScheduleKind::Switches);
         }
         kinds.into_iter().map(|kind| self.plan(kind)).collect()
@@ -194,6 +194,10 @@ impl PlanRequest {
 
     fn mean_chunk_bytes(&self, chunks: u32) -> f64 {
         if chunks == 0 { 0.0 } else { approximate(self.bytes) / f64::from(chunks) }
+    }
+
+    pub(super) fn has_switches(&self) -> bool {
+        self.switch_sizes().len() > 1
     }
 
     /// The switches' sizes, so that they sum up to the nodes.

@@ -113,6 +113,12 @@ impl Topology {
         Ok(topology)
     }
 
+    /// Whether it names such a node.
+    #[must_use]
+    pub fn has_node(&self, name: &str) -> bool {
+        self.above.contains_key(&Below::Node(name.to_owned()))
+    }
+
     /// Orders `names`, of which the first is the source: its switch comes first, then the switches
     /// nearest to it, so that each switch's nodes follow each other, and so do those of all
     /// switches below one. Nodes that are below no switch come last.

@@ -21,6 +21,8 @@ use std::time::Duration;
 struct CastTable {
     /// Directories below which files may be published.
     roots: Vec<PathBuf>,
+    /// MiB for the windows of all casts, at most.
+    memory: Option<u32>,
     /// Jobs of this service: the node's own word, which every table may have.
     #[serde(rename = "slots")]
     _slots: Option<u32>,
@@ -65,6 +67,8 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     let dial = move |host: &Host, limit: Duration| {
         requester.dial(host, &cast, limit).map_err(|error| error.to_string())
     };
+    let memory = config.memory.map(|mib| u64::from(mib) << 20);
+    let memory = memory.unwrap_or(CastServiceOptions::MEMORY_DEFAULT);
     let roots = config.roots.into_iter().map(CastRoot::new).collect();
-    Ok(CastService::new(CastServiceOptions { roots, dial: Arc::new(dial) })?)
+    Ok(CastService::new(CastServiceOptions { roots, memory, dial: Arc::new(dial) })?)
 }

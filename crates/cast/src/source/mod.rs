@@ -1,28 +1,40 @@
 //! The side that starts a cast: it reads the files, signs them, dials every node and is number 0 of
 //! the schedule.
 //!
-//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost
-//! it asks the others what they hold, and sends a plan without it. It ends when every node has
-//! published or failed. The caller brings the dialling, and hence the keys.
+//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost,
+//! or a connection between two nodes, it asks all what they hold, and sends a plan without it. A
+//! node that could not be reached is dialled again as long as the cast lasts. It ends when every
+//! node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `nodes` (what is known of each node), `signing`.
+//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
+//! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
+//! them), `signing`.
 
+mod care;
 mod nodes;
+mod order;
+mod progress;
 mod service;
 mod signing;
+#[cfg(test)]
+mod tests;
+mod watch;
 
 pub use crate::member::DialNode;
+pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, PublishMode};
-use crate::schedule::ScheduleKind;
+use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind, Topology};
 use crate::sign::{CastHeader, CastKey, ChunkLen, SignError};
 use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
+use order::NodeNumbers;
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::service::{ServiceError, ServiceLoop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use service::{SourceService, SourceSetup};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -34,7 +46,7 @@ const DESCRIPTORS_MAX: usize = 64;
 /// What to cast where.
 pub struct CastRequest {
     /// Files and directories.
-    pub sources: Vec<PathBuf>,
+    pub sources: Vec<CastSource>,
     /// The directory at each node: an absolute path.
     pub destination: PathBuf,
     /// The nodes, without the source.
@@ -43,14 +55,32 @@ pub struct CastRequest {
     pub scan: ScanOptions,
     /// Bytes in a chunk.
     pub chunk_len: ChunkLen,
-    /// The kind of schedule.
-    pub kind: ScheduleKind,
+    /// The kind of schedule; `None`: what suits the number of nodes and bytes
+    /// ([`ScheduleKind::for_cast`]).
+    pub kind: Option<ScheduleKind>,
+    /// The switches above the nodes, which are numbered accordingly. The source is found in it by
+    /// this machine's name.
+    pub topology: Option<Topology>,
     /// What to do with names that are there.
     pub publish: PublishMode,
     /// When receivers flush.
     pub flush: FlushMode,
+    /// How many nodes must have it, and how much each sends.
+    pub limits: CastLimits,
     /// Reaches nodes.
     pub dial: DialNode,
+    /// Where it is told how far the cast has come.
+    pub progress: Option<ProgressSender>,
+}
+
+/// What a cast asks of its nodes, and allows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CastLimits {
+    /// Nodes that must publish for the cast to [succeed](CastOutcome::has_succeeded); it does not
+    /// begin with fewer that can be reached. `None`: all of them, and it begins with any.
+    pub min_nodes: Option<u32>,
+    /// Bytes a second that each node sends, the source among them, at most. `None`: no limit.
+    pub rate: Option<NonZeroU64>,
 }
 
 impl std::fmt::Debug for CastRequest {
@@ -66,6 +96,10 @@ pub struct NodeOutcome {
     pub host: String,
     /// How many names it has published, or why it has not.
     pub result: Result<u32, String>,
+    /// Chunks that it holds, as it said last; all of them if it has published.
+    pub held_chunks: u64,
+    /// From the first dial until it had published or failed.
+    pub took: Duration,
 }
 
 /// What became of a cast.
@@ -75,10 +109,24 @@ pub struct CastOutcome {
     pub nodes: Vec<NodeOutcome>,
     /// Bytes of the stream.
     pub stream_len: u64,
+    /// Chunks of the stream.
+    pub chunks: u32,
+    /// The kind of schedule by which they went.
+    pub kind: ScheduleKind,
     /// Chunks that the source itself wrote to nodes.
     pub sent_chunks: u64,
     /// From the first dial to the last outcome.
     pub took: Duration,
+    /// How many nodes had to publish.
+    pub required: usize,
+}
+
+impl CastOutcome {
+    /// Whether as many nodes have published as had to.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        self.nodes.iter().filter(|node| node.result.is_ok()).count() >= self.required
+    }
 }
 
 /// Why there was no cast, or it ended for all nodes.
@@ -90,6 +138,9 @@ pub enum CastError {
     /// It cannot be signed.
     #[error(transparent)]
     Sign(#[from] SignError),
+    /// The caller's: more chunks than can be numbered.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The caller's.
     #[error("{found} nodes: a cast has at most {} receivers", NODES_MAX - 1)]
     Nodes {
@@ -123,7 +174,6 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
         return Err(CastError::Destination { path: request.destination });
     }
     let setup = prepare(&request)?;
-    let began = Instant::now();
     let (sender, outcome) = mpsc::channel();
     let service = SourceService::new(setup, sender)?;
     let broken = |error: ServiceError| CastError::Source(error.to_string());
@@ -131,7 +181,7 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
     loop {
         looping.turn(Instant::now()).map_err(broken)?;
         if let Ok(outcome) = outcome.try_recv() {
-            return Ok(CastOutcome { took: began.elapsed(), ..outcome });
+            return Ok(outcome);
         }
         let left = looping.deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let limit = left.and_then(|left| Timespec::try_from(left).ok());
@@ -144,29 +194,62 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
 
 /// Walks the sources and makes the cast's key.
 fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
-    let sources = request.sources.iter().map(|path| CastSource::new(path));
-    let tree = scan(sources.collect::<Result<_, _>>()?, &request.scan)?;
+    let tree = scan(request.sources.clone(), &request.scan)?;
     let manifest = tree.manifest();
     let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), request.chunk_len)?;
     let reader = SourceReader::new(tree, request.chunk_len, DESCRIPTORS_MAX)?;
     let key = CastKey::generate()?;
-    let hosts = request.nodes.iter().map(ToString::to_string);
+    let numbers = NodeNumbers::new(&request.nodes, request.topology.as_ref());
+    let hosts = numbers.places.iter().map(|place| request.nodes.hosts()[*place].to_string());
+    let nodes: Vec<String> = std::iter::once(String::new()).chain(hosts).collect();
+    let kind = match request.kind {
+        Some(kind) => kind,
+        None => choose(request, &nodes, &numbers, header.shape.stream_len())?,
+    };
     let begin = CastBegin {
         key: key.public(),
         header: header.sign(&key),
-        nodes: std::iter::once(String::new()).chain(hosts).collect(),
+        nodes,
         you: 0,
-        kind: request.kind,
+        kind,
         token: JoinToken(crate::sign::random()?),
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        rate: request.limits.rate,
     };
     Ok(SourceSetup {
         header,
         key,
         reader: Arc::new(reader),
         begin,
+        numbers,
+        progress: request.progress.clone(),
+        min_nodes: request.limits.min_nodes,
         dial: Arc::clone(&request.dial),
+    })
+}
+
+/// What link is assumed when the caller does not limit the rate, in Gbit/s: the choice depends on
+/// it for small casts only.
+const ASSUMED_GIGABITS: f64 = 1.0;
+
+fn choose(
+    request: &CastRequest,
+    nodes: &[String],
+    numbers: &NodeNumbers,
+    bytes: u64,
+) -> Result<ScheduleKind, PlanError> {
+    #[expect(clippy::cast_precision_loss, reason = "the model's rates need no 53 bits")]
+    let link = match request.limits.rate {
+        Some(rate) => LinkModel::gigabits(rate.get() as f64 * 8e-9),
+        None => LinkModel::gigabits(ASSUMED_GIGABITS),
+    };
+    ScheduleKind::for_cast(&PlanRequest {
+        nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+        bytes,
+        chunk_bytes: NonZeroU32::new(request.chunk_len.bytes()).unwrap_or(NonZeroU32::MIN),
+        link,
+        switches: numbers.switches.clone(),
     })
 }

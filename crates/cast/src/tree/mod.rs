@@ -7,12 +7,13 @@
 //!
 //! Modules in reading order: `name` (legal names), `entry` (one record), `manifest` (all of
 //! them, validated whole), `check` (the rules), `builder`, `layout` (from stream to files),
-//! `exclude`, `scan` (from a directory to a manifest), `source` (reading chunks while nothing
+//! `exclude`, `chown`, `scan` (from a directory to a manifest), `source` (reading chunks while nothing
 //! changes), `owner` (names of users), `beneath` (opening without following links), `open_files`.
 
 mod beneath;
 mod builder;
 mod check;
+mod chown;
 mod entry;
 mod error;
 mod exclude;
@@ -29,6 +30,7 @@ pub(crate) mod tests;
 
 pub(crate) use beneath::{ParentCursor, open_beneath, read_exactly_at, timespec};
 pub use builder::ManifestBuilder;
+pub use chown::{ChownError, OwnerChange};
 pub use entry::{DataExtent, ExtendedAttribute, TreeEntry, TreeNode};
 pub use error::{ManifestError, ManifestFault, TreeError};
 pub use exclude::{ExcludeError, ExcludeRules};

@@ -66,15 +66,28 @@ impl AccountNames {
         EntryOwner { uid, gid, user, group: name(&self.group_names, &self.groups, gid) }
     }
 
+    /// A user's number.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<u32> {
+        number(&self.users, name)
+    }
+
+    /// A group's number.
+    #[must_use]
+    pub fn group(&self, name: &str) -> Option<u32> {
+        number(&self.groups, name)
+    }
+
     /// The numbers that an owner's names have here; its own numbers for names unknown here.
     #[must_use]
     pub fn numbers(&self, owner: &EntryOwner) -> (u32, u32) {
-        let number = |all: &[(String, u32)], name: &str, own| {
-            all.iter().find(|(known, _)| known == name).map_or(own, |(_, number)| *number)
-        };
-        let uid = number(&self.users, &owner.user, owner.uid);
-        (uid, number(&self.groups, &owner.group, owner.gid))
+        let uid = self.user(&owner.user).unwrap_or(owner.uid);
+        (uid, self.group(&owner.group).unwrap_or(owner.gid))
     }
+}
+
+fn number(all: &[(String, u32)], name: &str) -> Option<u32> {
+    all.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
 }
 
 fn accounts(text: &str) -> Vec<(String, u32)> {

@@ -5,6 +5,7 @@
 
 use super::beneath::{nanoseconds, open_beneath};
 use super::builder::ManifestBuilder;
+use super::chown::OwnerChange;
 use super::entry::{TreeEntry, TreeNode};
 use super::error::{ManifestFault, TreeError};
 use super::exclude::ExcludeRules;
@@ -69,17 +70,29 @@ pub struct ScanOptions {
     pub exclude: ExcludeRules,
     /// Which extended attributes to carry.
     pub xattrs: XattrScope,
+    /// Other owners than the files have.
+    pub chown: Option<OwnerChange>,
     /// How large the tree may be.
     pub limits: TreeLimits,
 }
 
-/// Devices, sockets and named pipes, which are never cast.
+/// Files that are left out: devices, sockets and named pipes, which are never cast, or those that
+/// the caller excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkippedFiles {
     /// How many there are.
     pub count: u64,
     /// The paths of the first of them.
     pub first: Vec<PathBuf>,
+}
+
+impl SkippedFiles {
+    fn add(&mut self, path: &[u8]) {
+        self.count += 1;
+        if self.first.len() < SKIPPED_SHOWN_MAX {
+            self.first.push(shown(path));
+        }
+    }
 }
 
 /// Distinguishes the states of an entry, beside its length and modification time.
@@ -102,6 +115,7 @@ pub struct ScannedTree {
     pub(super) sources: Vec<CastSource>,
     pub(super) stamps: Vec<EntryStamp>,
     skipped: SkippedFiles,
+    excluded: SkippedFiles,
 }
 
 impl ScannedTree {
@@ -116,6 +130,12 @@ impl ScannedTree {
     pub fn skipped(&self) -> &SkippedFiles {
         &self.skipped
     }
+
+    /// What was left out by [`ScanOptions::exclude`]: a directory counts as one, whatever is in it.
+    #[must_use]
+    pub fn excluded(&self) -> &SkippedFiles {
+        &self.excluded
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +143,8 @@ impl ScannedTree {
     /// The same scan with another copy of its manifest.
     pub(super) fn copy_with(&self, manifest: TreeManifest) -> Self {
         let (sources, stamps) = (self.sources.clone(), self.stamps.clone());
-        Self { manifest, sources, stamps, skipped: self.skipped.clone() }
+        let (skipped, excluded) = (self.skipped.clone(), self.excluded.clone());
+        Self { manifest, sources, stamps, skipped, excluded }
     }
 }
 
@@ -139,6 +160,7 @@ pub fn scan(mut sources: Vec<CastSource>, options: &ScanOptions) -> Result<Scann
         builder: ManifestBuilder::new(options.limits),
         stamps: Vec::new(),
         skipped: SkippedFiles::default(),
+        excluded: SkippedFiles::default(),
         path: Vec::new(),
         depth: 0,
     };
@@ -148,7 +170,8 @@ pub fn scan(mut sources: Vec<CastSource>, options: &ScanOptions) -> Result<Scann
     let manifest = walk.builder.finish();
     let manifest =
         manifest.map_err(|error| TreeError::Unfit { path: error.path, fault: error.fault })?;
-    Ok(ScannedTree { manifest, sources, stamps: walk.stamps, skipped: walk.skipped })
+    let Walk { stamps, skipped, excluded, .. } = walk;
+    Ok(ScannedTree { manifest, sources, stamps, skipped, excluded })
 }
 
 struct Walk<'a> {
@@ -157,6 +180,7 @@ struct Walk<'a> {
     builder: ManifestBuilder,
     stamps: Vec<EntryStamp>,
     skipped: SkippedFiles,
+    excluded: SkippedFiles,
     /// Of the entry at hand, as it will be at the destination.
     path: Vec<u8>,
     depth: u16,
@@ -182,6 +206,7 @@ impl Walk<'_> {
         let stat = stat.map_err(|errno| self.failed(errno))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if self.options.exclude.exclude(&self.path, kind == FileType::Directory) {
+            self.excluded.add(&self.path);
             return Ok(());
         }
         let open = |flags| open_beneath(directory, name, OFlags::RDONLY | flags, Mode::empty());
@@ -196,7 +221,7 @@ impl Walk<'_> {
             }
             FileType::Symlink => self.visit_link(directory, name, &stat),
             _ => {
-                self.skip();
+                self.skipped.add(&self.path);
                 Ok(())
             }
         }
@@ -262,7 +287,12 @@ impl Walk<'_> {
         node: TreeNode<'_>,
     ) -> Result<(), TreeError> {
         let (uid, gid) = (stat.st_uid, stat.st_gid);
-        let owner = self.builder.owner(uid, gid, || self.accounts.owner(uid, gid));
+        let known = || self.accounts.owner(uid, gid);
+        let changed = |owner| match &self.options.chown {
+            Some(change) => change.apply(owner),
+            None => owner,
+        };
+        let owner = self.builder.owner(uid, gid, || changed(known()));
         let entry = TreeEntry {
             depth: self.depth,
             name: self.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&self.path),
@@ -275,13 +305,6 @@ impl Walk<'_> {
         let pushed = self.builder.push(&entry);
         self.stamps.push(EntryStamp::of(stat));
         pushed.map_err(|fault| self.unfit(fault))
-    }
-
-    fn skip(&mut self) {
-        self.skipped.count += 1;
-        if self.skipped.first.len() < SKIPPED_SHOWN_MAX {
-            self.skipped.first.push(shown(&self.path));
-        }
     }
 
     fn stat(&self, file: impl AsFd) -> Result<Stat, TreeError> {

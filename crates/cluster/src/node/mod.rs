@@ -16,7 +16,7 @@
 //! (memory that outlives a service's process), `process` (a service from the supervisor's side),
 //! `dialing` (other nodes' services), `report` (answers to `status`), `setup` and `supervisor`
 //! (before the loop, and the loop), `link` (the service's side) with `permit` (sessions of one
-//! identity).
+//! identity), `listener` (a service that accepts for itself, outside a node).
 
 mod acceptor;
 mod config;
@@ -25,6 +25,7 @@ mod dialing;
 mod directories;
 mod kept;
 mod link;
+mod listener;
 mod lists;
 mod log;
 mod permit;
@@ -38,6 +39,7 @@ mod wire;
 pub use config::{ConfigError, Needs, NodeConfig, ServiceSpec, ServiceTable, TableError, Tenant};
 pub use directories::DirectoryError;
 pub use link::{Arrival, RequestError, Requester, ServiceLink, ServiceMain, serve};
+pub use listener::SessionListener;
 pub use permit::Permit;
 pub use setup::NodeError;
 pub use supervisor::Supervisor;

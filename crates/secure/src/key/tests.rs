@@ -63,6 +63,17 @@ fn counting() -> ClusterKey {
 }
 
 #[test]
+fn a_service_key_comes_back_from_its_line_and_no_other_key_does() {
+    let cluster = ClusterKey::generate().expect("random numbers");
+    let key = cluster.service(&name("cast"));
+    let back = ServiceKey::from_line(&key.to_line()).expect("its own line");
+    assert_eq!((back.name(), back.bytes()), (key.name(), key.bytes()));
+    let other = key.to_line().replace("service", "cluster");
+    assert!(ServiceKey::from_line(&other).is_none());
+    assert!(ServiceKey::from_line(&format!("{} more", &*key.to_line())).is_none());
+}
+
+#[test]
 fn a_services_key_is_hkdf_of_the_clusters() {
     let line = counting().service(&name("compile")).to_line();
     assert_eq!(*line, format!("outboard-service-key-1 compile {COMPILE}"));

@@ -1,0 +1,73 @@
+//! Which kind of schedule a cast gets whose caller leaves that open.
+
+use super::{PlanError, PlanRequest, ScheduleKind};
+
+/// What a relay needs for a connection to another one, in seconds: two processes on one machine
+/// take about so long for the dial, the handshake and the first message.
+const RELAY_CONNECT_S: f64 = 2e-3;
+
+/// Another kind is taken instead of the binomial pipeline if it is predicted to take less than this
+/// fraction of its time; nearer than that the model decides nothing.
+const CLEARLY_LESS: f64 = 0.98;
+
+impl ScheduleKind {
+    /// The kind for a cast whose source is connected with every node already, and whose relays are
+    /// not connected with each other yet.
+    ///
+    /// Where nodes are below several switches, [`Switches`](Self::Switches): the model knows
+    /// nothing of slow links, and a caller that names switches has some. Else what the model says is
+    /// fastest when connections between relays are counted: the star for files that are sent to
+    /// all in less time than relays need to connect, the chain or two trees where connections cost
+    /// more than steps, and the binomial pipeline for all others. The request's
+    /// [`connect_s`](super::LinkModel::connect_s) is not used.
+    ///
+    /// # Errors
+    /// As for [`PlanRequest::plan`].
+    pub fn for_cast(request: &PlanRequest) -> Result<Self, PlanError> {
+        let mut cold = request.clone();
+        cold.link.connect_s = RELAY_CONNECT_S;
+        let mut connected = request.clone();
+        connected.link.connect_s = 0.0;
+        if request.has_switches() {
+            return Ok(Self::Switches);
+        }
+        let mut best = (Self::BinomialPipeline, cold.plan(Self::BinomialPipeline)?.predicted_s);
+        for kind in [Self::Star, Self::TwoTree, Self::Chain] {
+            let of = if kind == Self::Star { &connected } else { &cold };
+            let predicted_s = of.plan(kind)?.predicted_s;
+            if predicted_s < best.1 * CLEARLY_LESS {
+                best = (kind, predicted_s);
+            }
+        }
+        Ok(best.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::LinkModel;
+    use std::num::NonZeroU32;
+
+    fn choose(nodes: u32, bytes: u64, switches: Vec<u32>) -> ScheduleKind {
+        let chunk_bytes = NonZeroU32::new(1 << 20).expect("not 0");
+        let link = LinkModel::gigabits(1.0);
+        let request = PlanRequest { nodes, bytes, chunk_bytes, link, switches };
+        ScheduleKind::for_cast(&request).expect("a choice")
+    }
+
+    #[test]
+    fn small_casts_are_sent_by_the_source_alone_and_others_by_relays() {
+        assert_eq!(choose(65, 10_000, vec![]), ScheduleKind::Star);
+        assert_eq!(choose(2, 1 << 40, vec![]), ScheduleKind::BinomialPipeline);
+        assert_eq!(choose(65, 1 << 20, vec![]), ScheduleKind::BinomialPipeline);
+        assert_eq!(choose(9, 100_000_000, vec![]), ScheduleKind::BinomialPipeline);
+        assert_eq!(choose(2_000, 100_000_000, vec![]), ScheduleKind::BinomialPipeline);
+    }
+
+    #[test]
+    fn named_switches_are_used() {
+        assert_eq!(choose(9, 10_000, vec![4, 5]), ScheduleKind::Switches);
+        assert_eq!(choose(65, 10_000, vec![65]), ScheduleKind::Star);
+    }
+}
