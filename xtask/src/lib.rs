@@ -10,6 +10,7 @@
 //! - `sources`: other people's projects, for tests and benchmarks that compile something real;
 //! - `lab`: several emulated hosts on this machine, in network namespaces;
 //! - `compile`: `outboard cc` in network namespaces, for another suite;
+//! - `cast`: `outboard cast` in network namespaces, for another;
 //! - `bench`: running Outboard and its rivals in turn, and drawing the result;
 //! - `process`: a program that is started, waited for, and killed when dropped;
 //! - `command`: the few ways in which all of these start other programs.
@@ -17,6 +18,7 @@
 
 pub mod bench;
 pub mod bindings;
+pub mod cast;
 pub mod command;
 pub mod compile;
 pub mod ibverbs;

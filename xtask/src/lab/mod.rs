@@ -96,6 +96,16 @@ impl Lab {
         network::cable(&self.bridge, host, cable)
     }
 
+    /// Changes the rate of the link of a host, given by its index in [`Lab::hosts`]; a lab with
+    /// unlimited links stays as it is.
+    ///
+    /// # Errors
+    /// When there is no such host.
+    pub fn relink(&self, host: usize, link: Link) -> Result<()> {
+        let namespace = &self.hosts.get(host).context("no such host")?.namespace;
+        network::relink(&self.bridge, namespace, host, link)
+    }
+
     /// The group of all hosts.
     #[must_use]
     pub fn group(&self) -> &Group {

@@ -97,7 +97,8 @@ fn host_of(index: usize, hosts: usize) -> String {
 fn limits(interfaces: impl Iterator<Item = String>, link: Link) -> String {
     let Link::BitsPerSecond(rate) = link else { return String::new() };
     let limit = |interface| {
-        format!("qdisc add dev {interface} root tbf rate {rate}bit burst {BURST} limit {QUEUE}\n")
+        let limit = format!("rate {rate}bit burst {BURST} limit {QUEUE}");
+        format!("qdisc replace dev {interface} root tbf {limit}\n")
     };
     interfaces.map(limit).collect()
 }
@@ -109,6 +110,12 @@ pub(super) fn cable(bridge: &str, index: usize, cable: Cable) -> Result<()> {
         Cable::Joined => "up",
     };
     batch("ip", Some(bridge), &format!("link set p{index} {state}\n"))
+}
+
+/// Changes a link's rate in both directions; what waits in its queues is lost.
+pub(super) fn relink(bridge: &str, host: &str, index: usize, link: Link) -> Result<()> {
+    batch("tc", Some(bridge), &limits([format!("p{index}")].into_iter(), link))?;
+    batch("tc", Some(host), &limits(["eth0".to_owned()].into_iter(), link))
 }
 
 /// The bytes that a host's interface has sent.

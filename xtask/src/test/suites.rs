@@ -15,7 +15,7 @@ use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
 use crate::siw::interop::Program;
-use crate::{compile, ibverbs, libs, siw, tidy};
+use crate::{cast, compile, ibverbs, libs, siw, tidy};
 
 /// A set of tests that runs or is skipped as one.
 #[derive(Debug)]
@@ -91,6 +91,13 @@ pub const SUITES: &[Suite] = &[
         needs: &[Need::Packages(compile::PACKAGES)],
         minutes: 25,
         run: |settings| compile::run(settings.full),
+    },
+    Suite {
+        name: "cast",
+        about: "outboard cast to fifteen nodes: whole files at all of them, whatever fails",
+        needs: &[Need::Packages(cast::PACKAGES)],
+        minutes: 25,
+        run: |settings| cast::run(settings.full),
     },
     Suite {
         name: "bad-peers",

@@ -204,6 +204,10 @@ impl CastMember {
     ) -> Result<Option<u32>, MemberError> {
         match outcome {
             Ok(()) => self.relay.kept(chunk, slot, true),
+            // The run may have come while the thread looked.
+            Err(KeepFault::NoRunYet) if self.setup.store.is_signed(chunk) => {
+                self.keep(chunk, slot)?;
+            }
             Err(KeepFault::NoRunYet) => self.unsigned.push((chunk, slot)),
             Err(KeepFault::Ended) => {}
             Err(KeepFault::Forged(why)) => {

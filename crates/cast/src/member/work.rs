@@ -15,6 +15,8 @@ const THREADS_MAX: usize = 4;
 
 /// Where a member's chunks are. Called by threads.
 pub(crate) trait ChunkStore: Send + Sync {
+    /// Whether a chunk's hash has come. Called by the loop.
+    fn is_signed(&self, chunk: u32) -> bool;
     /// Checks a chunk and writes it.
     fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault>;
     /// Reads a chunk.

@@ -8,8 +8,10 @@
 //! to the sender in its list, which then passes over it. What it takes back may be under way
 //! already: its slot is free when the chunk has come, or the sender says that it drops it.
 //!
-//! Modules: `window` (the memory), `wants` (what others have asked of this node).
+//! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
+//! may be here without being sent).
 
+mod claims;
 #[cfg(test)]
 mod tests;
 mod wants;
@@ -18,6 +20,7 @@ mod window;
 pub use wants::ChunkWant;
 
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
+use claims::Claims;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -105,6 +108,7 @@ pub struct Relay {
     inbox: Peekable<Inbox>,
     outbox: Outbox,
     held: ChunkSet,
+    claims: Claims,
     slots: Window,
     wants: Wants,
     /// Chunks that were asked for: of which node, and into which slot.
@@ -125,6 +129,13 @@ impl Relay {
     /// Node `node`'s part, with `slots` slots of memory: at least three.
     #[must_use]
     pub fn new(node: u32, schedule: &Arc<Schedule>, slots: u32) -> Self {
+        Self::claiming(node, schedule, slots, ChunkSet::empty())
+    }
+
+    /// The part of a node that may have chunks by itself: it asks for none of these before it
+    /// was [checked](Self::checked) whether they are there.
+    #[must_use]
+    pub fn claiming(node: u32, schedule: &Arc<Schedule>, slots: u32, claimed: ChunkSet) -> Self {
         let held = schedule.situation().nodes[node as usize].holds.clone();
         let mut relay = Self {
             node,
@@ -132,6 +143,7 @@ impl Relay {
             inbox: schedule.inbox(node).peekable(),
             outbox: schedule.outbox(node),
             held,
+            claims: Claims::new(claimed),
             slots: Window::new(slots),
             wants: Wants::default(),
             asked: BTreeMap::new(),
@@ -222,8 +234,8 @@ impl Relay {
     /// sends it.
     pub fn kept(&mut self, chunk: u32, slot: u32, is_good: bool) {
         if is_good {
-            self.held.insert(chunk);
             self.slots.set(slot, WindowSlot::Held { chunk, sending: 0 });
+            self.holds(chunk);
         } else {
             self.slots.set(slot, WindowSlot::Free);
         }
@@ -260,12 +272,46 @@ impl Relay {
         self.go_on();
     }
 
+    /// What may be here by itself is known better: these chunks and no others.
+    pub fn claim(&mut self, claimed: ChunkSet) {
+        let asked: Vec<u32> = self.asked.keys().copied().filter(|c| claimed.contains(*c)).collect();
+        asked.into_iter().for_each(|chunk| self.cancel(chunk));
+        self.claims = Claims::new(claimed);
+        self.inbox = self.schedule.inbox(self.node).peekable();
+        self.go_on();
+    }
+
+    /// Whether a chunk may be here by itself, and was not checked.
+    #[must_use]
+    pub fn is_claimed(&self, chunk: u32) -> bool {
+        self.claims.is_open(chunk) && !self.held.contains(chunk)
+    }
+
+    /// A chunk that was claimed is here, verified and written, or it is not.
+    pub fn checked(&mut self, chunk: u32, is_here: bool) {
+        if is_here {
+            self.cancel(chunk);
+            self.holds(chunk);
+        } else {
+            self.claims.refute(chunk);
+        }
+        self.go_on();
+    }
+
+    fn holds(&mut self, chunk: u32) {
+        self.held.insert(chunk);
+        if let Some(from) = self.claims.confirm(chunk) {
+            self.tell(from, chunk, ChunkWant::Nothing);
+        }
+    }
+
     /// Goes on by another schedule of the same cast.
     pub fn replan(&mut self, schedule: &Arc<Schedule>) {
         self.schedule = Arc::clone(schedule);
         self.inbox = schedule.inbox(self.node).peekable();
         self.outbox = schedule.outbox(self.node);
         self.wants.keep_as_leftovers();
+        self.claims.forget_turns();
         // The node that has a chunk now may have waited for it from this one.
         let asked: Vec<u32> = self.asked.keys().copied().collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
@@ -280,16 +326,36 @@ impl Relay {
 
     /// Asks for the next chunks of this node's list, as long as there are slots.
     fn ask(&mut self) {
+        while let Some((chunk, from, spare)) = self.claims.due() {
+            if !self.ask_for(chunk, from, spare) {
+                return;
+            }
+            self.claims.asked_due();
+        }
         while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
-            if self.held.contains(chunk) || self.slots.is_kept(chunk) {
-                self.tell(from, chunk, ChunkWant::Nothing);
-            } else if !self.gone.contains(&from) {
-                let Some(slot) = self.slots.take(WindowSlot::Asked) else { return };
-                self.asked.insert(chunk, (from, slot));
-                self.tell(from, chunk, ChunkWant::Into { slot });
+            if !self.is_claimed(chunk) {
+                if !self.ask_for(chunk, from, self.claims.spare()) {
+                    return;
+                }
+            } else if self.claims.have_room() {
+                self.claims.put_off(chunk, from);
+            } else {
+                return;
             }
             self.inbox.next();
         }
+    }
+
+    /// Asks for a chunk, or says that it is here. False if there is no slot for it.
+    fn ask_for(&mut self, chunk: u32, from: u32, spare: usize) -> bool {
+        if self.held.contains(chunk) || self.slots.is_kept(chunk) {
+            self.tell(from, chunk, ChunkWant::Nothing);
+        } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
+            let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
+            self.asked.insert(chunk, (from, slot));
+            self.tell(from, chunk, ChunkWant::Into { slot });
+        }
+        true
     }
 
     /// Takes back what was asked, if it was.

@@ -7,17 +7,44 @@ use std::num::NonZeroU32;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    Wanted { chunk: u32, want: ChunkWant },
-    Dropped { slot: u32 },
-    Arrived { chunk: u32, slot: u32, mine: u32 },
-    Kept { chunk: u32, slot: u32 },
-    Loaded { chunk: u32, slot: u32 },
-    Lost { peer: u32 },
-    Replan { number: usize },
+    Wanted {
+        chunk: u32,
+        want: ChunkWant,
+    },
+    Dropped {
+        slot: u32,
+    },
+    Arrived {
+        chunk: u32,
+        slot: u32,
+        mine: u32,
+    },
+    Kept {
+        chunk: u32,
+        slot: u32,
+    },
+    Loaded {
+        chunk: u32,
+        slot: u32,
+    },
+    Lost {
+        peer: u32,
+    },
+    Replan {
+        number: usize,
+    },
+    /// What the node may have by itself is known.
+    Claims,
+    Checked {
+        chunk: u32,
+    },
 }
 
 /// From which node events come that no node sends: ends of connections, and schedules.
 const OUTSIDE: u32 = u32::MAX;
+
+/// By node, the chunks that it takes to be here before it is sent them, and those that are.
+type NodeClaims = BTreeMap<u32, (ChunkSet, ChunkSet)>;
 
 /// Nodes, and a queue from each to each; a queue of a node to itself is its disk.
 struct World {
@@ -29,9 +56,30 @@ struct World {
     random: u64,
     /// Chunks that were sent, by receiver and chunk.
     sent: BTreeMap<(u32, u32), u32>,
+    claims: NodeClaims,
 }
 
 impl World {
+    /// Nodes know what they may have when they hold chunk 0.
+    fn with_claims(mut self, slots: u32, claims: NodeClaims) -> Self {
+        for (node, relay) in (0..).zip(&mut self.relays).skip(1) {
+            let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
+            *relay = Some(Relay::claiming(node, &schedule, slots, (1..self.chunks).collect()));
+        }
+        self.claims = claims;
+        self
+    }
+
+    fn claim(&mut self, node: u32) {
+        let (claimed, _) = self.claims.get(&node).cloned().unwrap_or_default();
+        for chunk in (0..self.chunks).filter(|chunk| claimed.contains(*chunk)) {
+            self.push(node, node, Event::Checked { chunk });
+        }
+        if let Some(relay) = self.relay(node) {
+            relay.claim(claimed);
+        }
+    }
+
     fn new(kind: ScheduleKind, nodes: u32, chunks: u32, slots: u32, seed: u64) -> Self {
         let schedule = Schedule::new(kind, Situation::fresh(nodes, chunks)).expect("a schedule");
         let relays = (0..nodes).map(|node| Some(Relay::new(node, &schedule, slots))).collect();
@@ -43,6 +91,7 @@ impl World {
             chunks,
             random: seed | 1,
             sent: BTreeMap::new(),
+            claims: BTreeMap::new(),
         }
     }
 
@@ -95,7 +144,14 @@ impl World {
             sender.sent(to, mine);
             self.act(from);
         }
+        if let Event::Claims = event {
+            self.claim(to);
+        } else if let Event::Kept { chunk: 0, .. } = event {
+            self.push(to, to, Event::Claims);
+        }
         let schedules = self.schedules.clone();
+        let is_here = |chunk| self.claims.get(&to).is_some_and(|(_, here)| here.contains(chunk));
+        let is_here = matches!(event, Event::Checked { chunk } if is_here(chunk));
         let Some(relay) = self.relay(to) else { return true };
         match event {
             Event::Dropped { slot } => relay.dropped(from, slot).expect("cancelled"),
@@ -105,6 +161,8 @@ impl World {
             Event::Loaded { chunk, slot } => relay.loaded(chunk, slot),
             Event::Lost { peer } => relay.lost(peer),
             Event::Replan { number } => relay.replan(&schedules[number]),
+            Event::Claims => {}
+            Event::Checked { chunk } => relay.checked(chunk, is_here),
         }
         self.act(to);
         true
@@ -174,6 +232,52 @@ proptest! {
         deaths in prop::collection::vec((1_u32..16, 0_usize..200), 1..4),
     ) {
         let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world.start();
+        for (dead, steps) in deaths {
+            let _all = (0..steps).all(|_| world.step());
+            world.kill(dead % (nodes - 1) + 1, kind);
+        }
+        while world.step() {}
+        world.check();
+    }
+}
+
+/// For some nodes, what they claim, and what of it is there.
+fn some_claims() -> impl Strategy<Value = NodeClaims> {
+    let set = || prop::collection::vec(1_u32..40, 0..60);
+    let claims = (set(), set()).prop_map(|(claimed, missing)| {
+        let here: ChunkSet = claimed.iter().copied().filter(|c| !missing.contains(c)).collect();
+        (claimed.into_iter().collect(), here)
+    });
+    prop::collection::btree_map(1_u32..16, claims, 0..16)
+}
+
+proptest! {
+    #[test]
+    fn what_nodes_find_by_themselves_is_not_sent_to_them(
+        kind in kinds(), nodes in 2_u32..16, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
+        claims in some_claims(),
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world = world.with_claims(slots, claims.clone());
+        world.start();
+        while world.step() {}
+        world.check();
+        for node in 1..nodes {
+            let here = claims.get(&node).map(|(_, here)| here.clone()).unwrap_or_default();
+            for chunk in 0..chunks {
+                let times = world.sent.get(&(node, chunk)).copied().unwrap_or(0);
+                prop_assert_eq!(times, u32::from(!here.contains(chunk)), "{} to {}", chunk, node);
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_that_die_stop_nobody_that_finds_some_by_itself(
+        kind in kinds(), nodes in 3_u32..16, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
+        deaths in prop::collection::vec((1_u32..16, 0_usize..200), 1..4), claims in some_claims(),
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed).with_claims(slots, claims);
         world.start();
         for (dead, steps) in deaths {
             let _all = (0..steps).all(|_| world.step());

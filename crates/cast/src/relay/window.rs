@@ -64,12 +64,12 @@ impl Window {
         self.held.iter().copied().find(holds)
     }
 
-    /// A slot for a peer's chunk.
-    pub(super) fn take(&mut self, state: WindowSlot) -> Option<u32> {
+    /// A slot for a peer's chunk, if `spare` slots are left for others.
+    pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
         let busy =
             |state: &&WindowSlot| matches!(state, WindowSlot::Asked | WindowSlot::Kept { .. });
         let given = self.states.iter().filter(busy).count();
-        let most = self.states.len().saturating_sub(RESERVED as usize);
+        let most = self.states.len().saturating_sub(RESERVED as usize + spare);
         if given >= most { None } else { self.take_any(state) }
     }
 

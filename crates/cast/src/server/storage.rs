@@ -67,6 +67,10 @@ impl NodeStore {
 }
 
 impl ChunkStore for NodeStore {
+    fn is_signed(&self, chunk: u32) -> bool {
+        self.hashes.hash(chunk).is_some()
+    }
+
     fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
         let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,

@@ -128,14 +128,14 @@ fn begin() -> CastBegin {
     signed_begin().0
 }
 
-/// The same, and the run that its five chunks of zeros have.
-fn signed_begin() -> (CastBegin, Vec<u8>) {
+/// The same, and the runs that its five chunks of zeros have.
+fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
     let key = CastKey::generate().expect("a key");
     let chunk_len = ChunkLen::new(4096).expect("legal");
     let header = CastHeader::new(&[0; 100], 5 * 4096, chunk_len).expect("legal");
     let mut signer = RunSigner::new(&key, &header);
     let hash = ChunkHash::of(&[0; 4096]);
-    let run = (0..5).find_map(|_| signer.push(hash).expect("five")).expect("a run");
+    let runs = (0..5).filter_map(|_| signer.push(hash).expect("five")).collect();
     let begin = CastBegin {
         key: key.public(),
         header: header.sign(&key),
@@ -148,7 +148,7 @@ fn signed_begin() -> (CastBegin, Vec<u8>) {
         flush: FlushMode::Later,
         rate: None,
     };
-    (begin, run)
+    (begin, runs)
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_source_that_breaks_the_rules_ends_its_cast() {
 #[test]
 fn a_chunk_that_was_not_signed_ends_the_session_and_is_not_kept() {
     let mut stage = Stage::new();
-    let (begin, run) = signed_begin();
+    let (begin, runs) = signed_begin();
     let header = CastHeader::verify(&begin.header, &begin.key).expect("signed");
     stage.say(&CastMessage::Begin(Box::new(begin)));
     stage.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
@@ -243,7 +243,7 @@ fn a_chunk_that_was_not_signed_ends_the_session_and_is_not_kept() {
     let tag = CastTag { cast: header.cast, to: 1, slot: 0 };
     stage.hub.write_immediate(stage.peer, memory, from, tag).expect("posted");
     // It came before its run, and is checked when that comes.
-    stage.say(&CastMessage::Run(run));
+    runs.into_iter().for_each(|run| stage.say(&CastMessage::Run(run)));
     let end = stage.end();
     assert!(end.contains("not signed"), "{end}");
 }

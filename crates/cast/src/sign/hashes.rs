@@ -4,7 +4,7 @@ use super::error::SignError;
 use super::header::{CastHeader, CastHeaderId};
 use super::key::CastPublicKey;
 use super::run::{self, ChunkHash, HASH_LEN};
-use super::shape::RUN_CHUNKS;
+use super::shape::StreamShape;
 use std::sync::OnceLock;
 
 /// A signed run as it came, to be passed on.
@@ -109,8 +109,10 @@ impl ChunkHashes {
         if chunk >= self.header.shape.chunks() {
             return None;
         }
-        let known = self.runs.get((chunk / RUN_CHUNKS) as usize)?.get()?;
-        let at = known.hashes_at + (chunk % RUN_CHUNKS) as usize * HASH_LEN;
+        let run = StreamShape::run_of(chunk);
+        let known = self.runs.get(run as usize)?.get()?;
+        let before = chunk - self.header.shape.chunks_of(run).start;
+        let at = known.hashes_at + before as usize * HASH_LEN;
         known.bytes.get(at..)?.first_chunk::<HASH_LEN>().map(|hash| ChunkHash(*hash))
     }
 
@@ -128,7 +130,7 @@ impl ChunkHashes {
             return Err(SignError::ChunkLength { chunk, found, expected });
         }
         match self.hash(chunk) {
-            None => Err(SignError::NoRunYet { chunk, run: chunk / RUN_CHUNKS }),
+            None => Err(SignError::NoRunYet { chunk, run: StreamShape::run_of(chunk) }),
             Some(hash) if hash == ChunkHash::of(bytes) => {
                 Ok(VerifiedChunk { header: self.id, chunk, bytes })
             }

@@ -3,8 +3,11 @@
 use super::error::SignError;
 use std::ops::Range;
 
-/// Chunk hashes in a run, but the last.
+/// Chunk hashes in a run, at most.
 pub const RUN_CHUNKS: u32 = 1024;
+/// Runs that are shorter than that: the first has one hash, each that follows twice as many as the
+/// one before it, so that the first chunks can be checked long before the last ones are hashed.
+const SHORT_RUNS: u32 = RUN_CHUNKS.ilog2();
 /// Chunks in a cast, at most: 64 TiB at 1 MiB each. Their hashes take 2 GiB, their bitmap 8 MiB.
 pub const CHUNKS_MAX: u32 = 1 << 26;
 
@@ -123,14 +126,30 @@ impl StreamShape {
     /// How many runs there are.
     #[must_use]
     pub fn runs(&self) -> u32 {
-        self.chunks().div_ceil(RUN_CHUNKS)
+        self.chunks().checked_sub(1).map_or(0, |last| Self::run_of(last) + 1)
+    }
+
+    /// The run with the hash of a chunk.
+    #[must_use]
+    pub fn run_of(chunk: u32) -> u32 {
+        match chunk.checked_sub(RUN_CHUNKS - 1) {
+            Some(beyond) => SHORT_RUNS + beyond / RUN_CHUNKS,
+            None => (chunk + 1).ilog2(),
+        }
     }
 
     /// The chunks of a run; none for one that there is not.
     #[must_use]
     pub fn chunks_of(&self, run: u32) -> Range<u32> {
         let chunks = self.chunks();
-        run.saturating_mul(RUN_CHUNKS).min(chunks)
-            ..(run.saturating_add(1)).saturating_mul(RUN_CHUNKS).min(chunks)
+        run_start(run).min(chunks)..run_start(run.saturating_add(1)).min(chunks)
+    }
+}
+
+/// The first chunk of a run.
+fn run_start(run: u32) -> u32 {
+    match run.checked_sub(SHORT_RUNS) {
+        Some(full) => full.saturating_mul(RUN_CHUNKS).saturating_add(RUN_CHUNKS - 1),
+        None => (1 << run) - 1,
     }
 }

@@ -38,21 +38,22 @@ fn receiver(signed: &Signed) -> ChunkHashes {
 #[test]
 fn genuine_chunks_are_taken_run_by_run_in_any_order() {
     let signed = signed(2 * RUN_CHUNKS + 5);
-    assert_eq!(signed.runs.len(), 3);
-    assert_eq!(signed.runs[0].len(), RUN_BYTES_MAX);
+    assert_eq!(signed.runs.len(), 12);
+    assert_eq!(signed.runs[0].len(), RUN_BYTES_MAX - 1023 * 32, "the first comes at once");
+    assert_eq!(signed.runs[10].len(), RUN_BYTES_MAX);
     let hashes = receiver(&signed);
     assert_eq!(hashes.header(), &signed.header);
     let (last, mid) = (2 * RUN_CHUNKS + 5, RUN_CHUNKS + 7);
-    for chunk in [0, mid, last] {
-        let run = chunk / RUN_CHUNKS;
+    for (chunk, run) in [(0, 0), (1, 1), (2, 1), (1022, 9), (1023, 10), (mid, 10), (last, 11)] {
         let bytes = vec![0; hashes.header().shape.len_of(chunk)];
         let early = hashes.verify(chunk, &bytes);
         assert_eq!(early.err(), Some(SignError::NoRunYet { chunk, run }));
     }
-    for run in [2, 0, 1, 1] {
+    for run in [11, 0, 10, 10] {
         assert_eq!(hashes.add_run(&signed.runs[run as usize]), Ok(run));
         assert_eq!(hashes.signed_run(run), Some(&*signed.runs[run as usize]));
     }
+    assert_eq!(hashes.hash(1), None, "its run has not come");
     for chunk in [0, RUN_CHUNKS - 1, RUN_CHUNKS, mid] {
         assert!(hashes.verify(chunk, &content(chunk)).is_ok(), "{chunk}");
     }
@@ -60,10 +61,34 @@ fn genuine_chunks_are_taken_run_by_run_in_any_order() {
 }
 
 #[test]
+fn runs_grow_from_one_chunk_to_1024_and_cover_the_stream() {
+    let chunk_len = ChunkLen::new(CHUNK).expect("a length");
+    for chunks in [1, 2, 3, 1022, 1023, 1024, 2047, 2048, 100_000, CHUNKS_MAX] {
+        let len = u64::from(chunks) * u64::from(CHUNK);
+        let shape = StreamShape::new(chunk_len, 1, len).expect("a shape");
+        let mut next = 0;
+        for run in 0..shape.runs() {
+            let of_run = shape.chunks_of(run);
+            assert_eq!(of_run.start, next, "run {run} of {chunks} chunks");
+            let full = (1 << run.min(10)).min(chunks - of_run.start);
+            assert_eq!(of_run.len(), full as usize, "run {run} of {chunks} chunks");
+            let ends = [of_run.start, of_run.end - 1];
+            assert_eq!(ends.map(StreamShape::run_of), [run, run]);
+            next = of_run.end;
+        }
+        assert_eq!(next, chunks);
+        assert!(shape.chunks_of(shape.runs()).is_empty());
+        assert!(shape.chunks_of(u32::MAX).is_empty());
+    }
+}
+
+#[test]
 fn a_flipped_bit_a_wrong_place_and_a_wrong_length_are_refused() {
     let signed = signed(4);
     let hashes = receiver(&signed);
-    hashes.add_run(&signed.runs[0]).expect("a run");
+    for run in &signed.runs {
+        hashes.add_run(run).expect("a run");
+    }
     let mut bytes = content(1);
     bytes[77] ^= 4;
     let found = hashes.verify(1, &bytes).err();
@@ -78,30 +103,30 @@ fn a_flipped_bit_a_wrong_place_and_a_wrong_length_are_refused() {
 
 #[test]
 fn a_run_that_is_forged_moved_cut_or_of_another_cast_is_refused() {
-    let (one, other) = (signed(2 * RUN_CHUNKS), signed(2 * RUN_CHUNKS));
+    let (one, other) = (signed(4 * RUN_CHUNKS), signed(4 * RUN_CHUNKS));
     let hashes = receiver(&one);
     let forged = |run| Err(SignError::ForgedRun { run });
     for at in [4, 100, RUN_BYTES_MAX - 1] {
-        let mut run = one.runs[0].clone();
+        let mut run = one.runs[10].clone();
         run[at] ^= 1;
-        assert_eq!(hashes.add_run(&run), forged(0), "byte {at}");
+        assert_eq!(hashes.add_run(&run), forged(10), "byte {at}");
     }
-    let mut moved = one.runs[0].clone();
-    moved[0] = 1;
-    assert_eq!(hashes.add_run(&moved), forged(1));
-    assert_eq!(hashes.add_run(&other.runs[1]), forged(1), "another cast's");
-    let mut cut = one.runs[0].clone();
+    let mut moved = one.runs[10].clone();
+    moved[0] = 11;
+    assert_eq!(hashes.add_run(&moved), forged(11));
+    assert_eq!(hashes.add_run(&other.runs[11]), forged(11), "another cast's");
+    let mut cut = one.runs[10].clone();
     cut.drain(4..4 + 32);
-    let expected = SignError::RunLength { run: 0, found: 1023, expected: 1024 };
+    let expected = SignError::RunLength { run: 10, found: 1023, expected: 1024 };
     assert_eq!(hashes.add_run(&cut), Err(expected));
     cut.drain(4..5);
     assert_eq!(hashes.add_run(&cut), Err(SignError::MalformedRun { len: cut.len() }));
-    moved[0] = 9;
-    assert_eq!(hashes.add_run(&moved), Err(SignError::NoSuchRun { run: 9, runs: 3 }));
+    moved[0] = 99;
+    assert_eq!(hashes.add_run(&moved), Err(SignError::NoSuchRun { run: 99, runs: 14 }));
     for len in [0, 4, 67] {
-        assert_eq!(hashes.add_run(&one.runs[0][..len]), Err(SignError::MalformedRun { len }));
+        assert_eq!(hashes.add_run(&one.runs[10][..len]), Err(SignError::MalformedRun { len }));
     }
-    assert_eq!(hashes.hash(0), None, "nothing of it was kept");
+    assert_eq!(hashes.hash(1023), None, "nothing of it was kept");
 }
 
 #[test]
@@ -144,6 +169,6 @@ fn lengths_must_fit_together() {
         assert_eq!(ChunkLen::new(len), Err(SignError::ChunkLen { len: u64::from(len) }));
     }
     let shape = StreamShape::new(chunk_len, 5000, 3 * 4096).expect("a shape");
-    assert_eq!((shape.chunks(), shape.manifest_chunks(), shape.runs()), (3, 2, 1));
-    assert_eq!((shape.len_of(2), shape.len_of(3), shape.chunks_of(1)), (4096, 0, 3..3));
+    assert_eq!((shape.chunks(), shape.manifest_chunks(), shape.runs()), (3, 2, 2));
+    assert_eq!((shape.len_of(2), shape.len_of(3), shape.chunks_of(2)), (4096, 0, 3..3));
 }

@@ -11,6 +11,10 @@ use std::thread;
 pub(super) struct SourceStore(pub(super) Arc<SourceReader>);
 
 impl ChunkStore for SourceStore {
+    fn is_signed(&self, _chunk: u32) -> bool {
+        true
+    }
+
     fn keep(&self, chunk: u32, _bytes: &[u8]) -> Result<(), KeepFault> {
         Err(KeepFault::Local(format!("chunk {chunk} was sent to the source, which has it")))
     }

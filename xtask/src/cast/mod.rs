@@ -1,0 +1,97 @@
+//! Tests that `outboard cast` puts the same files on all nodes, whatever happens to some of them.
+//!
+//! A source and fifteen nodes are network namespaces of this machine; every node has a destination
+//! of its own, and programs are started as users start them. `OUTBOARD_ONLY=sparse cargo xtask test
+//! cast` runs the checks with that in their names; `--full` runs every fault at every moment of
+//! every schedule.
+//!
+//! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
+//! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
+//! (what a cast may leave behind), then the checks: `plain`, `faults`.
+
+mod image;
+mod run;
+mod sample;
+mod site;
+mod traces;
+mod watch;
+
+mod faults;
+mod plain;
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::test::Count;
+use crate::test::needs::is_root;
+use site::CastSite;
+
+/// The Debian packages that the checks need, with those of [`crate::lab`].
+pub const PACKAGES: &[&str] = &["iproute2", "mount", "util-linux"];
+
+type RunCheck = dyn Fn(&mut CastSite) -> Result<()>;
+
+/// One test.
+struct CastCheck {
+    name: String,
+    run: Box<RunCheck>,
+}
+
+impl CastCheck {
+    fn new(name: impl Into<String>, run: impl Fn(&mut CastSite) -> Result<()> + 'static) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Builds the programs and runs every check.
+///
+/// # Errors
+/// When hosts cannot be made here or a program does not build; a check that fails is counted.
+pub fn run(full: bool) -> Result<Count> {
+    if !is_root() {
+        println!("skipped: hosts are network namespaces, which need root");
+        return Ok(Count { skipped: 1, ..Count::default() });
+    }
+    let undisturbed = plain::Undisturbed::default();
+    let mut checks = plain::checks(&undisturbed, full);
+    checks.extend(faults::checks(&undisturbed, full));
+    checks.retain(|check| wanted(&check.name));
+    let mut total = Count::default();
+    if checks.is_empty() {
+        return Ok(total);
+    }
+    let mut site = CastSite::new()?;
+    for check in checks {
+        total += one(&mut site, &check)?;
+    }
+    Ok(total)
+}
+
+/// Runs a check; after one that fails, everything begins anew.
+fn one(site: &mut CastSite, check: &CastCheck) -> Result<Count> {
+    let began = Instant::now();
+    site.clear()?;
+    let result = (check.run)(site).and_then(|()| site.expect_no_panic());
+    report(&check.name, began.elapsed(), &result);
+    if result.is_err() {
+        site.print_logs();
+        site.restore()?;
+    }
+    site.forget_logs()?;
+    Ok(Count::one(result.is_ok()))
+}
+
+fn report(name: &str, took: Duration, result: &Result<()>) {
+    let seconds = took.as_secs_f64();
+    match result {
+        Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
+        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
+    }
+}
+
+/// Whether a check's name contains the text in `OUTBOARD_ONLY`.
+fn wanted(name: &str) -> bool {
+    env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
+}

@@ -1,0 +1,396 @@
+//! A source and nodes, set up as by users: programs, a key, node.toml, and for each node a
+//! destination of its own at a path that all nodes share.
+//!
+//! A node's destination is a file system in memory, which stays when the node is killed and can be
+//! read from outside.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{self, cargo};
+use crate::lab::{Cable, Host, Lab, Link};
+
+/// Number of nodes; with the source they are sixteen hosts.
+pub(super) const NODES: usize = 15;
+/// The rate of every link.
+pub(super) const LINK: Link = Link::BitsPerSecond(200_000_000);
+/// The user as which services run: nobody.
+const SERVICE_USER: u32 = 65534;
+const PORT: u16 = 7410;
+/// How long a node may take to listen, and a small command to end.
+const READY_MAX: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+/// The beginning of all directories' names, including those that a killed run left behind.
+const SCRATCH: &str = "outboard-test-cast-";
+/// The search path for programs.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// Puts a node's file system where all nodes have theirs; then executes the rest.
+const FURNISH: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
+
+/// How one node differs from the others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeSetup {
+    /// Further lines of node.toml, in the table `[cast]`.
+    pub(super) cast: String,
+    /// A key other than the cluster's.
+    pub(super) key: Option<PathBuf>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct CastSite {
+    lab: Lab,
+    nodes: Vec<Option<Child>>,
+    scratch: CastScratch,
+}
+
+impl CastSite {
+    /// Hosts on which every node runs.
+    pub(super) fn new() -> Result<Self> {
+        command::run(&mut cargo(["build", "--package=outboard"]))?;
+        let scratch = CastScratch::new()?;
+        // Services run as an ordinary user, which may have no access to the workspace.
+        fs::copy(
+            command::target_dir().join("debug/outboard"),
+            scratch.directory("bin")?.join("outboard"),
+        )?;
+        scratch.directory("at")?;
+        let processors = thread::available_parallelism()?.get();
+        let all = format!("0-{}", processors - 1);
+        let lab = Lab::new(&[&*all; 1 + NODES], LINK)?;
+        let mut site = Self { lab, nodes: (0..NODES).map(|_| None).collect(), scratch };
+        site.ask(site.here(site.program()).args(["key", "new"]))?;
+        mount(&site.scratch.directory("source")?, "size=75%,mode=755")?;
+        for index in 0..NODES {
+            site.mount_disk(index, "75%")?;
+            site.launch(index, &NodeSetup::default())?;
+        }
+        (0..NODES).try_for_each(|index| site.wait_listening(index))?;
+        Ok(site)
+    }
+
+    /// The program under test.
+    pub(super) fn program(&self) -> PathBuf {
+        self.scratch.0.join("bin/outboard")
+    }
+
+    /// The cluster's key.
+    pub(super) fn key(&self) -> PathBuf {
+        self.scratch.0.join("key")
+    }
+
+    /// A directory for the files of a check.
+    pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
+        self.scratch.directory(name)
+    }
+
+    /// What is cast: a directory in memory.
+    pub(super) fn source(&self) -> PathBuf {
+        self.scratch.0.join("source")
+    }
+
+    /// The destination as all nodes name it.
+    pub(super) fn destination(&self) -> PathBuf {
+        self.scratch.0.join("at")
+    }
+
+    /// A program on the source's host.
+    pub(super) fn here(&self, program: impl AsRef<OsStr>) -> Command {
+        self.on(&self.lab.hosts()[0], program, "source-home")
+    }
+
+    fn on(&self, host: &Host, program: impl AsRef<OsStr>, home: &str) -> Command {
+        let mut command = host.command(program);
+        command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+        command.env("HOME", self.scratch.0.join(home)).env("OUTBOARD_KEY", self.key());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a small program to its end; it must succeed.
+    pub(super) fn ask(&self, command: &mut Command) -> Result<String> {
+        command::output(command)
+    }
+
+    /// The source's host.
+    pub(super) fn source_host(&self) -> &Host {
+        &self.lab.hosts()[0]
+    }
+
+    pub(super) fn lab(&self) -> &Lab {
+        &self.lab
+    }
+}
+
+/// Nodes, numbered from 0.
+impl CastSite {
+    /// A node's host.
+    pub(super) fn host(&self, index: usize) -> &Host {
+        &self.lab.hosts()[1 + index]
+    }
+
+    /// A node as `--nodes` names it.
+    pub(super) fn name(&self, index: usize) -> String {
+        format!("{}:{PORT}", self.host(index).address)
+    }
+
+    /// Several nodes as `--nodes` names them.
+    pub(super) fn names(&self, nodes: impl IntoIterator<Item = usize>) -> String {
+        nodes.into_iter().map(|index| self.name(index)).collect::<Vec<_>>().join(",")
+    }
+
+    /// A node's destination, as it is seen from outside.
+    pub(super) fn disk(&self, index: usize) -> PathBuf {
+        self.scratch.0.join(format!("disk{index}"))
+    }
+
+    /// The node's first process.
+    pub(super) fn node(&self, index: usize) -> Result<u32> {
+        let node = self.nodes[index].as_ref().map(Child::id);
+        node.with_context(|| format!("node {index} does not run"))
+    }
+
+    /// The process of a node's service.
+    pub(super) fn service(&self, index: usize) -> Result<u32> {
+        let node = self.node(index)?;
+        let others = self.host(index).group.processes()?;
+        let service = others.into_iter().find(|process| *process != node);
+        service.with_context(|| format!("node {index} has no service"))
+    }
+
+    /// A node's log so far.
+    pub(super) fn said(&self, index: usize) -> String {
+        fs::read_to_string(self.log(index)).unwrap_or_default()
+    }
+
+    fn log(&self, index: usize) -> PathBuf {
+        self.scratch.0.join(format!("log{index}"))
+    }
+
+    /// Bytes that a node's host has received.
+    pub(super) fn received(&self, index: usize) -> Result<u64> {
+        let path = format!("/proc/{}/net/dev", self.node(index)?);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"));
+        let field = line.and_then(|line| line.split_whitespace().next()).map(str::parse);
+        Ok(field.context("the host has no eth0")??)
+    }
+
+    /// Sends all processes of a node a signal, such as `STOP`.
+    pub(super) fn signal(&self, index: usize, signal: &str) -> Result<()> {
+        signal_all(&self.host(index).group.processes()?, signal)
+    }
+
+    /// Kills a node with all its processes.
+    pub(super) fn kill(&mut self, index: usize) -> Result<()> {
+        self.host(index).group.kill()?;
+        self.nodes[index].take().map_or(Ok(()), reap)
+    }
+
+    /// Cuts or connects a node's link.
+    pub(super) fn cable(&self, index: usize, cable: Cable) -> Result<()> {
+        self.lab.cable(1 + index, cable)
+    }
+
+    /// Changes the rate of a node's link.
+    pub(super) fn relink(&self, index: usize, link: Link) -> Result<()> {
+        self.lab.relink(1 + index, link)
+    }
+
+    /// Ends a node and starts another in its place, with the same disk.
+    pub(super) fn replace(&mut self, index: usize, setup: &NodeSetup) -> Result<()> {
+        self.kill(index)?;
+        self.launch(index, setup)?;
+        self.wait_listening(index)
+    }
+
+    /// Gives a node that does not run another, empty disk.
+    pub(super) fn replace_disk(&mut self, index: usize, size: &str) -> Result<()> {
+        self.kill(index)?;
+        command::run(Command::new("umount").arg(self.disk(index)))?;
+        self.mount_disk(index, size)
+    }
+
+    fn mount_disk(&self, index: usize, size: &str) -> Result<()> {
+        let disk = self.scratch.directory(&format!("disk{index}"))?;
+        mount(&disk, &format!("size={size},mode=755,uid={SERVICE_USER},gid={SERVICE_USER}"))
+    }
+
+    /// Starts a node.
+    pub(super) fn launch(&mut self, index: usize, setup: &NodeSetup) -> Result<()> {
+        let home = self.scratch.directory(&format!("home{index}"))?;
+        let configuration = home.join("node.toml");
+        let text = format!(
+            "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n\
+             [reach.cast]\ncast = \"*\"\n\
+             [cast]\nroots = [{:?}]\n{}",
+            self.destination(),
+            setup.cast
+        );
+        fs::write(&configuration, text)?;
+        chown(&configuration, Some(0), Some(0))?;
+        let mut node = self.on(self.host(index), "unshare", &format!("home{index}"));
+        node.args(["--mount", "--propagation", "private", "sh", "-ec", FURNISH, "sh"]);
+        node.arg(self.disk(index)).arg(self.destination()).arg(self.program());
+        node.arg("node").arg("--config").arg(configuration);
+        node.args(["--serve", "cast", "--listen", &self.name(index), "--key"]);
+        node.arg(setup.key.clone().unwrap_or_else(|| self.key()));
+        let log = File::options().create(true).append(true).open(self.log(index))?;
+        node.stdout(log.try_clone()?).stderr(log);
+        self.nodes[index] = Some(node.spawn().context("cannot start a node")?);
+        Ok(())
+    }
+
+    /// Waits until a node can be reached.
+    pub(super) fn wait_listening(&mut self, index: usize) -> Result<()> {
+        let deadline = Instant::now() + READY_MAX;
+        let said = self.said(index);
+        let Some(node) = &mut self.nodes[index] else { bail!("node {index} was not started") };
+        while !command::listens_beside(&node.id().to_string(), PORT).unwrap_or(false) {
+            if node.try_wait()?.is_some() || Instant::now() > deadline {
+                bail!("node {index} does not listen:\n{said}");
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Removes everything from all destinations.
+    pub(super) fn clear(&self) -> Result<()> {
+        for index in 0..NODES {
+            for entry in fs::read_dir(self.disk(index))? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => fs::remove_dir_all(entry.path())?,
+                    false => fs::remove_file(entry.path())?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all nodes as they were at first: running, with links, with empty destinations.
+    pub(super) fn restore(&mut self) -> Result<()> {
+        self.source_host().group.kill()?;
+        for index in 0..NODES {
+            self.cable(index, Cable::Joined)?;
+            self.relink(index, LINK)?;
+            self.kill(index)?;
+            self.launch(index, &NodeSetup::default())?;
+        }
+        (0..NODES).try_for_each(|index| self.wait_listening(index))
+    }
+
+    /// The last lines of all logs.
+    pub(super) fn print_logs(&self) {
+        for index in 0..NODES {
+            let said = self.said(index);
+            let lines: Vec<&str> = said.lines().collect();
+            let last = lines[lines.len().saturating_sub(6)..].join("\n    ");
+            println!("  node {index}:\n    {last}");
+        }
+    }
+
+    /// Requires that no node has had a panic.
+    pub(super) fn expect_no_panic(&self) -> Result<()> {
+        let panicked = |index: &usize| self.said(*index).contains("panicked");
+        match (0..NODES).find(panicked) {
+            Some(index) => bail!("node {index}: {}", self.said(index)),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets what the nodes have said.
+    pub(super) fn forget_logs(&self) -> Result<()> {
+        let cut = |index| File::options().write(true).open(self.log(index))?.set_len(0);
+        Ok((0..NODES).try_for_each(cut)?)
+    }
+}
+
+impl Drop for CastSite {
+    fn drop(&mut self) {
+        // Processes that use the disks end first; the lab ends whatever is left.
+        for host in self.lab.hosts() {
+            let _ = host.group.kill();
+        }
+        for node in self.nodes.iter_mut().filter_map(Option::take) {
+            let _ = reap(node);
+        }
+    }
+}
+
+fn reap(mut node: Child) -> Result<()> {
+    node.kill()?;
+    node.wait()?;
+    Ok(())
+}
+
+/// Sends processes a signal.
+pub(super) fn signal_all(processes: &[u32], signal: &str) -> Result<()> {
+    let mut kill = Command::new("kill");
+    kill.arg(format!("-{signal}")).args(processes.iter().map(ToString::to_string));
+    command::run(&mut kill)
+}
+
+fn mount(at: &Path, options: &str) -> Result<()> {
+    command::run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at))
+}
+
+/// The directory of all files, removed at the end with the file systems below it.
+#[derive(Debug)]
+pub(super) struct CastScratch(pub(super) PathBuf);
+
+impl CastScratch {
+    pub(super) fn new() -> Result<Self> {
+        let parent = std::env::temp_dir();
+        clear(&parent)?;
+        let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
+        scratch.directory("source-home")?;
+        Ok(scratch)
+    }
+
+    pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::set_permissions(&self.0, Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+}
+
+impl Drop for CastScratch {
+    fn drop(&mut self) {
+        // If the removal fails, the next run removes it.
+        let _ = remove(&self.0);
+    }
+}
+
+/// Removes the directories of runs whose process has ended.
+fn clear(parent: &Path) -> Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(scratch: &Path) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let inside = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    for at in inside.filter(|at| Path::new(at).starts_with(scratch)) {
+        let mut unmount = Command::new("umount");
+        command::run(unmount.args(["--lazy", at]))?;
+    }
+    Ok(fs::remove_dir_all(scratch)?)
+}
