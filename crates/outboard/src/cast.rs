@@ -17,6 +17,7 @@ pub(crate) use args::CastArgs;
 use clap::error::ErrorKind;
 use outboard_cast::source::{CastOutcome, cast};
 use progress::ProgressDisplay;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Why nothing was cast, for people.
@@ -33,9 +34,9 @@ pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
     let outcome = cast_shown(&args)?;
     if args.json {
         let chunk_len = request::chunk_len(args.chunk)?;
-        println!("{:#}", report::to_json(&outcome, chunk_len));
+        print(&format!("{:#}", report::to_json(&outcome, chunk_len)))?;
     } else {
-        report::print(&outcome);
+        print(&report::lines(&outcome).join("\n"))?;
     }
     Ok(if outcome.has_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -49,6 +50,14 @@ fn cast_shown(args: &CastArgs) -> Result<CastOutcome, Failure> {
         display.end();
     }
     Ok(outcome?)
+}
+
+/// Prints lines. A reader that has gone is not an error.
+fn print(text: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
 }
 
 /// Says what is wrong with the command line, as for wrong options, and ends.

@@ -2,7 +2,7 @@
 //! needs none.
 
 use super::quantity::shown;
-use super::{CastArgs, Failure, request};
+use super::{CastArgs, Failure, print, request};
 use outboard_cast::schedule::{CastPlan, LinkModel, PlanRequest, ScheduleKind, Topology};
 use outboard_cast::tree::scan;
 use serde_json::{Value, json};
@@ -35,13 +35,13 @@ pub(super) fn run(args: &CastArgs) -> Result<(), Failure> {
         plans.push(question.request.plan(chosen)?);
     }
     if args.json {
-        println!("{:#}", to_json(&question, chosen, &plans)?);
-        return Ok(());
+        return print(&format!("{:#}", to_json(&question, chosen, &plans)?));
     }
     let assumed = if args.rate.is_some() { "" } else { " (assumed; --rate says others)" };
-    print_head(&question.request, assumed);
-    plans.iter().for_each(|plan| print_row(plan, chosen));
-    print_receivers(&question, chosen)
+    let mut lines = head(&question.request, assumed);
+    lines.extend(plans.iter().map(|plan| row(plan, chosen)));
+    lines.extend(receivers(&question, chosen)?);
+    print(&lines.join("\n"))
 }
 
 fn question(args: &CastArgs) -> Result<Question, Failure> {
@@ -87,23 +87,26 @@ fn numbered(hosts: &[String], topology: Option<&Topology>) -> (Vec<String>, Vec<
     (names, order.switches)
 }
 
-fn print_head(request: &PlanRequest, assumed: &str) {
-    println!(
-        "{} to {} nodes over links of {:.3} Gbit/s{assumed}, in chunks of {} bytes",
-        shown(request.bytes),
-        request.nodes - 1,
-        request.link.bytes_per_second * 8e-9,
-        request.chunk_bytes,
-    );
-    println!("no schedule can take less than {:.4} s\n", request.bound_s());
-    println!(
-        "{:<12} {:>11} {:>8} {:>9} {:>6} {:>12} {:>13}",
-        "schedule", "seconds", "to bound", "steps", "depth", "connections", "best chunk"
-    );
+fn head(request: &PlanRequest, assumed: &str) -> Vec<String> {
+    vec![
+        format!(
+            "{} to {} nodes over links of {:.3} Gbit/s{assumed}, in chunks of {} bytes",
+            shown(request.bytes),
+            request.nodes - 1,
+            request.link.bytes_per_second * 8e-9,
+            request.chunk_bytes,
+        ),
+        format!("no schedule can take less than {:.4} s", request.bound_s()),
+        String::new(),
+        format!(
+            "{:<12} {:>11} {:>8} {:>9} {:>6} {:>12} {:>13}",
+            "schedule", "seconds", "to bound", "steps", "depth", "connections", "best chunk"
+        ),
+    ]
 }
 
-fn print_row(plan: &CastPlan, chosen: ScheduleKind) {
-    println!(
+fn row(plan: &CastPlan, chosen: ScheduleKind) -> String {
+    format!(
         "{:<12} {:>11.4} {:>8.3} {:>9} {:>6} {:>12} {:>13}{}",
         plan.kind.to_string(),
         plan.predicted_s,
@@ -113,25 +116,30 @@ fn print_row(plan: &CastPlan, chosen: ScheduleKind) {
         plan.connections,
         plan.best_chunk_bytes,
         if plan.kind == chosen { "  <- chosen" } else { "" },
-    );
+    )
 }
 
-fn print_receivers(question: &Question, chosen: ScheduleKind) -> Result<(), Failure> {
-    println!("\nWho sends to whom:");
+fn receivers(question: &Question, chosen: ScheduleKind) -> Result<Vec<String>, Failure> {
     let all = question.request.receivers(chosen)?;
-    for (name, receivers) in question.names.iter().zip(&all).take(NODES_SHOWN_MAX) {
+    let line = |(name, receivers): (&String, &Vec<u32>)| {
         let first = receivers.iter().take(RECEIVERS_SHOWN_MAX);
         let mut words: Vec<&str> =
             first.map(|node| question.names[*node as usize].as_str()).collect();
         if receivers.len() > RECEIVERS_SHOWN_MAX {
             words.push("...");
         }
-        println!("  {name} -> {}", if words.is_empty() { "-".into() } else { words.join(" ") });
-    }
+        format!("  {name} -> {}", if words.is_empty() { "-".into() } else { words.join(" ") })
+    };
+    let mut lines = vec![
+        "seconds are without dials; the choice counts 2 ms for each connection of a relay".into(),
+        String::new(),
+        format!("{chosen}: which node sends to which"),
+    ];
+    lines.extend(question.names.iter().zip(&all).take(NODES_SHOWN_MAX).map(line));
     if all.len() > NODES_SHOWN_MAX {
-        println!("  and {} more nodes; --json has all", all.len() - NODES_SHOWN_MAX);
+        lines.push(format!("  and {} more nodes; --json has all", all.len() - NODES_SHOWN_MAX));
     }
-    Ok(())
+    Ok(lines)
 }
 
 fn to_json(

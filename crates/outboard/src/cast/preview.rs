@@ -1,7 +1,7 @@
 //! `--dry-run`: what a cast would send, and what it leaves out. Asks no node.
 
 use super::quantity::shown;
-use super::{CastArgs, Failure, request};
+use super::{CastArgs, Failure, print, request};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::tree::{ScannedTree, SkippedFiles, TreeNode, scan};
 use serde_json::{Value, json};
@@ -54,11 +54,10 @@ pub(super) fn run(args: &CastArgs) -> Result<(), Failure> {
     let tree = scan(request::named(sources)?, &request::scan_options(args)?)?;
     let tops = by_top(&tree);
     if args.json {
-        println!("{:#}", to_json(&tree, &tops, (destination, chunk_len)));
+        print(&format!("{:#}", to_json(&tree, &tops, (destination, chunk_len))))
     } else {
-        print(&tree, &tops, (destination, chunk_len));
+        print(&lines(&tree, &tops, (destination, chunk_len)).join("\n"))
     }
-    Ok(())
 }
 
 /// What is below each source, by its name.
@@ -90,37 +89,40 @@ fn sum(tops: &[(String, TreeCounts)]) -> TreeCounts {
     all
 }
 
-fn print(
+fn lines(
     tree: &ScannedTree,
     tops: &[(String, TreeCounts)],
     (destination, chunk_len): (&Path, ChunkLen),
-) {
+) -> Vec<String> {
     let len = tree.manifest().stream_len();
-    for (name, counts) in tops {
-        println!("{}: {counts}", destination.join(name).display());
-    }
-    println!(
+    let top = |(name, counts): &(String, TreeCounts)| {
+        format!("{}: {counts}", destination.join(name).display())
+    };
+    let mut lines: Vec<String> = tops.iter().map(top).collect();
+    lines.push(format!(
         "would send to each node: {} entries, {len} bytes ({} of them names and attributes) in {} \
          chunks of {} bytes",
         tree.manifest().len(),
         tree.manifest().bytes().len(),
         chunk_len.chunks_in(len),
         chunk_len.bytes(),
-    );
-    print_left_out("excluded", tree.excluded());
-    print_left_out("devices, sockets and pipes, which are not cast", tree.skipped());
+    ));
+    lines.extend(left_out("excluded", tree.excluded()));
+    lines.extend(left_out("devices, sockets and pipes, which are not cast", tree.skipped()));
+    lines
 }
 
-fn print_left_out(why: &str, left_out: &SkippedFiles) {
+fn left_out(why: &str, left_out: &SkippedFiles) -> Vec<String> {
     if left_out.count == 0 {
-        return;
+        return Vec::new();
     }
-    println!("left out, {} {why}:", left_out.count);
-    left_out.first.iter().for_each(|path| println!("  {}", path.display()));
+    let mut lines = vec![format!("left out, {} {why}:", left_out.count)];
+    lines.extend(left_out.first.iter().map(|path| format!("  {}", path.display())));
     let more = left_out.count - left_out.first.len() as u64;
     if more > 0 {
-        println!("  and {more} more");
+        lines.push(format!("  and {more} more"));
     }
+    lines
 }
 
 fn to_json(

@@ -5,23 +5,24 @@ use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastOutcome, NodeOutcome};
 use serde_json::{Value, json};
 
-pub(super) fn print(outcome: &CastOutcome) {
-    for node in &outcome.nodes {
-        let seconds = node.took.as_secs_f64();
-        match &node.result {
-            Ok(names) => println!("{}  {names} published after {seconds:.2} s", node.host),
-            Err(why) => println!("{}  failed: {why}", node.host),
+pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
+    let node = |node: &NodeOutcome| match &node.result {
+        Ok(names) => {
+            format!("{}  {names} published after {:.2} s", node.host, node.took.as_secs_f64())
         }
-    }
+        Err(why) => format!("{}  failed: {why}", node.host),
+    };
+    let mut lines: Vec<String> = outcome.nodes.iter().map(node).collect();
     let published = outcome.nodes.iter().filter(|node| node.result.is_ok()).count();
     let seconds = outcome.took.as_secs_f64();
-    println!(
+    lines.push(format!(
         "{} to {published} of {} nodes in {seconds:.2} s: {}/s to each, by schedule {}",
         shown(outcome.stream_len),
         outcome.nodes.len(),
         shown(per_second(outcome.stream_len, seconds)),
         outcome.kind,
-    );
+    ));
+    lines
 }
 
 pub(super) fn to_json(outcome: &CastOutcome, chunk_len: ChunkLen) -> Value {
