@@ -3,7 +3,8 @@
 
 use super::quantity::shown;
 use super::{CastArgs, Failure, print, request};
-use outboard_cast::schedule::{CastPlan, LinkModel, PlanRequest, ScheduleKind, Topology};
+use outboard_cast::schedule::{CastPlan, LinkModel, PlanRequest, ScheduleKind};
+use outboard_cast::source::{NodeTopology, this_machine};
 use outboard_cast::tree::scan;
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
@@ -58,7 +59,12 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
         (None, true) => return Err("name how much: --plan-size 100M, or SRC... DEST".into()),
     };
     let topology = args.topology.as_deref().map(request::topology).transpose()?;
-    let (names, switches) = numbered(&hosts, topology.as_ref());
+    let (order, switches) = match topology {
+        Some(topology) => NodeTopology { topology, names: hosts.clone() }.order(&this_machine()),
+        None => ((0..hosts.len()).collect(), Vec::new()),
+    };
+    let names = order.into_iter().map(|at| hosts[at].clone());
+    let names: Vec<String> = std::iter::once("source".to_owned()).chain(names).collect();
     #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]
     let gigabits = args.rate.map_or(ASSUMED_GIGABITS, |rate| rate.0.get() as f64 * 8e-9);
     let chunk_len = request::chunk_len(args.chunk)?;
@@ -70,21 +76,6 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
         switches,
     };
     Ok(Question { request, names, wish: request::kind(args)? })
-}
-
-/// Names by number, and the switches above them.
-fn numbered(hosts: &[String], topology: Option<&Topology>) -> (Vec<String>, Vec<u32>) {
-    let mut names = vec!["source".to_owned()];
-    let Some(topology) = topology else {
-        names.extend_from_slice(hosts);
-        return (names, Vec::new());
-    };
-    let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let asked: Vec<&str> =
-        std::iter::once(&*here).chain(hosts.iter().map(String::as_str)).collect();
-    let order = topology.order(&asked);
-    names.extend(order.order.iter().filter_map(|at| Some(hosts[at.checked_sub(1)?].clone())));
-    (names, order.switches)
 }
 
 fn head(request: &PlanRequest, assumed: &str) -> Vec<String> {

@@ -3,7 +3,6 @@
 
 use super::quantity::{per_second, shown};
 use outboard_cast::source::{CastProgress, NodeProgress, NodeStage, ProgressSender};
-use outboard_cluster::hosts::HostList;
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -23,12 +22,11 @@ pub(super) struct ProgressDisplay {
 
 impl ProgressDisplay {
     /// Starts to draw, if there is a terminal to draw on.
-    pub(super) fn start(nodes: &HostList) -> (Option<ProgressSender>, Option<Self>) {
+    pub(super) fn start(names: Vec<String>) -> (Option<ProgressSender>, Option<Self>) {
         let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if is_dumb || !io::stderr().is_terminal() {
             return (None, None);
         }
-        let names = nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (sender, progress) = sync_channel(1);
         let draw = move || draw_all(&names, &progress);
         match thread::Builder::new().name("outboard-progress".into()).spawn(draw) {

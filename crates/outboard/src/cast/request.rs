@@ -1,56 +1,84 @@
-//! From arguments and the environment to what is cast where. Reads no file of what is cast.
+//! From arguments and the environment to what is cast where. Of what is cast it reads no file.
 
 use super::args::ScheduleWish;
 use super::quantity::ByteCount;
 use super::{CastArgs, Failure};
-use outboard_cast::protocol::SERVICE;
+use crate::launch::CastReach;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::{ScheduleKind, Topology};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastRequest, DialNode};
+use outboard_cast::source::{CastLimits, CastRequest, NodeTopology};
 use outboard_cast::tree::{AccountNames, CastSource, ExcludeRules, OwnerChange, ScanOptions};
-use outboard_cluster::dial::Dialer;
-use outboard_cluster::hosts::{Host, HostList};
-use outboard_secure::ServiceName;
+use outboard_cluster::hosts::HostList;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 use std::{env, fs};
 
 /// The longest chunk that nodes take, bytes: a window has four at least.
 const CHUNK_LEN_MAX: u64 = 8 << 20;
 
-/// What `args` ask for; nobody is told how far it has come.
-pub(super) fn request(args: &CastArgs) -> Result<CastRequest, Failure> {
-    let (sources, destination) = paths(args)?;
-    let nodes = nodes(args)?;
-    if let Some(min) = args.min_nodes
-        && min.get() as usize > nodes.hosts().len()
-    {
-        let given = nodes.hosts().len();
-        return Err(format!("--min-nodes {min}: only {given} nodes are named").into());
+/// Starts receivers, if the cast does, or finds its nodes.
+pub(super) fn reach(args: &CastArgs, destination: &Path) -> Result<CastReach, Failure> {
+    match args.launch.settle(args.nodes.as_ref())? {
+        Some(launch) => Ok(CastReach::launch(launch, destination)?),
+        None => Ok(CastReach::to(nodes(args)?)),
     }
-    Ok(CastRequest {
-        sources: named(sources)?,
-        destination: destination.to_owned(),
-        nodes,
-        scan: scan_options(args)?,
-        chunk_len: chunk_len(args.chunk)?,
-        kind: kind(args)?,
-        topology: args.topology.as_deref().map(topology).transpose()?,
-        publish: match (args.replace, args.merge) {
-            (true, _) => PublishMode::Replace,
-            (_, true) => PublishMode::Merge,
-            _ => PublishMode::New,
-        },
-        flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
-        limits: CastLimits {
-            min_nodes: args.min_nodes.map(Into::into),
-            rate: args.rate.map(|rate| rate.0),
-        },
-        dial: dial()?,
-        progress: None,
-    })
+}
+
+/// What `args` ask for, but for the sources and for nodes that are not reached yet: what can be
+/// wrong with it is found before a receiver is started.
+#[derive(Debug)]
+pub(super) struct CheckedWish {
+    scan: ScanOptions,
+    chunk_len: ChunkLen,
+    kind: Option<ScheduleKind>,
+    topology: Option<Topology>,
+}
+
+impl CheckedWish {
+    pub(super) fn new(args: &CastArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            scan: scan_options(args)?,
+            chunk_len: chunk_len(args.chunk)?,
+            kind: kind(args)?,
+            topology: args.topology.as_deref().map(topology).transpose()?,
+        })
+    }
+
+    /// What is cast, to nodes that can be reached; nobody is told how far it has come.
+    pub(super) fn request(
+        self,
+        args: &CastArgs,
+        sources: Vec<CastSource>,
+        (reach, destination): (&CastReach, &Path),
+    ) -> Result<CastRequest, Failure> {
+        let (nodes, dial) = reach.hosts()?;
+        let given = nodes.hosts().len();
+        if let Some(min) = args.min_nodes.filter(|min| min.get() as usize > given) {
+            return Err(format!("--min-nodes {min}: only {given} nodes are named").into());
+        }
+        let names = reach.names();
+        Ok(CastRequest {
+            sources,
+            destination: destination.to_owned(),
+            nodes,
+            scan: self.scan,
+            chunk_len: self.chunk_len,
+            kind: self.kind,
+            topology: self.topology.map(|topology| NodeTopology { topology, names }),
+            publish: match (args.replace, args.merge) {
+                (true, _) => PublishMode::Replace,
+                (_, true) => PublishMode::Merge,
+                _ => PublishMode::New,
+            },
+            flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
+            limits: CastLimits {
+                min_nodes: args.min_nodes.map(Into::into),
+                rate: args.rate.map(|rate| rate.0),
+            },
+            dial,
+            progress: None,
+        })
+    }
 }
 
 /// The sources and the destination.
@@ -143,14 +171,4 @@ pub(super) fn topology(path: &Path) -> Result<Topology, Failure> {
         Some(hosts.iter().map(|host| host.name().to_owned()).collect())
     };
     Topology::parse(&text, expand).map_err(|error| named(error.to_string()))
-}
-
-fn dial() -> Result<DialNode, Failure> {
-    let service: ServiceName = SERVICE.parse()?;
-    let dialer =
-        Dialer::from_environment(|name| env::var_os(name), std::slice::from_ref(&service))?;
-    Ok(Arc::new(move |host: &Host, limit: Duration| {
-        let dialled = dialer.dial(host, &service, Instant::now() + limit);
-        dialled.map_err(|error| error.to_string())
-    }))
 }
