@@ -13,12 +13,13 @@ use outboard_cluster::service::ServiceLoop;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
 use outboard_verbs::Secured;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -51,13 +52,26 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
     }
 }
 
+/// What a node's dialling does in a test: addresses that it does not reach, and the connections
+/// that it has made.
+#[derive(Default)]
+struct Wires {
+    closed: Mutex<HashSet<SocketAddr>>,
+    open: Mutex<Vec<TcpStream>>,
+}
+
 /// Dials with a key of its own.
-fn dial(key: &ClusterKey) -> DialNode {
-    let own = credentials(key);
+fn dial(key: &ClusterKey, wires: &Arc<Wires>) -> DialNode {
+    let (own, wires) = (credentials(key), Arc::clone(wires));
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
+        if wires.closed.lock().expect("no panic").contains(&address) {
+            return Err("no way there".to_owned());
+        }
         let socket = TcpStream::connect_timeout(&address, limit);
         let socket = socket.map_err(|error| error.to_string())?;
+        let copy = socket.try_clone().map_err(|error| error.to_string())?;
+        wires.open.lock().expect("no panic").push(copy);
         let cast = "cast".parse().expect("a name");
         let handshake = Handshake::initiator(Arc::clone(&own), &cast);
         let handshake = handshake.map_err(|error| error.to_string())?;
@@ -71,6 +85,7 @@ struct Node {
     root: tempfile::TempDir,
     stop: Arc<AtomicBool>,
     hang: Arc<AtomicBool>,
+    wires: Arc<Wires>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -92,15 +107,16 @@ impl Node {
         let root = tempfile::tempdir().expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
+        let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
-            dial: dial(key),
+            dial: dial(key, &wires),
         };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
         let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
-        Self { address, root, stop, hang, thread: Some(thread) }
+        Self { address, root, stop, hang, wires, thread: Some(thread) }
     }
 
     /// Ends as a machine does that loses its power: its connections are gone.
@@ -144,6 +160,8 @@ fn serve(
 struct Lab {
     key: ClusterKey,
     nodes: Vec<Node>,
+    /// The source's.
+    wires: Arc<Wires>,
     source: tempfile::TempDir,
 }
 
@@ -151,7 +169,8 @@ impl Lab {
     fn new(nodes: usize) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
-        Self { key, nodes, source: tempfile::tempdir().expect("a directory") }
+        let wires = Arc::default();
+        Self { key, nodes, wires, source: tempfile::tempdir().expect("a directory") }
     }
 
     /// A tree with files that are empty, short, and of some chunks.
@@ -196,7 +215,7 @@ impl Lab {
             publish: PublishMode::New,
             flush: FlushMode::Later,
             limits: CastLimits::default(),
-            dial: dial(&self.key),
+            dial: dial(&self.key, &self.wires),
             progress: None,
         }
     }
@@ -307,5 +326,46 @@ fn a_relay_that_dies_costs_the_others_nothing_but_time() {
         let results: Vec<bool> = outcome.nodes.iter().map(|node| node.result.is_ok()).collect();
         assert_eq!(results, [true, false, true, true, true], "{kind}: {outcome:?}");
         [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
+    }
+}
+
+#[test]
+fn nodes_that_do_not_reach_each_other_are_served_by_others() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::TwoTree] {
+        let lab = Lab::new(5);
+        lab.fill(6_000_000);
+        // Node 1 reaches nobody, node 2 all but node 4.
+        let addresses: Vec<SocketAddr> = lab.nodes.iter().map(|node| node.address).collect();
+        lab.nodes[1].wires.closed.lock().expect("no panic").extend(&addresses);
+        lab.nodes[2].wires.closed.lock().expect("no panic").insert(addresses[4]);
+        let outcome = lab.cast(kind);
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{kind}: {outcome:?}");
+        (0..5).for_each(|node| lab.check(node));
+    }
+}
+
+#[test]
+fn connections_that_break_between_living_nodes_cost_none_of_them() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain] {
+        let lab = Lab::new(6);
+        lab.fill(40_000_000);
+        let request = lab.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        has_begun(lab.nodes[2].root.path());
+        let mut broken = 0;
+        for node in lab.nodes.iter().cycle() {
+            if casting.is_finished() || broken > 4 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+            let mut open = node.wires.open.lock().expect("no panic");
+            for socket in open.drain(..) {
+                broken += usize::from(socket.shutdown(Shutdown::Both).is_ok());
+            }
+        }
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{kind}: {outcome:?}");
+        (0..6).for_each(|node| lab.check(node));
+        assert!(broken > 0, "{kind}: nothing was broken");
     }
 }

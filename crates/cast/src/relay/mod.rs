@@ -305,6 +305,18 @@ impl Relay {
         }
     }
 
+    /// A peer whose connection had ended has another one.
+    pub fn back(&mut self, peer: u32) {
+        self.gone.remove(&peer);
+        self.go_on();
+    }
+
+    /// The nodes that want of this one what it holds and has not begun to send to them.
+    #[must_use]
+    pub fn owes(&self) -> BTreeSet<u32> {
+        self.wants.all().filter(|(_, chunk)| self.held.contains(*chunk)).map(|(by, _)| by).collect()
+    }
+
     /// Goes on by another schedule of the same cast.
     pub fn replan(&mut self, schedule: &Arc<Schedule>) {
         self.schedule = Arc::clone(schedule);

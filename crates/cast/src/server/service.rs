@@ -1,11 +1,11 @@
 //! All casts of a node, and all its peers.
 
-use super::session::CastSession;
+use super::session::{CastSession, SourceFault};
 use super::storage::CastRoot;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
-use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
+use crate::protocol::{CastBegin, CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
@@ -17,10 +17,14 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Casts at a time.
 const CASTS_MAX: usize = 64;
+/// How long a peer may be connected without a part in a cast.
+const SILENT_MAX: Duration = Duration::from_secs(10);
+/// How often another node of a cast is dialled: one that starts may refuse the first time.
+const DIAL_TRIES: u32 = 4;
 
 /// What a node allows, and how it reaches others.
 pub struct CastServiceOptions {
@@ -67,11 +71,14 @@ pub struct CastServiceStatus {
 pub struct CastService {
     roots: Arc<[CastRoot]>,
     only_source: Option<NodeId>,
+    memory: u64,
     reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
     sessions: HashMap<CastId, CastSession>,
     peers: HashMap<PeerId, (PeerPart, NodeId)>,
+    /// Peers as they have come, until they must have a part.
+    recent: VecDeque<(Instant, PeerId)>,
     dialled: VecDeque<(CastId, u32, Admitted, NodeId)>,
     arriving: Option<(CastId, u32)>,
     ends: Vec<(PeerId, ServiceError)>,
@@ -101,11 +108,13 @@ impl CastService {
         Ok(Self {
             roots: options.roots.into(),
             only_source: None,
-            reach: NodeReach { dial: options.dial, threads },
+            memory: options.memory,
+            reach: NodeReach::new(options.dial, DIAL_TRIES, threads),
             results,
             waker,
             sessions: HashMap::new(),
             peers: HashMap::new(),
+            recent: VecDeque::new(),
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
@@ -143,19 +152,7 @@ impl CastService {
                 if self.only_source.is_some_and(|source| source != identity) {
                     return Err("it is not the source that this receiver was started by".into());
                 }
-                if self.sessions.len() >= CASTS_MAX {
-                    let why = format!("it takes part in {CASTS_MAX} casts already");
-                    send(hub, peer, &CastMessage::Failed { why });
-                    return Ok(());
-                }
-                let session = CastSession::new(*begin, (peer, identity), &self.roots, &self.reach)?;
-                let cast = session.cast;
-                if self.sessions.contains_key(&cast) {
-                    return Err("it begins a cast that is under way here".into());
-                }
-                self.sessions.insert(cast, session);
-                self.status.casts += 1;
-                self.set_part(peer, PeerPart::Source(cast));
+                return self.begin(hub, (peer, identity), *begin);
             }
             (PeerPart::New, CastMessage::Join { cast, node, token }) => {
                 let session = self.sessions.get_mut(&cast);
@@ -178,6 +175,51 @@ impl CastService {
             (_, message) => return Err(unexpected(&message)),
         }
         Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        hub: &mut CastHub,
+        (peer, identity): (PeerId, NodeId),
+        begin: CastBegin,
+    ) -> Result<(), ServiceError> {
+        if self.sessions.len() >= CASTS_MAX {
+            let why = format!("it takes part in {CASTS_MAX} casts already");
+            send(hub, peer, &CastMessage::Failed { why });
+            return Ok(());
+        }
+        let used: u64 = self.sessions.values().map(|session| session.window).sum();
+        let left = self.memory.saturating_sub(used);
+        let begun = CastSession::new(begin, (peer, identity), &self.roots, &self.reach, left);
+        let session = match begun {
+            Err(fault @ SourceFault::Memory { .. }) => {
+                send(hub, peer, &CastMessage::Failed { why: fault.to_string() });
+                return Ok(());
+            }
+            begun => begun?,
+        };
+        let cast = session.cast;
+        if self.sessions.contains_key(&cast) {
+            return Err("it begins a cast that is under way here".into());
+        }
+        self.sessions.insert(cast, session);
+        self.status.casts += 1;
+        self.set_part(peer, PeerPart::Source(cast));
+        Ok(())
+    }
+
+    /// The next peer that has been here for too long without a part.
+    fn next_silent(&mut self, now: Instant) -> Option<PeerId> {
+        while let Some((since, peer)) = self.recent.front().copied() {
+            if now < since + SILENT_MAX {
+                return None;
+            }
+            self.recent.pop_front();
+            if let Some((PeerPart::New | PeerPart::Reached(..), _)) = self.peers.get(&peer) {
+                return Some(peer);
+            }
+        }
+        None
     }
 
     /// A message of a peer that has a part in a cast.
@@ -276,6 +318,7 @@ impl Service for CastService {
             }
         };
         self.peers.insert(peer, (part, permit.node()));
+        self.recent.push_back((Instant::now(), peer));
         Ok(())
     }
 
@@ -310,7 +353,7 @@ impl Service for CastService {
             }
             Some((PeerPart::Relay(cast, node) | PeerPart::Reached(cast, node), _)) => {
                 if let Some(session) = self.sessions.get_mut(&cast) {
-                    let lost = session.lost(hub, node);
+                    let lost = session.gone(hub, node, peer);
                     self.check(hub, cast, lost);
                 }
             }
@@ -321,9 +364,13 @@ impl Service for CastService {
     fn turn(
         &mut self,
         hub: &mut CastHub,
-        _now: Instant,
+        now: Instant,
     ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         self.waker.clear();
+        while let Some(peer) = self.next_silent(now) {
+            let why = format!("it has had no part in a cast for {} s", SILENT_MAX.as_secs());
+            self.ends.push((peer, why.into()));
+        }
         while let Ok((cast, done)) = self.results.try_recv() {
             self.finish(hub, cast, done);
         }
@@ -342,6 +389,10 @@ impl Service for CastService {
         let (cast, node, admitted, identity) = self.dialled.pop_front()?;
         self.arriving = Some((cast, node));
         Some((admitted, Permit::outside_a_node(identity, 0)))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.recent.front().map(|(since, _)| *since + SILENT_MAX)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

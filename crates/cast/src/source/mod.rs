@@ -1,18 +1,24 @@
 //! The side that starts a cast: it reads the files, signs them, dials every node and is number 0 of
 //! the schedule.
 //!
-//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost
-//! it asks the others what they hold, and sends a plan without it. It ends when every node has
-//! published or failed. The caller brings the dialling, and hence the keys.
+//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost,
+//! or a connection between two nodes, it asks all what they hold, and sends a plan without it. A
+//! node that could not be reached is dialled again as long as the cast lasts. It ends when every
+//! node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `nodes` (what is known of each node), `order` (their
-//! numbers), `progress` (what is shown of them), `signing`.
+//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
+//! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
+//! them), `signing`.
 
+mod care;
 mod nodes;
 mod order;
 mod progress;
 mod service;
 mod signing;
+#[cfg(test)]
+mod tests;
+mod watch;
 
 pub use crate::member::DialNode;
 pub use order::{NodeTopology, this_machine};
