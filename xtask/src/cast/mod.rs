@@ -7,8 +7,8 @@
 //!
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
-//! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`;
-//! `slurm` is a suite of its own.
+//! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`,
+//! `large`, `strangers`; `slurm` is a suite of its own.
 
 mod image;
 mod run;
@@ -19,9 +19,11 @@ mod watch;
 
 mod corruption;
 mod faults;
+mod large;
 mod plain;
 pub mod slurm;
 mod sources;
+mod strangers;
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -63,6 +65,8 @@ pub fn run(full: bool) -> Result<Count> {
     checks.extend(faults::checks(&undisturbed, full));
     checks.extend(corruption::checks(full));
     checks.extend(sources::checks(&undisturbed, full));
+    checks.extend(large::checks());
+    checks.extend(strangers::checks());
     checks.retain(|check| wanted(&check.name));
     let mut total = Count::default();
     if checks.is_empty() {

@@ -24,6 +24,8 @@ pub(super) const NODES: usize = 15;
 pub(super) const LINK: Link = Link::BitsPerSecond(200_000_000);
 /// The user as which services run: nobody.
 const SERVICE_USER: u32 = 65534;
+/// The size of a node's disk, as mount(8) takes it.
+pub(super) const DISK: &str = "75%";
 const PORT: u16 = 7410;
 /// How long a node may take to listen, and a small command to end.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -39,8 +41,8 @@ const FURNISH: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
 /// How one node differs from the others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeSetup {
-    /// Further lines of node.toml, in the table `[cast]`.
-    pub(super) cast: String,
+    /// The identity to which its root belongs, instead of everybody.
+    pub(super) owner: Option<String>,
     /// A key other than the cluster's.
     pub(super) key: Option<PathBuf>,
 }
@@ -71,7 +73,7 @@ impl CastSite {
         site.ask(site.here(site.program()).args(["key", "new"]))?;
         mount(&site.scratch.directory("source")?, "size=75%,mode=755")?;
         for index in 0..NODES {
-            site.mount_disk(index, "75%")?;
+            site.mount_disk(index, DISK)?;
             site.launch(index, &NodeSetup::default())?;
         }
         (0..NODES).try_for_each(|index| site.wait_listening(index))?;
@@ -231,12 +233,14 @@ impl CastSite {
     pub(super) fn launch(&mut self, index: usize, setup: &NodeSetup) -> Result<()> {
         let home = self.scratch.directory(&format!("home{index}"))?;
         let configuration = home.join("node.toml");
+        let root = match &setup.owner {
+            Some(owner) => format!("{{ path = {:?}, owners = [{owner:?}] }}", self.destination()),
+            None => format!("{:?}", self.destination()),
+        };
         let text = format!(
             "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n\
              [reach.cast]\ncast = \"*\"\n\
-             [cast]\nroots = [{:?}]\n{}",
-            self.destination(),
-            setup.cast
+             [cast]\nroots = [{root}]\n"
         );
         fs::write(&configuration, text)?;
         chown(&configuration, Some(0), Some(0))?;
@@ -286,7 +290,7 @@ impl CastSite {
         for index in 0..NODES {
             self.cable(index, Cable::Joined)?;
             self.relink(index, LINK)?;
-            self.kill(index)?;
+            self.replace_disk(index, DISK)?;
             self.launch(index, &NodeSetup::default())?;
         }
         (0..NODES).try_for_each(|index| self.wait_listening(index))

@@ -3,17 +3,19 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::statvfs;
 
 use super::CastCheck;
 use super::faults::{DELAY_MAX, expect_whole_or_nothing, reach, wait_for_names};
 use super::image::listing;
 use super::plain::{Undisturbed, expect_equal, last};
-use super::run::{CAST_MAX, CastOrder};
+use super::run::{CAST_MAX, CastOrder, RunningCast};
 use super::sample::Sample;
-use super::site::{CastSite, NODES, NodeSetup};
+use super::site::{CastSite, DISK, NODES, NodeSetup};
 use super::traces::{Traces, expect_names};
 use super::watch::{Watch, images};
 use crate::command;
@@ -191,14 +193,14 @@ fn full_before(site: &mut CastSite) -> Result<()> {
     watch.end()?;
     let failed = report.failed();
     let why = failed.get(&*site.name(5)).copied().unwrap_or_default();
-    if failed.len() != 1 || report.code != Some(1) || !why.contains("space") {
+    if failed.len() != 1 || report.code != Some(1) || !why.contains("room") {
         bail!("one disk was too small: {report}");
     }
     println!("  {why}");
     expect_equal(site, (0..NODES).filter(|index| *index != 5), &images)?;
     expect_names(&site.disk(5), &[])?;
     before.expect_no_more(site)?;
-    site.replace_disk(5, "75%")?;
+    site.replace_disk(5, DISK)?;
     site.launch(5, &NodeSetup::default())?;
     site.wait_listening(5)
 }
@@ -211,18 +213,33 @@ fn full_meanwhile(site: &mut CastSite) -> Result<()> {
     let sample = Sample::prepare(site)?;
     let images = images(&sample)?;
     let mut running = order(&sample).start(site)?;
-    reach(site, &mut running, 5, sample.bytes / 4)?;
+    reserved(site, &mut running, sample.bytes)?;
     let rest = site.disk(5).join("rest");
     if fs::write(&rest, vec![1; 80 << 20]).is_ok() {
-        bail!("the disk was not full");
+        let said = command::output(Command::new("df").arg(site.disk(5)))?;
+        bail!("the disk was not full: {said} {:?}", running.finish(CAST_MAX)?);
     }
     let report = running.finish(CAST_MAX)?;
     fs::remove_file(&rest)?;
     report.expect_success()?;
     expect_equal(site, 0..NODES, &images)?;
-    site.replace_disk(5, "75%")?;
+    site.replace_disk(5, DISK)?;
     site.launch(5, &NodeSetup::default())?;
     site.wait_listening(5)
+}
+
+/// Waits until node 5 has reserved space for so many bytes.
+fn reserved(site: &CastSite, running: &mut RunningCast, bytes: u64) -> Result<()> {
+    loop {
+        let disk = statvfs(site.disk(5))?;
+        if (disk.f_blocks - disk.f_bfree) * disk.f_frsize >= bytes {
+            return Ok(());
+        }
+        if !running.is_running()? {
+            bail!("a node has reserved no space for {bytes} bytes before they came");
+        }
+        sleep(Duration::from_millis(1));
+    }
 }
 
 /// A file system is in use while files are cast to it, and free afterwards; taking it away all the
