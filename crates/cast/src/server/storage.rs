@@ -71,11 +71,12 @@ impl ChunkStore for NodeStore {
         self.hashes.hash(chunk).is_some()
     }
 
-    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
+    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault> {
         let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,
             error => KeepFault::Forged(error.to_string()),
         })?;
+        checked();
         let put = self.receiver.put(&verified);
         put.map(drop).map_err(|error| match error {
             ReceiveError::Ended => KeepFault::Ended,

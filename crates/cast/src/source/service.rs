@@ -212,7 +212,7 @@ impl SourceService {
             WorkDone::Dialled { node, outcome: Err(why) } => {
                 self.lost(hub, node, &why, NodeReturn::Possible)?;
             }
-            WorkDone::Opened(_) | WorkDone::Published(_) => {}
+            WorkDone::Verified { .. } | WorkDone::Opened(_) | WorkDone::Published(_) => {}
         }
         Ok(())
     }
