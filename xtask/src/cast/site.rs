@@ -4,6 +4,7 @@
 //! A node's destination is a file system in memory, which stays when the node is killed and can be
 //! read from outside.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -111,6 +112,8 @@ impl CastSite {
         let mut command = host.command(program);
         command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
         command.env("HOME", self.scratch.0.join(home)).env("OUTBOARD_KEY", self.key());
+        // To find the cause of a failure.
+        command.envs(env::var_os("OUTBOARD_LOG").map(|level| ("OUTBOARD_LOG", level)));
         command.stdin(Stdio::null());
         command
     }
@@ -294,7 +297,7 @@ impl CastSite {
         for index in 0..NODES {
             let said = self.said(index);
             let lines: Vec<&str> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(6)..].join("\n    ");
+            let last = lines[lines.len().saturating_sub(4)..].join("\n    ");
             println!("  node {index}:\n    {last}");
         }
     }
@@ -350,7 +353,7 @@ pub(super) struct CastScratch(pub(super) PathBuf);
 
 impl CastScratch {
     pub(super) fn new() -> Result<Self> {
-        let parent = std::env::temp_dir();
+        let parent = env::temp_dir();
         clear(&parent)?;
         let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
         scratch.directory("source-home")?;

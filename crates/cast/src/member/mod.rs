@@ -4,9 +4,10 @@
 //! the time that the slot is asked of it until its chunk has come. Files are read and written by
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
-//! Modules: `work` (what threads do), `reach` (dialling), `plan_parts` (plans as messages), `report`
-//! (what it says of itself).
+//! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
+//! `plan_parts` (plans as messages), `report` (what it says of itself).
 
+mod claims;
 mod plan_parts;
 mod reach;
 mod report;
@@ -21,6 +22,7 @@ use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, 
 use crate::relay::{Action, ChunkWant, Relay, RelayFault};
 use crate::schedule::Schedule;
 use crate::sign::{CastId, StreamShape};
+use claims::ClaimChecks;
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
 use outboard_verbs::{Access, SharedRegion};
 pub(crate) use report::MemberProgress;
@@ -93,6 +95,7 @@ pub(crate) struct CastMember {
     /// Chunks and slots that cannot be checked before their run comes.
     unsigned: Vec<(u32, u32)>,
     progress: MemberProgress,
+    checks: ClaimChecks,
 }
 
 impl CastMember {
@@ -102,7 +105,9 @@ impl CastMember {
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
-        let relay = Relay::new(setup.node, schedule, u32::try_from(slots).unwrap_or(u32::MAX));
+        let claimed = setup.store.take_claims().unwrap_or_default();
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
         Ok(Self {
             setup,
             relay,
@@ -114,6 +119,7 @@ impl CastMember {
             senders: BTreeMap::new(),
             unsigned: Vec::new(),
             progress: MemberProgress::default(),
+            checks: ClaimChecks::default(),
         })
     }
 
@@ -231,7 +237,10 @@ impl CastMember {
         outcome: Result<(), KeepFault>,
     ) -> Result<Option<u32>, MemberError> {
         match outcome {
-            Ok(()) => self.relay.kept(chunk, slot, true),
+            Ok(()) => {
+                self.relay.kept(chunk, slot, true);
+                self.note_claims();
+            }
             // The run may have come while the thread looked.
             Err(KeepFault::NoRunYet) if self.setup.store.is_signed(chunk) => {
                 self.keep(chunk, slot)?;
@@ -261,6 +270,7 @@ impl CastMember {
 
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
+        self.check_claims()?;
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }

@@ -1,8 +1,11 @@
 //! The arguments of `outboard cast`. Means nothing by itself: `request` reads them.
 
+use crate::launch::LaunchArgs;
+use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cluster::hosts::HostList;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Put files on many nodes, which pass them on to each other.
@@ -17,7 +20,7 @@ pub(crate) struct CastArgs {
     /// Files and directories, and last the directory at the nodes in which they appear.
     #[arg(required = true, num_args = 2.., value_name = "SRC... DEST")]
     pub(super) paths: Vec<PathBuf>,
-    /// The nodes [default: OUTBOARD_HOSTS].
+    /// The nodes [default: those of the Slurm job, or OUTBOARD_HOSTS].
     #[arg(long, value_name = "LIST")]
     pub(super) nodes: Option<HostList>,
     /// Leave out what matches; can be given again.
@@ -41,4 +44,18 @@ pub(crate) struct CastArgs {
     /// Print the outcome as JSON.
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) launch: LaunchArgs,
+    /// Start the first SRC on the nodes once its files are there, with ARGS; by srun or ssh.
+    #[arg(long)]
+    pub(super) exec: bool,
+    /// Send the shared libraries of the first SRC too, into a directory SRC_libs.
+    #[arg(long)]
+    pub(super) send_libs: bool,
+    /// Directories whose libraries --send-libs leaves out, with commas between, or NONE.
+    #[arg(long, value_name = "PATHS", default_value = EXCLUDED, requires = "send_libs")]
+    pub(super) libs_exclude: String,
+    /// What the program of --exec is given.
+    #[arg(last = true, value_name = "ARGS", requires = "exec")]
+    pub(super) arguments: Vec<OsString>,
 }
