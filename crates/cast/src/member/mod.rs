@@ -35,7 +35,7 @@ use std::time::Instant;
 /// Bytes of a node's window, unless its administrator allows less.
 pub(crate) const WINDOW_BYTES: u64 = 32 << 20;
 /// Slots of a window, at most.
-const WINDOW_SLOTS_MAX: u64 = 32;
+const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
 pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
 
@@ -225,7 +225,12 @@ impl CastMember {
         waiting.into_iter().try_for_each(|(chunk, slot)| self.keep(chunk, slot))
     }
 
-    /// A chunk was checked. Returns the node that sent it, if that is not what the source signed.
+    /// A chunk is what the source signed, and is being written.
+    pub(crate) fn verified(&mut self, (chunk, slot): (u32, u32)) {
+        self.relay.verified(chunk, slot);
+    }
+
+    /// A chunk was checked and written. Returns the node that sent it, if that is not what the source signed.
     pub(crate) fn kept(
         &mut self,
         (chunk, slot): (u32, u32),
@@ -352,14 +357,15 @@ impl CastMember {
 
     fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
         let (window, range) = (self.window.clone(), self.range(chunk, slot));
-        let store = Arc::clone(&self.setup.store);
-        self.setup.threads.run(self.setup.cast, move || {
+        let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
+        let (cast, at) = (self.setup.cast, (chunk, slot));
+        self.setup.threads.run(cast, move || {
             let outcome = with_buffer(|bytes| {
                 let copied = window.append_to(range, bytes);
                 copied.map_err(|error| KeepFault::Local(error.to_string()))?;
-                store.keep(chunk, bytes)
+                store.keep(chunk, bytes, &|| threads.answer(cast, WorkDone::Verified { at }))
             });
-            WorkDone::Kept { at: (chunk, slot), outcome }
+            WorkDone::Kept { at, outcome }
         })
     }
 

@@ -279,6 +279,11 @@ impl CastSession {
                 self.store = Some(opened.map_err(MemberError)?);
                 send(hub, self.source, &CastMessage::Ready);
             }
+            WorkDone::Verified { at } => {
+                if let Some(member) = &mut self.member {
+                    member.verified(at);
+                }
+            }
             WorkDone::Kept { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
