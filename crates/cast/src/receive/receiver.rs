@@ -136,6 +136,11 @@ impl Receiver {
 
 #[cfg(test)]
 impl Receiver {
+    /// Chunks of files that changed which were read at the destination.
+    pub(super) fn seeds_read(&self) -> u32 {
+        self.shared.seeds.get().map_or(0, super::seeds::SeedFiles::tries)
+    }
+
     /// The staging directory's descriptor, which has the lock.
     pub(super) fn shared_staging_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.shared.staging.fd()

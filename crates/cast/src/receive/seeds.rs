@@ -240,3 +240,10 @@ fn likeness(parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Option<Likeness> {
         && nanoseconds(stat.st_mtime, stat.st_mtime_nsec) == entry.modified_ns;
     Some(if is_same { Likeness::Same } else { Likeness::Changed })
 }
+
+#[cfg(test)]
+impl SeedFiles {
+    pub(super) fn tries(&self) -> u32 {
+        self.hits.load(Ordering::Relaxed) + self.misses.load(Ordering::Relaxed)
+    }
+}

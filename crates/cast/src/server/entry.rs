@@ -137,3 +137,53 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     let (roots, policy) = (config.roots()?, config.policy());
     Ok(CastService::new(CastServiceOptions { roots, memory, policy, dial: Arc::new(dial) })?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_secure::Identity;
+    use serde_json::json;
+
+    fn roots_of(table: serde_json::Value) -> Result<Vec<CastRoot>, String> {
+        let table: CastTable = serde_json::from_value(table).map_err(|error| error.to_string())?;
+        table.roots()
+    }
+
+    #[test]
+    fn roots_have_owners_or_none() {
+        let owner = Identity::generate().expect("an identity").node();
+        let owned = json!({ "path": "/own", "owners": [owner.to_string()] });
+        let roots = roots_of(json!({ "roots": ["/all", owned] })).expect("legal");
+        assert_eq!(roots[0], CastRoot::new("/all".into()));
+        assert_eq!(roots[1].owners.as_deref(), Some(&[owner][..]));
+        let mistakes = [
+            (json!(["all"]), "absolute path"),
+            (json!([{ "path": "/own", "owners": ["me"] }]), "owner \"me\" of /own"),
+            (json!([{ "path": "/own" }]), "a root is a path, or"),
+            (json!([7]), "a root is a path, or"),
+        ];
+        for (roots, why) in mistakes {
+            let found = roots_of(json!({ "roots": roots })).expect_err("a mistake");
+            assert!(found.contains(why), "{found}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_or_given_that_the_table_does_not_name() {
+        let policy = |table| serde_json::from_value::<CastTable>(table).expect("legal").policy();
+        assert_eq!(policy(json!({})), CastPolicy::default());
+        let table = json!({
+            "bytes": 5, "casts": 2, "setuid": true, "security_xattrs": true, "chown": true,
+            "keep_broken_hours": 2,
+        });
+        let expected = CastPolicy {
+            bytes_max: 5,
+            casts_max: 2,
+            special_bits: SpecialBits::Keep,
+            security_xattrs: SecurityXattrs::Keep,
+            may_chown: true,
+            keep_broken: Duration::from_secs(7200),
+        };
+        assert_eq!(policy(table), expected);
+    }
+}

@@ -133,3 +133,67 @@ pub(super) fn root_of<'r, 'p>(
     }
     Ok((root, rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_secure::Identity;
+
+    fn identity() -> NodeId {
+        Identity::generate().expect("an identity").node()
+    }
+
+    #[test]
+    fn the_innermost_root_says_who_may_cast_there() {
+        let (own, other) = (identity(), identity());
+        let inner = CastRoot { owners: Some([own].into()), ..CastRoot::new("/data/own".into()) };
+        let roots = [CastRoot::new("/data".into()), inner];
+        let rest = |path: &str, identity| {
+            let found = root_of(&roots, Path::new(path), identity);
+            found.map(|(root, rest)| (root.path.clone(), rest.to_owned()))
+        };
+        let both = |root: &str, rest: &str| Ok((root.into(), rest.into()));
+        assert_eq!(rest("/data/any/x", other), both("/data", "any/x"));
+        assert_eq!(rest("/data/own/x", own), both("/data/own", "x"));
+        for path in ["/data/own", "/data/own/x"] {
+            let why = rest(path, other).expect_err("another's");
+            assert!(why.contains("belongs to other identities"), "{why}");
+            assert!(why.contains(&other.to_string()), "{why}");
+        }
+        for path in ["/data/../etc", "/data/own/../any", "/database", "/", "data/any"] {
+            let why = rest(path, own).expect_err("outside");
+            assert!(why.contains("none of this node's roots: /data, /data/own"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_with_its_limit() {
+        let policy = CastPolicy { bytes_max: 1000, casts_max: 2, ..CastPolicy::default() };
+        assert_eq!(policy.admit_len(1000), Ok(()));
+        let why = policy.admit_len(1001).expect_err("too long");
+        assert!(why.contains("1001 bytes") && why.contains("takes 1000"), "{why}");
+        assert_eq!(policy.admit_cast(1), Ok(()));
+        let why = policy.admit_cast(2).expect_err("too many");
+        assert!(why.contains("2 casts of this identity"), "{why}");
+    }
+
+    #[test]
+    fn owners_are_chosen_where_the_administrator_and_the_system_allow_it() {
+        let refusing = CastPolicy::default();
+        let own = refusing.attributes(OwnerWish::Receiver).expect("always");
+        assert_eq!(own, AttributePolicy::default());
+        let why = refusing.attributes(OwnerWish::Source).expect_err("not allowed");
+        assert!(why.contains("chown = true in [cast]"), "{why}");
+        let allowing = CastPolicy { may_chown: true, ..refusing };
+        match allowing.attributes(OwnerWish::Source) {
+            Ok(policy) => {
+                assert!(rustix::process::geteuid().is_root());
+                assert_eq!(policy.ownership, Ownership::SameNames);
+            }
+            Err(why) => {
+                assert!(!rustix::process::geteuid().is_root());
+                assert!(why.contains("does not run as root"), "{why}");
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use super::*;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 fn place_with_files() -> Place {
     let place = Place::new();
@@ -215,4 +216,23 @@ fn a_lock_ends_with_its_receiver_though_a_descriptor_was_inherited() {
     cast.begin(&place.to(), options()).abandon();
     drop(inherited);
     assert_eq!(names(&place.to()), [""; 0]);
+}
+
+#[test]
+fn what_nobody_resumes_goes_after_a_time_unless_a_receiver_lives() {
+    let place = place_with_files();
+    let cast = place.cast();
+    let other = ReceiveOptions::new(CastIdentity::new(b"another"));
+    let living = cast.begin(&place.to(), other.clone());
+    drop(cast.begin(&place.to(), options()));
+    fs::create_dir(place.to().join(".outboard-cast-not-ours")).expect("made");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(place.to().join(".outboard-cast-not-ours"), open).expect("its mode");
+    let to = Destination::open(&place.to()).expect("there");
+    assert_eq!(remove_abandoned(&to, Duration::from_secs(3600)), 0, "all are recent");
+    assert_eq!(remove_abandoned(&to, Duration::ZERO), 1, "the one that nobody has");
+    assert_eq!(names(&place.to()).len(), 2);
+    drop(living);
+    assert_eq!(remove_abandoned(&to, Duration::ZERO), 1);
+    assert_eq!(names(&place.to()), [".outboard-cast-not-ours"]);
 }
