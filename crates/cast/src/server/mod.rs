@@ -5,11 +5,12 @@
 //! Nothing here opens a socket or waits for a disk.
 //!
 //! Modules in reading order: `entry` (table, start), `service` (all casts, all peers), `session`
-//! (one cast), `storage` (its files).
+//! (one cast), `status` (what is said of it), `storage` (its files).
 
 mod entry;
 mod service;
 mod session;
+mod status;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -17,5 +18,6 @@ mod tests;
 pub use crate::member::DialNode;
 pub use entry::{check_table, serve};
 pub use service::{CastService, CastServiceOptions, CastServiceStatus};
+pub use status::CastStatus;
 pub use storage::CastRoot;
 pub(crate) use storage::NodeStore;

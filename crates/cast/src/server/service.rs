@@ -1,6 +1,7 @@
 //! All casts of a node, and all its peers.
 
 use super::session::{CastSession, SourceFault};
+use super::status::CastStatus;
 use super::storage::CastRoot;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
@@ -65,6 +66,8 @@ pub struct CastServiceStatus {
     pub published: u64,
     /// Casts that this machine could not take part in to the end.
     pub failed: u64,
+    /// The casts under way, by number.
+    pub now: Vec<CastStatus>,
 }
 
 /// See the [module](self).
@@ -118,7 +121,13 @@ impl CastService {
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
-            status: CastServiceStatus { casts_now: 0, casts: 0, published: 0, failed: 0 },
+            status: CastServiceStatus {
+                casts_now: 0,
+                casts: 0,
+                published: 0,
+                failed: 0,
+                now: vec![],
+            },
         })
     }
 
@@ -400,6 +409,8 @@ impl Service for CastService {
     }
 
     fn report(&self) -> CastServiceStatus {
-        CastServiceStatus { casts_now: self.sessions.len(), ..self.status.clone() }
+        let mut now: Vec<_> = self.sessions.values().map(CastSession::status).collect();
+        now.sort_unstable_by(|one, other| one.cast.cmp(&other.cast));
+        CastServiceStatus { casts_now: now.len(), now, ..self.status.clone() }
     }
 }
