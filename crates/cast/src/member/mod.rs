@@ -214,6 +214,11 @@ impl CastMember {
         self.relay.sent(to, slot);
     }
 
+    /// What has come and gone.
+    pub(crate) fn progress(&self) -> &MemberProgress {
+        &self.progress
+    }
+
     /// How this node is doing.
     pub(crate) fn report(&mut self, version: u32) -> NodeReport {
         self.progress.report(Instant::now(), version, &self.relay)

@@ -2,6 +2,7 @@
 
 use super::policy::{CastPolicy, CastRoot};
 use super::session::{CastSession, SourceFault};
+use super::status::CastStatus;
 use super::storage::CastAllowance;
 use super::sweep::Sweep;
 use crate::member::{
@@ -69,6 +70,8 @@ pub struct CastServiceStatus {
     pub published: u64,
     /// Casts that this machine could not take part in to the end.
     pub failed: u64,
+    /// The casts under way, by number.
+    pub now: Vec<CastStatus>,
 }
 
 /// See the [module](self).
@@ -125,7 +128,13 @@ impl CastService {
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
-            status: CastServiceStatus { casts_now: 0, casts: 0, published: 0, failed: 0 },
+            status: CastServiceStatus {
+                casts_now: 0,
+                casts: 0,
+                published: 0,
+                failed: 0,
+                now: vec![],
+            },
         })
     }
 
@@ -412,6 +421,8 @@ impl Service for CastService {
     }
 
     fn report(&self) -> CastServiceStatus {
-        CastServiceStatus { casts_now: self.sessions.len(), ..self.status.clone() }
+        let mut now: Vec<_> = self.sessions.values().map(CastSession::status).collect();
+        now.sort_unstable_by(|one, other| one.cast.cmp(&other.cast));
+        CastServiceStatus { casts_now: now.len(), now, ..self.status.clone() }
     }
 }

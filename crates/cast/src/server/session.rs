@@ -7,7 +7,7 @@ use crate::member::{
 };
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, NodeReport, PlanPart};
 use crate::schedule::{NodeRole, Schedule};
-use crate::sign::{CastId, ChunkHashes, SignError};
+use crate::sign::{CastId, ChunkHashes, SignError, StreamShape};
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
@@ -108,6 +108,24 @@ impl CastSession {
 
     pub(super) fn source(&self) -> PeerId {
         self.source
+    }
+
+    /// The directory in which the names appear, as the source has it.
+    pub(super) fn destination(&self) -> &[u8] {
+        &self.begin.destination
+    }
+
+    pub(super) fn shape(&self) -> StreamShape {
+        self.hashes.header().shape
+    }
+
+    /// What the source calls a node.
+    pub(super) fn host(&self, node: u32) -> &str {
+        self.begin.nodes.get(node as usize).map_or("", String::as_str)
+    }
+
+    pub(super) fn member_now(&self) -> Option<&CastMember> {
+        self.member.as_ref()
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
