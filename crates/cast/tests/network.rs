@@ -13,6 +13,7 @@ use outboard_cluster::service::ServiceLoop;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
 use outboard_verbs::Secured;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -51,19 +52,26 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
     }
 }
 
-/// Dials with a key of its own.
-fn dial(key: &ClusterKey) -> DialNode {
-    dial_cut(key, &Arc::default())
+/// What a node's dialling does in a test: addresses that it does not reach, and the connections
+/// that it has made.
+#[derive(Default)]
+struct Wires {
+    closed: Mutex<HashSet<SocketAddr>>,
+    open: Mutex<Vec<TcpStream>>,
 }
 
-/// Dials with a key of its own, and keeps the sockets, so that they can be cut.
-fn dial_cut(key: &ClusterKey, sockets: &Arc<Mutex<Vec<TcpStream>>>) -> DialNode {
-    let (own, sockets) = (credentials(key), Arc::clone(sockets));
+/// Dials with a key of its own.
+fn dial(key: &ClusterKey, wires: &Arc<Wires>) -> DialNode {
+    let (own, wires) = (credentials(key), Arc::clone(wires));
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
+        if wires.closed.lock().expect("no panic").contains(&address) {
+            return Err("no way there".to_owned());
+        }
         let socket = TcpStream::connect_timeout(&address, limit);
         let socket = socket.map_err(|error| error.to_string())?;
-        sockets.lock().expect("no panic").push(socket.try_clone().expect("a descriptor"));
+        let copy = socket.try_clone().map_err(|error| error.to_string())?;
+        wires.open.lock().expect("no panic").push(copy);
         let cast = "cast".parse().expect("a name");
         let handshake = Handshake::initiator(Arc::clone(&own), &cast);
         let handshake = handshake.map_err(|error| error.to_string())?;
@@ -77,6 +85,7 @@ struct Node {
     root: tempfile::TempDir,
     stop: Arc<AtomicBool>,
     hang: Arc<AtomicBool>,
+    wires: Arc<Wires>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -101,16 +110,17 @@ impl Node {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot::at(ROOT, root.path());
+        let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
             policy: CastPolicy::default(),
-            dial: dial(key),
+            dial: dial(key, &wires),
         };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
         let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
-        Self { address, root, stop, hang, thread: Some(thread) }
+        Self { address, root, stop, hang, wires, thread: Some(thread) }
     }
 
     /// Ends as a machine does that loses its power: its connections are gone.
@@ -163,8 +173,9 @@ impl Lab {
     fn new(nodes: usize) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
-        let dial = dial(&key);
-        Self { key, nodes, source: tempfile::tempdir().expect("a directory"), dial }
+        let dial = dial(&key, &Arc::default());
+        let source = tempfile::tempdir().expect("a directory");
+        Self { key, nodes, source, dial }
     }
 
     /// A tree with files that are empty, short, and of some chunks.
@@ -188,7 +199,7 @@ impl Lab {
     }
 
     /// Casts until each node has written some chunks; then the source is gone.
-    fn break_cast(&self, kind: ScheduleKind, sockets: &Mutex<Vec<TcpStream>>) {
+    fn break_cast(&self, kind: ScheduleKind, wires: &Wires) {
         let request = self.request(kind, Path::new(ROOT));
         let casting = thread::spawn(move || cast(request));
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -196,7 +207,7 @@ impl Lab {
             assert!(Instant::now() < deadline, "it never began");
             thread::sleep(Duration::from_millis(1));
         }
-        for socket in sockets.lock().expect("no panic").drain(..) {
+        for socket in wires.open.lock().expect("no panic").drain(..) {
             socket.shutdown(Shutdown::Both).expect("connected");
         }
         let outcome = casting.join().expect("no panic").expect("a cast");
@@ -342,6 +353,47 @@ fn a_relay_that_dies_costs_the_others_nothing_but_time() {
     }
 }
 
+#[test]
+fn nodes_that_do_not_reach_each_other_are_served_by_others() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::TwoTree] {
+        let lab = Lab::new(5);
+        lab.fill(6_000_000);
+        // Node 1 reaches nobody, node 2 all but node 4.
+        let addresses: Vec<SocketAddr> = lab.nodes.iter().map(|node| node.address).collect();
+        lab.nodes[1].wires.closed.lock().expect("no panic").extend(&addresses);
+        lab.nodes[2].wires.closed.lock().expect("no panic").insert(addresses[4]);
+        let outcome = lab.cast(kind);
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{kind}: {outcome:?}");
+        (0..5).for_each(|node| lab.check(node));
+    }
+}
+
+#[test]
+fn connections_that_break_between_living_nodes_cost_none_of_them() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain] {
+        let lab = Lab::new(6);
+        lab.fill(40_000_000);
+        let request = lab.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        has_begun(lab.nodes[2].root.path());
+        let mut broken = 0;
+        for node in lab.nodes.iter().cycle() {
+            if casting.is_finished() || broken > 4 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+            let mut open = node.wires.open.lock().expect("no panic");
+            for socket in open.drain(..) {
+                broken += usize::from(socket.shutdown(Shutdown::Both).is_ok());
+            }
+        }
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{kind}: {outcome:?}");
+        (0..6).for_each(|node| lab.check(node));
+        assert!(broken > 0, "{kind}: nothing was broken");
+    }
+}
+
 /// Chunks of 64 KiB in a stream.
 fn chunks_of(outcome: &CastOutcome) -> u64 {
     outcome.stream_len.div_ceil(64 << 10)
@@ -373,7 +425,7 @@ fn a_second_cast_sends_what_has_changed_alone() {
     let third = again(&lab.dial);
     assert!(third.sent_chunks <= 3, "{third:?}");
     (0..3).for_each(|node| lab.check(node));
-    let stranger = again(&dial(&lab.key));
+    let stranger = again(&dial(&lab.key, &Arc::default()));
     assert!(stranger.sent_chunks >= chunks_of(&stranger), "nothing of another's: {stranger:?}");
     (0..3).for_each(|node| lab.check(node));
 }
@@ -388,11 +440,11 @@ fn chunks_left(root: &Path) -> u64 {
 #[test]
 fn a_cast_whose_source_is_gone_is_resumed_by_the_next() {
     for kind in [ScheduleKind::Star, ScheduleKind::BinomialPipeline] {
-        let sockets = Arc::default();
+        let wires = Arc::default();
         let mut lab = Lab::new(3);
-        lab.dial = dial_cut(&lab.key, &sockets);
+        lab.dial = dial(&lab.key, &wires);
         lab.fill(40_000_000);
-        lab.break_cast(kind, &sockets);
+        lab.break_cast(kind, &wires);
         // One node is killed as well, and started anew.
         lab.nodes[1].stop();
         let root = std::mem::replace(&mut lab.nodes[1].root, tempfile::tempdir().expect("made"));
@@ -411,11 +463,11 @@ fn a_cast_whose_source_is_gone_is_resumed_by_the_next() {
 
 #[test]
 fn what_a_crash_left_damaged_is_sent_again_and_never_published() {
-    let sockets = Arc::default();
+    let wires = Arc::default();
     let mut lab = Lab::new(2);
-    lab.dial = dial_cut(&lab.key, &sockets);
+    lab.dial = dial(&lab.key, &wires);
     lab.fill(40_000_000);
-    lab.break_cast(ScheduleKind::Star, &sockets);
+    lab.break_cast(ScheduleKind::Star, &wires);
     // As after a loss of power: the bitmap was written, the data was not.
     let root = lab.nodes[0].root.path();
     let staging = fs::read_dir(root).expect("read").next().expect("one").expect("a name").path();

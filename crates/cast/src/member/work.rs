@@ -18,8 +18,8 @@ const THREADS_MAX: usize = 4;
 pub(crate) trait ChunkStore: Send + Sync {
     /// Whether a chunk's hash has come. Called by the loop.
     fn is_signed(&self, chunk: u32) -> bool;
-    /// Checks a chunk and writes it.
-    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault>;
+    /// Checks a chunk, says so, and writes it.
+    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault>;
     /// Reads a chunk.
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;
     /// The chunks that may be here without being sent, when that has become known. Asks no disk.
@@ -51,6 +51,7 @@ pub(crate) enum KeepFault {
 
 /// What a thread has done.
 pub(crate) enum WorkDone {
+    Verified { at: (u32, u32) },
     Kept { at: (u32, u32), outcome: Result<(), KeepFault> },
     Loaded { at: (u32, u32), outcome: Result<(), String> },
     Checked { chunk: u32, outcome: Result<bool, KeepFault> },

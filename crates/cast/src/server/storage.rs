@@ -73,11 +73,12 @@ impl ChunkStore for NodeStore {
         self.hashes.hash(chunk).is_some()
     }
 
-    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
+    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault> {
         let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,
             error => KeepFault::Forged(error.to_string()),
         })?;
+        checked();
         self.receiver.put(&verified).map(drop).map_err(fault)
     }
 
