@@ -97,6 +97,7 @@ impl SourceService {
             node: 0,
             shape: self.header.shape,
             window: WINDOW_BYTES,
+            rate: self.begin.rate,
             store: Arc::clone(&self.store) as _,
             threads: self.reach.threads.clone(),
         };

@@ -323,6 +323,9 @@ impl Service for SourceService {
             let sent_chunks = self.sent_chunks;
             let outcome =
                 CastOutcome { nodes, stream_len, chunks, kind, sent_chunks, took, required };
+            for peer in self.nodes.connected() {
+                send(hub, peer, &CastMessage::Over);
+            }
             // The caller waits for the first.
             let _sent = self.outcome.send(outcome);
         }
@@ -336,7 +339,8 @@ impl Service for SourceService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        Some(self.asked + ASK_EVERY)
+        let next = self.member.as_ref().and_then(CastMember::deadline);
+        Some(next.map_or(self.asked + ASK_EVERY, |next| next.min(self.asked + ASK_EVERY)))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
