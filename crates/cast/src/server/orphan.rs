@@ -173,7 +173,7 @@ mod tests {
                 }
                 at += 1;
             }
-            assert_eq!(reached.len() as u32, nodes - 1);
+            assert_eq!(reached.len(), nodes as usize - 1);
             assert!(all[1..].iter().all(|near| near.len() <= 22), "{nodes}");
         }
     }

@@ -285,7 +285,8 @@ impl CastSession {
             CastMessage::Plan(part) => self.plan_part(hub, part)?,
             CastMessage::Report { version } => {
                 let report = self.member.as_mut().map(|member| member.report(version));
-                let report = report.unwrap_or(NodeReport { version, ..NodeReport::default() });
+                let report =
+                    report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),
