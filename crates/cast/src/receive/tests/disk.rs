@@ -75,7 +75,7 @@ fn on_a_small_disk() {
     receiver_of_what_fits.publish().expect("published");
     drop(receiver);
     another_file_system_in_the_way(&to);
-    a_disk_that_becomes_read_only(&to);
+    a_disk_that_is_read_only(&to);
 }
 
 /// What is mounted at a name is neither replaced nor written to.
@@ -96,17 +96,19 @@ fn another_file_system_in_the_way(to: &Path) {
     place.cast().begin(to, options()).abandon();
 }
 
-fn a_disk_that_becomes_read_only(to: &Path) {
+fn a_disk_that_is_read_only(to: &Path) {
     let place = Place::new();
     place.write("a", &[1; 9000]);
     let cast = place.cast();
     let receiver = cast.begin(to, options());
+    cast.put(&receiver, 0).expect("put");
+    drop(receiver);
     let before = names(to);
     run("mount", &["-o", "remount,ro", to.to_str().expect("plain")]);
-    let found = cast.put_all(&receiver, 1).expect_err("read-only").to_string();
-    assert!(found.contains("Read-only"), "{found}");
-    let found = cast.try_begin(to, with_another_name()).expect_err("read-only").to_string();
-    assert!(found.contains("cannot be used") && found.contains("Read-only"), "{found}");
+    let resumed = cast.try_begin(to, options()).expect_err("read-only").to_string();
+    assert!(resumed.contains("at the destination: Read-only"), "{resumed}");
+    let new = cast.try_begin(to, with_another_name()).expect_err("read-only").to_string();
+    assert!(new.contains("cannot be used") && new.contains("Read-only"), "{new}");
     assert_eq!(names(to), before);
 }
 
