@@ -157,6 +157,11 @@ pub(crate) enum CastMessage {
         /// Where; `None` if it is not wanted, or no longer.
         into: Option<WantedSlot>,
     },
+    /// To a sender: what is wanted of it is waited for.
+    Hurry {
+        /// Which chunk.
+        chunk: u32,
+    },
     /// From a sender: a chunk that was no longer wanted was not sent and will not be.
     Dropped {
         /// The receiver's slot for it.

@@ -18,7 +18,7 @@ pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
-use crate::relay::{Action, ChunkWant, Relay, RelayFault};
+use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::Schedule;
 use crate::sign::{CastId, StreamShape};
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
@@ -176,6 +176,22 @@ impl CastMember {
         Ok(self.relay.wanted(by, chunk, ChunkWant::Into { slot })?)
     }
 
+    /// A peer waits for what it wants.
+    pub(crate) fn hurried(&mut self, by: u32, chunk: u32) -> Result<(), MemberFault> {
+        Ok(self.relay.hurried(by, chunk)?)
+    }
+
+    /// A program at this node waits for chunks.
+    pub(crate) fn demand(
+        &mut self,
+        hub: &mut CastHub,
+        chunks: &[u32],
+        from: DemandFrom,
+    ) -> MemberResult {
+        chunks.iter().for_each(|chunk| self.relay.demand(*chunk, from));
+        self.act(hub)
+    }
+
     /// A peer has written a chunk.
     pub(crate) fn arrived(
         &mut self,
@@ -266,6 +282,10 @@ impl CastMember {
         match action {
             Action::Tell { to, chunk, want } => match self.links.get(&to) {
                 Some(&peer) => self.tell(hub, peer, chunk, want)?,
+                None => self.untold.entry(to).or_default().push(action),
+            },
+            Action::Hurry { to, chunk } => match self.links.get(&to) {
+                Some(&peer) => send(hub, peer, &CastMessage::Hurry { chunk }),
                 None => self.untold.entry(to).or_default().push(action),
             },
             Action::Drop { to, slot } => {

@@ -8,19 +8,24 @@
 //! to the sender in its list, which then passes over it. What it takes back may be under way
 //! already: its slot is free when the chunk has come, or the sender says that it drops it.
 //!
+//! A chunk that a program waits for is demanded: asked for out of turn.
+//!
 //! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
-//! may be here without being sent).
+//! may be here without being sent), `demands` (what goes before its turn).
 
 mod claims;
+mod demands;
 #[cfg(test)]
 mod tests;
 mod wants;
 mod window;
 
+pub use demands::DemandFrom;
 pub use wants::ChunkWant;
 
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
 use claims::Claims;
+use demands::Demands;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -38,6 +43,13 @@ pub enum Action {
         chunk: u32,
         /// The slot for it, or that it is not needed.
         want: ChunkWant,
+    },
+    /// Tell a node that what this one wants of it is waited for, here or further on.
+    Hurry {
+        /// The sender.
+        to: u32,
+        /// The chunk.
+        chunk: u32,
     },
     /// Tell a node that a chunk, which it no longer wants, was not sent and will not be.
     Drop {
@@ -122,6 +134,7 @@ pub struct Relay {
     sending: Vec<(u32, u32)>,
     /// Peers whose connections have ended.
     gone: BTreeSet<u32>,
+    demands: Demands,
     actions: VecDeque<Action>,
 }
 
@@ -151,6 +164,7 @@ impl Relay {
             loading: None,
             sending: Vec::new(),
             gone: BTreeSet::new(),
+            demands: Demands::new(slots),
             actions: VecDeque::new(),
         };
         relay.go_on();
@@ -188,6 +202,9 @@ impl Relay {
         if chunk >= chunks {
             return Err(RelayFault::NoSuchChunk { chunk, chunks });
         }
+        if want == ChunkWant::Nothing {
+            self.demands.settle(by, chunk);
+        }
         if let Some(slot) = self.wants.note(by, chunk, want) {
             self.actions.push_back(Action::Drop { to: by, slot });
         }
@@ -207,6 +224,7 @@ impl Relay {
         } else {
             return Err(RelayFault::Unasked { chunk, slot });
         }
+        self.demands.fulfil(chunk);
         if self.held.contains(chunk) || self.slots.is_kept(chunk) {
             self.slots.set(slot, WindowSlot::Free);
         } else {
@@ -262,7 +280,9 @@ impl Relay {
     /// a schedule without it.
     pub fn lost(&mut self, peer: u32) {
         self.gone.insert(peer);
+        self.demands.unask(&self.asked, |of| of == peer);
         self.wants.forget(peer);
+        self.demands.forget(peer);
         let asked = self.asked.extract_if(.., |_, (of, _)| *of == peer).map(|(_, (_, slot))| slot);
         let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
@@ -324,6 +344,7 @@ impl Relay {
         self.outbox = schedule.outbox(self.node);
         self.wants.keep_as_leftovers();
         self.claims.forget_turns();
+        self.demands.unask(&self.asked, |_| true);
         // The node that has a chunk now may have waited for it from this one.
         let asked: Vec<u32> = self.asked.keys().copied().collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
@@ -338,6 +359,7 @@ impl Relay {
 
     /// Asks for the next chunks of this node's list, as long as there are slots.
     fn ask(&mut self) {
+        self.ask_demanded();
         while let Some((chunk, from, spare)) = self.claims.due() {
             if !self.ask_for(chunk, from, spare) {
                 return;
@@ -360,7 +382,8 @@ impl Relay {
 
     /// Asks for a chunk, or says that it is here. False if there is no slot for it.
     fn ask_for(&mut self, chunk: u32, from: u32, spare: usize) -> bool {
-        if self.held.contains(chunk) || self.slots.is_kept(chunk) {
+        let is_of_another = self.asked.get(&chunk).is_some_and(|(of, _)| *of != from);
+        if self.has_come(chunk) || is_of_another {
             self.tell(from, chunk, ChunkWant::Nothing);
         } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
             let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
@@ -372,6 +395,7 @@ impl Relay {
 
     /// Takes back what was asked, if it was.
     fn cancel(&mut self, chunk: u32) {
+        self.demands.fulfil(chunk);
         if let Some((of, slot)) = self.asked.remove(&chunk) {
             self.cancelled.insert((of, slot), chunk);
             self.tell(of, chunk, ChunkWant::Nothing);
@@ -398,8 +422,11 @@ impl Relay {
             }
             Some(ChunkWant::Into { .. }) | None => false,
         };
-        let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
-        let next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        let mut next = self.demands.next_hurried(&mut is_ready);
+        if next.is_none() {
+            let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
+            next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        }
         let next = next.or_else(|| wants.leftover(is_ready));
         match (next, to_load) {
             (Some((to, chunk)), _) => self.send(to, chunk),
@@ -410,6 +437,7 @@ impl Relay {
     }
 
     fn send(&mut self, to: u32, chunk: u32) {
+        self.demands.settle(to, chunk);
         if let Some(into) = self.wants.take(to, chunk)
             && let Some(from) = self.slots.with(chunk)
         {

@@ -288,6 +288,11 @@ impl CastSession {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.loaded(at, outcome)?;
             }
+            WorkDone::Demanded { chunks, from } => {
+                // Before the first plan there is no node to ask: the view asks again.
+                let Some(member) = &mut self.member else { return Ok(()) };
+                member.demand(hub, &chunks, from)?;
+            }
             WorkDone::Published(report) => {
                 let report = report.map_err(MemberError)?;
                 let names = u32::try_from(report.names).unwrap_or(u32::MAX);
