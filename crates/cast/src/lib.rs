@@ -8,11 +8,13 @@
 //! Modules in reading order: [`tree`] (what is cast: a manifest and one stream of bytes in chunks),
 //! [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that appear whole),
 //! [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in that),
-//! [`protocol`] (what nodes say), `member` (a relay over connections), [`server`] (a node's
+//! [`protocol`] (what nodes say), `member` (a relay over connections), `lazy` (files that
+//! are seen before they are here), [`server`] (a node's
 //! service), [`source`] (the side that starts a cast).
 
 #![forbid(unsafe_code)]
 
+mod lazy;
 mod member;
 pub mod protocol;
 pub mod receive;
@@ -23,3 +25,5 @@ pub mod sign;
 pub mod source;
 
 pub mod tree;
+
+pub use lazy::ShowMode;

@@ -6,6 +6,7 @@
 //! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
 //! sides do where they take it.
 
+use crate::lazy::ShowMode;
 use crate::receive::{FlushMode, PublishMode};
 use crate::schedule::{ChunkSet, ScheduleKind};
 use crate::sign::{CastId, CastPublicKey};
@@ -57,6 +58,8 @@ pub struct CastBegin {
     pub(crate) publish: PublishMode,
     /// When to flush.
     pub(crate) flush: FlushMode,
+    /// When names are seen.
+    pub(crate) show: ShowMode,
     /// Bytes a second that a node sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
 }

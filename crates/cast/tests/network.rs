@@ -1,5 +1,6 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
@@ -214,6 +215,7 @@ impl Lab {
             topology: None,
             publish: PublishMode::New,
             flush: FlushMode::Later,
+            show: ShowMode::Complete,
             limits: CastLimits::default(),
             dial: dial(&self.key, &self.wires),
             progress: None,

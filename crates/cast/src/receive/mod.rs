@@ -10,7 +10,8 @@
 //! Modules in reading order: `options`, `receiver` and `shared` (the chunks' way in), `bitmap`
 //! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
 //! chunks to files and back), `make` (an empty tree with its space reserved), `seal` (attributes),
-//! `publish`, `merge`, `read_back` (serving chunks to others), `remove`.
+//! `publish`, `merge`, `read_back` (serving chunks to others), `staged_view` (showing what is not
+//! published yet), `remove`.
 
 mod bitmap;
 mod error;
@@ -25,6 +26,7 @@ mod remove;
 mod resume;
 mod seal;
 mod shared;
+mod staged_view;
 mod staging;
 
 #[cfg(test)]
@@ -39,3 +41,5 @@ pub use options::{
 pub use publish::PublishReport;
 pub use read_back::ReadBack;
 pub use receiver::{PutOutcome, Receiver};
+pub(crate) use staged_view::{BytesHere, StagedView};
+pub(crate) use staging::dead_staging;

@@ -2,6 +2,7 @@
 
 use super::service::{CastService, CastServiceOptions};
 use super::storage::CastRoot;
+use crate::lazy::remove_dead_views_of;
 use crate::protocol::SERVICE;
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -69,6 +70,7 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     };
     let memory = config.memory.map(|mib| u64::from(mib) << 20);
     let memory = memory.unwrap_or(CastServiceOptions::MEMORY_DEFAULT);
+    remove_dead_views_of(config.roots.iter().map(PathBuf::as_path));
     let roots = config.roots.into_iter().map(CastRoot::new).collect();
     Ok(CastService::new(CastServiceOptions { roots, memory, dial: Arc::new(dial) })?)
 }

@@ -1,6 +1,7 @@
 //! One cast at a node, from its source's first word to its last.
 
 use super::storage::{CastRoot, NodeStore};
+use crate::lazy::DemandChunks;
 use crate::member::{
     CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, PlanPartFault,
     PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
@@ -83,8 +84,12 @@ impl CastSession {
         let window = window(&hashes, memory)?;
         let cast = hashes.header().cast;
         let (own, known, roots) = (begin.clone(), Arc::clone(&hashes), Arc::clone(roots));
+        let threads = reach.threads.clone();
+        let demand: DemandChunks = Arc::new(move |chunks, from| {
+            threads.answer(cast, WorkDone::Demanded { chunks, from });
+        });
         reach.threads.run(cast, move || {
-            WorkDone::Opened(NodeStore::open(&roots, &own, known, identity).map(Arc::new))
+            WorkDone::Opened(NodeStore::open(&roots, &own, known, identity, demand).map(Arc::new))
         })?;
         Ok(Self {
             cast,

@@ -1,9 +1,11 @@
 //! The files of one cast at a node.
 
+use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, PublishReport, ReadBack, ReceiveError, ReceiveOptions, Receiver,
+    CastIdentity, Destination, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
+    Receiver,
 };
 use crate::sign::{ChunkHashes, SignError};
 use crate::tree::open_beneath;
@@ -34,8 +36,9 @@ impl CastRoot {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
 pub(crate) struct NodeStore {
+    /// First, so that it ends before the receiver does.
+    view: Option<LazyView>,
     hashes: Arc<ChunkHashes>,
     receiver: Receiver,
     held: ReadBack,
@@ -48,21 +51,37 @@ impl NodeStore {
         begin: &CastBegin,
         hashes: Arc<ChunkHashes>,
         source: NodeId,
+        demand: DemandChunks,
     ) -> Result<Self, String> {
         let path = Path::new(OsStr::from_bytes(&begin.destination));
         let destination = open_destination(roots, path)?;
+        remove_dead_views(&destination);
         let identity = CastIdentity::new(source.to_string().as_bytes());
         let mut options = ReceiveOptions::new(identity);
         (options.publish, options.flush) = (begin.publish, begin.flush);
         let receiver = Receiver::begin(destination, Arc::clone(&hashes), options)
             .map_err(|error| error.to_string())?;
         let held = receiver.read_back();
-        Ok(Self { hashes, receiver, held })
+        let view = match begin.show {
+            ShowMode::Complete => None,
+            ShowMode::AtOnce => Some(show(&receiver, begin.publish, demand)?),
+        };
+        let store = Self { hashes, receiver, held, view };
+        store.show_names()?;
+        Ok(store)
     }
 
     /// Lets what was received appear. Asks the disk.
     pub(super) fn publish(&self) -> Result<PublishReport, String> {
-        self.receiver.publish().map_err(|error| error.to_string())
+        let report = self.receiver.publish().map_err(|error| error.to_string())?;
+        self.view.iter().for_each(LazyView::published);
+        Ok(report)
+    }
+
+    /// Lets names appear for which there is a view, when they are known.
+    fn show_names(&self) -> Result<(), String> {
+        let Some(view) = &self.view else { return Ok(()) };
+        view.show(|| self.receiver.staged_view()).map_err(|error| error.to_string())
     }
 }
 
@@ -77,15 +96,30 @@ impl ChunkStore for NodeStore {
             error => KeepFault::Forged(error.to_string()),
         })?;
         let put = self.receiver.put(&verified);
-        put.map(drop).map_err(|error| match error {
+        put.map_err(|error| match error {
             ReceiveError::Ended => KeepFault::Ended,
             error => KeepFault::Local(error.to_string()),
-        })
+        })?;
+        self.show_names().map_err(KeepFault::Local)?;
+        self.view.iter().for_each(|view| view.came(chunk));
+        Ok(())
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())
     }
+}
+
+/// Begins to show what is received.
+fn show(
+    receiver: &Receiver,
+    publish: PublishMode,
+    demand: DemandChunks,
+) -> Result<LazyView, String> {
+    if publish == PublishMode::Merge {
+        return Err("--lazy shows whole names, and --merge has none: leave one out".into());
+    }
+    LazyView::mount(receiver, demand).map_err(|error| error.to_string())
 }
 
 /// A directory below a root, reached without leaving it.

@@ -1,6 +1,7 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
 use super::{CastRoot, CastService, CastServiceOptions};
+use crate::lazy::ShowMode;
 use crate::member::{CastHub, CastTag, PlanParts};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, WantedSlot, immediate};
 use crate::receive::{FlushMode, PublishMode};
@@ -189,6 +190,7 @@ fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        show: ShowMode::Complete,
         rate: None,
     };
     (begin, runs)

@@ -23,6 +23,7 @@ mod watch;
 pub use crate::member::DialNode;
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind, Topology};
@@ -65,6 +66,8 @@ pub struct CastRequest {
     pub publish: PublishMode,
     /// When receivers flush.
     pub flush: FlushMode,
+    /// When names are seen at the nodes.
+    pub show: ShowMode,
     /// How many nodes must have it, and how much each sends.
     pub limits: CastLimits,
     /// Reaches nodes.
@@ -216,6 +219,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        show: request.show,
         rate: request.limits.rate,
     };
     Ok(SourceSetup {

@@ -1,6 +1,7 @@
 //! From arguments and the environment to what is cast where. Reads no file of what is cast.
 
 use super::CastArgs;
+use outboard_cast::ShowMode;
 use outboard_cast::protocol::SERVICE;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::sign::ChunkLen;
@@ -45,6 +46,7 @@ pub(super) fn request(args: CastArgs) -> Result<CastRequest, Box<dyn std::error:
         kind: Some(args.schedule),
         topology: None,
         publish,
+        show: ShowMode::Complete,
         flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
         limits: CastLimits::default(),
         dial: Arc::new(dial),
