@@ -59,7 +59,7 @@ impl<R> ChunkWaits<R> {
             let since = self.demanded.get(chunk);
             since.is_none_or(|since| now.saturating_duration_since(*since) >= PATIENCE)
         });
-        overdue.iter().for_each(|chunk| drop(self.demanded.insert(*chunk, now)));
+        self.demanded.extend(overdue.iter().map(|chunk| (*chunk, now)));
         overdue
     }
 

@@ -30,7 +30,7 @@ mod staged_view;
 mod staging;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bitmap::ChunkBitmap;
 pub use error::ReceiveError;
