@@ -17,9 +17,10 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
-use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
-use crate::schedule::Schedule;
+use crate::relay::{Action, ChunkWant, DemandFrom, DemandRoom, Relay, RelayFault};
+use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
 use outboard_verbs::{Access, SharedRegion};
@@ -71,6 +72,7 @@ pub(crate) struct MemberSetup {
     pub(crate) shape: StreamShape,
     /// Bytes of its window, about.
     pub(crate) window: u64,
+    pub(crate) show: ShowMode,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -102,7 +104,12 @@ impl CastMember {
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
-        let relay = Relay::new(setup.node, schedule, u32::try_from(slots).unwrap_or(u32::MAX));
+        let room = match setup.show {
+            ShowMode::AtOnce => DemandRoom::Kept,
+            ShowMode::Complete => DemandRoom::None,
+        };
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let relay = Relay::with_room(setup.node, schedule, (slots, room), ChunkSet::empty());
         Ok(Self {
             setup,
             relay,

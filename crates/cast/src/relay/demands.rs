@@ -3,14 +3,24 @@
 //! A demand goes from node to node towards the root, over connections that the schedule has anyway,
 //! until it meets a node that holds the chunk; every node on its way then holds it too. So what
 //! many nodes demand at once crosses each connection once, and because each node is nearer to the
-//! root than the one before, no two wait for each other. Most slots stay with the schedule, which
-//! goes on beside it and frees those that demands wait for.
+//! root than the one before, no two wait for each other. Where chunks are demanded at all, every
+//! node keeps a slot for them: if all were asked of the schedule's senders, these could wait for a
+//! node that waits for a demand.
 
 use super::{Action, ChunkWant, Relay, RelayFault, WindowSlot};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// One of so many slots is for demands.
+/// At most one of so many slots is for demands.
 const SHARE: u32 = 4;
+
+/// Whether a cast's chunks are demanded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DemandRoom {
+    /// They are not: all slots are for the schedule.
+    None,
+    /// A slot is kept.
+    Kept,
+}
 
 /// Of which node a chunk is demanded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,9 +34,12 @@ pub enum DemandFrom {
 /// What is demanded here and by others. Bounded by the chunks of the cast, and by what peers want.
 #[derive(Debug)]
 pub(super) struct Demands {
+    room: DemandRoom,
     asked_max: usize,
     /// To be asked for when there is a slot.
     waiting: VecDeque<(u32, DemandFrom)>,
+    /// To be asked for when it is known that this node does not have them by itself.
+    put_off: BTreeSet<u32>,
     /// Asked for.
     asked: BTreeSet<u32>,
     /// By receiver and chunk, what others wait for.
@@ -35,13 +48,20 @@ pub(super) struct Demands {
 
 impl Demands {
     /// With so many slots in the window.
-    pub(super) fn new(slots: u32) -> Self {
+    pub(super) fn new(slots: u32, room: DemandRoom) -> Self {
         Self {
+            room,
             asked_max: (slots / SHARE).max(1) as usize,
             waiting: VecDeque::new(),
+            put_off: BTreeSet::new(),
             asked: BTreeSet::new(),
             hurried: BTreeSet::new(),
         }
+    }
+
+    /// Slots that the schedule must leave.
+    pub(super) fn spare(&self) -> usize {
+        usize::from(self.room == DemandRoom::Kept)
     }
 
     fn wait(&mut self, chunk: u32, from: DemandFrom) {
@@ -54,6 +74,12 @@ impl Demands {
     /// A chunk has come, or is not asked for any more.
     pub(super) fn fulfil(&mut self, chunk: u32) {
         self.asked.remove(&chunk);
+    }
+
+    /// What this node has by itself is known better: what was put off is looked at again.
+    pub(super) fn take_up(&mut self, is_known: impl Fn(u32) -> bool) {
+        let again = self.put_off.extract_if(.., |chunk| is_known(*chunk));
+        self.waiting.extend(again.map(|chunk| (chunk, DemandFrom::Upstream)));
     }
 
     /// What was asked of these nodes is asked again.
@@ -119,16 +145,13 @@ impl Relay {
     /// Asks for what is demanded, as long as there are slots for it.
     pub(super) fn ask_demanded(&mut self) {
         while let Some(&(chunk, from)) = self.demands.waiting.front() {
-            // What may be here by itself is known soon; the source is asked in any case.
-            let is_checked = from == DemandFrom::Upstream && self.is_claimed(chunk);
-            let is_done = self.has_come(chunk)
-                || is_checked
-                || match self.demand_of(from) {
-                    None => return,
-                    Some(of) => self.is_on_its_way(chunk, of, from) || self.ask_of(chunk, of),
-                };
-            if !is_done {
-                return;
+            if from == DemandFrom::Upstream && self.is_claimed(chunk) {
+                self.demands.put_off.insert(chunk);
+            } else if !self.has_come(chunk) {
+                let Some(of) = self.demand_of(from) else { return };
+                if !self.is_on_its_way(chunk, of, from) && !self.ask_of(chunk, of) {
+                    return;
+                }
             }
             self.demands.waiting.pop_front();
         }
@@ -162,9 +185,9 @@ impl Relay {
         if self.demands.asked.len() >= self.demands.asked_max {
             return false;
         }
-        let Some(slot) = self.slots.take(WindowSlot::Asked, self.claims.spare()) else {
-            return false;
-        };
+        // The first takes the slot that is kept.
+        let spare = if self.demands.asked.is_empty() { 0 } else { 1 + self.claims.spare() };
+        let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
         self.cancel(chunk);
         self.asked.insert(chunk, (of, slot));
         self.demands.asked.insert(chunk);

@@ -20,7 +20,7 @@ mod tests;
 mod wants;
 mod window;
 
-pub use demands::DemandFrom;
+pub use demands::{DemandFrom, DemandRoom};
 pub use wants::ChunkWant;
 
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
@@ -149,6 +149,18 @@ impl Relay {
     /// was [checked](Self::checked) whether they are there.
     #[must_use]
     pub fn claiming(node: u32, schedule: &Arc<Schedule>, slots: u32, claimed: ChunkSet) -> Self {
+        Self::with_room(node, schedule, (slots, DemandRoom::None), claimed)
+    }
+
+    /// The part of a node in a cast whose chunks may be [demanded](Self::demand), with four slots
+    /// at least.
+    #[must_use]
+    pub fn with_room(
+        node: u32,
+        schedule: &Arc<Schedule>,
+        (slots, room): (u32, DemandRoom),
+        claimed: ChunkSet,
+    ) -> Self {
         let held = schedule.situation().nodes[node as usize].holds.clone();
         let mut relay = Self {
             node,
@@ -164,7 +176,7 @@ impl Relay {
             loading: None,
             sending: Vec::new(),
             gone: BTreeSet::new(),
-            demands: Demands::new(slots),
+            demands: Demands::new(slots, room),
             actions: VecDeque::new(),
         };
         relay.go_on();
@@ -297,6 +309,7 @@ impl Relay {
         let asked: Vec<u32> = self.asked.keys().copied().filter(|c| claimed.contains(*c)).collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
         self.claims = Claims::new(claimed);
+        self.demands.take_up(|_| true);
         self.inbox = self.schedule.inbox(self.node).peekable();
         self.go_on();
     }
@@ -315,6 +328,7 @@ impl Relay {
         } else {
             self.claims.refute(chunk);
         }
+        self.demands.take_up(|known| known == chunk);
         self.go_on();
     }
 
@@ -386,6 +400,7 @@ impl Relay {
         if self.has_come(chunk) || is_of_another {
             self.tell(from, chunk, ChunkWant::Nothing);
         } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
+            let spare = spare + self.demands.spare();
             let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
             self.asked.insert(chunk, (from, slot));
             self.tell(from, chunk, ChunkWant::Into { slot });

@@ -64,6 +64,7 @@ struct World {
     /// Chunks that were sent, by receiver and chunk.
     sent: BTreeMap<(u32, u32), u32>,
     claims: NodeClaims,
+    room: DemandRoom,
 }
 
 impl World {
@@ -71,9 +72,21 @@ impl World {
     fn with_claims(mut self, slots: u32, claims: NodeClaims) -> Self {
         for (node, relay) in (0..).zip(&mut self.relays).skip(1) {
             let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
-            *relay = Some(Relay::claiming(node, &schedule, slots, (1..self.chunks).collect()));
+            let (slots, claimed) = ((slots, self.room), (1..self.chunks).collect());
+            *relay = Some(Relay::with_room(node, &schedule, slots, claimed));
         }
         self.claims = claims;
+        self
+    }
+
+    /// Chunks are demanded.
+    fn with_demands(mut self, slots: u32) -> Self {
+        self.room = DemandRoom::Kept;
+        for (node, relay) in (0..).zip(&mut self.relays) {
+            let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
+            let (slots, claimed) = ((slots, DemandRoom::Kept), ChunkSet::empty());
+            *relay = Some(Relay::with_room(node, &schedule, slots, claimed));
+        }
         self
     }
 
@@ -99,6 +112,7 @@ impl World {
             random: seed | 1,
             sent: BTreeMap::new(),
             claims: BTreeMap::new(),
+            room: DemandRoom::None,
         }
     }
 
@@ -301,11 +315,11 @@ proptest! {
 proptest! {
     #[test]
     fn demands_stop_nobody(
-        kind in kinds(), nodes in 2_u32..16, chunks in 1_u32..60, slots in 3_u32..9, seed: u64,
+        kind in kinds(), nodes in 2_u32..16, chunks in 1_u32..60, slots in 4_u32..9, seed: u64,
         demands in prop::collection::vec((1_u32..16, 0_u32..60, any::<bool>(), 0_usize..60), 1..20),
         death in prop::option::of(1_u32..16), claims in prop::option::of(some_claims()),
     ) {
-        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        let mut world = World::new(kind, nodes, chunks, slots, seed).with_demands(slots);
         if let Some(claims) = claims {
             world = world.with_claims(slots, claims);
         }
@@ -326,7 +340,7 @@ proptest! {
 
 /// How many chunks a node held when a chunk came that it had demanded at the start.
 fn held_before_demanded(kind: ScheduleKind, (node, chunk): (u32, u32)) -> u64 {
-    let mut world = World::new(kind, 9, 400, 8, 7);
+    let mut world = World::new(kind, 9, 400, 8, 7).with_demands(8);
     world.start();
     let from = DemandFrom::Upstream;
     world.push(OUTSIDE, node, Event::Demanded { chunk, from });
@@ -349,7 +363,7 @@ fn a_demanded_chunk_comes_out_of_turn() {
 
 #[test]
 fn what_many_demand_the_source_sends_few() {
-    let mut world = World::new(ScheduleKind::BinomialPipeline, 16, 200, 16, 3);
+    let mut world = World::new(ScheduleKind::BinomialPipeline, 16, 200, 16, 3).with_demands(16);
     world.start();
     for node in 1..16 {
         world.push(OUTSIDE, node, Event::Demanded { chunk: 150, from: DemandFrom::Upstream });

@@ -200,10 +200,7 @@ impl Schedule {
                 let senders = self.overlay.senders(rank).into_iter();
                 senders.filter(|sender| *sender < rank).min().unwrap_or(0)
             }
-            (None, Some(leaf)) => {
-                let feeders = (0..self.feeder_count(leaf)).map(|turn| self.feeder(leaf, turn));
-                feeders.min().unwrap_or(0)
-            }
+            (None, Some(leaf)) => self.feeders[leaf].iter().copied().min().unwrap_or(0),
         };
         Some(self.ranks[rank as usize])
     }

@@ -252,6 +252,7 @@ impl CastSession {
             node: self.begin.you,
             shape: self.hashes.header().shape,
             window: self.window,
+            show: self.begin.show,
             store,
             threads: self.reach.threads.clone(),
         };
