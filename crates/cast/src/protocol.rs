@@ -7,7 +7,7 @@
 //! sides do where they take it.
 
 use crate::lazy::ShowMode;
-use crate::receive::{FlushMode, PublishMode};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ChunkSet, ScheduleKind};
 use crate::sign::{CastId, CastPublicKey};
 use outboard_cluster::codec::Protocol;
@@ -60,6 +60,8 @@ pub struct CastBegin {
     pub(crate) flush: FlushMode,
     /// When names are seen.
     pub(crate) show: ShowMode,
+    /// Whose owners files get.
+    pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
 }

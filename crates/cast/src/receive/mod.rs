@@ -9,11 +9,13 @@
 //!
 //! Modules in reading order: `options`, `receiver` and `shared` (the chunks' way in), `bitmap`
 //! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
-//! chunks to files and back), `make` (an empty tree with its space reserved), `seal` (attributes),
-//! `publish`, `merge`, `read_back` (serving chunks to others), `staged_view` (showing what is not
-//! published yet), `remove`.
+//! chunks to files and back), `make` (an empty tree with its space reserved), `seeds` (what is at
+//! the destination already), `claims` (which chunks may be here), `seal` (attributes), `publish`,
+//! `merge`, `read_back` (serving chunks to others), `staged_view` (showing what is not published
+//! yet), `remove`.
 
 mod bitmap;
+mod claims;
 mod error;
 mod files;
 mod make;
@@ -25,6 +27,7 @@ mod receiver;
 mod remove;
 mod resume;
 mod seal;
+mod seeds;
 mod shared;
 mod staged_view;
 mod staging;
@@ -35,11 +38,12 @@ pub(crate) mod tests;
 pub use bitmap::ChunkBitmap;
 pub use error::ReceiveError;
 pub use options::{
-    AttributePolicy, CastIdentity, Destination, FlushMode, Ownership, PublishMode, ReceiveOptions,
-    SecurityXattrs, SpecialBits,
+    AttributePolicy, CastIdentity, Destination, FlushMode, OwnerWish, Ownership, PublishMode,
+    ReceiveOptions, SecurityXattrs, SpecialBits,
 };
 pub use publish::PublishReport;
 pub use read_back::ReadBack;
 pub use receiver::{PutOutcome, Receiver};
 pub(crate) use staged_view::{BytesHere, StagedView};
 pub(crate) use staging::dead_staging;
+pub use staging::remove_abandoned;

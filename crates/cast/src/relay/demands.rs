@@ -130,7 +130,7 @@ impl Relay {
             return Ok(());
         }
         self.demands.hurried.insert((by, chunk));
-        match self.held.contains(chunk) {
+        match self.has_come(chunk) {
             true => self.go_on(),
             false => self.demand(chunk, DemandFrom::Upstream),
         }
@@ -139,7 +139,7 @@ impl Relay {
 
     /// Whether a chunk is here, checked or not.
     pub(super) fn has_come(&self, chunk: u32) -> bool {
-        self.held.contains(chunk) || self.slots.is_kept(chunk)
+        self.held.contains(chunk) || self.slots.has(chunk)
     }
 
     /// Asks for what is demanded, as long as there are slots for it.

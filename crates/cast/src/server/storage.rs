@@ -1,5 +1,7 @@
 //! The files of one cast at a node.
 
+use super::policy::{CastPolicy, CastRoot, root_of};
+use super::sweep::Sweep;
 use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
@@ -7,6 +9,7 @@ use crate::receive::{
     CastIdentity, Destination, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
     Receiver,
 };
+use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
@@ -15,24 +18,22 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-/// A directory below which files may be published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CastRoot {
-    /// Its path as sources name it: absolute.
-    pub path: PathBuf,
-    /// Where it is on this machine.
-    pub directory: PathBuf,
-}
+/// How often a destination is tried that another receiver of the same files still uses.
+const BUSY_ATTEMPTS: u32 = 20;
+/// The pause between two attempts.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-impl CastRoot {
-    /// A directory that sources name as this machine does.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Self {
-        Self { directory: path.clone(), path }
-    }
+/// What casts may do at this node; shared by all.
+#[derive(Debug)]
+pub(crate) struct CastAllowance {
+    pub(super) roots: Vec<CastRoot>,
+    pub(super) policy: CastPolicy,
+    pub(super) sweep: Sweep,
 }
 
 /// See the [module](self).
@@ -47,20 +48,22 @@ pub(crate) struct NodeStore {
 impl NodeStore {
     /// Begins to receive. Asks the disk.
     pub(super) fn open(
-        roots: &[CastRoot],
+        allowed: &CastAllowance,
         begin: &CastBegin,
         hashes: Arc<ChunkHashes>,
         source: NodeId,
         demand: DemandChunks,
     ) -> Result<Self, String> {
         let path = Path::new(OsStr::from_bytes(&begin.destination));
-        let destination = open_destination(roots, path)?;
-        remove_dead_views(&destination);
-        let identity = CastIdentity::new(source.to_string().as_bytes());
-        let mut options = ReceiveOptions::new(identity);
+        let (root, rest) = root_of(&allowed.roots, path, source)?;
+        allowed.policy.admit_len(hashes.header().shape.stream_len())?;
+        let mut options = ReceiveOptions::new(CastIdentity::new(source.to_string().as_bytes()));
+        options.attributes = allowed.policy.attributes(begin.owners)?;
         (options.publish, options.flush) = (begin.publish, begin.flush);
-        let receiver = Receiver::begin(destination, Arc::clone(&hashes), options)
-            .map_err(|error| error.to_string())?;
+        let destination = || open_destination(root, rest, path);
+        remove_dead_views(&destination()?);
+        let receiver = begin_soon(&hashes, &options, destination)?;
+        allowed.sweep.note(path, &root.directory.join(rest));
         let held = receiver.read_back();
         let view = match begin.show {
             ShowMode::Complete => None,
@@ -78,6 +81,13 @@ impl NodeStore {
         Ok(report)
     }
 
+    /// A chunk is held.
+    fn came(&self, chunk: u32) -> Result<(), KeepFault> {
+        self.show_names().map_err(KeepFault::Local)?;
+        self.view.iter().for_each(|view| view.came(chunk));
+        Ok(())
+    }
+
     /// Lets names appear for which there is a view, when they are known.
     fn show_names(&self) -> Result<(), String> {
         let Some(view) = &self.view else { return Ok(()) };
@@ -90,23 +100,57 @@ impl ChunkStore for NodeStore {
         self.hashes.hash(chunk).is_some()
     }
 
-    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
+    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault> {
         let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,
             error => KeepFault::Forged(error.to_string()),
         })?;
-        let put = self.receiver.put(&verified);
-        put.map_err(|error| match error {
-            ReceiveError::Ended => KeepFault::Ended,
-            error => KeepFault::Local(error.to_string()),
-        })?;
-        self.show_names().map_err(KeepFault::Local)?;
-        self.view.iter().for_each(|view| view.came(chunk));
-        Ok(())
+        checked();
+        self.receiver.put(&verified).map_err(fault)?;
+        self.came(chunk)
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())
+    }
+
+    fn take_claims(&self) -> Option<ChunkSet> {
+        self.receiver.take_claims()
+    }
+
+    fn can_check(&self, chunk: u32) -> bool {
+        self.receiver.can_check(chunk)
+    }
+
+    fn check(&self, chunk: u32) -> Result<bool, KeepFault> {
+        let is_here = self.receiver.check(chunk).map_err(fault)?;
+        if is_here {
+            self.came(chunk)?;
+        }
+        Ok(is_here)
+    }
+}
+
+fn fault(error: ReceiveError) -> KeepFault {
+    match error {
+        ReceiveError::Ended => KeepFault::Ended,
+        error => KeepFault::Local(error.to_string()),
+    }
+}
+
+/// Begins. The source may have broken a cast off just now, whose receiver is not gone yet.
+fn begin_soon(
+    hashes: &Arc<ChunkHashes>,
+    options: &ReceiveOptions,
+    destination: impl Fn() -> Result<Destination, String>,
+) -> Result<Receiver, String> {
+    let mut attempts = BUSY_ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match Receiver::begin(destination()?, Arc::clone(hashes), options.clone()) {
+            Err(ReceiveError::Busy { .. }) if attempts > 0 => thread::sleep(BUSY_PAUSE),
+            begun => return begun.map_err(|error| error.to_string()),
+        }
     }
 }
 
@@ -123,17 +167,7 @@ fn show(
 }
 
 /// A directory below a root, reached without leaving it.
-fn open_destination(roots: &[CastRoot], path: &Path) -> Result<Destination, String> {
-    let refused = || {
-        let shown = roots.iter().map(|root| root.path.display().to_string());
-        let shown = shown.collect::<Vec<_>>().join(", ");
-        format!("{} is below none of this node's roots: {shown}", path.display())
-    };
-    let below = roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)));
-    let (root, rest) = below.ok_or_else(refused)?;
-    if !rest.components().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(refused());
-    }
+fn open_destination(root: &CastRoot, rest: &Path, path: &Path) -> Result<Destination, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let unopened = |errno| {
         let advice = match errno {

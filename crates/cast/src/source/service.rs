@@ -216,7 +216,11 @@ impl SourceService {
             WorkDone::Dialled { node, outcome: Err(why) } => {
                 self.lost(hub, node, &why, NodeReturn::Possible)?;
             }
-            WorkDone::Opened(_) | WorkDone::Published(_) | WorkDone::Demanded { .. } => {}
+            WorkDone::Verified { .. }
+            | WorkDone::Checked { .. }
+            | WorkDone::Opened(_)
+            | WorkDone::Published(_)
+            | WorkDone::Demanded { .. } => {}
         }
         Ok(())
     }
