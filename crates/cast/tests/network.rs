@@ -1,5 +1,9 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+#[path = "network/lazy.rs"]
+mod lazy;
+
+use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
@@ -242,6 +246,7 @@ impl Lab {
             topology: None,
             publish: PublishMode::New,
             flush: FlushMode::Later,
+            show: ShowMode::Complete,
             limits: CastLimits::default(),
             dial: Arc::clone(&self.dial),
             progress: None,

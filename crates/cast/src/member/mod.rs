@@ -19,8 +19,9 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
-use crate::relay::{Action, ChunkWant, Relay, RelayFault};
+use crate::relay::{Action, ChunkWant, DemandFrom, DemandRoom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use claims::ClaimChecks;
@@ -78,6 +79,7 @@ pub(crate) struct MemberSetup {
     pub(crate) window: u64,
     /// Bytes a second that it sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
+    pub(crate) show: ShowMode,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -111,9 +113,13 @@ impl CastMember {
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
+        let room = match setup.show {
+            ShowMode::AtOnce => DemandRoom::Kept,
+            ShowMode::Complete => DemandRoom::None,
+        };
         let claimed = setup.store.take_claims().unwrap_or_default();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
+        let relay = Relay::with_room(setup.node, schedule, (slots, room), claimed);
         let limit = SendLimit::new(setup.rate);
         Ok(Self {
             setup,
@@ -205,6 +211,22 @@ impl CastMember {
         }
         self.targets.insert((by, slot), memory);
         Ok(self.relay.wanted(by, chunk, ChunkWant::Into { slot })?)
+    }
+
+    /// A peer waits for what it wants.
+    pub(crate) fn hurried(&mut self, by: u32, chunk: u32) -> Result<(), MemberFault> {
+        Ok(self.relay.hurried(by, chunk)?)
+    }
+
+    /// A program at this node waits for chunks.
+    pub(crate) fn demand(
+        &mut self,
+        hub: &mut CastHub,
+        chunks: &[u32],
+        from: DemandFrom,
+    ) -> MemberResult {
+        chunks.iter().for_each(|chunk| self.relay.demand(*chunk, from));
+        self.act(hub)
     }
 
     /// A peer has written a chunk.
@@ -314,6 +336,10 @@ impl CastMember {
         match action {
             Action::Tell { to, chunk, want } => match self.links.get(&to) {
                 Some(&peer) => self.tell(hub, peer, chunk, want)?,
+                None => self.untold.entry(to).or_default().push(action),
+            },
+            Action::Hurry { to, chunk } => match self.links.get(&to) {
+                Some(&peer) => send(hub, peer, &CastMessage::Hurry { chunk }),
                 None => self.untold.entry(to).or_default().push(action),
             },
             Action::Drop { to, slot } => {

@@ -143,6 +143,10 @@ impl SourceService {
                 let member = self.member.as_mut().ok_or("it wants a chunk before a plan")?;
                 member.wanted(number, chunk, into)?;
             }
+            CastMessage::Hurry { chunk } => {
+                let member = self.member.as_mut().ok_or("it waits for a chunk before a plan")?;
+                member.hurried(number, chunk)?;
+            }
             CastMessage::Dropped { slot } => {
                 let member = self.member.as_mut().ok_or("it drops a chunk before a plan")?;
                 member.dropped(hub, number, slot)?;
@@ -216,7 +220,8 @@ impl SourceService {
             WorkDone::Verified { .. }
             | WorkDone::Checked { .. }
             | WorkDone::Opened(_)
-            | WorkDone::Published(_) => {}
+            | WorkDone::Published(_)
+            | WorkDone::Demanded { .. } => {}
         }
         Ok(())
     }

@@ -87,6 +87,7 @@ fn request(tree: &std::path::Path) -> CastRequest {
         topology: None,
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        show: ShowMode::default(),
         limits: CastLimits::default(),
         dial: Arc::new(|_, _| Err("nobody is there".to_owned())),
         progress: None,
