@@ -20,12 +20,33 @@ use std::time::Duration;
 #[serde(default, deny_unknown_fields)]
 struct CastTable {
     /// Directories below which files may be published.
-    roots: Vec<PathBuf>,
+    roots: Vec<RootEntry>,
     /// MiB for the windows of all casts, at most.
     memory: Option<u32>,
     /// Jobs of this service: the node's own word, which every table may have.
     #[serde(rename = "slots")]
     _slots: Option<u32>,
+}
+
+/// A root.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a root is a path, or { path = ..., directory = ... }")]
+enum RootEntry {
+    Path(PathBuf),
+    Placed { path: PathBuf, directory: PathBuf },
+}
+
+impl RootEntry {
+    fn root(&self) -> Result<CastRoot, String> {
+        let (path, directory) = match self {
+            Self::Path(path) => (path, path),
+            Self::Placed { path, directory } => (path, directory),
+        };
+        match [path, directory].into_iter().find(|path| !path.is_absolute()) {
+            Some(path) => Err(format!("root {}: write an absolute path", path.display())),
+            None => Ok(CastRoot { path: path.clone(), directory: directory.clone() }),
+        }
+    }
 }
 
 /// Checks the service's table, before a node starts.
@@ -40,9 +61,12 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
              roots = [\"/var/cast\"] in the table [cast]",
         ));
     }
-    match config.roots.iter().find(|root| !root.is_absolute()) {
-        Some(root) => Err(TableError::new(format!("root {root:?}: write an absolute path"))),
-        None => Ok(Needs::default()),
+    config.roots().map(|_| Needs::default()).map_err(TableError::new)
+}
+
+impl CastTable {
+    fn roots(&self) -> Result<Vec<CastRoot>, String> {
+        self.roots.iter().map(RootEntry::root).collect()
     }
 }
 
@@ -69,6 +93,6 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     };
     let memory = config.memory.map(|mib| u64::from(mib) << 20);
     let memory = memory.unwrap_or(CastServiceOptions::MEMORY_DEFAULT);
-    let roots = config.roots.into_iter().map(CastRoot::new).collect();
+    let roots = config.roots()?;
     Ok(CastService::new(CastServiceOptions { roots, memory, dial: Arc::new(dial) })?)
 }

@@ -112,6 +112,11 @@ pub(super) fn nodes(args: &CastArgs) -> Result<HostList, Failure> {
 
 /// Sources with the names that they get.
 pub(super) fn named(sources: &[PathBuf]) -> Result<Vec<CastSource>, Failure> {
+    for path in sources {
+        fs::metadata(path).map_err(|error| {
+            format!("{path:?} cannot be read: {error}; see that it is there and readable")
+        })?;
+    }
     let named: Vec<CastSource> =
         sources.iter().map(|path| CastSource::new(path)).collect::<Result<_, _>>()?;
     let mut names: Vec<&[u8]> = named.iter().map(|source| &*source.name).collect();
