@@ -72,7 +72,7 @@ pub(crate) struct CastReach {
 /// The hidden command: receives one cast, as standard input says, and says where on standard output.
 pub(crate) fn receive() -> crate::Outcome {
     crate::services::name_process("receiver");
-    crate::log::start(None)?;
+    crate::log::start_receiver()?;
     let mut output = std::io::stdout();
     receiver(rustix::stdio::stdin(), &mut output, |name| env::var_os(name))?;
     Ok(())

@@ -16,12 +16,11 @@ pub struct SlurmJob {
 }
 
 /// The step of receivers, but for its nodes.
-const STEP: [&str; 13] = [
+const STEP: [&str; 12] = [
+    "--quiet",
     "--overlap",
     "--ntasks-per-node=1",
-    "--cpus-per-task=1",
     "--mpi=none",
-    "--cpu-bind=none",
     "--kill-on-bad-exit=0",
     "--wait=0",
     "--no-kill",

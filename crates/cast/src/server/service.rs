@@ -1,8 +1,10 @@
 //! All casts of a node, and all its peers.
 
+use super::policy::{CastPolicy, CastRoot};
 use super::session::{CastSession, SourceFault};
 use super::status::CastStatus;
-use super::storage::CastRoot;
+use super::storage::CastAllowance;
+use super::sweep::Sweep;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
@@ -33,6 +35,8 @@ pub struct CastServiceOptions {
     pub roots: Vec<CastRoot>,
     /// Bytes of memory for the windows of all casts, at most.
     pub memory: u64,
+    /// What sources may do there.
+    pub policy: CastPolicy,
     /// Reaches other nodes.
     pub dial: DialNode,
 }
@@ -72,7 +76,7 @@ pub struct CastServiceStatus {
 
 /// See the [module](self).
 pub struct CastService {
-    roots: Arc<[CastRoot]>,
+    allowed: Arc<CastAllowance>,
     only_source: Option<NodeId>,
     memory: u64,
     reach: NodeReach,
@@ -108,8 +112,11 @@ impl CastService {
     pub fn new(options: CastServiceOptions) -> rustix::io::Result<Self> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
+        let CastServiceOptions { roots, policy, .. } = options;
+        let sweep = Sweep::start(&roots, policy.keep_broken);
+        let allowed = CastAllowance { roots, policy, sweep };
         Ok(Self {
-            roots: options.roots.into(),
+            allowed: allowed.into(),
             only_source: None,
             memory: options.memory,
             reach: NodeReach::new(options.dial, DIAL_TRIES, threads),
@@ -197,9 +204,14 @@ impl CastService {
             send(hub, peer, &CastMessage::Failed { why });
             return Ok(());
         }
+        let own = self.sessions.values().filter(|known| known.identity == identity);
+        if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
+            send(hub, peer, &CastMessage::Failed { why });
+            return Ok(());
+        }
         let used: u64 = self.sessions.values().map(|session| session.window).sum();
         let left = self.memory.saturating_sub(used);
-        let begun = CastSession::new(begin, (peer, identity), &self.roots, &self.reach, left);
+        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, left);
         let session = match begun {
             Err(fault @ SourceFault::Memory { .. }) => {
                 send(hub, peer, &CastMessage::Failed { why: fault.to_string() });

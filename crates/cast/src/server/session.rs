@@ -1,6 +1,6 @@
 //! One cast at a node, from its source's first word to its last.
 
-use super::storage::{CastRoot, NodeStore};
+use super::storage::{CastAllowance, NodeStore};
 use crate::member::{
     CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, PlanPartFault,
     PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
@@ -52,6 +52,8 @@ pub(super) enum SourceFault {
 /// See the [module](self).
 pub(super) struct CastSession {
     pub(super) cast: CastId,
+    /// Whose cast it is.
+    pub(super) identity: NodeId,
     begin: CastBegin,
     source: PeerId,
     hashes: Arc<ChunkHashes>,
@@ -75,19 +77,20 @@ impl CastSession {
     pub(super) fn new(
         begin: CastBegin,
         (source, identity): (PeerId, NodeId),
-        roots: &Arc<[CastRoot]>,
+        allowed: &Arc<CastAllowance>,
         reach: &NodeReach,
         memory: u64,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
         let window = window(&hashes, memory)?;
         let cast = hashes.header().cast;
-        let (own, known, roots) = (begin.clone(), Arc::clone(&hashes), Arc::clone(roots));
+        let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
         reach.threads.run(cast, move || {
-            WorkDone::Opened(NodeStore::open(&roots, &own, known, identity).map(Arc::new))
+            WorkDone::Opened(NodeStore::open(&allowed, &own, known, identity).map(Arc::new))
         })?;
         Ok(Self {
             cast,
+            identity,
             begin,
             source,
             hashes,
@@ -294,6 +297,11 @@ impl CastSession {
                 self.store = Some(opened.map_err(MemberError)?);
                 send(hub, self.source, &CastMessage::Ready);
             }
+            WorkDone::Verified { at } => {
+                if let Some(member) = &mut self.member {
+                    member.verified(at);
+                }
+            }
             WorkDone::Kept { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
@@ -305,6 +313,10 @@ impl CastSession {
             WorkDone::Loaded { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.loaded(at, outcome)?;
+            }
+            WorkDone::Checked { chunk, outcome } => {
+                let Some(member) = &mut self.member else { return Ok(()) };
+                member.checked(chunk, outcome)?;
             }
             WorkDone::Published(report) => {
                 let report = report.map_err(MemberError)?;

@@ -25,7 +25,7 @@ pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
-use crate::receive::{FlushMode, PublishMode};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
 use crate::sign::{CastHeader, CastKey, ChunkLen, SignError};
 use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
@@ -218,6 +218,10 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        owners: match request.scan.chown {
+            Some(_) => OwnerWish::Source,
+            None => OwnerWish::Receiver,
+        },
         rate: request.limits.rate,
     };
     Ok(SourceSetup {
