@@ -10,7 +10,7 @@ use clap::Args;
 use outboard_cast::launch::{LaunchError, LaunchWay, MissingDestination, SlurmJob};
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, SourceBuffers, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::HostList;
 use std::env;
@@ -101,6 +101,7 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         chunk_len: args.chunk_len()?,
         kind: None,
         topology: None,
+        buffers: SourceBuffers::default(),
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
         flush: FlushMode::Later,
         limits: CastLimits::default(),

@@ -247,6 +247,20 @@ fn switches_order_the_nodes_and_the_report_keeps_the_lists_order() {
     assert_eq!(plan["chosen"], "switches");
 }
 
+#[test]
+fn the_papers_tree_and_its_buffers_give_the_same_files() {
+    let lab = Lab::new("paper", 3);
+    lab.tree(5_000_000);
+    for buffers in ["mmap-all", "multi-send-one-map", "multi-send-multi-map"] {
+        let words = ["--replace", "--schedule", "paper:2", "--chunk", "64K", "--buffers", buffers];
+        let (report, code) = lab.report(&[&words[..], &["tree", ROOT]].concat());
+        assert_eq!((code, &report["schedule"]), (Some(0), &"paper:2".into()), "{report:#}");
+        lab.check();
+        // A source with two children sends everything twice.
+        assert_eq!(report["sent_chunks"].as_u64(), report["chunks"].as_u64().map(|all| 2 * all));
+    }
+}
+
 /// Commands, and what each complaint must say.
 const COMPLAINTS: &[(&[&str], i32, &[&str])] = &[
     (&[], 2, &["SRC... DEST"]),
@@ -266,6 +280,7 @@ const COMPLAINTS: &[(&[&str], i32, &[&str])] = &[
     (&["tree", "/x", "--nodes", "n1", "--topology", "none"], 1, &["none", "topology.conf"]),
     (&["tree", "/x", "--nodes", "n1", "--topology", "tree/short"], 1, &["line 1", "SwitchName="]),
     (&["tree", "/x", "--nodes", "n1", "--chown", "no-such-user"], 1, &["/etc/passwd", "number"]),
+    (&["tree", "/x", "--nodes", "n1", "--buffers", "mmap"], 2, &["multi-send-one-map"]),
     (&["--plan", "--nodes", "n1"], 1, &["--plan-size"]),
     (&["--plan", "--plan-size", "1M"], 1, &["--nodes"]),
     (&["tree", "/x", "--plan-size", "1M"], 2, &["--plan"]),

@@ -51,12 +51,12 @@ impl CheckedWish {
         sources: Vec<CastSource>,
         (reach, destination): (&CastReach, &Path),
     ) -> Result<CastRequest, Failure> {
-        let (nodes, dial) = reach.hosts()?;
-        let given = nodes.hosts().len();
+        let names = reach.names();
+        let given = names.len();
         if let Some(min) = args.min_nodes.filter(|min| min.get() as usize > given) {
             return Err(format!("--min-nodes {min}: only {given} nodes are named").into());
         }
-        let names = reach.names();
+        let (nodes, dial) = reach.hosts()?;
         Ok(CastRequest {
             sources,
             destination: destination.to_owned(),
@@ -65,6 +65,7 @@ impl CheckedWish {
             chunk_len: self.chunk_len,
             kind: self.kind,
             topology: self.topology.map(|topology| NodeTopology { topology, names }),
+            buffers: args.buffers,
             publish: match (args.replace, args.merge) {
                 (true, _) => PublishMode::Replace,
                 (_, true) => PublishMode::Merge,
