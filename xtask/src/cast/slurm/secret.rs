@@ -69,7 +69,8 @@ fn search(cluster: &SlurmCluster) -> Result<String> {
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
-            if kind.is_dir() {
+            // The program is older than the secret, and large.
+            if kind.is_dir() && entry.file_name() != "bin" {
                 left.push(path);
             } else if kind.is_file() {
                 files += 1;
