@@ -6,8 +6,8 @@
 //! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
 //! sides do where they take it.
 
-use crate::receive::{FlushMode, PublishMode};
-use crate::schedule::{ChunkSet, ScheduleKind, Situation};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
+use crate::schedule::{ChunkSet, ScheduleKind};
 use crate::sign::{CastId, CastPublicKey};
 use outboard_cluster::codec::Protocol;
 use outboard_cluster::hub::Exposed;
@@ -57,6 +57,8 @@ pub struct CastBegin {
     pub(crate) publish: PublishMode,
     /// When to flush.
     pub(crate) flush: FlushMode,
+    /// Whose owners files get.
+    pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
 }
@@ -68,6 +70,46 @@ pub(crate) struct WantedSlot {
     pub(crate) slot: u32,
     /// Where to write.
     pub(crate) memory: Exposed,
+}
+
+/// A part of a plan, which is a [`Situation`](crate::schedule::Situation).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlanPart {
+    /// Which plan.
+    pub(crate) version: u32,
+    /// Which part of it, from 0 on.
+    pub(crate) part: u32,
+    /// How many there are.
+    pub(crate) parts: u32,
+    /// Its bytes.
+    #[serde(with = "serde_bytes")]
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// How a node is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeReport {
+    /// For which plan it was asked.
+    pub(crate) version: u32,
+    /// The chunks that it holds.
+    pub(crate) held: ChunkSet,
+    /// By sender, the chunk that it has waited for longest, if it has for a while.
+    pub(crate) waits: Vec<ChunkWait>,
+    /// The nodes that want of it what it holds and has not begun to send to them.
+    pub(crate) owes: Vec<u32>,
+    /// Chunks that it has sent to others.
+    pub(crate) sent_chunks: u64,
+    /// Bytes a second that it sends while it sends, if it has lately.
+    pub(crate) rate: Option<u64>,
+}
+
+/// A chunk that does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChunkWait {
+    /// The node that it was asked of.
+    pub(crate) of: u32,
+    /// Which chunk.
+    pub(crate) chunk: u32,
 }
 
 /// A control message.
@@ -84,22 +126,17 @@ pub(crate) enum CastMessage {
     },
     /// Source to node: a signed run of chunk hashes.
     Run(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// Source to node: go on from this situation.
-    Plan(Situation),
+    /// Source to node: go on from this situation, when all its parts have come.
+    Plan(PlanPart),
     /// Source to node: say what you hold.
     Report {
         /// For which plan.
         version: u32,
     },
-    /// Node to source: what it holds.
-    Held {
-        /// As it was asked.
-        version: u32,
-        /// The chunks.
-        held: ChunkSet,
-    },
-    /// Node to source: this node's connection to another relay has ended, or it sent what the
-    /// source has not signed.
+    /// Node to source: how it is doing.
+    Held(Box<NodeReport>),
+    /// Node to source: this node's connection to another relay has ended or cannot be made, or the
+    /// other one sent what the source has not signed.
     Lost {
         /// Which relay.
         node: u32,
@@ -157,9 +194,10 @@ mod tests {
 
     #[test]
     fn a_message_comes_back() {
-        let bytes = PROTOCOL.encode(&CastMessage::Plan(Situation::fresh(3, 70)));
+        let report = NodeReport { held: ChunkSet::below(70), ..NodeReport::default() };
+        let bytes = PROTOCOL.encode(&CastMessage::Held(Box::new(report.clone())));
         match PROTOCOL.decode(&bytes) {
-            Ok(CastMessage::Plan(plan)) => assert_eq!(plan, Situation::fresh(3, 70)),
+            Ok(CastMessage::Held(held)) => assert_eq!(*held, report),
             other => panic!("{other:?}"),
         }
     }

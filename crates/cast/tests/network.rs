@@ -2,7 +2,7 @@
 
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
-use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
+use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
@@ -13,12 +13,13 @@ use outboard_cluster::service::ServiceLoop;
 use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
 use outboard_verbs::Secured;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -51,13 +52,26 @@ fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secure
     }
 }
 
+/// What a node's dialling does in a test: addresses that it does not reach, and the connections
+/// that it has made.
+#[derive(Default)]
+struct Wires {
+    closed: Mutex<HashSet<SocketAddr>>,
+    open: Mutex<Vec<TcpStream>>,
+}
+
 /// Dials with a key of its own.
-fn dial(key: &ClusterKey) -> DialNode {
-    let own = credentials(key);
+fn dial(key: &ClusterKey, wires: &Arc<Wires>) -> DialNode {
+    let (own, wires) = (credentials(key), Arc::clone(wires));
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
+        if wires.closed.lock().expect("no panic").contains(&address) {
+            return Err("no way there".to_owned());
+        }
         let socket = TcpStream::connect_timeout(&address, limit);
         let socket = socket.map_err(|error| error.to_string())?;
+        let copy = socket.try_clone().map_err(|error| error.to_string())?;
+        wires.open.lock().expect("no panic").push(copy);
         let cast = "cast".parse().expect("a name");
         let handshake = Handshake::initiator(Arc::clone(&own), &cast);
         let handshake = handshake.map_err(|error| error.to_string())?;
@@ -71,11 +85,16 @@ struct Node {
     root: tempfile::TempDir,
     stop: Arc<AtomicBool>,
     hang: Arc<AtomicBool>,
+    wires: Arc<Wires>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Node {
     fn start(key: &ClusterKey) -> Self {
+        Self::start_in(key, tempfile::tempdir().expect("a directory"))
+    }
+
+    fn start_in(key: &ClusterKey, root: tempfile::TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, arrivals) = mpsc::channel();
@@ -89,18 +108,19 @@ impl Node {
                 }
             }
         });
-        let root = tempfile::tempdir().expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
-        let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
+        let here = CastRoot::at(ROOT, root.path());
+        let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
-            dial: dial(key),
+            policy: CastPolicy::default(),
+            dial: dial(key, &wires),
         };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
         let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
-        Self { address, root, stop, hang, thread: Some(thread) }
+        Self { address, root, stop, hang, wires, thread: Some(thread) }
     }
 
     /// Ends as a machine does that loses its power: its connections are gone.
@@ -145,13 +165,17 @@ struct Lab {
     key: ClusterKey,
     nodes: Vec<Node>,
     source: tempfile::TempDir,
+    /// The source's identity is always the same.
+    dial: DialNode,
 }
 
 impl Lab {
     fn new(nodes: usize) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
-        Self { key, nodes, source: tempfile::tempdir().expect("a directory") }
+        let dial = dial(&key, &Arc::default());
+        let source = tempfile::tempdir().expect("a directory");
+        Self { key, nodes, source, dial }
     }
 
     /// A tree with files that are empty, short, and of some chunks.
@@ -172,6 +196,25 @@ impl Lab {
 
     fn cast(&self, kind: ScheduleKind) -> CastOutcome {
         cast(self.request(kind, Path::new(ROOT))).expect("a cast")
+    }
+
+    /// Casts until each node has written some chunks; then the source is gone.
+    fn break_cast(&self, kind: ScheduleKind, wires: &Wires) {
+        let request = self.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.nodes.iter().any(|node| chunks_left(node.root.path()) < 30) {
+            assert!(Instant::now() < deadline, "it never began");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for socket in wires.open.lock().expect("no panic").drain(..) {
+            socket.shutdown(Shutdown::Both).expect("connected");
+        }
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");
+        for node in &self.nodes {
+            assert!(!node.root.path().join("tree").exists(), "nothing partial is published");
+        }
     }
 
     fn check(&self, node: usize) {
@@ -196,7 +239,7 @@ impl Lab {
             publish: PublishMode::New,
             flush: FlushMode::Later,
             limits: CastLimits::default(),
-            dial: dial(&self.key),
+            dial: Arc::clone(&self.dial),
             progress: None,
         }
     }
@@ -308,4 +351,133 @@ fn a_relay_that_dies_costs_the_others_nothing_but_time() {
         assert_eq!(results, [true, false, true, true, true], "{kind}: {outcome:?}");
         [0, 2, 3, 4].into_iter().for_each(|node| lab.check(node));
     }
+}
+
+#[test]
+fn nodes_that_do_not_reach_each_other_are_served_by_others() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::TwoTree] {
+        let lab = Lab::new(5);
+        lab.fill(6_000_000);
+        // Node 1 reaches nobody, node 2 all but node 4.
+        let addresses: Vec<SocketAddr> = lab.nodes.iter().map(|node| node.address).collect();
+        lab.nodes[1].wires.closed.lock().expect("no panic").extend(&addresses);
+        lab.nodes[2].wires.closed.lock().expect("no panic").insert(addresses[4]);
+        let outcome = lab.cast(kind);
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{kind}: {outcome:?}");
+        (0..5).for_each(|node| lab.check(node));
+    }
+}
+
+#[test]
+fn connections_that_break_between_living_nodes_cost_none_of_them() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain] {
+        let lab = Lab::new(6);
+        lab.fill(40_000_000);
+        let request = lab.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        has_begun(lab.nodes[2].root.path());
+        let mut broken = 0;
+        for node in lab.nodes.iter().cycle() {
+            if casting.is_finished() || broken > 4 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+            let mut open = node.wires.open.lock().expect("no panic");
+            for socket in open.drain(..) {
+                broken += usize::from(socket.shutdown(Shutdown::Both).is_ok());
+            }
+        }
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{kind}: {outcome:?}");
+        (0..6).for_each(|node| lab.check(node));
+        assert!(broken > 0, "{kind}: nothing was broken");
+    }
+}
+
+/// Chunks of 64 KiB in a stream.
+fn chunks_of(outcome: &CastOutcome) -> u64 {
+    outcome.stream_len.div_ceil(64 << 10)
+}
+
+#[test]
+fn a_second_cast_sends_what_has_changed_alone() {
+    let lab = Lab::new(3);
+    lab.fill(6_000_000);
+    let tree = lab.source.path().join("tree");
+    fs::write(tree.join("other"), vec![7; 1_000_000]).expect("written");
+    let first = lab.cast(ScheduleKind::Star);
+    assert!(first.nodes.iter().all(|node| node.result == Ok(1)), "{first:?}");
+    assert_eq!(first.sent_chunks, 3 * chunks_of(&first));
+    fs::write(tree.join("below/short"), b"other").expect("written");
+    let mut large = fs::read(tree.join("below/deep/large")).expect("read");
+    large[3_000_000] ^= 1;
+    fs::write(tree.join("below/deep/large"), large).expect("written");
+    let again = |dial: &DialNode| {
+        let mut request = lab.request(ScheduleKind::BinomialPipeline, Path::new(ROOT));
+        (request.publish, request.dial) = (PublishMode::Replace, Arc::clone(dial));
+        cast(request).expect("a cast")
+    };
+    let second = again(&lab.dial);
+    assert!(second.nodes.iter().all(|node| node.result == Ok(1)), "{second:?}");
+    (0..3).for_each(|node| lab.check(node));
+    // The manifest with the beginning of the data, and the two chunks with changes.
+    assert!(second.sent_chunks <= 3 * 3, "{second:?}");
+    let third = again(&lab.dial);
+    assert!(third.sent_chunks <= 3, "{third:?}");
+    (0..3).for_each(|node| lab.check(node));
+    let stranger = again(&dial(&lab.key, &Arc::default()));
+    assert!(stranger.sent_chunks >= chunks_of(&stranger), "nothing of another's: {stranger:?}");
+    (0..3).for_each(|node| lab.check(node));
+}
+
+/// The chunks that a node has written of what it has not published.
+fn chunks_left(root: &Path) -> u64 {
+    let names = fs::read_dir(root).expect("a directory").map(|entry| entry.expect("a name").path());
+    let held = names.filter_map(|path| fs::read(path.join("held")).ok());
+    held.flatten().map(|byte| u64::from(byte.count_ones())).sum()
+}
+
+#[test]
+fn a_cast_whose_source_is_gone_is_resumed_by_the_next() {
+    for kind in [ScheduleKind::Star, ScheduleKind::BinomialPipeline] {
+        let wires = Arc::default();
+        let mut lab = Lab::new(3);
+        lab.dial = dial(&lab.key, &wires);
+        lab.fill(40_000_000);
+        lab.break_cast(kind, &wires);
+        // One node is killed as well, and started anew.
+        lab.nodes[1].stop();
+        let root = std::mem::replace(&mut lab.nodes[1].root, tempfile::tempdir().expect("made"));
+        lab.nodes[1] = Node::start_in(&lab.key, root);
+        let left: Vec<u64> = lab.nodes.iter().map(|node| chunks_left(node.root.path())).collect();
+        assert!(left.iter().all(|chunks| *chunks > 20), "{left:?}");
+        let outcome = lab.cast(kind);
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+        (0..3).for_each(|node| lab.check(node));
+        if kind == ScheduleKind::Star {
+            let missing = 3 * chunks_of(&outcome) - left.iter().sum::<u64>();
+            assert!(outcome.sent_chunks <= missing, "{left:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_crash_left_damaged_is_sent_again_and_never_published() {
+    let wires = Arc::default();
+    let mut lab = Lab::new(2);
+    lab.dial = dial(&lab.key, &wires);
+    lab.fill(40_000_000);
+    lab.break_cast(ScheduleKind::Star, &wires);
+    // As after a loss of power: the bitmap was written, the data was not.
+    let root = lab.nodes[0].root.path();
+    let staging = fs::read_dir(root).expect("read").next().expect("one").expect("a name").path();
+    let large = staging.join("tree/tree/below/deep/large");
+    fs::write(&large, vec![0; 40_000_000]).expect("written");
+    let (held, all) =
+        (chunks_left(lab.nodes[0].root.path()), chunks_left(lab.nodes[1].root.path()));
+    fs::write(staging.join("held"), [0xff; 77]).expect("written");
+    let outcome = lab.cast(ScheduleKind::Star);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..2).for_each(|node| lab.check(node));
+    assert!(held > 20 && outcome.sent_chunks + all <= 2 * chunks_of(&outcome), "{outcome:?}");
 }

@@ -1,61 +1,90 @@
 //! `outboard cast`: files from this machine to many nodes.
 //!
-//! Modules: `args` (what is asked), `request` (from that to what is cast where), `report` (what is
-//! printed of its end).
+//! Modules: `args` (what is asked), `quantity` (sizes and rates), `request` (from that to what is
+//! cast where), `progress` (on a terminal), `report` (what is printed of its end), `preview`
+//! (`--dry-run`), `plan` (`--plan`).
 
 mod args;
+mod plan;
+mod preview;
+mod progress;
+mod quantity;
 mod report;
 mod request;
 
 pub(crate) use args::CastArgs;
 
+use crate::launch::CastReach;
 use crate::send_libs::StagedLibraries;
+use clap::error::ErrorKind;
 use outboard_cast::launch::ExecProgram;
-use outboard_cast::source::cast;
-use outboard_cast::tree::CastSource;
-use std::error::Error;
+use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use progress::ProgressDisplay;
+use request::CheckedWish;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The exit code says whether all nodes have the files; with `--exec` it is the program's.
-pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let (destination, paths) = args.paths.split_last().ok_or("name a destination")?;
-    let sources = paths.iter().map(|path| CastSource::new(path));
-    let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
-    let first = sources.first().cloned().ok_or("name what to cast, and a destination")?;
-    let name = OsString::from_vec(first.name.clone());
+/// Why nothing was cast, for people.
+type Failure = Box<dyn std::error::Error>;
+
+/// The exit code says whether all nodes have the files, or as many as must; with `--exec` it is
+/// the program's.
+pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
+    if args.plan {
+        return plan::run(&args).map(|()| ExitCode::SUCCESS);
+    }
+    if args.dry_run {
+        return preview::run(&args).map(|()| ExitCode::SUCCESS);
+    }
+    let (sources, destination) = request::paths(&args)?;
+    let wish = CheckedWish::new(&args)?;
+    let mut sources = request::named(sources)?;
+    let Some(first) = sources.first().cloned() else { return Err("name what to cast".into()) };
+    let name = OsString::from_vec(first.name);
+    // Removed when the cast is over.
     let staged = match args.send_libs {
         true => Some(libraries(&first.path, &name, &args.libs_exclude)?),
         false => None,
     };
     sources.extend(staged.as_ref().map(StagedLibraries::source));
     let mut reach = request::reach(&args, destination)?;
-    let request = request::request(&args, sources, (&reach, destination))?;
-    let limits = request.limits;
-    let outcome = reach.finish(cast(request)?, limits);
-    let failed = outcome.nodes.iter().filter(|node| node.result.is_err()).count();
-    if args.json {
-        report::print_json(&outcome)?
-    } else if !args.exec || failed > 0 {
-        report::print(&outcome, failed)
+    let request = wish.request(&args, sources, (&reach, destination))?;
+    let outcome = cast_shown(&mut reach, request)?;
+    if !args.exec || !outcome.has_succeeded() || args.json {
+        print_outcome(&args, &outcome)?;
     }
     match (outcome.has_succeeded(), args.exec) {
         (false, _) => Ok(ExitCode::FAILURE),
         (true, false) => Ok(ExitCode::SUCCESS),
-        (true, true) => {
-            let program = program(&args, destination, &name);
-            reach.exec(&program, &outcome)
-        }
+        (true, true) => reach.exec(&program(&args, destination, &name), &outcome),
     }
 }
 
-fn libraries(
-    program: &Path,
-    name: &OsString,
-    excluded: &str,
-) -> Result<StagedLibraries, Box<dyn Error>> {
+/// Casts, and shows how far it has come.
+fn cast_shown(reach: &mut CastReach, mut request: CastRequest) -> Result<CastOutcome, Failure> {
+    let (sender, display) = ProgressDisplay::start(reach.names());
+    request.progress = sender;
+    let limits = request.limits;
+    let outcome = cast(request);
+    if let Some(display) = display {
+        display.end();
+    }
+    Ok(reach.finish(outcome?, limits))
+}
+
+fn print_outcome(args: &CastArgs, outcome: &CastOutcome) -> Result<(), Failure> {
+    if args.json {
+        let chunk_len = request::chunk_len(args.chunk)?;
+        print(&format!("{:#}", report::to_json(outcome, chunk_len)))
+    } else {
+        print(&report::lines(outcome).join("\n"))
+    }
+}
+
+fn libraries(program: &Path, name: &OsString, excluded: &str) -> Result<StagedLibraries, Failure> {
     let staged = StagedLibraries::of(program, name, excluded);
     staged.map_err(|error| format!("{}: --send-libs: {error}", program.display()).into())
 }
@@ -69,4 +98,18 @@ fn program(args: &CastArgs, destination: &Path, name: &OsString) -> ExecProgram 
         libraries.into()
     });
     ExecProgram { program, arguments: args.arguments.clone(), libraries }
+}
+
+/// Prints lines. A reader that has gone is not an error.
+fn print(text: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
+/// Says what is wrong with the command line, as for wrong options, and ends.
+fn wrong_usage(why: &str) -> ! {
+    let text = format!("{why}\n\nSee outboard cast --help.\n");
+    clap::Error::raw(ErrorKind::MissingRequiredArgument, text).exit()
 }

@@ -170,6 +170,15 @@ impl CastReach {
         Ok((nodes, Arc::new(dial)))
     }
 
+    /// The hosts' names as the user has them, in the same order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        match (&self.launched, &self.nodes) {
+            (Some(launched), _) => launched.names().map(str::to_owned).collect(),
+            (None, Some(nodes)) => nodes.iter().map(ToString::to_string).collect(),
+            (None, None) => Vec::new(),
+        }
+    }
+
     /// Ends receivers that were started, and names nodes as the user does.
     pub(crate) fn finish(&mut self, outcome: CastOutcome, limits: CastLimits) -> CastOutcome {
         match self.launched.take() {

@@ -20,7 +20,7 @@ use crate::lab::{Cable, Link};
 use std::path::PathBuf;
 
 /// How much longer than an undisturbed cast a disturbed one may take.
-const DELAY_MAX: Duration = Duration::from_secs(3);
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(1);
 const CRAWL: Link = Link::BitsPerSecond(1_000_000);
 

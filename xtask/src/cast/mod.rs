@@ -7,8 +7,8 @@
 //!
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
-//! (what a cast may leave behind), then the checks: `plain`, `faults`; `slurm` is a suite of its
-//! own.
+//! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`,
+//! `large`, `strangers`; `slurm` is a suite of its own.
 
 mod image;
 mod run;
@@ -17,9 +17,13 @@ mod site;
 mod traces;
 mod watch;
 
+mod corruption;
 mod faults;
+mod large;
 mod plain;
 pub mod slurm;
+mod sources;
+mod strangers;
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -59,6 +63,10 @@ pub fn run(full: bool) -> Result<Count> {
     let undisturbed = plain::Undisturbed::default();
     let mut checks = plain::checks(&undisturbed, full);
     checks.extend(faults::checks(&undisturbed, full));
+    checks.extend(corruption::checks(full));
+    checks.extend(sources::checks(&undisturbed, full));
+    checks.extend(large::checks());
+    checks.extend(strangers::checks());
     checks.retain(|check| wanted(&check.name));
     let mut total = Count::default();
     if checks.is_empty() {

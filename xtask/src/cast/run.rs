@@ -66,7 +66,6 @@ impl CastOrder {
 #[derive(Debug)]
 pub(super) struct RunningCast {
     child: Child,
-    line: String,
     output: PathBuf,
     pub(super) began: Instant,
 }
@@ -92,9 +91,9 @@ impl RunningCast {
         let output = directory.join(COUNT.fetch_add(1, Ordering::Relaxed).to_string());
         command.stdin(Stdio::null()).stdout(File::create(output.with_extension("out"))?);
         command.stderr(File::create(output.with_extension("err"))?);
-        let line = command::line(command);
-        let child = command.spawn().with_context(|| format!("cannot start {line}"))?;
-        Ok(Self { child, line, output, began: Instant::now() })
+        let child = command.spawn();
+        let child = child.with_context(|| format!("cannot start {}", command::line(command)))?;
+        Ok(Self { child, output, began: Instant::now() })
     }
 
     /// Whether it still runs.
@@ -113,7 +112,7 @@ impl RunningCast {
             }
             if self.began.elapsed() > limit {
                 let said = self.read("err");
-                bail!("{} has not ended after {} s: {said}", self.line, limit.as_secs());
+                bail!("the cast has not ended after {} s: {said}", limit.as_secs());
             }
             sleep(PAUSE);
         };

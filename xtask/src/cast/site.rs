@@ -4,6 +4,7 @@
 //! A node's destination is a file system in memory, which stays when the node is killed and can be
 //! read from outside.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -23,6 +24,8 @@ pub(super) const NODES: usize = 15;
 pub(super) const LINK: Link = Link::BitsPerSecond(200_000_000);
 /// The user as which services run: nobody.
 const SERVICE_USER: u32 = 65534;
+/// The size of a node's disk, as mount(8) takes it.
+pub(super) const DISK: &str = "75%";
 const PORT: u16 = 7410;
 /// How long a node may take to listen, and a small command to end.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -38,8 +41,8 @@ const FURNISH: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
 /// How one node differs from the others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeSetup {
-    /// Further lines of node.toml, in the table `[cast]`.
-    pub(super) cast: String,
+    /// The identity to which its root belongs, instead of everybody.
+    pub(super) owner: Option<String>,
     /// A key other than the cluster's.
     pub(super) key: Option<PathBuf>,
 }
@@ -70,7 +73,7 @@ impl CastSite {
         site.ask(site.here(site.program()).args(["key", "new"]))?;
         mount(&site.scratch.directory("source")?, "size=75%,mode=755")?;
         for index in 0..NODES {
-            site.mount_disk(index, "75%")?;
+            site.mount_disk(index, DISK)?;
             site.launch(index, &NodeSetup::default())?;
         }
         (0..NODES).try_for_each(|index| site.wait_listening(index))?;
@@ -111,6 +114,8 @@ impl CastSite {
         let mut command = host.command(program);
         command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
         command.env("HOME", self.scratch.0.join(home)).env("OUTBOARD_KEY", self.key());
+        // To find the cause of a failure.
+        command.envs(env::var_os("OUTBOARD_LOG").map(|level| ("OUTBOARD_LOG", level)));
         command.stdin(Stdio::null());
         command
     }
@@ -228,12 +233,14 @@ impl CastSite {
     pub(super) fn launch(&mut self, index: usize, setup: &NodeSetup) -> Result<()> {
         let home = self.scratch.directory(&format!("home{index}"))?;
         let configuration = home.join("node.toml");
+        let root = match &setup.owner {
+            Some(owner) => format!("{{ path = {:?}, owners = [{owner:?}] }}", self.destination()),
+            None => format!("{:?}", self.destination()),
+        };
         let text = format!(
             "user = \"{SERVICE_USER}:{SERVICE_USER}\"\n\
              [reach.cast]\ncast = \"*\"\n\
-             [cast]\nroots = [{:?}]\n{}",
-            self.destination(),
-            setup.cast
+             [cast]\nroots = [{root}]\n"
         );
         fs::write(&configuration, text)?;
         chown(&configuration, Some(0), Some(0))?;
@@ -283,7 +290,7 @@ impl CastSite {
         for index in 0..NODES {
             self.cable(index, Cable::Joined)?;
             self.relink(index, LINK)?;
-            self.kill(index)?;
+            self.replace_disk(index, DISK)?;
             self.launch(index, &NodeSetup::default())?;
         }
         (0..NODES).try_for_each(|index| self.wait_listening(index))
@@ -294,7 +301,7 @@ impl CastSite {
         for index in 0..NODES {
             let said = self.said(index);
             let lines: Vec<&str> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(6)..].join("\n    ");
+            let last = lines[lines.len().saturating_sub(4)..].join("\n    ");
             println!("  node {index}:\n    {last}");
         }
     }
@@ -350,7 +357,7 @@ pub(super) struct CastScratch(pub(super) PathBuf);
 
 impl CastScratch {
     pub(super) fn new() -> Result<Self> {
-        let parent = std::env::temp_dir();
+        let parent = env::temp_dir();
         clear(&parent)?;
         let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
         scratch.directory("source-home")?;

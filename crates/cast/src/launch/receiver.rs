@@ -10,7 +10,7 @@ use super::announcement::{AnnouncedState, Announcement};
 use super::invitation::{Invitation, InvitationTerms, MissingDestination};
 use crate::member::DialNode;
 use crate::protocol::SERVICE;
-use crate::server::{CastRoot, CastService, CastServiceOptions};
+use crate::server::{CastPolicy, CastRoot, CastService, CastServiceOptions};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -86,7 +86,9 @@ fn service(
 ) -> Result<ServiceLoop<CastService>, LaunchError> {
     let roots = vec![CastRoot::new(destination.to_owned())];
     let (memory, dial) = (CastServiceOptions::MEMORY_DEFAULT, dial_with(credentials));
-    let service = CastService::new(CastServiceOptions { roots, memory, dial })?;
+    // It has the rights of the user that started it, and no others.
+    let policy = CastPolicy { may_chown: true, ..CastPolicy::default() };
+    let service = CastService::new(CastServiceOptions { roots, memory, dial, policy })?;
     let service = service.only_from(terms.source()?);
     ServiceLoop::new(HubOptions::default(), service).map_err(failed)
 }

@@ -4,31 +4,40 @@
 //! the time that the slot is asked of it until its chunk has come. Files are read and written by
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
-//! Modules: `work` (what threads do), `reach` (dialling).
+//! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
+//! `plan_parts` (plans as messages), `report` (what it says of itself).
 
+mod claims;
+mod plan_parts;
 mod reach;
+mod report;
 mod work;
 
+pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
-use crate::protocol::{CastMessage, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
+use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
 use crate::relay::{Action, ChunkWant, Relay, RelayFault};
 use crate::schedule::Schedule;
 use crate::sign::{CastId, StreamShape};
+use claims::ClaimChecks;
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
 use outboard_verbs::{Access, SharedRegion};
+pub(crate) use report::MemberProgress;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
-/// Bytes of a node's window.
-const WINDOW_BYTES: u64 = 32 << 20;
+/// Bytes of a node's window, unless its administrator allows less.
+pub(crate) const WINDOW_BYTES: u64 = 32 << 20;
 /// Slots of a window, at most.
-const WINDOW_SLOTS_MAX: u64 = 32;
+const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
-const WINDOW_SLOTS_MIN: u64 = 4;
+pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
 
 /// What tells a member's Writes apart: the cast, the receiver and the own slot.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +71,8 @@ pub(crate) struct MemberSetup {
     pub(crate) cast: CastId,
     pub(crate) node: u32,
     pub(crate) shape: StreamShape,
+    /// Bytes of its window, about.
+    pub(crate) window: u64,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -83,16 +94,20 @@ pub(crate) struct CastMember {
     senders: BTreeMap<u32, u32>,
     /// Chunks and slots that cannot be checked before their run comes.
     unsigned: Vec<(u32, u32)>,
+    progress: MemberProgress,
+    checks: ClaimChecks,
 }
 
 impl CastMember {
     pub(crate) fn new(setup: MemberSetup, schedule: &Arc<Schedule>) -> Result<Self, MemberError> {
         let len = u64::from(setup.shape.chunk_len().bytes());
-        let slots = (WINDOW_BYTES / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
+        let slots = (setup.window / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
-        let relay = Relay::new(setup.node, schedule, u32::try_from(slots).unwrap_or(u32::MAX));
+        let claimed = setup.store.take_claims().unwrap_or_default();
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
         Ok(Self {
             setup,
             relay,
@@ -103,6 +118,8 @@ impl CastMember {
             targets: BTreeMap::new(),
             senders: BTreeMap::new(),
             unsigned: Vec::new(),
+            progress: MemberProgress::default(),
+            checks: ClaimChecks::default(),
         })
     }
 
@@ -117,6 +134,7 @@ impl CastMember {
     /// A node's connection is up.
     pub(crate) fn link(&mut self, hub: &mut CastHub, node: u32, peer: PeerId) -> MemberResult {
         self.links.insert(node, peer);
+        self.relay.back(node);
         let untold = self.untold.remove(&node).unwrap_or_default();
         untold.into_iter().try_for_each(|action| self.perform(hub, action))?;
         self.act(hub)
@@ -125,8 +143,12 @@ impl CastMember {
     /// A node's connection is over, or cannot be made.
     pub(crate) fn lost(&mut self, hub: &mut CastHub, node: u32) -> MemberResult {
         if let Some(peer) = self.links.remove(&node) {
-            self.exposed.retain(|_, (to, _)| *to != peer);
+            // Its connection may end a little later: what it could write to is given to others.
+            for (_, (_, memory)) in self.exposed.extract_if(.., |_, (to, _)| *to == peer) {
+                hub.withdraw(peer, memory);
+            }
         }
+        self.progress.lost(Instant::now(), node);
         self.untold.remove(&node);
         self.targets.retain(|(of, _), _| *of != node);
         self.relay.lost(node);
@@ -168,6 +190,7 @@ impl CastMember {
         (chunk, slot): (u32, u32),
     ) -> Result<(), MemberFault> {
         self.relay.arrived(from, chunk, slot)?;
+        self.progress.arrived(Instant::now(), from);
         self.senders.insert(slot, from);
         self.withdraw(hub, slot);
         Ok(())
@@ -187,7 +210,18 @@ impl CastMember {
 
     /// The own memory that was written to a peer may change again.
     pub(crate) fn written(&mut self, to: u32, slot: u32) {
+        self.progress.sent(Instant::now(), to, u64::from(self.setup.shape.chunk_len().bytes()));
         self.relay.sent(to, slot);
+    }
+
+    /// What has come and gone.
+    pub(crate) fn progress(&self) -> &MemberProgress {
+        &self.progress
+    }
+
+    /// How this node is doing.
+    pub(crate) fn report(&mut self, version: u32) -> NodeReport {
+        self.progress.report(Instant::now(), version, &self.relay)
     }
 
     /// A run has come: what waited for it is checked.
@@ -196,14 +230,22 @@ impl CastMember {
         waiting.into_iter().try_for_each(|(chunk, slot)| self.keep(chunk, slot))
     }
 
-    /// A chunk was checked. Returns the node that sent it, if that is not what the source signed.
+    /// A chunk is what the source signed, and is being written.
+    pub(crate) fn verified(&mut self, (chunk, slot): (u32, u32)) {
+        self.relay.verified(chunk, slot);
+    }
+
+    /// A chunk was checked and written. Returns the node that sent it, if that is not what the source signed.
     pub(crate) fn kept(
         &mut self,
         (chunk, slot): (u32, u32),
         outcome: Result<(), KeepFault>,
     ) -> Result<Option<u32>, MemberError> {
         match outcome {
-            Ok(()) => self.relay.kept(chunk, slot, true),
+            Ok(()) => {
+                self.relay.kept(chunk, slot, true);
+                self.note_claims();
+            }
             // The run may have come while the thread looked.
             Err(KeepFault::NoRunYet) if self.setup.store.is_signed(chunk) => {
                 self.keep(chunk, slot)?;
@@ -233,6 +275,7 @@ impl CastMember {
 
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
+        self.check_claims()?;
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }
@@ -251,7 +294,7 @@ impl CastMember {
                 }
             }
             Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
-            Action::Load { chunk, slot } => self.load(chunk, slot)?,
+            Action::Load { chunk, slot } => self.load(hub, chunk, slot)?,
             Action::Send { to, chunk, from, into } => self.send(hub, to, chunk, (from, into))?,
         }
         Ok(())
@@ -297,6 +340,7 @@ impl CastMember {
         let (Some(target), Some(&peer)) = (target, self.links.get(&to)) else { return Ok(()) };
         let memory = self.window.slice(range).map_err(of_machine)?;
         let tag = CastTag { cast: self.setup.cast, to, slot: from };
+        self.progress.sends(Instant::now(), to);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
         {
             // The end of its connection frees the slot.
@@ -318,25 +362,42 @@ impl CastMember {
 
     fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
         let (window, range) = (self.window.clone(), self.range(chunk, slot));
-        let store = Arc::clone(&self.setup.store);
-        self.setup.threads.run(self.setup.cast, move || {
-            let bytes = window.snapshot(range).map_err(|error| KeepFault::Local(error.to_string()));
-            let outcome = bytes.and_then(|bytes| store.keep(chunk, &bytes));
-            WorkDone::Kept { at: (chunk, slot), outcome }
+        let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
+        let (cast, at) = (self.setup.cast, (chunk, slot));
+        self.setup.threads.run(cast, move || {
+            let outcome = with_buffer(|bytes| {
+                let copied = window.append_to(range, bytes);
+                copied.map_err(|error| KeepFault::Local(error.to_string()))?;
+                store.keep(chunk, bytes, &|| threads.answer(cast, WorkDone::Verified { at }))
+            });
+            WorkDone::Kept { at, outcome }
         })
     }
 
-    fn load(&self, chunk: u32, slot: u32) -> MemberResult {
+    fn load(&mut self, hub: &mut CastHub, chunk: u32, slot: u32) -> MemberResult {
+        self.withdraw(hub, slot);
         let (window, at) = (self.window.clone(), self.range(chunk, slot).start);
         let store = Arc::clone(&self.setup.store);
         self.setup.threads.run(self.setup.cast, move || {
-            let mut bytes = Vec::new();
-            let loaded = store.load(chunk, &mut bytes);
-            let outcome =
-                loaded.and_then(|()| window.copy_in(at, &bytes).map_err(|error| error.to_string()));
+            let outcome = with_buffer(|bytes| {
+                store.load(chunk, bytes)?;
+                window.copy_in(at, bytes).map_err(|error| error.to_string())
+            });
             WorkDone::Loaded { at: (chunk, slot), outcome }
         })
     }
+}
+
+/// Runs with a buffer of this thread's, which it keeps for the next chunk: new memory for each one
+/// would cost as much as copying it.
+fn with_buffer<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        work(buffer)
+    })
 }
 
 pub(crate) type MemberResult = Result<(), MemberError>;

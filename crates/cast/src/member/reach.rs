@@ -1,15 +1,20 @@
-//! Dialling nodes: a thread for each attempt.
+//! Dialling nodes, some at a time; each attempt may be made of several.
 
 use super::{CastHub, WorkDone, WorkThreads};
 use crate::sign::CastId;
 use outboard_cluster::hosts::{Host, HostList};
+use outboard_cluster::workers::Workers;
 use outboard_verbs::{Role, Secured};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long an attempt may take.
+/// How long an attempt may take, all tries together.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
+/// Before the second try; before the third one twice that, and so on.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// How many nodes are dialled at a time.
+const DIALS_MAX: usize = 32;
 
 /// Reaches the service cast of a host: a session, or why there is none. Called by threads.
 pub type DialNode = Arc<dyn Fn(&Host, Duration) -> Result<Secured, String> + Send + Sync>;
@@ -17,11 +22,18 @@ pub type DialNode = Arc<dyn Fn(&Host, Duration) -> Result<Secured, String> + Sen
 /// See the [module](self).
 #[derive(Clone)]
 pub(crate) struct NodeReach {
-    pub(crate) dial: DialNode,
+    dial: DialNode,
+    dials: Workers,
+    tries: u32,
     pub(crate) threads: WorkThreads,
 }
 
 impl NodeReach {
+    /// Dials so many times, at least once, before an attempt has failed.
+    pub(crate) fn new(dial: DialNode, tries: u32, threads: WorkThreads) -> Self {
+        Self { dial, dials: Workers::new("outboard-dial", DIALS_MAX), tries, threads }
+    }
+
     /// Begins an attempt; [`WorkDone::Dialled`] tells what comes of it.
     pub(crate) fn begin(&self, hub: &CastHub, cast: CastId, node: u32, host: &str) {
         let failed =
@@ -34,10 +46,10 @@ impl NodeReach {
             Ok(admission) => admission,
             Err(error) => return failed(error.to_string()),
         };
-        let (dial, threads, host) =
-            (Arc::clone(&self.dial), self.threads.clone(), hosts.hosts()[0].clone());
+        let (dial, tries) = (Arc::clone(&self.dial), self.tries);
+        let (threads, host) = (self.threads.clone(), hosts.hosts()[0].clone());
         let attempt = move || {
-            let outcome = dial(&host, DIAL_LIMIT).and_then(|stream| {
+            let outcome = dial_host(&dial, tries, &host).and_then(|stream| {
                 let peer = stream.peer();
                 let connected = admission.connect(|qp, params, channel| {
                     qp.adopt(stream, Role::Initiator, params, channel)
@@ -46,8 +58,22 @@ impl NodeReach {
             });
             threads.answer(cast, WorkDone::Dialled { node, outcome });
         };
-        if let Err(error) = thread::Builder::new().name("outboard-dial".into()).spawn(attempt) {
-            failed(format!("this machine starts no thread: {error}"));
+        if !self.dials.run(attempt) {
+            failed("this machine starts no thread, or dials too many nodes already".into());
         }
     }
+}
+
+fn dial_host(dial: &DialNode, tries: u32, host: &Host) -> Result<Secured, String> {
+    let until = Instant::now() + DIAL_LIMIT;
+    let left = || until.saturating_duration_since(Instant::now());
+    let mut pause = PAUSE_FIRST;
+    for _ in 1..tries {
+        if let Ok(stream) = dial(host, left()) {
+            return Ok(stream);
+        }
+        thread::sleep(pause.min(left()));
+        pause *= 2;
+    }
+    dial(host, left().max(PAUSE_FIRST))
 }

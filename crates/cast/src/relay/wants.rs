@@ -46,6 +46,11 @@ impl Wants {
         slot.or_else(|| self.is_settled(by, chunk).then_some(ChunkWant::Nothing))
     }
 
+    /// Receivers and chunks.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.slots.keys().copied()
+    }
+
     fn is_settled(&self, by: u32, chunk: u32) -> bool {
         self.settled.get(&by).is_some_and(|settled| settled.contains(chunk))
     }

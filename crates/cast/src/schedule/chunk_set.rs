@@ -7,11 +7,27 @@ use serde::{Deserialize, Serialize};
 
 /// A set of chunk numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SentChunkSet")]
 pub struct ChunkSet {
     /// So many words of 64 chunks at the beginning are full.
     full_words: u32,
     /// The words after them.
     words: Vec<u64>,
+}
+
+/// A set as a peer sent it, which may have any form.
+#[derive(Deserialize)]
+struct SentChunkSet {
+    full_words: u32,
+    words: Vec<u64>,
+}
+
+impl From<SentChunkSet> for ChunkSet {
+    fn from(SentChunkSet { full_words, words }: SentChunkSet) -> Self {
+        let mut set = Self { full_words, words };
+        set.fold();
+        set
+    }
 }
 
 impl ChunkSet {
@@ -98,6 +114,13 @@ impl ChunkSet {
             at = chunk + 1;
         }
         missing
+    }
+
+    /// Leaves out what lies more than so many words of 64 chunks behind the first chunk that is
+    /// missing, so that the set is short.
+    pub fn keep_front(&mut self, words: usize) {
+        self.words.truncate(words);
+        self.fold();
     }
 
     /// Keeps what `other` holds too.

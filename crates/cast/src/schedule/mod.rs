@@ -32,6 +32,7 @@ mod transfers;
 mod tree;
 mod two_tree;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use chunk_set::{ChunkRuns, ChunkSet};
@@ -89,8 +90,8 @@ pub struct Schedule {
     lost: ChunkSet,
     /// Nodes that only receive.
     leaves: Vec<u32>,
-    /// Ranks that serve the first leaf, in turn.
-    feeders: Vec<u32>,
+    /// By leaf, the ranks that serve it, in turn.
+    feeders: Vec<Vec<u32>>,
 }
 
 impl Schedule {
@@ -111,7 +112,7 @@ impl Schedule {
         let order = order(&situation, &ranks, &lost);
         let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         let overlay = overlay(kind, size, order.len(), &switches);
-        let feeders = overlay.feeders();
+        let feeders = leaf_feeders(&situation, &overlay.feeders(), &ranks, &leaves);
         let mut rank_of = vec![None; nodes];
         for (rank, node) in (0..).zip(&ranks) {
             rank_of[*node as usize] = Some(rank);
@@ -180,8 +181,7 @@ impl Schedule {
             peers.extend((0..self.leaves.len()).filter(fed).map(|leaf| self.leaves[leaf]));
         }
         if let Some(leaf) = self.leaf_index(node) {
-            let turns = 0..self.feeder_count(leaf);
-            peers.extend(turns.map(|turn| self.ranks[self.feeder(leaf, turn) as usize]));
+            peers.extend(self.feeders[leaf].iter().map(|rank| self.ranks[*rank as usize]));
         }
         for (_, from) in &self.gathers {
             peers.extend((*from == node).then(|| self.root()));
@@ -202,33 +202,37 @@ impl Schedule {
         self.leaves.binary_search(&node).ok()
     }
 
-    // The ranks that serve a leaf, in turn: for the first one those that have sends to spare, for
-    // any other one a few of all but the root.
-
-    fn own_feeders(&self, leaf: usize) -> bool {
-        leaf == 0 || self.ranks.len() == 1
-    }
-
-    fn feeder_count(&self, leaf: usize) -> usize {
-        if self.own_feeders(leaf) {
-            self.feeders.len()
-        } else {
-            FEEDERS_MAX.min(self.ranks.len() - 1)
-        }
-    }
-
-    fn feeder(&self, leaf: usize, turn: usize) -> u32 {
-        if self.own_feeders(leaf) {
-            self.feeders[turn]
-        } else {
-            let index = (leaf * FEEDERS_MAX + turn) % (self.ranks.len() - 1);
-            u32::try_from(index + 1).unwrap_or(u32::MAX)
-        }
-    }
-
     fn feeder_turns(&self, leaf: usize, rank: u32) -> Vec<usize> {
-        (0..self.feeder_count(leaf)).filter(|turn| self.feeder(leaf, *turn) == rank).collect()
+        let feeders = self.feeders[leaf].iter().enumerate();
+        feeders.filter(|(_, feeder)| **feeder == rank).map(|(turn, _)| turn).collect()
     }
+}
+
+/// By leaf, the ranks that serve it, in turn: the first one is served by those that have sends to
+/// spare, any other one by a few of all but the root. Those whose connection with it is cut do not
+/// serve it; if that leaves none, the root does.
+fn leaf_feeders(
+    situation: &Situation,
+    spare: &[u32],
+    ranks: &[u32],
+    leaves: &[u32],
+) -> Vec<Vec<u32>> {
+    let cut: HashSet<(u32, u32)> =
+        situation.cut.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect();
+    let others = u32::try_from(ranks.len() - 1).unwrap_or(u32::MAX);
+    let feeders_of = |(index, leaf): (usize, &u32)| {
+        let turns = u32::try_from(index).unwrap_or(u32::MAX).wrapping_mul(FEEDERS_MAX);
+        let mut feeders: Vec<u32> = match index == 0 || others == 0 {
+            true => spare.to_vec(),
+            false => (0..others.min(FEEDERS_MAX))
+                .map(|turn| turns.wrapping_add(turn) % others + 1)
+                .collect(),
+        };
+        feeders.retain(|rank| !cut.contains(&(ranks[*rank as usize], *leaf)));
+        let is_alone = cut.contains(&(*leaf, *leaf)) || feeders.is_empty();
+        if is_alone { vec![0] } else { feeders }
+    };
+    leaves.iter().enumerate().map(feeders_of).collect()
 }
 
 /// The schedule of a kind over ranks and positions; `switches` are numbers of ranks.

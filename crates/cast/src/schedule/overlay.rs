@@ -16,7 +16,7 @@ pub(super) struct RankTransfer {
 }
 
 /// How many ranks serve a leaf at most, where any number could: each is one more connection.
-pub(super) const FEEDERS_MAX: usize = 8;
+pub(super) const FEEDERS_MAX: u32 = 8;
 
 /// A schedule over ranks. Slots enumerate a rank's transfers in the order of their steps; a slot
 /// may be empty, but never many in a row.

@@ -5,6 +5,7 @@
 //! node then computes the same schedule from it. Measures nothing and asks nobody.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 use super::ChunkSet;
 
@@ -54,6 +55,9 @@ pub struct Situation {
     /// nodes; used by [`ScheduleKind::Switches`](super::ScheduleKind::Switches) only. Nodes
     /// beyond the sum are one more switch.
     pub switches: Vec<u32>,
+    /// Pairs of nodes between which nothing goes any more, although both may live: the node that
+    /// said so, then the other one. A pair of a node with itself: only the source serves it.
+    pub cut: Vec<(u32, u32)>,
 }
 
 impl Situation {
@@ -65,7 +69,7 @@ impl Situation {
         if let Some(source) = states.first_mut() {
             source.holds = ChunkSet::below(chunks);
         }
-        Self { chunks, nodes: states, switches: Vec::new() }
+        Self { chunks, nodes: states, switches: Vec::new(), cut: Vec::new() }
     }
 
     /// Makes leaves of the relays that are slow, and relays of the leaves that are fast and have
@@ -88,6 +92,36 @@ impl Situation {
                 role => role,
             };
         }
+    }
+
+    /// Makes leaves of relays until no two relays are left whose connection is cut: first those that
+    /// have most such connections, and of two that have as many the one that complained. So a node
+    /// that slanders others harms itself, and costs nobody more than a connection.
+    pub fn part_relays(&mut self) {
+        loop {
+            let mut cuts: BTreeMap<u32, usize> = BTreeMap::new();
+            for &(by, of) in self.cut.iter().filter(|cut| self.are_relays(**cut)) {
+                *cuts.entry(by).or_default() += 2;
+                *cuts.entry(of).or_default() += 2;
+            }
+            for &(by, _) in self.cut.iter().filter(|cut| self.are_relays(**cut)) {
+                // More than the one that was complained about, less than one with one cut more.
+                let count = cuts.entry(by).or_default();
+                *count |= 1;
+            }
+            let most = cuts.into_iter().max_by_key(|(node, count)| (*count, *node));
+            let Some((node, _)) = most else { return };
+            self.nodes[node as usize].role = NodeRole::Leaf;
+        }
+    }
+
+    /// Whether both are relays, and neither is the source.
+    fn are_relays(&self, (a, b): (u32, u32)) -> bool {
+        let is_relay = |node: u32| {
+            let state = self.nodes.get(node as usize).filter(|_| node > 0);
+            state.is_some_and(|state| state.role == NodeRole::Relay)
+        };
+        a != b && is_relay(a) && is_relay(b)
     }
 
     fn median_rate(&self, rates: &[Option<u64>]) -> Option<u64> {

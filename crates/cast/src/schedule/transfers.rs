@@ -71,7 +71,7 @@ impl Schedule {
     /// What `node` sends to one of the leaves.
     fn feed(&self, node: u32, leaf: usize) -> Option<LeafFeed> {
         let rank = self.rank(node)?;
-        let stride = self.feeder_count(leaf);
+        let stride = self.feeders[leaf].len();
         // Leaves take their turns one after the other, so that chunks of all of them are spread.
         let first = |turn: usize| (turn + stride - leaf % stride) % stride;
         let mut turns: Vec<u64> =
@@ -97,8 +97,8 @@ impl Schedule {
     }
 
     fn leaf_sender(&self, leaf: usize, chunk: u32) -> u32 {
-        let turn = (chunk as usize + leaf) % self.feeder_count(leaf);
-        self.ranks[self.feeder(leaf, turn) as usize]
+        let feeders = &self.feeders[leaf];
+        self.ranks[feeders[(chunk as usize + leaf) % feeders.len()] as usize]
     }
 
     /// What a relay sends in a slot, unless the receiver has it.

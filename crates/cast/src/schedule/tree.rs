@@ -130,7 +130,7 @@ impl Overlay for ArityTree {
 
     fn feeders(&self) -> Vec<u32> {
         let idle = (0..self.ranks).rev().filter(|rank| self.children(*rank) == 0);
-        idle.take(FEEDERS_MAX).collect()
+        idle.take(FEEDERS_MAX as usize).collect()
     }
 
     fn window(&self) -> u32 {

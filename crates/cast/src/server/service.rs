@@ -1,11 +1,14 @@
 //! All casts of a node, and all its peers.
 
-use super::session::CastSession;
-use super::storage::CastRoot;
+use super::policy::{CastPolicy, CastRoot};
+use super::session::{CastSession, SourceFault};
+use super::status::CastStatus;
+use super::storage::CastAllowance;
+use super::sweep::Sweep;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
-use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
+use crate::protocol::{CastBegin, CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
@@ -17,10 +20,14 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Casts at a time.
 const CASTS_MAX: usize = 64;
+/// How long a peer may be connected without a part in a cast.
+const SILENT_MAX: Duration = Duration::from_secs(10);
+/// How often another node of a cast is dialled: one that starts may refuse the first time.
+const DIAL_TRIES: u32 = 4;
 
 /// What a node allows, and how it reaches others.
 pub struct CastServiceOptions {
@@ -28,6 +35,8 @@ pub struct CastServiceOptions {
     pub roots: Vec<CastRoot>,
     /// Bytes of memory for the windows of all casts, at most.
     pub memory: u64,
+    /// What sources may do there.
+    pub policy: CastPolicy,
     /// Reaches other nodes.
     pub dial: DialNode,
 }
@@ -61,17 +70,22 @@ pub struct CastServiceStatus {
     pub published: u64,
     /// Casts that this machine could not take part in to the end.
     pub failed: u64,
+    /// The casts under way, by number.
+    pub now: Vec<CastStatus>,
 }
 
 /// See the [module](self).
 pub struct CastService {
-    roots: Arc<[CastRoot]>,
+    allowed: Arc<CastAllowance>,
     only_source: Option<NodeId>,
+    memory: u64,
     reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
     sessions: HashMap<CastId, CastSession>,
     peers: HashMap<PeerId, (PeerPart, NodeId)>,
+    /// Peers as they have come, until they must have a part.
+    recent: VecDeque<(Instant, PeerId)>,
     dialled: VecDeque<(CastId, u32, Admitted, NodeId)>,
     arriving: Option<(CastId, u32)>,
     ends: Vec<(PeerId, ServiceError)>,
@@ -98,18 +112,29 @@ impl CastService {
     pub fn new(options: CastServiceOptions) -> rustix::io::Result<Self> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
+        let CastServiceOptions { roots, policy, .. } = options;
+        let sweep = Sweep::start(&roots, policy.keep_broken);
+        let allowed = CastAllowance { roots, policy, sweep };
         Ok(Self {
-            roots: options.roots.into(),
+            allowed: allowed.into(),
             only_source: None,
-            reach: NodeReach { dial: options.dial, threads },
+            memory: options.memory,
+            reach: NodeReach::new(options.dial, DIAL_TRIES, threads),
             results,
             waker,
             sessions: HashMap::new(),
             peers: HashMap::new(),
+            recent: VecDeque::new(),
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
-            status: CastServiceStatus { casts_now: 0, casts: 0, published: 0, failed: 0 },
+            status: CastServiceStatus {
+                casts_now: 0,
+                casts: 0,
+                published: 0,
+                failed: 0,
+                now: vec![],
+            },
         })
     }
 
@@ -143,19 +168,7 @@ impl CastService {
                 if self.only_source.is_some_and(|source| source != identity) {
                     return Err("it is not the source that this receiver was started by".into());
                 }
-                if self.sessions.len() >= CASTS_MAX {
-                    let why = format!("it takes part in {CASTS_MAX} casts already");
-                    send(hub, peer, &CastMessage::Failed { why });
-                    return Ok(());
-                }
-                let session = CastSession::new(*begin, (peer, identity), &self.roots, &self.reach)?;
-                let cast = session.cast;
-                if self.sessions.contains_key(&cast) {
-                    return Err("it begins a cast that is under way here".into());
-                }
-                self.sessions.insert(cast, session);
-                self.status.casts += 1;
-                self.set_part(peer, PeerPart::Source(cast));
+                return self.begin(hub, (peer, identity), *begin);
             }
             (PeerPart::New, CastMessage::Join { cast, node, token }) => {
                 let session = self.sessions.get_mut(&cast);
@@ -178,6 +191,56 @@ impl CastService {
             (_, message) => return Err(unexpected(&message)),
         }
         Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        hub: &mut CastHub,
+        (peer, identity): (PeerId, NodeId),
+        begin: CastBegin,
+    ) -> Result<(), ServiceError> {
+        if self.sessions.len() >= CASTS_MAX {
+            let why = format!("it takes part in {CASTS_MAX} casts already");
+            send(hub, peer, &CastMessage::Failed { why });
+            return Ok(());
+        }
+        let own = self.sessions.values().filter(|known| known.identity == identity);
+        if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
+            send(hub, peer, &CastMessage::Failed { why });
+            return Ok(());
+        }
+        let used: u64 = self.sessions.values().map(|session| session.window).sum();
+        let left = self.memory.saturating_sub(used);
+        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, left);
+        let session = match begun {
+            Err(fault @ SourceFault::Memory { .. }) => {
+                send(hub, peer, &CastMessage::Failed { why: fault.to_string() });
+                return Ok(());
+            }
+            begun => begun?,
+        };
+        let cast = session.cast;
+        if self.sessions.contains_key(&cast) {
+            return Err("it begins a cast that is under way here".into());
+        }
+        self.sessions.insert(cast, session);
+        self.status.casts += 1;
+        self.set_part(peer, PeerPart::Source(cast));
+        Ok(())
+    }
+
+    /// The next peer that has been here for too long without a part.
+    fn next_silent(&mut self, now: Instant) -> Option<PeerId> {
+        while let Some((since, peer)) = self.recent.front().copied() {
+            if now < since + SILENT_MAX {
+                return None;
+            }
+            self.recent.pop_front();
+            if let Some((PeerPart::New | PeerPart::Reached(..), _)) = self.peers.get(&peer) {
+                return Some(peer);
+            }
+        }
+        None
     }
 
     /// A message of a peer that has a part in a cast.
@@ -276,6 +339,7 @@ impl Service for CastService {
             }
         };
         self.peers.insert(peer, (part, permit.node()));
+        self.recent.push_back((Instant::now(), peer));
         Ok(())
     }
 
@@ -310,7 +374,7 @@ impl Service for CastService {
             }
             Some((PeerPart::Relay(cast, node) | PeerPart::Reached(cast, node), _)) => {
                 if let Some(session) = self.sessions.get_mut(&cast) {
-                    let lost = session.lost(hub, node);
+                    let lost = session.gone(hub, node, peer);
                     self.check(hub, cast, lost);
                 }
             }
@@ -321,9 +385,13 @@ impl Service for CastService {
     fn turn(
         &mut self,
         hub: &mut CastHub,
-        _now: Instant,
+        now: Instant,
     ) -> Result<Vec<(PeerId, ServiceError)>, ServiceError> {
         self.waker.clear();
+        while let Some(peer) = self.next_silent(now) {
+            let why = format!("it has had no part in a cast for {} s", SILENT_MAX.as_secs());
+            self.ends.push((peer, why.into()));
+        }
         while let Ok((cast, done)) = self.results.try_recv() {
             self.finish(hub, cast, done);
         }
@@ -344,11 +412,17 @@ impl Service for CastService {
         Some((admitted, Permit::outside_a_node(identity, 0)))
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        self.recent.front().map(|(since, _)| *since + SILENT_MAX)
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.waker.as_fd())
     }
 
     fn report(&self) -> CastServiceStatus {
-        CastServiceStatus { casts_now: self.sessions.len(), ..self.status.clone() }
+        let mut now: Vec<_> = self.sessions.values().map(CastSession::status).collect();
+        now.sort_unstable_by(|one, other| one.cast.cmp(&other.cast));
+        CastServiceStatus { casts_now: now.len(), now, ..self.status.clone() }
     }
 }

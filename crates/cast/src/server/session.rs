@@ -1,12 +1,13 @@
 //! One cast at a node, from its source's first word to its last.
 
-use super::storage::{CastRoot, NodeStore};
+use super::storage::{CastAllowance, NodeStore};
 use crate::member::{
-    CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, WorkDone, send,
+    CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, PlanPartFault,
+    PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
 };
-use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX};
-use crate::schedule::{NodeRole, Schedule, Situation};
-use crate::sign::{CastId, ChunkHashes, SignError};
+use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, NodeReport, PlanPart};
+use crate::schedule::{NodeRole, Schedule};
+use crate::sign::{CastId, ChunkHashes, SignError, StreamShape};
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
@@ -31,6 +32,15 @@ pub(super) enum SourceFault {
     ChunkLen { len: u32 },
     #[error("it sent a plan of {chunks} chunks and {nodes} nodes, which is not this cast's")]
     Plan { chunks: u32, nodes: usize },
+    #[error("it sent a plan that cuts a connection of node {node} of {nodes}")]
+    Cut { node: u32, nodes: usize },
+    #[error(
+        "{expected} bytes of memory are needed for this cast's chunks, and {found} are left here: \
+         let other casts end, cast with shorter chunks, or raise memory in [cast]"
+    )]
+    Memory { found: u64, expected: u64 },
+    #[error(transparent)]
+    Parts(#[from] PlanPartFault),
     #[error("it sent a plan before this node was ready")]
     Early,
     #[error(transparent)]
@@ -42,15 +52,19 @@ pub(super) enum SourceFault {
 /// See the [module](self).
 pub(super) struct CastSession {
     pub(super) cast: CastId,
+    /// Whose cast it is.
+    pub(super) identity: NodeId,
     begin: CastBegin,
     source: PeerId,
     hashes: Arc<ChunkHashes>,
     store: Option<Arc<NodeStore>>,
     member: Option<CastMember>,
-    schedule: Option<Arc<Schedule>>,
+    parts: PlanParts,
+    /// Bytes of its window.
+    pub(super) window: u64,
     /// Relays that have joined before the first plan came.
     joined: BTreeMap<u32, PeerId>,
-    /// Relays that were dialled, successfully or not.
+    /// Relays that were dialled, and have not been lost since.
     dialled: BTreeSet<u32>,
     is_publishing: bool,
     reach: NodeReach,
@@ -63,23 +77,27 @@ impl CastSession {
     pub(super) fn new(
         begin: CastBegin,
         (source, identity): (PeerId, NodeId),
-        roots: &Arc<[CastRoot]>,
+        allowed: &Arc<CastAllowance>,
         reach: &NodeReach,
+        memory: u64,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
+        let window = window(&hashes, memory)?;
         let cast = hashes.header().cast;
-        let (own, known, roots) = (begin.clone(), Arc::clone(&hashes), Arc::clone(roots));
+        let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
         reach.threads.run(cast, move || {
-            WorkDone::Opened(NodeStore::open(&roots, &own, known, identity).map(Arc::new))
+            WorkDone::Opened(NodeStore::open(&allowed, &own, known, identity).map(Arc::new))
         })?;
         Ok(Self {
             cast,
+            identity,
             begin,
             source,
             hashes,
             store: None,
             member: None,
-            schedule: None,
+            parts: PlanParts::default(),
+            window,
             joined: BTreeMap::new(),
             dialled: BTreeSet::new(),
             is_publishing: false,
@@ -90,6 +108,24 @@ impl CastSession {
 
     pub(super) fn source(&self) -> PeerId {
         self.source
+    }
+
+    /// The directory in which the names appear, as the source has it.
+    pub(super) fn destination(&self) -> &[u8] {
+        &self.begin.destination
+    }
+
+    pub(super) fn shape(&self) -> StreamShape {
+        self.hashes.header().shape
+    }
+
+    /// What the source calls a node.
+    pub(super) fn host(&self, node: u32) -> &str {
+        self.begin.nodes.get(node as usize).map_or("", String::as_str)
+    }
+
+    pub(super) fn member_now(&self) -> Option<&CastMember> {
+        self.member.as_ref()
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
@@ -142,9 +178,19 @@ impl CastSession {
         self.member.as_mut().map_or(Ok(()), |member| member.link(hub, node, peer))
     }
 
+    /// A relay's connection has ended, which may not be its latest one.
+    pub(super) fn gone(&mut self, hub: &mut CastHub, node: u32, peer: PeerId) -> MemberResult {
+        let linked = self.member.as_ref().and_then(|member| member.links().get(&node));
+        match linked.or_else(|| self.joined.get(&node)) {
+            Some(other) if *other != peer => Ok(()),
+            Some(_) | None => self.lost(hub, node),
+        }
+    }
+
     /// A relay is gone, or cannot be reached.
     pub(super) fn lost(&mut self, hub: &mut CastHub, node: u32) -> MemberResult {
         self.joined.remove(&node);
+        self.dialled.remove(&node);
         send(hub, self.source, &CastMessage::Lost { node });
         self.member.as_mut().map_or(Ok(()), |member| member.lost(hub, node))
     }
@@ -162,37 +208,56 @@ impl CastSession {
                     member.run_came()?;
                 }
             }
-            CastMessage::Plan(situation) => self.plan(hub, situation)?,
+            CastMessage::Plan(part) => self.plan_part(hub, part)?,
             CastMessage::Report { version } => {
-                let held = self.member.as_ref().map(|member| member.relay().held().clone());
-                let held = held.unwrap_or_default();
-                send(hub, self.source, &CastMessage::Held { version, held });
+                let report = self.member.as_mut().map(|member| member.report(version));
+                let report = report.unwrap_or(NodeReport { version, ..NodeReport::default() });
+                send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn plan(&mut self, hub: &mut CastHub, situation: Situation) -> Result<(), SourceFault> {
+    fn plan_part(&mut self, hub: &mut CastHub, part: PlanPart) -> Result<(), SourceFault> {
+        let Some(situation) = self.parts.add(part)? else { return Ok(()) };
         let (chunks, nodes) = (situation.chunks, situation.nodes.len());
         let own = self.hashes.header().shape.chunks();
         if chunks != own || nodes != self.begin.nodes.len() {
             return Err(SourceFault::Plan { chunks, nodes });
         }
+        let mut cut = situation.cut.iter().flat_map(|(a, b)| [*a, *b]);
+        if let Some(node) = cut.find(|node| *node as usize >= nodes) {
+            return Err(SourceFault::Cut { node, nodes });
+        }
         let schedule = Schedule::new(self.begin.kind, situation)?;
-        self.schedule = Some(Arc::clone(&schedule));
+        self.end_links(hub, &schedule)?;
         match &mut self.member {
             None => self.start(hub, &schedule)?,
-            Some(member) => {
-                for node in dead(&schedule) {
-                    let why = "the source has given it up";
-                    self.ends.extend(member.links().get(&node).map(|peer| (*peer, why)));
-                    member.lost(hub, node)?;
-                }
-                member.replan(hub, &schedule)?;
-            }
+            Some(member) => member.replan(hub, &schedule)?,
         }
         self.dial(hub, &schedule);
+        Ok(())
+    }
+
+    /// Ends what this node has with those that are given up, or that nothing comes from.
+    fn end_links(&mut self, hub: &mut CastHub, schedule: &Schedule) -> MemberResult {
+        let Some(member) = &mut self.member else { return Ok(()) };
+        let (you, why) = (self.begin.you, "the source has given up its connection with this node");
+        let cut = schedule.situation().cut.iter();
+        let is_alone = cut.clone().any(|cut| *cut == (you, you));
+        let of_cut = cut.filter_map(|&(a, b)| match (a == you, b == you) {
+            (true, false) => Some(b),
+            (false, true) => Some(a),
+            _ => None,
+        });
+        let all = member.links().keys().copied().filter(|_| is_alone);
+        let over: BTreeSet<u32> = dead(schedule).chain(of_cut).chain(all).collect();
+        for node in over.into_iter().filter(|node| *node != 0) {
+            self.ends.extend(member.links().get(&node).map(|peer| (*peer, why)));
+            self.dialled.remove(&node);
+            member.lost(hub, node)?;
+        }
         Ok(())
     }
 
@@ -202,6 +267,7 @@ impl CastSession {
             cast: self.cast,
             node: self.begin.you,
             shape: self.hashes.header().shape,
+            window: self.window,
             store,
             threads: self.reach.threads.clone(),
         };
@@ -231,6 +297,11 @@ impl CastSession {
                 self.store = Some(opened.map_err(MemberError)?);
                 send(hub, self.source, &CastMessage::Ready);
             }
+            WorkDone::Verified { at } => {
+                if let Some(member) = &mut self.member {
+                    member.verified(at);
+                }
+            }
             WorkDone::Kept { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
@@ -243,6 +314,10 @@ impl CastSession {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.loaded(at, outcome)?;
             }
+            WorkDone::Checked { chunk, outcome } => {
+                let Some(member) = &mut self.member else { return Ok(()) };
+                member.checked(chunk, outcome)?;
+            }
             WorkDone::Published(report) => {
                 let report = report.map_err(MemberError)?;
                 let names = u32::try_from(report.names).unwrap_or(u32::MAX);
@@ -250,7 +325,10 @@ impl CastSession {
             }
             WorkDone::Dialled { node, outcome: Err(why) } => {
                 tracing::warn!(node = self.begin.nodes[node as usize], why, "not reached");
-                return self.lost(hub, node);
+                let member = self.member.as_ref();
+                if !member.is_some_and(|member| member.links().contains_key(&node)) {
+                    return self.lost(hub, node);
+                }
             }
             WorkDone::Dialled { .. } | WorkDone::Signed(_) => {}
         }
@@ -276,6 +354,15 @@ impl CastSession {
 fn dead(schedule: &Schedule) -> impl Iterator<Item = u32> + '_ {
     let nodes = (0..).zip(&schedule.situation().nodes);
     nodes.filter(|(_, state)| state.role == NodeRole::Dead).map(|(node, _)| node)
+}
+
+/// Bytes of the window, of the memory that is left.
+fn window(hashes: &ChunkHashes, memory: u64) -> Result<u64, SourceFault> {
+    let expected = WINDOW_SLOTS_MIN * u64::from(hashes.header().shape.chunk_len().bytes());
+    match memory {
+        found if found < expected => Err(SourceFault::Memory { found, expected }),
+        found => Ok(found.min(WINDOW_BYTES).max(expected)),
+    }
 }
 
 /// The header's hashes, if all of it can be done here.

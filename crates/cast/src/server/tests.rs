@@ -1,9 +1,9 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
-use super::{CastRoot, CastService, CastServiceOptions};
-use crate::member::{CastHub, CastTag};
-use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, immediate};
-use crate::receive::{FlushMode, PublishMode};
+use super::{CastPolicy, CastRoot, CastService, CastServiceOptions};
+use crate::member::{CastHub, CastTag, PlanParts};
+use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, WantedSlot, immediate};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ScheduleKind, Situation};
 use crate::sign::{CastHeader, CastId, CastKey, ChunkHash, ChunkLen, RunSigner};
 use outboard_cluster::hub::{HubEvent, HubOptions, PeerId};
@@ -55,33 +55,55 @@ fn session() -> (Secured, Secured) {
 struct Stage {
     node: ServiceLoop<CastService>,
     hub: CastHub,
+    /// The source.
     peer: PeerId,
     root: tempfile::TempDir,
     heard: Vec<CastMessage>,
     is_over: bool,
+    /// What other peers have heard.
+    others: Vec<(PeerId, CastMessage)>,
+    /// Other peers that are no more.
+    gone: Vec<PeerId>,
 }
 
 impl Stage {
     fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
-        let here = CastRoot { path: "/var/cast".into(), directory: root.path().into() };
+        let here = CastRoot::at("/var/cast", root.path());
         let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
+            policy: CastPolicy::default(),
             dial,
         };
-        let service = CastService::new(options).expect("a service");
+        Self::of(CastService::new(options).expect("a service"), root)
+    }
+
+    fn of(service: CastService, root: tempfile::TempDir) -> Self {
         let mut node = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
         let mut hub = CastHub::new().expect("a hub");
-        let (own, its) = session();
-        let permit = Permit::outside_a_node(its.peer(), 0);
-        node.admit(its, permit).expect("admitted");
-        let admission = hub.prepare().expect("prepared");
-        let admitted = admission
-            .connect(|qp, params, channel| qp.adopt(own, Role::Initiator, params, channel));
-        let peer = hub.enroll(admitted.expect("connected")).expect("enrolled");
-        Self { node, hub, peer, root, heard: Vec::new(), is_over: false }
+        let peer = connect(&mut node, &mut hub);
+        let (heard, others, gone) = (Vec::new(), Vec::new(), Vec::new());
+        Self { node, hub, peer, root, heard, is_over: false, others, gone }
+    }
+
+    /// Another peer of the node's.
+    fn connect(&mut self) -> PeerId {
+        connect(&mut self.node, &mut self.hub)
+    }
+
+    /// A peer says something; the node's reason to end its session.
+    fn refused(&mut self, peer: PeerId, message: &CastMessage) -> String {
+        self.hub.send(peer, &PROTOCOL.encode(message)).expect("sent");
+        self.why_gone(peer)
+    }
+
+    fn why_gone(&mut self, peer: PeerId) -> String {
+        self.until(|stage| stage.gone.contains(&peer));
+        let report = self.node.report();
+        assert_eq!(report["casts_now"], 1, "the cast goes on: {report}");
+        report["latest_end"].as_str().expect("a reason").to_owned()
     }
 
     fn say(&mut self, message: &CastMessage) {
@@ -97,10 +119,15 @@ impl Stage {
             self.hub.turn(&mut events).expect("a turn");
             for event in events {
                 match event {
-                    HubEvent::Message { bytes, .. } => {
-                        self.heard.push(PROTOCOL.decode(&bytes).expect("a message"));
+                    HubEvent::Message { peer, bytes } => {
+                        let message = PROTOCOL.decode(&bytes).expect("a message");
+                        match peer == self.peer {
+                            true => self.heard.push(message),
+                            false => self.others.push((peer, message)),
+                        }
                     }
-                    HubEvent::Gone { .. } => self.is_over = true,
+                    HubEvent::Gone { peer, .. } if peer == self.peer => self.is_over = true,
+                    HubEvent::Gone { peer, .. } => self.gone.push(peer),
                     _ => {}
                 }
             }
@@ -121,6 +148,23 @@ impl Stage {
         self.say(&CastMessage::Begin(Box::new(begin())));
         self.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
     }
+}
+
+fn connect(node: &mut ServiceLoop<CastService>, hub: &mut CastHub) -> PeerId {
+    let (own, its) = session();
+    let permit = Permit::outside_a_node(its.peer(), 0);
+    node.admit(its, permit).expect("admitted");
+    let admission = hub.prepare().expect("prepared");
+    let admitted =
+        admission.connect(|qp, params, channel| qp.adopt(own, Role::Initiator, params, channel));
+    hub.enroll(admitted.expect("connected")).expect("enrolled")
+}
+
+/// The beginning of a plan, and all of it.
+fn plan(nodes: u32, chunks: u32) -> CastMessage {
+    let mut parts = PlanParts::split(1, Situation::fresh(nodes, chunks));
+    assert_eq!(parts.len(), 1);
+    parts.remove(0)
 }
 
 /// A cast of five chunks to one node.
@@ -146,6 +190,7 @@ fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        owners: OwnerWish::Receiver,
         rate: None,
     };
     (begin, runs)
@@ -156,11 +201,7 @@ fn a_first_message_that_is_none_ends_the_session() {
     let mut stage = Stage::new();
     stage.hub.send(stage.peer, b"hello").expect("sent");
     assert!(stage.end().contains("version 104"));
-    let early = [
-        CastMessage::Want { chunk: 0, into: None },
-        CastMessage::Joined,
-        CastMessage::Plan(Situation::fresh(2, 5)),
-    ];
+    let early = [CastMessage::Want { chunk: 0, into: None }, CastMessage::Joined, plan(2, 5)];
     for message in early {
         let mut stage = Stage::new();
         stage.say(&message);
@@ -195,19 +236,19 @@ type BrokenRule = (fn(&mut Stage), &'static str);
 #[test]
 fn a_source_that_breaks_the_rules_ends_its_cast() {
     let cases: [BrokenRule; 5] = [
-        (|stage| stage.say(&CastMessage::Plan(Situation::fresh(2, 6))), "not this cast's"),
-        (|stage| stage.say(&CastMessage::Plan(Situation::fresh(3, 5))), "not this cast's"),
+        (|stage| stage.say(&plan(2, 6)), "not this cast's"),
+        (|stage| stage.say(&plan(3, 5)), "not this cast's"),
         (|stage| stage.say(&CastMessage::Run(vec![0; 300])), "no run"),
         (
             |stage| {
-                stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+                stage.say(&plan(2, 5));
                 stage.say(&CastMessage::Want { chunk: 5, into: None });
             },
             "wants chunk 5",
         ),
         (
             |stage| {
-                stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+                stage.say(&plan(2, 5));
                 stage.hub.send_immediate(stage.peer, immediate(3, 30)).expect("sent");
             },
             "not asked",
@@ -229,7 +270,7 @@ fn a_chunk_that_was_not_signed_ends_the_session_and_is_not_kept() {
     let header = CastHeader::verify(&begin.header, &begin.key).expect("signed");
     stage.say(&CastMessage::Begin(Box::new(begin)));
     stage.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
-    stage.say(&CastMessage::Plan(Situation::fresh(2, 5)));
+    stage.say(&plan(2, 5));
     let wanted = |message: &CastMessage| match message {
         CastMessage::Want { chunk: 3, into: Some(into) } => Some(*into),
         _ => None,
@@ -246,4 +287,108 @@ fn a_chunk_that_was_not_signed_ends_the_session_and_is_not_kept() {
     runs.into_iter().for_each(|run| stage.say(&CastMessage::Run(run)));
     let end = stage.end();
     assert!(end.contains("not signed"), "{end}");
+}
+
+/// A cast in which the node is number 2 behind number 1, which has joined it; and its runs.
+fn joined() -> (Stage, PeerId, CastHeader, Vec<Vec<u8>>) {
+    let (begin, runs) = signed_begin();
+    let header = CastHeader::verify(&begin.header, &begin.key).expect("signed");
+    let nodes = vec![String::new(), "n1".into(), "n2".into()];
+    let begin = CastBegin { nodes, you: 2, kind: ScheduleKind::Chain, ..begin };
+    let mut stage = Stage::new();
+    stage.say(&CastMessage::Begin(Box::new(begin)));
+    stage.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
+    stage.say(&plan(3, 5));
+    let relay = stage.connect();
+    stage.hub.send(relay, &PROTOCOL.encode(&join(&header, 1))).expect("sent");
+    stage.until(|stage| stage.others.iter().any(|(_, said)| matches!(said, CastMessage::Joined)));
+    (stage, relay, header, runs)
+}
+
+fn join(header: &CastHeader, node: u32) -> CastMessage {
+    CastMessage::Join { cast: header.cast, node, token: JoinToken([7; 16]) }
+}
+
+#[test]
+fn a_relay_that_must_not_join_does_not() {
+    let (mut stage, _, header, _) = joined();
+    let wrong = CastMessage::Join { cast: header.cast, node: 1, token: JoinToken([8; 16]) };
+    // A second one of that number; one of a higher number, which is dialled; the source; no node.
+    for message in [wrong, join(&header, 1), join(&header, 2), join(&header, 0), join(&header, 9)] {
+        let other = stage.connect();
+        let why = stage.refused(other, &message);
+        assert!(why.contains("no part here"), "{why}");
+    }
+}
+
+#[test]
+fn a_relay_that_breaks_the_rules_loses_its_session_and_the_cast_goes_on() {
+    let memory = |len: u64| {
+        let parts = postcard::to_stdvec(&(1_u32, 0_u64, len)).expect("plain data");
+        postcard::from_bytes(&parts).expect("memory")
+    };
+    let want = |chunk, slot, len| CastMessage::Want {
+        chunk,
+        into: Some(WantedSlot { slot, memory: memory(len) }),
+    };
+    let cases = [
+        (want(5, 0, 4096), "wants chunk 5 of a cast that has 5"),
+        (want(u32::MAX, 0, 4096), "of a cast that has 5"),
+        (want(0, 1024, 4096), "slot 1024"),
+        (want(0, 0, 4095), "memory of 4095"),
+        (CastMessage::Dropped { slot: 3 }, "not cancelled"),
+        (CastMessage::Dropped { slot: u32::MAX }, "not cancelled"),
+        (plan(3, 5), "no place here"),
+        (CastMessage::Run(vec![0; 9]), "no place here"),
+        (CastMessage::Done { names: 1 }, "no place here"),
+    ];
+    for (message, expected) in cases {
+        let (mut stage, relay, ..) = joined();
+        let why = stage.refused(relay, &message);
+        assert!(why.contains(expected), "{why}, not {expected}");
+        let is_told = |said: &CastMessage| matches!(said, CastMessage::Lost { node: 1 });
+        stage.until(|stage| stage.heard.iter().any(is_told));
+    }
+    let (mut stage, relay, ..) = joined();
+    stage.hub.send_immediate(relay, immediate(3, 30)).expect("sent");
+    let why = stage.why_gone(relay);
+    assert!(why.contains("not asked"), "{why}");
+}
+
+#[test]
+fn a_relay_that_forges_a_chunk_loses_its_session_and_the_cast_goes_on() {
+    let (mut stage, relay, header, runs) = joined();
+    runs.into_iter().for_each(|run| stage.say(&CastMessage::Run(run)));
+    let wanted = |(of, message): &(PeerId, CastMessage)| match message {
+        CastMessage::Want { chunk: 3, into: Some(into) } if *of == relay => Some(*into),
+        _ => None,
+    };
+    stage.until(|stage| stage.others.iter().any(|said| wanted(said).is_some()));
+    let into = stage.others.iter().find_map(wanted).expect("heard");
+    let forged = SharedRegion::zeroed(4096).expect("memory");
+    forged.copy_in(17, &[1]).expect("inside");
+    let memory = into.memory.range(0, 4096).expect("as long as the chunk");
+    let from = (forged.slice(0..4096).expect("all"), immediate(3, into.slot));
+    let tag = CastTag { cast: header.cast, to: 2, slot: 0 };
+    stage.hub.write_immediate(relay, memory, from, tag).expect("posted");
+    let why = stage.why_gone(relay);
+    assert!(why.contains("not signed"), "{why}");
+    let is_told = |said: &CastMessage| matches!(said, CastMessage::Lost { node: 1 });
+    stage.until(|stage| stage.heard.iter().any(is_told));
+}
+
+#[test]
+fn a_cast_without_memory_for_its_window_is_refused() {
+    let root = tempfile::tempdir().expect("a directory");
+    let here = CastRoot::at("/var/cast", root.path());
+    let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
+    let policy = CastPolicy::default();
+    let options = CastServiceOptions { roots: vec![here], memory: 4 * 4096 - 1, policy, dial };
+    let mut stage = Stage::of(CastService::new(options).expect("a service"), root);
+    stage.say(&CastMessage::Begin(Box::new(begin())));
+    let refused = |said: &CastMessage| match said {
+        CastMessage::Failed { why } => why.contains("raise memory in [cast]"),
+        _ => false,
+    };
+    stage.until(|stage| stage.heard.iter().any(refused));
 }

@@ -1,25 +1,32 @@
 //! The side that starts a cast: it reads the files, signs them, dials every node and is number 0 of
 //! the schedule.
 //!
-//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost
-//! it asks the others what they hold, and sends a plan without it. It ends when every node has
-//! published or failed. The caller brings the dialling, and hence the keys.
+//! It waits until each node is ready or has failed, then sends the first plan. When a node is lost,
+//! or a connection between two nodes, it asks all what they hold, and sends a plan without it. A
+//! node that could not be reached is dialled again as long as the cast lasts. It ends when every
+//! node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `nodes` (what is known of each node), `order` (their
-//! numbers), `progress` (what is shown of them), `signing`.
+//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
+//! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
+//! them), `signing`.
 
+mod care;
 mod nodes;
 mod order;
 mod progress;
 mod service;
 mod signing;
+#[cfg(test)]
+mod tests;
+mod watch;
 
 pub use crate::member::DialNode;
+pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
-use crate::receive::{FlushMode, PublishMode};
-use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind, Topology};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
+use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
 use crate::sign::{CastHeader, CastKey, ChunkLen, SignError};
 use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
 use order::NodeNumbers;
@@ -54,7 +61,7 @@ pub struct CastRequest {
     pub kind: Option<ScheduleKind>,
     /// The switches above the nodes, which are numbered accordingly. The source is found in it by
     /// this machine's name.
-    pub topology: Option<Topology>,
+    pub topology: Option<NodeTopology>,
     /// What to do with names that are there.
     pub publish: PublishMode,
     /// When receivers flush.
@@ -193,7 +200,8 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
     let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), request.chunk_len)?;
     let reader = SourceReader::new(tree, request.chunk_len, DESCRIPTORS_MAX)?;
     let key = CastKey::generate()?;
-    let numbers = NodeNumbers::new(&request.nodes, request.topology.as_ref());
+    let found = request.nodes.hosts().len();
+    let numbers = NodeNumbers::new(found, request.topology.as_ref());
     let hosts = numbers.places.iter().map(|place| request.nodes.hosts()[*place].to_string());
     let nodes: Vec<String> = std::iter::once(String::new()).chain(hosts).collect();
     let kind = match request.kind {
@@ -210,6 +218,10 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        owners: match request.scan.chown {
+            Some(_) => OwnerWish::Source,
+            None => OwnerWish::Receiver,
+        },
         rate: request.limits.rate,
     };
     Ok(SourceSetup {

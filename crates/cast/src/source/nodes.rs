@@ -3,7 +3,12 @@
 use super::NodeOutcome;
 use crate::schedule::{ChunkSet, NodeRole, NodeState, Situation};
 use outboard_cluster::hub::PeerId;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+/// When a node that cannot be reached is dialled again; then after twice that, and so on.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// A node, from the first dial to its outcome.
 #[derive(Debug)]
@@ -14,22 +19,39 @@ pub(super) struct CastNode {
     /// While it is connected.
     pub(super) peer: Option<PeerId>,
     pub(super) is_ready: bool,
-    pub(super) role: NodeRole,
+    /// It came late, or is slow: nobody waits for it.
+    pub(super) is_leaf: bool,
     /// What it said that it holds, for the plan that is being made.
     pub(super) held: Option<ChunkSet>,
     /// How many chunks it said last that it holds.
     pub(super) held_chunks: u64,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
-    /// How it ended; it may pass chunks on when it has published.
-    pub(super) result: Option<Result<u32, String>>,
-    /// When it ended.
+    /// When it published, or failed last.
     pub(super) ended: Option<Instant>,
+    /// How many names it has published; it passes chunks on after that, too.
+    pub(super) published: Option<u32>,
+    /// Why it took no part any more, the last time that this was so.
+    failed: Option<String>,
+    /// When it is dialled again, and how long after that.
+    retry: Option<(Instant, Duration)>,
+}
+
+/// Whether a node that has failed may come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeReturn {
+    /// It cannot be reached, or its connection has ended.
+    Possible,
+    /// It said that it takes no part, or breaks the rules.
+    Never,
 }
 
 /// All of them, by number; number 0 is the source itself.
 #[derive(Debug)]
-pub(super) struct CastNodes(Vec<CastNode>);
+pub(super) struct CastNodes {
+    nodes: Vec<CastNode>,
+    numbers: HashMap<PeerId, u32>,
+}
 
 impl CastNodes {
     /// Nodes by number, and their places in the request's list.
@@ -41,31 +63,41 @@ impl CastNodes {
             place: *place,
             peer: None,
             is_ready: false,
-            role: NodeRole::Relay,
+            is_leaf: false,
             held: None,
             held_chunks: 0,
             heard: None,
-            result: None,
             ended: None,
+            published: None,
+            failed: None,
+            retry: None,
         };
-        Self(hosts.iter().zip(places).map(node).collect())
+        Self { nodes: hosts.iter().zip(places).map(node).collect(), numbers: HashMap::new() }
     }
 
     pub(super) fn get(&mut self, node: u32) -> Option<&mut CastNode> {
-        self.0.get_mut(node as usize).filter(|_| node > 0)
+        self.nodes.get_mut(node as usize).filter(|_| node > 0)
     }
 
     /// All but the source.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &CastNode)> {
-        (0..).zip(&self.0).skip(1)
+        (0..).zip(&self.nodes).skip(1)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut CastNode)> {
-        (0..).zip(&mut self.0).skip(1)
+        (0..).zip(&mut self.nodes).skip(1)
     }
 
     pub(super) fn number(&self, peer: PeerId) -> Option<u32> {
-        self.iter().find(|(_, node)| node.peer == Some(peer)).map(|(number, _)| number)
+        self.numbers.get(&peer).copied()
+    }
+
+    /// A node is connected.
+    pub(super) fn connect(&mut self, number: u32, peer: PeerId, now: Instant) {
+        if let Some(node) = self.get(number) {
+            (node.peer, node.heard) = (Some(peer), Some(now));
+            self.numbers.insert(peer, number);
+        }
     }
 
     /// Those that are connected and ready.
@@ -88,39 +120,68 @@ impl CastNodes {
 
     /// Whether each is ready or has failed.
     pub(super) fn are_settled(&self) -> bool {
-        self.iter().all(|(_, node)| node.is_ready || node.result.is_some())
+        self.iter().all(|(_, node)| node.is_ready || node.is_out())
     }
 
-    /// A node takes no part any more. Says whether that is new.
-    pub(super) fn fail(&mut self, number: u32, why: &str) -> bool {
-        let Some(node) = self.get(number) else { return false };
-        let was_alive = node.role != NodeRole::Dead;
-        (node.role, node.peer, node.is_ready) = (NodeRole::Dead, None, false);
-        if node.result.is_none() {
-            (node.result, node.ended) = (Some(Err(why.to_owned())), Some(Instant::now()));
+    /// A node takes no part any more. Says whether it did.
+    pub(super) fn fail(
+        &mut self,
+        number: u32,
+        why: &str,
+        now: Instant,
+        may: NodeReturn,
+    ) -> Option<PeerId> {
+        let node = self.get(number)?;
+        if node.published.is_none() {
+            let after = node.retry.map_or(RETRY_FIRST, |(_, after)| RETRY_MAX.min(after * 2));
+            let again = node.failed.is_none() || node.peer.is_some() || may == NodeReturn::Possible;
+            if again {
+                (node.failed, node.ended) = (Some(why.to_owned()), Some(now));
+            }
+            node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
-        was_alive
+        (node.is_ready, node.held) = (false, None);
+        let peer = node.peer.take()?;
+        self.numbers.remove(&peer);
+        Some(peer)
+    }
+
+    /// The nodes that are to be dialled once more now.
+    pub(super) fn to_dial(&mut self, now: Instant) -> Vec<(u32, String)> {
+        let due = |node: &CastNode| node.retry.is_some_and(|(at, _)| now >= at);
+        let nodes = self.iter_mut().filter(|(_, node)| node.peer.is_none() && due(node));
+        let begin = |(number, node): (u32, &mut CastNode)| {
+            // Until the attempt has ended, which sets it again.
+            let after = node.retry.map_or(RETRY_FIRST, |(_, after)| after);
+            node.retry = Some((now + RETRY_MAX, after));
+            (number, node.host.clone())
+        };
+        nodes.map(begin).collect()
     }
 
     /// The situation, once every live node has said what it holds.
     pub(super) fn situation(&self, chunks: u32) -> Option<Situation> {
-        let mut situation = Situation::fresh(0, chunks);
-        let own = NodeState { role: NodeRole::Relay, holds: ChunkSet::below(chunks) };
-        situation.nodes.push(own);
+        let mut situation = Situation::fresh(1, chunks);
         for (_, node) in self.iter() {
-            let holds = match node.role {
-                NodeRole::Dead => ChunkSet::empty(),
-                NodeRole::Relay | NodeRole::Leaf => node.held.clone()?,
+            let (role, holds) = match (node.is_ready, node.is_leaf) {
+                (false, _) => (NodeRole::Dead, ChunkSet::empty()),
+                (true, true) => (NodeRole::Leaf, node.held.clone()?),
+                (true, false) => (NodeRole::Relay, node.held.clone()?),
             };
-            situation.nodes.push(NodeState { role: node.role, holds });
+            situation.nodes.push(NodeState { role, holds });
         }
         Some(situation)
     }
 
-    /// How all ended, once all have, in the list's order.
+    /// How all ended, once all have, in the list's order: a node that takes part again is waited
+    /// for.
     pub(super) fn outcomes(&self, began: Instant, chunks: u32) -> Option<Vec<NodeOutcome>> {
         let outcome = |(_, node): (u32, &CastNode)| {
-            let result = node.result.clone()?;
+            let result = match (node.published, &node.failed) {
+                (Some(names), _) => Ok(names),
+                (None, Some(why)) if node.peer.is_none() => Err(why.clone()),
+                (None, _) => return None,
+            };
             let held_chunks = if result.is_ok() { u64::from(chunks) } else { node.held_chunks };
             let took = node.ended.unwrap_or(began).saturating_duration_since(began);
             Some((node.place, NodeOutcome { host: node.host.clone(), result, held_chunks, took }))
@@ -128,5 +189,12 @@ impl CastNodes {
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
         outcomes.sort_unstable_by_key(|(place, _)| *place);
         Some(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+    }
+}
+
+impl CastNode {
+    /// Whether it has failed, and does not take part again.
+    pub(super) fn is_out(&self) -> bool {
+        self.failed.is_some() && self.peer.is_none()
     }
 }

@@ -4,7 +4,6 @@
 //! been taken: a reader that is slow, or gone, holds nothing up.
 
 use super::nodes::{CastNode, CastNodes};
-use crate::schedule::NodeRole;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -100,12 +99,12 @@ impl CastNodes {
 }
 
 fn of(node: &CastNode, chunks: u32) -> NodeProgress {
-    let stage = match (&node.result, node.is_ready, node.role) {
-        (Some(Ok(_)), ..) => NodeStage::Published,
-        (Some(Err(_)), ..) | (None, _, NodeRole::Dead) => NodeStage::Failed,
+    let stage = match (node.published, node.is_ready, node.is_leaf) {
+        (Some(_), ..) => NodeStage::Published,
+        (None, false, _) if node.is_out() => NodeStage::Failed,
         (None, false, _) => NodeStage::Begins,
-        (None, true, NodeRole::Relay) => NodeStage::Relays,
-        (None, true, NodeRole::Leaf) => NodeStage::Receives,
+        (None, true, false) => NodeStage::Relays,
+        (None, true, true) => NodeStage::Receives,
     };
     let held_chunks =
         if stage == NodeStage::Published { u64::from(chunks) } else { node.held_chunks };

@@ -1,16 +1,16 @@
-//! What the source does with its nodes.
+//! What the source does with its nodes: messages, chunks, ends.
 
-use super::nodes::CastNodes;
+use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
 use super::signing::{self, SourceStore};
+use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
-    CastHub, CastMember, CastTag, CastWork, DialNode, MemberSetup, NodeReach, WorkDone,
-    WorkThreads, send,
+    CastHub, CastMember, CastTag, CastWork, DialNode, NodeReach, WorkDone, WorkThreads, send,
 };
-use crate::protocol::{CastBegin, CastMessage, PROTOCOL, of_immediate};
-use crate::schedule::{ChunkSet, NodeRole, Schedule};
+use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
+use crate::schedule::ChunkSet;
 use crate::sign::{CastHeader, CastKey};
 use crate::tree::SourceReader;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
@@ -25,12 +25,11 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// How long a node may take until it is ready.
-const READY_LIMIT: Duration = Duration::from_secs(30);
-
-/// How often nodes are asked what they hold, so that one that hangs is noticed.
-const ASK_EVERY: Duration = Duration::from_millis(500);
-/// A node that says nothing for so long is given up.
-const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const READY_LIMIT: Duration = Duration::from_secs(30);
+/// How often nodes are asked how they are doing.
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(250);
+/// How often a node is dialled before it counts as unreachable; it is dialled again later.
+const DIAL_TRIES: u32 = 1;
 
 /// What is cast.
 pub(super) struct SourceSetup {
@@ -54,31 +53,34 @@ pub(super) struct SourceStatus {
 
 /// See the [module](self).
 pub(super) struct SourceService {
-    header: CastHeader,
-    begin: CastBegin,
-    store: Arc<SourceStore>,
-    reach: NodeReach,
+    pub(super) header: CastHeader,
+    pub(super) begin: CastBegin,
+    pub(super) store: Arc<SourceStore>,
+    pub(super) reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
-    nodes: CastNodes,
-    member: Option<CastMember>,
+    pub(super) nodes: CastNodes,
+    pub(super) watch: CastWatch,
+    pub(super) member: Option<CastMember>,
     /// The runs that are signed.
     runs: Vec<Vec<u8>>,
     /// Of the plan that is made from what nodes say they hold; `None` if none is.
-    planning: Option<u32>,
-    version: u32,
+    pub(super) planning: Option<u32>,
+    /// Whether another plan must be made.
+    pub(super) is_plan_due: bool,
+    pub(super) version: u32,
     is_begun: bool,
     began: Instant,
     /// As in [`Situation::switches`](crate::schedule::Situation::switches).
-    switches: Vec<u32>,
+    pub(super) switches: Vec<u32>,
     progress: Option<ProgressSender>,
-    ready_until: Instant,
-    asked: Instant,
+    pub(super) ready_until: Instant,
+    pub(super) asked: Instant,
     dialled: VecDeque<(u32, Admitted, NodeId)>,
     arriving: Option<u32>,
-    ends: Vec<(PeerId, ServiceError)>,
+    pub(super) ends: Vec<(PeerId, ServiceError)>,
     sent_chunks: u64,
-    min_nodes: Option<u32>,
+    pub(super) min_nodes: Option<u32>,
     outcome: mpsc::Sender<CastOutcome>,
 }
 
@@ -95,14 +97,16 @@ impl SourceService {
         Ok(Self {
             header,
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
+            watch: CastWatch::new(Instant::now(), header.shape.chunks()),
             begin,
             store: Arc::new(SourceStore(reader)),
-            reach: NodeReach { dial, threads },
+            reach: NodeReach::new(dial, DIAL_TRIES, threads),
             results,
             waker,
             member: None,
             runs: Vec::new(),
             planning: None,
+            is_plan_due: false,
             version: 0,
             is_begun: false,
             began: Instant::now(),
@@ -128,11 +132,11 @@ impl SourceService {
         match message {
             CastMessage::Ready => self.ready(hub, peer, number),
             CastMessage::Failed { why } => return Err(why.into()),
-            CastMessage::Held { version, held } => self.held(number, version, held)?,
-            CastMessage::Lost { node } => self.suspect(hub, number, node),
+            CastMessage::Held(report) => self.held(number, &report)?,
+            CastMessage::Lost { node } => self.suspect(number, node),
             CastMessage::Done { names } => {
                 if let Some(node) = self.nodes.get(number) {
-                    (node.result, node.ended) = (Some(Ok(names)), Some(Instant::now()));
+                    (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
             }
             CastMessage::Want { chunk, into } => {
@@ -149,88 +153,36 @@ impl SourceService {
     }
 
     fn ready(&mut self, hub: &mut CastHub, peer: PeerId, number: u32) {
-        if let Some(node) = self.nodes.get(number) {
+        let is_late = self.member.is_some();
+        if let Some(node) = self.nodes.get(number).filter(|node| !node.is_ready) {
             node.is_ready = true;
+            node.is_leaf = is_late;
             node.held = Some(ChunkSet::empty());
+            self.is_plan_due |= is_late;
+            self.runs.iter().for_each(|run| send(hub, peer, &CastMessage::Run(run.clone())));
         }
-        self.runs.iter().for_each(|run| send(hub, peer, &CastMessage::Run(run.clone())));
     }
 
-    fn held(&mut self, number: u32, version: u32, held: ChunkSet) -> Result<(), ServiceError> {
-        if held.end() > u64::from(self.header.shape.chunks()) {
+    fn held(&mut self, number: u32, report: &NodeReport) -> Result<(), ServiceError> {
+        if report.held.end() > u64::from(self.header.shape.chunks()) {
             return Err("it says that it holds chunks that there are not".into());
         }
-        if let Some(node) = self.nodes.get(number) {
-            node.held_chunks = held.len();
-            if self.planning == Some(version) {
-                node.held = Some(held);
+        if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
+            node.held_chunks = report.held.len();
+            if self.planning == Some(report.version) {
+                node.held = Some(report.held.clone());
             }
+            self.watch.report(Instant::now(), number, report);
         }
         Ok(())
     }
 
-    /// A relay says that another is lost to it: that one no longer passes chunks on.
-    fn suspect(&mut self, hub: &mut CastHub, by: u32, number: u32) {
-        let Some(node) = self.nodes.get(number) else { return };
-        if by != number && node.role == NodeRole::Relay && node.result.is_none() {
-            tracing::warn!(by, host = node.host, "a node is lost to another");
-            node.role = NodeRole::Leaf;
-            self.ask_all(hub);
-        }
-    }
-
-    /// A node is gone, or failed.
-    fn lost(&mut self, hub: &mut CastHub, number: u32, why: &str) -> Result<(), ServiceError> {
-        if !self.nodes.fail(number, why) {
-            return Ok(());
-        }
-        if let Some(member) = &mut self.member {
-            member.lost(hub, number)?;
-            self.ask_all(hub);
-        }
-        Ok(())
-    }
-
-    /// Asks all nodes what they hold, for a new plan.
-    fn ask_all(&mut self, hub: &mut CastHub) {
-        self.version += 1;
-        self.planning = Some(self.version);
-        self.nodes.iter_mut().for_each(|(_, node)| node.held = None);
-        for (_, peer) in self.nodes.live() {
-            send(hub, peer, &CastMessage::Report { version: self.version });
-        }
-    }
-
-    /// Sends a plan, if one is due and everything for it is known.
-    fn plan(&mut self, hub: &mut CastHub) -> Result<(), ServiceError> {
-        let is_due = self.planning.is_some() || (self.member.is_none() && self.nodes.are_settled());
-        if !is_due || self.nodes.live().is_empty() {
-            return Ok(());
-        }
-        let Some(mut situation) = self.nodes.situation(self.header.shape.chunks()) else {
-            return Ok(());
-        };
-        situation.switches.clone_from(&self.switches);
-        self.planning = None;
-        let message = CastMessage::Plan(situation.clone());
-        let schedule = Schedule::new(self.begin.kind, situation)?;
-        let live = self.nodes.live();
-        live.iter().for_each(|(_, peer)| send(hub, *peer, &message));
-        match &mut self.member {
-            Some(member) => member.replan(hub, &schedule)?,
-            None => {
-                let setup = MemberSetup {
-                    cast: self.header.cast,
-                    node: 0,
-                    shape: self.header.shape,
-                    store: Arc::clone(&self.store) as _,
-                    threads: self.reach.threads.clone(),
-                };
-                let member = self.member.insert(CastMember::new(setup, &schedule)?);
-                live.iter().try_for_each(|(number, peer)| member.link(hub, *number, *peer))?;
-            }
-        }
-        Ok(())
+    /// A node says that its connection with another is lost. That other one stays what it is to
+    /// everyone else.
+    fn suspect(&mut self, by: u32, number: u32) {
+        let Some(other) = self.nodes.get(number).filter(|node| node.is_ready) else { return };
+        tracing::warn!(by, host = other.host, "a connection between two nodes is lost");
+        self.watch.complain(by, number);
     }
 
     fn finish(&mut self, hub: &mut CastHub, done: WorkDone) -> Result<(), ServiceError> {
@@ -251,12 +203,19 @@ impl SourceService {
                     send(hub, peer, &CastMessage::Run(run.clone()));
                 }
                 self.runs.push(run);
+                // Nodes could not keep what waited for it.
+                self.watch.excuse(Instant::now());
             }
             WorkDone::Dialled { node, outcome: Ok((admitted, peer)) } => {
                 self.dialled.push_back((node, admitted, peer));
             }
-            WorkDone::Dialled { node, outcome: Err(why) } => self.lost(hub, node, &why)?,
-            WorkDone::Opened(_) | WorkDone::Published(_) => {}
+            WorkDone::Dialled { node, outcome: Err(why) } => {
+                self.lost(hub, node, &why, NodeReturn::Possible)?;
+            }
+            WorkDone::Verified { .. }
+            | WorkDone::Checked { .. }
+            | WorkDone::Opened(_)
+            | WorkDone::Published(_) => {}
         }
         Ok(())
     }
@@ -268,31 +227,8 @@ impl SourceService {
         }
     }
 
-    /// Asks all nodes for a sign of life, and gives up those that give none.
-    fn look_after(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
-        let since = now.saturating_duration_since(self.asked);
-        if since < ASK_EVERY {
-            return Ok(());
-        }
-        self.asked = now;
-        if since > 2 * ASK_EVERY {
-            // This process itself was held up: that says nothing of the nodes.
-            self.nodes.iter_mut().for_each(|(_, node)| node.heard = Some(now));
-        }
-        for (number, peer) in self.nodes.silent(now, SILENCE_LIMIT) {
-            let why = format!("it has said nothing for {} s: it hangs", SILENCE_LIMIT.as_secs());
-            self.ends.push((peer, why.clone().into()));
-            self.lost(hub, number, &why)?;
-        }
-        self.tell_progress(now);
-        for peer in self.nodes.connected() {
-            send(hub, peer, &CastMessage::Report { version: self.version });
-        }
-        Ok(())
-    }
-
     /// Tells how far the cast has come, unless what was told last has not been taken.
-    fn tell_progress(&self, now: Instant) {
+    pub(super) fn tell_progress(&self, now: Instant) {
         let Some(sender) = &self.progress else { return };
         let shape = &self.header.shape;
         // Full, or nobody listens: the next one is soon.
@@ -303,20 +239,6 @@ impl SourceService {
             sent_chunks: self.sent_chunks,
             nodes: self.nodes.progress(shape.chunks()),
         });
-    }
-
-    fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
-        if self.member.is_some() || now < self.ready_until {
-            return Ok(());
-        }
-        let late = self.nodes.iter().filter(|(_, node)| !node.is_ready && node.result.is_none());
-        let late: Vec<(u32, Option<PeerId>)> = late.map(|(n, node)| (n, node.peer)).collect();
-        for (number, peer) in late {
-            let why = format!("it was not ready within {} s", READY_LIMIT.as_secs());
-            self.ends.extend(peer.map(|peer| (peer, why.clone().into())));
-            self.lost(hub, number, &why)?;
-        }
-        Ok(())
     }
 }
 
@@ -331,12 +253,7 @@ impl Service for SourceService {
         _permit: &Permit,
     ) -> Result<(), ServiceError> {
         let number = self.arriving.take().ok_or("nobody dials a source")?;
-        let node = self.nodes.get(number).ok_or("there is no such node")?;
-        if node.role == NodeRole::Dead {
-            return Err("it is late".into());
-        }
-        node.peer = Some(peer);
-        node.heard = Some(Instant::now());
+        self.nodes.connect(number, peer, Instant::now());
         let begin = CastBegin { you: number, ..self.begin.clone() };
         send(hub, peer, &CastMessage::Begin(Box::new(begin)));
         Ok(())
@@ -354,7 +271,7 @@ impl Service for SourceService {
                     handled.and_then(|message| self.message(hub, (peer, number), message));
                 if let Err(why) = &handled {
                     // The reason, before the end of the session gives another one.
-                    self.lost(hub, number, &why.to_string())?;
+                    self.lost(hub, number, &why.to_string(), NodeReturn::Never)?;
                 }
                 handled
             }
@@ -376,7 +293,7 @@ impl Service for SourceService {
     fn gone(&mut self, hub: &mut CastHub, peer: PeerId) {
         if let Some(number) = self.nodes.number(peer) {
             let why = "its connection has ended: its node or machine may have died";
-            if let Err(error) = self.lost(hub, number, why) {
+            if let Err(error) = self.lost(hub, number, why, NodeReturn::Possible) {
                 tracing::error!(%error, "the source cannot go on");
             }
         }
@@ -394,7 +311,6 @@ impl Service for SourceService {
         while let Ok((_, done)) = self.results.try_recv() {
             self.finish(hub, done)?;
         }
-        self.give_up_on_late(hub, now)?;
         self.look_after(hub, now)?;
         self.plan(hub)?;
         if let Some(member) = &mut self.member {

@@ -197,7 +197,7 @@ prop_compose! {
             holds.unite(&ChunkSet::below(below.min(chunks)));
             NodeState { role: role(number), holds }
         };
-        Situation { chunks, nodes: nodes.into_iter().map(state).collect(), switches }
+        Situation { chunks, nodes: nodes.into_iter().map(state).collect(), switches, cut: Vec::new() }
     }
 }
 
@@ -222,4 +222,51 @@ proptest! {
             Lockstep::at(&schedule).run_all(&schedule);
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn nothing_goes_over_a_connection_that_is_cut(
+        kind in 0_usize..10, situation in situations(),
+        cut in proptest::collection::vec((1_u32..40, 1_u32..40), 0..12),
+    ) {
+        let mut situation = Situation { cut, ..situation };
+        situation.nodes[0].role = NodeRole::Relay;
+        situation.nodes[0].holds = ChunkSet::below(situation.chunks);
+        situation.part_relays();
+        let (nodes, cut) = (0..situation.nodes.len() as u32, situation.cut.clone());
+        let schedule = Schedule::new(kinds()[kind], situation).expect("the source lives");
+        for transfer in nodes.flat_map(|node| schedule.inbox(node)) {
+            let (from, to) = (transfer.from, transfer.to);
+            prop_assert!(!cut.contains(&(from, to)) && !cut.contains(&(to, from)) || from == to);
+        }
+        Lockstep::at(&schedule).run_all(&schedule);
+    }
+}
+
+#[test]
+fn a_node_that_slanders_becomes_the_leaf() {
+    let mut situation = Situation::fresh(6, 9);
+    situation.cut = vec![(4, 1), (4, 2), (4, 3), (5, 1)];
+    situation.part_relays();
+    let leaves = (0..6).filter(|node| situation.nodes[*node].role == NodeRole::Leaf);
+    assert_eq!(leaves.collect::<Vec<_>>(), [4, 5]);
+    // Two that complain about one have it as the leaf: nobody else is.
+    let mut situation = Situation::fresh(6, 9);
+    situation.cut = vec![(4, 1), (2, 1), (0, 3)];
+    situation.part_relays();
+    let leaves = (0..6).filter(|node| situation.nodes[*node].role == NodeRole::Leaf);
+    assert_eq!(leaves.collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_set_from_elsewhere_has_the_one_form() {
+    let odd: ChunkSet = postcard::from_bytes(
+        &postcard::to_stdvec(&(0_u32, vec![u64::MAX, 1, 0, 0])).expect("plain"),
+    )
+    .expect("a set");
+    assert_eq!(odd, ChunkSet::below(65));
+    let mut ragged: ChunkSet = (0..200).chain([300, 9000]).collect();
+    ragged.keep_front(2);
+    assert_eq!(ragged, (0..200).chain([300]).collect());
 }

@@ -1,0 +1,180 @@
+//! Nodes that do to a source what no node of this program does: they harm themselves alone, and
+//! the cast ends.
+
+use super::*;
+use crate::member::CastHub;
+use crate::protocol::{CastMessage, ChunkWait, NodeReport, PROTOCOL};
+use crate::schedule::ChunkSet;
+use outboard_cluster::hub::{HubEvent, PeerId};
+use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
+use outboard_verbs::{Role, Secured};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::thread;
+
+fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Secured {
+    let mut byte = [0];
+    loop {
+        while let Some(message) = handshake.poll_transmit() {
+            socket.write_all(&message).expect("written");
+        }
+        if handshake.is_done() {
+            return Secured::new(socket, handshake.into_session().expect("done"), Vec::new());
+        }
+        socket.read_exact(&mut byte).expect("a byte");
+        handshake.handle(&byte).expect("the key is the same");
+    }
+}
+
+/// The two ends of a session.
+fn session() -> (Secured, Secured) {
+    let (key, name) = (ClusterKey::generate().expect("a key"), "cast".parse().expect("a name"));
+    let credentials = || {
+        Arc::new(Credentials {
+            identity: Identity::generate().expect("an identity"),
+            keys: [key.service(&name)].into_iter().collect(),
+            fabric: Fabric::Untrusted,
+            revoked: Revoked::default(),
+        })
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let responder = Handshake::responder(credentials());
+    let accepting =
+        thread::spawn(move || shake_hands(listener.accept().expect("one").0, responder));
+    let initiator = Handshake::initiator(credentials(), &name).expect("it has the key");
+    (shake_hands(socket, initiator), accepting.join().expect("no panic"))
+}
+
+/// Casts a small file to one node, which `act` plays: it is given each message.
+fn cast_to(act: impl Fn(&mut CastHub, PeerId, CastMessage)) -> NodeOutcome {
+    let tree = tempfile::tempdir().expect("a directory");
+    std::fs::write(tree.path().join("file"), vec![7; 20_000]).expect("written");
+    let (own, its) = session();
+    let once = Mutex::new(Some(own));
+    let dial: DialNode =
+        Arc::new(move |_, _| once.lock().expect("no panic").take().ok_or("gone".to_owned()));
+    let request = CastRequest { dial, ..request(tree.path()) };
+    let casting = thread::spawn(move || cast(request).expect("a cast"));
+    let mut hub = CastHub::new().expect("a hub");
+    let admission = hub.prepare().expect("prepared");
+    let admitted =
+        admission.connect(|qp, params, channel| qp.adopt(its, Role::Responder, params, channel));
+    let peer = hub.enroll(admitted.expect("connected")).expect("enrolled");
+    while !casting.is_finished() {
+        let mut events = Vec::new();
+        hub.turn(&mut events).expect("a turn");
+        for event in events {
+            if let HubEvent::Message { bytes, .. } = event {
+                act(&mut hub, peer, PROTOCOL.decode(&bytes).expect("a message"));
+            }
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    casting.join().expect("no panic").nodes.remove(0)
+}
+
+fn request(tree: &std::path::Path) -> CastRequest {
+    CastRequest {
+        sources: vec![CastSource::new(&tree.join("file")).expect("named")],
+        destination: "/var/cast".into(),
+        nodes: "n1".parse().expect("a host"),
+        scan: ScanOptions::default(),
+        chunk_len: ChunkLen::new(4096).expect("legal"),
+        kind: Some(ScheduleKind::Star),
+        topology: None,
+        publish: PublishMode::New,
+        flush: FlushMode::Later,
+        limits: CastLimits::default(),
+        dial: Arc::new(|_, _| Err("nobody is there".to_owned())),
+        progress: None,
+    }
+}
+
+fn say(hub: &mut CastHub, peer: PeerId, message: &CastMessage) {
+    // The source may have ended the session.
+    let _sent = hub.send(peer, &PROTOCOL.encode(message));
+}
+
+fn report(held: ChunkSet, waits: Vec<ChunkWait>) -> CastMessage {
+    CastMessage::Held(Box::new(NodeReport { held, waits, ..NodeReport::default() }))
+}
+
+#[test]
+fn a_node_that_breaks_the_rules_is_given_up_with_the_reason() {
+    let cases = [
+        (CastMessage::Want { chunk: 0, into: None }, "before a plan"),
+        (CastMessage::Dropped { slot: 0 }, "before a plan"),
+        (CastMessage::Joined, "no place here"),
+        (CastMessage::Run(Vec::new()), "no place here"),
+        (CastMessage::Failed { why: "its disk is full".into() }, "its disk is full"),
+    ];
+    for (message, expected) in cases {
+        let outcome = cast_to(|hub, peer, heard| {
+            if let CastMessage::Begin(_) = heard {
+                say(hub, peer, &message);
+            }
+        });
+        let why = outcome.result.expect_err("refused");
+        assert!(why.contains(expected), "{why}, not {expected}");
+    }
+    let outcome = cast_to(|hub, peer, _| {
+        let _sent = hub.send(peer, b"hello");
+    });
+    assert!(outcome.result.expect_err("refused").contains("version 104"));
+}
+
+#[test]
+fn a_node_that_claims_what_there_is_not_is_given_up() {
+    let outcome = cast_to(|hub, peer, heard| match heard {
+        CastMessage::Begin(_) => say(hub, peer, &CastMessage::Ready),
+        CastMessage::Report { .. } => {
+            say(hub, peer, &report(ChunkSet::below(1_000), Vec::new()));
+        }
+        _ => {}
+    });
+    assert!(outcome.result.expect_err("refused").contains("chunks that there are not"));
+}
+
+#[test]
+fn a_node_that_takes_nothing_is_given_up_by_name_and_the_cast_ends() {
+    let waits: Vec<ChunkWait> = (0..3_000).map(|of| ChunkWait { of, chunk: of }).collect();
+    let outcome = cast_to(|hub, peer, heard| match heard {
+        CastMessage::Begin(_) => say(hub, peer, &CastMessage::Ready),
+        CastMessage::Report { .. } => {
+            say(hub, peer, &report(ChunkSet::below(1), waits.clone()));
+            (0..100).for_each(|node| say(hub, peer, &CastMessage::Lost { node }));
+        }
+        _ => {}
+    });
+    let why = outcome.result.expect_err("given up");
+    assert!(why.contains("receives nothing"), "{why}");
+}
+
+#[test]
+fn a_node_that_says_nothing_is_given_up() {
+    let outcome = cast_to(|_, _, _| ());
+    assert!(outcome.result.expect_err("given up").contains("hangs"));
+}
+
+#[test]
+fn a_node_that_says_it_has_published_deceives_itself_alone() {
+    let outcome = cast_to(|hub, peer, heard| {
+        if let CastMessage::Begin(_) = heard {
+            say(hub, peer, &CastMessage::Ready);
+            say(hub, peer, &CastMessage::Done { names: u32::MAX });
+        }
+    });
+    assert_eq!(outcome.result, Ok(u32::MAX));
+}
+
+#[test]
+fn a_cast_does_not_begin_with_fewer_nodes_than_asked_for() {
+    let tree = tempfile::tempdir().expect("a directory");
+    std::fs::write(tree.path().join("file"), b"some").expect("written");
+    let limits = CastLimits { min_nodes: Some(1), rate: None };
+    let outcome = cast(CastRequest { limits, ..request(tree.path()) }).expect("an outcome");
+    assert!(!outcome.has_succeeded());
+    assert_eq!(outcome.nodes[0].result, Err("nobody is there".into()));
+}

@@ -1,0 +1,241 @@
+//! What nodes say of themselves, and which connections and nodes have therefore stopped: a value
+//! without I/O that is given the time.
+//!
+//! A receiver that waits cannot know whether its sender has the chunk. The source can: it hears
+//! what each node holds, what it waits for, and whom it still owes what it holds. A connection over
+//! which nothing comes although its sender has sent it, or sends nothing to anyone, is cut: the
+//! next schedule does without it. When nobody gains a chunk at all, those that lack any are fed by
+//! the source alone, and at last given up.
+
+use crate::protocol::NodeReport;
+use crate::schedule::ChunkSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A connection is not cut sooner.
+const STUCK_MIN: Duration = Duration::from_secs(1);
+/// Nor before so many chunks could have come: a sender has several receivers at a time.
+const STUCK_CHUNKS: u32 = 16;
+/// Nor sooner than this while it is not known how long a chunk takes.
+const STUCK_UNKNOWN: Duration = Duration::from_secs(3);
+/// When nobody gains a chunk for so long, all that lack any are fed by the source.
+const STALL_MIN: Duration = Duration::from_secs(5);
+/// Nor before so many chunks could have come.
+const STALL_CHUNKS: u32 = 64;
+/// Connections that a node may have cut; one that wants more is fed by the source alone.
+const CUTS_MAX: usize = 16;
+
+/// What the source must do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum WatchVerdict {
+    /// Nothing.
+    Fine,
+    /// Make a plan with the connections that are cut now.
+    Replan,
+    /// Give these nodes up.
+    GiveUp(Vec<u32>),
+}
+
+#[derive(Debug)]
+struct WatchedNode {
+    held: ChunkSet,
+    /// Chunks when it was first heard.
+    held_first: u64,
+    sent_chunks: u64,
+    /// When it was first heard that it had sent so many.
+    sent_at: Instant,
+    owes: BTreeSet<u32>,
+}
+
+/// How far the node has come that has gained most.
+#[derive(Debug, Clone, Copy)]
+struct CastPace {
+    first: (Instant, u64),
+    latest: (Instant, u64),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct CastWatch {
+    chunks: u32,
+    nodes: BTreeMap<u32, WatchedNode>,
+    /// By receiver and sender, since when nothing comes that the sender holds.
+    stuck: BTreeMap<(u32, u32), Instant>,
+    /// By the node that complained, of which others.
+    cut: BTreeMap<u32, BTreeSet<u32>>,
+    /// Those that only the source feeds.
+    direct: BTreeSet<u32>,
+    pace: Option<CastPace>,
+    /// When any node gained a chunk.
+    gained: Instant,
+    is_due: bool,
+}
+
+impl CastWatch {
+    pub(super) fn new(now: Instant, chunks: u32) -> Self {
+        Self {
+            chunks,
+            nodes: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            cut: BTreeMap::new(),
+            direct: BTreeSet::new(),
+            pace: None,
+            gained: now,
+            is_due: false,
+        }
+    }
+
+    /// All connections that are cut, as [`Situation::cut`](crate::schedule::Situation) has them.
+    pub(super) fn cut(&self) -> Vec<(u32, u32)> {
+        let cut = self.cut.iter().flat_map(|(by, of)| of.iter().map(|of| (*by, *of)));
+        cut.chain(self.direct.iter().map(|node| (*node, *node))).collect()
+    }
+
+    /// Whether only the source feeds a node.
+    pub(super) fn is_direct(&self, node: u32) -> bool {
+        self.direct.contains(&node)
+    }
+
+    /// A node takes no part any more; it may begin anew.
+    pub(super) fn forget(&mut self, node: u32) {
+        self.nodes.remove(&node);
+        self.stuck.retain(|(to, from), _| *to != node && *from != node);
+        self.cut.remove(&node);
+        for of in self.cut.values_mut() {
+            of.remove(&node);
+        }
+        self.direct.remove(&node);
+    }
+
+    /// What comes is not to be expected sooner: the source itself was held up, or has just signed
+    /// what nodes waited for.
+    pub(super) fn excuse(&mut self, now: Instant) {
+        self.gained = now;
+        self.stuck.values_mut().for_each(|since| *since = now);
+        self.nodes.values_mut().for_each(|node| node.sent_at = now);
+    }
+
+    /// A node says that its connection with another has failed.
+    pub(super) fn complain(&mut self, by: u32, of: u32) {
+        let is_known = self.cut.get(&of).is_some_and(|known| known.contains(&by));
+        let is_direct = [by, of].iter().any(|node| self.direct.contains(node));
+        if by == of || of == 0 || is_known || is_direct {
+            return;
+        }
+        let cut = self.cut.entry(by).or_default();
+        self.is_due |= cut.insert(of);
+        if cut.len() > CUTS_MAX {
+            self.direct.insert(by);
+        }
+    }
+
+    /// A node says how it is doing; its sets were checked.
+    pub(super) fn report(&mut self, now: Instant, node: u32, report: &NodeReport) {
+        let held = report.held.len();
+        let known = self.nodes.entry(node).or_insert_with(|| WatchedNode {
+            held: ChunkSet::empty(),
+            held_first: held,
+            sent_chunks: 0,
+            sent_at: now,
+            owes: BTreeSet::new(),
+        });
+        if held > known.held.len() {
+            self.gained = now;
+        }
+        if report.sent_chunks > known.sent_chunks {
+            (known.sent_chunks, known.sent_at) = (report.sent_chunks, now);
+        }
+        known.held = report.held.clone();
+        known.owes = report.owes.iter().copied().collect();
+        let gain = held.saturating_sub(known.held_first);
+        self.note_pace(now, gain);
+        self.note_waits(now, node, report);
+    }
+
+    fn note_pace(&mut self, now: Instant, gain: u64) {
+        match &mut self.pace {
+            None if gain > 0 => {
+                self.pace = Some(CastPace { first: (now, gain), latest: (now, gain) });
+            }
+            Some(pace) if gain > pace.latest.1 => pace.latest = (now, gain),
+            Some(_) | None => {}
+        }
+    }
+
+    fn note_waits(&mut self, now: Instant, node: u32, report: &NodeReport) {
+        let is_held = |of: u32, chunk: u32| {
+            of != node && self.nodes.get(&of).is_some_and(|sender| sender.held.contains(chunk))
+        };
+        let waits: BTreeSet<u32> = report
+            .waits
+            .iter()
+            .filter(|wait| is_held(wait.of, wait.chunk))
+            .map(|wait| wait.of)
+            .collect();
+        self.stuck.retain(|(to, from), _| *to != node || waits.contains(from));
+        for of in waits {
+            self.stuck.entry((node, of)).or_insert(now);
+        }
+    }
+
+    /// How long a chunk takes to come, if that is known.
+    fn chunk_time(&self) -> Option<Duration> {
+        let CastPace { first, latest } = self.pace?;
+        let chunks = u32::try_from(latest.1 - first.1).ok().filter(|chunks| *chunks > 0)?;
+        Some(latest.0.saturating_duration_since(first.0) / chunks)
+    }
+
+    fn stuck_limit(&self) -> Duration {
+        let known = self.chunk_time().map(|each| STUCK_MIN.max(each * STUCK_CHUNKS));
+        known.unwrap_or(STUCK_UNKNOWN)
+    }
+
+    fn stall_limit(&self) -> Duration {
+        self.chunk_time().map_or(STALL_MIN, |each| STALL_MIN.max(each * STALL_CHUNKS))
+    }
+
+    /// What to do about all that.
+    pub(super) fn verdict(&mut self, now: Instant) -> WatchVerdict {
+        let limit = self.stuck_limit();
+        let stuck: Vec<(u32, u32)> = self
+            .stuck
+            .iter()
+            .filter(|((to, from), since)| now > self.excused(*from, *to, **since) + limit)
+            .map(|(pair, _)| *pair)
+            .collect();
+        for (to, from) in stuck {
+            self.stuck.remove(&(to, from));
+            self.complain(to, from);
+        }
+        if now > self.gained + self.stall_limit() {
+            return self.stalled(now);
+        }
+        if std::mem::take(&mut self.is_due) { WatchVerdict::Replan } else { WatchVerdict::Fine }
+    }
+
+    /// Since when nothing should have come: a sender that has other things to send first, and sends
+    /// them, is not to blame.
+    fn excused(&self, from: u32, to: u32, since: Instant) -> Instant {
+        let sender = self.nodes.get(&from).filter(|sender| sender.owes.contains(&to));
+        sender.map_or(since, |sender| since.max(sender.sent_at))
+    }
+
+    fn stalled(&mut self, now: Instant) -> WatchVerdict {
+        self.gained = now;
+        let lacks = |node: &WatchedNode| node.held.len() < u64::from(self.chunks);
+        let lacking = self.nodes.iter().filter(|(_, node)| lacks(node));
+        let lacking: Vec<u32> = lacking.map(|(node, _)| *node).collect();
+        if lacking.is_empty() {
+            return WatchVerdict::Fine;
+        }
+        if lacking.iter().all(|node| self.direct.contains(node)) {
+            return WatchVerdict::GiveUp(lacking);
+        }
+        self.direct.extend(lacking);
+        self.is_due = false;
+        WatchVerdict::Replan
+    }
+}
+
+#[cfg(test)]
+mod tests;

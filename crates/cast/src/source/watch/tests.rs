@@ -1,0 +1,355 @@
+//! Whole casts without a network: relays, their reports and the source's judgement, in steps of
+//! simulated time, with nodes that die, hang or crawl, connections that break and such over which
+//! nothing comes.
+
+use super::*;
+use crate::member::MemberProgress;
+use crate::relay::{Action, ChunkWant, Relay};
+use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const TICK: Duration = Duration::from_millis(10);
+const SILENCE: Duration = Duration::from_millis(2500);
+const END: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Wanted { chunk: u32, want: ChunkWant },
+    Dropped { slot: u32 },
+    Arrived { chunk: u32, slot: u32 },
+    Sent { to: u32, slot: u32 },
+    Kept { chunk: u32, slot: u32 },
+    Loaded { chunk: u32, slot: u32 },
+}
+
+/// What becomes of a node or a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Dies(u32),
+    Hangs(u32),
+    Crawls(u32),
+    Breaks(u32, u32),
+    /// What the first sends to the second is lost, and nobody notices.
+    Mutes(u32, u32),
+}
+
+struct Actor {
+    relay: Relay,
+    progress: MemberProgress,
+    /// By sender; of itself: its disk.
+    queues: BTreeMap<u32, VecDeque<Event>>,
+    /// Ticks for an event.
+    pace: u64,
+    is_hung: bool,
+    heard: Instant,
+}
+
+struct Simulation {
+    kind: ScheduleKind,
+    chunks: u32,
+    actors: BTreeMap<u32, Actor>,
+    muted: BTreeSet<(u32, u32)>,
+    broken: BTreeSet<(u32, u32)>,
+    watch: CastWatch,
+    now: Instant,
+    ticks: u64,
+    is_due: bool,
+    nodes: u32,
+    given_up: BTreeSet<u32>,
+}
+
+impl Simulation {
+    fn new(kind: ScheduleKind, nodes: u32, chunks: u32) -> Self {
+        let schedule = Schedule::new(kind, Situation::fresh(nodes, chunks)).expect("a schedule");
+        let now = Instant::now();
+        let actor = |node| Actor {
+            relay: Relay::new(node, &schedule, 6),
+            progress: MemberProgress::default(),
+            queues: BTreeMap::new(),
+            pace: 1,
+            is_hung: false,
+            heard: now,
+        };
+        Self {
+            kind,
+            chunks,
+            actors: (0..nodes).map(|node| (node, actor(node))).collect(),
+            muted: BTreeSet::new(),
+            broken: BTreeSet::new(),
+            watch: CastWatch::new(now, chunks),
+            now,
+            ticks: 0,
+            is_due: false,
+            nodes,
+            given_up: BTreeSet::new(),
+        }
+    }
+
+    fn befall(&mut self, fault: Fault) {
+        match fault {
+            Fault::Dies(node) => self.remove(node),
+            Fault::Hangs(node) => self.with(node, |actor| actor.is_hung = true),
+            Fault::Crawls(node) => self.with(node, |actor| actor.pace = 20),
+            Fault::Mutes(from, to) => self.muted.extend([(from, to)]),
+            Fault::Breaks(a, b) => {
+                self.broken.extend([(a, b), (b, a)]);
+                self.part(a, b);
+                self.watch.complain(a, b);
+                self.watch.complain(b, a);
+            }
+        }
+    }
+
+    fn with(&mut self, node: u32, change: impl FnOnce(&mut Actor)) {
+        if let Some(actor) = self.actors.get_mut(&node) {
+            change(actor);
+        }
+    }
+
+    /// Both ends notice that their connection is over.
+    fn part(&mut self, a: u32, b: u32) {
+        for (own, other) in [(a, b), (b, a)] {
+            if let Some(actor) = self.actors.get_mut(&own) {
+                actor.queues.remove(&other);
+                actor.progress.lost(self.now, other);
+                actor.relay.lost(other);
+            }
+        }
+    }
+
+    fn remove(&mut self, node: u32) {
+        self.actors.remove(&node);
+        let others: Vec<u32> = self.actors.keys().copied().collect();
+        others.into_iter().for_each(|other| self.part(other, node));
+        self.watch.forget(node);
+        self.is_due = true;
+    }
+
+    fn act(&mut self, node: u32) {
+        let Some(actor) = self.actors.get_mut(&node) else { return };
+        let mut out = Vec::new();
+        while let Some(action) = actor.relay.next_action() {
+            match action {
+                Action::Tell { to, chunk, want } => out.push((to, Event::Wanted { chunk, want })),
+                Action::Drop { to, slot } => out.push((to, Event::Dropped { slot })),
+                Action::Keep { chunk, slot } => out.push((node, Event::Kept { chunk, slot })),
+                Action::Load { chunk, slot } => out.push((node, Event::Loaded { chunk, slot })),
+                Action::Send { to, chunk, from, into } => {
+                    actor.progress.sends(self.now, to);
+                    out.push((to, Event::Arrived { chunk, slot: into }));
+                    out.push((node, Event::Sent { to, slot: from }));
+                }
+            }
+        }
+        for (to, event) in out {
+            let is_lost = self.muted.contains(&(node, to)) || self.broken.contains(&(node, to));
+            if let Some(other) = self.actors.get_mut(&to).filter(|_| !is_lost) {
+                other.queues.entry(node).or_default().push_back(event);
+            }
+        }
+    }
+
+    /// One event of each queue of each node that is at work.
+    fn tick(&mut self) {
+        self.ticks += 1;
+        self.now += TICK;
+        let nodes: Vec<u32> = self.actors.keys().copied().collect();
+        for node in nodes {
+            self.act(node);
+            let ticks = self.ticks;
+            let Some(actor) = self.actors.get_mut(&node) else { continue };
+            if actor.is_hung || ticks % actor.pace > 0 {
+                continue;
+            }
+            let queues = actor.queues.iter_mut();
+            let next = queues.filter_map(|(from, queue)| Some((*from, queue.pop_front()?)));
+            for (from, event) in next.collect::<Vec<_>>() {
+                handle(self.now, actor, from, event);
+            }
+            self.act(node);
+        }
+        if self.ticks % 25 == 0 {
+            self.look_after();
+        }
+    }
+
+    fn look_after(&mut self) {
+        for (node, actor) in
+            self.actors.iter_mut().filter(|(node, actor)| **node > 0 && !actor.is_hung)
+        {
+            let report = actor.progress.report(self.now, 0, &actor.relay);
+            self.watch.report(self.now, *node, &report);
+            actor.heard = self.now;
+        }
+        let (now, actors) = (self.now, self.actors.iter());
+        let silent = actors.filter(|(node, actor)| **node > 0 && now > actor.heard + SILENCE);
+        let silent: Vec<u32> = silent.map(|(node, _)| *node).collect();
+        silent.into_iter().for_each(|node| self.remove(node));
+        match self.watch.verdict(self.now) {
+            WatchVerdict::Fine => {}
+            WatchVerdict::Replan => self.is_due = true,
+            WatchVerdict::GiveUp(nodes) => {
+                self.given_up.extend(&nodes);
+                nodes.into_iter().for_each(|node| self.remove(node));
+            }
+        }
+        if std::mem::take(&mut self.is_due) {
+            self.replan();
+        }
+    }
+
+    fn replan(&mut self) {
+        let mut situation = Situation::fresh(self.nodes, self.chunks);
+        situation.cut = self.watch.cut();
+        for (node, state) in (0..).zip(&mut situation.nodes) {
+            match self.actors.get(&node) {
+                Some(actor) => state.holds = actor.relay.held().clone(),
+                None => state.role = NodeRole::Dead,
+            }
+            if self.watch.is_direct(node) {
+                state.role = NodeRole::Leaf;
+            }
+        }
+        situation.part_relays();
+        for (a, b) in situation.cut.clone() {
+            match a == b {
+                true => (1..self.nodes).filter(|c| *c != a).for_each(|c| self.part(a, c)),
+                false => self.part(a, b),
+            }
+        }
+        let schedule = Schedule::new(self.kind, situation).expect("the source lives");
+        let nodes: Vec<u32> = self.actors.keys().copied().collect();
+        for node in nodes {
+            self.with(node, |actor| actor.relay.replan(&schedule));
+            self.act(node);
+        }
+    }
+
+    /// Until all that live have everything; how long that took.
+    fn run(&mut self) -> Duration {
+        let began = self.now;
+        let is_over = |own: &Self| {
+            own.actors.values().all(|actor| actor.relay.is_complete() && !actor.is_hung)
+        };
+        while !is_over(self) {
+            self.tick();
+            assert!(self.now < began + END, "it hangs: {:?}", self.watch);
+        }
+        self.now - began
+    }
+}
+
+fn handle(now: Instant, actor: &mut Actor, from: u32, event: Event) {
+    match event {
+        Event::Wanted { chunk, want } => actor.relay.wanted(from, chunk, want).expect("a peer"),
+        // What was under way when a connection was cut.
+        Event::Dropped { slot } => actor.relay.dropped(from, slot).unwrap_or(()),
+        Event::Arrived { chunk, slot } => {
+            actor.progress.arrived(now, from);
+            actor.relay.arrived(from, chunk, slot).unwrap_or(());
+        }
+        Event::Sent { to, slot } => {
+            actor.progress.sent(now, to, 1);
+            actor.relay.sent(to, slot);
+        }
+        Event::Kept { chunk, slot } => actor.relay.kept(chunk, slot, true),
+        Event::Loaded { chunk, slot } => actor.relay.loaded(chunk, slot),
+    }
+}
+
+fn kinds() -> impl Strategy<Value = ScheduleKind> {
+    let arity = std::num::NonZeroU32::new(2).expect("two");
+    prop_oneof![
+        Just(ScheduleKind::BinomialPipeline),
+        Just(ScheduleKind::TwoTree),
+        Just(ScheduleKind::Chain),
+        Just(ScheduleKind::Tree { arity }),
+        Just(ScheduleKind::PaperTree { arity }),
+        Just(ScheduleKind::Star),
+    ]
+}
+
+fn faults() -> impl Strategy<Value = Fault> {
+    let node = || 1_u32..12;
+    prop_oneof![
+        node().prop_map(Fault::Dies),
+        node().prop_map(Fault::Hangs),
+        node().prop_map(Fault::Crawls),
+        (node(), node()).prop_map(|(a, b)| Fault::Breaks(a, b)),
+        (node(), node()).prop_map(|(a, b)| Fault::Mutes(a, b)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn every_cast_ends_and_all_that_live_have_everything(
+        kind in kinds(), nodes in 3_u32..12, chunks in 1_u32..60,
+        faults in prop::collection::vec((faults(), 0_u32..300), 1..6),
+    ) {
+        let mut cast = Simulation::new(kind, nodes, chunks);
+        for (fault, ticks) in faults {
+            (0..ticks).for_each(|_| cast.tick());
+            let is_there = |node: u32| node < nodes;
+            let (a, b) = match fault {
+                Fault::Dies(a) | Fault::Hangs(a) | Fault::Crawls(a) => (a, 0),
+                Fault::Breaks(a, b) | Fault::Mutes(a, b) => (a, b),
+            };
+            if is_there(a) && is_there(b) && a != b {
+                cast.befall(fault);
+            }
+        }
+        cast.run();
+        prop_assert_eq!(cast.given_up.len(), 0, "nobody was out of the source's reach");
+    }
+}
+
+#[test]
+fn a_node_that_the_source_cannot_reach_is_given_up_by_name() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::Star] {
+        let mut cast = Simulation::new(kind, 6, 30);
+        (0..6).filter(|node| *node != 4).for_each(|node| cast.befall(Fault::Mutes(node, 4)));
+        cast.run();
+        assert_eq!(cast.given_up, [4].into());
+    }
+}
+
+#[test]
+fn a_connection_over_which_nothing_comes_costs_seconds_and_no_node() {
+    let undisturbed = Simulation::new(ScheduleKind::Chain, 8, 100).run();
+    let mut cast = Simulation::new(ScheduleKind::Chain, 8, 100);
+    (0..100).for_each(|_| cast.tick());
+    cast.befall(Fault::Mutes(3, 4));
+    let took = cast.run() + TICK * 100;
+    assert!(took < undisturbed + Duration::from_secs(3), "{took:?}, {undisturbed:?} undisturbed");
+    assert_eq!(cast.watch.cut(), [(4, 3)]);
+}
+
+#[test]
+fn a_healthy_cast_has_no_connection_cut_however_slow_it_is() {
+    for pace in [1, 20, 100] {
+        for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::Star] {
+            let mut cast = Simulation::new(kind, 9, 40);
+            cast.actors.values_mut().for_each(|actor| actor.pace = pace);
+            cast.run();
+            assert_eq!(cast.watch.cut(), [], "{kind}, {pace}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_complains_without_end_costs_few_plans_and_no_other_node() {
+    let mut watch = CastWatch::new(Instant::now(), 10);
+    let now = Instant::now();
+    let plans = (0..10_000_u32).filter(|at| {
+        watch.complain(7, at % 2_000);
+        watch.verdict(now) == WatchVerdict::Replan
+    });
+    assert!(plans.count() <= CUTS_MAX + 1);
+    let mut situation = Situation::fresh(2_000, 10);
+    situation.cut = watch.cut();
+    situation.part_relays();
+    let leaves = (0..2_000).filter(|node| situation.nodes[*node].role == NodeRole::Leaf);
+    assert_eq!(leaves.collect::<Vec<_>>(), [7]);
+}

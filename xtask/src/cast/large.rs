@@ -1,0 +1,232 @@
+//! Many small files, a file that is nearly all holes, and trees that change while they are cast.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::CastCheck;
+use super::image::{Contents, TreeImage, listing};
+use super::run::{CAST_MAX, CastOrder, CastReport};
+use super::sample::noise;
+use super::site::CastSite;
+use super::traces::{Traces, expect_bounded_memory, expect_names, forget_peaks};
+
+/// Number of small files.
+const FILES: usize = 100_000;
+/// Files of a directory of them.
+const DIRECTORY: usize = 1000;
+/// Bytes of the file with holes.
+const SPARSE: u64 = 20 << 30;
+const MANY_MAX: Duration = Duration::from_secs(240);
+/// The nodes of these checks.
+const PAIR: [usize; 2] = [0, 1];
+/// Bytes of each file that changes.
+const CHANGING: usize = 3 << 20;
+/// Number of casts for each way to change.
+const ROUNDS: usize = 3;
+
+pub(super) fn checks() -> Vec<CastCheck> {
+    let mut checks = vec![
+        CastCheck::new("large: 100,000 small files", small_files),
+        CastCheck::new("large: a sparse file of 20 GiB", sparse),
+    ];
+    for (name, change) in CHANGES {
+        let name = format!("changing: {name}");
+        checks.push(CastCheck::new(name, move |site| changing(site, *change)));
+    }
+    checks
+}
+
+fn small_files(site: &mut CastSite) -> Result<()> {
+    let top = site.source().join("many");
+    let bytes = noise(21, FILES + 1000);
+    for number in 0..FILES {
+        let directory = top.join((number / DIRECTORY).to_string());
+        if number % DIRECTORY == 0 {
+            fs::create_dir_all(&directory)?;
+        }
+        // Every hundredth is empty; the others differ in length and contents.
+        let content = &bytes[number..number + number % 100 * 10];
+        fs::write(directory.join(format!("{number}.txt")), content)?;
+    }
+    let (image, before) = (TreeImage::read(&top)?, Traces::take(site)?);
+    forget_peaks(site)?;
+    let report = CastOrder::new([top.clone()], PAIR).start(site)?.finish(MANY_MAX)?;
+    report.expect_success()?;
+    let memory = expect_bounded_memory(site, &PAIR);
+    for index in PAIR {
+        expect_names(&site.disk(index), &["many"])?;
+        image.expect(&site.disk(index).join("many"), Contents::Whole)?;
+    }
+    before.expect_no_more(site)?;
+    let seconds = report.took.as_secs_f64();
+    println!("  {} entries in {seconds:.2} s, {} MiB of memory", image.len(), memory? >> 20);
+    Ok(fs::remove_dir_all(top)?)
+}
+
+/// Data here and there, also beyond 4 GiB, and a hole at the end.
+fn sparse(site: &mut CastSite) -> Result<()> {
+    let path = site.source().join("sparse");
+    let file = File::create(&path)?;
+    file.set_len(SPARSE)?;
+    for place in 0..40 {
+        file.write_all_at(&noise(place, 64 << 10), place * (SPARSE / 40))?;
+    }
+    file.write_all_at(&noise(77, 5000), SPARSE - (1 << 20))?;
+    let image = TreeImage::read(&path)?;
+    let report = CastOrder::new([path.clone()], PAIR).run(site)?;
+    report.expect_success()?;
+    for index in PAIR {
+        expect_names(&site.disk(index), &["sparse"])?;
+        image.expect(&site.disk(index).join("sparse"), Contents::Whole)?;
+    }
+    println!("  {:.2} s", report.took.as_secs_f64());
+    Ok(fs::remove_file(path)?)
+}
+
+/// One change, to version `number`.
+type Change = fn(&Path, u8) -> Result<()>;
+
+/// Ways in which a tree changes while it is cast. It has two files, each of which has the bytes of
+/// one version all over; `one` changes first.
+const CHANGES: &[(&str, Change)] = &[
+    ("written in place", |at, number| {
+        both(at, |file| Ok(File::options().write(true).open(file)?.write_all_at(&of(number), 0)?))
+    }),
+    ("written in place, with the old time", |at, number| {
+        both(at, |path| {
+            let file = File::options().write(true).open(path)?;
+            let time = file.metadata()?.modified()?;
+            file.write_all_at(&of(number), 0)?;
+            Ok(file.set_modified(time)?)
+        })
+    }),
+    ("replaced by rename", |at, number| {
+        both(at, |file| {
+            let new = at.with_extension("new");
+            fs::write(&new, of(number))?;
+            Ok(fs::rename(new, file)?)
+        })
+    }),
+    ("removed and made again", |at, number| {
+        both(at, |file| {
+            fs::remove_file(file)?;
+            Ok(fs::write(file, of(number))?)
+        })
+    }),
+    ("made longer and shorter", |at, number| {
+        both(at, |file| {
+            let file = File::options().write(true).open(file)?;
+            file.set_len(1)?;
+            Ok(file.write_all_at(&of(number), 0)?)
+        })
+    }),
+    ("a directory in place of a file", |at, number| {
+        both(at, |file| {
+            fs::remove_file(file)?;
+            fs::create_dir(file)?;
+            fs::remove_dir(file)?;
+            Ok(fs::write(file, of(number))?)
+        })
+    }),
+];
+
+fn of(number: u8) -> Vec<u8> {
+    vec![number; CHANGING]
+}
+
+fn both(at: &Path, change: impl Fn(&PathBuf) -> Result<()>) -> Result<()> {
+    [at.join("one"), at.join("two")].iter().try_for_each(change)
+}
+
+/// Casts a tree that changes all the time: an error that names a file, or one version.
+fn changing(site: &mut CastSite, change: Change) -> Result<()> {
+    let top = site.source().join("changing");
+    let mut outcomes = (0, 0);
+    for _ in 0..ROUNDS {
+        fs::create_dir_all(&top)?;
+        both(&top, |file| Ok(fs::write(file, of(0))?))?;
+        let writer = ChangingTree::start(top.clone(), change);
+        let report = CastOrder::new([top.clone()], PAIR).start(site)?.finish(CAST_MAX)?;
+        writer.end()?;
+        match is_published(site, &report)? {
+            true => outcomes.0 += 1,
+            false => outcomes.1 += 1,
+        }
+        site.clear()?;
+        fs::remove_dir_all(&top)?;
+    }
+    println!("  {} casts of one version, {} errors", outcomes.0, outcomes.1);
+    Ok(())
+}
+
+/// Whether the nodes have the tree, which is then of one version; otherwise they have nothing and
+/// the error says why.
+fn is_published(site: &CastSite, report: &CastReport) -> Result<bool> {
+    if report.code != Some(0) {
+        let said = format!("{} {:?}", report.complained, report.failed());
+        if !said.contains("changed") || !said.contains("changing") || said.contains("panicked") {
+            bail!("the error does not say what has changed: {report}");
+        }
+        for index in PAIR {
+            if !listing(&site.disk(index))?.0.is_empty() {
+                bail!("node {index} has published what was refused: {report}");
+            }
+        }
+        return Ok(false);
+    }
+    for index in PAIR {
+        let top = site.disk(index).join("changing");
+        let (one, two) = (version(&top.join("one"))?, version(&top.join("two"))?);
+        // Between the two changes the first file is one version ahead.
+        if one != two && one != two.wrapping_add(1) {
+            bail!("node {index} has version {one} of one file and {two} of the other");
+        }
+    }
+    Ok(true)
+}
+
+/// The version of a file all of whose bytes are of one.
+fn version(path: &Path) -> Result<u8> {
+    let bytes = fs::read(path)?;
+    let first = *bytes.first().ok_or_else(|| anyhow!("{path:?} is empty, as it never was"))?;
+    if bytes.len() != CHANGING || bytes != vec![first; CHANGING] {
+        bail!("{path:?} is a mix of versions, with {} bytes", bytes.len());
+    }
+    Ok(first)
+}
+
+/// A thread that changes a tree until it is told to end.
+struct ChangingTree {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl ChangingTree {
+    fn start(at: PathBuf, change: Change) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut number = 0_u8;
+            while !stopped.load(Ordering::Relaxed) {
+                number = number.wrapping_add(1);
+                change(&at, number)?;
+                // So that casts begin between changes as well as in them.
+                sleep(Duration::from_millis(u64::from(number % 5) * 20));
+            }
+            Ok(())
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the writer has failed"))?
+    }
+}
