@@ -14,7 +14,8 @@ use super::cluster::{NODES, SlurmCluster, receivers, wait_until};
 const TELLTALE: &str = r#"#!/bin/sh
 read -r key; read -r terms
 umask 022
-echo "${key##* }" >$SEEN/$SLURMD_NODENAME.new && mv $SEEN/$SLURMD_NODENAME.new $SEEN/$SLURMD_NODENAME
+me=$SEEN/$SLURMD_NODENAME
+echo "${key##* }" >$me.new && mv $me.new $me
 { printf '%s\n%s\n' "$key" "$terms"; cat; } | "$OB" "$@" |
 { until [ -e $SEEN/go ]; do sleep 0.05; done; cat; }
 "#;

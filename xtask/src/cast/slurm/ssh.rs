@@ -51,7 +51,8 @@ impl SshHosts {
             fs::write(
                 at(config),
                 format!(
-                    "Host *\n  User root\n  Port {port}\n  IdentityFile {}\n  IdentitiesOnly yes\n  \
+                    "Host *\n  User root\n  Port {port}\n  IdentityFile {}\n  \
+                     IdentitiesOnly yes\n  \
                      UserKnownHostsFile {}\n  StrictHostKeyChecking yes\n",
                     key.display(),
                     known.display()
