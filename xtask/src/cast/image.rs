@@ -22,7 +22,7 @@ const PIECE: usize = 1 << 20;
 /// Bytes of a sample.
 const SAMPLE: u64 = 256;
 /// Bytes of all names, or of one value, of extended attributes.
-const XATTR_MAX: usize = 64 << 10;
+const XATTR_MAX: usize = 4 << 10;
 
 /// How thoroughly contents are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

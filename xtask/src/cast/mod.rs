@@ -8,7 +8,7 @@
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
 //! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`,
-//! `large`, `strangers`.
+//! `large`, `strangers`, `spellings`, `ordinary` (which needs no root).
 
 mod image;
 mod run;
@@ -20,8 +20,10 @@ mod watch;
 mod corruption;
 mod faults;
 mod large;
+mod ordinary;
 mod plain;
 mod sources;
+mod spellings;
 mod strangers;
 
 use std::env;
@@ -55,9 +57,11 @@ impl CastCheck {
 /// # Errors
 /// When hosts cannot be made here or a program does not build; a check that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
+    let mut total = ordinary()?;
     if !is_root() {
         println!("skipped: hosts are network namespaces, which need root");
-        return Ok(Count { skipped: 1, ..Count::default() });
+        total += Count { skipped: 1, ..Count::default() };
+        return Ok(total);
     }
     let undisturbed = plain::Undisturbed::default();
     let mut checks = plain::checks(&undisturbed, full);
@@ -66,14 +70,27 @@ pub fn run(full: bool) -> Result<Count> {
     checks.extend(sources::checks(&undisturbed, full));
     checks.extend(large::checks());
     checks.extend(strangers::checks());
+    checks.extend(spellings::checks());
     checks.retain(|check| wanted(&check.name));
-    let mut total = Count::default();
     if checks.is_empty() {
         return Ok(total);
     }
     let mut site = CastSite::new()?;
     for check in checks {
         total += one(&mut site, &check)?;
+    }
+    Ok(total)
+}
+
+/// The checks that need no root.
+fn ordinary() -> Result<Count> {
+    let mut total = Count::default();
+    let checks = ordinary::CHECKS.iter().filter(|(name, _)| wanted(name));
+    for (name, run) in checks {
+        let began = Instant::now();
+        let result = ordinary::Account::new().and_then(|account| run(&account));
+        report(name, began.elapsed(), &result);
+        total += Count::one(result.is_ok());
     }
     Ok(total)
 }

@@ -65,6 +65,14 @@ fn make_tree(top: &Path) -> Result<()> {
     make_attributes(&top.join("attributes"))
 }
 
+/// The part that any user may read, of few bytes.
+pub(super) fn make_ordinary(top: &Path) -> Result<()> {
+    make_small(&top.join("small"))?;
+    make_sparse(&top.join("sparse"))?;
+    make_names(&top.join("names"))?;
+    make_links(&top.join("links"))
+}
+
 fn make_small(at: &Path) -> Result<()> {
     fs::create_dir_all(at.join("empty directory"))?;
     fs::write(at.join("empty"), "")?;
