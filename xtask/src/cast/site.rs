@@ -32,7 +32,7 @@ const PORT: u16 = 7410;
 const READY_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The beginning of all directories' names, including those that a killed run left behind.
-const SCRATCH: &str = "outboard-test-cast-";
+const SCRATCH: &str = "outboard-test-of-cast-";
 /// The search path for programs.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
