@@ -3,16 +3,17 @@
 //!
 //! Paper: Fast Startup (Ohio Supercomputer Center, 2005), a tree of relays over RDMA.
 //!
-//! Opens no socket: its callers dial.
+//! Opens no socket but in [`launch`]: its callers dial.
 //!
 //! Modules in reading order: [`tree`] (what is cast: a manifest and one stream of bytes in chunks),
 //! [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that appear whole),
 //! [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in that),
 //! [`protocol`] (what nodes say), `member` (a relay over connections), [`server`] (a node's
-//! service), [`source`] (the side that starts a cast).
+//! service), [`source`] (the side that starts a cast), [`launch`] (receivers that a cast starts).
 
 #![forbid(unsafe_code)]
 
+pub mod launch;
 mod member;
 pub mod protocol;
 pub mod receive;

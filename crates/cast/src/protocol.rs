@@ -6,7 +6,7 @@
 //! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
 //! sides do where they take it.
 
-use crate::receive::{FlushMode, PublishMode};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ChunkSet, ScheduleKind};
 use crate::sign::{CastId, CastPublicKey};
 use outboard_cluster::codec::Protocol;
@@ -57,6 +57,8 @@ pub struct CastBegin {
     pub(crate) publish: PublishMode,
     /// When to flush.
     pub(crate) flush: FlushMode,
+    /// Whose owners files get.
+    pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
 }

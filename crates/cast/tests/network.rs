@@ -2,7 +2,7 @@
 
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
-use outboard_cast::server::{CastRoot, CastService, CastServiceOptions, DialNode};
+use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
@@ -91,6 +91,10 @@ struct Node {
 
 impl Node {
     fn start(key: &ClusterKey) -> Self {
+        Self::start_in(key, tempfile::tempdir().expect("a directory"))
+    }
+
+    fn start_in(key: &ClusterKey, root: tempfile::TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, arrivals) = mpsc::channel();
@@ -104,13 +108,13 @@ impl Node {
                 }
             }
         });
-        let root = tempfile::tempdir().expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
-        let here = CastRoot { path: ROOT.into(), directory: root.path().into() };
+        let here = CastRoot::at(ROOT, root.path());
         let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
+            policy: CastPolicy::default(),
             dial: dial(key, &wires),
         };
         let hang = Arc::new(AtomicBool::new(false));
@@ -160,17 +164,18 @@ fn serve(
 struct Lab {
     key: ClusterKey,
     nodes: Vec<Node>,
-    /// The source's.
-    wires: Arc<Wires>,
     source: tempfile::TempDir,
+    /// The source's identity is always the same.
+    dial: DialNode,
 }
 
 impl Lab {
     fn new(nodes: usize) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
-        let wires = Arc::default();
-        Self { key, nodes, wires, source: tempfile::tempdir().expect("a directory") }
+        let dial = dial(&key, &Arc::default());
+        let source = tempfile::tempdir().expect("a directory");
+        Self { key, nodes, source, dial }
     }
 
     /// A tree with files that are empty, short, and of some chunks.
@@ -191,6 +196,25 @@ impl Lab {
 
     fn cast(&self, kind: ScheduleKind) -> CastOutcome {
         cast(self.request(kind, Path::new(ROOT))).expect("a cast")
+    }
+
+    /// Casts until each node has written some chunks; then the source is gone.
+    fn break_cast(&self, kind: ScheduleKind, wires: &Wires) {
+        let request = self.request(kind, Path::new(ROOT));
+        let casting = thread::spawn(move || cast(request));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.nodes.iter().any(|node| chunks_left(node.root.path()) < 30) {
+            assert!(Instant::now() < deadline, "it never began");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for socket in wires.open.lock().expect("no panic").drain(..) {
+            socket.shutdown(Shutdown::Both).expect("connected");
+        }
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");
+        for node in &self.nodes {
+            assert!(!node.root.path().join("tree").exists(), "nothing partial is published");
+        }
     }
 
     fn check(&self, node: usize) {
@@ -215,7 +239,7 @@ impl Lab {
             publish: PublishMode::New,
             flush: FlushMode::Later,
             limits: CastLimits::default(),
-            dial: dial(&self.key, &self.wires),
+            dial: Arc::clone(&self.dial),
             progress: None,
         }
     }
@@ -368,4 +392,92 @@ fn connections_that_break_between_living_nodes_cost_none_of_them() {
         (0..6).for_each(|node| lab.check(node));
         assert!(broken > 0, "{kind}: nothing was broken");
     }
+}
+
+/// Chunks of 64 KiB in a stream.
+fn chunks_of(outcome: &CastOutcome) -> u64 {
+    outcome.stream_len.div_ceil(64 << 10)
+}
+
+#[test]
+fn a_second_cast_sends_what_has_changed_alone() {
+    let lab = Lab::new(3);
+    lab.fill(6_000_000);
+    let tree = lab.source.path().join("tree");
+    fs::write(tree.join("other"), vec![7; 1_000_000]).expect("written");
+    let first = lab.cast(ScheduleKind::Star);
+    assert!(first.nodes.iter().all(|node| node.result == Ok(1)), "{first:?}");
+    assert_eq!(first.sent_chunks, 3 * chunks_of(&first));
+    fs::write(tree.join("below/short"), b"other").expect("written");
+    let mut large = fs::read(tree.join("below/deep/large")).expect("read");
+    large[3_000_000] ^= 1;
+    fs::write(tree.join("below/deep/large"), large).expect("written");
+    let again = |dial: &DialNode| {
+        let mut request = lab.request(ScheduleKind::BinomialPipeline, Path::new(ROOT));
+        (request.publish, request.dial) = (PublishMode::Replace, Arc::clone(dial));
+        cast(request).expect("a cast")
+    };
+    let second = again(&lab.dial);
+    assert!(second.nodes.iter().all(|node| node.result == Ok(1)), "{second:?}");
+    (0..3).for_each(|node| lab.check(node));
+    // The manifest with the beginning of the data, and the two chunks with changes.
+    assert!(second.sent_chunks <= 3 * 3, "{second:?}");
+    let third = again(&lab.dial);
+    assert!(third.sent_chunks <= 3, "{third:?}");
+    (0..3).for_each(|node| lab.check(node));
+    let stranger = again(&dial(&lab.key, &Arc::default()));
+    assert!(stranger.sent_chunks >= chunks_of(&stranger), "nothing of another's: {stranger:?}");
+    (0..3).for_each(|node| lab.check(node));
+}
+
+/// The chunks that a node has written of what it has not published.
+fn chunks_left(root: &Path) -> u64 {
+    let names = fs::read_dir(root).expect("a directory").map(|entry| entry.expect("a name").path());
+    let held = names.filter_map(|path| fs::read(path.join("held")).ok());
+    held.flatten().map(|byte| u64::from(byte.count_ones())).sum()
+}
+
+#[test]
+fn a_cast_whose_source_is_gone_is_resumed_by_the_next() {
+    for kind in [ScheduleKind::Star, ScheduleKind::BinomialPipeline] {
+        let wires = Arc::default();
+        let mut lab = Lab::new(3);
+        lab.dial = dial(&lab.key, &wires);
+        lab.fill(40_000_000);
+        lab.break_cast(kind, &wires);
+        // One node is killed as well, and started anew.
+        lab.nodes[1].stop();
+        let root = std::mem::replace(&mut lab.nodes[1].root, tempfile::tempdir().expect("made"));
+        lab.nodes[1] = Node::start_in(&lab.key, root);
+        let left: Vec<u64> = lab.nodes.iter().map(|node| chunks_left(node.root.path())).collect();
+        assert!(left.iter().all(|chunks| *chunks > 20), "{left:?}");
+        let outcome = lab.cast(kind);
+        assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+        (0..3).for_each(|node| lab.check(node));
+        if kind == ScheduleKind::Star {
+            let missing = 3 * chunks_of(&outcome) - left.iter().sum::<u64>();
+            assert!(outcome.sent_chunks <= missing, "{left:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_crash_left_damaged_is_sent_again_and_never_published() {
+    let wires = Arc::default();
+    let mut lab = Lab::new(2);
+    lab.dial = dial(&lab.key, &wires);
+    lab.fill(40_000_000);
+    lab.break_cast(ScheduleKind::Star, &wires);
+    // As after a loss of power: the bitmap was written, the data was not.
+    let root = lab.nodes[0].root.path();
+    let staging = fs::read_dir(root).expect("read").next().expect("one").expect("a name").path();
+    let large = staging.join("tree/tree/below/deep/large");
+    fs::write(&large, vec![0; 40_000_000]).expect("written");
+    let (held, all) =
+        (chunks_left(lab.nodes[0].root.path()), chunks_left(lab.nodes[1].root.path()));
+    fs::write(staging.join("held"), [0xff; 77]).expect("written");
+    let outcome = lab.cast(ScheduleKind::Star);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..2).for_each(|node| lab.check(node));
+    assert!(held > 20 && outcome.sent_chunks + all <= 2 * chunks_of(&outcome), "{outcome:?}");
 }

@@ -1,26 +1,115 @@
 //! `outboard cast`: files from this machine to many nodes.
 //!
-//! Modules: `args` (what is asked), `request` (from that to what is cast where), `report` (what is
-//! printed of its end).
+//! Modules: `args` (what is asked), `quantity` (sizes and rates), `request` (from that to what is
+//! cast where), `progress` (on a terminal), `report` (what is printed of its end), `preview`
+//! (`--dry-run`), `plan` (`--plan`).
 
 mod args;
+mod plan;
+mod preview;
+mod progress;
+mod quantity;
 mod report;
 mod request;
 
 pub(crate) use args::CastArgs;
 
-use outboard_cast::source::cast;
+use crate::launch::CastReach;
+use crate::send_libs::StagedLibraries;
+use clap::error::ErrorKind;
+use outboard_cast::launch::ExecProgram;
+use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use progress::ProgressDisplay;
+use request::CheckedWish;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// The exit code says whether all nodes have the files.
-pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let is_json = args.json;
-    let outcome = cast(request::request(args)?)?;
-    let failed = outcome.nodes.iter().filter(|node| node.result.is_err()).count();
-    if is_json {
-        report::print_json(&outcome)?
-    } else {
-        report::print(&outcome, failed)
+/// Why nothing was cast, for people.
+type Failure = Box<dyn std::error::Error>;
+
+/// The exit code says whether all nodes have the files, or as many as must; with `--exec` it is
+/// the program's.
+pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
+    if args.plan {
+        return plan::run(&args).map(|()| ExitCode::SUCCESS);
     }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if args.dry_run {
+        return preview::run(&args).map(|()| ExitCode::SUCCESS);
+    }
+    let (sources, destination) = request::paths(&args)?;
+    let wish = CheckedWish::new(&args)?;
+    let mut sources = request::named(sources)?;
+    let Some(first) = sources.first().cloned() else { return Err("name what to cast".into()) };
+    let name = OsString::from_vec(first.name);
+    // Removed when the cast is over.
+    let staged = match args.send_libs {
+        true => Some(libraries(&first.path, &name, &args.libs_exclude)?),
+        false => None,
+    };
+    sources.extend(staged.as_ref().map(StagedLibraries::source));
+    let mut reach = request::reach(&args, destination)?;
+    let request = wish.request(&args, sources, (&reach, destination))?;
+    let outcome = cast_shown(&mut reach, request)?;
+    if !args.exec || !outcome.has_succeeded() || args.json {
+        print_outcome(&args, &outcome)?;
+    }
+    match (outcome.has_succeeded(), args.exec) {
+        (false, _) => Ok(ExitCode::FAILURE),
+        (true, false) => Ok(ExitCode::SUCCESS),
+        (true, true) => reach.exec(&program(&args, destination, &name), &outcome),
+    }
+}
+
+/// Casts, and shows how far it has come.
+fn cast_shown(reach: &mut CastReach, mut request: CastRequest) -> Result<CastOutcome, Failure> {
+    let (sender, display) = ProgressDisplay::start(reach.names());
+    request.progress = sender;
+    let limits = request.limits;
+    let outcome = cast(request);
+    if let Some(display) = display {
+        display.end();
+    }
+    Ok(reach.finish(outcome?, limits))
+}
+
+fn print_outcome(args: &CastArgs, outcome: &CastOutcome) -> Result<(), Failure> {
+    if args.json {
+        let chunk_len = request::chunk_len(args.chunk)?;
+        print(&format!("{:#}", report::to_json(outcome, chunk_len)))
+    } else {
+        print(&report::lines(outcome).join("\n"))
+    }
+}
+
+fn libraries(program: &Path, name: &OsString, excluded: &str) -> Result<StagedLibraries, Failure> {
+    let staged = StagedLibraries::of(program, name, excluded);
+    staged.map_err(|error| format!("{}: --send-libs: {error}", program.display()).into())
+}
+
+/// The first source, at the nodes.
+fn program(args: &CastArgs, destination: &Path, name: &OsString) -> ExecProgram {
+    let program = destination.join(name);
+    let libraries = args.send_libs.then(|| {
+        let mut libraries = program.clone().into_os_string();
+        libraries.push("_libs");
+        libraries.into()
+    });
+    ExecProgram { program, arguments: args.arguments.clone(), libraries }
+}
+
+/// Prints lines. A reader that has gone is not an error.
+fn print(text: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
+/// Says what is wrong with the command line, as for wrong options, and ends.
+fn wrong_usage(why: &str) -> ! {
+    let text = format!("{why}\n\nSee outboard cast --help.\n");
+    clap::Error::raw(ErrorKind::MissingRequiredArgument, text).exit()
 }

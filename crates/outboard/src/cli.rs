@@ -7,6 +7,7 @@ use crate::key::KeyCommand;
 use crate::node::NodeArgs;
 use crate::perf::Perf;
 use crate::run::RunArgs;
+use crate::sbcast::SbcastArgs;
 use crate::status::StatusArgs;
 use crate::top::TopArgs;
 use crate::tour::TourArgs;
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Cc(CcArgs),
     Cast(CastArgs),
+    Sbcast(SbcastArgs),
     #[command(subcommand)]
     Perf(Perf),
     Node(NodeArgs),
@@ -40,6 +42,9 @@ pub(crate) enum Command {
         /// The service.
         name: String,
     },
+    /// Receive one cast; the cast that starts this says which on standard input.
+    #[command(hide = true)]
+    CastReceiver,
     /// Run the supervisor of a client's sandbox; the service compile starts this.
     #[command(hide = true)]
     SandboxSupervisor,

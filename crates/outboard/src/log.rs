@@ -19,6 +19,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The variable, which services get too.
 const VARIABLE: &str = "OUTBOARD_LOG";
 const DEFAULT: &str = "info";
+/// The default of receivers that a cast starts.
+const RECEIVERS: &str = "error";
 /// The default of managers: their log is read when something is wrong.
 const MANAGERS: &str = "warn";
 
@@ -32,6 +34,15 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Box<dyn Error>> {
     let targets = parse(filter).ok_or_else(|| refused(name, filter))?;
     tracing_subscriber::registry().with(targets).with(lines().without_time()).try_init()?;
     Ok(())
+}
+
+/// As [`start`], for a receiver, whose source reports what matters: only its variable makes it say
+/// more.
+pub(crate) fn start_receiver() -> Result<(), Box<dyn Error>> {
+    match std::env::var_os(VARIABLE) {
+        Some(set) if !set.is_empty() => start(None),
+        _ => start(Some(RECEIVERS)),
+    }
 }
 
 /// As [`start`], for a manager: builds do not depend on what it logs, so that a level that is none

@@ -3,7 +3,8 @@
 //! It holds no logic of its own: every command calls a library. An error is one line on standard
 //! error and a non-zero exit code.
 //!
-//! Modules in reading order: `cli` (the commands), `tour`, `cc`, `cast`, `run`, `perf`, `node` with
+//! Modules in reading order: `cli` (the commands), `tour`, `cc`, `cast` and
+//! `sbcast` with `launch` and `send_libs`, `run`, `perf`, `node` with
 //! `services` and `log`, `key`, `status`, `top`, `parent` (ending with the parent process),
 //! `generate`.
 
@@ -14,11 +15,14 @@ mod cc;
 mod cli;
 mod generate;
 mod key;
+mod launch;
 mod log;
 mod node;
 mod parent;
 mod perf;
 mod run;
+mod sbcast;
+mod send_libs;
 mod services;
 mod status;
 mod top;
@@ -45,6 +49,8 @@ fn main() -> ExitCode {
         Command::Tour(args) => tour::run(&args).map(success),
         Command::Cc(args) => cc::run(args),
         Command::Cast(args) => cast::run(args),
+        Command::Sbcast(args) => sbcast::run(&args),
+        Command::CastReceiver => launch::receive().map(success),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

@@ -1,8 +1,10 @@
-//! `outboard top`: the compile servers and this user's builds, again each second.
+//! `outboard top`: the compile servers, what is cast to them and this user's builds, again each
+//! second.
 //!
 //! Modules in reading order: `frame` (the data of one moment, and changes since the last one),
-//! `text` (how it is shown), `screen` (the terminal).
+//! `casts` (of those), `text` (how it is shown), `screen` (the terminal).
 
+mod casts;
 mod frame;
 mod screen;
 mod text;
@@ -24,7 +26,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Without a terminal, how late it may notice a signal.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Watch the compile servers: slots, jobs now, rates, and the state of this user's builds.
+/// Watch nodes: slots, jobs now, rates, the casts under way, and the state of this user's builds.
 ///
 /// Refreshes each second; `q` ends it. With `--once` the exit code is 1 if no server answers.
 #[derive(Debug, Args)]

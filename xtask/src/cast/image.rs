@@ -250,10 +250,9 @@ mod tests {
                 let times = FileTimes::new().set_modified(time);
                 File::open(joined(side, Path::new(name))).unwrap().set_times(times).unwrap();
             }
-            let link = std::process::Command::new("touch")
-                .args(["--no-dereference", "--date=@9"])
-                .arg(side.join("link"));
-            assert!({ link }.status().unwrap().success());
+            let mut touch = std::process::Command::new("touch");
+            let touch = touch.args(["--no-dereference", "--date=@9"]).arg(side.join("link"));
+            assert!(touch.status().unwrap().success());
         }
 
         fn compare(&self, contents: Contents) -> String {

@@ -8,7 +8,8 @@
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
 //! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`,
-//! `large`, `strangers`, `spellings`, `ordinary` (which needs no root).
+//! `large`, `strangers`, `spellings`, `ordinary` (which needs no root). `slurm` is a suite of its
+//! own.
 
 mod image;
 mod run;
@@ -22,6 +23,7 @@ mod faults;
 mod large;
 mod ordinary;
 mod plain;
+pub mod slurm;
 mod sources;
 mod spellings;
 mod strangers;

@@ -100,6 +100,13 @@ pub const SUITES: &[Suite] = &[
         run: |settings| cast::run(settings.full),
     },
     Suite {
+        name: "cast-slurm",
+        about: "outboard cast and sbcast in jobs of a real Slurm, beside its own sbcast, and by sshd",
+        needs: &[Need::Packages(cast::slurm::PACKAGES)],
+        minutes: 10,
+        run: |_| cast::slurm::run(),
+    },
+    Suite {
         name: "bad-peers",
         about: "peers that lie, stall and vanish",
         needs: &[],

@@ -4,9 +4,10 @@
 //! the time that the slot is asked of it until its chunk has come. Files are read and written by
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
-//! Modules: `work` (what threads do), `reach` (dialling), `plan_parts` (plans as messages), `report`
-//! (what it says of itself).
+//! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
+//! `plan_parts` (plans as messages), `report` (what it says of itself).
 
+mod claims;
 mod plan_parts;
 mod reach;
 mod report;
@@ -21,6 +22,7 @@ use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, 
 use crate::relay::{Action, ChunkWant, Relay, RelayFault};
 use crate::schedule::Schedule;
 use crate::sign::{CastId, StreamShape};
+use claims::ClaimChecks;
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
 use outboard_verbs::{Access, SharedRegion};
 pub(crate) use report::MemberProgress;
@@ -33,7 +35,7 @@ use std::time::Instant;
 /// Bytes of a node's window, unless its administrator allows less.
 pub(crate) const WINDOW_BYTES: u64 = 32 << 20;
 /// Slots of a window, at most.
-const WINDOW_SLOTS_MAX: u64 = 32;
+const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
 pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
 
@@ -93,6 +95,7 @@ pub(crate) struct CastMember {
     /// Chunks and slots that cannot be checked before their run comes.
     unsigned: Vec<(u32, u32)>,
     progress: MemberProgress,
+    checks: ClaimChecks,
 }
 
 impl CastMember {
@@ -102,7 +105,9 @@ impl CastMember {
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
-        let relay = Relay::new(setup.node, schedule, u32::try_from(slots).unwrap_or(u32::MAX));
+        let claimed = setup.store.take_claims().unwrap_or_default();
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
         Ok(Self {
             setup,
             relay,
@@ -114,6 +119,7 @@ impl CastMember {
             senders: BTreeMap::new(),
             unsigned: Vec::new(),
             progress: MemberProgress::default(),
+            checks: ClaimChecks::default(),
         })
     }
 
@@ -208,6 +214,11 @@ impl CastMember {
         self.relay.sent(to, slot);
     }
 
+    /// What has come and gone.
+    pub(crate) fn progress(&self) -> &MemberProgress {
+        &self.progress
+    }
+
     /// How this node is doing.
     pub(crate) fn report(&mut self, version: u32) -> NodeReport {
         self.progress.report(Instant::now(), version, &self.relay)
@@ -219,14 +230,22 @@ impl CastMember {
         waiting.into_iter().try_for_each(|(chunk, slot)| self.keep(chunk, slot))
     }
 
-    /// A chunk was checked. Returns the node that sent it, if that is not what the source signed.
+    /// A chunk is what the source signed, and is being written.
+    pub(crate) fn verified(&mut self, (chunk, slot): (u32, u32)) {
+        self.relay.verified(chunk, slot);
+    }
+
+    /// A chunk was checked and written. Returns the node that sent it, if that is not what the source signed.
     pub(crate) fn kept(
         &mut self,
         (chunk, slot): (u32, u32),
         outcome: Result<(), KeepFault>,
     ) -> Result<Option<u32>, MemberError> {
         match outcome {
-            Ok(()) => self.relay.kept(chunk, slot, true),
+            Ok(()) => {
+                self.relay.kept(chunk, slot, true);
+                self.note_claims();
+            }
             // The run may have come while the thread looked.
             Err(KeepFault::NoRunYet) if self.setup.store.is_signed(chunk) => {
                 self.keep(chunk, slot)?;
@@ -256,6 +275,7 @@ impl CastMember {
 
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
+        self.check_claims()?;
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }
@@ -342,14 +362,15 @@ impl CastMember {
 
     fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
         let (window, range) = (self.window.clone(), self.range(chunk, slot));
-        let store = Arc::clone(&self.setup.store);
-        self.setup.threads.run(self.setup.cast, move || {
+        let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
+        let (cast, at) = (self.setup.cast, (chunk, slot));
+        self.setup.threads.run(cast, move || {
             let outcome = with_buffer(|bytes| {
                 let copied = window.append_to(range, bytes);
                 copied.map_err(|error| KeepFault::Local(error.to_string()))?;
-                store.keep(chunk, bytes)
+                store.keep(chunk, bytes, &|| threads.answer(cast, WorkDone::Verified { at }))
             });
-            WorkDone::Kept { at: (chunk, slot), outcome }
+            WorkDone::Kept { at, outcome }
         })
     }
 

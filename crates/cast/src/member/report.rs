@@ -2,7 +2,7 @@
 
 use crate::protocol::{ChunkWait, NodeReport};
 use crate::relay::Relay;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// A chunk that has not come for so long is reported.
@@ -17,7 +17,10 @@ pub(crate) struct MemberProgress {
     asked: BTreeMap<u32, (u32, Instant)>,
     /// By node, when a chunk came from it last.
     arrived: BTreeMap<u32, Instant>,
+    arrived_chunks: u64,
     sent_chunks: u64,
+    /// The nodes that were sent chunks.
+    receivers: BTreeSet<u32>,
     sending: SendRate,
 }
 
@@ -34,6 +37,7 @@ struct SendRate {
 impl MemberProgress {
     pub(crate) fn arrived(&mut self, now: Instant, from: u32) {
         self.arrived.insert(from, now);
+        self.arrived_chunks += 1;
     }
 
     pub(crate) fn sends(&mut self, now: Instant, to: u32) {
@@ -43,6 +47,7 @@ impl MemberProgress {
 
     pub(crate) fn sent(&mut self, now: Instant, to: u32, len: u64) {
         self.sent_chunks += 1;
+        self.receivers.insert(to);
         self.sending.bytes += len;
         if let Some(count) = self.sending.under_way.get_mut(&to).filter(|count| **count > 1) {
             *count -= 1;
@@ -57,6 +62,26 @@ impl MemberProgress {
         if self.sending.under_way.is_empty() {
             self.sending.pause(now);
         }
+    }
+
+    /// Chunks that peers have written here.
+    pub(crate) fn arrived_chunks(&self) -> u64 {
+        self.arrived_chunks
+    }
+
+    /// Chunks that were written to peers.
+    pub(crate) fn sent_chunks(&self) -> u64 {
+        self.sent_chunks
+    }
+
+    /// The nodes that have written chunks here.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = u32> + '_ {
+        self.arrived.keys().copied()
+    }
+
+    /// The nodes that were sent chunks.
+    pub(crate) fn receivers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.receivers.iter().copied()
     }
 
     pub(crate) fn report(&mut self, now: Instant, version: u32, relay: &Relay) -> NodeReport {

@@ -2,6 +2,7 @@
 
 use super::{MemberError, MemberResult};
 use crate::receive::PublishReport;
+use crate::schedule::ChunkSet;
 use crate::server::NodeStore;
 use crate::sign::CastId;
 use outboard_cluster::hub::Admitted;
@@ -17,10 +18,22 @@ const THREADS_MAX: usize = 4;
 pub(crate) trait ChunkStore: Send + Sync {
     /// Whether a chunk's hash has come. Called by the loop.
     fn is_signed(&self, chunk: u32) -> bool;
-    /// Checks a chunk and writes it.
-    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault>;
+    /// Checks a chunk, says so, and writes it.
+    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault>;
     /// Reads a chunk.
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;
+    /// The chunks that may be here without being sent, when that has become known. Asks no disk.
+    fn take_claims(&self) -> Option<ChunkSet> {
+        None
+    }
+    /// Whether enough is known to check a chunk. Asks no disk.
+    fn can_check(&self, _chunk: u32) -> bool {
+        true
+    }
+    /// Finds out whether a chunk is here; if so, it is written where it belongs.
+    fn check(&self, _chunk: u32) -> Result<bool, KeepFault> {
+        Ok(false)
+    }
 }
 
 /// Why a chunk was not kept.
@@ -38,8 +51,10 @@ pub(crate) enum KeepFault {
 
 /// What a thread has done.
 pub(crate) enum WorkDone {
+    Verified { at: (u32, u32) },
     Kept { at: (u32, u32), outcome: Result<(), KeepFault> },
     Loaded { at: (u32, u32), outcome: Result<(), String> },
+    Checked { chunk: u32, outcome: Result<bool, KeepFault> },
     Opened(Result<Arc<NodeStore>, String>),
     Published(Result<PublishReport, String>),
     Signed(Result<Vec<u8>, String>),

@@ -6,7 +6,9 @@
 
 use super::error::ReceiveError;
 use super::files::{StagedTree, TopPlace};
+use super::options::CastIdentity;
 use super::publish::rename_into;
+use super::seeds::unmark;
 use crate::tree::{open_beneath, shown};
 use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +23,7 @@ enum MergeStep {
 }
 
 /// Merges every top-level entry that is not published.
-pub(super) fn merge_tree(tree: &StagedTree) -> Result<(), ReceiveError> {
+pub(super) fn merge_tree(tree: &StagedTree, identity: &CastIdentity) -> Result<(), ReceiveError> {
     let manifest = tree.manifest();
     let pending = |top: &usize| tree.place(*top) != TopPlace::Published;
     let tops: Vec<usize> = (0..manifest.tops().len()).filter(pending).collect();
@@ -30,6 +32,8 @@ pub(super) fn merge_tree(tree: &StagedTree) -> Result<(), ReceiveError> {
             let mut path = Vec::new();
             let name = manifest.entry(manifest.tops()[top]).name;
             if step == MergeStep::Move {
+                unmark(tree.destination().fd(), name, identity)
+                    .map_err(|errno| ReceiveError::write(name, errno))?;
                 tree.move_top(top, TopPlace::Merging, || Ok(()))?;
             }
             let mut merge = Merge { step, path: &mut path };

@@ -9,10 +9,11 @@
 //!
 //! Modules in reading order: `options`, `receiver` and `shared` (the chunks' way in), `bitmap`
 //! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
-//! chunks to files and back), `make` (an empty tree with its space reserved), `seal` (attributes),
-//! `publish`, `merge`, `read_back` (serving chunks to others), `remove`.
+//! chunks to files and back), `make` (an empty tree with its space reserved), `seeds` (what is at
+//! the destination already), `claims` (which chunks may be here), `seal` (attributes), `publish`, `merge`, `read_back` (serving chunks to others), `remove`.
 
 mod bitmap;
+mod claims;
 mod error;
 mod files;
 mod make;
@@ -24,6 +25,7 @@ mod receiver;
 mod remove;
 mod resume;
 mod seal;
+mod seeds;
 mod shared;
 mod staging;
 
@@ -33,9 +35,10 @@ mod tests;
 pub use bitmap::ChunkBitmap;
 pub use error::ReceiveError;
 pub use options::{
-    AttributePolicy, CastIdentity, Destination, FlushMode, Ownership, PublishMode, ReceiveOptions,
-    SecurityXattrs, SpecialBits,
+    AttributePolicy, CastIdentity, Destination, FlushMode, OwnerWish, Ownership, PublishMode,
+    ReceiveOptions, SecurityXattrs, SpecialBits,
 };
 pub use publish::PublishReport;
 pub use read_back::ReadBack;
 pub use receiver::{PutOutcome, Receiver};
+pub use staging::remove_abandoned;

@@ -105,6 +105,16 @@ pub enum Ownership {
     },
 }
 
+/// Whose owners a source asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OwnerWish {
+    /// The user that the receiver runs as.
+    #[default]
+    Receiver,
+    /// Those that the manifest names.
+    Source,
+}
+
 /// Set-user-ID and set-group-ID bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpecialBits {

@@ -4,7 +4,7 @@ use super::error::ReceiveError;
 use super::files::{StagedTree, TopPlace};
 use super::make::check_destination;
 use super::merge::merge_tree;
-use super::options::PublishMode;
+use super::options::{PublishMode, ReceiveOptions};
 use crate::tree::{open_beneath, shown};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
@@ -36,9 +36,13 @@ pub(super) fn inodes(tree: &StagedTree) -> Result<Vec<u64>, ReceiveError> {
 }
 
 /// Moves every staged top-level entry to the destination.
-pub(super) fn publish_tops(tree: &StagedTree, mode: PublishMode) -> Result<usize, ReceiveError> {
+pub(super) fn publish_tops(
+    tree: &StagedTree,
+    options: &ReceiveOptions,
+) -> Result<usize, ReceiveError> {
+    let mode = options.publish;
     if mode == PublishMode::Merge {
-        merge_tree(tree)?;
+        merge_tree(tree, &options.identity)?;
         return Ok(tree.manifest().tops().len());
     }
     let is_untouched =

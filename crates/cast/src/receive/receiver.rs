@@ -12,6 +12,7 @@ use super::options::{Destination, ReceiveOptions};
 use super::publish::PublishReport;
 use super::read_back::ReadBack;
 use super::shared::ReceiverShared;
+use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, VerifiedChunk};
 use crate::tree::TreeManifest;
 use std::sync::Arc;
@@ -64,29 +65,44 @@ impl Receiver {
         self.shared.tree().map(|tree| look(tree.manifest()))
     }
 
-    /// Chunks that a broken receiver may have left here, and that [`Self::recheck`] would look at.
+    /// The chunks that may be here without being sent, when that has become known since the last
+    /// call: what a broken receiver has left, and what this identity has published before. Until
+    /// the manifest is complete, these are all whose files could be there.
+    #[must_use]
+    pub fn take_claims(&self) -> Option<ChunkSet> {
+        self.shared.take_claims()
+    }
+
+    /// Chunks that a broken receiver may have left here, and that [`Self::check`] would look at.
     pub fn left_chunks(&self) -> impl Iterator<Item = u32> + '_ {
         let shared = &self.shared;
         (0..shared.bitmap().chunks()).filter(|&chunk| shared.is_left(chunk))
     }
 
-    /// Reads and hashes a chunk that a broken receiver may have left; returns whether it is held
-    /// now. Its run must have come.
-    ///
-    /// # Errors
-    /// [`ReceiveError::Disturbed`] when what had been published was changed, and those of
-    /// [`Self::put`].
-    pub fn recheck(&self, chunk: u32) -> Result<bool, ReceiveError> {
-        self.shared.recheck(chunk)
+    /// Whether [`Self::check`] can tell of a chunk: its run has come, and either a broken receiver
+    /// has left it or the manifest is complete.
+    #[must_use]
+    pub fn can_check(&self, chunk: u32) -> bool {
+        self.shared.can_check(chunk)
     }
 
-    /// Rechecks all that was left and whose runs have come; returns how many chunks are held then.
+    /// Reads and hashes what may be a chunk; returns whether it is held now. Its run must have
+    /// come.
     ///
     /// # Errors
-    /// As [`Self::recheck`].
+    /// [`ReceiveError::Disturbed`] when what had been published was changed: that ends the
+    /// receiver; and those of [`Self::put`].
+    pub fn check(&self, chunk: u32) -> Result<bool, ReceiveError> {
+        self.shared.check(chunk)
+    }
+
+    /// Checks all that was left and whose runs have come; returns how many chunks are held then.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
     pub fn resume(&self) -> Result<u32, ReceiveError> {
         let left: Vec<u32> = self.left_chunks().collect();
-        left.into_iter().try_for_each(|chunk| self.recheck(chunk).map(drop))?;
+        left.into_iter().try_for_each(|chunk| self.check(chunk).map(drop))?;
         Ok(self.bitmap().held())
     }
 
@@ -120,6 +136,11 @@ impl Receiver {
 
 #[cfg(test)]
 impl Receiver {
+    /// Chunks of files that changed which were read at the destination.
+    pub(super) fn seeds_read(&self) -> u32 {
+        self.shared.seeds.get().map_or(0, super::seeds::SeedFiles::tries)
+    }
+
     /// The staging directory's descriptor, which has the lock.
     pub(super) fn shared_staging_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.shared.staging.fd()

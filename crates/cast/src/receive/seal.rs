@@ -1,23 +1,28 @@
 //! Attributes: owners, extended attributes, modes and times, given when all data is there and
 //! before anything is published; and taken again when a cast is resumed.
 //!
-//! Gives no setuid or setgid bit and no attribute but users' unless the policy says so, and never a
+//! Marks each top-level directory and file as its identity's, see `seeds`. Gives no setuid or setgid bit and no attribute but users' unless the policy says so, and never a
 //! device.
 
 use super::error::ReceiveError;
 use super::files::{StagedTree, TopPlace};
-use super::options::{AttributePolicy, Ownership, SecurityXattrs, SpecialBits};
+use super::options::{
+    AttributePolicy, CastIdentity, Ownership, ReceiveOptions, SecurityXattrs, SpecialBits,
+};
+use super::seeds::mark;
 use crate::tree::{
-    AccountNames, ParentCursor, TreeEntry, TreeManifest, TreeNode, open_beneath, shown, timespec,
+    AccountNames, MARK_XATTR, ParentCursor, TreeEntry, TreeManifest, TreeNode, open_beneath, shown,
+    timespec,
 };
 use rustix::fd::BorrowedFd;
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 /// Gives every staged entry its attributes, children before their directories.
-pub(super) fn seal(tree: &StagedTree, policy: &AttributePolicy) -> Result<(), ReceiveError> {
-    let manifest = tree.manifest();
-    let sealer = Sealer { manifest, policy, accounts: accounts(policy) };
+pub(super) fn seal(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), ReceiveError> {
+    let (manifest, policy) = (tree.manifest(), &options.attributes);
+    let identity = &options.identity;
+    let sealer = Sealer { manifest, policy, identity, accounts: accounts(policy) };
     let mut parents = ParentCursor::new(tree.fd(), manifest);
     for index in (0..manifest.len()).rev() {
         let parent = staged_parent(tree, &mut parents, index);
@@ -80,6 +85,7 @@ fn accounts(policy: &AttributePolicy) -> AccountNames {
 struct Sealer<'a> {
     manifest: &'a TreeManifest,
     policy: &'a AttributePolicy,
+    identity: &'a CastIdentity,
     accounts: AccountNames,
 }
 
@@ -131,10 +137,14 @@ impl Sealer<'_> {
 
     fn set_xattrs(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
         let mut allowed = entry.xattrs.iter().filter(|xattr| self.allows(xattr.name)).peekable();
-        if allowed.peek().is_none() {
+        let is_marked = entry.depth == 0 && !matches!(entry.node, TreeNode::Symlink(_));
+        if allowed.peek().is_none() && !is_marked {
             return Ok(());
         }
         let file = open_beneath(parent, entry.name, OFlags::RDONLY, Mode::empty())?;
+        if is_marked {
+            mark(&file, self.identity);
+        }
         allowed.try_for_each(|xattr| {
             fs::fsetxattr(&file, xattr.name, xattr.value, XattrFlags::empty())
         })
@@ -142,7 +152,8 @@ impl Sealer<'_> {
 
     fn allows(&self, name: &[u8]) -> bool {
         let keeps_security = self.policy.security_xattrs == SecurityXattrs::Keep;
-        name.starts_with(b"user.") || keeps_security && name.starts_with(b"security.")
+        let is_user = name.starts_with(b"user.") && name != MARK_XATTR;
+        is_user || keeps_security && name.starts_with(b"security.")
     }
 
     fn failed(&self, index: u32, what: &'static str, errno: Errno) -> ReceiveError {

@@ -12,15 +12,15 @@ use super::publish::{PublishReport, inodes, publish_tops};
 use super::receiver::PutOutcome;
 use super::resume::{Restored, restore};
 use super::seal::seal;
+use super::seeds::SeedFiles;
 use super::staging::{StagingDirectory, StagingOrigin, StagingPhase, write_all_at};
-use crate::sign::{CastHeader, ChunkHash, ChunkHashes, StreamShape};
-use crate::tree::{
-    ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at, shown,
-};
+use crate::schedule::ChunkSet;
+use crate::sign::{CastHeader, ChunkHashes, StreamShape};
+use crate::tree::{ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The beginning of the stream, in the staging directory.
 pub(super) const HEAD: &str = "head";
@@ -31,7 +31,7 @@ pub(super) const TREE: &str = "tree";
 
 /// How far a receiver is.
 #[derive(Debug)]
-enum ReceiverStage {
+pub(super) enum ReceiverStage {
     Gathering,
     Filling(Arc<StagedTree>),
     Ended,
@@ -41,16 +41,20 @@ enum ReceiverStage {
 #[derive(Debug)]
 pub(super) struct ReceiverShared {
     pub(super) hashes: Arc<ChunkHashes>,
-    options: ReceiveOptions,
+    pub(super) options: ReceiveOptions,
     pub(super) staging: StagingDirectory,
     head: OwnedFd,
     held: OwnedFd,
-    bitmap: ChunkBitmap,
-    saved: SavedBitmap,
+    pub(super) bitmap: ChunkBitmap,
+    pub(super) saved: SavedBitmap,
     /// Chunks are written while this is held for reading.
     stage: RwLock<ReceiverStage>,
     /// Whether attributes were given; held while publishing.
     is_sealed: Mutex<bool>,
+    /// Files at the destination to take chunks from, once the tree is known.
+    pub(super) seeds: OnceLock<SeedFiles>,
+    /// Chunks that may be here, until the caller takes note.
+    pub(super) claims: Mutex<Option<ChunkSet>>,
 }
 
 impl ReceiverShared {
@@ -77,7 +81,7 @@ impl ReceiverShared {
         };
         let stage =
             tree.map_or(ReceiverStage::Gathering, |tree| ReceiverStage::Filling(tree.into()));
-        Ok(Self {
+        let shared = Self {
             head,
             held,
             bitmap: ChunkBitmap::new(header.shape.chunks()),
@@ -87,7 +91,11 @@ impl ReceiverShared {
             options,
             staging,
             saved,
-        })
+            seeds: OnceLock::new(),
+            claims: Mutex::default(),
+        };
+        shared.claim();
+        Ok(shared)
     }
 
     pub(super) fn bitmap(&self) -> &ChunkBitmap {
@@ -99,7 +107,7 @@ impl ReceiverShared {
         self.saved.has(chunk) && !self.bitmap.is_held(chunk)
     }
 
-    fn shape(&self) -> &StreamShape {
+    pub(super) fn shape(&self) -> &StreamShape {
         &self.hashes.header().shape
     }
 
@@ -115,7 +123,7 @@ impl ReceiverShared {
         self.read_in(&self.stage(), chunk, into)
     }
 
-    fn read_in(
+    pub(super) fn read_in(
         &self,
         stage: &ReceiverStage,
         chunk: u32,
@@ -150,31 +158,8 @@ impl ReceiverShared {
         Ok(PutOutcome::Written)
     }
 
-    pub(super) fn recheck(&self, chunk: u32) -> Result<bool, ReceiveError> {
-        let is_held = self.bitmap.is_held(chunk);
-        let Some(hash) = self.hashes.hash(chunk).filter(|_| !is_held && self.saved.has(chunk))
-        else {
-            return Ok(is_held);
-        };
-        let (mut bytes, stage) = (Vec::new(), self.stage());
-        let read = self.read_in(&stage, chunk, &mut bytes);
-        if read.is_ok() && ChunkHash::of(&bytes) == hash {
-            self.end_if_final(self.note_held(stage, chunk))?;
-            return Ok(true);
-        }
-        match &*stage {
-            // What is published could never be written again.
-            ReceiverStage::Filling(tree) => {
-                let entry = tree.published_in(self.shape().range_of(chunk));
-                let path = entry.map(|entry| shown(&tree.manifest().path(entry)));
-                path.map_or(Ok(false), |path| Err(ReceiveError::Disturbed { path }))
-            }
-            ReceiverStage::Gathering | ReceiverStage::Ended => Ok(false),
-        }
-    }
-
     /// Notes that a chunk's bytes are in place, and makes the tree when the manifest is complete.
-    fn note_held(
+    pub(super) fn note_held(
         &self,
         stage: RwLockReadGuard<'_, ReceiverStage>,
         chunk: u32,
@@ -204,6 +189,8 @@ impl ReceiverShared {
             fs::ftruncate(&self.head, self.shape().manifest_len())
                 .map_err(|errno| ReceiveError::write(HEAD.as_bytes(), errno))?;
             *stage = ReceiverStage::Filling(Arc::new(tree));
+            drop(stage);
+            self.claim();
         }
         Ok(())
     }
@@ -271,12 +258,12 @@ impl ReceiverShared {
         };
         if !*is_sealed {
             tree.close_written();
-            seal(&tree, &self.options.attributes)?;
+            seal(&tree, &self.options)?;
             *is_sealed = true;
         }
         self.save_publishing(&tree)?;
         self.flush(tree.fd())?;
-        let names = publish_tops(&tree, self.options.publish)?;
+        let names = publish_tops(&tree, &self.options)?;
         self.flush(tree.destination().fd())?;
         // It keeps its space as long as it is open; the manifest stays in memory.
         let _ = fs::ftruncate(&self.head, 0);
@@ -317,7 +304,7 @@ impl ReceiverShared {
         let _ = self.staging.remove();
     }
 
-    fn stage(&self) -> RwLockReadGuard<'_, ReceiverStage> {
+    pub(super) fn stage(&self) -> RwLockReadGuard<'_, ReceiverStage> {
         self.stage.read().unwrap_or_else(PoisonError::into_inner)
     }
 

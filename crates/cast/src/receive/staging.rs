@@ -6,8 +6,9 @@
 use super::error::ReceiveError;
 use super::options::{CastIdentity, Destination};
 use super::remove::{remove_contents, remove_tree};
+use super::shared::HELD;
 use crate::sign::CastHeader;
-use crate::tree::{HIDDEN_PREFIX, open_beneath, read_exactly_at};
+use crate::tree::{HIDDEN_PREFIX, nanoseconds, open_beneath, read_exactly_at};
 use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
@@ -15,6 +16,7 @@ use rustix::io::{Errno, pwrite, retry_on_intr};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many names are tried: others may have taken some.
 const ATTEMPTS_MAX: usize = 16;
@@ -199,25 +201,53 @@ fn lock_own(destination: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OwnedFd>,
 
 fn remove_stale(destination: &Destination, identity: &CastIdentity, base: &str) {
     let prefix = identity_prefix(identity);
-    let mut stale = Vec::new();
+    for name in hidden_names(destination, prefix.as_bytes()) {
+        if !name.starts_with(base.as_bytes()) {
+            remove_unlocked(destination, &name, |_| true);
+        }
+    }
+}
+
+/// Removes what receivers of any identity have left here, if no receiver uses it and nothing was
+/// written to it for so long. Returns how many there were.
+pub fn remove_abandoned(destination: &Destination, age: Duration) -> usize {
+    let is_old = |directory: &OwnedFd| {
+        let times = [HELD, STATE].map(|name| fs::statat(directory, name, AtFlags::empty()));
+        let times = times.into_iter().chain([fs::fstat(directory)]).flatten();
+        let written_ns = times.map(|stat| nanoseconds(stat.st_mtime, stat.st_mtime_nsec)).max();
+        let written = u64::try_from(written_ns.unwrap_or(0)).unwrap_or(0);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_nanos(written));
+        since.is_ok_and(|since| since >= age)
+    };
+    let names = hidden_names(destination, HIDDEN_PREFIX);
+    names.iter().filter(|name| remove_unlocked(destination, name, is_old)).count()
+}
+
+fn hidden_names(destination: &Destination, prefix: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     // A description of its own: a shared one has one place for all that list.
-    let Ok(listing) = open_beneath(destination.fd(), b".", flags, Mode::empty()) else { return };
+    let Ok(listing) = open_beneath(destination.fd(), b".", flags, Mode::empty()) else {
+        return found;
+    };
     let listed = for_each_name(&listing, |name| {
-        let name = name.to_bytes();
-        let is_own = name.starts_with(base.as_bytes());
-        if name.starts_with(prefix.as_bytes()) && !is_own {
-            stale.push(name.to_vec());
+        if name.to_bytes().starts_with(prefix) {
+            found.push(name.to_bytes().to_vec());
         }
     });
-    if listed.is_err() {
-        return;
-    }
-    for name in stale {
-        if let Ok(Some(_lock)) = lock_own(destination.fd(), &name) {
-            // What cannot be removed stays hidden, and is tried again by the next cast.
-            let _ = remove_tree(destination.fd(), &name);
-        }
+    if listed.is_ok() { found } else { Vec::new() }
+}
+
+/// Removes a staging directory of this user's that no receiver has locked.
+fn remove_unlocked(
+    destination: &Destination,
+    name: &[u8],
+    is_due: impl FnOnce(&OwnedFd) -> bool,
+) -> bool {
+    // What cannot be removed stays hidden, and is tried again by the next cast.
+    match lock_own(destination.fd(), name) {
+        Ok(Some(lock)) if is_due(&lock) => remove_tree(destination.fd(), name).is_ok(),
+        _ => false,
     }
 }
 

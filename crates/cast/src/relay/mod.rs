@@ -100,6 +100,23 @@ pub enum RelayFault {
     },
 }
 
+/// Chunks that are under way to others, at most; to each of them one. Those that share a link all
+/// come later than the first would alone, and each relay behind it waits; the next one is at hand
+/// when one ends.
+const SENDS_MAX: usize = 2;
+/// A chunk that so many others have overtaken counts no more: its receiver is slow, or hangs.
+const OVERTAKEN_MAX: u64 = 4;
+
+/// A chunk that is being written to a peer.
+#[derive(Debug, Clone, Copy)]
+struct SendUnderWay {
+    to: u32,
+    /// Where it is here.
+    slot: u32,
+    /// How many others had ended before it began.
+    after: u64,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Relay {
@@ -118,8 +135,9 @@ pub struct Relay {
     cancelled: BTreeMap<(u32, u32), u32>,
     /// The chunk that is read from files.
     loading: Option<u32>,
-    /// To which nodes chunks are being sent, and from which slots.
-    sending: Vec<(u32, u32)>,
+    sending: Vec<SendUnderWay>,
+    /// How many have ended.
+    sends_ended: u64,
     /// Peers whose connections have ended.
     gone: BTreeSet<u32>,
     actions: VecDeque<Action>,
@@ -150,6 +168,7 @@ impl Relay {
             cancelled: BTreeMap::new(),
             loading: None,
             sending: Vec::new(),
+            sends_ended: 0,
             gone: BTreeSet::new(),
             actions: VecDeque::new(),
         };
@@ -207,7 +226,7 @@ impl Relay {
         } else {
             return Err(RelayFault::Unasked { chunk, slot });
         }
-        if self.held.contains(chunk) || self.slots.is_kept(chunk) {
+        if self.held.contains(chunk) || self.slots.has(chunk) {
             self.slots.set(slot, WindowSlot::Free);
         } else {
             self.slots.set(slot, WindowSlot::Kept { chunk });
@@ -229,15 +248,26 @@ impl Relay {
         Ok(())
     }
 
+    /// The chunk in a slot is what the source signed: it is passed on while it is being written.
+    pub fn verified(&mut self, chunk: u32, slot: u32) {
+        if self.slots.state(slot) == Some(WindowSlot::Kept { chunk }) {
+            // Writing it holds its slot as sending does.
+            self.slots.set(slot, WindowSlot::Held { chunk, sending: 1 });
+            self.go_on();
+        }
+    }
+
     /// The chunk in a slot was checked and written, or it is not what the source signed: then the
     /// node that sent it [is lost](Self::lost) to this one, and the next schedule says who else
     /// sends it.
     pub fn kept(&mut self, chunk: u32, slot: u32, is_good: bool) {
+        match self.slots.state(slot) {
+            Some(WindowSlot::Held { .. }) => self.slots.note_sent(slot),
+            _ if is_good => self.slots.set(slot, WindowSlot::Held { chunk, sending: 0 }),
+            _ => self.slots.set(slot, WindowSlot::Free),
+        }
         if is_good {
-            self.slots.set(slot, WindowSlot::Held { chunk, sending: 0 });
             self.holds(chunk);
-        } else {
-            self.slots.set(slot, WindowSlot::Free);
         }
         self.go_on();
     }
@@ -251,8 +281,10 @@ impl Relay {
 
     /// A peer has a chunk that this node wrote from a slot, which may change again.
     pub fn sent(&mut self, to: u32, slot: u32) {
-        if let Some(at) = self.sending.iter().position(|sending| *sending == (to, slot)) {
+        let its = |sending: &SendUnderWay| (sending.to, sending.slot) == (to, slot);
+        if let Some(at) = self.sending.iter().position(its) {
             self.sending.swap_remove(at);
+            self.sends_ended += 1;
             self.slots.note_sent(slot);
         }
         self.go_on();
@@ -267,8 +299,8 @@ impl Relay {
         let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
         free.into_iter().for_each(|slot| self.slots.set(slot, WindowSlot::Free));
-        let slots = self.sending.extract_if(.., |(to, _)| *to == peer).map(|(_, slot)| slot);
-        slots.for_each(|slot| self.slots.note_sent(slot));
+        let sends = self.sending.extract_if(.., |sending| sending.to == peer);
+        sends.for_each(|sending| self.slots.note_sent(sending.slot));
         self.go_on();
     }
 
@@ -360,7 +392,7 @@ impl Relay {
 
     /// Asks for a chunk, or says that it is here. False if there is no slot for it.
     fn ask_for(&mut self, chunk: u32, from: u32, spare: usize) -> bool {
-        if self.held.contains(chunk) || self.slots.is_kept(chunk) {
+        if self.held.contains(chunk) || self.slots.has(chunk) {
             self.tell(from, chunk, ChunkWant::Nothing);
         } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
             let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
@@ -388,15 +420,19 @@ impl Relay {
     fn send_next(&mut self) -> bool {
         let mut to_load = None;
         let (held, wants, gone, slots) = (&self.held, &self.wants, &self.gone, &self.slots);
+        let (is_busy, sending) = (self.is_busy(), &self.sending);
+        let is_sent_to = |to: u32| sending.iter().any(|sending| sending.to == to);
         let mut is_ready = |to: u32, chunk: u32| match wants.of(to, chunk) {
             _ if gone.contains(&to) => true,
             Some(ChunkWant::Nothing) => true,
-            Some(ChunkWant::Into { .. }) if held.contains(chunk) => {
+            Some(ChunkWant::Into { .. }) => {
                 let is_there = slots.with(chunk).is_some();
-                to_load = to_load.or_else(|| (!is_there).then_some(chunk));
-                is_there
+                if !is_there && held.contains(chunk) {
+                    to_load = to_load.or(Some(chunk));
+                }
+                is_there && !is_busy && !is_sent_to(to)
             }
-            Some(ChunkWant::Into { .. }) | None => false,
+            None => false,
         };
         let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
         let next = planned.map(|transfer| (transfer.to, transfer.chunk));
@@ -414,9 +450,15 @@ impl Relay {
             && let Some(from) = self.slots.with(chunk)
         {
             self.slots.note_sending(from);
-            self.sending.push((to, from));
+            self.sending.push(SendUnderWay { to, slot: from, after: self.sends_ended });
             self.actions.push_back(Action::Send { to, chunk, from, into });
         }
+    }
+
+    /// Whether as many chunks are under way as the schedule's steps have room for.
+    fn is_busy(&self) -> bool {
+        let counts = |s: &&SendUnderWay| self.sends_ended - s.after < OVERTAKEN_MAX;
+        self.sending.iter().filter(counts).count() >= SENDS_MAX
     }
 
     /// Has a chunk read into a slot, one at a time.

@@ -50,9 +50,9 @@ impl Window {
         self.states[slot as usize] = state;
     }
 
-    /// Whether a chunk is being checked.
-    pub(super) fn is_kept(&self, chunk: u32) -> bool {
-        self.states.contains(&WindowSlot::Kept { chunk })
+    /// Whether a chunk is here, checked or not.
+    pub(super) fn has(&self, chunk: u32) -> bool {
+        self.states.contains(&WindowSlot::Kept { chunk }) || self.with(chunk).is_some()
     }
 
     /// The slot that holds a chunk.
@@ -64,12 +64,14 @@ impl Window {
         self.held.iter().copied().find(holds)
     }
 
-    /// A slot for a peer's chunk, if `spare` slots are left for others.
+    /// A slot for a peer's chunk, if `spare` slots are left for others. Peers get half of all at
+    /// most: what has come stays in the other half until it is passed on.
     pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
         let busy =
             |state: &&WindowSlot| matches!(state, WindowSlot::Asked | WindowSlot::Kept { .. });
         let given = self.states.iter().filter(busy).count();
-        let most = self.states.len().saturating_sub(RESERVED as usize + spare);
+        let len = self.states.len();
+        let most = len.div_ceil(2).min(len - RESERVED as usize).saturating_sub(spare);
         if given >= most { None } else { self.take_any(state) }
     }
 

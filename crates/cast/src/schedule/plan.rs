@@ -132,6 +132,15 @@ impl PlanRequest {
         })
     }
 
+    /// For each node, the nodes to which it sends, ascending; node 0 is the source.
+    ///
+    /// # Errors
+    /// As for [`plan`](Self::plan).
+    pub fn receivers(&self, kind: ScheduleKind) -> Result<Vec<Vec<u32>>, PlanError> {
+        let overlay = overlay(kind, self.nodes, self.chunks()?, &self.switch_sizes());
+        Ok((0..self.nodes).map(|rank| overlay.receivers(rank)).collect())
+    }
+
     /// The plans of all kinds that are worth comparing, the binomial pipeline first.
     ///
     /// # Errors

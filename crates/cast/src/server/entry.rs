@@ -1,13 +1,14 @@
 //! The service's process: its configuration and its start.
 
+use super::policy::{CastPolicy, CastRoot};
 use super::service::{CastService, CastServiceOptions};
-use super::storage::CastRoot;
 use crate::protocol::SERVICE;
+use crate::receive::{SecurityXattrs, SpecialBits};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::{Needs, ServiceLink, ServiceTable, TableError};
 use outboard_cluster::service::run;
-use outboard_secure::ServiceName;
+use outboard_secure::{NodeId, ServiceName};
 use serde::Deserialize;
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,12 +21,79 @@ use std::time::Duration;
 #[serde(default, deny_unknown_fields)]
 struct CastTable {
     /// Directories below which files may be published.
-    roots: Vec<PathBuf>,
+    roots: Vec<RootEntry>,
     /// MiB for the windows of all casts, at most.
     memory: Option<u32>,
+    /// Bytes of one cast, at most.
+    bytes: Option<u64>,
+    /// Casts of one identity at a time.
+    casts: Option<usize>,
+    /// Whether setuid and setgid bits are kept.
+    setuid: bool,
+    /// Whether extended attributes of the kernel's are kept.
+    security_xattrs: bool,
+    /// Whether files may get the owners that a source names.
+    chown: bool,
+    /// Hours for which the remains of a broken cast are kept.
+    keep_broken_hours: Option<u32>,
     /// Jobs of this service: the node's own word, which every table may have.
     #[serde(rename = "slots")]
     _slots: Option<u32>,
+}
+
+/// A root, with the identities that it belongs to or without.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a root is a path, or { path = \"...\", owners = [\"...\"] }")]
+enum RootEntry {
+    Path(PathBuf),
+    Owned(OwnedRoot),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OwnedRoot {
+    path: PathBuf,
+    owners: Vec<String>,
+}
+
+impl RootEntry {
+    fn root(&self) -> Result<CastRoot, String> {
+        let (path, owners) = match self {
+            Self::Path(path) => (path, None),
+            Self::Owned(OwnedRoot { path, owners }) => (path, Some(owners)),
+        };
+        if !path.is_absolute() {
+            return Err(format!("root {}: write an absolute path", path.display()));
+        }
+        let parse = |owner: &String| -> Result<NodeId, String> {
+            let parsed = owner.parse();
+            parsed.map_err(|error| format!("owner {owner:?} of {}: {error}", path.display()))
+        };
+        let owners = owners.map(|owners| owners.iter().map(parse).collect()).transpose()?;
+        Ok(CastRoot { owners, ..CastRoot::new(path.clone()) })
+    }
+}
+
+impl CastTable {
+    fn roots(&self) -> Result<Vec<CastRoot>, String> {
+        self.roots.iter().map(RootEntry::root).collect()
+    }
+
+    fn policy(&self) -> CastPolicy {
+        let default = CastPolicy::default();
+        let hours = |hours| Duration::from_secs(u64::from(hours) * 3600);
+        CastPolicy {
+            bytes_max: self.bytes.unwrap_or(default.bytes_max),
+            casts_max: self.casts.unwrap_or(default.casts_max),
+            special_bits: if self.setuid { SpecialBits::Keep } else { SpecialBits::Drop },
+            security_xattrs: match self.security_xattrs {
+                true => SecurityXattrs::Keep,
+                false => SecurityXattrs::Drop,
+            },
+            may_chown: self.chown,
+            keep_broken: self.keep_broken_hours.map_or(default.keep_broken, hours),
+        }
+    }
 }
 
 /// Checks the service's table, before a node starts.
@@ -40,10 +108,7 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
              roots = [\"/var/cast\"] in the table [cast]",
         ));
     }
-    match config.roots.iter().find(|root| !root.is_absolute()) {
-        Some(root) => Err(TableError::new(format!("root {root:?}: write an absolute path"))),
-        None => Ok(Needs::default()),
-    }
+    config.roots().map(|_| Needs::default()).map_err(TableError::new)
 }
 
 /// Runs the service until its node ends.
@@ -69,6 +134,56 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     };
     let memory = config.memory.map(|mib| u64::from(mib) << 20);
     let memory = memory.unwrap_or(CastServiceOptions::MEMORY_DEFAULT);
-    let roots = config.roots.into_iter().map(CastRoot::new).collect();
-    Ok(CastService::new(CastServiceOptions { roots, memory, dial: Arc::new(dial) })?)
+    let (roots, policy) = (config.roots()?, config.policy());
+    Ok(CastService::new(CastServiceOptions { roots, memory, policy, dial: Arc::new(dial) })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_secure::Identity;
+    use serde_json::json;
+
+    fn roots_of(table: serde_json::Value) -> Result<Vec<CastRoot>, String> {
+        let table: CastTable = serde_json::from_value(table).map_err(|error| error.to_string())?;
+        table.roots()
+    }
+
+    #[test]
+    fn roots_have_owners_or_none() {
+        let owner = Identity::generate().expect("an identity").node();
+        let owned = json!({ "path": "/own", "owners": [owner.to_string()] });
+        let roots = roots_of(json!({ "roots": ["/all", owned] })).expect("legal");
+        assert_eq!(roots[0], CastRoot::new("/all".into()));
+        assert_eq!(roots[1].owners.as_deref(), Some(&[owner][..]));
+        let mistakes = [
+            (json!(["all"]), "absolute path"),
+            (json!([{ "path": "/own", "owners": ["me"] }]), "owner \"me\" of /own"),
+            (json!([{ "path": "/own" }]), "a root is a path, or"),
+            (json!([7]), "a root is a path, or"),
+        ];
+        for (roots, why) in mistakes {
+            let found = roots_of(json!({ "roots": roots })).expect_err("a mistake");
+            assert!(found.contains(why), "{found}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_or_given_that_the_table_does_not_name() {
+        let policy = |table| serde_json::from_value::<CastTable>(table).expect("legal").policy();
+        assert_eq!(policy(json!({})), CastPolicy::default());
+        let table = json!({
+            "bytes": 5, "casts": 2, "setuid": true, "security_xattrs": true, "chown": true,
+            "keep_broken_hours": 2,
+        });
+        let expected = CastPolicy {
+            bytes_max: 5,
+            casts_max: 2,
+            special_bits: SpecialBits::Keep,
+            security_xattrs: SecurityXattrs::Keep,
+            may_chown: true,
+            keep_broken: Duration::from_secs(7200),
+        };
+        assert_eq!(policy(table), expected);
+    }
 }

@@ -4,18 +4,23 @@
 //! dials or is dialled by. A peer that has said nothing yet has nothing here but its permit.
 //! Nothing here opens a socket or waits for a disk.
 //!
-//! Modules in reading order: `entry` (table, start), `service` (all casts, all peers), `session`
-//! (one cast), `storage` (its files).
+//! Modules in reading order: `policy` (what is allowed), `entry` (table, start), `service` (all
+//! casts, all peers), `session` (one cast), `status` (what is said of it), `storage` (its files),
+//! `sweep` (what broken casts leave).
 
 mod entry;
+mod policy;
 mod service;
 mod session;
+mod status;
 mod storage;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
 pub use crate::member::DialNode;
 pub use entry::{check_table, serve};
+pub use policy::{CastPolicy, CastRoot};
 pub use service::{CastService, CastServiceOptions, CastServiceStatus};
-pub use storage::CastRoot;
+pub use status::CastStatus;
 pub(crate) use storage::NodeStore;

@@ -1,7 +1,10 @@
 //! All casts of a node, and all its peers.
 
+use super::policy::{CastPolicy, CastRoot};
 use super::session::{CastSession, SourceFault};
-use super::storage::CastRoot;
+use super::status::CastStatus;
+use super::storage::CastAllowance;
+use super::sweep::Sweep;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
@@ -32,6 +35,8 @@ pub struct CastServiceOptions {
     pub roots: Vec<CastRoot>,
     /// Bytes of memory for the windows of all casts, at most.
     pub memory: u64,
+    /// What sources may do there.
+    pub policy: CastPolicy,
     /// Reaches other nodes.
     pub dial: DialNode,
 }
@@ -65,11 +70,13 @@ pub struct CastServiceStatus {
     pub published: u64,
     /// Casts that this machine could not take part in to the end.
     pub failed: u64,
+    /// The casts under way, by number.
+    pub now: Vec<CastStatus>,
 }
 
 /// See the [module](self).
 pub struct CastService {
-    roots: Arc<[CastRoot]>,
+    allowed: Arc<CastAllowance>,
     only_source: Option<NodeId>,
     memory: u64,
     reach: NodeReach,
@@ -105,8 +112,11 @@ impl CastService {
     pub fn new(options: CastServiceOptions) -> rustix::io::Result<Self> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
+        let CastServiceOptions { roots, policy, .. } = options;
+        let sweep = Sweep::start(&roots, policy.keep_broken);
+        let allowed = CastAllowance { roots, policy, sweep };
         Ok(Self {
-            roots: options.roots.into(),
+            allowed: allowed.into(),
             only_source: None,
             memory: options.memory,
             reach: NodeReach::new(options.dial, DIAL_TRIES, threads),
@@ -118,7 +128,13 @@ impl CastService {
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
-            status: CastServiceStatus { casts_now: 0, casts: 0, published: 0, failed: 0 },
+            status: CastServiceStatus {
+                casts_now: 0,
+                casts: 0,
+                published: 0,
+                failed: 0,
+                now: vec![],
+            },
         })
     }
 
@@ -188,9 +204,14 @@ impl CastService {
             send(hub, peer, &CastMessage::Failed { why });
             return Ok(());
         }
+        let own = self.sessions.values().filter(|known| known.identity == identity);
+        if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
+            send(hub, peer, &CastMessage::Failed { why });
+            return Ok(());
+        }
         let used: u64 = self.sessions.values().map(|session| session.window).sum();
         let left = self.memory.saturating_sub(used);
-        let begun = CastSession::new(begin, (peer, identity), &self.roots, &self.reach, left);
+        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, left);
         let session = match begun {
             Err(fault @ SourceFault::Memory { .. }) => {
                 send(hub, peer, &CastMessage::Failed { why: fault.to_string() });
@@ -400,6 +421,8 @@ impl Service for CastService {
     }
 
     fn report(&self) -> CastServiceStatus {
-        CastServiceStatus { casts_now: self.sessions.len(), ..self.status.clone() }
+        let mut now: Vec<_> = self.sessions.values().map(CastSession::status).collect();
+        now.sort_unstable_by(|one, other| one.cast.cmp(&other.cast));
+        CastServiceStatus { casts_now: now.len(), now, ..self.status.clone() }
     }
 }

@@ -1,13 +1,13 @@
 //! One cast at a node, from its source's first word to its last.
 
-use super::storage::{CastRoot, NodeStore};
+use super::storage::{CastAllowance, NodeStore};
 use crate::member::{
     CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, PlanPartFault,
     PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
 };
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, NodeReport, PlanPart};
 use crate::schedule::{NodeRole, Schedule};
-use crate::sign::{CastId, ChunkHashes, SignError};
+use crate::sign::{CastId, ChunkHashes, SignError, StreamShape};
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
@@ -52,6 +52,8 @@ pub(super) enum SourceFault {
 /// See the [module](self).
 pub(super) struct CastSession {
     pub(super) cast: CastId,
+    /// Whose cast it is.
+    pub(super) identity: NodeId,
     begin: CastBegin,
     source: PeerId,
     hashes: Arc<ChunkHashes>,
@@ -75,19 +77,20 @@ impl CastSession {
     pub(super) fn new(
         begin: CastBegin,
         (source, identity): (PeerId, NodeId),
-        roots: &Arc<[CastRoot]>,
+        allowed: &Arc<CastAllowance>,
         reach: &NodeReach,
         memory: u64,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
         let window = window(&hashes, memory)?;
         let cast = hashes.header().cast;
-        let (own, known, roots) = (begin.clone(), Arc::clone(&hashes), Arc::clone(roots));
+        let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
         reach.threads.run(cast, move || {
-            WorkDone::Opened(NodeStore::open(&roots, &own, known, identity).map(Arc::new))
+            WorkDone::Opened(NodeStore::open(&allowed, &own, known, identity).map(Arc::new))
         })?;
         Ok(Self {
             cast,
+            identity,
             begin,
             source,
             hashes,
@@ -105,6 +108,24 @@ impl CastSession {
 
     pub(super) fn source(&self) -> PeerId {
         self.source
+    }
+
+    /// The directory in which the names appear, as the source has it.
+    pub(super) fn destination(&self) -> &[u8] {
+        &self.begin.destination
+    }
+
+    pub(super) fn shape(&self) -> StreamShape {
+        self.hashes.header().shape
+    }
+
+    /// What the source calls a node.
+    pub(super) fn host(&self, node: u32) -> &str {
+        self.begin.nodes.get(node as usize).map_or("", String::as_str)
+    }
+
+    pub(super) fn member_now(&self) -> Option<&CastMember> {
+        self.member.as_ref()
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
@@ -276,6 +297,11 @@ impl CastSession {
                 self.store = Some(opened.map_err(MemberError)?);
                 send(hub, self.source, &CastMessage::Ready);
             }
+            WorkDone::Verified { at } => {
+                if let Some(member) = &mut self.member {
+                    member.verified(at);
+                }
+            }
             WorkDone::Kept { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
@@ -287,6 +313,10 @@ impl CastSession {
             WorkDone::Loaded { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.loaded(at, outcome)?;
+            }
+            WorkDone::Checked { chunk, outcome } => {
+                let Some(member) = &mut self.member else { return Ok(()) };
+                member.checked(chunk, outcome)?;
             }
             WorkDone::Published(report) => {
                 let report = report.map_err(MemberError)?;

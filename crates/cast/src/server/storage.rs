@@ -1,10 +1,13 @@
 //! The files of one cast at a node.
 
+use super::policy::{CastPolicy, CastRoot, root_of};
+use super::sweep::Sweep;
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
     CastIdentity, Destination, PublishReport, ReadBack, ReceiveError, ReceiveOptions, Receiver,
 };
+use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
@@ -13,24 +16,22 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-/// A directory below which files may be published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CastRoot {
-    /// Its path as sources name it: absolute.
-    pub path: PathBuf,
-    /// Where it is on this machine.
-    pub directory: PathBuf,
-}
+/// How often a destination is tried that another receiver of the same files still uses.
+const BUSY_ATTEMPTS: u32 = 20;
+/// The pause between two attempts.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-impl CastRoot {
-    /// A directory that sources name as this machine does.
-    #[must_use]
-    pub fn new(path: PathBuf) -> Self {
-        Self { directory: path.clone(), path }
-    }
+/// What casts may do at this node; shared by all.
+#[derive(Debug)]
+pub(crate) struct CastAllowance {
+    pub(super) roots: Vec<CastRoot>,
+    pub(super) policy: CastPolicy,
+    pub(super) sweep: Sweep,
 }
 
 /// See the [module](self).
@@ -44,18 +45,19 @@ pub(crate) struct NodeStore {
 impl NodeStore {
     /// Begins to receive. Asks the disk.
     pub(super) fn open(
-        roots: &[CastRoot],
+        allowed: &CastAllowance,
         begin: &CastBegin,
         hashes: Arc<ChunkHashes>,
         source: NodeId,
     ) -> Result<Self, String> {
         let path = Path::new(OsStr::from_bytes(&begin.destination));
-        let destination = open_destination(roots, path)?;
-        let identity = CastIdentity::new(source.to_string().as_bytes());
-        let mut options = ReceiveOptions::new(identity);
+        let (root, rest) = root_of(&allowed.roots, path, source)?;
+        allowed.policy.admit_len(hashes.header().shape.stream_len())?;
+        let mut options = ReceiveOptions::new(CastIdentity::new(source.to_string().as_bytes()));
+        options.attributes = allowed.policy.attributes(begin.owners)?;
         (options.publish, options.flush) = (begin.publish, begin.flush);
-        let receiver = Receiver::begin(destination, Arc::clone(&hashes), options)
-            .map_err(|error| error.to_string())?;
+        let receiver = begin_soon(&hashes, &options, || open_destination(root, rest, path))?;
+        allowed.sweep.note(path, &root.directory.join(rest));
         let held = receiver.read_back();
         Ok(Self { hashes, receiver, held })
     }
@@ -71,35 +73,57 @@ impl ChunkStore for NodeStore {
         self.hashes.hash(chunk).is_some()
     }
 
-    fn keep(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
+    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault> {
         let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,
             error => KeepFault::Forged(error.to_string()),
         })?;
-        let put = self.receiver.put(&verified);
-        put.map(drop).map_err(|error| match error {
-            ReceiveError::Ended => KeepFault::Ended,
-            error => KeepFault::Local(error.to_string()),
-        })
+        checked();
+        self.receiver.put(&verified).map(drop).map_err(fault)
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())
     }
+
+    fn take_claims(&self) -> Option<ChunkSet> {
+        self.receiver.take_claims()
+    }
+
+    fn can_check(&self, chunk: u32) -> bool {
+        self.receiver.can_check(chunk)
+    }
+
+    fn check(&self, chunk: u32) -> Result<bool, KeepFault> {
+        self.receiver.check(chunk).map_err(fault)
+    }
+}
+
+fn fault(error: ReceiveError) -> KeepFault {
+    match error {
+        ReceiveError::Ended => KeepFault::Ended,
+        error => KeepFault::Local(error.to_string()),
+    }
+}
+
+/// Begins. The source may have broken a cast off just now, whose receiver is not gone yet.
+fn begin_soon(
+    hashes: &Arc<ChunkHashes>,
+    options: &ReceiveOptions,
+    destination: impl Fn() -> Result<Destination, String>,
+) -> Result<Receiver, String> {
+    let mut attempts = BUSY_ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match Receiver::begin(destination()?, Arc::clone(hashes), options.clone()) {
+            Err(ReceiveError::Busy { .. }) if attempts > 0 => thread::sleep(BUSY_PAUSE),
+            begun => return begun.map_err(|error| error.to_string()),
+        }
+    }
 }
 
 /// A directory below a root, reached without leaving it.
-fn open_destination(roots: &[CastRoot], path: &Path) -> Result<Destination, String> {
-    let refused = || {
-        let shown = roots.iter().map(|root| root.path.display().to_string());
-        let shown = shown.collect::<Vec<_>>().join(", ");
-        format!("{} is below none of this node's roots: {shown}", path.display())
-    };
-    let below = roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)));
-    let (root, rest) = below.ok_or_else(refused)?;
-    if !rest.components().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(refused());
-    }
+fn open_destination(root: &CastRoot, rest: &Path, path: &Path) -> Result<Destination, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let unopened = |errno| {
         let advice = match errno {

@@ -1,9 +1,9 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
-use super::{CastRoot, CastService, CastServiceOptions};
+use super::{CastPolicy, CastRoot, CastService, CastServiceOptions};
 use crate::member::{CastHub, CastTag, PlanParts};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, WantedSlot, immediate};
-use crate::receive::{FlushMode, PublishMode};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ScheduleKind, Situation};
 use crate::sign::{CastHeader, CastId, CastKey, ChunkHash, ChunkLen, RunSigner};
 use outboard_cluster::hub::{HubEvent, HubOptions, PeerId};
@@ -69,11 +69,12 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
-        let here = CastRoot { path: "/var/cast".into(), directory: root.path().into() };
+        let here = CastRoot::at("/var/cast", root.path());
         let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
+            policy: CastPolicy::default(),
             dial,
         };
         Self::of(CastService::new(options).expect("a service"), root)
@@ -189,6 +190,7 @@ fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        owners: OwnerWish::Receiver,
         rate: None,
     };
     (begin, runs)
@@ -378,9 +380,10 @@ fn a_relay_that_forges_a_chunk_loses_its_session_and_the_cast_goes_on() {
 #[test]
 fn a_cast_without_memory_for_its_window_is_refused() {
     let root = tempfile::tempdir().expect("a directory");
-    let here = CastRoot { path: "/var/cast".into(), directory: root.path().into() };
+    let here = CastRoot::at("/var/cast", root.path());
     let dial = Arc::new(|_: &_, _| Err("nobody is there".to_owned()));
-    let options = CastServiceOptions { roots: vec![here], memory: 4 * 4096 - 1, dial };
+    let policy = CastPolicy::default();
+    let options = CastServiceOptions { roots: vec![here], memory: 4 * 4096 - 1, policy, dial };
     let mut stage = Stage::of(CastService::new(options).expect("a service"), root);
     stage.say(&CastMessage::Begin(Box::new(begin())));
     let refused = |said: &CastMessage| match said {

@@ -21,11 +21,12 @@ mod tests;
 mod watch;
 
 pub use crate::member::DialNode;
+pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
-use crate::receive::{FlushMode, PublishMode};
-use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind, Topology};
+use crate::receive::{FlushMode, OwnerWish, PublishMode};
+use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
 use crate::sign::{CastHeader, CastKey, ChunkLen, SignError};
 use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
 use order::NodeNumbers;
@@ -60,7 +61,7 @@ pub struct CastRequest {
     pub kind: Option<ScheduleKind>,
     /// The switches above the nodes, which are numbered accordingly. The source is found in it by
     /// this machine's name.
-    pub topology: Option<Topology>,
+    pub topology: Option<NodeTopology>,
     /// What to do with names that are there.
     pub publish: PublishMode,
     /// When receivers flush.
@@ -199,7 +200,8 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
     let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), request.chunk_len)?;
     let reader = SourceReader::new(tree, request.chunk_len, DESCRIPTORS_MAX)?;
     let key = CastKey::generate()?;
-    let numbers = NodeNumbers::new(&request.nodes, request.topology.as_ref());
+    let found = request.nodes.hosts().len();
+    let numbers = NodeNumbers::new(found, request.topology.as_ref());
     let hosts = numbers.places.iter().map(|place| request.nodes.hosts()[*place].to_string());
     let nodes: Vec<String> = std::iter::once(String::new()).chain(hosts).collect();
     let kind = match request.kind {
@@ -216,6 +218,10 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        owners: match request.scan.chown {
+            Some(_) => OwnerWish::Source,
+            None => OwnerWish::Receiver,
+        },
         rate: request.limits.rate,
     };
     Ok(SourceSetup {

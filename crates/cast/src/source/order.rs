@@ -1,8 +1,32 @@
 //! In which order nodes are numbered: as they are listed, or by the switches above them.
 
 use crate::schedule::Topology;
-use outboard_cluster::hosts::{Host, HostList};
 use rustix::system::uname;
+
+/// The switches above a cast's nodes.
+#[derive(Clone, Debug)]
+pub struct NodeTopology {
+    /// What is below which switch.
+    pub topology: Topology,
+    /// What the nodes are called in it, in the order of the request's list. A port is read over,
+    /// and so is a domain if the topology has the name without it.
+    pub names: Vec<String>,
+}
+
+impl NodeTopology {
+    /// Indices into the names that follow `here`, and how many nodes are below each switch, the
+    /// first of which counts the source.
+    #[must_use]
+    pub fn order(&self, here: &str) -> (Vec<usize>, Vec<u32>) {
+        let known = |name| if self.topology.has_node(name) { name } else { short(name) };
+        let names = self.names.iter().map(|name| without_port(name));
+        let names: Vec<&str> = std::iter::once(here).chain(names).map(known).collect();
+        let order = self.topology.order(&names);
+        // Index 0 of the names is the source, which has no place in the list.
+        let places = order.order.iter().filter_map(|index| index.checked_sub(1)).collect();
+        (places, order.switches)
+    }
+}
 
 /// Nodes by number, from 1 on, and what is above them.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,23 +38,27 @@ pub(super) struct NodeNumbers {
 }
 
 impl NodeNumbers {
-    pub(super) fn new(nodes: &HostList, topology: Option<&Topology>) -> Self {
-        let here = uname().nodename().to_string_lossy().into_owned();
-        Self::from(&here, nodes, topology)
+    pub(super) fn new(nodes: usize, topology: Option<&NodeTopology>) -> Self {
+        match topology {
+            Some(topology) if topology.names.len() == nodes => {
+                let (places, switches) = topology.order(&this_machine());
+                Self { places, switches }
+            }
+            _ => Self { places: (0..nodes).collect(), switches: Vec::new() },
+        }
     }
+}
 
-    /// The same for a source of that name.
-    fn from(here: &str, nodes: &HostList, topology: Option<&Topology>) -> Self {
-        let Some(topology) = topology else {
-            return Self { places: (0..nodes.hosts().len()).collect(), switches: Vec::new() };
-        };
-        let named = |name| if topology.has_node(name) { name } else { short(name) };
-        let hosts = nodes.iter().map(Host::name);
-        let names: Vec<&str> = std::iter::once(here).chain(hosts).map(named).collect();
-        let order = topology.order(&names);
-        // Index 0 of the names is the source, which has no place in the list.
-        let places = order.order.iter().filter_map(|index| index.checked_sub(1)).collect();
-        Self { places, switches: order.switches }
+/// What this machine is called.
+#[must_use]
+pub fn this_machine() -> String {
+    uname().nodename().to_string_lossy().into_owned()
+}
+
+fn without_port(name: &str) -> &str {
+    match name.split_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => name,
     }
 }
 
@@ -49,12 +77,14 @@ mod tests {
         let text = "SwitchName=a Nodes=n1,n3\nSwitchName=b Nodes=n2,n4,me\n\
                     SwitchName=t Switches=a,b\n";
         let topology = Topology::parse(text, expand).expect("a topology");
-        let nodes: HostList = "n[1-4],other".parse().expect("hosts");
-        let numbers = NodeNumbers::from("me.here.org", &nodes, Some(&topology));
-        assert_eq!(numbers, NodeNumbers { places: vec![1, 3, 0, 2, 4], switches: vec![3, 2, 1] });
-        let listed = NodeNumbers::from("me", &nodes, None);
-        assert_eq!((listed.places, listed.switches), (vec![0, 1, 2, 3, 4], vec![]));
-        let far: HostList = "n1.here.org:7411,n2.here.org".parse().expect("hosts");
-        assert_eq!(NodeNumbers::from("me", &far, Some(&topology)).places, [1, 0]);
+        let order = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            NodeTopology { topology: topology.clone(), names }.order("me.here.org")
+        };
+        let whole = order(&["n1", "n2", "n3", "n4", "other"]);
+        assert_eq!(whole, (vec![1, 3, 0, 2, 4], vec![3, 2, 1]));
+        assert_eq!(order(&["n1.here.org:7411", "n2.here.org"]).0, [1, 0]);
+        let listed = NodeNumbers::new(3, None);
+        assert_eq!((listed.places, listed.switches), (vec![0, 1, 2], vec![]));
     }
 }

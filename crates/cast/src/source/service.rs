@@ -212,7 +212,10 @@ impl SourceService {
             WorkDone::Dialled { node, outcome: Err(why) } => {
                 self.lost(hub, node, &why, NodeReturn::Possible)?;
             }
-            WorkDone::Opened(_) | WorkDone::Published(_) => {}
+            WorkDone::Verified { .. }
+            | WorkDone::Checked { .. }
+            | WorkDone::Opened(_)
+            | WorkDone::Published(_) => {}
         }
         Ok(())
     }

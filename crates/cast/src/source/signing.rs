@@ -15,7 +15,7 @@ impl ChunkStore for SourceStore {
         true
     }
 
-    fn keep(&self, chunk: u32, _bytes: &[u8]) -> Result<(), KeepFault> {
+    fn keep(&self, chunk: u32, _: &[u8], _: &dyn Fn()) -> Result<(), KeepFault> {
         Err(KeepFault::Local(format!("chunk {chunk} was sent to the source, which has it")))
     }
 

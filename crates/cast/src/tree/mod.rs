@@ -28,7 +28,7 @@ mod source;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use beneath::{ParentCursor, open_beneath, read_exactly_at, timespec};
+pub(crate) use beneath::{ParentCursor, nanoseconds, open_beneath, read_exactly_at, timespec};
 pub use builder::ManifestBuilder;
 pub use chown::{ChownError, OwnerChange};
 pub use entry::{DataExtent, ExtendedAttribute, TreeEntry, TreeNode};
@@ -36,8 +36,8 @@ pub use error::{ManifestError, ManifestFault, TreeError};
 pub use exclude::{ExcludeError, ExcludeRules};
 pub use layout::StreamPiece;
 pub use manifest::{TreeLimits, TreeManifest};
-pub(crate) use name::shown;
 pub use name::{DEPTH_MAX, HIDDEN_PREFIX, NAME_LEN_MAX, PATH_LEN_MAX};
+pub(crate) use name::{MARK_XATTR, shown};
 pub(crate) use open_files::OpenFiles;
 pub use owner::{AccountNames, EntryOwner};
 pub use scan::{CastSource, ScanOptions, ScannedTree, SkippedFiles, XattrScope, scan};

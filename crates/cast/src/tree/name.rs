@@ -16,6 +16,10 @@ pub const DEPTH_MAX: usize = 256;
 /// top.
 pub const HIDDEN_PREFIX: &[u8] = b".outboard-cast-";
 
+/// The extended attribute that says which identity has published something. It is not cast, and a
+/// source cannot give it.
+pub(crate) const MARK_XATTR: &[u8] = b"user.outboard.cast";
+
 /// Whether bytes are a name that a directory can hold, and neither `.` nor `..`.
 pub(super) fn is_name(name: &[u8]) -> bool {
     let fits = (1..=NAME_LEN_MAX).contains(&name.len());

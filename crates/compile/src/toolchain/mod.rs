@@ -26,7 +26,20 @@ pub(crate) use part::{behind, hash_of};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The libraries that a program's own loader would load for it, and the loader, in its order: the
+/// program itself is not run. None if it is linked statically.
+///
+/// # Errors
+/// It cannot be read, is no ELF program, or lacks a library.
+pub fn libraries_of(program: &Path) -> io::Result<Vec<PathBuf>> {
+    match elf::image(program)? {
+        elf::Image::Dynamic(loader) => elf::libraries(&loader, program),
+        elf::Image::Static => Ok(Vec::new()),
+        elf::Image::Script | elf::Image::Other => Err(io::Error::other("it is no ELF program")),
+    }
+}
 
 /// A compiler with everything that it runs and loads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

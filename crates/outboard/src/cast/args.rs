@@ -1,34 +1,58 @@
-//! The arguments of `outboard cast`. Means nothing by itself: `request` reads them.
+//! The arguments of `outboard cast`. Means nothing by itself: `request` and `plan` read them.
 
+use super::quantity::{ByteCount, ByteRate};
+use crate::launch::LaunchArgs;
+use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cluster::hosts::HostList;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+
+/// How chunks travel: as the command chooses, or as its caller does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScheduleWish {
+    /// What suits the number of nodes and bytes.
+    Auto,
+    /// This one.
+    Kind(ScheduleKind),
+}
 
 /// Put files on many nodes, which pass them on to each other.
 ///
 /// The nodes serve cast: `outboard node --serve cast`, with roots in the table [cast] of node.toml,
-/// and [reach.cast] so that they reach each other. Each SRC appears at DEST complete and verified,
-/// or not at all. Exits with 1 unless all nodes have it.
+/// and [reach.cast] so that they reach each other. Each SRC appears in DEST complete and verified,
+/// or not at all. Exits with 0 if all nodes have it (with --min-nodes: so many), with 1 if not or
+/// if nothing could be cast, with 2 if the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  outboard cast model.bin data/ /var/cast/job7 --nodes n[01-16]")]
+  outboard cast model.bin data/ /var/cast/job7 --nodes n[01-16]
+  outboard cast --replace --min-nodes 60 app/ /opt/apps --nodes n[01-64] --topology topology.conf
+  outboard cast --dry-run --exclude .git --exclude '*.o' src/ /var/cast
+  outboard cast --plan --plan-nodes 1000 --plan-size 10G --rate 100Gbit
+
+Patterns of --exclude: one without / is compared with names at any depth, one with / with paths
+that begin with the name of SRC. * stands for any bytes but /, ** for any, ? for one byte; a / at
+the end is for directories only, and all beneath an excluded directory is left out with it. A SRC
+itself is never left out.
+
+Sizes are bytes, or have a suffix: 64K, 1M, 2G (powers of 1,024), 100MB (of 1,000). Rates are bytes
+a second, with the same suffixes, or bits: 100Mbit, 10Gbit.")]
 pub(crate) struct CastArgs {
     /// Files and directories, and last the directory at the nodes in which they appear.
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DEST")]
+    #[arg(required_unless_present = "plan", value_name = "SRC... DEST")]
     pub(super) paths: Vec<PathBuf>,
-    /// The nodes [default: OUTBOARD_HOSTS].
+    /// The nodes [default: those of the Slurm job, or OUTBOARD_HOSTS].
     #[arg(long, value_name = "LIST")]
     pub(super) nodes: Option<HostList>,
     /// Leave out what matches; can be given again.
     #[arg(long, value_name = "PATTERN")]
     pub(super) exclude: Vec<String>,
-    /// How chunks travel: binomial, two-tree, chain, tree:ARITY, paper:ARITY or star.
-    #[arg(long, value_name = "NAME", default_value = "binomial")]
-    pub(super) schedule: ScheduleKind,
-    /// Bytes in a chunk, a power of two.
-    #[arg(long, value_name = "BYTES", default_value = "1048576")]
-    pub(super) chunk: u32,
+    /// Give everything this owner, where nodes set owners: USER, USER:GROUP or :GROUP, as names or
+    /// numbers.
+    #[arg(long, value_name = "OWNER")]
+    pub(super) chown: Option<String>,
     /// Replace what is there, at once.
     #[arg(long, conflicts_with = "merge")]
     pub(super) replace: bool,
@@ -38,7 +62,58 @@ pub(crate) struct CastArgs {
     /// Flush to disks before names appear.
     #[arg(long)]
     pub(super) sync: bool,
-    /// Print the outcome as JSON.
+    /// Succeed when so many nodes have it; do not begin if fewer can be reached.
+    #[arg(long, value_name = "N")]
+    pub(super) min_nodes: Option<NonZeroU32>,
+    /// What each node, this one too, sends in a second at most; for --plan, what links carry.
+    #[arg(long, value_name = "RATE")]
+    pub(super) rate: Option<ByteRate>,
+    /// How chunks travel: auto, binomial, two-tree, chain, tree:ARITY, paper:ARITY, star or, with
+    /// --topology, switches.
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = schedule)]
+    pub(super) schedule: ScheduleWish,
+    /// The switches above the nodes, in the format of Slurm's topology.conf: a chunk crosses the
+    /// links between switches once.
+    #[arg(long, value_name = "FILE")]
+    pub(super) topology: Option<PathBuf>,
+    /// Bytes in a chunk: a power of two from 4K to 8M.
+    #[arg(long, value_name = "SIZE", default_value = "1M")]
+    pub(super) chunk: ByteCount,
+    /// Send nothing: print what would be sent, and what is left out.
+    #[arg(long, conflicts_with = "plan")]
+    pub(super) dry_run: bool,
+    /// Send nothing: print how chunks would travel, and how long the model says that it takes. Needs
+    /// no node to run, and no key.
+    #[arg(long)]
+    pub(super) plan: bool,
+    /// Plan for so many nodes instead of --nodes.
+    #[arg(long, value_name = "N", requires = "plan", conflicts_with = "nodes")]
+    pub(super) plan_nodes: Option<NonZeroU32>,
+    /// Plan for so many bytes instead of those of SRC.
+    #[arg(long, value_name = "SIZE", requires = "plan", conflicts_with = "paths")]
+    pub(super) plan_size: Option<ByteCount>,
+    /// Print the outcome as one JSON object.
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) launch: LaunchArgs,
+    /// Start the first SRC on the nodes once its files are there, with ARGS; by srun or ssh.
+    #[arg(long)]
+    pub(super) exec: bool,
+    /// Send the shared libraries of the first SRC too, into a directory SRC_libs.
+    #[arg(long)]
+    pub(super) send_libs: bool,
+    /// Directories whose libraries --send-libs leaves out, with commas between, or NONE.
+    #[arg(long, value_name = "PATHS", default_value = EXCLUDED, requires = "send_libs")]
+    pub(super) libs_exclude: String,
+    /// What the program of --exec is given.
+    #[arg(last = true, value_name = "ARGS", requires = "exec")]
+    pub(super) arguments: Vec<OsString>,
+}
+
+fn schedule(word: &str) -> Result<ScheduleWish, String> {
+    match word {
+        "auto" => Ok(ScheduleWish::Auto),
+        word => word.parse().map(ScheduleWish::Kind).map_err(|error| format!("{error}, or auto")),
+    }
 }

@@ -1,35 +1,59 @@
 //! What is printed of a cast that has ended, as text and as JSON.
 
+use super::quantity::{per_second, shown};
+use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastOutcome, NodeOutcome};
-use serde_json::json;
+use serde_json::{Value, json};
 
-pub(super) fn print(outcome: &CastOutcome, failed: usize) {
-    for node in &outcome.nodes {
-        match &node.result {
-            Ok(names) => println!("{}  {names} published", node.host),
-            Err(why) => println!("{}  failed: {why}", node.host),
+pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
+    let node = |node: &NodeOutcome| match &node.result {
+        Ok(names) => {
+            format!("{}  {names} published after {:.2} s", node.host, node.took.as_secs_f64())
         }
-    }
-    println!(
-        "{} bytes to {} of {} nodes in {:.2} s",
-        outcome.stream_len,
-        outcome.nodes.len() - failed,
+        Err(why) => format!("{}  failed: {why}", node.host),
+    };
+    let mut lines: Vec<String> = outcome.nodes.iter().map(node).collect();
+    let published = outcome.nodes.iter().filter(|node| node.result.is_ok()).count();
+    let seconds = outcome.took.as_secs_f64();
+    lines.push(format!(
+        "{} to {published} of {} nodes in {seconds:.2} s: {}/s to each, by schedule {}",
+        shown(outcome.stream_len),
         outcome.nodes.len(),
-        outcome.took.as_secs_f64()
-    );
+        shown(per_second(outcome.stream_len, seconds)),
+        outcome.kind,
+    ));
+    lines
 }
 
-pub(super) fn print_json(outcome: &CastOutcome) -> Result<(), serde_json::Error> {
-    let node = |node: &NodeOutcome| match &node.result {
-        Ok(names) => json!({ "host": node.host, "published": names }),
-        Err(why) => json!({ "host": node.host, "failed": why }),
-    };
-    let report = json!({
+pub(super) fn to_json(outcome: &CastOutcome, chunk_len: ChunkLen) -> Value {
+    let seconds = outcome.took.as_secs_f64();
+    json!({
+        "succeeded": outcome.has_succeeded(),
+        "required_nodes": outcome.required,
         "bytes": outcome.stream_len,
+        "chunks": outcome.chunks,
+        "chunk_bytes": chunk_len.bytes(),
+        "schedule": outcome.kind.to_string(),
         "sent_chunks": outcome.sent_chunks,
-        "seconds": outcome.took.as_secs_f64(),
-        "nodes": outcome.nodes.iter().map(node).collect::<Vec<_>>(),
+        "seconds": seconds,
+        "bytes_per_second": per_second(outcome.stream_len, seconds),
+        "nodes": outcome.nodes.iter().map(|n| node(n, outcome, chunk_len)).collect::<Vec<_>>(),
+    })
+}
+
+fn node(node: &NodeOutcome, outcome: &CastOutcome, chunk_len: ChunkLen) -> Value {
+    let held = node.held_chunks.saturating_mul(u64::from(chunk_len.bytes()));
+    let bytes = held.min(outcome.stream_len);
+    let seconds = node.took.as_secs_f64();
+    let mut value = json!({
+        "host": node.host,
+        "bytes": bytes,
+        "seconds": seconds,
+        "bytes_per_second": per_second(bytes, seconds),
     });
-    println!("{}", serde_json::to_string_pretty(&report)?);
-    Ok(())
+    match &node.result {
+        Ok(names) => value["published"] = (*names).into(),
+        Err(why) => value["failed"] = why.as_str().into(),
+    }
+    value
 }

@@ -1,53 +1,174 @@
-//! From arguments and the environment to what is cast where. Reads no file of what is cast.
+//! From arguments and the environment to what is cast where. Of what is cast it reads no file.
 
-use super::CastArgs;
-use outboard_cast::protocol::SERVICE;
+use super::args::ScheduleWish;
+use super::quantity::ByteCount;
+use super::{CastArgs, Failure};
+use crate::launch::CastReach;
 use outboard_cast::receive::{FlushMode, PublishMode};
+use outboard_cast::schedule::{ScheduleKind, Topology};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastRequest};
-use outboard_cast::tree::{CastSource, ExcludeRules, ScanOptions};
-use outboard_cluster::dial::Dialer;
-use outboard_cluster::hosts::Host;
-use outboard_secure::ServiceName;
-use std::env;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use outboard_cast::source::{CastLimits, CastRequest, NodeTopology};
+use outboard_cast::tree::{AccountNames, CastSource, ExcludeRules, OwnerChange, ScanOptions};
+use outboard_cluster::hosts::HostList;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-pub(super) fn request(args: CastArgs) -> Result<CastRequest, Box<dyn std::error::Error>> {
-    let mut sources = args.paths;
-    let destination = sources.pop().ok_or("name a destination")?;
-    let nodes = match (args.nodes, env::var("OUTBOARD_HOSTS")) {
-        (Some(nodes), _) => nodes,
-        (None, Ok(hosts)) if !hosts.is_empty() => hosts.parse()?,
-        (None, _) => return Err("name nodes by --nodes or OUTBOARD_HOSTS".into()),
-    };
+/// The longest chunk that nodes take, bytes: a window has four at least.
+const CHUNK_LEN_MAX: u64 = 8 << 20;
+
+/// Starts receivers, if the cast does, or finds its nodes.
+pub(super) fn reach(args: &CastArgs, destination: &Path) -> Result<CastReach, Failure> {
+    match args.launch.settle(args.nodes.as_ref())? {
+        Some(launch) => Ok(CastReach::launch(launch, destination)?),
+        None => Ok(CastReach::to(nodes(args)?)),
+    }
+}
+
+/// What `args` ask for, but for the sources and for nodes that are not reached yet: what can be
+/// wrong with it is found before a receiver is started.
+#[derive(Debug)]
+pub(super) struct CheckedWish {
+    scan: ScanOptions,
+    chunk_len: ChunkLen,
+    kind: Option<ScheduleKind>,
+    topology: Option<Topology>,
+}
+
+impl CheckedWish {
+    pub(super) fn new(args: &CastArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            scan: scan_options(args)?,
+            chunk_len: chunk_len(args.chunk)?,
+            kind: kind(args)?,
+            topology: args.topology.as_deref().map(topology).transpose()?,
+        })
+    }
+
+    /// What is cast, to nodes that can be reached; nobody is told how far it has come.
+    pub(super) fn request(
+        self,
+        args: &CastArgs,
+        sources: Vec<CastSource>,
+        (reach, destination): (&CastReach, &Path),
+    ) -> Result<CastRequest, Failure> {
+        let (nodes, dial) = reach.hosts()?;
+        let given = nodes.hosts().len();
+        if let Some(min) = args.min_nodes.filter(|min| min.get() as usize > given) {
+            return Err(format!("--min-nodes {min}: only {given} nodes are named").into());
+        }
+        let names = reach.names();
+        Ok(CastRequest {
+            sources,
+            destination: destination.to_owned(),
+            nodes,
+            scan: self.scan,
+            chunk_len: self.chunk_len,
+            kind: self.kind,
+            topology: self.topology.map(|topology| NodeTopology { topology, names }),
+            publish: match (args.replace, args.merge) {
+                (true, _) => PublishMode::Replace,
+                (_, true) => PublishMode::Merge,
+                _ => PublishMode::New,
+            },
+            flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
+            limits: CastLimits {
+                min_nodes: args.min_nodes.map(Into::into),
+                rate: args.rate.map(|rate| rate.0),
+            },
+            dial,
+            progress: None,
+        })
+    }
+}
+
+/// The sources and the destination.
+pub(super) fn paths(args: &CastArgs) -> Result<(&[PathBuf], &Path), Failure> {
+    match args.paths.split_last() {
+        Some((destination, sources)) if !sources.is_empty() => {
+            if destination.is_absolute() {
+                return Ok((sources, destination));
+            }
+            let shown = destination.display();
+            Err(format!(
+                "{shown}: the last word is the directory at the nodes, which have other working \
+                 directories: write an absolute path"
+            )
+            .into())
+        }
+        _ => super::wrong_usage(
+            "name what to cast, and last the directory at the nodes: SRC... DEST",
+        ),
+    }
+}
+
+/// The nodes that were named.
+pub(super) fn nodes(args: &CastArgs) -> Result<HostList, Failure> {
+    match (&args.nodes, env::var("OUTBOARD_HOSTS")) {
+        (Some(nodes), _) => Ok(nodes.clone()),
+        (None, Ok(hosts)) if !hosts.is_empty() => Ok(hosts.parse()?),
+        (None, _) => Err("no nodes: name them by --nodes n[01-16] or in OUTBOARD_HOSTS".into()),
+    }
+}
+
+/// Sources with the names that they get.
+pub(super) fn named(sources: &[PathBuf]) -> Result<Vec<CastSource>, Failure> {
+    let named: Vec<CastSource> =
+        sources.iter().map(|path| CastSource::new(path)).collect::<Result<_, _>>()?;
+    let mut names: Vec<&[u8]> = named.iter().map(|source| &*source.name).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            let name = String::from_utf8_lossy(pair[0]).into_owned();
+            Err(format!(
+                "two of the sources are called {name:?} and would be one at the nodes: rename \
+                 one, or cast them to different directories"
+            )
+            .into())
+        }
+        None => Ok(named),
+    }
+}
+
+/// How to walk the sources.
+pub(super) fn scan_options(args: &CastArgs) -> Result<ScanOptions, Failure> {
     let mut exclude = ExcludeRules::default();
     args.exclude.iter().try_for_each(|pattern| exclude.add(pattern.as_bytes()))?;
-    let service: ServiceName = SERVICE.parse()?;
-    let dialer =
-        Dialer::from_environment(|name| env::var_os(name), std::slice::from_ref(&service))?;
-    let dial = move |host: &Host, limit: Duration| {
-        let dialled = dialer.dial(host, &service, Instant::now() + limit);
-        dialled.map_err(|error| error.to_string())
+    let chown = match &args.chown {
+        Some(text) => Some(
+            OwnerChange::parse(text, &AccountNames::of_this_machine())
+                .map_err(|error| format!("--chown: {error}"))?,
+        ),
+        None => None,
     };
-    let publish = match (args.replace, args.merge) {
-        (true, _) => PublishMode::Replace,
-        (_, true) => PublishMode::Merge,
-        _ => PublishMode::New,
+    Ok(ScanOptions { exclude, chown, ..ScanOptions::default() })
+}
+
+/// A legal length of chunks.
+pub(super) fn chunk_len(ByteCount(bytes): ByteCount) -> Result<ChunkLen, Failure> {
+    let len = u32::try_from(bytes).ok().filter(|_| bytes <= CHUNK_LEN_MAX);
+    let len = len.and_then(|len| ChunkLen::new(len).ok());
+    len.ok_or_else(|| format!("--chunk: {bytes} bytes: write a power of two from 4K to 8M").into())
+}
+
+/// The kind of schedule that was asked for, if any.
+pub(super) fn kind(args: &CastArgs) -> Result<Option<ScheduleKind>, Failure> {
+    match args.schedule {
+        ScheduleWish::Auto => Ok(None),
+        ScheduleWish::Kind(ScheduleKind::Switches) if args.topology.is_none() => {
+            Err("--schedule switches: name the switches by --topology FILE".into())
+        }
+        ScheduleWish::Kind(kind) => Ok(Some(kind)),
+    }
+}
+
+/// Reads a file in the format of `topology.conf`.
+pub(super) fn topology(path: &Path) -> Result<Topology, Failure> {
+    let named = |why: String| Failure::from(format!("{}: {why}", path.display()));
+    let text = fs::read_to_string(path)
+        .map_err(|error| named(format!("{error}; name Slurm's topology.conf, or one like it")))?;
+    let expand = |list: &str| {
+        let hosts: HostList = list.parse().ok()?;
+        Some(hosts.iter().map(|host| host.name().to_owned()).collect())
     };
-    let sources = sources.iter().map(|path| CastSource::new(path)).collect::<Result<_, _>>()?;
-    Ok(CastRequest {
-        sources,
-        destination,
-        nodes,
-        scan: ScanOptions { exclude, ..ScanOptions::default() },
-        chunk_len: ChunkLen::new(args.chunk)?,
-        kind: Some(args.schedule),
-        topology: None,
-        publish,
-        flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
-        limits: CastLimits::default(),
-        dial: Arc::new(dial),
-        progress: None,
-    })
+    Topology::parse(&text, expand).map_err(|error| named(error.to_string()))
 }

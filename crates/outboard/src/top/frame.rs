@@ -3,6 +3,7 @@
 //! Rates are computed from the previous moment's data. Only numbers are taken from nodes as they
 //! are; their texts are shown without control characters.
 
+use super::casts::{self, CastRow};
 use crate::status::{ask_all, printable};
 use outboard_cc::place::ManagerPlace;
 use outboard_cluster::dial::Dialer;
@@ -48,6 +49,8 @@ pub(super) struct ServerRow {
     pub(super) host: String,
     /// Why it does not serve, if it does not.
     pub(super) compiles: Result<Compiles, String>,
+    /// What is cast to it now.
+    pub(super) casts: Vec<CastRow>,
 }
 
 /// A server's service.
@@ -73,6 +76,7 @@ impl PanelSource {
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         let server = |(host, answer): (&_, Result<Value, String>)| ServerRow {
             host: ToString::to_string(host),
+            casts: answer.as_ref().map(casts::read).unwrap_or_default(),
             compiles: answer.and_then(|said| Compiles::read(&said)),
         };
         let calls = ManagerPlace::of_user().map_or(0, |place| calls(&place));
@@ -152,7 +156,7 @@ fn source(path: &str) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-fn per_second(after: u64, before: u64, seconds: f64) -> f64 {
+pub(super) fn per_second(after: u64, before: u64, seconds: f64) -> f64 {
     after.saturating_sub(before) as f64 / seconds
 }
 
@@ -160,6 +164,7 @@ impl Frame {
     fn compare(&mut self, before: &Self) {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(0.001);
         for (now, then) in self.servers.iter_mut().zip(&before.servers) {
+            now.casts.iter_mut().for_each(|cast| cast.compare(&then.casts, seconds));
             if let (Ok(now), Ok(then)) = (&mut now.compiles, &then.compiles) {
                 now.rate = Some(per_second(now.done, then.done, seconds));
             }
@@ -169,6 +174,13 @@ impl Frame {
             per_second(now.bytes_out, then.bytes_out, seconds),
             per_second(now.bytes_in, then.bytes_in, seconds),
         ));
+    }
+
+    /// All casts, each with the host that takes part.
+    pub(super) fn casts(&self) -> impl Iterator<Item = (&str, &CastRow)> {
+        self.servers
+            .iter()
+            .flat_map(|server| server.casts.iter().map(|cast| (server.host.as_str(), cast)))
     }
 
     pub(super) fn working(&self) -> impl Iterator<Item = &Compiles> {
@@ -181,10 +193,18 @@ impl Frame {
     }
 
     pub(super) fn to_json(&self) -> Value {
+        let casts = |server: &ServerRow| -> Vec<Value> {
+            server.casts.iter().map(CastRow::to_json).collect()
+        };
         let server = |server: &ServerRow| match &server.compiles {
-            Err(error) => json!({ "host": server.host, "error": error }),
+            Err(error) => json!({
+                "host": server.host,
+                "error": error,
+                "casts": casts(server),
+            }),
             Ok(compiles) => json!({
                 "host": server.host,
+                "casts": casts(server),
                 "slots": compiles.slots,
                 "busy": compiles.busy(),
                 "done": compiles.done,
@@ -245,7 +265,7 @@ mod tests {
         let frame = |done, bytes_out| {
             let compiles = Compiles::read(&said(done));
             let counters = JobCounters { bytes_out, ..JobCounters::default() };
-            Frame::of(vec![ServerRow { host: "n1".into(), compiles }], 0, counters)
+            Frame::of(vec![ServerRow { host: "n1".into(), compiles, casts: vec![] }], 0, counters)
         };
         let (before, mut after) = (frame(10, 1000), frame(30, 5000));
         assert_eq!(after.rate(), None);
@@ -261,7 +281,8 @@ mod tests {
 
     #[test]
     fn without_a_server_there_is_no_rate() {
-        let servers = vec![ServerRow { host: "n1".into(), compiles: Err("down".into()) }];
+        let servers =
+            vec![ServerRow { host: "n1".into(), compiles: Err("down".into()), casts: vec![] }];
         let frame = Frame::of(servers, 0, JobCounters::default());
         assert_eq!(frame.rate(), None);
         assert!(frame.to_json()["jobs_per_s"].is_null());

@@ -1,5 +1,7 @@
-//! A frame as lines of text: the sums first, then a line for each server, then this user's builds.
+//! A frame as lines of text: the sums first, then a line for each server, the casts, and
+//! this user's builds.
 
+use super::casts;
 use super::frame::{Compiles, Frame, ServerRow};
 use crate::status::without_host;
 
@@ -21,6 +23,7 @@ pub(super) fn lines(frame: &Frame) -> Vec<String> {
     ];
     lines.extend(frame.servers.iter().map(row));
     lines.push(String::new());
+    lines.extend(casts::lines(frame.casts()));
     lines.extend(builds(frame));
     lines
 }
@@ -90,8 +93,12 @@ mod tests {
         let clients = vec![("me@n1".to_owned(), vec!["x.c".to_owned(), "y.c".to_owned()])];
         let compiles = Compiles { slots: 4, free: 2, done: 812, rate: Some(2.25), clients };
         let servers = vec![
-            ServerRow { host: "n1:7411".into(), compiles: Ok(compiles) },
-            ServerRow { host: "n2".into(), compiles: Err("n2 did not answer".into()) },
+            ServerRow { host: "n1:7411".into(), compiles: Ok(compiles), casts: vec![] },
+            ServerRow {
+                host: "n2".into(),
+                compiles: Err("n2 did not answer".into()),
+                casts: vec![],
+            },
         ];
         let counters =
             JobCounters { remote: 80, local: 3, bytes_out: 1_500_000, ..JobCounters::default() };

@@ -3,6 +3,7 @@
 use super::*;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 fn place_with_files() -> Place {
     let place = Place::new();
@@ -52,7 +53,7 @@ fn a_cast_broken_again_and_again_loses_nothing() {
         // Half of them are looked at, then it breaks again.
         receiver.left_chunks().take(sessions / 2).collect::<Vec<_>>().into_iter().for_each(
             |left| {
-                assert!(receiver.recheck(left).expect("read"));
+                assert!(receiver.check(left).expect("read"));
             },
         );
         cast.put(&receiver, chunk).expect("put");
@@ -167,8 +168,9 @@ fn a_published_file_is_never_written_again() {
     let resumed = receiver.resume();
     assert!(matches!(resumed, Err(ReceiveError::Disturbed { .. })), "{resumed:?}");
     let put = cast.put_all(&receiver, 1);
-    assert!(matches!(put, Err(ReceiveError::Disturbed { .. })), "{put:?}");
+    assert!(matches!(put, Err(ReceiveError::Ended)), "{put:?}");
     assert_eq!(fs::read(&file).expect("read"), b"its owner's");
+    assert_eq!(names(&place.to()), ["0"], "the next cast begins anew");
 }
 
 #[test]
@@ -214,4 +216,23 @@ fn a_lock_ends_with_its_receiver_though_a_descriptor_was_inherited() {
     cast.begin(&place.to(), options()).abandon();
     drop(inherited);
     assert_eq!(names(&place.to()), [""; 0]);
+}
+
+#[test]
+fn what_nobody_resumes_goes_after_a_time_unless_a_receiver_lives() {
+    let place = place_with_files();
+    let cast = place.cast();
+    let other = ReceiveOptions::new(CastIdentity::new(b"another"));
+    let living = cast.begin(&place.to(), other.clone());
+    drop(cast.begin(&place.to(), options()));
+    fs::create_dir(place.to().join(".outboard-cast-not-ours")).expect("made");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(place.to().join(".outboard-cast-not-ours"), open).expect("its mode");
+    let to = Destination::open(&place.to()).expect("there");
+    assert_eq!(remove_abandoned(&to, Duration::from_secs(3600)), 0, "all are recent");
+    assert_eq!(remove_abandoned(&to, Duration::ZERO), 1, "the one that nobody has");
+    assert_eq!(names(&place.to()).len(), 2);
+    drop(living);
+    assert_eq!(remove_abandoned(&to, Duration::ZERO), 1);
+    assert_eq!(names(&place.to()), [".outboard-cast-not-ours"]);
 }

@@ -15,6 +15,7 @@ mod broken;
 mod disk;
 mod hostile;
 mod publishing;
+mod seeds;
 mod trees;
 
 /// All chunks of a cast, and the hashes that a receiver has of them.

@@ -3,6 +3,7 @@
 use super::XattrScope;
 use crate::tree::entry::{DataExtent, ExtendedAttribute};
 use crate::tree::manifest::TreeLimits;
+use crate::tree::name::MARK_XATTR;
 use rustix::fd::AsFd;
 use rustix::fs::{self, SeekFrom, Stat};
 use rustix::io::{Errno, Result};
@@ -45,7 +46,7 @@ pub(super) fn xattrs_of(file: impl AsFd, scope: XattrScope) -> Result<Vec<OwnedX
 impl XattrScope {
     fn has(self, name: &[u8]) -> bool {
         let security = self == Self::UserAndSecurity && name.starts_with(b"security.");
-        security || name.starts_with(b"user.")
+        security || name.starts_with(b"user.") && name != MARK_XATTR
     }
 }
 

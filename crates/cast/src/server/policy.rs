@@ -1,0 +1,199 @@
+//! What a node's administrator allows sources: where, how much, and which attributes.
+
+use crate::receive::{AttributePolicy, OwnerWish, Ownership, SecurityXattrs, SpecialBits};
+use outboard_secure::NodeId;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A directory below which files may be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CastRoot {
+    /// Its path as sources name it: absolute.
+    pub path: PathBuf,
+    /// Where it is on this machine.
+    pub directory: PathBuf,
+    /// The identities that may publish, replace and merge there; `None`: all that have the key.
+    pub owners: Option<Arc<[NodeId]>>,
+}
+
+impl CastRoot {
+    /// A directory that sources name as this machine does.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        Self { directory: path.clone(), path, owners: None }
+    }
+
+    /// A directory that sources know by another path.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>, directory: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), directory: directory.into(), owners: None }
+    }
+}
+
+/// What sources may do besides; see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CastPolicy {
+    /// Bytes of one cast, its manifest and all data.
+    pub bytes_max: u64,
+    /// Casts of one identity at a time.
+    pub casts_max: usize,
+    /// Setuid and setgid bits.
+    pub special_bits: SpecialBits,
+    /// Attributes of the kernel's.
+    pub security_xattrs: SecurityXattrs,
+    /// Whether files may get the owners that a source names; the service must run as root.
+    pub may_chown: bool,
+    /// How long the remains of a broken cast are kept for the next one.
+    pub keep_broken: Duration,
+}
+
+impl Default for CastPolicy {
+    fn default() -> Self {
+        Self {
+            bytes_max: 1 << 46,
+            casts_max: 16,
+            special_bits: SpecialBits::Drop,
+            security_xattrs: SecurityXattrs::Drop,
+            may_chown: false,
+            keep_broken: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+impl CastPolicy {
+    /// The attributes that files get, or why not those that are asked for.
+    pub(super) fn attributes(&self, wish: OwnerWish) -> Result<AttributePolicy, String> {
+        let ownership = match wish {
+            OwnerWish::Receiver => Ownership::Receiver,
+            OwnerWish::Source if !self.may_chown => {
+                return Err("sources choose no owners here: leave out --chown, or have this \
+                            node's administrator set chown = true in [cast]"
+                    .into());
+            }
+            OwnerWish::Source if !rustix::process::geteuid().is_root() => {
+                return Err("this node's service cast does not run as root and can give files to \
+                            no other user: leave out --chown"
+                    .into());
+            }
+            OwnerWish::Source => Ownership::SameNames,
+        };
+        let Self { special_bits, security_xattrs, .. } = *self;
+        Ok(AttributePolicy { ownership, special_bits, security_xattrs })
+    }
+
+    /// Refuses a cast that is too large.
+    pub(super) fn admit_len(&self, stream_len: u64) -> Result<(), String> {
+        let max = self.bytes_max;
+        if stream_len <= max {
+            return Ok(());
+        }
+        Err(format!(
+            "the cast has {stream_len} bytes, this node takes {max} (bytes in its table [cast])"
+        ))
+    }
+
+    /// Refuses one more cast of an identity that has `under_way`.
+    pub(super) fn admit_cast(&self, under_way: usize) -> Result<(), String> {
+        if under_way < self.casts_max {
+            return Ok(());
+        }
+        Err(format!(
+            "{under_way} casts of this identity are under way here: wait for one to end (casts in \
+             this node's table [cast])"
+        ))
+    }
+}
+
+/// The root that a destination lies in, and its path from there.
+pub(super) fn root_of<'r, 'p>(
+    roots: &'r [CastRoot],
+    path: &'p Path,
+    identity: NodeId,
+) -> Result<(&'r CastRoot, &'p Path), String> {
+    let refused = || {
+        let shown = roots.iter().map(|root| root.path.display().to_string());
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        format!("{} is below none of this node's roots: {shown}", path.display())
+    };
+    let below = roots.iter().filter_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)));
+    // The innermost says who owns it.
+    let (root, rest) =
+        below.min_by_key(|(_, rest)| rest.components().count()).ok_or_else(refused)?;
+    if !rest.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(refused());
+    }
+    if root.owners.as_ref().is_some_and(|owners| !owners.contains(&identity)) {
+        return Err(format!(
+            "{} is below {}, which belongs to other identities: have this node's administrator \
+             add {identity} to its owners in [cast]",
+            path.display(),
+            root.path.display()
+        ));
+    }
+    Ok((root, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_secure::Identity;
+
+    fn identity() -> NodeId {
+        Identity::generate().expect("an identity").node()
+    }
+
+    #[test]
+    fn the_innermost_root_says_who_may_cast_there() {
+        let (own, other) = (identity(), identity());
+        let inner = CastRoot { owners: Some([own].into()), ..CastRoot::new("/data/own".into()) };
+        let roots = [CastRoot::new("/data".into()), inner];
+        let rest = |path: &str, identity| {
+            let found = root_of(&roots, Path::new(path), identity);
+            found.map(|(root, rest)| (root.path.clone(), rest.to_owned()))
+        };
+        let both = |root: &str, rest: &str| Ok((root.into(), rest.into()));
+        assert_eq!(rest("/data/any/x", other), both("/data", "any/x"));
+        assert_eq!(rest("/data/own/x", own), both("/data/own", "x"));
+        for path in ["/data/own", "/data/own/x"] {
+            let why = rest(path, other).expect_err("another's");
+            assert!(why.contains("belongs to other identities"), "{why}");
+            assert!(why.contains(&other.to_string()), "{why}");
+        }
+        for path in ["/data/../etc", "/data/own/../any", "/database", "/", "data/any"] {
+            let why = rest(path, own).expect_err("outside");
+            assert!(why.contains("none of this node's roots: /data, /data/own"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_with_its_limit() {
+        let policy = CastPolicy { bytes_max: 1000, casts_max: 2, ..CastPolicy::default() };
+        assert_eq!(policy.admit_len(1000), Ok(()));
+        let why = policy.admit_len(1001).expect_err("too long");
+        assert!(why.contains("1001 bytes") && why.contains("takes 1000"), "{why}");
+        assert_eq!(policy.admit_cast(1), Ok(()));
+        let why = policy.admit_cast(2).expect_err("too many");
+        assert!(why.contains("2 casts of this identity"), "{why}");
+    }
+
+    #[test]
+    fn owners_are_chosen_where_the_administrator_and_the_system_allow_it() {
+        let refusing = CastPolicy::default();
+        let own = refusing.attributes(OwnerWish::Receiver).expect("always");
+        assert_eq!(own, AttributePolicy::default());
+        let why = refusing.attributes(OwnerWish::Source).expect_err("not allowed");
+        assert!(why.contains("chown = true in [cast]"), "{why}");
+        let allowing = CastPolicy { may_chown: true, ..refusing };
+        match allowing.attributes(OwnerWish::Source) {
+            Ok(policy) => {
+                assert!(rustix::process::geteuid().is_root());
+                assert_eq!(policy.ownership, Ownership::SameNames);
+            }
+            Err(why) => {
+                assert!(!rustix::process::geteuid().is_root());
+                assert!(why.contains("does not run as root"), "{why}");
+            }
+        }
+    }
+}

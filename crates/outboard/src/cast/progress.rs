@@ -1,0 +1,165 @@
+//! A cast's progress on a terminal: one line for all, and one for each of some nodes, drawn over
+//! again. Draws nothing where standard error is no terminal.
+
+use super::quantity::{per_second, shown};
+use outboard_cast::source::{CastProgress, NodeProgress, NodeStage, ProgressSender};
+use std::env;
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Lines for nodes, at most.
+const NODE_LINES_MAX: usize = 12;
+/// Columns of a node's bar.
+const BAR: usize = 24;
+/// Columns where the terminal does not tell.
+const COLUMNS: usize = 80;
+
+/// A thread that draws, until the cast drops the sender.
+pub(super) struct ProgressDisplay {
+    drawing: JoinHandle<()>,
+}
+
+impl ProgressDisplay {
+    /// Starts to draw, if there is a terminal to draw on.
+    pub(super) fn start(names: Vec<String>) -> (Option<ProgressSender>, Option<Self>) {
+        let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        if is_dumb || !io::stderr().is_terminal() {
+            return (None, None);
+        }
+        let (sender, progress) = sync_channel(1);
+        let draw = move || draw_all(&names, &progress);
+        match thread::Builder::new().name("outboard-progress".into()).spawn(draw) {
+            Ok(drawing) => (Some(sender), Some(Self { drawing })),
+            Err(_) => (None, None),
+        }
+    }
+
+    /// Waits until what was drawn is gone.
+    pub(super) fn end(self) {
+        // It has nothing to say.
+        let _ended = self.drawing.join();
+    }
+}
+
+fn draw_all(names: &[String], progress: &Receiver<CastProgress>) {
+    let mut drawn = 0;
+    for now in progress {
+        let lines = lines(names, &now, columns());
+        let text = format!("{}{}\n", clear(drawn), lines.join("\n"));
+        drawn = lines.len();
+        // A terminal that has gone is not the cast's matter.
+        let _drawn = io::stderr().write_all(text.as_bytes());
+    }
+    let _cleared = io::stderr().write_all(clear(drawn).as_bytes());
+}
+
+/// Back to the first of some lines, and all below gone.
+fn clear(lines: usize) -> String {
+    if lines == 0 { String::new() } else { format!("\x1b[{lines}A\r\x1b[J") }
+}
+
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+}
+
+fn lines(names: &[String], progress: &CastProgress, columns: usize) -> Vec<String> {
+    let mut lines = vec![summary(progress)];
+    let mut nodes: Vec<(&String, &NodeProgress)> = names.iter().zip(&progress.nodes).collect();
+    let more = nodes.len().saturating_sub(NODE_LINES_MAX);
+    if more > 0 {
+        // Those that are farthest behind, in the order of the list.
+        nodes.sort_by_key(|(_, node)| (node.stage == NodeStage::Published, node.held_chunks));
+        nodes.truncate(NODE_LINES_MAX);
+    }
+    lines.extend(nodes.into_iter().map(|(name, node)| row(name, node, progress)));
+    if more > 0 {
+        lines.push(format!("and {more} nodes that have as much or more"));
+    }
+    // A line that is wrapped would count as one and take two.
+    let short = |line: String| line.chars().take(columns.saturating_sub(1)).collect();
+    lines.into_iter().map(short).collect()
+}
+
+fn summary(progress: &CastProgress) -> String {
+    let (held, wanted) = (progress.held_bytes(), progress.wanted_bytes());
+    let seconds = progress.elapsed.as_secs_f64();
+    let mut line = format!(
+        "{:>3} %  {} to {} nodes  {}/s in all  {seconds:.0} s",
+        percent(held, wanted),
+        shown(progress.stream_len),
+        progress.nodes.len(),
+        shown(per_second(held, seconds)),
+    );
+    for (stage, word) in [(NodeStage::Published, "published"), (NodeStage::Failed, "failed")] {
+        let count = progress.count(stage);
+        if count > 0 {
+            line.push_str(&format!("  {count} {word}"));
+        }
+    }
+    line
+}
+
+fn row(name: &str, node: &NodeProgress, progress: &CastProgress) -> String {
+    let (held, all) = (progress.bytes_of(node), progress.stream_len);
+    let full = if all == 0 { 0 } else { u128::from(held) * BAR as u128 / u128::from(all) };
+    let full = usize::try_from(full).unwrap_or(BAR).min(BAR);
+    let (done, left) = ("#".repeat(full), "-".repeat(BAR - full));
+    let doing = match node.stage {
+        NodeStage::Begins => "begins",
+        NodeStage::Relays => "",
+        NodeStage::Receives => "passes nothing on",
+        NodeStage::Published => "published",
+        NodeStage::Failed => "failed",
+    };
+    format!("{name:<16} {done}{left} {:>3} %  {doing}", percent(held, all)).trim_end().to_owned()
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return 0;
+    }
+    u64::try_from(u128::from(part) * 100 / u128::from(whole)).unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn progress(nodes: Vec<NodeProgress>) -> CastProgress {
+        let (elapsed, stream_len) = (Duration::from_secs(2), 8_000_000);
+        CastProgress { elapsed, stream_len, chunks: 8, sent_chunks: 9, nodes }
+    }
+
+    #[test]
+    fn a_cast_as_people_see_it() {
+        let node = |stage, held_chunks| NodeProgress { stage, held_chunks };
+        let now = progress(vec![
+            node(NodeStage::Relays, 4),
+            node(NodeStage::Published, 8),
+            node(NodeStage::Failed, 2),
+        ]);
+        let names = ["n1".to_owned(), "n2".to_owned(), "n3".to_owned()];
+        assert_eq!(
+            lines(&names, &now, 100).join("\n"),
+            " 75 %  8.0 MB to 3 nodes  6.0 MB/s in all  2 s  1 published  1 failed\n\
+             n1               ############------------  50 %\n\
+             n2               ######################## 100 %  published\n\
+             n3               ######------------------  25 %  failed"
+        );
+        assert!(lines(&names, &now, 20).iter().all(|line| line.len() < 20));
+    }
+
+    #[test]
+    fn of_many_nodes_those_that_are_behind_are_shown() {
+        let node = |held_chunks| NodeProgress { stage: NodeStage::Relays, held_chunks };
+        let now = progress((0..40).map(|at| node(if at == 30 { 0 } else { 5 })).collect());
+        let names: Vec<String> = (0..40).map(|at| format!("n{at}")).collect();
+        let lines = lines(&names, &now, 100);
+        assert_eq!(lines.len(), NODE_LINES_MAX + 2);
+        assert!(lines[1].starts_with("n30 "), "{}", lines[1]);
+        assert_eq!(lines[NODE_LINES_MAX + 1], "and 28 nodes that have as much or more");
+    }
+}

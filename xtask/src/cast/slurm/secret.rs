@@ -1,0 +1,97 @@
+//! The secret of a cast: in no argument, no environment and no file.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Result, ensure};
+
+use super::cluster::{NODES, SlurmCluster, receivers, wait_until};
+
+/// Stands in for the program at the nodes: shows the test the secret, waits for its word, and then
+/// starts the real receiver.
+const TELLTALE: &str = r#"#!/bin/sh
+read -r key; read -r terms
+umask 022
+echo "${key##* }" >$SEEN/$SLURMD_NODENAME.new && mv $SEEN/$SLURMD_NODENAME.new $SEEN/$SLURMD_NODENAME
+{ printf '%s\n%s\n' "$key" "$terms"; cat; } | "$OB" "$@" &
+until [ -e $SEEN/go ]; do sleep 0.05; done
+wait
+"#;
+
+/// Searches while four receivers run.
+pub(super) fn nowhere(cluster: &SlurmCluster) -> Result<()> {
+    let (work, seen) = (cluster.file("work"), cluster.file("seen"));
+    fs::write(work.join("file"), "contents")?;
+    let telltale = work.join("telltale");
+    fs::write(&telltale, TELLTALE)?;
+    fs::set_permissions(&telltale, PermissionsExt::from_mode(0o755))?;
+    let mut salloc = cluster.user_command("salloc");
+    // A source that is stopped keeps its receivers.
+    let script = "$OB sbcast --launch-program $PWD/telltale file $AT/file & \
+                  until [ -e $SEEN/n1 -a -e $SEEN/n2 -a -e $SEEN/n3 -a -e $SEEN/n4 ]; \
+                  do sleep 0.02; done; kill -STOP $!; touch $SEEN/stopped; \
+                  until [ -e $SEEN/go ]; do sleep 0.05; done; kill -CONT $!; wait $!";
+    salloc.args(["--quiet", &format!("--nodes={NODES}"), "sh", "-c", script]);
+    cluster.named(&mut salloc).env("SEEN", &seen).stdout(Stdio::null());
+    let mut salloc = salloc.spawn()?;
+    wait_until("stopped source", || Ok(seen.join("stopped").exists()))?;
+    wait_until("all receivers", || Ok(receivers()?.len() == NODES))?;
+    let found = search(cluster);
+    fs::write(seen.join("go"), "")?;
+    let status = salloc.wait()?;
+    let secret = found?;
+    ensure!(status.success(), "the cast: {status}");
+    let path = cluster.disk(NODES).join("file");
+    ensure!(fs::read_to_string(path)? == "contents", "the cast went on");
+    // The next cast has another.
+    ensure!(secret.len() == 64, "{} digits", secret.len());
+    Ok(())
+}
+
+/// Everything that the secret must not be in; returns it.
+fn search(cluster: &SlurmCluster) -> Result<String> {
+    let seen = cluster.file("seen");
+    let secret = fs::read_to_string(seen.join("n1"))?.trim().to_owned();
+    for node in 1..=NODES {
+        let told = fs::read_to_string(seen.join(format!("n{node}")))?;
+        ensure!(told.trim() == secret, "node n{node} has another secret");
+    }
+    let holds = |path: &Path| fs::read(path).is_ok_and(|bytes| contains(&bytes, &secret));
+    let mut processes = 0;
+    for entry in fs::read_dir("/proc")? {
+        let process = entry?.path();
+        for part in ["cmdline", "environ"] {
+            ensure!(!holds(&process.join(part)), "it is in {}/{part}", process.display());
+        }
+        processes += u32::from(process.join("cmdline").exists());
+    }
+    ensure!(processes > 8, "only {processes} processes were seen");
+    let mut files = 0;
+    let mut left = vec![cluster.file("")];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() {
+                left.push(path);
+            } else if kind.is_file() {
+                files += 1;
+                // What the stand-in wrote shows that the search finds it.
+                ensure!(
+                    holds(&path) == path.parent().is_some_and(|at| at == seen)
+                        || path.starts_with(&seen),
+                    "it is in {}",
+                    path.display()
+                );
+            }
+        }
+    }
+    ensure!(holds(&seen.join("n2")) && files > 10, "{files} files were seen");
+    Ok(secret)
+}
+
+fn contains(bytes: &[u8], secret: &str) -> bool {
+    bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+}
