@@ -213,11 +213,12 @@ enum LateChange {
 impl LateChange {
     fn make(self, path: &Path) -> Result<()> {
         let file = File::options().write(true).open(path)?;
-        Ok(match self {
+        match self {
             Self::Bytes => file.write_all_at(b"another end", LATE as u64 - 11)?,
             Self::Length => file.set_len(LATE as u64 / 2)?,
             Self::Name => fs::remove_file(path)?,
-        })
+        }
+        Ok(())
     }
 }
 
