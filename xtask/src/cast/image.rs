@@ -40,6 +40,9 @@ pub(super) struct TreeImage {
     entries: BTreeMap<PathBuf, EntryFacts>,
 }
 
+/// What a receiver notes at the top of what it has published: for which cast that was.
+const RECEIVERS_NOTE: &[u8] = b"user.outboard.cast\0";
+
 /// Everything of an entry but its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct EntryFacts {
@@ -83,7 +86,10 @@ impl TreeImage {
     /// # Errors
     /// Names the entries that are missing, new or different.
     pub(super) fn expect(&self, copy: &Path, contents: Contents) -> Result<()> {
-        let copied = Self::read(copy)?;
+        let mut copied = Self::read(copy)?;
+        if let Some(top) = copied.entries.get_mut(Path::new("")) {
+            top.xattrs.remove(RECEIVERS_NOTE);
+        }
         let mut found: Vec<String> = self.differences(&copied);
         if found.is_empty() {
             for (path, facts) in &self.entries {
