@@ -151,6 +151,7 @@ fn cast_request(
         kind: Some(ScheduleKind::Star),
         topology: None,
         publish: PublishMode::New,
+        show: crate::ShowMode::Complete,
         flush: FlushMode::Later,
         limits: CastLimits::default(),
         dial: dial_with(own),
