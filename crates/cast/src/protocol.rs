@@ -6,6 +6,7 @@
 //! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
 //! sides do where they take it.
 
+use crate::lazy::ShowMode;
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ChunkSet, ScheduleKind};
 use crate::sign::{CastId, CastPublicKey};
@@ -57,6 +58,8 @@ pub struct CastBegin {
     pub(crate) publish: PublishMode,
     /// When to flush.
     pub(crate) flush: FlushMode,
+    /// When names are seen.
+    pub(crate) show: ShowMode,
     /// Whose owners files get.
     pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
@@ -158,6 +161,11 @@ pub(crate) enum CastMessage {
         chunk: u32,
         /// Where; `None` if it is not wanted, or no longer.
         into: Option<WantedSlot>,
+    },
+    /// To a sender: what is wanted of it is waited for.
+    Hurry {
+        /// Which chunk.
+        chunk: u32,
     },
     /// From a sender: a chunk that was no longer wanted was not sent and will not be.
     Dropped {

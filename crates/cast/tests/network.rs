@@ -1,10 +1,16 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+#[path = "network/lazy.rs"]
+mod lazy;
+
+use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastProgress, CastRequest, cast};
+use outboard_cast::source::{
+    CastLimits, CastOutcome, CastProgress, CastRequest, SourceBuffers, cast,
+};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -240,8 +246,10 @@ impl Lab {
             chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
             kind: Some(kind),
             topology: None,
+            buffers: SourceBuffers::default(),
             publish: PublishMode::New,
             flush: FlushMode::Later,
+            show: ShowMode::Complete,
             limits: CastLimits::default(),
             dial: Arc::clone(&self.dial),
             progress: None,

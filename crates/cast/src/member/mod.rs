@@ -19,8 +19,9 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
-use crate::relay::{Action, ChunkWant, Relay, RelayFault};
+use crate::relay::{Action, ChunkWant, DemandFrom, DemandRoom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use claims::ClaimChecks;
@@ -78,6 +79,7 @@ pub(crate) struct MemberSetup {
     pub(crate) window: u64,
     /// Bytes a second that it sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
+    pub(crate) show: ShowMode,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -108,12 +110,17 @@ impl CastMember {
     pub(crate) fn new(setup: MemberSetup, schedule: &Arc<Schedule>) -> Result<Self, MemberError> {
         let len = u64::from(setup.shape.chunk_len().bytes());
         let slots = (setup.window / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
+        let slots = slots.min(setup.store.slots_max());
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
+        let room = match setup.show {
+            ShowMode::AtOnce => DemandRoom::Kept,
+            ShowMode::Complete => DemandRoom::None,
+        };
         let claimed = setup.store.take_claims().unwrap_or_default();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
+        let relay = Relay::with_room(setup.node, schedule, (slots, room), claimed);
         let limit = SendLimit::new(setup.rate);
         Ok(Self {
             setup,
@@ -205,6 +212,22 @@ impl CastMember {
         }
         self.targets.insert((by, slot), memory);
         Ok(self.relay.wanted(by, chunk, ChunkWant::Into { slot })?)
+    }
+
+    /// A peer waits for what it wants.
+    pub(crate) fn hurried(&mut self, by: u32, chunk: u32) -> Result<(), MemberFault> {
+        Ok(self.relay.hurried(by, chunk)?)
+    }
+
+    /// A program at this node waits for chunks.
+    pub(crate) fn demand(
+        &mut self,
+        hub: &mut CastHub,
+        chunks: &[u32],
+        from: DemandFrom,
+    ) -> MemberResult {
+        chunks.iter().for_each(|chunk| self.relay.demand(*chunk, from));
+        self.act(hub)
     }
 
     /// A peer has written a chunk.
@@ -316,6 +339,10 @@ impl CastMember {
                 Some(&peer) => self.tell(hub, peer, chunk, want)?,
                 None => self.untold.entry(to).or_default().push(action),
             },
+            Action::Hurry { to, chunk } => match self.links.get(&to) {
+                Some(&peer) => send(hub, peer, &CastMessage::Hurry { chunk }),
+                None => self.untold.entry(to).or_default().push(action),
+            },
             Action::Drop { to, slot } => {
                 if let Some(&peer) = self.links.get(&to) {
                     send(hub, peer, &CastMessage::Dropped { slot });
@@ -371,7 +398,10 @@ impl CastMember {
         let target = self.targets.remove(&(to, into));
         let target = target.and_then(|memory| memory.range(0, range.len() as u64));
         let (Some(target), Some(&peer)) = (target, self.links.get(&to)) else { return Ok(()) };
-        let memory = self.window.slice(range).map_err(of_machine)?;
+        let memory = match self.setup.store.mapped(chunk) {
+            Some(memory) => memory,
+            None => self.window.slice(range).map_err(of_machine)?,
+        };
         let tag = CastTag { cast: self.setup.cast, to, slot: from };
         self.progress.sends(Instant::now(), to);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)

@@ -24,6 +24,7 @@ pub(super) fn check_destination(
         let name = manifest.entry(top).name;
         match fs::statat(destination.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
+            Ok(_) if destination.is_link(destination.fd(), name) => {}
             Ok(_) => return Err(ReceiveError::Exists { path: shown(name) }),
             Err(errno) => return Err(ReceiveError::write(name, errno)),
         }

@@ -7,7 +7,7 @@ use super::bitmap::{ChunkBitmap, SavedBitmap};
 use super::error::ReceiveError;
 use super::files::StagedTree;
 use super::make::{check_destination, make_tree};
-use super::options::{Destination, FlushMode, PublishMode, ReceiveOptions};
+use super::options::{AttributePolicy, Destination, FlushMode, PublishMode, ReceiveOptions};
 use super::publish::{PublishReport, inodes, publish_tops};
 use super::receiver::PutOutcome;
 use super::resume::{Restored, restore};
@@ -106,6 +106,10 @@ impl ReceiverShared {
     /// Whether a broken receiver may have left this chunk, and it does not count yet.
     pub(super) fn is_left(&self, chunk: u32) -> bool {
         self.saved.has(chunk) && !self.bitmap.is_held(chunk)
+    }
+
+    pub(super) fn attributes(&self) -> AttributePolicy {
+        self.options.attributes
     }
 
     pub(super) fn shape(&self) -> &StreamShape {

@@ -8,20 +8,26 @@
 //! to the sender in its list, which then passes over it. What it takes back may be under way
 //! already: its slot is free when the chunk has come, or the sender says that it drops it.
 //!
+//! A chunk that a program waits for is demanded: asked for out of turn.
+//!
 //! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
-//! may be here without being sent), `swarm` (how it goes on when the source has left).
+//! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
+//! (what goes before its turn).
 
 mod claims;
+mod demands;
 mod swarm;
 #[cfg(test)]
 mod tests;
 mod wants;
 mod window;
 
+pub use demands::{DemandFrom, DemandRoom};
 pub use wants::ChunkWant;
 
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation, Transfer};
 use claims::Claims;
+use demands::Demands;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -40,6 +46,13 @@ pub enum Action {
         chunk: u32,
         /// The slot for it, or that it is not needed.
         want: ChunkWant,
+    },
+    /// Tell a node that what this one wants of it is waited for, here or further on.
+    Hurry {
+        /// The sender.
+        to: u32,
+        /// The chunk.
+        chunk: u32,
     },
     /// Tell a node that a chunk, which it no longer wants, was not sent and will not be.
     Drop {
@@ -144,6 +157,7 @@ pub struct Relay {
     gone: BTreeSet<u32>,
     /// While there is no schedule to go by.
     swarm: Option<Swarm>,
+    demands: Demands,
     actions: VecDeque<Action>,
 }
 
@@ -158,6 +172,18 @@ impl Relay {
     /// was [checked](Self::checked) whether they are there.
     #[must_use]
     pub fn claiming(node: u32, schedule: &Arc<Schedule>, slots: u32, claimed: ChunkSet) -> Self {
+        Self::with_room(node, schedule, (slots, DemandRoom::None), claimed)
+    }
+
+    /// The part of a node in a cast whose chunks may be [demanded](Self::demand), with four slots
+    /// at least.
+    #[must_use]
+    pub fn with_room(
+        node: u32,
+        schedule: &Arc<Schedule>,
+        (slots, room): (u32, DemandRoom),
+        claimed: ChunkSet,
+    ) -> Self {
         let held = schedule.situation().nodes[node as usize].holds.clone();
         let mut relay = Self {
             node,
@@ -175,6 +201,7 @@ impl Relay {
             sends_ended: 0,
             gone: BTreeSet::new(),
             swarm: None,
+            demands: Demands::new(slots, room),
             actions: VecDeque::new(),
         };
         relay.go_on();
@@ -212,6 +239,9 @@ impl Relay {
         if chunk >= chunks {
             return Err(RelayFault::NoSuchChunk { chunk, chunks });
         }
+        if want == ChunkWant::Nothing {
+            self.demands.settle(by, chunk);
+        }
         if let Some(slot) = self.wants.note(by, chunk, want) {
             self.actions.push_back(Action::Drop { to: by, slot });
         }
@@ -231,7 +261,8 @@ impl Relay {
         } else {
             return Err(RelayFault::Unasked { chunk, slot });
         }
-        if self.held.contains(chunk) || self.slots.has(chunk) {
+        self.demands.fulfil(chunk);
+        if self.has_come(chunk) {
             self.slots.set(slot, WindowSlot::Free);
         } else {
             self.slots.set(slot, WindowSlot::Kept { chunk });
@@ -302,7 +333,9 @@ impl Relay {
         if let Some(swarm) = &mut self.swarm {
             swarm.forget(peer);
         }
+        self.demands.unask(&self.asked, |of| of == peer);
         self.wants.forget(peer);
+        self.demands.forget(peer);
         let asked = self.asked.extract_if(.., |_, (of, _)| *of == peer).map(|(_, (_, slot))| slot);
         let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
@@ -317,6 +350,7 @@ impl Relay {
         let asked: Vec<u32> = self.asked.keys().copied().filter(|c| claimed.contains(*c)).collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
         self.claims = Claims::new(claimed);
+        self.demands.take_up(|_| true);
         self.inbox = self.schedule.inbox(self.node).peekable();
         self.go_on();
     }
@@ -335,6 +369,7 @@ impl Relay {
         } else {
             self.claims.refute(chunk);
         }
+        self.demands.take_up(|known| known == chunk);
         self.go_on();
     }
 
@@ -391,6 +426,7 @@ impl Relay {
     /// Takes back all that was asked for, and asks anew.
     fn take_back(&mut self) {
         self.claims.forget_turns();
+        self.demands.unask(&self.asked, |_| true);
         // The node that has a chunk now may have waited for it from this one.
         let asked: Vec<u32> = self.asked.keys().copied().collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
@@ -405,6 +441,7 @@ impl Relay {
 
     /// Asks for the next chunks of this node's list, as long as there are slots.
     fn ask(&mut self) {
+        self.ask_demanded();
         while let Some((chunk, from, spare)) = self.claims.due() {
             if !self.ask_for(chunk, from, spare) {
                 return;
@@ -450,9 +487,11 @@ impl Relay {
 
     /// Asks for a chunk, or says that it is here. False if there is no slot for it.
     fn ask_for(&mut self, chunk: u32, from: u32, spare: usize) -> bool {
-        if self.held.contains(chunk) || self.slots.has(chunk) {
+        let is_of_another = self.asked.get(&chunk).is_some_and(|(of, _)| *of != from);
+        if self.has_come(chunk) || is_of_another {
             self.tell(from, chunk, ChunkWant::Nothing);
         } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
+            let spare = spare + self.demands.spare();
             let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
             self.asked.insert(chunk, (from, slot));
             self.tell(from, chunk, ChunkWant::Into { slot });
@@ -462,6 +501,7 @@ impl Relay {
 
     /// Takes back what was asked, if it was.
     fn cancel(&mut self, chunk: u32) {
+        self.demands.fulfil(chunk);
         if let Some((of, slot)) = self.asked.remove(&chunk) {
             self.cancelled.insert((of, slot), chunk);
             self.tell(of, chunk, ChunkWant::Nothing);
@@ -492,11 +532,11 @@ impl Relay {
             }
             None => false,
         };
-        let planned = match self.swarm {
-            Some(_) => None,
-            None => self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk)),
-        };
-        let next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        let mut next = self.demands.next_hurried(&mut is_ready);
+        if next.is_none() && self.swarm.is_none() {
+            let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
+            next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        }
         let next = next.or_else(|| wants.leftover(is_ready));
         match (next, to_load) {
             (Some((to, chunk)), _) => self.send(to, chunk),
@@ -507,6 +547,7 @@ impl Relay {
     }
 
     fn send(&mut self, to: u32, chunk: u32) {
+        self.demands.settle(to, chunk);
         if let Some(into) = self.wants.take(to, chunk)
             && let Some(from) = self.slots.with(chunk)
         {

@@ -2,6 +2,7 @@
 
 use super::policy::{CastPolicy, CastRoot};
 use super::service::{CastService, CastServiceOptions};
+use crate::lazy::remove_dead_views_of;
 use crate::protocol::SERVICE;
 use crate::receive::{SecurityXattrs, SpecialBits};
 use outboard_cluster::hosts::Host;
@@ -144,6 +145,7 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     let memory = config.memory.map(|mib| u64::from(mib) << 20);
     let memory = memory.unwrap_or(CastServiceOptions::MEMORY_DEFAULT);
     let (roots, policy) = (config.roots()?, config.policy());
+    remove_dead_views_of(roots.iter().map(|root| root.directory.as_path()));
     Ok(CastService::new(CastServiceOptions { roots, memory, policy, dial: Arc::new(dial) })?)
 }
 

@@ -307,6 +307,10 @@ impl CastService {
                 let member = session.member().ok_or("it wants a chunk before there is a plan")?;
                 member.wanted(node, chunk, into)?;
             }
+            CastMessage::Hurry { chunk } => {
+                let member = session.member().ok_or("it waits for a chunk before a plan")?;
+                member.hurried(node, chunk)?;
+            }
             CastMessage::Dropped { slot } => {
                 let member = session.member().ok_or("it drops a chunk before there is a plan")?;
                 member.dropped(hub, node, slot)?;

@@ -2,6 +2,7 @@
 
 use super::orphan::OrphanCast;
 use super::storage::{CastAllowance, NodeStore};
+use crate::lazy::DemandChunks;
 use crate::member::{
     CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, PlanPartFault,
     PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
@@ -118,9 +119,14 @@ impl CastSession {
         let window = window(&hashes, room.memory)?;
         let cast = hashes.header().cast;
         let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
+        let threads = reach.threads.clone();
+        let demand: DemandChunks = Arc::new(move |chunks, from| {
+            threads.answer(cast, WorkDone::Demanded { chunks, from });
+        });
         reach.threads.run(cast, move || {
             room.wait();
-            WorkDone::Opened(NodeStore::open(&allowed, &own, known, identity).map(Arc::new))
+            let opened = NodeStore::open(&allowed, &own, known, identity, demand);
+            WorkDone::Opened(opened.map(Arc::new))
         })?;
         Ok(Self {
             cast,
@@ -344,6 +350,7 @@ impl CastSession {
             shape: self.hashes.header().shape,
             window: self.window,
             rate: self.begin.rate,
+            show: self.begin.show,
             store,
             threads: self.reach.threads.clone(),
         };
@@ -394,6 +401,11 @@ impl CastSession {
             WorkDone::Loaded { at, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.loaded(at, outcome)?;
+            }
+            WorkDone::Demanded { chunks, from } => {
+                // Before the first plan there is no node to ask: the view asks again.
+                let Some(member) = &mut self.member else { return Ok(()) };
+                member.demand(hub, &chunks, from)?;
             }
             WorkDone::Checked { chunk, outcome } => {
                 let Some(member) = &mut self.member else { return Ok(()) };

@@ -98,6 +98,7 @@ impl SourceService {
             shape: self.header.shape,
             window: WINDOW_BYTES,
             rate: self.begin.rate,
+            show: self.begin.show,
             store: Arc::clone(&self.store) as _,
             threads: self.reach.threads.clone(),
         };

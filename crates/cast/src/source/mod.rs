@@ -8,8 +8,10 @@
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
 //! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
-//! them), `signing`.
+//! them), `signing`, `buffers`
+//! (its files as chunks).
 
+mod buffers;
 mod care;
 mod nodes;
 mod order;
@@ -21,9 +23,11 @@ mod tests;
 mod watch;
 
 pub use crate::member::DialNode;
+pub use buffers::{SourceBuffers, UnknownBuffers};
 pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
@@ -62,10 +66,14 @@ pub struct CastRequest {
     /// The switches above the nodes, which are numbered accordingly. The source is found in it by
     /// this machine's name.
     pub topology: Option<NodeTopology>,
+    /// Where the source takes chunks from.
+    pub buffers: SourceBuffers,
     /// What to do with names that are there.
     pub publish: PublishMode,
     /// When receivers flush.
     pub flush: FlushMode,
+    /// When names are seen at the nodes.
+    pub show: ShowMode,
     /// How many nodes must have it, and how much each sends.
     pub limits: CastLimits,
     /// Reaches nodes.
@@ -218,6 +226,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        show: request.show,
         owners: match request.scan.chown {
             Some(_) => OwnerWish::Source,
             None => OwnerWish::Receiver,
@@ -228,6 +237,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         header,
         key,
         reader: Arc::new(reader),
+        buffers: request.buffers,
         begin,
         numbers,
         progress: request.progress.clone(),

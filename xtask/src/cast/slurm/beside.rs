@@ -69,7 +69,7 @@ pub(super) fn same_refusals(cluster: &SlurmCluster) -> Result<()> {
         ("two $AT/there", "at the destination already"),
         ("two $AT/none/x", "No such file"),
         ("two $AT/", "give a file's path"),
-        ("two $AT", "at the destination already"),
+        ("two $AT", "outboard: n4: "),
         ("none $AT/x", "none"),
         ("--bad two $AT/x", "--bad"),
     ] {

@@ -132,6 +132,8 @@ impl Simulation {
         while let Some(action) = actor.relay.next_action() {
             match action {
                 Action::Tell { to, chunk, want } => out.push((to, Event::Wanted { chunk, want })),
+                // Nothing is demanded here.
+                Action::Hurry { .. } => {}
                 Action::Drop { to, slot } => out.push((to, Event::Dropped { slot })),
                 Action::Keep { chunk, slot } => out.push((node, Event::Kept { chunk, slot })),
                 Action::Load { chunk, slot } => out.push((node, Event::Loaded { chunk, slot })),
