@@ -112,7 +112,7 @@ impl CastMember {
         let slots = (setup.window / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
         let slots = slots.min(setup.store.slots_max());
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
-        let window = SharedRegion::zeroed(bytes);
+        let window = SharedRegion::zeroed_in_large_pages(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
         let room = match setup.show {
             ShowMode::AtOnce => DemandRoom::Kept,
