@@ -403,7 +403,7 @@ impl CastMember {
             None => self.window.slice(range).map_err(of_machine)?,
         };
         let tag = CastTag { cast: self.setup.cast, to, slot: from };
-        self.progress.sends(Instant::now(), to);
+        self.progress.sends(Instant::now(), to, memory.len() as u64);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
         {
             // The end of its connection frees the slot.
