@@ -8,7 +8,9 @@ use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastProgress, CastRequest, cast};
+use outboard_cast::source::{
+    CastLimits, CastOutcome, CastProgress, CastRequest, SourceBuffers, cast,
+};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -244,6 +246,7 @@ impl Lab {
             chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
             kind: Some(kind),
             topology: None,
+            buffers: SourceBuffers::default(),
             publish: PublishMode::New,
             flush: FlushMode::Later,
             show: ShowMode::Complete,

@@ -7,10 +7,11 @@ use crate::launch::{CastReach, LaunchChoice};
 use crate::send_libs::{EXCLUDED, StagedLibraries};
 use bcast_conf::BcastConf;
 use clap::Args;
+use outboard_cast::ShowMode;
 use outboard_cast::launch::{LaunchError, LaunchWay, MissingDestination, SlurmJob};
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, SourceBuffers, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::HostList;
 use std::env;
@@ -103,8 +104,10 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         chunk_len: args.chunk_len()?,
         kind: None,
         topology: None,
+        buffers: SourceBuffers::default(),
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
         flush: FlushMode::Later,
+        show: ShowMode::Complete,
         limits: CastLimits::default(),
         dial,
         progress: None,

@@ -85,6 +85,7 @@ fn request(tree: &std::path::Path) -> CastRequest {
         chunk_len: ChunkLen::new(4096).expect("legal"),
         kind: Some(ScheduleKind::Star),
         topology: None,
+        buffers: crate::source::SourceBuffers::default(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
         show: ShowMode::default(),

@@ -5,6 +5,7 @@ use crate::launch::LaunchArgs;
 use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;
+use outboard_cast::source::SourceBuffers;
 use outboard_cluster::hosts::HostList;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -79,6 +80,10 @@ pub(crate) struct CastArgs {
     /// Bytes in a chunk: a power of two from 4K to 8M.
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     pub(super) chunk: ByteCount,
+    /// Where this side takes chunks from: window (they are read into memory), or out of mappings in
+    /// the ways of the paper Fast Startup: mmap-all, multi-send-one-map, multi-send-multi-map.
+    #[arg(long, value_name = "NAME", default_value = "window")]
+    pub(super) buffers: SourceBuffers,
     /// Send nothing: print what would be sent, and what is left out.
     #[arg(long, conflicts_with = "plan")]
     pub(super) dry_run: bool,
