@@ -274,7 +274,6 @@ impl CastSession {
             node: self.begin.you,
             shape: self.hashes.header().shape,
             window: self.window,
-            show: self.begin.show,
             store,
             threads: self.reach.threads.clone(),
         };

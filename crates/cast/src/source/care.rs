@@ -97,7 +97,6 @@ impl SourceService {
             node: 0,
             shape: self.header.shape,
             window: WINDOW_BYTES,
-            show: self.begin.show,
             store: Arc::clone(&self.store) as _,
             threads: self.reach.threads.clone(),
         };
