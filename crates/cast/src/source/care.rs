@@ -99,7 +99,6 @@ impl SourceService {
             shape: self.header.shape,
             window: WINDOW_BYTES,
             rate: self.begin.rate,
-            show: self.begin.show,
             store: Arc::clone(&self.store) as _,
             threads: self.reach.threads.clone(),
         };
