@@ -6,6 +6,7 @@
 //! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
 //! sides do where they take it.
 
+use crate::lazy::ShowMode;
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ChunkSet, ScheduleKind};
 use crate::sign::{CastId, CastPublicKey};
@@ -57,6 +58,8 @@ pub struct CastBegin {
     pub(crate) publish: PublishMode,
     /// When to flush.
     pub(crate) flush: FlushMode,
+    /// When names are seen.
+    pub(crate) show: ShowMode,
     /// Whose owners files get.
     pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
@@ -133,7 +136,7 @@ pub(crate) enum CastMessage {
         /// For which plan.
         version: u32,
     },
-    /// Node to source: how it is doing.
+    /// Node to source: how it is doing. Node to node, when the source has left: what it holds.
     Held(Box<NodeReport>),
     /// Node to source: this node's connection to another relay has ended or cannot be made, or the
     /// other one sent what the source has not signed.
@@ -159,11 +162,18 @@ pub(crate) enum CastMessage {
         /// Where; `None` if it is not wanted, or no longer.
         into: Option<WantedSlot>,
     },
+    /// To a sender: what is wanted of it is waited for.
+    Hurry {
+        /// Which chunk.
+        chunk: u32,
+    },
     /// From a sender: a chunk that was no longer wanted was not sent and will not be.
     Dropped {
         /// The receiver's slot for it.
         slot: u32,
     },
+    /// Source to node: the cast is over.
+    Over,
     /// Node to source: all is published.
     Done {
         /// How many top-level names.

@@ -5,9 +5,10 @@
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
 //! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
-//! `plan_parts` (plans as messages), `report` (what it says of itself).
+//! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it sends).
 
 mod claims;
+mod limit;
 mod plan_parts;
 mod reach;
 mod report;
@@ -18,16 +19,19 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
-use crate::relay::{Action, ChunkWant, Relay, RelayFault};
-use crate::schedule::Schedule;
+use crate::relay::{Action, ChunkWant, DemandFrom, DemandRoom, Relay, RelayFault};
+use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use claims::ClaimChecks;
+use limit::SendLimit;
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
 use outboard_verbs::{Access, SharedRegion};
 pub(crate) use report::MemberProgress;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,6 +77,9 @@ pub(crate) struct MemberSetup {
     pub(crate) shape: StreamShape,
     /// Bytes of its window, about.
     pub(crate) window: u64,
+    /// Bytes a second that it sends, at most.
+    pub(crate) rate: Option<NonZeroU64>,
+    pub(crate) show: ShowMode,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -96,6 +103,7 @@ pub(crate) struct CastMember {
     unsigned: Vec<(u32, u32)>,
     progress: MemberProgress,
     checks: ClaimChecks,
+    limit: SendLimit,
 }
 
 impl CastMember {
@@ -106,9 +114,14 @@ impl CastMember {
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
         let window = SharedRegion::zeroed(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
+        let room = match setup.show {
+            ShowMode::AtOnce => DemandRoom::Kept,
+            ShowMode::Complete => DemandRoom::None,
+        };
         let claimed = setup.store.take_claims().unwrap_or_default();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
+        let relay = Relay::with_room(setup.node, schedule, (slots, room), claimed);
+        let limit = SendLimit::new(setup.rate);
         Ok(Self {
             setup,
             relay,
@@ -121,6 +134,7 @@ impl CastMember {
             unsigned: Vec::new(),
             progress: MemberProgress::default(),
             checks: ClaimChecks::default(),
+            limit,
         })
     }
 
@@ -162,6 +176,23 @@ impl CastMember {
         self.act(hub)
     }
 
+    /// Goes on without a schedule.
+    pub(crate) fn leave_schedule(&mut self, hub: &mut CastHub) -> MemberResult {
+        self.relay.leave_schedule();
+        self.act(hub)
+    }
+
+    /// A peer says what it holds: chunks of this cast.
+    pub(crate) fn peer_holds(
+        &mut self,
+        hub: &mut CastHub,
+        node: u32,
+        holds: ChunkSet,
+    ) -> MemberResult {
+        self.relay.peer_holds(node, holds);
+        self.act(hub)
+    }
+
     /// A peer says what it wants.
     pub(crate) fn wanted(
         &mut self,
@@ -181,6 +212,22 @@ impl CastMember {
         }
         self.targets.insert((by, slot), memory);
         Ok(self.relay.wanted(by, chunk, ChunkWant::Into { slot })?)
+    }
+
+    /// A peer waits for what it wants.
+    pub(crate) fn hurried(&mut self, by: u32, chunk: u32) -> Result<(), MemberFault> {
+        Ok(self.relay.hurried(by, chunk)?)
+    }
+
+    /// A program at this node waits for chunks.
+    pub(crate) fn demand(
+        &mut self,
+        hub: &mut CastHub,
+        chunks: &[u32],
+        from: DemandFrom,
+    ) -> MemberResult {
+        chunks.iter().for_each(|chunk| self.relay.demand(*chunk, from));
+        self.act(hub)
     }
 
     /// A peer has written a chunk.
@@ -277,6 +324,9 @@ impl CastMember {
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
+        while let Some(action) = self.limit.next(Instant::now()) {
+            self.send(hub, action)?;
+        }
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }
@@ -289,6 +339,10 @@ impl CastMember {
                 Some(&peer) => self.tell(hub, peer, chunk, want)?,
                 None => self.untold.entry(to).or_default().push(action),
             },
+            Action::Hurry { to, chunk } => match self.links.get(&to) {
+                Some(&peer) => send(hub, peer, &CastMessage::Hurry { chunk }),
+                None => self.untold.entry(to).or_default().push(action),
+            },
             Action::Drop { to, slot } => {
                 if let Some(&peer) = self.links.get(&to) {
                     send(hub, peer, &CastMessage::Dropped { slot });
@@ -296,9 +350,19 @@ impl CastMember {
             }
             Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
             Action::Load { chunk, slot } => self.load(hub, chunk, slot)?,
-            Action::Send { to, chunk, from, into } => self.send(hub, to, chunk, (from, into))?,
+            Action::Send { chunk, .. } => {
+                let len = self.setup.shape.len_of(chunk) as u64;
+                if let Some(action) = self.limit.admit(Instant::now(), action, len) {
+                    self.send(hub, action)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// When [`Self::act`] has something to do again, if nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.limit.deadline()
     }
 
     fn tell(
@@ -328,13 +392,8 @@ impl CastMember {
         Ok(())
     }
 
-    fn send(
-        &mut self,
-        hub: &mut CastHub,
-        to: u32,
-        chunk: u32,
-        (from, into): (u32, u32),
-    ) -> MemberResult {
+    fn send(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
+        let Action::Send { to, chunk, from, into } = action else { return Ok(()) };
         let range = self.range(chunk, from);
         let target = self.targets.remove(&(to, into));
         let target = target.and_then(|memory| memory.range(0, range.len() as u64));

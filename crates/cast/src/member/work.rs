@@ -2,6 +2,7 @@
 
 use super::{MemberError, MemberResult};
 use crate::receive::PublishReport;
+use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
 use crate::server::NodeStore;
 use crate::sign::CastId;
@@ -60,14 +61,33 @@ pub(crate) enum KeepFault {
 
 /// What a thread has done.
 pub(crate) enum WorkDone {
-    Verified { at: (u32, u32) },
-    Kept { at: (u32, u32), outcome: Result<(), KeepFault> },
-    Loaded { at: (u32, u32), outcome: Result<(), String> },
-    Checked { chunk: u32, outcome: Result<bool, KeepFault> },
+    Verified {
+        at: (u32, u32),
+    },
+    Kept {
+        at: (u32, u32),
+        outcome: Result<(), KeepFault>,
+    },
+    Loaded {
+        at: (u32, u32),
+        outcome: Result<(), String>,
+    },
+    Checked {
+        chunk: u32,
+        outcome: Result<bool, KeepFault>,
+    },
     Opened(Result<Arc<NodeStore>, String>),
     Published(Result<PublishReport, String>),
+    /// Programs wait for these chunks.
+    Demanded {
+        chunks: Vec<u32>,
+        from: DemandFrom,
+    },
     Signed(Result<Vec<u8>, String>),
-    Dialled { node: u32, outcome: Result<(Admitted, NodeId), String> },
+    Dialled {
+        node: u32,
+        outcome: Result<(Admitted, NodeId), String>,
+    },
 }
 
 /// What was done, and for which cast.

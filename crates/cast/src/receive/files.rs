@@ -139,7 +139,8 @@ impl StagedTree {
             .map_err(|errno| ReceiveError::write(&path, errno))
     }
 
-    fn open_to_read(&self, entry: u32) -> Result<OwnedFd, Errno> {
+    /// Opens a file for reading, wherever it lies now.
+    pub(super) fn open_to_read(&self, entry: u32) -> Result<OwnedFd, Errno> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         let path = self.manifest.path(entry);
         let open = |directory| {

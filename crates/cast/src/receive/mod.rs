@@ -10,7 +10,9 @@
 //! Modules in reading order: `options`, `receiver` and `shared` (the chunks' way in), `bitmap`
 //! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
 //! chunks to files and back), `make` (an empty tree with its space reserved), `seeds` (what is at
-//! the destination already), `claims` (which chunks may be here), `seal` (attributes), `publish`, `merge`, `read_back` (serving chunks to others), `remove`.
+//! the destination already), `claims` (which chunks may be here), `seal` (attributes), `publish`,
+//! `merge`, `read_back` (serving chunks to others), `staged_view` (showing what is not published
+//! yet), `remove`.
 
 mod bitmap;
 mod claims;
@@ -27,10 +29,11 @@ mod resume;
 mod seal;
 mod seeds;
 mod shared;
+mod staged_view;
 mod staging;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bitmap::ChunkBitmap;
 pub use error::ReceiveError;
@@ -41,4 +44,6 @@ pub use options::{
 pub use publish::PublishReport;
 pub use read_back::ReadBack;
 pub use receiver::{PutOutcome, Receiver};
+pub(crate) use staged_view::{BytesHere, StagedView};
+pub(crate) use staging::dead_staging;
 pub use staging::remove_abandoned;

@@ -6,19 +6,41 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The directory in which the top-level names appear.
 #[derive(Debug)]
 pub struct Destination {
     directory: OwnedFd,
     path: PathBuf,
+    /// The hidden directory through which links show the names, if one does.
+    view: OnceLock<Vec<u8>>,
 }
 
 impl Destination {
     /// An open directory, with its path for errors. It is open for reading, not with `O_PATH`.
     #[must_use]
     pub fn new(directory: OwnedFd, path: PathBuf) -> Self {
-        Self { directory, path }
+        Self { directory, path, view: OnceLock::new() }
+    }
+
+    /// From now on, symbolic links to names in this hidden directory stand for what will be
+    /// published, and give way to it.
+    pub(crate) fn show_through(&self, view: Vec<u8>) {
+        // A receiver has one view.
+        let _set = self.view.set(view);
+    }
+
+    /// What the link of a name says, if links show the names.
+    pub(crate) fn link_target(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.view.get().map(|view| [view, name].join(&b'/'))
+    }
+
+    /// Whether a name in a directory is the link that shows it.
+    pub(crate) fn is_link(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+        let target = self.link_target(name);
+        let found = target.as_ref().map(|_| fs::readlinkat(directory, name, Vec::new()));
+        found.is_some_and(|found| found.is_ok_and(|found| Some(found.into_bytes()) == target))
     }
 
     /// Opens a directory by its path, whose links are followed: it is the caller's.
@@ -39,7 +61,7 @@ impl Destination {
         &self.path
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 }

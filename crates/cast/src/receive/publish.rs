@@ -62,6 +62,9 @@ pub(super) fn publish_tops(
 fn publish_top(tree: &StagedTree, name: &[u8], mode: PublishMode) -> Result<(), ReceiveError> {
     let (from, to) = (tree.fd(), tree.destination().fd());
     match rename_into(from, to, name, RenameFlags::NOREPLACE) {
+        Err(Errno::EXIST) if tree.destination().is_link(to, name) => {
+            return take_over(tree, name, mode);
+        }
         Err(Errno::EXIST) if mode == PublishMode::Replace => {}
         renamed => return renamed.map_err(|errno| refused(name, errno)),
     }
@@ -69,6 +72,27 @@ fn publish_top(tree: &StagedTree, name: &[u8], mode: PublishMode) -> Result<(), 
         Err(Errno::INVAL) => Err(ReceiveError::NoExchange { path: shown(name) }),
         renamed => renamed.map_err(|errno| refused(name, errno)),
     }
+}
+
+/// A link has shown the name until now.
+fn take_over(tree: &StagedTree, name: &[u8], mode: PublishMode) -> Result<(), ReceiveError> {
+    let (from, to) = (tree.fd(), tree.destination().fd());
+    match rename_into(from, to, name, RenameFlags::EXCHANGE) {
+        Err(Errno::INVAL) => {
+            // Without an exchange (NFS), a directory has no name for a moment.
+            fs::unlinkat(to, name, AtFlags::empty()).map_err(|errno| refused(name, errno))?;
+            return rename_into(from, to, name, RenameFlags::NOREPLACE)
+                .map_err(|errno| refused(name, errno));
+        }
+        renamed => renamed.map_err(|errno| refused(name, errno))?,
+    }
+    if mode == PublishMode::Replace || tree.destination().is_link(from, name) {
+        return Ok(());
+    }
+    // Another process has put something in the link's place just now: it keeps it.
+    let back = rename_into(from, to, name, RenameFlags::EXCHANGE);
+    back.map_err(|errno| refused(name, errno))?;
+    Err(ReceiveError::Exists { path: shown(name) })
 }
 
 fn refused(name: &[u8], errno: Errno) -> ReceiveError {

@@ -12,6 +12,7 @@ use super::options::{Destination, ReceiveOptions};
 use super::publish::PublishReport;
 use super::read_back::ReadBack;
 use super::shared::ReceiverShared;
+use super::staged_view::StagedView;
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, VerifiedChunk};
 use crate::tree::TreeManifest;
@@ -57,6 +58,21 @@ impl Receiver {
     #[must_use]
     pub fn read_back(&self) -> ReadBack {
         ReadBack { shared: Arc::clone(&self.shared) }
+    }
+
+    /// For a view of the tree; `None` while the manifest is not complete.
+    pub(crate) fn staged_view(&self) -> Option<StagedView> {
+        StagedView::new(&self.shared)
+    }
+
+    /// Where the names will appear.
+    pub(crate) fn destination(&self) -> &Arc<Destination> {
+        self.shared.staging.destination()
+    }
+
+    /// What tells this cast's hidden names at the destination from others'.
+    pub(crate) fn hidden_suffix(&self) -> &str {
+        self.shared.staging.suffix()
     }
 
     /// The manifest, once it is complete.

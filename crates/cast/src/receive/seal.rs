@@ -20,9 +20,8 @@ use rustix::io::Errno;
 
 /// Gives every staged entry its attributes, children before their directories.
 pub(super) fn seal(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), ReceiveError> {
-    let (manifest, policy) = (tree.manifest(), &options.attributes);
-    let identity = &options.identity;
-    let sealer = Sealer { manifest, policy, identity, accounts: accounts(policy) };
+    let (manifest, identity) = (tree.manifest(), &options.identity);
+    let sealer = Sealer { manifest, rules: EntryRules::new(options.attributes), identity };
     let mut parents = ParentCursor::new(tree.fd(), manifest);
     for index in (0..manifest.len()).rev() {
         let parent = staged_parent(tree, &mut parents, index);
@@ -75,18 +74,58 @@ fn staged_parent<'c>(
     }
 }
 
-fn accounts(policy: &AttributePolicy) -> AccountNames {
-    match policy.ownership {
-        Ownership::SameNames => AccountNames::of_this_machine(),
-        _ => AccountNames::default(),
+/// Which attributes an entry is published with.
+#[derive(Debug)]
+pub(super) struct EntryRules {
+    policy: AttributePolicy,
+    accounts: AccountNames,
+}
+
+impl EntryRules {
+    /// May read this machine's table of users.
+    pub(super) fn new(policy: AttributePolicy) -> Self {
+        let accounts = match policy.ownership {
+            Ownership::SameNames => AccountNames::of_this_machine(),
+            _ => AccountNames::default(),
+        };
+        Self { policy, accounts }
+    }
+
+    /// Permission bits.
+    pub(super) fn mode(&self, entry: &TreeEntry<'_>) -> u16 {
+        match self.policy.special_bits {
+            SpecialBits::Drop => entry.mode & 0o1777,
+            SpecialBits::Keep => entry.mode & 0o7777,
+        }
+    }
+
+    /// User and group; `None` for the receiver's.
+    pub(super) fn owner(
+        &self,
+        manifest: &TreeManifest,
+        entry: &TreeEntry<'_>,
+    ) -> Option<(u32, u32)> {
+        let owner = manifest.owner(entry);
+        match self.policy.ownership {
+            Ownership::Receiver => None,
+            Ownership::Given { uid, gid } => Some((uid, gid)),
+            Ownership::SameNumbers => owner.map(|owner| (owner.uid, owner.gid)),
+            Ownership::SameNames => owner.map(|owner| self.accounts.numbers(owner)),
+        }
+    }
+
+    /// Whether it may have this extended attribute.
+    pub(super) fn allows(&self, name: &[u8]) -> bool {
+        let keeps_security = self.policy.security_xattrs == SecurityXattrs::Keep;
+        let is_user = name.starts_with(b"user.") && name != MARK_XATTR;
+        is_user || keeps_security && name.starts_with(b"security.")
     }
 }
 
 struct Sealer<'a> {
     manifest: &'a TreeManifest,
-    policy: &'a AttributePolicy,
+    rules: EntryRules,
     identity: &'a CastIdentity,
-    accounts: AccountNames,
 }
 
 impl Sealer<'_> {
@@ -97,7 +136,7 @@ impl Sealer<'_> {
         self.set_xattrs(parent, &entry).map_err(failed("extended attributes"))?;
         // Changing the owner clears bits of the mode, hence this order.
         if !matches!(entry.node, TreeNode::Symlink(_)) {
-            let mode = Mode::from_raw_mode(u32::from(self.mode(&entry)));
+            let mode = Mode::from_raw_mode(u32::from(self.rules.mode(&entry)));
             let changed = fs::chmodat(parent, entry.name, mode, AtFlags::empty());
             changed.map_err(failed("mode"))?;
         }
@@ -107,15 +146,8 @@ impl Sealer<'_> {
         set.map_err(failed("modification time"))
     }
 
-    fn mode(&self, entry: &TreeEntry<'_>) -> u16 {
-        match self.policy.special_bits {
-            SpecialBits::Drop => entry.mode & 0o1777,
-            SpecialBits::Keep => entry.mode & 0o7777,
-        }
-    }
-
     fn set_owner(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
-        let Some((uid, gid)) = self.owner(entry) else { return Ok(()) };
+        let Some((uid, gid)) = self.rules.owner(self.manifest, entry) else { return Ok(()) };
         // The greatest number means "leave it as it is" to the kernel.
         if uid == u32::MAX || gid == u32::MAX {
             return Err(Errno::INVAL);
@@ -125,18 +157,9 @@ impl Sealer<'_> {
         fs::chownat(parent, entry.name, Some(uid), Some(gid), flags)
     }
 
-    fn owner(&self, entry: &TreeEntry<'_>) -> Option<(u32, u32)> {
-        let owner = self.manifest.owner(entry);
-        match self.policy.ownership {
-            Ownership::Receiver => None,
-            Ownership::Given { uid, gid } => Some((uid, gid)),
-            Ownership::SameNumbers => owner.map(|owner| (owner.uid, owner.gid)),
-            Ownership::SameNames => owner.map(|owner| self.accounts.numbers(owner)),
-        }
-    }
-
     fn set_xattrs(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
-        let mut allowed = entry.xattrs.iter().filter(|xattr| self.allows(xattr.name)).peekable();
+        let mut allowed =
+            entry.xattrs.iter().filter(|xattr| self.rules.allows(xattr.name)).peekable();
         let is_marked = entry.depth == 0 && !matches!(entry.node, TreeNode::Symlink(_));
         if allowed.peek().is_none() && !is_marked {
             return Ok(());
@@ -148,12 +171,6 @@ impl Sealer<'_> {
         allowed.try_for_each(|xattr| {
             fs::fsetxattr(&file, xattr.name, xattr.value, XattrFlags::empty())
         })
-    }
-
-    fn allows(&self, name: &[u8]) -> bool {
-        let keeps_security = self.policy.security_xattrs == SecurityXattrs::Keep;
-        let is_user = name.starts_with(b"user.") && name != MARK_XATTR;
-        is_user || keeps_security && name.starts_with(b"security.")
     }
 
     fn failed(&self, index: u32, what: &'static str, errno: Errno) -> ReceiveError {

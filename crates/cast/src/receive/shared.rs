@@ -7,7 +7,7 @@ use super::bitmap::{ChunkBitmap, SavedBitmap};
 use super::error::ReceiveError;
 use super::files::StagedTree;
 use super::make::{check_destination, make_tree};
-use super::options::{Destination, FlushMode, PublishMode, ReceiveOptions};
+use super::options::{AttributePolicy, Destination, FlushMode, PublishMode, ReceiveOptions};
 use super::publish::{PublishReport, inodes, publish_tops};
 use super::receiver::PutOutcome;
 use super::resume::{Restored, restore};
@@ -19,6 +19,7 @@ use crate::sign::{CastHeader, ChunkHashes, StreamShape};
 use crate::tree::{ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -105,6 +106,10 @@ impl ReceiverShared {
     /// Whether a broken receiver may have left this chunk, and it does not count yet.
     pub(super) fn is_left(&self, chunk: u32) -> bool {
         self.saved.has(chunk) && !self.bitmap.is_held(chunk)
+    }
+
+    pub(super) fn attributes(&self) -> AttributePolicy {
+        self.options.attributes
     }
 
     pub(super) fn shape(&self) -> &StreamShape {
@@ -283,7 +288,8 @@ impl ReceiverShared {
         match self.options.flush {
             FlushMode::Later => Ok(()),
             FlushMode::BeforePublishing => {
-                fs::syncfs(directory).map_err(|errno| ReceiveError::write(b"", errno))
+                let path = || self.staging.destination().path().as_os_str().as_bytes();
+                fs::syncfs(directory).map_err(|errno| ReceiveError::write(path(), errno))
             }
         }
     }

@@ -100,6 +100,11 @@ impl StagingDirectory {
         self.destination.path().join(&self.name)
     }
 
+    /// What its name has after the prefix of all hidden names.
+    pub(super) fn suffix(&self) -> &str {
+        self.name.strip_prefix(&*String::from_utf8_lossy(HIDDEN_PREFIX)).unwrap_or(&self.name)
+    }
+
     /// Opens a file in it for reading and writing, made if it is not there.
     pub(super) fn open_file(&self, name: &str) -> Result<OwnedFd, ReceiveError> {
         let (flags, mode) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
@@ -197,6 +202,21 @@ fn lock_own(destination: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OwnedFd>,
     let named = fs::statat(destination, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_same = (named.st_ino, named.st_dev) == (stat.st_ino, stat.st_dev);
     Ok(is_same.then_some(directory))
+}
+
+/// A receiver that is not there any more; none begins in its place while this lives.
+#[derive(Debug)]
+pub(crate) struct DeadStaging {
+    _lock: Option<OwnedFd>,
+}
+
+/// Whether no receiver uses the staging directory with this suffix: `None` if one does, or may.
+pub(crate) fn dead_staging(destination: &Destination, suffix: &[u8]) -> Option<DeadStaging> {
+    match lock_own(destination.fd(), &[HIDDEN_PREFIX, suffix].concat()) {
+        Ok(lock) => Some(DeadStaging { _lock: lock }),
+        Err(Errno::NOENT) => Some(DeadStaging { _lock: None }),
+        Err(_) => None,
+    }
 }
 
 fn remove_stale(destination: &Destination, identity: &CastIdentity, base: &str) {

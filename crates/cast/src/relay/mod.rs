@@ -8,22 +8,30 @@
 //! to the sender in its list, which then passes over it. What it takes back may be under way
 //! already: its slot is free when the chunk has come, or the sender says that it drops it.
 //!
+//! A chunk that a program waits for is demanded: asked for out of turn.
+//!
 //! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
-//! may be here without being sent).
+//! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
+//! (what goes before its turn).
 
 mod claims;
+mod demands;
+mod swarm;
 #[cfg(test)]
 mod tests;
 mod wants;
 mod window;
 
+pub use demands::{DemandFrom, DemandRoom};
 pub use wants::ChunkWant;
 
-use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
+use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation, Transfer};
 use claims::Claims;
+use demands::Demands;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
+use swarm::Swarm;
 use wants::Wants;
 use window::{Window, WindowSlot};
 
@@ -38,6 +46,13 @@ pub enum Action {
         chunk: u32,
         /// The slot for it, or that it is not needed.
         want: ChunkWant,
+    },
+    /// Tell a node that what this one wants of it is waited for, here or further on.
+    Hurry {
+        /// The sender.
+        to: u32,
+        /// The chunk.
+        chunk: u32,
     },
     /// Tell a node that a chunk, which it no longer wants, was not sent and will not be.
     Drop {
@@ -140,6 +155,9 @@ pub struct Relay {
     sends_ended: u64,
     /// Peers whose connections have ended.
     gone: BTreeSet<u32>,
+    /// While there is no schedule to go by.
+    swarm: Option<Swarm>,
+    demands: Demands,
     actions: VecDeque<Action>,
 }
 
@@ -154,6 +172,18 @@ impl Relay {
     /// was [checked](Self::checked) whether they are there.
     #[must_use]
     pub fn claiming(node: u32, schedule: &Arc<Schedule>, slots: u32, claimed: ChunkSet) -> Self {
+        Self::with_room(node, schedule, (slots, DemandRoom::None), claimed)
+    }
+
+    /// The part of a node in a cast whose chunks may be [demanded](Self::demand), with four slots
+    /// at least.
+    #[must_use]
+    pub fn with_room(
+        node: u32,
+        schedule: &Arc<Schedule>,
+        (slots, room): (u32, DemandRoom),
+        claimed: ChunkSet,
+    ) -> Self {
         let held = schedule.situation().nodes[node as usize].holds.clone();
         let mut relay = Self {
             node,
@@ -170,6 +200,8 @@ impl Relay {
             sending: Vec::new(),
             sends_ended: 0,
             gone: BTreeSet::new(),
+            swarm: None,
+            demands: Demands::new(slots, room),
             actions: VecDeque::new(),
         };
         relay.go_on();
@@ -207,6 +239,9 @@ impl Relay {
         if chunk >= chunks {
             return Err(RelayFault::NoSuchChunk { chunk, chunks });
         }
+        if want == ChunkWant::Nothing {
+            self.demands.settle(by, chunk);
+        }
         if let Some(slot) = self.wants.note(by, chunk, want) {
             self.actions.push_back(Action::Drop { to: by, slot });
         }
@@ -226,7 +261,8 @@ impl Relay {
         } else {
             return Err(RelayFault::Unasked { chunk, slot });
         }
-        if self.held.contains(chunk) || self.slots.has(chunk) {
+        self.demands.fulfil(chunk);
+        if self.has_come(chunk) {
             self.slots.set(slot, WindowSlot::Free);
         } else {
             self.slots.set(slot, WindowSlot::Kept { chunk });
@@ -294,7 +330,12 @@ impl Relay {
     /// a schedule without it.
     pub fn lost(&mut self, peer: u32) {
         self.gone.insert(peer);
+        if let Some(swarm) = &mut self.swarm {
+            swarm.forget(peer);
+        }
+        self.demands.unask(&self.asked, |of| of == peer);
         self.wants.forget(peer);
+        self.demands.forget(peer);
         let asked = self.asked.extract_if(.., |_, (of, _)| *of == peer).map(|(_, (_, slot))| slot);
         let cancelled = self.cancelled.extract_if((peer, 0)..=(peer, u32::MAX), |_, _| true);
         let free: Vec<u32> = asked.chain(cancelled.map(|((_, slot), _)| slot)).collect();
@@ -309,6 +350,7 @@ impl Relay {
         let asked: Vec<u32> = self.asked.keys().copied().filter(|c| claimed.contains(*c)).collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
         self.claims = Claims::new(claimed);
+        self.demands.take_up(|_| true);
         self.inbox = self.schedule.inbox(self.node).peekable();
         self.go_on();
     }
@@ -327,11 +369,15 @@ impl Relay {
         } else {
             self.claims.refute(chunk);
         }
+        self.demands.take_up(|known| known == chunk);
         self.go_on();
     }
 
     fn holds(&mut self, chunk: u32) {
         self.held.insert(chunk);
+        if let Some(swarm) = &mut self.swarm {
+            swarm.obtained(chunk);
+        }
         if let Some(from) = self.claims.confirm(chunk) {
             self.tell(from, chunk, ChunkWant::Nothing);
         }
@@ -349,13 +395,38 @@ impl Relay {
         self.wants.all().filter(|(_, chunk)| self.held.contains(*chunk)).map(|(by, _)| by).collect()
     }
 
+    /// Goes on without a schedule, by what [peers hold](Self::peer_holds).
+    pub fn leave_schedule(&mut self) {
+        let Situation { chunks, nodes, .. } = self.schedule.situation();
+        self.swarm = Some(Swarm::new(self.node, nodes.len(), *chunks));
+        self.wants.serve_all();
+        self.take_back();
+    }
+
+    /// A peer says what it holds: chunks of this cast. Counts [without a
+    /// schedule](Self::leave_schedule) alone.
+    pub fn peer_holds(&mut self, peer: u32, holds: ChunkSet) {
+        if let Some(swarm) = self.swarm.as_mut().filter(|_| !self.gone.contains(&peer)) {
+            let lacking = self.held.missing(self.schedule.situation().chunks);
+            swarm.note(peer, holds, lacking.iter());
+            self.go_on();
+        }
+    }
+
     /// Goes on by another schedule of the same cast.
     pub fn replan(&mut self, schedule: &Arc<Schedule>) {
+        self.swarm = None;
         self.schedule = Arc::clone(schedule);
         self.inbox = schedule.inbox(self.node).peekable();
         self.outbox = schedule.outbox(self.node);
         self.wants.keep_as_leftovers();
+        self.take_back();
+    }
+
+    /// Takes back all that was asked for, and asks anew.
+    fn take_back(&mut self) {
         self.claims.forget_turns();
+        self.demands.unask(&self.asked, |_| true);
         // The node that has a chunk now may have waited for it from this one.
         let asked: Vec<u32> = self.asked.keys().copied().collect();
         asked.into_iter().for_each(|chunk| self.cancel(chunk));
@@ -370,11 +441,15 @@ impl Relay {
 
     /// Asks for the next chunks of this node's list, as long as there are slots.
     fn ask(&mut self) {
+        self.ask_demanded();
         while let Some((chunk, from, spare)) = self.claims.due() {
             if !self.ask_for(chunk, from, spare) {
                 return;
             }
             self.claims.asked_due();
+        }
+        if self.swarm.is_some() {
+            return self.ask_swarm();
         }
         while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
             if !self.is_claimed(chunk) {
@@ -390,11 +465,33 @@ impl Relay {
         }
     }
 
+    /// Asks peers for what they hold, as long as there are slots.
+    fn ask_swarm(&mut self) {
+        while let Some((chunk, from)) = self.next_offer() {
+            if !self.ask_for(chunk, from, 0) {
+                return;
+            }
+        }
+    }
+
+    fn next_offer(&mut self) -> Option<(u32, u32)> {
+        let (asked, slots, held) = (&self.asked, &self.slots, &self.held);
+        let claims = &self.claims;
+        let is_open = |chunk| {
+            let is_coming = asked.contains_key(&chunk) || slots.has(chunk);
+            !is_coming && !held.contains(chunk) && !claims.is_open(chunk)
+        };
+        let asked_of = |peer| asked.values().filter(|(of, _)| *of == peer).count();
+        self.swarm.as_mut()?.next(is_open, asked_of)
+    }
+
     /// Asks for a chunk, or says that it is here. False if there is no slot for it.
     fn ask_for(&mut self, chunk: u32, from: u32, spare: usize) -> bool {
-        if self.held.contains(chunk) || self.slots.has(chunk) {
+        let is_of_another = self.asked.get(&chunk).is_some_and(|(of, _)| *of != from);
+        if self.has_come(chunk) || is_of_another {
             self.tell(from, chunk, ChunkWant::Nothing);
         } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
+            let spare = spare + self.demands.spare();
             let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
             self.asked.insert(chunk, (from, slot));
             self.tell(from, chunk, ChunkWant::Into { slot });
@@ -404,6 +501,7 @@ impl Relay {
 
     /// Takes back what was asked, if it was.
     fn cancel(&mut self, chunk: u32) {
+        self.demands.fulfil(chunk);
         if let Some((of, slot)) = self.asked.remove(&chunk) {
             self.cancelled.insert((of, slot), chunk);
             self.tell(of, chunk, ChunkWant::Nothing);
@@ -434,8 +532,11 @@ impl Relay {
             }
             None => false,
         };
-        let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
-        let next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        let mut next = self.demands.next_hurried(&mut is_ready);
+        if next.is_none() && self.swarm.is_none() {
+            let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
+            next = planned.map(|transfer| (transfer.to, transfer.chunk));
+        }
         let next = next.or_else(|| wants.leftover(is_ready));
         match (next, to_load) {
             (Some((to, chunk)), _) => self.send(to, chunk),
@@ -446,6 +547,7 @@ impl Relay {
     }
 
     fn send(&mut self, to: u32, chunk: u32) {
+        self.demands.settle(to, chunk);
         if let Some(into) = self.wants.take(to, chunk)
             && let Some(from) = self.slots.with(chunk)
         {

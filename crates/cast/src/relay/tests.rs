@@ -38,6 +38,13 @@ enum Event {
     Checked {
         chunk: u32,
     },
+    Hurried {
+        chunk: u32,
+    },
+    Demanded {
+        chunk: u32,
+        from: DemandFrom,
+    },
 }
 
 /// From which node events come that no node sends: ends of connections, and schedules.
@@ -57,6 +64,7 @@ struct World {
     /// Chunks that were sent, by receiver and chunk.
     sent: BTreeMap<(u32, u32), u32>,
     claims: NodeClaims,
+    room: DemandRoom,
 }
 
 impl World {
@@ -64,9 +72,21 @@ impl World {
     fn with_claims(mut self, slots: u32, claims: NodeClaims) -> Self {
         for (node, relay) in (0..).zip(&mut self.relays).skip(1) {
             let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
-            *relay = Some(Relay::claiming(node, &schedule, slots, (1..self.chunks).collect()));
+            let (slots, claimed) = ((slots, self.room), (1..self.chunks).collect());
+            *relay = Some(Relay::with_room(node, &schedule, slots, claimed));
         }
         self.claims = claims;
+        self
+    }
+
+    /// Chunks are demanded.
+    fn with_demands(mut self, slots: u32) -> Self {
+        self.room = DemandRoom::Kept;
+        for (node, relay) in (0..).zip(&mut self.relays) {
+            let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
+            let (slots, claimed) = ((slots, DemandRoom::Kept), ChunkSet::empty());
+            *relay = Some(Relay::with_room(node, &schedule, slots, claimed));
+        }
         self
     }
 
@@ -92,6 +112,7 @@ impl World {
             random: seed | 1,
             sent: BTreeMap::new(),
             claims: BTreeMap::new(),
+            room: DemandRoom::None,
         }
     }
 
@@ -112,6 +133,7 @@ impl World {
                 Action::Tell { to, chunk, want } => {
                     self.push(node, to, Event::Wanted { chunk, want });
                 }
+                Action::Hurry { to, chunk } => self.push(node, to, Event::Hurried { chunk }),
                 Action::Drop { to, slot } => self.push(node, to, Event::Dropped { slot }),
                 Action::Keep { chunk, slot } => self.push(node, node, Event::Kept { chunk, slot }),
                 Action::Load { chunk, slot } => {
@@ -155,6 +177,8 @@ impl World {
         let Some(relay) = self.relay(to) else { return true };
         match event {
             Event::Dropped { slot } => relay.dropped(from, slot).expect("cancelled"),
+            Event::Hurried { chunk } => relay.hurried(from, chunk).expect("a peer"),
+            Event::Demanded { chunk, from } => relay.demand(chunk, from),
             Event::Wanted { chunk, want } => relay.wanted(from, chunk, want).expect("a peer"),
             Event::Arrived { chunk, slot, .. } => relay.arrived(from, chunk, slot).expect("asked"),
             Event::Kept { chunk, slot } => relay.kept(chunk, slot, true),
@@ -288,6 +312,86 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn demands_stop_nobody(
+        kind in kinds(), nodes in 2_u32..16, chunks in 1_u32..60, slots in 4_u32..9, seed: u64,
+        demands in prop::collection::vec((1_u32..16, 0_u32..60, any::<bool>(), 0_usize..60), 1..20),
+        death in prop::option::of(1_u32..16), claims in prop::option::of(some_claims()),
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed).with_demands(slots);
+        if let Some(claims) = claims {
+            world = world.with_claims(slots, claims);
+        }
+        world.start();
+        for (index, (node, chunk, is_of_source, steps)) in demands.into_iter().enumerate() {
+            let from = if is_of_source { DemandFrom::Source } else { DemandFrom::Upstream };
+            let node = node % (nodes - 1) + 1;
+            world.push(OUTSIDE, node, Event::Demanded { chunk: chunk % chunks, from });
+            let _all = (0..steps).all(|_| world.step());
+            if let Some(dead) = death.filter(|_| index == 5 && nodes > 2) {
+                world.kill(dead % (nodes - 1) + 1, kind);
+            }
+        }
+        while world.step() {}
+        world.check();
+    }
+}
+
+/// How many chunks a node held when a chunk came that it had demanded at the start.
+fn held_before_demanded(kind: ScheduleKind, (node, chunk): (u32, u32)) -> u64 {
+    let mut world = World::new(kind, 9, 400, 8, 7).with_demands(8);
+    world.start();
+    let from = DemandFrom::Upstream;
+    world.push(OUTSIDE, node, Event::Demanded { chunk, from });
+    while world.step() {
+        let held = world.relay(node).expect("there").held();
+        if held.contains(chunk) {
+            return held.len();
+        }
+    }
+    panic!("it never came");
+}
+
+#[test]
+fn a_demanded_chunk_comes_out_of_turn() {
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::TwoTree, ScheduleKind::Chain] {
+        let held = held_before_demanded(kind, (8, 399));
+        assert!(held < 60, "{kind}: {held}");
+    }
+}
+
+#[test]
+fn what_many_demand_the_source_sends_few() {
+    let mut world = World::new(ScheduleKind::BinomialPipeline, 16, 200, 16, 3).with_demands(16);
+    world.start();
+    for node in 1..16 {
+        world.push(OUTSIDE, node, Event::Demanded { chunk: 150, from: DemandFrom::Upstream });
+    }
+    while world.step() {}
+    world.check();
+    // Each of the fifteen was sent it once, or twice where the schedule came first.
+    let sent: u32 = (1..16).filter_map(|to| world.sent.get(&(to, 150))).sum();
+    assert!((15..=20).contains(&sent), "{sent}");
+}
+
+#[test]
+fn a_demand_goes_to_nodes_that_are_nearer_to_the_root() {
+    let situation = Situation::fresh(23, 5);
+    for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::TwoTree, ScheduleKind::Chain] {
+        let schedule = Schedule::new(kind, situation.clone()).expect("a schedule");
+        for node in 1..23 {
+            let mut path = vec![node];
+            while let Some(next) = schedule.upstream(path[path.len() - 1]) {
+                assert!(schedule.peers(path[path.len() - 1]).contains(&next) || next == 0);
+                path.push(next);
+                assert!(path.len() <= 23, "{kind}: {path:?}");
+            }
+            assert_eq!(path.last(), Some(&0), "{kind}: {path:?}");
+        }
+    }
+}
+
 #[test]
 fn what_was_not_asked_is_a_fault() {
     let kind = ScheduleKind::Chain;
@@ -300,4 +404,58 @@ fn what_was_not_asked_is_a_fault() {
     }
     let fault = relay.wanted(2, 4, ChunkWant::Into { slot: 0 }).expect_err("no such chunk");
     assert_eq!(fault, RelayFault::NoSuchChunk { chunk: 4, chunks: 4 });
+}
+
+/// Goes on without the source, with neighbours that are connected, until nothing moves.
+fn without_source(world: &mut World) {
+    world.relays[0] = None;
+    world.queues.retain(|(from, to), _| *from != 0 && *to != 0);
+    let nodes = u32::try_from(world.relays.len()).expect("few");
+    for node in 1..nodes {
+        if let Some(relay) = world.relay(node) {
+            relay.lost(0);
+            relay.leave_schedule();
+        }
+        world.act(node);
+    }
+    loop {
+        let moved = world.step();
+        if !moved && !tell_holdings(world, nodes) {
+            return;
+        }
+    }
+}
+
+/// Every node tells its neighbours what it holds; whether any lacks anything that a neighbour has.
+fn tell_holdings(world: &mut World, nodes: u32) -> bool {
+    let mut lacks = false;
+    for node in 1..nodes {
+        let Some(held) = world.relay(node).map(|relay| relay.held().clone()) else { continue };
+        for other in [node - 1, node + 1].into_iter().filter(|other| (1..nodes).contains(other)) {
+            let chunks = world.chunks;
+            let Some(relay) = world.relay(other) else { continue };
+            lacks |= relay.held().missing(chunks).iter().any(|chunk| held.contains(chunk));
+            relay.peer_holds(node, held.clone());
+            world.act(other);
+        }
+    }
+    lacks
+}
+
+proptest! {
+    #[test]
+    fn without_the_source_all_get_what_any_holds(
+        kind in kinds(), nodes in 3_u32..12, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
+        steps in 0_usize..2000,
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world.start();
+        let _all = (0..steps).all(|_| world.step());
+        let mut there = ChunkSet::empty();
+        without_source(&mut world);
+        world.relays.iter().flatten().for_each(|relay| there.unite(relay.held()));
+        for relay in world.relays.iter().flatten() {
+            prop_assert_eq!(relay.held(), &there);
+        }
+    }
 }

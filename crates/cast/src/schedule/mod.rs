@@ -190,6 +190,21 @@ impl Schedule {
         sorted(peers.into_iter())
     }
 
+    /// The node with which `node` is connected and that is nearer to the root than itself: what is
+    /// waited for is asked of it. `None` for the root and the dead.
+    #[must_use]
+    pub fn upstream(&self, node: u32) -> Option<u32> {
+        let rank = match (self.rank(node), self.leaf_index(node)) {
+            (Some(0), _) | (None, None) => return None,
+            (Some(rank), _) => {
+                let senders = self.overlay.senders(rank).into_iter();
+                senders.filter(|sender| *sender < rank).min().unwrap_or(0)
+            }
+            (None, Some(leaf)) => self.feeders[leaf].iter().copied().min().unwrap_or(0),
+        };
+        Some(self.ranks[rank as usize])
+    }
+
     fn rank(&self, node: u32) -> Option<u32> {
         *self.rank_of.get(node as usize)?
     }

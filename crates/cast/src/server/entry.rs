@@ -2,6 +2,7 @@
 
 use super::policy::{CastPolicy, CastRoot};
 use super::service::{CastService, CastServiceOptions};
+use crate::lazy::remove_dead_views_of;
 use crate::protocol::SERVICE;
 use crate::receive::{SecurityXattrs, SpecialBits};
 use outboard_cluster::hosts::Host;
@@ -41,45 +42,45 @@ struct CastTable {
     _slots: Option<u32>,
 }
 
-/// A root: a path alone, or with more.
+/// A root: its path, or that and more.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "a root is a path, or { path = \"...\" } with owners, directory or both"
+    expecting = "a root is a path, or { path = \"...\" } with owners = [\"...\"], \
+                 directory = \"...\" or both"
 )]
 enum RootEntry {
     Path(PathBuf),
-    Described(DescribedRoot),
+    Table(RootTable),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DescribedRoot {
+struct RootTable {
+    /// As sources name it.
     path: PathBuf,
-    /// The identities that it belongs to, if not to all.
-    owners: Option<Vec<String>>,
-    /// Where it is on this machine, if not there.
+    /// Where it is on this machine, if sources name it otherwise.
     directory: Option<PathBuf>,
+    /// The identities that it belongs to.
+    owners: Option<Vec<String>>,
 }
 
 impl RootEntry {
     fn root(&self) -> Result<CastRoot, String> {
-        let (path, owners, directory) = match self {
+        let (path, directory, owners) = match self {
             Self::Path(path) => (path, None, None),
-            Self::Described(DescribedRoot { path, owners, directory }) => {
-                (path, owners.as_ref(), directory.as_ref())
-            }
+            Self::Table(root) => (&root.path, root.directory.as_ref(), root.owners.as_ref()),
         };
         let directory = directory.unwrap_or(path);
-        if let Some(path) = [path, directory].into_iter().find(|path| !path.is_absolute()) {
-            return Err(format!("root {}: write an absolute path", path.display()));
+        if let Some(relative) = [path, directory].into_iter().find(|path| !path.is_absolute()) {
+            return Err(format!("root {}: write an absolute path", relative.display()));
         }
         let parse = |owner: &String| -> Result<NodeId, String> {
             let parsed = owner.parse();
             parsed.map_err(|error| format!("owner {owner:?} of {}: {error}", path.display()))
         };
         let owners = owners.map(|owners| owners.iter().map(parse).collect()).transpose()?;
-        Ok(CastRoot { owners, directory: directory.clone(), ..CastRoot::new(path.clone()) })
+        Ok(CastRoot { owners, ..CastRoot::at(path, directory) })
     }
 }
 
@@ -144,6 +145,7 @@ fn service(link: &ServiceLink) -> Result<CastService, Box<dyn Error>> {
     let memory = config.memory.map(|mib| u64::from(mib) << 20);
     let memory = memory.unwrap_or(CastServiceOptions::MEMORY_DEFAULT);
     let (roots, policy) = (config.roots()?, config.policy());
+    remove_dead_views_of(roots.iter().map(|root| root.directory.as_path()));
     Ok(CastService::new(CastServiceOptions { roots, memory, policy, dial: Arc::new(dial) })?)
 }
 
@@ -165,15 +167,13 @@ mod tests {
         let roots = roots_of(json!({ "roots": ["/all", owned] })).expect("legal");
         assert_eq!(roots[0], CastRoot::new("/all".into()));
         assert_eq!(roots[1].owners.as_deref(), Some(&[owner][..]));
-        let elsewhere = json!([{ "path": "/own", "directory": "/disk/own" }]);
-        let elsewhere = roots_of(json!({ "roots": elsewhere })).expect("legal");
-        assert_eq!(elsewhere[0].directory, std::path::Path::new("/disk/own"));
-        assert!(elsewhere[0].owners.is_none());
+        let placed = json!({ "roots": [{ "path": "/data", "directory": "/mnt/disk" }] });
+        assert_eq!(roots_of(placed).expect("legal"), [CastRoot::at("/data", "/mnt/disk")]);
         let mistakes = [
             (json!(["all"]), "absolute path"),
             (json!([{ "path": "/own", "owners": ["me"] }]), "owner \"me\" of /own"),
-            (json!([{ "path": "/own", "directory": "here" }]), "absolute path"),
-            (json!([{ "path": "/own", "else": 1 }]), "a root is a path, or"),
+            (json!([{ "path": "/own", "directory": "disk" }]), "root disk: write an absolute"),
+            (json!([{ "path": "/own", "owner": [] }]), "a root is a path, or"),
             (json!([7]), "a root is a path, or"),
         ];
         for (roots, why) in mistakes {

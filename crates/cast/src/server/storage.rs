@@ -2,10 +2,12 @@
 
 use super::policy::{CastPolicy, CastRoot, root_of};
 use super::sweep::Sweep;
+use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, PublishReport, ReadBack, ReceiveError, ReceiveOptions, Receiver,
+    CastIdentity, Destination, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
+    Receiver,
 };
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError};
@@ -35,8 +37,9 @@ pub(crate) struct CastAllowance {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
 pub(crate) struct NodeStore {
+    /// First, so that it ends before the receiver does.
+    view: Option<LazyView>,
     hashes: Arc<ChunkHashes>,
     receiver: Receiver,
     held: ReadBack,
@@ -49,6 +52,7 @@ impl NodeStore {
         begin: &CastBegin,
         hashes: Arc<ChunkHashes>,
         source: NodeId,
+        demand: DemandChunks,
     ) -> Result<Self, String> {
         let path = Path::new(OsStr::from_bytes(&begin.destination));
         let (root, rest) = root_of(&allowed.roots, path, source)?;
@@ -56,15 +60,38 @@ impl NodeStore {
         let mut options = ReceiveOptions::new(CastIdentity::new(source.to_string().as_bytes()));
         options.attributes = allowed.policy.attributes(begin.owners)?;
         (options.publish, options.flush) = (begin.publish, begin.flush);
-        let receiver = begin_soon(&hashes, &options, || open_destination(root, rest, path))?;
+        let destination = || open_destination(root, rest, path);
+        remove_dead_views(&destination()?);
+        let receiver = begin_soon(&hashes, &options, destination)?;
         allowed.sweep.note(path, &root.directory.join(rest));
         let held = receiver.read_back();
-        Ok(Self { hashes, receiver, held })
+        let view = match begin.show {
+            ShowMode::Complete => None,
+            ShowMode::AtOnce => Some(show(&receiver, begin.publish, demand)?),
+        };
+        let store = Self { hashes, receiver, held, view };
+        store.show_names()?;
+        Ok(store)
     }
 
     /// Lets what was received appear. Asks the disk.
     pub(super) fn publish(&self) -> Result<PublishReport, String> {
-        self.receiver.publish().map_err(|error| error.to_string())
+        let report = self.receiver.publish().map_err(|error| error.to_string())?;
+        self.view.iter().for_each(LazyView::published);
+        Ok(report)
+    }
+
+    /// A chunk is held.
+    fn came(&self, chunk: u32) -> Result<(), KeepFault> {
+        self.show_names().map_err(KeepFault::Local)?;
+        self.view.iter().for_each(|view| view.came(chunk));
+        Ok(())
+    }
+
+    /// Lets names appear for which there is a view, when they are known.
+    fn show_names(&self) -> Result<(), String> {
+        let Some(view) = &self.view else { return Ok(()) };
+        view.show(|| self.receiver.staged_view()).map_err(|error| error.to_string())
     }
 }
 
@@ -79,7 +106,8 @@ impl ChunkStore for NodeStore {
             error => KeepFault::Forged(error.to_string()),
         })?;
         checked();
-        self.receiver.put(&verified).map(drop).map_err(fault)
+        self.receiver.put(&verified).map_err(fault)?;
+        self.came(chunk)
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
@@ -95,7 +123,11 @@ impl ChunkStore for NodeStore {
     }
 
     fn check(&self, chunk: u32) -> Result<bool, KeepFault> {
-        self.receiver.check(chunk).map_err(fault)
+        let is_here = self.receiver.check(chunk).map_err(fault)?;
+        if is_here {
+            self.came(chunk)?;
+        }
+        Ok(is_here)
     }
 }
 
@@ -120,6 +152,18 @@ fn begin_soon(
             begun => return begun.map_err(|error| error.to_string()),
         }
     }
+}
+
+/// Begins to show what is received.
+fn show(
+    receiver: &Receiver,
+    publish: PublishMode,
+    demand: DemandChunks,
+) -> Result<LazyView, String> {
+    if publish == PublishMode::Merge {
+        return Err("--lazy shows whole names, and --merge has none: leave one out".into());
+    }
+    LazyView::mount(receiver, demand).map_err(|error| error.to_string())
 }
 
 /// A directory below a root, reached without leaving it.

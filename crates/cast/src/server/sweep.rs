@@ -4,6 +4,7 @@
 //! living receiver has locked.
 
 use super::policy::CastRoot;
+use crate::lazy::remove_dead_views;
 use crate::receive::{Destination, remove_abandoned};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,7 @@ fn look(places: &Places, age: Duration, stopped: &Receiver<()>) {
         let all: Vec<PathBuf> = lock(places).values().cloned().collect();
         for directory in all {
             let Ok(destination) = Destination::open(&directory) else { continue };
+            remove_dead_views(&destination);
             let removed = remove_abandoned(&destination, age);
             if removed > 0 {
                 tracing::info!(?directory, removed, "removed what broken casts had left");

@@ -1,6 +1,7 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
 use super::{CastPolicy, CastRoot, CastService, CastServiceOptions};
+use crate::lazy::ShowMode;
 use crate::member::{CastHub, CastTag, PlanParts};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, WantedSlot, immediate};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
@@ -190,6 +191,7 @@ fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         destination: b"/var/cast".to_vec(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
+        show: ShowMode::Complete,
         owners: OwnerWish::Receiver,
         rate: None,
     };

@@ -42,6 +42,13 @@ impl ChunkLen {
         u32::try_from(stream_len.div_ceil(u64::from(self.0))).unwrap_or(u32::MAX)
     }
 
+    /// The chunks that a part of an endless stream lies in.
+    pub(crate) fn chunks_over(self, range: Range<u64>) -> Range<u32> {
+        let len = u64::from(self.bytes());
+        let number = |chunk: u64| u32::try_from(chunk).unwrap_or(u32::MAX);
+        number(range.start / len)..number(range.end.div_ceil(len))
+    }
+
     /// Where a chunk lies in an endless stream.
     #[must_use]
     pub fn range_of(self, chunk: u32) -> Range<u64> {

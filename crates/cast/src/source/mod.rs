@@ -27,6 +27,7 @@ pub use buffers::{SourceBuffers, UnknownBuffers};
 pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
+use crate::lazy::ShowMode;
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
@@ -71,6 +72,8 @@ pub struct CastRequest {
     pub publish: PublishMode,
     /// When receivers flush.
     pub flush: FlushMode,
+    /// When names are seen at the nodes.
+    pub show: ShowMode,
     /// How many nodes must have it, and how much each sends.
     pub limits: CastLimits,
     /// Reaches nodes.
@@ -223,6 +226,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         publish: request.publish,
         flush: request.flush,
+        show: request.show,
         owners: match request.scan.chown {
             Some(_) => OwnerWish::Source,
             None => OwnerWish::Receiver,

@@ -59,6 +59,33 @@ impl TreeManifest {
         })
     }
 
+    /// Where in the stream the data of a part of a file lies, in order; its holes lie nowhere.
+    pub fn stream_parts(
+        &self,
+        entry: u32,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = Range<u64>> + '_ {
+        let of_file = self.data.partition_point(|data| data.entry < entry);
+        let begun = self.data[of_file..]
+            .partition_point(|data| data.entry == entry && data.file_offset <= range.start);
+        let first = of_file + begun.saturating_sub(1);
+        let runs = self.data[first..].iter().enumerate();
+        let runs = runs.take_while(move |(_, data)| data.entry == entry);
+        runs.map_while(move |(index, data)| {
+            let next = self.data.get(first + index + 1);
+            let end = next.map_or_else(|| self.stream_len(), |next| next.stream_at);
+            let len = end - data.stream_at;
+            let from = range.start.max(data.file_offset);
+            let until = range.end.min(data.file_offset.saturating_add(len));
+            if data.file_offset >= range.end {
+                return None;
+            }
+            let at = |offset: u64| data.stream_at + offset.saturating_sub(data.file_offset);
+            Some(if from < until { at(from)..at(until) } else { 0..0 })
+        })
+        .filter(|part| !part.is_empty())
+    }
+
     /// The piece before the run of data with index `next`.
     #[allow(clippy::cast_possible_truncation)] // lengths within a chunk
     fn piece(&self, next: usize, at: u64, len: u64) -> StreamPiece {

@@ -4,6 +4,7 @@ use super::args::ScheduleWish;
 use super::quantity::ByteCount;
 use super::{CastArgs, Failure};
 use crate::launch::CastReach;
+use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::{ScheduleKind, Topology};
 use outboard_cast::sign::ChunkLen;
@@ -71,6 +72,7 @@ impl CheckedWish {
                 (_, true) => PublishMode::Merge,
                 _ => PublishMode::New,
             },
+            show: if args.lazy { ShowMode::AtOnce } else { ShowMode::Complete },
             flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
             limits: CastLimits {
                 min_nodes: args.min_nodes.map(Into::into),

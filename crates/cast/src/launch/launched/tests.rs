@@ -152,6 +152,7 @@ fn cast_request(
         topology: None,
         buffers: crate::source::SourceBuffers::default(),
         publish: PublishMode::New,
+        show: crate::ShowMode::Complete,
         flush: FlushMode::Later,
         limits: CastLimits::default(),
         dial: dial_with(own),

@@ -19,13 +19,13 @@ mod seeds;
 mod trees;
 
 /// All chunks of a cast, and the hashes that a receiver has of them.
-pub(super) struct TestCast {
-    pub(super) chunks: Vec<Vec<u8>>,
-    pub(super) hashes: Arc<ChunkHashes>,
+pub(crate) struct TestCast {
+    pub(crate) chunks: Vec<Vec<u8>>,
+    pub(crate) hashes: Arc<ChunkHashes>,
 }
 
 impl TestCast {
-    pub(super) fn of_stream(manifest: &[u8], chunks: Vec<Vec<u8>>, chunk_len: u32) -> Self {
+    pub(crate) fn of_stream(manifest: &[u8], chunks: Vec<Vec<u8>>, chunk_len: u32) -> Self {
         let stream_len = chunks.iter().map(|chunk| chunk.len() as u64).sum();
         let chunk_len = ChunkLen::new(chunk_len).expect("a length");
         let header = CastHeader::new(manifest, stream_len, chunk_len).expect("a header");
@@ -41,12 +41,12 @@ impl TestCast {
     }
 
     /// A manifest without the data it describes, legal or not.
-    pub(super) fn of_manifest(manifest: &[u8]) -> Self {
+    pub(crate) fn of_manifest(manifest: &[u8]) -> Self {
         let chunks = manifest.chunks(4096).map(<[u8]>::to_vec).collect();
         Self::of_stream(manifest, chunks, 4096)
     }
 
-    pub(super) fn of(sources: &[&Path], chunk_len: u32) -> Self {
+    pub(crate) fn of(sources: &[&Path], chunk_len: u32) -> Self {
         let sources = sources.iter().map(|path| CastSource::new(path).expect("a source"));
         let tree = scan(sources.collect(), &ScanOptions::default()).expect("scanned");
         let chunks = ChunkLen::new(chunk_len).expect("a length");
@@ -61,11 +61,11 @@ impl TestCast {
         Self::of_stream(reader.tree().manifest().bytes(), chunks, chunk_len)
     }
 
-    pub(super) fn begin(&self, into: &Path, options: ReceiveOptions) -> Receiver {
+    pub(crate) fn begin(&self, into: &Path, options: ReceiveOptions) -> Receiver {
         self.try_begin(into, options).expect("a receiver")
     }
 
-    pub(super) fn try_begin(
+    pub(crate) fn try_begin(
         &self,
         into: &Path,
         options: ReceiveOptions,
@@ -73,7 +73,7 @@ impl TestCast {
         Receiver::begin(Destination::open(into)?, Arc::clone(&self.hashes), options)
     }
 
-    pub(super) fn put(
+    pub(crate) fn put(
         &self,
         receiver: &Receiver,
         chunk: usize,
@@ -84,14 +84,14 @@ impl TestCast {
     }
 
     /// Puts all chunks in some order that depends on a seed.
-    pub(super) fn put_all(&self, receiver: &Receiver, seed: u64) -> Result<(), ReceiveError> {
+    pub(crate) fn put_all(&self, receiver: &Receiver, seed: u64) -> Result<(), ReceiveError> {
         shuffled(self.chunks.len(), seed)
             .into_iter()
             .try_for_each(|chunk| self.put(receiver, chunk).map(drop))
     }
 
     /// Receives and publishes.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &self,
         into: &Path,
         options: ReceiveOptions,
@@ -102,7 +102,7 @@ impl TestCast {
     }
 }
 
-pub(super) fn shuffled(len: usize, mut seed: u64) -> Vec<usize> {
+pub(crate) fn shuffled(len: usize, mut seed: u64) -> Vec<usize> {
     let mut order: Vec<_> = (0..len).collect();
     for at in (1..len).rev() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -111,52 +111,52 @@ pub(super) fn shuffled(len: usize, mut seed: u64) -> Vec<usize> {
     order
 }
 
-pub(super) fn options() -> ReceiveOptions {
+pub(crate) fn options() -> ReceiveOptions {
     ReceiveOptions::new(CastIdentity::new(b"tests"))
 }
 
 /// A source directory with an empty destination beside it.
-pub(super) struct Place {
-    pub(super) outer: TempDir,
+pub(crate) struct Place {
+    pub(crate) outer: TempDir,
 }
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let outer = tempfile::tempdir().expect("a directory");
         fs::create_dir(outer.path().join("src")).expect("made");
         fs::create_dir(outer.path().join("to")).expect("made");
         Self { outer }
     }
 
-    pub(super) fn src(&self) -> PathBuf {
+    pub(crate) fn src(&self) -> PathBuf {
         self.outer.path().join("src")
     }
 
-    pub(super) fn to(&self) -> PathBuf {
+    pub(crate) fn to(&self) -> PathBuf {
         self.outer.path().join("to")
     }
 
     /// A file in the source.
-    pub(super) fn write(&self, path: &str, bytes: &[u8]) {
+    pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
         let path = self.src().join(path);
         fs::create_dir_all(path.parent().expect("one")).expect("made");
         fs::write(path, bytes).expect("written");
     }
 
-    pub(super) fn cast(&self) -> TestCast {
+    pub(crate) fn cast(&self) -> TestCast {
         TestCast::of(&[&self.src()], 4096)
     }
 
-    pub(super) fn assert_published(&self) {
+    pub(crate) fn assert_published(&self) {
         assert_eq!(listing(&self.to().join("src")), listing(&self.src()));
         assert_eq!(names(&self.to()), ["src"]);
     }
 }
 
 /// What is beneath a path: type and mode, modification time, contents.
-pub(super) type Listing = BTreeMap<PathBuf, (u32, i64, Vec<u8>)>;
+pub(crate) type Listing = BTreeMap<PathBuf, (u32, i64, Vec<u8>)>;
 
-pub(super) fn listing(root: &Path) -> Listing {
+pub(crate) fn listing(root: &Path) -> Listing {
     let mut found = Listing::new();
     list(root, root, &mut found);
     found
@@ -181,7 +181,7 @@ fn list(root: &Path, path: &Path, into: &mut Listing) {
     }
 }
 
-pub(super) fn names(directory: &Path) -> Vec<String> {
+pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("read");
     let name = |entry: std::io::Result<fs::DirEntry>| {
         entry.expect("a name").file_name().to_string_lossy().into_owned()
@@ -192,7 +192,7 @@ pub(super) fn names(directory: &Path) -> Vec<String> {
 }
 
 /// The only staging directory at a destination.
-pub(super) fn staging_in(directory: &Path) -> PathBuf {
+pub(crate) fn staging_in(directory: &Path) -> PathBuf {
     let hidden = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.as_bytes().starts_with(HIDDEN_PREFIX))
     };

@@ -132,6 +132,8 @@ impl Simulation {
         while let Some(action) = actor.relay.next_action() {
             match action {
                 Action::Tell { to, chunk, want } => out.push((to, Event::Wanted { chunk, want })),
+                // Nothing is demanded here.
+                Action::Hurry { .. } => {}
                 Action::Drop { to, slot } => out.push((to, Event::Dropped { slot })),
                 Action::Keep { chunk, slot } => out.push((node, Event::Kept { chunk, slot })),
                 Action::Load { chunk, slot } => out.push((node, Event::Loaded { chunk, slot })),
@@ -159,7 +161,7 @@ impl Simulation {
             self.act(node);
             let ticks = self.ticks;
             let Some(actor) = self.actors.get_mut(&node) else { continue };
-            if actor.is_hung || ticks % actor.pace > 0 {
+            if actor.is_hung || !ticks.is_multiple_of(actor.pace) {
                 continue;
             }
             let queues = actor.queues.iter_mut();
@@ -169,7 +171,7 @@ impl Simulation {
             }
             self.act(node);
         }
-        if self.ticks % 25 == 0 {
+        if self.ticks.is_multiple_of(25) {
             self.look_after();
         }
     }

@@ -1,0 +1,446 @@
+//! Views in mount namespaces of their own, of casts whose chunks are put in by hand.
+
+use super::mount::mount_view;
+use super::serve::ViewHandlers;
+use super::server::ViewServer;
+use super::{LazyView, remove_dead_views, remove_dead_views_of, view_prefix};
+use crate::receive::tests::{Place, TestCast, listing, names, options};
+use crate::receive::{Destination, PublishMode, Receiver};
+use crate::relay::DemandFrom;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Set in a child's environment: it runs in a namespace of its own.
+const ALONE: &str = "OUTBOARD_TEST_ALONE";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs a test of this module in a user and mount namespace of its own.
+fn alone(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("lazy::tests::{name}"), "--nocapture"]).env(ALONE, "1");
+    let output = command.output().expect("util-linux's unshare");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    assert!(String::from_utf8_lossy(&said).contains("1 passed"), "it ran");
+}
+
+/// A cast of which the manifest has come.
+struct Shown {
+    view: Option<LazyView>,
+    receiver: Arc<Receiver>,
+    demands: mpsc::Receiver<(Vec<u32>, DemandFrom)>,
+    cast: TestCast,
+    place: Place,
+}
+
+impl Shown {
+    fn new(fill: impl FnOnce(&Place)) -> Self {
+        Self::with_mode(fill, PublishMode::New)
+    }
+
+    fn with_mode(fill: impl FnOnce(&Place), mode: PublishMode) -> Self {
+        let place = Place::new();
+        fill(&place);
+        let cast = place.cast();
+        let mut options = options();
+        options.publish = mode;
+        let receiver = Arc::new(cast.begin(&place.to(), options));
+        let (sender, demands) = mpsc::channel();
+        let demand = move |chunks, from| drop(sender.send((chunks, from)));
+        let view = LazyView::mount(&receiver, Arc::new(demand)).expect("mounted");
+        let shown = Self { view: Some(view), receiver, demands, cast, place };
+        assert!(!shown.at("").exists() || mode == PublishMode::Replace);
+        let manifest = shown.cast.hashes.header().shape.manifest_chunks();
+        (0..manifest).for_each(|chunk| shown.put(chunk));
+        shown
+    }
+
+    fn view(&self) -> &LazyView {
+        self.view.as_ref().expect("not given up")
+    }
+
+    /// A chunk comes.
+    fn put(&self, chunk: u32) {
+        self.cast.put(&self.receiver, chunk as usize).expect("written");
+        self.view().show(|| self.receiver.staged_view()).expect("shown");
+        self.view().came(chunk);
+    }
+
+    /// A path below the name at the destination.
+    fn at(&self, path: &str) -> PathBuf {
+        self.place.to().join("src").join(path)
+    }
+
+    fn demanded(&self) -> (Vec<u32>, DemandFrom) {
+        self.demands.recv_timeout(LIMIT).expect("a demand")
+    }
+
+    /// Puts what is demanded, until something is done.
+    fn serve_until<T>(&self, done: &thread::JoinHandle<T>) {
+        while !done.is_finished() {
+            if let Ok((chunks, _)) = self.demands.recv_timeout(Duration::from_millis(5)) {
+                chunks.into_iter().for_each(|chunk| self.put(chunk));
+            }
+        }
+    }
+
+    fn publish(&self) {
+        for chunk in 0..self.cast.chunks.len() {
+            self.put(u32::try_from(chunk).expect("few"));
+        }
+        self.receiver.publish().expect("published");
+        self.view().published();
+    }
+}
+
+/// Bytes that differ from place to place.
+fn bytes(len: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn some_files(place: &Place) {
+    place.write("a/large", &bytes(1 << 20, 5));
+    place.write("b/short", b"short");
+    place.write("empty", b"");
+    place.write("z-last", &bytes(9000, 9));
+    symlink("b/short", place.src().join("link")).expect("linked");
+    symlink("../../src/empty", place.src().join("b/up")).expect("linked");
+    fs::set_permissions(place.src().join("b/short"), fs::Permissions::from_mode(0o640)).unwrap();
+}
+
+/// Waits for what another thread does.
+fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mountinfo").expect("mounts")
+}
+
+#[test]
+fn names_and_attributes_are_there_before_any_content() {
+    alone("names_and_attributes_are_there_before_any_content", || {
+        let shown = Shown::new(some_files);
+        assert!(fs::symlink_metadata(shown.at("")).is_ok());
+        for path in ["", "a", "a/large", "b", "b/short", "b/up", "empty", "link", "z-last"] {
+            let know = |top: PathBuf| {
+                let found = fs::symlink_metadata(top.join(path).join("."))
+                    .or_else(|_| fs::symlink_metadata(top.join(path)));
+                let found = found.unwrap_or_else(|error| panic!("{path}: {error}"));
+                let len = if found.is_dir() { 0 } else { found.len() };
+                (found.mode(), len, found.mtime(), found.mtime_nsec(), found.uid())
+            };
+            assert_eq!(know(shown.at("")), know(shown.place.src()), "{path}");
+        }
+        assert_eq!(names(&shown.at("b")), ["short", "up"]);
+        assert_eq!(fs::read(shown.at("empty")).expect("nothing to wait for"), b"");
+        assert_eq!(fs::read(shown.at("b/up")).expect("a link"), b"");
+        assert!(!shown.at("nothing").exists());
+        fs::write(shown.at("empty"), b"more").expect_err("read-only");
+        assert!(shown.demands.try_recv().is_err(), "nothing was demanded");
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+#[test]
+fn a_read_fetches_what_it_needs_and_nothing_else() {
+    alone("a_read_fetches_what_it_needs_and_nothing_else", || {
+        let shown = Shown::new(some_files);
+        let path = shown.at("z-last");
+        let reader = thread::spawn(move || fs::read(path).expect("read"));
+        shown.serve_until(&reader);
+        assert_eq!(reader.join().expect("no panic"), bytes(9000, 9));
+        let held = shown.receiver.bitmap().held();
+        assert!(held < 10, "{held} of {}", shown.cast.chunks.len());
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+#[test]
+fn many_readers_of_one_chunk_are_one_demand() {
+    alone("many_readers_of_one_chunk_are_one_demand", || {
+        let shown = Shown::new(some_files);
+        let readers: Vec<_> = (0..8)
+            .map(|_| {
+                let path = shown.at("b/short");
+                thread::spawn(move || fs::read(path).expect("read"))
+            })
+            .collect();
+        let (chunks, from) = shown.demanded();
+        assert_eq!((chunks.len(), from), (1, DemandFrom::Upstream));
+        // It is not answered: the source is asked, each second again.
+        for _ in 0..2 {
+            assert_eq!(shown.demanded(), (chunks.clone(), DemandFrom::Source));
+        }
+        shown.put(chunks[0]);
+        for reader in readers {
+            assert_eq!(reader.join().expect("no panic"), b"short");
+        }
+        assert!(shown.demands.try_recv().is_err(), "nothing more was demanded");
+    });
+}
+
+#[test]
+fn a_program_runs_from_what_is_still_coming() {
+    alone("a_program_runs_from_what_is_still_coming", || {
+        let shown = Shown::new(|place| {
+            some_files(place);
+            fs::copy("/bin/sh", place.src().join("program")).expect("copied");
+        });
+        let path = shown.at("program");
+        let program = thread::spawn(move || {
+            let mut command = Command::new(path);
+            command.args(["-c", "echo $((6 * 7))"]).output().expect("started")
+        });
+        shown.serve_until(&program);
+        let output = program.join().expect("no panic");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n");
+        assert!((shown.receiver.bitmap().held() as usize) < shown.cast.chunks.len());
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+#[test]
+fn plain_files_take_the_names_and_open_files_go_on() {
+    alone("plain_files_take_the_names_and_open_files_go_on", || {
+        let shown = Shown::new(some_files);
+        let large = File::open(shown.at("a/large")).expect("open");
+        std::env::set_current_dir(shown.at("b")).expect("entered");
+        let name = shown.place.to().join("src");
+        assert!(name.is_symlink());
+        let is_watched = Arc::new(());
+        let watched = Arc::downgrade(&is_watched);
+        let watcher = thread::spawn(move || {
+            while watched.strong_count() > 0 {
+                assert!(name.join("b/short").exists(), "no moment is without it");
+            }
+        });
+        shown.publish();
+        drop(is_watched);
+        watcher.join().expect("it was always there");
+        shown.place.assert_published();
+        assert!(!mounts().contains("outboard-cast"), "{}", mounts());
+        // Whatever happens to the name.
+        fs::remove_dir_all(shown.at("a")).expect("removed");
+        let mut read = vec![0; 1 << 20];
+        large.read_exact_at(&mut read, 0).expect("still there");
+        assert_eq!(read, bytes(1 << 20, 5));
+        assert_eq!(fs::read("short").expect("from the old directory"), b"short");
+        std::env::set_current_dir("/").expect("left");
+    });
+}
+
+#[test]
+fn what_waits_fails_when_the_cast_is_given_up() {
+    alone("what_waits_fails_when_the_cast_is_given_up", || {
+        let mut shown = Shown::new(some_files);
+        let (path, opened) = (shown.at("z-last"), File::open(shown.at("a/large")).expect("open"));
+        let reader = thread::spawn(move || fs::read(path));
+        shown.demanded();
+        shown.view = None;
+        let error = reader.join().expect("no panic").expect_err("it never comes");
+        assert_eq!(error.raw_os_error(), Some(libc_eio()), "{error}");
+        eventually("the name goes", || names(&shown.place.to()).len() == 1);
+        assert!(!mounts().contains("outboard-cast"), "{}", mounts());
+        (&opened).read_exact(&mut [0; 1]).expect_err("it never comes");
+        // The next cast finds no lock, though the file is still open.
+        let Shown { receiver, cast, place, .. } = shown;
+        drop(receiver);
+        cast.receive(&place.to(), options()).expect("received");
+        place.assert_published();
+    });
+}
+
+fn libc_eio() -> i32 {
+    rustix::io::Errno::IO.raw_os_error()
+}
+
+#[test]
+fn a_reader_that_is_killed_does_not_hang() {
+    alone("a_reader_that_is_killed_does_not_hang", || {
+        let shown = Shown::new(some_files);
+        let mut cat = Command::new("cat");
+        cat.arg(shown.at("z-last")).stdout(Stdio::null());
+        let mut cat = cat.spawn().expect("cat");
+        shown.demanded();
+        cat.kill().expect("killed");
+        let begun = Instant::now();
+        cat.wait().expect("ended");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+#[test]
+fn a_reader_that_reads_on_has_more_fetched_ahead() {
+    alone("a_reader_that_reads_on_has_more_fetched_ahead", || {
+        let shown = Shown::new(|place| place.write("large", &bytes(12 << 20, 5)));
+        let path = shown.at("large");
+        let reader = thread::spawn(move || fs::read(path).expect("read"));
+        let (mut most, mut demands) = (0, 0);
+        while !reader.is_finished() {
+            let Ok((chunks, _)) = shown.demands.recv_timeout(Duration::from_millis(5)) else {
+                continue;
+            };
+            (most, demands) = (most.max(chunks.len()), demands + 1);
+            chunks.into_iter().for_each(|chunk| shown.put(chunk));
+        }
+        assert_eq!(reader.join().expect("no panic"), bytes(12 << 20, 5));
+        assert!(most >= 256, "a megabyte at a time: {most} chunks of 4 KiB, {demands} demands");
+    });
+}
+
+#[test]
+fn a_name_that_will_be_replaced_keeps_its_content_until_then() {
+    alone("a_name_that_will_be_replaced_keeps_its_content_until_then", || {
+        let fill = |place: &Place| {
+            some_files(place);
+            fs::create_dir(place.to().join("src")).expect("made");
+            fs::write(place.to().join("src/old"), b"old").expect("written");
+        };
+        let shown = Shown::with_mode(fill, PublishMode::Replace);
+        assert_eq!(names(&shown.at("")), ["old"]);
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+#[test]
+fn what_takes_the_links_place_is_not_replaced() {
+    alone("what_takes_the_links_place_is_not_replaced", || {
+        let shown = Shown::new(some_files);
+        let name = shown.place.to().join("src");
+        fs::remove_file(&name).expect("removed");
+        fs::write(&name, b"another's").expect("written");
+        (0..shown.cast.chunks.len()).for_each(|chunk| shown.put(u32::try_from(chunk).unwrap()));
+        shown.receiver.publish().expect_err("it is there");
+        assert_eq!(fs::read(&name).expect("kept"), b"another's");
+    });
+}
+
+#[test]
+fn a_user_may_unmount_it() {
+    alone("a_user_may_unmount_it", || {
+        let shown = Shown::new(some_files);
+        let reader = {
+            let path = shown.at("z-last");
+            thread::spawn(move || fs::read(path))
+        };
+        let (chunks, _) = shown.demanded();
+        let hidden = names(&shown.place.to());
+        let view = hidden.iter().find(|name| name.contains("-view-")).expect("a view");
+        let status = Command::new("umount").arg("-l").arg(shown.place.to().join(view)).status();
+        assert!(status.expect("umount").success());
+        shown.put(chunks[0]);
+        let rest = 0..shown.cast.chunks.len();
+        rest.for_each(|chunk| shown.put(u32::try_from(chunk).unwrap()));
+        assert_eq!(reader.join().expect("no panic").expect("read"), bytes(9000, 9));
+        eventually("the link goes", || names(&shown.place.to()).len() == 1);
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+/// A destination at which a process was killed that had a view.
+fn killed(to: &Path) -> Destination {
+    let destination = Destination::open(to).expect("a directory");
+    let name = [view_prefix(), b"0123456789abcdef-x".to_vec()].concat();
+    let server = Arc::new(ViewServer::new(Arc::new(|_, _| {})));
+    let mounted = mount_view(&destination, &name, || ViewHandlers(Arc::clone(&server)));
+    drop(mounted.expect("mounted").session);
+    let view = String::from_utf8(name).expect("text");
+    symlink(format!("{view}/tree"), to.join("tree")).expect("linked");
+    symlink("elsewhere/tree", to.join("another")).expect("linked");
+    let dead = fs::metadata(to.join(view)).expect_err("the mount is dead");
+    assert_eq!(dead.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()), "{dead}");
+    destination
+}
+
+#[test]
+fn what_a_killed_process_leaves_is_removed() {
+    alone("what_a_killed_process_leaves_is_removed", || {
+        let place = Place::new();
+        let destination = killed(&place.to());
+        remove_dead_views(&destination);
+        assert_eq!(names(&place.to()), ["another"]);
+        fs::remove_file(place.to().join("another")).expect("removed");
+        drop(killed(&place.to()));
+        let roots = [PathBuf::from("/nowhere"), place.outer.path().to_owned()];
+        remove_dead_views_of(roots[..1].iter().map(PathBuf::as_path));
+        assert_eq!(names(&place.to()).len(), 3, "another root's");
+        remove_dead_views_of(roots.iter().map(PathBuf::as_path));
+        assert_eq!(names(&place.to()), ["another"]);
+    });
+}
+
+#[test]
+fn a_living_view_is_left_alone() {
+    alone("a_living_view_is_left_alone", || {
+        let shown = Shown::new(some_files);
+        remove_dead_views(&Destination::open(&shown.place.to()).expect("a directory"));
+        assert_eq!(fs::read(shown.at("empty")).expect("read"), b"");
+        shown.publish();
+        shown.place.assert_published();
+    });
+}
+
+#[test]
+fn without_the_device_the_reason_is_told() {
+    alone("without_the_device_the_reason_is_told", || {
+        let place = Place::new();
+        some_files(&place);
+        let receiver = place.cast().begin(&place.to(), options());
+        let status = Command::new("mount").args(["-t", "tmpfs", "none", "/dev"]).status();
+        assert!(status.expect("mount").success());
+        let refused = LazyView::mount(&receiver, Arc::new(|_, _| {}));
+        let why = refused.err().expect("no device").to_string();
+        assert!(why.contains("modprobe fuse"), "{why}");
+        assert_eq!(names(&place.to()).len(), 1, "only the staging directory");
+    });
+}
+
+#[test]
+fn two_trees_are_equal_before_and_after() {
+    alone("two_trees_are_equal_before_and_after", || {
+        let shown = Shown::new(|place| {
+            some_files(place);
+            (0..300).for_each(|n| place.write(&format!("many/{n:03}"), &bytes(n * 7, 3)));
+            let sparse = File::create(place.src().join("sparse")).expect("made");
+            sparse.set_len(1 << 30).expect("a hole");
+            sparse.write_all_at(b"here", 500 << 20).expect("written");
+        });
+        let (top, known) = (shown.at("."), listing(&shown.place.src()));
+        let reader = thread::spawn(move || listing(&top));
+        shown.serve_until(&reader);
+        let mut seen = reader.join().expect("no panic");
+        // The top is reached through a link.
+        assert_eq!(seen.keys().collect::<Vec<_>>(), known.keys().collect::<Vec<_>>());
+        seen.retain(|path, now| known.get(path) != Some(now));
+        assert!(seen.is_empty(), "{:?}", seen.keys());
+        shown.publish();
+        shown.place.assert_published();
+    });
+}

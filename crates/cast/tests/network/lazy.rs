@@ -1,0 +1,166 @@
+//! Casts with `--lazy` over slow connections: files are read and run before all is here.
+
+use super::*;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+/// Set in a child's environment: it runs in a namespace of its own.
+const ALONE: &str = "OUTBOARD_TEST_ALONE";
+/// Bytes a second from the source to each node.
+const RATE: usize = 3 << 20;
+/// Bytes of the large file: they take some seconds.
+const LARGE: usize = 24 << 20;
+
+/// Runs a test of this module in a user and mount namespace of its own.
+fn alone(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("lazy::{name}"), "--nocapture"]).env(ALONE, "1");
+    let output = command.output().expect("util-linux's unshare");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    assert!(String::from_utf8_lossy(&said).contains("1 passed"), "it ran");
+}
+
+/// Passes bytes on, so many a second, until it is cut.
+fn pump(mut from: TcpStream, mut to: TcpStream, rate: usize, is_cut: &AtomicBool) {
+    let mut bytes = [0; 16 << 10];
+    while !is_cut.load(Ordering::SeqCst) {
+        let Ok(count @ 1..) = from.read(&mut bytes) else { break };
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+        thread::sleep(Duration::from_secs_f64(count as f64 / rate as f64));
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// An address behind which another one answers slowly.
+fn slow_way(to: SocketAddr, is_cut: &Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let is_cut = Arc::clone(is_cut);
+    thread::spawn(move || {
+        let (near, _) = listener.accept().expect("a connection");
+        let far = TcpStream::connect(to).expect("the node");
+        let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        let cut = Arc::clone(&is_cut);
+        thread::spawn(move || pump(far_too, near_too, 1 << 30, &cut));
+        pump(near, far, RATE, &is_cut);
+    });
+    address
+}
+
+/// The source's dialling, by slow ways.
+fn slow_dial(key: &ClusterKey, is_cut: &Arc<AtomicBool>) -> DialNode {
+    let (own, is_cut) = (credentials(key), Arc::clone(is_cut));
+    Arc::new(move |host: &Host, limit: Duration| {
+        let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
+        let socket = TcpStream::connect_timeout(&slow_way(address, &is_cut), limit);
+        let socket = socket.map_err(|error| error.to_string())?;
+        let handshake = Handshake::initiator(Arc::clone(&own), &"cast".parse().expect("a name"));
+        let handshake = handshake.map_err(|error| error.to_string())?;
+        shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
+    })
+}
+
+/// A lab whose tree ends with a program and a file of some chunks.
+fn lab_with_last_files(nodes: usize) -> Lab {
+    let lab = Lab::new(nodes);
+    lab.fill(LARGE);
+    let tree = lab.source.path().join("tree");
+    fs::copy("/bin/sh", tree.join("y-program")).expect("copied");
+    let last: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
+    fs::write(tree.join("z-last"), last).expect("written");
+    symlink("/bin/true", tree.join("absolute")).expect("linked");
+    lab
+}
+
+fn lazy_request(lab: &Lab, kind: ScheduleKind, is_cut: &Arc<AtomicBool>) -> CastRequest {
+    let request = lab.request(kind, Path::new(ROOT));
+    CastRequest { show: ShowMode::AtOnce, dial: slow_dial(&lab.key, is_cut), ..request }
+}
+
+fn appears(path: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !path.is_symlink() {
+        assert!(Instant::now() < deadline, "it never appeared");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_mounted() -> bool {
+    fs::read_to_string("/proc/self/mountinfo").expect("mounts").contains("outboard-cast")
+}
+
+fn read_early_then_plain(kind: ScheduleKind) {
+    let lab = lab_with_last_files(3);
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let request = lazy_request(&lab, kind, &is_cut);
+    let casting = thread::spawn(move || cast(request));
+    for node in &lab.nodes {
+        let tree = node.root.path().join("tree");
+        appears(&tree);
+        let read = fs::read(tree.join("z-last")).expect("read");
+        assert!(read == fs::read(lab.source.path().join("tree/z-last")).expect("read"));
+        let mut program = Command::new(tree.join("y-program"));
+        let output = program.args(["-c", "echo $((6 * 7))"]).output().expect("run");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{kind}");
+        assert!(tree.is_symlink(), "{kind}: not all of it was here");
+    }
+    let outcome = casting.join().expect("no panic").expect("a cast");
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..3).for_each(|node| lab.check(node));
+    assert!(!is_mounted());
+}
+
+#[test]
+fn the_last_file_is_read_and_run_while_the_first_is_coming() {
+    alone("the_last_file_is_read_and_run_while_the_first_is_coming", || {
+        read_early_then_plain(ScheduleKind::BinomialPipeline);
+        read_early_then_plain(ScheduleKind::Chain);
+        read_early_then_plain(ScheduleKind::Star);
+    });
+}
+
+#[test]
+fn reads_fail_when_the_source_is_gone_and_nothing_stays() {
+    alone("reads_fail_when_the_source_is_gone_and_nothing_stays", || {
+        let lab = lab_with_last_files(1);
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let request = lazy_request(&lab, ScheduleKind::Star, &is_cut);
+        let casting = thread::spawn(move || cast(request));
+        let root = lab.nodes[0].root.path().to_owned();
+        appears(&root.join("tree"));
+        let mut cat = Command::new("cat");
+        cat.arg(root.join("tree/below/deep/large")).stdout(Stdio::null()).stderr(Stdio::piped());
+        let cat = cat.spawn().expect("cat");
+        thread::sleep(Duration::from_millis(300));
+        is_cut.store(true, Ordering::SeqCst);
+        let output = cat.wait_with_output().expect("ended");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("Input/output error"), "{said}");
+        let outcome = casting.join().expect("no panic").expect("a cast");
+        assert!(outcome.nodes[0].result.is_err(), "{outcome:?}");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while root.join("tree").is_symlink() || is_mounted() {
+            assert!(Instant::now() < deadline, "it stays");
+            thread::sleep(Duration::from_millis(2));
+        }
+    });
+}
+
+#[test]
+fn a_merge_has_no_view() {
+    let lab = Lab::new(1);
+    lab.fill(10);
+    let request = lab.request(ScheduleKind::Star, Path::new(ROOT));
+    let outcome =
+        cast(CastRequest { show: ShowMode::AtOnce, publish: PublishMode::Merge, ..request });
+    let why = outcome.expect("a cast").nodes[0].result.clone().expect_err("refused");
+    assert!(why.contains("--merge"), "{why}");
+}
