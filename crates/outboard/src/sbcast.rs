@@ -7,6 +7,7 @@ use crate::launch::{CastReach, Launch};
 use crate::send_libs::{EXCLUDED, StagedLibraries};
 use bcast_conf::BcastConf;
 use clap::Args;
+use outboard_cast::ShowMode;
 use outboard_cast::launch::{LaunchError, LaunchWay, MissingDestination, SlurmJob};
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::sign::ChunkLen;
@@ -103,6 +104,7 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         topology: None,
         buffers: SourceBuffers::default(),
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
+        show: ShowMode::Complete,
         flush: FlushMode::Later,
         limits: CastLimits::default(),
         dial,
