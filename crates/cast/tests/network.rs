@@ -243,7 +243,7 @@ impl Lab {
             destination: destination.into(),
             nodes: hosts.join(",").parse().expect("hosts"),
             scan: ScanOptions::default(),
-            chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
+            chunk_len: Some(ChunkLen::new(64 << 10).expect("a power of two")),
             kind: Some(kind),
             topology: None,
             buffers: SourceBuffers::default(),

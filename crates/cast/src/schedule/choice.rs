@@ -47,21 +47,24 @@ impl ScheduleKind {
 mod tests {
     use super::*;
     use crate::schedule::LinkModel;
+    use crate::sign::ChunkLen;
     use std::num::NonZeroU32;
 
     fn choose(nodes: u32, bytes: u64, switches: Vec<u32>) -> ScheduleKind {
-        let chunk_bytes = NonZeroU32::new(1 << 20).expect("not 0");
+        let chunk_bytes = ChunkLen::for_cast(bytes, nodes - 1).bytes();
+        let chunk_bytes = NonZeroU32::new(chunk_bytes).expect("not 0");
         let link = LinkModel::gigabits(1.0);
         let request = PlanRequest { nodes, bytes, chunk_bytes, link, switches };
         ScheduleKind::for_cast(&request).expect("a choice")
     }
 
     #[test]
-    fn small_casts_are_sent_by_the_source_alone_and_others_by_relays() {
+    fn the_number_of_bytes_and_nodes_decides() {
         assert_eq!(choose(65, 10_000, vec![]), ScheduleKind::Star);
         assert_eq!(choose(2, 1 << 40, vec![]), ScheduleKind::BinomialPipeline);
         assert_eq!(choose(65, 1 << 20, vec![]), ScheduleKind::BinomialPipeline);
-        assert_eq!(choose(9, 100_000_000, vec![]), ScheduleKind::BinomialPipeline);
+        assert_eq!(choose(9, 100_000_000, vec![]), ScheduleKind::Chain);
+        assert_eq!(choose(65, 100_000_000, vec![]), ScheduleKind::Chain);
         assert_eq!(choose(2_000, 100_000_000, vec![]), ScheduleKind::BinomialPipeline);
     }
 
