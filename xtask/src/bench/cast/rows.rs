@@ -76,6 +76,7 @@ fn row(
 }
 
 type Cast = fn(&mut CastStage, &SourceFile) -> Result<f64>;
+type DynCast = dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>;
 
 /// Ours and what is measured in turn with it, every round.
 fn measured(
@@ -85,7 +86,7 @@ fn measured(
     rounds: usize,
 ) -> Result<Vec<Series>> {
     let stage = std::cell::RefCell::new(stage);
-    let one = |how: &dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>| {
+    let one = |how: &DynCast| {
         let stage = &mut **stage.borrow_mut();
         let file = stage.file(LARGE)?;
         how(stage, &file)
@@ -96,7 +97,7 @@ fn measured(
     };
     let uftp = move |stage: &mut CastStage, file: &SourceFile| rivals::uftp(stage, file, bits);
     let chain = |stage: &mut CastStage, file: &SourceFile| Ok(plain::chain(stage, file)?.seconds);
-    let contender = |name, how: Box<dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>>| {
+    let contender = |name, how: Box<DynCast>| {
         let one = &one;
         Contender { name, measure: Box::new(move |_: &str| one(&*how)) }
     };
