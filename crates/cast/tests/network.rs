@@ -574,7 +574,7 @@ fn a_source_that_is_killed_half_way_and_started_again_reaches_all() {
 fn a_node_that_the_source_loses_and_finds_again_has_everything() {
     let lab = Lab::new(4);
     lab.fill(6_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 4_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
     wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 10));
     let lost = lab.wires.open.lock().expect("no panic").remove(1);
     lost.shutdown(Shutdown::Both).expect("connected");
@@ -588,7 +588,7 @@ fn a_node_that_comes_late_has_everything() {
     let lab = Lab::new(4);
     lab.fill(6_000_000);
     lab.wires.closed.lock().expect("no panic").insert(lab.nodes[2].address);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 4_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
     wait_for(&told, |now| now.nodes[0].held_chunks > 10);
     lab.wires.closed.lock().expect("no panic").clear();
     let outcome = casting.join().expect("no panic");

@@ -28,6 +28,15 @@ impl Mapping {
         Self::new(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
+    /// As [`anonymous`](Self::anonymous), in large pages where the kernel gives them.
+    pub(crate) fn in_large_pages(len: usize) -> Result<Self, MemError> {
+        let mapping = Self::anonymous(len)?;
+        // SAFETY: it is one whole mapping of this type; the advice changes no byte of it. A kernel
+        // without large pages refuses, and the mapping is as good.
+        unsafe { libc::madvise(mapping.start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        Ok(mapping)
+    }
+
     /// `len` bytes of a file from `offset`; what is written stays in this mapping.
     pub(crate) fn private(
         file: BorrowedFd<'_>,

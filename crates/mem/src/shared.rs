@@ -64,6 +64,15 @@ impl SharedRegion {
         Ok(Self::of_mapping(Mapping::anonymous(len)?))
     }
 
+    /// As [`zeroed`](Self::zeroed), for memory of which all will be used: in large pages where the
+    /// kernel gives them, which costs a fault for each of those instead of for each small one.
+    ///
+    /// # Errors
+    /// [`MemError::Map`] if this machine has no such memory.
+    pub fn zeroed_in_large_pages(len: usize) -> Result<Self, MemError> {
+        if len == 0 { Self::zeroed(0) } else { Ok(Self::of_mapping(Mapping::in_large_pages(len)?)) }
+    }
+
     /// The bytes of a file that can no longer change: one in memory with the seals against
     /// shrinking, growing and writing, or one on a disk without a name that no process has open for
     /// writing. Its pages are shared until they are written; what is written stays here. The

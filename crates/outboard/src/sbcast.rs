@@ -106,6 +106,7 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         topology: None,
         buffers: SourceBuffers::default(),
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
+        show: ShowMode::Complete,
         flush: FlushMode::Later,
         show: ShowMode::Complete,
         limits: CastLimits::default(),

@@ -271,6 +271,7 @@ const COMPLAINTS: &[(&[&str], i32, &[&str])] = &[
     (&["none", "/x", "--nodes", "n1"], 1, &["\"none\"", "see that it is there"]),
     (&["tree", "tree/../tree", "/x", "--nodes", "n1"], 1, &["called \"tree\"", "rename"]),
     (&["tree", "/x", "--nodes", "n1", "--replace", "--merge"], 2, &["--merge"]),
+    (&["tree", "/x", "--nodes", "n1", "--lazy", "--merge"], 2, &["--merge"]),
     (&["tree", "/x", "--nodes", "n1", "--min-nodes", "2"], 1, &["only 1 nodes"]),
     (&["tree", "/x", "--nodes", "n1", "--chunk", "100K"], 1, &["power of two"]),
     (&["tree", "/x", "--nodes", "n1", "--chunk", "1X"], 2, &["64K, 1M or 2G"]),

@@ -19,9 +19,8 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
-use crate::lazy::ShowMode;
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
-use crate::relay::{Action, ChunkWant, DemandFrom, DemandRoom, Relay, RelayFault};
+use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use claims::ClaimChecks;
@@ -79,7 +78,6 @@ pub(crate) struct MemberSetup {
     pub(crate) window: u64,
     /// Bytes a second that it sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
-    pub(crate) show: ShowMode,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -112,15 +110,11 @@ impl CastMember {
         let slots = (setup.window / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
         let slots = slots.min(setup.store.slots_max());
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
-        let window = SharedRegion::zeroed(bytes);
+        let window = SharedRegion::zeroed_in_large_pages(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
-        let room = match setup.show {
-            ShowMode::AtOnce => DemandRoom::Kept,
-            ShowMode::Complete => DemandRoom::None,
-        };
         let claimed = setup.store.take_claims().unwrap_or_default();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let relay = Relay::with_room(setup.node, schedule, (slots, room), claimed);
+        let relay = Relay::claiming(setup.node, schedule, slots, claimed);
         let limit = SendLimit::new(setup.rate);
         Ok(Self {
             setup,
@@ -403,7 +397,7 @@ impl CastMember {
             None => self.window.slice(range).map_err(of_machine)?,
         };
         let tag = CastTag { cast: self.setup.cast, to, slot: from };
-        self.progress.sends(Instant::now(), to);
+        self.progress.sends(Instant::now(), to, memory.len() as u64);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
         {
             // The end of its connection frees the slot.

@@ -3,24 +3,14 @@
 //! A demand goes from node to node towards the root, over connections that the schedule has anyway,
 //! until it meets a node that holds the chunk; every node on its way then holds it too. So what
 //! many nodes demand at once crosses each connection once, and because each node is nearer to the
-//! root than the one before, no two wait for each other. Where chunks are demanded at all, every
-//! node keeps a slot for them: if all were asked of the schedule's senders, these could wait for a
-//! node that waits for a demand.
+//! root than the one before, no two wait for each other. Demands have slots that the schedule leaves
+//! free: if its senders were asked for all, these could wait for a node that waits for a demand.
 
-use super::{Action, ChunkWant, Relay, RelayFault, WindowSlot};
+use super::{Action, ChunkWant, Relay, RelayFault};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// At most one of so many slots is for demands.
 const SHARE: u32 = 4;
-
-/// Whether a cast's chunks are demanded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DemandRoom {
-    /// They are not: all slots are for the schedule.
-    None,
-    /// A slot is kept.
-    Kept,
-}
 
 /// Of which node a chunk is demanded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +24,6 @@ pub enum DemandFrom {
 /// What is demanded here and by others. Bounded by the chunks of the cast, and by what peers want.
 #[derive(Debug)]
 pub(super) struct Demands {
-    room: DemandRoom,
     asked_max: usize,
     /// To be asked for when there is a slot.
     waiting: VecDeque<(u32, DemandFrom)>,
@@ -48,20 +37,14 @@ pub(super) struct Demands {
 
 impl Demands {
     /// With so many slots in the window.
-    pub(super) fn new(slots: u32, room: DemandRoom) -> Self {
+    pub(super) fn new(slots: u32) -> Self {
         Self {
-            room,
             asked_max: (slots / SHARE).max(1) as usize,
             waiting: VecDeque::new(),
             put_off: BTreeSet::new(),
             asked: BTreeSet::new(),
             hurried: BTreeSet::new(),
         }
-    }
-
-    /// Slots that the schedule must leave.
-    pub(super) fn spare(&self) -> usize {
-        usize::from(self.room == DemandRoom::Kept)
     }
 
     fn wait(&mut self, chunk: u32, from: DemandFrom) {
@@ -185,9 +168,7 @@ impl Relay {
         if self.demands.asked.len() >= self.demands.asked_max {
             return false;
         }
-        // The first takes the slot that is kept.
-        let spare = if self.demands.asked.is_empty() { 0 } else { 1 + self.claims.spare() };
-        let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
+        let Some(slot) = self.slots.take_for_demand() else { return false };
         self.cancel(chunk);
         self.asked.insert(chunk, (of, slot));
         self.demands.asked.insert(chunk);

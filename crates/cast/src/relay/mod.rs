@@ -22,7 +22,7 @@ mod tests;
 mod wants;
 mod window;
 
-pub use demands::{DemandFrom, DemandRoom};
+pub use demands::DemandFrom;
 pub use wants::ChunkWant;
 
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation, Transfer};
@@ -172,18 +172,6 @@ impl Relay {
     /// was [checked](Self::checked) whether they are there.
     #[must_use]
     pub fn claiming(node: u32, schedule: &Arc<Schedule>, slots: u32, claimed: ChunkSet) -> Self {
-        Self::with_room(node, schedule, (slots, DemandRoom::None), claimed)
-    }
-
-    /// The part of a node in a cast whose chunks may be [demanded](Self::demand), with four slots
-    /// at least.
-    #[must_use]
-    pub fn with_room(
-        node: u32,
-        schedule: &Arc<Schedule>,
-        (slots, room): (u32, DemandRoom),
-        claimed: ChunkSet,
-    ) -> Self {
         let held = schedule.situation().nodes[node as usize].holds.clone();
         let mut relay = Self {
             node,
@@ -201,7 +189,7 @@ impl Relay {
             sends_ended: 0,
             gone: BTreeSet::new(),
             swarm: None,
-            demands: Demands::new(slots, room),
+            demands: Demands::new(slots),
             actions: VecDeque::new(),
         };
         relay.go_on();
@@ -228,6 +216,11 @@ impl Relay {
     /// The chunks that were asked for and have not come, and of which node.
     pub fn outstanding(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.asked.iter().map(|(chunk, (of, _))| (*chunk, *of))
+    }
+
+    /// The chunks that were taken back and may still come, and of which node.
+    pub fn taken_back(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.cancelled.iter().map(|((of, _), chunk)| (*chunk, *of))
     }
 
     /// A peer says what it wants of this node.
@@ -491,7 +484,6 @@ impl Relay {
         if self.has_come(chunk) || is_of_another {
             self.tell(from, chunk, ChunkWant::Nothing);
         } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
-            let spare = spare + self.demands.spare();
             let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
             self.asked.insert(chunk, (from, slot));
             self.tell(from, chunk, ChunkWant::Into { slot });

@@ -64,7 +64,6 @@ struct World {
     /// Chunks that were sent, by receiver and chunk.
     sent: BTreeMap<(u32, u32), u32>,
     claims: NodeClaims,
-    room: DemandRoom,
 }
 
 impl World {
@@ -72,21 +71,9 @@ impl World {
     fn with_claims(mut self, slots: u32, claims: NodeClaims) -> Self {
         for (node, relay) in (0..).zip(&mut self.relays).skip(1) {
             let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
-            let (slots, claimed) = ((slots, self.room), (1..self.chunks).collect());
-            *relay = Some(Relay::with_room(node, &schedule, slots, claimed));
+            *relay = Some(Relay::claiming(node, &schedule, slots, (1..self.chunks).collect()));
         }
         self.claims = claims;
-        self
-    }
-
-    /// Chunks are demanded.
-    fn with_demands(mut self, slots: u32) -> Self {
-        self.room = DemandRoom::Kept;
-        for (node, relay) in (0..).zip(&mut self.relays) {
-            let schedule = Arc::clone(&relay.as_ref().expect("alive").schedule);
-            let (slots, claimed) = ((slots, DemandRoom::Kept), ChunkSet::empty());
-            *relay = Some(Relay::with_room(node, &schedule, slots, claimed));
-        }
         self
     }
 
@@ -112,7 +99,6 @@ impl World {
             random: seed | 1,
             sent: BTreeMap::new(),
             claims: BTreeMap::new(),
-            room: DemandRoom::None,
         }
     }
 
@@ -319,7 +305,7 @@ proptest! {
         demands in prop::collection::vec((1_u32..16, 0_u32..60, any::<bool>(), 0_usize..60), 1..20),
         death in prop::option::of(1_u32..16), claims in prop::option::of(some_claims()),
     ) {
-        let mut world = World::new(kind, nodes, chunks, slots, seed).with_demands(slots);
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
         if let Some(claims) = claims {
             world = world.with_claims(slots, claims);
         }
@@ -340,7 +326,7 @@ proptest! {
 
 /// How many chunks a node held when a chunk came that it had demanded at the start.
 fn held_before_demanded(kind: ScheduleKind, (node, chunk): (u32, u32)) -> u64 {
-    let mut world = World::new(kind, 9, 400, 8, 7).with_demands(8);
+    let mut world = World::new(kind, 9, 400, 8, 7);
     world.start();
     let from = DemandFrom::Upstream;
     world.push(OUTSIDE, node, Event::Demanded { chunk, from });
@@ -363,7 +349,7 @@ fn a_demanded_chunk_comes_out_of_turn() {
 
 #[test]
 fn what_many_demand_the_source_sends_few() {
-    let mut world = World::new(ScheduleKind::BinomialPipeline, 16, 200, 16, 3).with_demands(16);
+    let mut world = World::new(ScheduleKind::BinomialPipeline, 16, 200, 16, 3);
     world.start();
     for node in 1..16 {
         world.push(OUTSIDE, node, Event::Demanded { chunk: 150, from: DemandFrom::Upstream });

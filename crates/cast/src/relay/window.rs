@@ -67,12 +67,25 @@ impl Window {
     /// A slot for a peer's chunk, if `spare` slots are left for others. Peers get half of all at
     /// most: what has come stays in the other half until it is passed on.
     pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
-        let busy =
-            |state: &&WindowSlot| matches!(state, WindowSlot::Asked | WindowSlot::Kept { .. });
-        let given = self.states.iter().filter(busy).count();
-        let len = self.states.len();
+        let (given, len) = (self.given(), self.states.len());
         let most = len.div_ceil(2).min(len - RESERVED as usize).saturating_sub(spare);
         if given >= most { None } else { self.take_any(state) }
+    }
+
+    /// A slot for a chunk that is demanded: from four slots on there are some that [`Self::take`]
+    /// never gives.
+    pub(super) fn take_for_demand(&mut self) -> Option<u32> {
+        if self.given() >= self.states.len() - RESERVED as usize {
+            return None;
+        }
+        self.take_any(WindowSlot::Asked)
+    }
+
+    /// How many slots peers write into, or have just written into.
+    fn given(&self) -> usize {
+        let busy =
+            |state: &&WindowSlot| matches!(state, WindowSlot::Asked | WindowSlot::Kept { .. });
+        self.states.iter().filter(busy).count()
     }
 
     /// Any slot that is free, or whose chunk has been there longest and is not being sent.

@@ -350,7 +350,6 @@ impl CastSession {
             shape: self.hashes.header().shape,
             window: self.window,
             rate: self.begin.rate,
-            show: self.begin.show,
             store,
             threads: self.reach.threads.clone(),
         };

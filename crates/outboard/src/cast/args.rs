@@ -60,6 +60,10 @@ pub(crate) struct CastArgs {
     /// Put files among those that are there, each at once.
     #[arg(long)]
     pub(super) merge: bool,
+    /// Show the names at once: a read of what has not come yet fetches it out of turn. Nodes need
+    /// FUSE.
+    #[arg(long, conflicts_with = "merge")]
+    pub(super) lazy: bool,
     /// Flush to disks before names appear.
     #[arg(long)]
     pub(super) sync: bool,

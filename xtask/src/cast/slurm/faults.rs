@@ -51,5 +51,11 @@ pub(super) fn killed_source(cluster: &SlurmCluster) -> Result<()> {
         let left = (1..=NODES).find(|node| cluster.disk(*node).join("large").exists());
         ensure!(left.is_none(), "n{left:?} has published half a file");
     }
+    // The next cast finds what the last has left, uses it and removes the rest.
+    cluster.allocated("$OB sbcast large $AT/large")?.expect_code(0)?;
+    for node in 1..=NODES {
+        let names = fs::read_dir(cluster.disk(node))?.count();
+        ensure!(names == 1, "n{node} has {names} names where one file was published");
+    }
     Ok(())
 }
