@@ -277,7 +277,8 @@ impl CastMember {
         self.relay.verified(chunk, slot);
     }
 
-    /// A chunk was checked and written. Returns the node that sent it, if that is not what the source signed.
+    /// A chunk was checked and written. Returns the node that sent it, if that is not what the
+    /// source signed.
     pub(crate) fn kept(
         &mut self,
         (chunk, slot): (u32, u32),

@@ -57,8 +57,9 @@ fn row(
     receivers: usize,
     bits: u64,
     limit: f64,
-    (rivals, rounds): (RowRivals, usize),
+    (rivals, usual): (RowRivals, usize),
 ) -> Result<Section> {
+    let rounds = super::rounds(usual);
     let mut stage = CastStage::new(receivers, Link::BitsPerSecond(bits))?;
     let point = receivers.to_string();
     let mut series = measured(&mut stage, bits, &[&point], rounds)?;
@@ -152,7 +153,8 @@ pub(super) fn slow_link() -> Result<Section> {
     const ROUNDS: usize = 3;
     let mut stage = CastStage::new(RECEIVERS, Link::BitsPerSecond(GIGABIT / 10))?;
     let (mut others, mut bounds) = (Vec::new(), Vec::new());
-    for round in 1..=ROUNDS {
+    let rounds = super::rounds(ROUNDS);
+    for round in 1..=rounds {
         let bound = plain::stream(&mut stage, LARGE)? * bound_factor(RECEIVERS - 1, LARGE);
         // Not the one that is measured alone.
         stage.relink(RECEIVERS / 2, Link::BitsPerSecond(GIGABIT / 20))?;
@@ -164,7 +166,7 @@ pub(super) fn slow_link() -> Result<Section> {
         let cast = cast?;
         stage.check(&file)?;
         let took = took(&cast.report["nodes"], RECEIVERS / 2)?;
-        eprintln!("round {round}/{ROUNDS}, one slow link: {took} s, bound {bound} s");
+        eprintln!("round {round}/{rounds}, one slow link: {took} s, bound {bound} s");
         others.push(took);
         bounds.push(bound);
     }
