@@ -2,7 +2,8 @@
 //!
 //! Hosts are network namespaces with links of a set rate, destinations are in memory, nobody
 //! flushes. All hosts share this machine's processors. `OUTBOARD_ONLY=gigabit,cost` runs these
-//! parts alone, `OUTBOARD_ROUNDS=1` each but once. Nothing here tests faults: `cargo xtask test cast` does.
+//! parts alone, `OUTBOARD_ROUNDS=1` everything once. Nothing here tests faults: `cargo xtask test
+//! cast` does.
 //!
 //! Reading order: `stage` (hosts, files, what a program took), `ours`, `plain` (C programs: what a
 //! link carries, and a chain), `rivals` and `sbcast`; then the parts: `rows` (100 MB), `small`,
