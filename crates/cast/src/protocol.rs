@@ -136,7 +136,7 @@ pub(crate) enum CastMessage {
         /// For which plan.
         version: u32,
     },
-    /// Node to source: how it is doing.
+    /// Node to source: how it is doing. Node to node, when the source has left: what it holds.
     Held(Box<NodeReport>),
     /// Node to source: this node's connection to another relay has ended or cannot be made, or the
     /// other one sent what the source has not signed.
@@ -172,6 +172,8 @@ pub(crate) enum CastMessage {
         /// The receiver's slot for it.
         slot: u32,
     },
+    /// Source to node: the cast is over.
+    Over,
     /// Node to source: all is published.
     Done {
         /// How many top-level names.

@@ -8,7 +8,7 @@ use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastProgress, CastRequest, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -168,18 +169,20 @@ fn serve(
 struct Lab {
     key: ClusterKey,
     nodes: Vec<Node>,
-    source: tempfile::TempDir,
-    /// The source's identity is always the same.
+    /// The source's.
+    wires: Arc<Wires>,
+    /// With one identity for all casts.
     dial: DialNode,
+    source: tempfile::TempDir,
 }
 
 impl Lab {
     fn new(nodes: usize) -> Self {
         let key = ClusterKey::generate().expect("a key");
         let nodes = (0..nodes).map(|_| Node::start(&key)).collect();
-        let dial = dial(&key, &Arc::default());
-        let source = tempfile::tempdir().expect("a directory");
-        Self { key, nodes, source, dial }
+        let wires = Arc::default();
+        let dial = dial(&key, &wires);
+        Self { key, nodes, wires, dial, source: tempfile::tempdir().expect("a directory") }
     }
 
     /// A tree with files that are empty, short, and of some chunks.
@@ -226,8 +229,9 @@ impl Lab {
         assert!(known.len() >= 6);
         let root = self.nodes[node].root.path();
         assert!(contents(&root.join("tree")) == known, "node {node}");
-        let names = fs::read_dir(root).expect("a directory").count();
-        assert_eq!(names, 1, "nothing but the tree");
+        let names = fs::read_dir(root).expect("a directory");
+        let names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+        assert_eq!(names, ["tree"], "nothing but the tree");
     }
 
     fn request(&self, kind: ScheduleKind, destination: &Path) -> CastRequest {
@@ -485,4 +489,106 @@ fn what_a_crash_left_damaged_is_sent_again_and_never_published() {
     assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
     (0..2).for_each(|node| lab.check(node));
     assert!(held > 20 && outcome.sent_chunks + all <= 2 * chunks_of(&outcome), "{outcome:?}");
+}
+
+/// Casts at so many bytes a second from each node, and tells how far each is.
+fn start_slowly(
+    lab: &Lab,
+    kind: ScheduleKind,
+    rate: u64,
+) -> (JoinHandle<CastOutcome>, mpsc::Receiver<CastProgress>) {
+    let (progress, told) = mpsc::sync_channel(1);
+    let limits = CastLimits { min_nodes: None, rate: NonZeroU64::new(rate) };
+    let request = lab.request(kind, Path::new(ROOT));
+    let request = CastRequest { limits, progress: Some(progress), ..request };
+    (thread::spawn(move || cast(request).expect("a cast")), told)
+}
+
+fn wait_for(told: &mpsc::Receiver<CastProgress>, done: impl Fn(&CastProgress) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let now = told.recv_timeout(Duration::from_secs(10)).expect("it goes on");
+        if done(&now) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it takes too long");
+    }
+}
+
+/// The source is gone for all nodes, as if it had been killed.
+fn cut_off_source(lab: &Lab) {
+    let addresses = lab.nodes.iter().map(|node| node.address);
+    lab.wires.closed.lock().expect("no panic").extend(addresses);
+    for socket in lab.wires.open.lock().expect("no panic").drain(..) {
+        let _shut = socket.shutdown(Shutdown::Both);
+    }
+}
+
+#[test]
+fn the_source_may_leave_when_every_chunk_is_held_somewhere() {
+    let lab = Lab::new(4);
+    lab.fill(4_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 6_000_000);
+    wait_for(&told, |now| now.nodes[3].held_chunks > 0);
+    lab.nodes[3].hang.store(true, Ordering::SeqCst);
+    wait_for(&told, |now| {
+        now.nodes[..3].iter().all(|node| node.held_chunks == u64::from(now.chunks))
+    });
+    cut_off_source(&lab);
+    let outcome = casting.join().expect("no panic");
+    assert!(outcome.nodes[3].result.is_err(), "{outcome:?}");
+    lab.nodes[3].hang.store(false, Ordering::SeqCst);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !lab.nodes[3].root.path().join("tree").exists() {
+        assert!(Instant::now() < deadline, "the nodes do not go on");
+        thread::sleep(Duration::from_millis(10));
+    }
+    (0..3).for_each(|node| lab.check(node));
+    let end = |lab: &Lab| fs::read_dir(lab.nodes[3].root.path()).expect("there").count() == 1;
+    while !end(&lab) {
+        assert!(Instant::now() < deadline, "its staging directory stays");
+        thread::sleep(Duration::from_millis(10));
+    }
+    lab.check(3);
+}
+
+#[test]
+fn a_source_that_is_killed_half_way_and_started_again_reaches_all() {
+    let lab = Lab::new(3);
+    lab.fill(6_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 6_000_000);
+    wait_for(&told, |now| now.nodes[2].held_chunks > u64::from(now.chunks) / 3);
+    cut_off_source(&lab);
+    let outcome = casting.join().expect("no panic");
+    assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");
+    lab.wires.closed.lock().expect("no panic").clear();
+    let outcome = lab.cast(ScheduleKind::Chain);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..3).for_each(|node| lab.check(node));
+}
+
+#[test]
+fn a_node_that_the_source_loses_and_finds_again_has_everything() {
+    let lab = Lab::new(4);
+    lab.fill(6_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 4_000_000);
+    wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 10));
+    let lost = lab.wires.open.lock().expect("no panic").remove(1);
+    lost.shutdown(Shutdown::Both).expect("connected");
+    let outcome = casting.join().expect("no panic");
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..4).for_each(|node| lab.check(node));
+}
+
+#[test]
+fn a_node_that_comes_late_has_everything() {
+    let lab = Lab::new(4);
+    lab.fill(6_000_000);
+    lab.wires.closed.lock().expect("no panic").insert(lab.nodes[2].address);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 4_000_000);
+    wait_for(&told, |now| now.nodes[0].held_chunks > 10);
+    lab.wires.closed.lock().expect("no panic").clear();
+    let outcome = casting.join().expect("no panic");
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..4).for_each(|node| lab.check(node));
 }

@@ -5,9 +5,10 @@
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
 //! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
-//! `plan_parts` (plans as messages), `report` (what it says of itself).
+//! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it sends).
 
 mod claims;
+mod limit;
 mod plan_parts;
 mod reach;
 mod report;
@@ -20,14 +21,16 @@ pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
-use crate::schedule::Schedule;
+use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use claims::ClaimChecks;
+use limit::SendLimit;
 use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
 use outboard_verbs::{Access, SharedRegion};
 pub(crate) use report::MemberProgress;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,6 +76,8 @@ pub(crate) struct MemberSetup {
     pub(crate) shape: StreamShape,
     /// Bytes of its window, about.
     pub(crate) window: u64,
+    /// Bytes a second that it sends, at most.
+    pub(crate) rate: Option<NonZeroU64>,
     pub(crate) store: Arc<dyn ChunkStore>,
     pub(crate) threads: WorkThreads,
 }
@@ -96,6 +101,7 @@ pub(crate) struct CastMember {
     unsigned: Vec<(u32, u32)>,
     progress: MemberProgress,
     checks: ClaimChecks,
+    limit: SendLimit,
 }
 
 impl CastMember {
@@ -108,6 +114,7 @@ impl CastMember {
         let claimed = setup.store.take_claims().unwrap_or_default();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let relay = Relay::claiming(setup.node, schedule, slots, claimed);
+        let limit = SendLimit::new(setup.rate);
         Ok(Self {
             setup,
             relay,
@@ -120,6 +127,7 @@ impl CastMember {
             unsigned: Vec::new(),
             progress: MemberProgress::default(),
             checks: ClaimChecks::default(),
+            limit,
         })
     }
 
@@ -158,6 +166,23 @@ impl CastMember {
     /// Goes on by another schedule.
     pub(crate) fn replan(&mut self, hub: &mut CastHub, schedule: &Arc<Schedule>) -> MemberResult {
         self.relay.replan(schedule);
+        self.act(hub)
+    }
+
+    /// Goes on without a schedule.
+    pub(crate) fn leave_schedule(&mut self, hub: &mut CastHub) -> MemberResult {
+        self.relay.leave_schedule();
+        self.act(hub)
+    }
+
+    /// A peer says what it holds: chunks of this cast.
+    pub(crate) fn peer_holds(
+        &mut self,
+        hub: &mut CastHub,
+        node: u32,
+        holds: ChunkSet,
+    ) -> MemberResult {
+        self.relay.peer_holds(node, holds);
         self.act(hub)
     }
 
@@ -292,6 +317,9 @@ impl CastMember {
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
+        while let Some(action) = self.limit.next(Instant::now()) {
+            self.send(hub, action)?;
+        }
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }
@@ -315,9 +343,19 @@ impl CastMember {
             }
             Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
             Action::Load { chunk, slot } => self.load(hub, chunk, slot)?,
-            Action::Send { to, chunk, from, into } => self.send(hub, to, chunk, (from, into))?,
+            Action::Send { chunk, .. } => {
+                let len = self.setup.shape.len_of(chunk) as u64;
+                if let Some(action) = self.limit.admit(Instant::now(), action, len) {
+                    self.send(hub, action)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// When [`Self::act`] has something to do again, if nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.limit.deadline()
     }
 
     fn tell(
@@ -347,13 +385,8 @@ impl CastMember {
         Ok(())
     }
 
-    fn send(
-        &mut self,
-        hub: &mut CastHub,
-        to: u32,
-        chunk: u32,
-        (from, into): (u32, u32),
-    ) -> MemberResult {
+    fn send(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
+        let Action::Send { to, chunk, from, into } = action else { return Ok(()) };
         let range = self.range(chunk, from);
         let target = self.targets.remove(&(to, into));
         let target = target.and_then(|memory| memory.range(0, range.len() as u64));

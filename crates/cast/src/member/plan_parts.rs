@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn a_plan_of_all_nodes_with_ragged_sets_is_sent_and_comes_back() {
         let mut situation = Situation::fresh(2048, 100_000);
-        let ragged = |at: u32| (0..100_000).filter(move |chunk| (chunk + at) % 3 > 0).collect();
+        let ragged =
+            |at: u32| (0..100_000).filter(move |chunk| !(chunk + at).is_multiple_of(3)).collect();
         let sets: [ChunkSet; 3] = [0, 1, 2].map(ragged);
         for (at, node) in situation.nodes.iter_mut().enumerate().skip(1) {
             node.holds = sets[at % 3].clone();

@@ -44,6 +44,19 @@ pub enum ReceiveError {
         /// What was written.
         path: PathBuf,
     },
+    /// This machine: the disk has less room than the cast needs. Nothing was written.
+    #[error(
+        "no room at the destination: the cast needs {needed} {what}, {free} are free there: free \
+         some, or cast less"
+    )]
+    NoRoom {
+        /// How many are needed.
+        needed: u64,
+        /// How many there are.
+        free: u64,
+        /// Of what.
+        what: &'static str,
+    },
     /// This machine: something cannot be written.
     #[error("{path:?} cannot be written at the destination: {errno}")]
     Write {
@@ -117,6 +130,7 @@ impl ReceiveError {
     pub(super) fn is_final(&self) -> bool {
         let is_source =
             matches!(self, Self::Manifest(_) | Self::ManifestLength { .. } | Self::ManifestHash);
-        is_source || matches!(self, Self::NoSpace { .. } | Self::Exists { .. })
+        is_source
+            || matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. } | Self::Exists { .. })
     }
 }

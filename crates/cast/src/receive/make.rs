@@ -49,11 +49,19 @@ fn check_room(tree: BorrowedFd<'_>, manifest: &TreeManifest) -> Result<(), Recei
     let Ok(room) = fs::fstatvfs(tree) else { return Ok(()) };
     let data_len = manifest.stream_len() - manifest.bytes().len() as u64;
     // File systems without a limit tell of no blocks, or of no inodes.
-    let is_short = room.f_blocks > 0 && data_len > room.f_bfree.saturating_mul(room.f_frsize);
-    if is_short || room.f_files > 0 && u64::from(manifest.len()) > room.f_ffree {
-        return Err(ReceiveError::write(b"", Errno::NOSPC));
+    let free_len = match room.f_blocks {
+        0 => u64::MAX,
+        _ => room.f_bfree.saturating_mul(room.f_frsize),
+    };
+    let free_entries = if room.f_files == 0 { u64::MAX } else { room.f_ffree };
+    let needs = [
+        (data_len, free_len, "bytes"),
+        (u64::from(manifest.len()), free_entries, "files and directories"),
+    ];
+    match needs.into_iter().find(|(needed, free, _)| needed > free) {
+        Some((needed, free, what)) => Err(ReceiveError::NoRoom { needed, free, what }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn make(parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {

@@ -19,6 +19,7 @@ use crate::sign::{CastHeader, ChunkHashes, StreamShape};
 use crate::tree::{ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -287,7 +288,8 @@ impl ReceiverShared {
         match self.options.flush {
             FlushMode::Later => Ok(()),
             FlushMode::BeforePublishing => {
-                fs::syncfs(directory).map_err(|errno| ReceiveError::write(b"", errno))
+                let path = || self.staging.destination().path().as_os_str().as_bytes();
+                fs::syncfs(directory).map_err(|errno| ReceiveError::write(path(), errno))
             }
         }
     }

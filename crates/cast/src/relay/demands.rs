@@ -131,9 +131,13 @@ impl Relay {
             if from == DemandFrom::Upstream && self.is_claimed(chunk) {
                 self.demands.put_off.insert(chunk);
             } else if !self.has_come(chunk) {
-                let Some(of) = self.demand_of(from) else { return };
-                if !self.is_on_its_way(chunk, of, from) && !self.ask_of(chunk, of) {
-                    return;
+                match self.demand_of(chunk, from) {
+                    // It comes when a peer says that it has it.
+                    None if self.swarm.is_some() => {}
+                    None => return,
+                    Some(of) if self.is_on_its_way(chunk, of, from) => {}
+                    Some(of) if self.ask_of(chunk, of) => {}
+                    Some(_) => return,
                 }
             }
             self.demands.waiting.pop_front();
@@ -141,8 +145,11 @@ impl Relay {
     }
 
     /// The node that a demand goes to; `None` while there is none.
-    fn demand_of(&self, from: DemandFrom) -> Option<u32> {
+    fn demand_of(&self, chunk: u32, from: DemandFrom) -> Option<u32> {
         let is_there = |node: &u32| !self.gone.contains(node);
+        if let Some(swarm) = &self.swarm {
+            return swarm.holder(chunk).filter(is_there);
+        }
         let upstream = self.schedule.upstream(self.node)?;
         let source = Some(0).filter(|_| self.schedule.root() == 0);
         match from {

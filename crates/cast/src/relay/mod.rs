@@ -11,10 +11,12 @@
 //! A chunk that a program waits for is demanded: asked for out of turn.
 //!
 //! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
-//! may be here without being sent), `demands` (what goes before its turn).
+//! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
+//! (what goes before its turn).
 
 mod claims;
 mod demands;
+mod swarm;
 #[cfg(test)]
 mod tests;
 mod wants;
@@ -23,12 +25,13 @@ mod window;
 pub use demands::DemandFrom;
 pub use wants::ChunkWant;
 
-use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Transfer};
+use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation, Transfer};
 use claims::Claims;
 use demands::Demands;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
+use swarm::Swarm;
 use wants::Wants;
 use window::{Window, WindowSlot};
 
@@ -152,6 +155,8 @@ pub struct Relay {
     sends_ended: u64,
     /// Peers whose connections have ended.
     gone: BTreeSet<u32>,
+    /// While there is no schedule to go by.
+    swarm: Option<Swarm>,
     demands: Demands,
     actions: VecDeque<Action>,
 }
@@ -183,6 +188,7 @@ impl Relay {
             sending: Vec::new(),
             sends_ended: 0,
             gone: BTreeSet::new(),
+            swarm: None,
             demands: Demands::new(slots),
             actions: VecDeque::new(),
         };
@@ -312,6 +318,9 @@ impl Relay {
     /// a schedule without it.
     pub fn lost(&mut self, peer: u32) {
         self.gone.insert(peer);
+        if let Some(swarm) = &mut self.swarm {
+            swarm.forget(peer);
+        }
         self.demands.unask(&self.asked, |of| of == peer);
         self.wants.forget(peer);
         self.demands.forget(peer);
@@ -354,6 +363,9 @@ impl Relay {
 
     fn holds(&mut self, chunk: u32) {
         self.held.insert(chunk);
+        if let Some(swarm) = &mut self.swarm {
+            swarm.obtained(chunk);
+        }
         if let Some(from) = self.claims.confirm(chunk) {
             self.tell(from, chunk, ChunkWant::Nothing);
         }
@@ -371,12 +383,36 @@ impl Relay {
         self.wants.all().filter(|(_, chunk)| self.held.contains(*chunk)).map(|(by, _)| by).collect()
     }
 
+    /// Goes on without a schedule, by what [peers hold](Self::peer_holds).
+    pub fn leave_schedule(&mut self) {
+        let Situation { chunks, nodes, .. } = self.schedule.situation();
+        self.swarm = Some(Swarm::new(self.node, nodes.len(), *chunks));
+        self.wants.serve_all();
+        self.take_back();
+    }
+
+    /// A peer says what it holds: chunks of this cast. Counts [without a
+    /// schedule](Self::leave_schedule) alone.
+    pub fn peer_holds(&mut self, peer: u32, holds: ChunkSet) {
+        if let Some(swarm) = self.swarm.as_mut().filter(|_| !self.gone.contains(&peer)) {
+            let lacking = self.held.missing(self.schedule.situation().chunks);
+            swarm.note(peer, holds, lacking.iter());
+            self.go_on();
+        }
+    }
+
     /// Goes on by another schedule of the same cast.
     pub fn replan(&mut self, schedule: &Arc<Schedule>) {
+        self.swarm = None;
         self.schedule = Arc::clone(schedule);
         self.inbox = schedule.inbox(self.node).peekable();
         self.outbox = schedule.outbox(self.node);
         self.wants.keep_as_leftovers();
+        self.take_back();
+    }
+
+    /// Takes back all that was asked for, and asks anew.
+    fn take_back(&mut self) {
         self.claims.forget_turns();
         self.demands.unask(&self.asked, |_| true);
         // The node that has a chunk now may have waited for it from this one.
@@ -400,6 +436,9 @@ impl Relay {
             }
             self.claims.asked_due();
         }
+        if self.swarm.is_some() {
+            return self.ask_swarm();
+        }
         while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
             if !self.is_claimed(chunk) {
                 if !self.ask_for(chunk, from, self.claims.spare()) {
@@ -412,6 +451,26 @@ impl Relay {
             }
             self.inbox.next();
         }
+    }
+
+    /// Asks peers for what they hold, as long as there are slots.
+    fn ask_swarm(&mut self) {
+        while let Some((chunk, from)) = self.next_offer() {
+            if !self.ask_for(chunk, from, 0) {
+                return;
+            }
+        }
+    }
+
+    fn next_offer(&mut self) -> Option<(u32, u32)> {
+        let (asked, slots, held) = (&self.asked, &self.slots, &self.held);
+        let claims = &self.claims;
+        let is_open = |chunk| {
+            let is_coming = asked.contains_key(&chunk) || slots.has(chunk);
+            !is_coming && !held.contains(chunk) && !claims.is_open(chunk)
+        };
+        let asked_of = |peer| asked.values().filter(|(of, _)| *of == peer).count();
+        self.swarm.as_mut()?.next(is_open, asked_of)
     }
 
     /// Asks for a chunk, or says that it is here. False if there is no slot for it.
@@ -461,7 +520,7 @@ impl Relay {
             None => false,
         };
         let mut next = self.demands.next_hurried(&mut is_ready);
-        if next.is_none() {
+        if next.is_none() && self.swarm.is_none() {
             let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
             next = planned.map(|transfer| (transfer.to, transfer.chunk));
         }

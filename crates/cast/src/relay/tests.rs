@@ -391,3 +391,57 @@ fn what_was_not_asked_is_a_fault() {
     let fault = relay.wanted(2, 4, ChunkWant::Into { slot: 0 }).expect_err("no such chunk");
     assert_eq!(fault, RelayFault::NoSuchChunk { chunk: 4, chunks: 4 });
 }
+
+/// Goes on without the source, with neighbours that are connected, until nothing moves.
+fn without_source(world: &mut World) {
+    world.relays[0] = None;
+    world.queues.retain(|(from, to), _| *from != 0 && *to != 0);
+    let nodes = u32::try_from(world.relays.len()).expect("few");
+    for node in 1..nodes {
+        if let Some(relay) = world.relay(node) {
+            relay.lost(0);
+            relay.leave_schedule();
+        }
+        world.act(node);
+    }
+    loop {
+        let moved = world.step();
+        if !moved && !tell_holdings(world, nodes) {
+            return;
+        }
+    }
+}
+
+/// Every node tells its neighbours what it holds; whether any lacks anything that a neighbour has.
+fn tell_holdings(world: &mut World, nodes: u32) -> bool {
+    let mut lacks = false;
+    for node in 1..nodes {
+        let Some(held) = world.relay(node).map(|relay| relay.held().clone()) else { continue };
+        for other in [node - 1, node + 1].into_iter().filter(|other| (1..nodes).contains(other)) {
+            let chunks = world.chunks;
+            let Some(relay) = world.relay(other) else { continue };
+            lacks |= relay.held().missing(chunks).iter().any(|chunk| held.contains(chunk));
+            relay.peer_holds(node, held.clone());
+            world.act(other);
+        }
+    }
+    lacks
+}
+
+proptest! {
+    #[test]
+    fn without_the_source_all_get_what_any_holds(
+        kind in kinds(), nodes in 3_u32..12, chunks in 1_u32..40, slots in 3_u32..9, seed: u64,
+        steps in 0_usize..2000,
+    ) {
+        let mut world = World::new(kind, nodes, chunks, slots, seed);
+        world.start();
+        let _all = (0..steps).all(|_| world.step());
+        let mut there = ChunkSet::empty();
+        without_source(&mut world);
+        world.relays.iter().flatten().for_each(|relay| there.unite(relay.held()));
+        for relay in world.relays.iter().flatten() {
+            prop_assert_eq!(relay.held(), &there);
+        }
+    }
+}

@@ -24,6 +24,8 @@ pub(super) struct Wants {
     settled: BTreeMap<u32, ChunkSet>,
     /// Those of earlier schedules, which may not be in this one.
     leftovers: BTreeSet<(u32, u32)>,
+    /// Whether there is no schedule that says what is sent.
+    is_served: bool,
 }
 
 impl Wants {
@@ -32,7 +34,7 @@ impl Wants {
         match want {
             ChunkWant::Into { slot } => {
                 // The schedule's list may have passed over what was not wanted.
-                if self.is_settled(by, chunk) {
+                if self.is_served || self.is_settled(by, chunk) {
                     self.leftovers.insert((by, chunk));
                 }
                 self.slots.insert((by, chunk), slot)
@@ -70,7 +72,14 @@ impl Wants {
 
     /// A new schedule begins: what is wanted already is sent, whether it is in that or not.
     pub(super) fn keep_as_leftovers(&mut self) {
+        self.is_served = false;
         self.leftovers.extend(self.slots.keys());
+    }
+
+    /// There is no schedule any more: whatever is wanted is sent.
+    pub(super) fn serve_all(&mut self) {
+        self.keep_as_leftovers();
+        self.is_served = true;
     }
 
     /// The first of an earlier schedule that is ready.

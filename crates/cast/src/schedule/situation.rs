@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use super::ChunkSet;
 
 /// A receiver becomes a leaf below this fraction of the median rate. Above it, it costs a
-/// binomial pipeline of 16 nodes at most 4 % (l·B'/(B+(l−1)·B'), RDMC, DSN'18) and is not worth
-/// a new schedule.
-const LEAF_BELOW: f64 = 0.875;
+/// binomial pipeline of 16 nodes at most 10 % (l·B'/(B+(l−1)·B'), RDMC, DSN'18), and rates as
+/// nodes measure them waver by as much as the rest.
+const LEAF_BELOW: f64 = 0.7;
 
 /// A leaf becomes a relay again from this fraction on, so that one whose rate wavers does not
 /// change its role again and again.

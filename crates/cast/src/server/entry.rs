@@ -42,36 +42,45 @@ struct CastTable {
     _slots: Option<u32>,
 }
 
-/// A root, with the identities that it belongs to or without.
+/// A root: its path, or that and more.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "a root is a path, or { path = \"...\", owners = [\"...\"] }")]
+#[serde(
+    untagged,
+    expecting = "a root is a path, or { path = \"...\" } with owners = [\"...\"], \
+                 directory = \"...\" or both"
+)]
 enum RootEntry {
     Path(PathBuf),
-    Owned(OwnedRoot),
+    Table(RootTable),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OwnedRoot {
+struct RootTable {
+    /// As sources name it.
     path: PathBuf,
-    owners: Vec<String>,
+    /// Where it is on this machine, if sources name it otherwise.
+    directory: Option<PathBuf>,
+    /// The identities that it belongs to.
+    owners: Option<Vec<String>>,
 }
 
 impl RootEntry {
     fn root(&self) -> Result<CastRoot, String> {
-        let (path, owners) = match self {
-            Self::Path(path) => (path, None),
-            Self::Owned(OwnedRoot { path, owners }) => (path, Some(owners)),
+        let (path, directory, owners) = match self {
+            Self::Path(path) => (path, None, None),
+            Self::Table(root) => (&root.path, root.directory.as_ref(), root.owners.as_ref()),
         };
-        if !path.is_absolute() {
-            return Err(format!("root {}: write an absolute path", path.display()));
+        let directory = directory.unwrap_or(path);
+        if let Some(relative) = [path, directory].into_iter().find(|path| !path.is_absolute()) {
+            return Err(format!("root {}: write an absolute path", relative.display()));
         }
         let parse = |owner: &String| -> Result<NodeId, String> {
             let parsed = owner.parse();
             parsed.map_err(|error| format!("owner {owner:?} of {}: {error}", path.display()))
         };
         let owners = owners.map(|owners| owners.iter().map(parse).collect()).transpose()?;
-        Ok(CastRoot { owners, ..CastRoot::new(path.clone()) })
+        Ok(CastRoot { owners, ..CastRoot::at(path, directory) })
     }
 }
 
@@ -158,10 +167,13 @@ mod tests {
         let roots = roots_of(json!({ "roots": ["/all", owned] })).expect("legal");
         assert_eq!(roots[0], CastRoot::new("/all".into()));
         assert_eq!(roots[1].owners.as_deref(), Some(&[owner][..]));
+        let placed = json!({ "roots": [{ "path": "/data", "directory": "/mnt/disk" }] });
+        assert_eq!(roots_of(placed).expect("legal"), [CastRoot::at("/data", "/mnt/disk")]);
         let mistakes = [
             (json!(["all"]), "absolute path"),
             (json!([{ "path": "/own", "owners": ["me"] }]), "owner \"me\" of /own"),
-            (json!([{ "path": "/own" }]), "a root is a path, or"),
+            (json!([{ "path": "/own", "directory": "disk" }]), "root disk: write an absolute"),
+            (json!([{ "path": "/own", "owner": [] }]), "a root is a path, or"),
             (json!([7]), "a root is a path, or"),
         ];
         for (roots, why) in mistakes {

@@ -5,10 +5,11 @@
 //! Nothing here opens a socket or waits for a disk.
 //!
 //! Modules in reading order: `policy` (what is allowed), `entry` (table, start), `service` (all
-//! casts, all peers), `session` (one cast), `status` (what is said of it), `storage` (its files),
-//! `sweep` (what broken casts leave).
+//! casts, all peers), `session` (one cast), `orphan` (one whose source has left), `status` (what is
+//! said of it), `storage` (its files), `sweep` (what broken casts leave).
 
 mod entry;
+mod orphan;
 mod policy;
 mod service;
 mod session;

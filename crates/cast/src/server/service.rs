@@ -1,9 +1,9 @@
 //! All casts of a node, and all its peers.
 
 use super::policy::{CastPolicy, CastRoot};
-use super::session::{CastSession, SourceFault};
+use super::session::{CastSession, SOURCE_SILENCE_MAX, SessionRoom, SourceFault};
 use super::status::CastStatus;
-use super::storage::CastAllowance;
+use super::storage::{CastAllowance, NodeStore};
 use super::sweep::Sweep;
 use crate::member::{
     CastHub, CastTag, CastWork, DialNode, MemberError, NodeReach, WorkDone, WorkThreads, send,
@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 /// Casts at a time.
@@ -89,6 +89,8 @@ pub struct CastService {
     dialled: VecDeque<(CastId, u32, Admitted, NodeId)>,
     arriving: Option<(CastId, u32)>,
     ends: Vec<(PeerId, ServiceError)>,
+    /// Files of casts that have ended, as long as a thread has anything to do with them.
+    leaving: Vec<Weak<NodeStore>>,
     status: CastServiceStatus,
 }
 
@@ -128,6 +130,7 @@ impl CastService {
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
+            leaving: Vec::new(),
             status: CastServiceStatus {
                 casts_now: 0,
                 casts: 0,
@@ -204,14 +207,19 @@ impl CastService {
             send(hub, peer, &CastMessage::Failed { why });
             return Ok(());
         }
+        if let Some(outcome) = self.take_up(hub, (peer, identity), &begin) {
+            return outcome;
+        }
         let own = self.sessions.values().filter(|known| known.identity == identity);
         if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
             send(hub, peer, &CastMessage::Failed { why });
             return Ok(());
         }
         let used: u64 = self.sessions.values().map(|session| session.window).sum();
-        let left = self.memory.saturating_sub(used);
-        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, left);
+        let memory = self.memory.saturating_sub(used);
+        self.leaving.retain(|files| files.strong_count() > 0);
+        let room = SessionRoom { memory, leaving: self.leaving.clone() };
+        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, room);
         let session = match begun {
             Err(fault @ SourceFault::Memory { .. }) => {
                 send(hub, peer, &CastMessage::Failed { why: fault.to_string() });
@@ -227,6 +235,44 @@ impl CastService {
         self.status.casts += 1;
         self.set_part(peer, PeerPart::Source(cast));
         Ok(())
+    }
+
+    /// A source begins what goes on here without one: the same cast, whose source it is then, or
+    /// another one for the same place, for which that makes room.
+    fn take_up(
+        &mut self,
+        hub: &mut CastHub,
+        (peer, identity): (PeerId, NodeId),
+        begin: &CastBegin,
+    ) -> Option<Result<(), ServiceError>> {
+        let is_its = |session: &CastSession| {
+            let is_same_place = session.begin.destination == begin.destination;
+            session.is_orphan() && session.identity == identity && is_same_place
+        };
+        let left = self.sessions.iter().filter(|(_, session)| is_its(session));
+        let left: Vec<CastId> = left.map(|(cast, _)| *cast).collect();
+        for cast in left {
+            let session = self.sessions.get_mut(&cast).filter(|session| session.is_of(begin));
+            if let Some(session) = session {
+                let adopted = session.adopt(hub, peer);
+                self.set_part(peer, PeerPart::Source(cast));
+                self.check(hub, cast, adopted);
+                return Some(Ok(()));
+            }
+            drop(self.end_session(cast, "its source has begun anew"));
+        }
+        None
+    }
+
+    /// The source of a cast has gone: the nodes go on, if they can.
+    fn source_gone(&mut self, hub: &mut CastHub, cast: CastId, peer: PeerId) {
+        let session = self.sessions.get_mut(&cast).filter(|session| session.source() == peer);
+        let Some(session) = session else { return };
+        match session.orphan(hub, Instant::now()) {
+            Ok(true) => self.waker.wake(),
+            Ok(false) => drop(self.end_session(cast, "the source has left")),
+            Err(error) => self.check(hub, cast, Err(error)),
+        }
     }
 
     /// The next peer that has been here for too long without a part.
@@ -253,6 +299,9 @@ impl CastService {
         // What comes for a cast that has failed here is not for anyone.
         let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
         let node = if let PeerPart::Relay(_, node) = part { node } else { 0 };
+        if node == 0 {
+            session.heard = Instant::now();
+        }
         match message {
             CastMessage::Want { chunk, into } => {
                 let member = session.member().ok_or("it wants a chunk before there is a plan")?;
@@ -266,6 +315,10 @@ impl CastService {
                 let member = session.member().ok_or("it drops a chunk before there is a plan")?;
                 member.dropped(hub, node, slot)?;
             }
+            CastMessage::Held(report) if node > 0 => {
+                session.neighbour_holds(hub, node, report.held)?;
+            }
+            CastMessage::Over if node == 0 => drop(self.end_session(cast, "the cast is over")),
             message if node == 0 => {
                 let shown = unexpected(&message);
                 if !session.told(hub, message)? {
@@ -296,6 +349,7 @@ impl CastService {
 
     fn end_session(&mut self, cast: CastId, why: &'static str) -> Option<CastSession> {
         let session = self.sessions.remove(&cast)?;
+        self.leaving.push(session.files());
         self.ends.extend(session.relays().into_iter().map(|peer| (peer, why.into())));
         // Those that have not joined yet are of no use either.
         let reached = self
@@ -305,6 +359,49 @@ impl CastService {
         self.ends.extend(reached.map(|(peer, _)| (*peer, why.into())));
         self.waker.wake();
         Some(session)
+    }
+
+    fn event(&mut self, hub: &mut CastHub, event: HubEvent<CastTag>) -> Result<(), ServiceError> {
+        match event {
+            HubEvent::Message { peer, bytes } => self.message(hub, peer, PROTOCOL.decode(&bytes)?),
+            HubEvent::Immediate { peer, immediate } => {
+                let (cast, node) = match self.peers.get(&peer) {
+                    Some((PeerPart::Source(cast), _)) => (*cast, 0),
+                    Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
+                    _ => return Err("it writes before it has a part in a cast".into()),
+                };
+                let member = self.sessions.get_mut(&cast).and_then(CastSession::member);
+                member.map_or(Ok(()), |member| {
+                    Ok(member.arrived(hub, node, of_immediate(immediate))?)
+                })
+            }
+            HubEvent::Written { tag: CastTag { cast, to, slot }, .. } => {
+                if let Some(member) = self.sessions.get_mut(&cast).and_then(CastSession::member) {
+                    member.written(to, slot);
+                }
+                Ok(())
+            }
+            HubEvent::Read { .. } | HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
+        }
+    }
+
+    fn go_on(&mut self, hub: &mut CastHub, cast: CastId, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&cast) else { return };
+        if !session.is_orphan() && now > session.heard + SOURCE_SILENCE_MAX {
+            session.heard = now;
+            let why = format!("its source has said nothing for {} s", SOURCE_SILENCE_MAX.as_secs());
+            self.ends.push((session.source(), why.into()));
+        }
+        let told = session.go_on(hub).and_then(|()| session.tell_neighbours(hub, now));
+        self.ends.extend(session.ends.drain(..).map(|(peer, why)| (peer, why.into())));
+        match told {
+            Ok(None) => {}
+            Ok(Some(why)) => {
+                tracing::info!(?cast, why, "the cast is over here");
+                drop(self.end_session(cast, why));
+            }
+            Err(error) => self.check(hub, cast, Err(error)),
+        }
     }
 
     fn finish(&mut self, hub: &mut CastHub, cast: CastId, done: WorkDone) {
@@ -348,34 +445,19 @@ impl Service for CastService {
     }
 
     fn handle(&mut self, hub: &mut CastHub, event: HubEvent<CastTag>) -> Result<(), ServiceError> {
-        match event {
-            HubEvent::Message { peer, bytes } => self.message(hub, peer, PROTOCOL.decode(&bytes)?),
-            HubEvent::Immediate { peer, immediate } => {
-                let (cast, node) = match self.peers.get(&peer) {
-                    Some((PeerPart::Source(cast), _)) => (*cast, 0),
-                    Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
-                    _ => return Err("it writes before it has a part in a cast".into()),
-                };
-                let member = self.sessions.get_mut(&cast).and_then(CastSession::member);
-                member.map_or(Ok(()), |member| {
-                    Ok(member.arrived(hub, node, of_immediate(immediate))?)
-                })
-            }
-            HubEvent::Written { tag: CastTag { cast, to, slot }, .. } => {
-                if let Some(member) = self.sessions.get_mut(&cast).and_then(CastSession::member) {
-                    member.written(to, slot);
-                }
-                Ok(())
-            }
-            HubEvent::Read { .. } | HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
+        let peer = event.peer();
+        let handled = self.event(hub, event);
+        if let (Err(_), Some((PeerPart::Source(cast), _))) = (&handled, self.peers.get(&peer))
+            && let Some(session) = self.sessions.get_mut(cast)
+        {
+            session.is_deceived = true;
         }
+        handled
     }
 
     fn gone(&mut self, hub: &mut CastHub, peer: PeerId) {
         match self.peers.remove(&peer) {
-            Some((PeerPart::Source(cast), _)) => {
-                drop(self.end_session(cast, "the source has left"));
-            }
+            Some((PeerPart::Source(cast), _)) => self.source_gone(hub, cast, peer),
             Some((PeerPart::Relay(cast, node) | PeerPart::Reached(cast, node), _)) => {
                 if let Some(session) = self.sessions.get_mut(&cast) {
                     let lost = session.gone(hub, node, peer);
@@ -401,11 +483,7 @@ impl Service for CastService {
         }
         let casts: Vec<CastId> = self.sessions.keys().copied().collect();
         for cast in casts {
-            if let Some(session) = self.sessions.get_mut(&cast) {
-                let outcome = session.go_on(hub);
-                self.ends.extend(session.ends.drain(..).map(|(peer, why)| (peer, why.into())));
-                self.check(hub, cast, outcome);
-            }
+            self.go_on(hub, cast, now);
         }
         Ok(std::mem::take(&mut self.ends))
     }
@@ -417,7 +495,9 @@ impl Service for CastService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.recent.front().map(|(since, _)| *since + SILENT_MAX)
+        let silent = self.recent.front().map(|(since, _)| *since + SILENT_MAX);
+        let sessions = self.sessions.values().filter_map(CastSession::deadline);
+        sessions.chain(silent).min()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -1,5 +1,6 @@
 //! One cast at a node, from its source's first word to its last.
 
+use super::orphan::OrphanCast;
 use super::storage::{CastAllowance, NodeStore};
 use crate::lazy::DemandChunks;
 use crate::member::{
@@ -13,10 +14,16 @@ use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Bytes in a chunk, at most: a window has some of them.
 const CHUNK_LEN_MAX: u32 = 8 << 20;
+/// A source that says nothing for so long has left: it asks for a report several times a second.
+pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// So long threads may be busy with a chunk of a cast that has ended.
+const LEAVING_MAX: Duration = Duration::from_secs(2);
 /// Bytes in a node's name, at most.
 const NAME_LEN_MAX: usize = 256;
 
@@ -50,16 +57,41 @@ pub(super) enum SourceFault {
     Machine(#[from] MemberError),
 }
 
+/// What there is for a cast that begins.
+pub(super) struct SessionRoom {
+    /// Bytes of memory that other casts have left.
+    pub(super) memory: u64,
+    /// Files of casts that have ended: their staging directory may be this cast's.
+    pub(super) leaving: Vec<Weak<NodeStore>>,
+}
+
+impl SessionRoom {
+    /// Waits until threads have ended what they did for casts that have ended.
+    fn wait(&self) {
+        let until = Instant::now() + LEAVING_MAX;
+        let is_there = |files: &Weak<NodeStore>| files.strong_count() > 0;
+        while self.leaving.iter().any(is_there) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
 /// See the [module](self).
 pub(super) struct CastSession {
     pub(super) cast: CastId,
-    /// Whose cast it is.
-    pub(super) identity: NodeId,
-    begin: CastBegin,
+    pub(super) begin: CastBegin,
     source: PeerId,
+    /// The source's identity.
+    pub(super) identity: NodeId,
+    /// When the source said something last.
+    pub(super) heard: Instant,
+    /// Whether the source has broken the rules: then nothing goes on without it.
+    pub(super) is_deceived: bool,
+    /// While the source is not here.
+    pub(super) orphan: Option<OrphanCast>,
     hashes: Arc<ChunkHashes>,
     store: Option<Arc<NodeStore>>,
-    member: Option<CastMember>,
+    pub(super) member: Option<CastMember>,
     parts: PlanParts,
     /// Bytes of its window.
     pub(super) window: u64,
@@ -68,6 +100,7 @@ pub(super) struct CastSession {
     /// Relays that were dialled, and have not been lost since.
     dialled: BTreeSet<u32>,
     is_publishing: bool,
+    has_published: bool,
     reach: NodeReach,
     /// Relays whose sessions end, and why.
     pub(super) ends: Vec<(PeerId, &'static str)>,
@@ -80,10 +113,10 @@ impl CastSession {
         (source, identity): (PeerId, NodeId),
         allowed: &Arc<CastAllowance>,
         reach: &NodeReach,
-        memory: u64,
+        room: SessionRoom,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
-        let window = window(&hashes, memory)?;
+        let window = window(&hashes, room.memory)?;
         let cast = hashes.header().cast;
         let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
         let threads = reach.threads.clone();
@@ -91,14 +124,18 @@ impl CastSession {
             threads.answer(cast, WorkDone::Demanded { chunks, from });
         });
         reach.threads.run(cast, move || {
+            room.wait();
             let opened = NodeStore::open(&allowed, &own, known, identity, demand);
             WorkDone::Opened(opened.map(Arc::new))
         })?;
         Ok(Self {
             cast,
-            identity,
             begin,
             source,
+            identity,
+            heard: Instant::now(),
+            is_deceived: false,
+            orphan: None,
             hashes,
             store: None,
             member: None,
@@ -107,6 +144,7 @@ impl CastSession {
             joined: BTreeMap::new(),
             dialled: BTreeSet::new(),
             is_publishing: false,
+            has_published: false,
             reach: reach.clone(),
             ends: Vec::new(),
         })
@@ -132,6 +170,42 @@ impl CastSession {
 
     pub(super) fn member_now(&self) -> Option<&CastMember> {
         self.member.as_ref()
+    }
+
+    pub(super) fn set_source(&mut self, source: PeerId) {
+        self.source = source;
+        self.heard = Instant::now();
+        self.parts = PlanParts::default();
+    }
+
+    /// Its files, as long as a thread has anything to do with them.
+    pub(super) fn files(&self) -> Weak<NodeStore> {
+        self.store.as_ref().map_or_else(Weak::new, Arc::downgrade)
+    }
+
+    pub(super) fn chunks(&self) -> u32 {
+        self.hashes.header().shape.chunks()
+    }
+
+    pub(super) fn has_published(&self) -> bool {
+        self.has_published
+    }
+
+    pub(super) fn is_busy_publishing(&self) -> bool {
+        self.is_publishing && !self.has_published
+    }
+
+    /// Whether a source begins the cast that this is, once more.
+    pub(super) fn is_of(&self, begin: &CastBegin) -> bool {
+        let own = &self.begin;
+        own.header == begin.header && own.token == begin.token && own.you == begin.you
+    }
+
+    /// When there is something to do, if nothing happens.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let sends = self.member.as_ref().and_then(CastMember::deadline);
+        let source = self.orphan_deadline().unwrap_or(self.heard + SOURCE_SILENCE_MAX);
+        Some(sends.map_or(source, |at| at.min(source)))
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
@@ -217,7 +291,8 @@ impl CastSession {
             CastMessage::Plan(part) => self.plan_part(hub, part)?,
             CastMessage::Report { version } => {
                 let report = self.member.as_mut().map(|member| member.report(version));
-                let report = report.unwrap_or(NodeReport { version, ..NodeReport::default() });
+                let report =
+                    report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),
@@ -242,7 +317,7 @@ impl CastSession {
             None => self.start(hub, &schedule)?,
             Some(member) => member.replan(hub, &schedule)?,
         }
-        self.dial(hub, &schedule);
+        self.dial_peers(hub, &schedule);
         Ok(())
     }
 
@@ -274,6 +349,7 @@ impl CastSession {
             node: self.begin.you,
             shape: self.hashes.header().shape,
             window: self.window,
+            rate: self.begin.rate,
             store,
             threads: self.reach.threads.clone(),
         };
@@ -287,12 +363,16 @@ impl CastSession {
     }
 
     /// Dials the relays with higher numbers that the schedule connects with this one.
-    fn dial(&mut self, hub: &CastHub, schedule: &Schedule) {
+    fn dial_peers(&mut self, hub: &CastHub, schedule: &Schedule) {
         let you = self.begin.you;
-        for node in schedule.peers(you).into_iter().filter(|node| *node > you) {
-            if self.dialled.insert(node) {
-                self.reach.begin(hub, self.cast, node, &self.begin.nodes[node as usize]);
-            }
+        schedule.peers(you).into_iter().filter(|node| *node > you).for_each(|n| self.dial(hub, n));
+    }
+
+    /// Dials a relay, unless it was dialled already.
+    pub(super) fn dial(&mut self, hub: &CastHub, node: u32) {
+        let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
+        if !is_linked && self.dialled.insert(node) {
+            self.reach.begin(hub, self.cast, node, &self.begin.nodes[node as usize]);
         }
     }
 
@@ -312,6 +392,7 @@ impl CastSession {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 if let Some(forger) = member.kept(at, outcome)? {
                     let why = "it sent a chunk that the source has not signed";
+                    self.is_deceived |= forger == 0;
                     self.ends.extend(member.links().get(&forger).map(|peer| (*peer, why)));
                     return self.lost(hub, forger);
                 }
@@ -331,6 +412,7 @@ impl CastSession {
             }
             WorkDone::Published(report) => {
                 let report = report.map_err(MemberError)?;
+                self.has_published = true;
                 let names = u32::try_from(report.names).unwrap_or(u32::MAX);
                 send(hub, self.source, &CastMessage::Done { names });
             }

@@ -97,6 +97,7 @@ impl SourceService {
             node: 0,
             shape: self.header.shape,
             window: WINDOW_BYTES,
+            rate: self.begin.rate,
             store: Arc::clone(&self.store) as _,
             threads: self.reach.threads.clone(),
         };
@@ -156,7 +157,8 @@ impl SourceService {
         }
         if self.member.is_some() {
             self.judge(hub, now)?;
-            for (number, host) in self.nodes.to_dial(now) {
+            self.is_plan_due |= self.nodes.find_slow();
+            for (number, host) in self.nodes.due_again(now) {
                 self.reach.begin(hub, self.header.cast, number, &host);
             }
         }

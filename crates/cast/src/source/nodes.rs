@@ -3,12 +3,15 @@
 use super::NodeOutcome;
 use crate::schedule::{ChunkSet, NodeRole, NodeState, Situation};
 use outboard_cluster::hub::PeerId;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// When a node that cannot be reached is dialled again; then after twice that, and so on.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// Rates of a node, of which the best one counts: a moment's rate says little.
+const RATES: usize = 4;
 
 /// A node, from the first dial to its outcome.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(super) struct CastNode {
     pub(super) held: Option<ChunkSet>,
     /// How many chunks it said last that it holds.
     pub(super) held_chunks: u64,
+    /// How fast it said that it sends, the latest few times, in bytes a second.
+    rates: VecDeque<u64>,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
     /// When it published, or failed last.
@@ -66,6 +71,7 @@ impl CastNodes {
             is_leaf: false,
             held: None,
             held_chunks: 0,
+            rates: VecDeque::new(),
             heard: None,
             ended: None,
             published: None,
@@ -141,13 +147,14 @@ impl CastNodes {
             node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
         (node.is_ready, node.held) = (false, None);
+        node.rates.clear();
         let peer = node.peer.take()?;
         self.numbers.remove(&peer);
         Some(peer)
     }
 
     /// The nodes that are to be dialled once more now.
-    pub(super) fn to_dial(&mut self, now: Instant) -> Vec<(u32, String)> {
+    pub(super) fn due_again(&mut self, now: Instant) -> Vec<(u32, String)> {
         let due = |node: &CastNode| node.retry.is_some_and(|(at, _)| now >= at);
         let nodes = self.iter_mut().filter(|(_, node)| node.peer.is_none() && due(node));
         let begin = |(number, node): (u32, &mut CastNode)| {
@@ -157,6 +164,29 @@ impl CastNodes {
             (number, node.host.clone())
         };
         nodes.map(begin).collect()
+    }
+
+    /// Makes leaves of the nodes that send slowly, for others would wait for them. Says whether there
+    /// are new ones.
+    pub(super) fn find_slow(&mut self) -> bool {
+        let role = |node: &CastNode| match (node.is_ready, node.is_leaf) {
+            (false, _) => NodeRole::Dead,
+            (true, true) => NodeRole::Leaf,
+            (true, false) => NodeRole::Relay,
+        };
+        let state = |node: &CastNode| NodeState { role: role(node), holds: ChunkSet::empty() };
+        let mut situation = Situation::fresh(0, 0);
+        situation.nodes = self.nodes.iter().map(state).collect();
+        let rates: Vec<Option<u64>> = self.nodes.iter().map(CastNode::rate).collect();
+        situation.assign_leaves(&rates);
+        let mut is_any = false;
+        for (node, state) in self.nodes.iter_mut().zip(&situation.nodes) {
+            if state.role == NodeRole::Leaf && !node.is_leaf {
+                tracing::info!(host = node.host, "a slow node: nobody waits for it");
+                (node.is_leaf, is_any) = (true, true);
+            }
+        }
+        is_any
     }
 
     /// The situation, once every live node has said what it holds.
@@ -193,8 +223,49 @@ impl CastNodes {
 }
 
 impl CastNode {
+    /// It has said how fast it sends.
+    pub(super) fn note_rate(&mut self, rate: u64) {
+        self.rates.push_back(rate);
+        if self.rates.len() > RATES {
+            self.rates.pop_front();
+        }
+    }
+
+    /// The best of the latest rates, when there are enough of them.
+    fn rate(&self) -> Option<u64> {
+        self.rates.iter().max().copied().filter(|_| self.is_ready && self.rates.len() == RATES)
+    }
+
     /// Whether it has failed, and does not take part again.
     pub(super) fn is_out(&self) -> bool {
         self.failed.is_some() && self.peer.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_keeps_sending_slowly_becomes_a_leaf_and_no_other() {
+        let hosts: Vec<String> = (0..17).map(|node| format!("n{node}")).collect();
+        let places: Vec<usize> = (0..16).collect();
+        let mut nodes = CastNodes::new(&hosts, &places);
+        nodes.iter_mut().for_each(|(_, node)| node.is_ready = true);
+        for round in 0..4_u64 {
+            assert!(!nodes.find_slow(), "round {round}");
+            for (number, node) in nodes.iter_mut() {
+                // All waver; one is at half rate, one is so only for a moment.
+                let rate = match (number, round) {
+                    (5, _) | (6, 1) => 6_250_000,
+                    (number, round) => 12_500_000 - 500_000 * ((u64::from(number) + round) % 4),
+                };
+                node.note_rate(rate);
+            }
+        }
+        assert!(nodes.find_slow());
+        let leaves = nodes.iter().filter(|(_, node)| node.is_leaf).map(|(number, _)| number);
+        assert_eq!(leaves.collect::<Vec<_>>(), [5]);
+        assert!(!nodes.find_slow(), "it is one already");
     }
 }

@@ -173,6 +173,7 @@ impl SourceService {
         }
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
+            report.rate.into_iter().for_each(|rate| node.note_rate(rate));
             if self.planning == Some(report.version) {
                 node.held = Some(report.held.clone());
             }
@@ -328,6 +329,9 @@ impl Service for SourceService {
             let sent_chunks = self.sent_chunks;
             let outcome =
                 CastOutcome { nodes, stream_len, chunks, kind, sent_chunks, took, required };
+            for peer in self.nodes.connected() {
+                send(hub, peer, &CastMessage::Over);
+            }
             // The caller waits for the first.
             let _sent = self.outcome.send(outcome);
         }
@@ -341,7 +345,8 @@ impl Service for SourceService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        Some(self.asked + ASK_EVERY)
+        let next = self.member.as_ref().and_then(CastMember::deadline);
+        Some(next.map_or(self.asked + ASK_EVERY, |next| next.min(self.asked + ASK_EVERY)))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -53,8 +53,9 @@ fn cast_to(act: impl Fn(&mut CastHub, PeerId, CastMessage)) -> NodeOutcome {
     std::fs::write(tree.path().join("file"), vec![7; 20_000]).expect("written");
     let (own, its) = session();
     let once = Mutex::new(Some(own));
-    let dial: DialNode =
-        Arc::new(move |_, _| once.lock().expect("no panic").take().ok_or("gone".to_owned()));
+    let dial: DialNode = Arc::new(move |_, _| {
+        once.lock().expect("no panic").take().ok_or_else(|| "gone".to_owned())
+    });
     let request = CastRequest { dial, ..request(tree.path()) };
     let casting = thread::spawn(move || cast(request).expect("a cast"));
     let mut hub = CastHub::new().expect("a hub");

@@ -59,6 +59,10 @@ pub(crate) struct CastArgs {
     /// Put files among those that are there, each at once.
     #[arg(long)]
     pub(super) merge: bool,
+    /// Let names appear at once, as links into a view: a read of what has not come fetches it out of
+    /// turn. Plain files take their place when all is there. Needs FUSE at the nodes.
+    #[arg(long, conflicts_with = "merge")]
+    pub(super) lazy: bool,
     /// Flush to disks before names appear.
     #[arg(long)]
     pub(super) sync: bool,

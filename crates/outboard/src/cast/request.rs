@@ -71,7 +71,7 @@ impl CheckedWish {
                 (_, true) => PublishMode::Merge,
                 _ => PublishMode::New,
             },
-            show: ShowMode::Complete,
+            show: if args.lazy { ShowMode::AtOnce } else { ShowMode::Complete },
             flush: if args.sync { FlushMode::BeforePublishing } else { FlushMode::Later },
             limits: CastLimits {
                 min_nodes: args.min_nodes.map(Into::into),

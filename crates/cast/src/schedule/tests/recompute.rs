@@ -234,7 +234,7 @@ proptest! {
         situation.nodes[0].role = NodeRole::Relay;
         situation.nodes[0].holds = ChunkSet::below(situation.chunks);
         situation.part_relays();
-        let (nodes, cut) = (0..situation.nodes.len() as u32, situation.cut.clone());
+        let (nodes, cut) = (0..u32::try_from(situation.nodes.len()).expect("few"), situation.cut.clone());
         let schedule = Schedule::new(kinds()[kind], situation).expect("the source lives");
         for transfer in nodes.flat_map(|node| schedule.inbox(node)) {
             let (from, to) = (transfer.from, transfer.to);

@@ -161,7 +161,7 @@ impl Simulation {
             self.act(node);
             let ticks = self.ticks;
             let Some(actor) = self.actors.get_mut(&node) else { continue };
-            if actor.is_hung || ticks % actor.pace > 0 {
+            if actor.is_hung || !ticks.is_multiple_of(actor.pace) {
                 continue;
             }
             let queues = actor.queues.iter_mut();
@@ -171,7 +171,7 @@ impl Simulation {
             }
             self.act(node);
         }
-        if self.ticks % 25 == 0 {
+        if self.ticks.is_multiple_of(25) {
             self.look_after();
         }
     }
