@@ -3,8 +3,9 @@
 //! A demand goes from node to node towards the root, over connections that the schedule has anyway,
 //! until it meets a node that holds the chunk; every node on its way then holds it too. So what
 //! many nodes demand at once crosses each connection once, and because each node is nearer to the
-//! root than the one before, no two wait for each other. Demands have slots that the schedule leaves
-//! free: if its senders were asked for all, these could wait for a node that waits for a demand.
+//! root than the one before, no two wait for each other. Demands have slots that the schedule
+//! leaves free: if its senders were asked for all, these could wait for a node that waits for a
+//! demand.
 
 use super::{Action, ChunkWant, Relay, RelayFault};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
