@@ -113,6 +113,8 @@ pub(crate) struct ChunkWait {
     pub(crate) of: u32,
     /// Which chunk.
     pub(crate) chunk: u32,
+    /// It was taken back, and the other node has not said that it drops it.
+    pub(crate) is_taken_back: bool,
 }
 
 /// A control message.

@@ -8,7 +8,9 @@ use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastProgress, CastRequest, cast};
+use outboard_cast::source::{
+    CastLimits, CastOutcome, CastProgress, CastRequest, SourceBuffers, cast,
+};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
@@ -244,6 +246,7 @@ impl Lab {
             chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
             kind: Some(kind),
             topology: None,
+            buffers: SourceBuffers::default(),
             publish: PublishMode::New,
             flush: FlushMode::Later,
             show: ShowMode::Complete,
@@ -571,7 +574,7 @@ fn a_source_that_is_killed_half_way_and_started_again_reaches_all() {
 fn a_node_that_the_source_loses_and_finds_again_has_everything() {
     let lab = Lab::new(4);
     lab.fill(6_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 4_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
     wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 10));
     let lost = lab.wires.open.lock().expect("no panic").remove(1);
     lost.shutdown(Shutdown::Both).expect("connected");
@@ -585,7 +588,7 @@ fn a_node_that_comes_late_has_everything() {
     let lab = Lab::new(4);
     lab.fill(6_000_000);
     lab.wires.closed.lock().expect("no panic").insert(lab.nodes[2].address);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 4_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::BinomialPipeline, 1_000_000);
     wait_for(&told, |now| now.nodes[0].held_chunks > 10);
     lab.wires.closed.lock().expect("no panic").clear();
     let outcome = casting.join().expect("no panic");

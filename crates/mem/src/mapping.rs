@@ -28,12 +28,24 @@ impl Mapping {
         Self::new(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// The first `len` bytes of a file; what is written stays in this mapping. The file has these
-    /// bytes and keeps them: see `steady_len`.
-    pub(crate) fn private(file: BorrowedFd<'_>, len: usize) -> Result<Self, MemError> {
-        // Its disk may fail.
+    /// As [`anonymous`](Self::anonymous), in large pages where the kernel gives them.
+    pub(crate) fn in_large_pages(len: usize) -> Result<Self, MemError> {
+        let mapping = Self::anonymous(len)?;
+        // SAFETY: it is one whole mapping of this type; the advice changes no byte of it. A kernel
+        // without large pages refuses, and the mapping is as good.
+        unsafe { libc::madvise(mapping.start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        Ok(mapping)
+    }
+
+    /// `len` bytes of a file from `offset`; what is written stays in this mapping.
+    pub(crate) fn private(
+        file: BorrowedFd<'_>,
+        offset: libc::off_t,
+        len: usize,
+    ) -> Result<Self, MemError> {
+        // Its disk may fail; unless it is steady (`steady_len`), it may be shortened.
         racy::expect_missing();
-        Self::new(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd(), 0)
+        Self::new(len, libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_raw_fd(), offset)
     }
 
     /// `len` bytes of a file from `offset`, which every mapping of the file has in common.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::error::MemError;
-use crate::file::steady_len;
+use crate::file::{provide, steady_len};
 use crate::mapping::Mapping;
 use crate::racy;
 use crate::slice::{SharedSlice, check, range_len};
@@ -64,6 +64,15 @@ impl SharedRegion {
         Ok(Self::of_mapping(Mapping::anonymous(len)?))
     }
 
+    /// As [`zeroed`](Self::zeroed), for memory of which all will be used: in large pages where the
+    /// kernel gives them, which costs a fault for each of those instead of for each small one.
+    ///
+    /// # Errors
+    /// [`MemError::Map`] if this machine has no such memory.
+    pub fn zeroed_in_large_pages(len: usize) -> Result<Self, MemError> {
+        if len == 0 { Self::zeroed(0) } else { Ok(Self::of_mapping(Mapping::in_large_pages(len)?)) }
+    }
+
     /// The bytes of a file that can no longer change: one in memory with the seals against
     /// shrinking, growing and writing, or one on a disk without a name that no process has open for
     /// writing. Its pages are shared until they are written; what is written stays here. The
@@ -76,7 +85,23 @@ impl SharedRegion {
         if len == 0 {
             return Self::zeroed(0);
         }
-        Ok(Self::of_mapping(Mapping::private(file.as_fd(), len)?))
+        Ok(Self::of_mapping(Mapping::private(file.as_fd(), 0, len)?))
+    }
+
+    /// The bytes `range` of a regular file that is open for reading, as they are: other programs may
+    /// change them at any time. What is written into the region stays here. The descriptor may be
+    /// closed. Where the file is shortened, accesses fail with [`MemError::Missing`] on x86-64 and
+    /// aarch64, and end the process elsewhere.
+    ///
+    /// # Errors
+    /// [`MemError::FileRange`], [`MemError::Pages`] if the range starts inside a page,
+    /// [`MemError::NotRegular`]; [`MemError::Map`] if this machine refuses.
+    pub fn view_file(file: impl AsFd, range: Range<u64>) -> Result<Self, MemError> {
+        let (offset, len) = provide(file.as_fd(), range, Space::OnDemand)?;
+        if len == 0 {
+            return Self::zeroed(0);
+        }
+        Ok(Self::of_mapping(Mapping::private(file.as_fd(), offset, len)?))
     }
 
     fn of_mapping(mapping: Mapping) -> Self {

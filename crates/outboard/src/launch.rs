@@ -52,7 +52,7 @@ pub(crate) struct LaunchArgs {
 
 /// How receivers are started, once that is settled.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchChoice {
     pub(crate) way: LaunchWay,
     /// This program's path at the nodes; `None`: as here.
     pub(crate) program: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) struct CastReach {
     nodes: Option<HostList>,
 }
 
-/// The hidden command: receives one cast, as standard input says, and says where on standard output.
+/// The hidden command: receives one cast, as standard input says.
 pub(crate) fn receive() -> crate::Outcome {
     crate::services::name_process("receiver");
     crate::log::start_receiver()?;
@@ -80,9 +80,12 @@ pub(crate) fn receive() -> crate::Outcome {
 
 impl LaunchArgs {
     /// How receivers are started, if they are.
-    pub(crate) fn settle(&self, nodes: Option<&HostList>) -> Result<Option<Launch>, LaunchError> {
+    pub(crate) fn settle(
+        &self,
+        nodes: Option<&HostList>,
+    ) -> Result<Option<LaunchChoice>, LaunchError> {
         let Some(way) = self.way(nodes)? else { return Ok(None) };
-        Ok(Some(Launch {
+        Ok(Some(LaunchChoice {
             way,
             program: self.launch_program.clone(),
             limit: Duration::from_secs(self.launch_limit),
@@ -133,7 +136,7 @@ impl LaunchArgs {
 
 impl CastReach {
     /// Starts receivers of a directory.
-    pub(crate) fn launch(launch: Launch, destination: &Path) -> Result<Self, LaunchError> {
+    pub(crate) fn launch(launch: LaunchChoice, destination: &Path) -> Result<Self, LaunchError> {
         let program = match launch.program {
             Some(program) => program,
             None => env::current_exe().map_err(LaunchError::OwnPath)?,

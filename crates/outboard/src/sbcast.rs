@@ -3,14 +3,15 @@
 
 mod bcast_conf;
 
-use crate::launch::{CastReach, Launch};
+use crate::launch::{CastReach, LaunchChoice};
 use crate::send_libs::{EXCLUDED, StagedLibraries};
 use bcast_conf::BcastConf;
 use clap::Args;
+use outboard_cast::ShowMode;
 use outboard_cast::launch::{LaunchError, LaunchWay, MissingDestination, SlurmJob};
 use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, SourceBuffers, cast};
 use outboard_cast::tree::{CastSource, ScanOptions};
 use outboard_cluster::hosts::HostList;
 use std::env;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// The longest chunk, bytes: a window has four at least.
+const CHUNK_LEN_MAX: u32 = 8 << 20;
 /// How long receivers may take to start, unless -t says otherwise.
 const LIMIT_S: u64 = 30;
 
@@ -101,7 +104,9 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         chunk_len: args.chunk_len()?,
         kind: None,
         topology: None,
+        buffers: SourceBuffers::default(),
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
+        show: ShowMode::Complete,
         flush: FlushMode::Later,
         limits: CastLimits::default(),
         dial,
@@ -150,7 +155,7 @@ impl SbcastArgs {
         }
     }
 
-    fn launch(&self) -> Result<Launch, Box<dyn Error>> {
+    fn launch(&self) -> Result<LaunchChoice, Box<dyn Error>> {
         let job = match &self.jobid {
             Some(id) => SlurmJob::look_up(id)?,
             None => {
@@ -166,7 +171,7 @@ impl SbcastArgs {
             (None, Some(text)) => text.parse().map_err(|_| "SBCAST_TIMEOUT: give seconds")?,
             (None, None) => LIMIT_S,
         };
-        Ok(Launch {
+        Ok(LaunchChoice {
             way: LaunchWay::Slurm(job),
             program: self.launch_program.clone(),
             limit: Duration::from_secs(seconds.max(1)),
@@ -207,8 +212,8 @@ fn rounded(text: &str) -> Result<u32, String> {
         _ => return Err(wrong()),
     };
     let bytes = digits.parse::<u64>().map_err(|_| wrong())?.saturating_mul(factor);
-    let bytes = bytes.clamp(ChunkLen::MIN.into(), ChunkLen::MAX.into());
-    Ok(u32::try_from(1_u64 << bytes.ilog2()).unwrap_or(ChunkLen::MAX))
+    let bytes = bytes.clamp(ChunkLen::MIN.into(), CHUNK_LEN_MAX.into());
+    Ok(u32::try_from(1_u64 << bytes.ilog2()).unwrap_or(CHUNK_LEN_MAX))
 }
 
 /// The directory and the name in it.
@@ -239,7 +244,7 @@ mod tests {
             ("512k", 512 << 10),
             ("1", 4096),
             ("5000", 4096),
-            ("999m", 64 << 20),
+            ("999m", 8 << 20),
         ] {
             assert_eq!(rounded(text), Ok(bytes), "{text}");
         }

@@ -125,6 +125,12 @@ fn every_stop_has_its_figures_and_nothing_is_left_behind() {
     let servers = compile["servers"].as_array().unwrap();
     assert_eq!(servers.len(), 3);
     assert!(servers.iter().all(|server| server["jobs"].as_u64() > Some(0)), "{servers:?}");
+    let cast = &figures["stops"]["cast"];
+    assert_eq!((&cast["equal"], &cast["report"]["succeeded"]), (&4.into(), &true.into()));
+    let (chunks, sent) = (&cast["report"]["chunks"], &cast["report"]["sent_chunks"]);
+    // Nodes relay: a source that sends everything itself would send each chunk four times.
+    assert!(sent.as_u64() < Some(3 * chunks.as_u64().unwrap()), "{sent} of {chunks}");
+    assert!(told.contains("all 4 trees are equal to the source"), "{told}");
     assert!(told.contains("Lua 5.4: the 1229 primes below 10000 add up to 5736396"), "{told}");
     assert_eq!(tours.left_behind(), [""; 0]);
 }
@@ -166,6 +172,7 @@ fn what_is_missing_is_left_out_and_said() {
     let why = figures["stops"]["compile"]["left_out"].as_str().unwrap();
     assert!(why.contains("no C compiler in PATH: apt-get install gcc"), "{why}");
     assert!(figures["stops"]["rdma"]["write-lat"].is_object());
+    assert_eq!(figures["stops"]["cast"]["equal"], 4);
     let hidden = tours.directory.join(".hidden");
     fs::create_dir(&hidden).unwrap();
     let output = tours.command().env("TMPDIR", hidden).output().unwrap();

@@ -6,6 +6,7 @@
 //! table `docs/benchmarks/NAME.md`, `chart` draws the chart beside it. A new benchmark is a module
 //! here and a row in [`BENCHES`].
 
+mod cast;
 pub mod chart;
 mod compile;
 mod ibverbs;
@@ -38,6 +39,7 @@ pub struct Bench {
 pub const BENCHES: &[Bench] = &[
     Bench { name: "stack", needs: &[], run: stack::run },
     Bench { name: "ibverbs", needs: &[], run: ibverbs::run },
+    Bench { name: "cast", needs: cast::NEEDS, run: cast::run },
     Bench { name: "compile", needs: compile::NEEDS, run: compile::run },
     Bench { name: "compile-servers", needs: compile::NEEDS, run: compile::run_servers },
 ];

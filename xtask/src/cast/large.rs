@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::CastCheck;
+use super::faults::reach;
 use super::image::{Contents, TreeImage, listing};
 use super::run::{CAST_MAX, CastOrder, CastReport};
 use super::sample::noise;
@@ -28,6 +29,8 @@ const MANY_MAX: Duration = Duration::from_secs(240);
 const PAIR: [usize; 2] = [0, 1];
 /// Bytes of each file that changes.
 const CHANGING: usize = 3 << 20;
+/// Bytes of a file that changes late: three seconds of a link, and more than a window.
+const LATE: usize = 64 << 20;
 /// Number of casts for each way to change.
 const ROUNDS: usize = 3;
 
@@ -40,6 +43,7 @@ pub(super) fn checks() -> Vec<CastCheck> {
         let name = format!("changing: {name}");
         checks.push(CastCheck::new(name, move |site| changing(site, *change)));
     }
+    checks.push(CastCheck::new("changing: once, after it was signed", changed_late));
     checks
 }
 
@@ -164,6 +168,58 @@ fn changing(site: &mut CastSite, change: Change) -> Result<()> {
     }
     println!("  {} casts of one version, {} errors", outcomes.0, outcomes.1);
     Ok(())
+}
+
+/// The end of a file changes when its beginning has been sent, and all of it has been hashed.
+fn changed_late(site: &mut CastSite) -> Result<()> {
+    let top = site.source().join("changing");
+    fs::create_dir_all(&top)?;
+    let path = top.join("large");
+    fs::write(&path, noise(51, LATE))?;
+    for change in [LateChange::Bytes, LateChange::Length, LateChange::Name] {
+        let old = fs::read(&path)?;
+        let mut running = CastOrder::new([top.clone()], PAIR).start(site)?;
+        reach(site, &mut running, 0, LATE as u64 * 3 / 10)?;
+        change.make(&path)?;
+        let report = running.finish(CAST_MAX)?;
+        fs::write(&path, &old)?;
+        match report.code {
+            Some(0) => {
+                for index in PAIR {
+                    if fs::read(site.disk(index).join("changing/large"))? != old {
+                        bail!("node {index} has neither the old file nor an error: {change:?}");
+                    }
+                }
+            }
+            _ => drop(is_published(site, &report).with_context(|| format!("{change:?}"))?),
+        }
+        println!("  {change:?}: {report}");
+        site.clear()?;
+    }
+    Ok(fs::remove_dir_all(&top)?)
+}
+
+/// A change of one file.
+#[derive(Clone, Copy, Debug)]
+enum LateChange {
+    /// Of the last bytes.
+    Bytes,
+    /// Half of it is cut off.
+    Length,
+    /// It is removed.
+    Name,
+}
+
+impl LateChange {
+    fn make(self, path: &Path) -> Result<()> {
+        let file = File::options().write(true).open(path)?;
+        match self {
+            Self::Bytes => file.write_all_at(b"another end", LATE as u64 - 11)?,
+            Self::Length => file.set_len(LATE as u64 / 2)?,
+            Self::Name => fs::remove_file(path)?,
+        }
+        Ok(())
+    }
 }
 
 /// Whether the nodes have the tree, which is then of one version; otherwise they have nothing and

@@ -8,7 +8,8 @@
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
 //! (what a cast may leave behind), then the checks: `plain`, `faults`, `corruption`, `sources`,
-//! `large`, `strangers`; `slurm` is a suite of its own.
+//! `large`, `strangers`, `spellings`, `ordinary` (which needs no root). `slurm` is a suite of its
+//! own.
 
 mod image;
 mod run;
@@ -20,9 +21,11 @@ mod watch;
 mod corruption;
 mod faults;
 mod large;
+mod ordinary;
 mod plain;
 pub mod slurm;
 mod sources;
+mod spellings;
 mod strangers;
 
 use std::env;
@@ -56,9 +59,11 @@ impl CastCheck {
 /// # Errors
 /// When hosts cannot be made here or a program does not build; a check that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
+    let mut total = ordinary()?;
     if !is_root() {
         println!("skipped: hosts are network namespaces, which need root");
-        return Ok(Count { skipped: 1, ..Count::default() });
+        total += Count { skipped: 1, ..Count::default() };
+        return Ok(total);
     }
     let undisturbed = plain::Undisturbed::default();
     let mut checks = plain::checks(&undisturbed, full);
@@ -67,14 +72,31 @@ pub fn run(full: bool) -> Result<Count> {
     checks.extend(sources::checks(&undisturbed, full));
     checks.extend(large::checks());
     checks.extend(strangers::checks());
+    checks.extend(spellings::checks());
     checks.retain(|check| wanted(&check.name));
-    let mut total = Count::default();
     if checks.is_empty() {
         return Ok(total);
     }
     let mut site = CastSite::new()?;
     for check in checks {
         total += one(&mut site, &check)?;
+    }
+    Ok(total)
+}
+
+/// The checks that need no root.
+fn ordinary() -> Result<Count> {
+    let mut total = Count::default();
+    let checks: Vec<_> = ordinary::CHECKS.iter().filter(|(name, _)| wanted(name)).collect();
+    if checks.is_empty() {
+        return Ok(total);
+    }
+    let account = ordinary::Account::new()?;
+    for (name, run) in checks {
+        let began = Instant::now();
+        let result = run(&account);
+        report(name, began.elapsed(), &result);
+        total += Count::one(result.is_ok());
     }
     Ok(total)
 }

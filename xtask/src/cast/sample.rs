@@ -65,6 +65,14 @@ fn make_tree(top: &Path) -> Result<()> {
     make_attributes(&top.join("attributes"))
 }
 
+/// The part that any user may read, of few bytes.
+pub(super) fn make_ordinary(top: &Path) -> Result<()> {
+    make_small(&top.join("small"))?;
+    make_sparse(&top.join("sparse"))?;
+    make_names(&top.join("names"))?;
+    make_links(&top.join("links"))
+}
+
 fn make_small(at: &Path) -> Result<()> {
     fs::create_dir_all(at.join("empty directory"))?;
     fs::write(at.join("empty"), "")?;
@@ -117,8 +125,8 @@ fn make_links(at: &Path) -> Result<()> {
     fs::create_dir_all(at.join("directory"))?;
     fs::write(at.join("file"), "file")?;
     fs::hard_link(at.join("file"), at.join("same"))?;
-    let long = "x/".repeat(2000);
-    let targets = ["file", "directory", "nothing", "/etc/passwd", "../../../..", ".", &*long];
+    let (long, up) = ("x/".repeat(2000), "../".repeat(4));
+    let targets = ["file", "directory", "nothing", "/etc/passwd", &*up, ".", &*long];
     for (number, target) in targets.into_iter().enumerate() {
         symlink(target, at.join(format!("link{number}")))?;
     }

@@ -10,6 +10,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ const PORT: u16 = 7410;
 const READY_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The beginning of all directories' names, including those that a killed run left behind.
-const SCRATCH: &str = "outboard-test-cast-";
+const SCRATCH: &str = "outboard-test-of-cast-";
 /// The search path for programs.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
@@ -58,7 +59,7 @@ pub(super) struct CastSite {
 impl CastSite {
     /// Hosts on which every node runs.
     pub(super) fn new() -> Result<Self> {
-        command::run(&mut cargo(["build", "--package=outboard"]))?;
+        build()?;
         let scratch = CastScratch::new()?;
         // Services run as an ordinary user, which may have no access to the workspace.
         fs::copy(
@@ -110,6 +111,11 @@ impl CastSite {
         self.on(&self.lab.hosts()[0], program, "source-home")
     }
 
+    /// A program on a node's host, beside the node.
+    pub(super) fn on_node(&self, index: usize, program: impl AsRef<OsStr>) -> Command {
+        self.on(self.host(index), program, "source-home")
+    }
+
     fn on(&self, host: &Host, program: impl AsRef<OsStr>, home: &str) -> Command {
         let mut command = host.command(program);
         command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
@@ -128,10 +134,6 @@ impl CastSite {
     /// The source's host.
     pub(super) fn source_host(&self) -> &Host {
         &self.lab.hosts()[0]
-    }
-
-    pub(super) fn lab(&self) -> &Lab {
-        &self.lab
     }
 }
 
@@ -334,6 +336,11 @@ impl Drop for CastSite {
     }
 }
 
+/// Builds the program under test.
+pub(super) fn build() -> Result<()> {
+    command::run(&mut cargo(["build", "--package=outboard"]))
+}
+
 fn reap(mut node: Child) -> Result<()> {
     node.kill()?;
     node.wait()?;
@@ -359,7 +366,9 @@ impl CastScratch {
     pub(super) fn new() -> Result<Self> {
         let parent = env::temp_dir();
         clear(&parent)?;
-        let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let scratch = Self(parent.join(format!("{SCRATCH}{}-{number}", std::process::id())));
         scratch.directory("source-home")?;
         Ok(scratch)
     }
@@ -385,6 +394,7 @@ fn clear(parent: &Path) -> Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+        let process = process.and_then(|rest| rest.split('-').next());
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             remove(&entry.path())?;
         }

@@ -23,6 +23,9 @@ pub enum Link {
     /// of a short message is not emulated: with a smaller burst, whole segments would not fit and
     /// the machine would be busy splitting them.
     BitsPerSecond(u64),
+    /// Bits per second with the delays of short messages: only two packets pass an idle link at
+    /// once. Costs ten times the processor time.
+    ShortMessages(u64),
 }
 
 /// Whether a host's link is connected.
@@ -36,6 +39,8 @@ pub enum Cable {
 
 /// Bytes.
 const BURST: u32 = 70_000;
+/// Bytes: two packets.
+const SHORT_BURST: u32 = 3_000;
 /// Bytes of a link's queue: those of 8 ms at 1 Gbit/s.
 const QUEUE: u32 = 1_000_000;
 
@@ -84,7 +89,8 @@ fn bridge_of(hosts: &[String]) -> String {
 
 fn host_of(index: usize, hosts: usize) -> String {
     let mut text = format!(
-        "link set lo up\naddr add {}/15 brd + dev eth0\nlink set eth0 up\n",
+        "link set lo up\naddr add {}/15 brd + dev eth0\nlink set eth0 up\n\
+         route add 224.0.0.0/4 dev eth0\n",
         address(index)
     );
     for other in (0..hosts).filter(|other| *other != index) {
@@ -95,9 +101,13 @@ fn host_of(index: usize, hosts: usize) -> String {
 }
 
 fn limits(interfaces: impl Iterator<Item = String>, link: Link) -> String {
-    let Link::BitsPerSecond(rate) = link else { return String::new() };
+    let (rate, burst) = match link {
+        Link::Unlimited => return String::new(),
+        Link::BitsPerSecond(rate) => (rate, BURST),
+        Link::ShortMessages(rate) => (rate, SHORT_BURST),
+    };
     let limit = |interface| {
-        let limit = format!("rate {rate}bit burst {BURST} limit {QUEUE}");
+        let limit = format!("rate {rate}bit burst {burst} limit {QUEUE}");
         format!("qdisc replace dev {interface} root tbf {limit}\n")
     };
     interfaces.map(limit).collect()

@@ -101,7 +101,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "cast-slurm",
-        about: "outboard cast and sbcast in jobs of a real Slurm, beside its own sbcast, and by sshd",
+        about: "outboard cast and sbcast in jobs of a real Slurm, beside its sbcast, and by sshd",
         needs: &[Need::Packages(cast::slurm::PACKAGES)],
         minutes: 10,
         run: |_| cast::slurm::run(),

@@ -1,7 +1,7 @@
 //! The address by which this machine is reached from where a cast was started.
 //!
 //! A source that starts each receiver alone says its own address, and sshd says which one it used
-//! (`SSH_CONNECTION`, which a Slurm job may have inherited from elsewhere, so that it does not count
+//! (`SSH_CONNECTION`; a Slurm job may have inherited it from elsewhere, so that it does not count
 //! there); `srun` says its own (`SLURM_LAUNCH_NODE_IPADDR`). The address from which this machine
 //! would answer is then the one. No packet is sent.
 

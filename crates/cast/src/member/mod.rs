@@ -108,8 +108,9 @@ impl CastMember {
     pub(crate) fn new(setup: MemberSetup, schedule: &Arc<Schedule>) -> Result<Self, MemberError> {
         let len = u64::from(setup.shape.chunk_len().bytes());
         let slots = (setup.window / len).clamp(WINDOW_SLOTS_MIN, WINDOW_SLOTS_MAX);
+        let slots = slots.min(setup.store.slots_max());
         let bytes = usize::try_from(slots * len).unwrap_or(usize::MAX);
-        let window = SharedRegion::zeroed(bytes);
+        let window = SharedRegion::zeroed_in_large_pages(bytes);
         let window = window.map_err(|error| MemberError(format!("no memory: {error}")))?;
         let claimed = setup.store.take_claims().unwrap_or_default();
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
@@ -391,9 +392,12 @@ impl CastMember {
         let target = self.targets.remove(&(to, into));
         let target = target.and_then(|memory| memory.range(0, range.len() as u64));
         let (Some(target), Some(&peer)) = (target, self.links.get(&to)) else { return Ok(()) };
-        let memory = self.window.slice(range).map_err(of_machine)?;
+        let memory = match self.setup.store.mapped(chunk) {
+            Some(memory) => memory,
+            None => self.window.slice(range).map_err(of_machine)?,
+        };
         let tag = CastTag { cast: self.setup.cast, to, slot: from };
-        self.progress.sends(Instant::now(), to);
+        self.progress.sends(Instant::now(), to, memory.len() as u64);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
         {
             // The end of its connection frees the slot.

@@ -13,8 +13,8 @@ const BUSY_MIN: Duration = Duration::from_millis(100);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct MemberProgress {
-    /// By chunk that was asked for, of which node, and when that was seen first.
-    asked: BTreeMap<u32, (u32, Instant)>,
+    /// By chunk and node that it was asked of, or taken back from, when that was seen first.
+    asked: BTreeMap<Ask, Instant>,
     /// By node, when a chunk came from it last.
     arrived: BTreeMap<u32, Instant>,
     arrived_chunks: u64,
@@ -24,6 +24,9 @@ pub(crate) struct MemberProgress {
     sending: SendRate,
 }
 
+/// A chunk, the node that it was asked of, and whether it was taken back.
+type Ask = (u32, u32, bool);
+
 /// Bytes that were sent, and the time that this took: while any Write is under way.
 #[derive(Debug, Default)]
 struct SendRate {
@@ -32,6 +35,8 @@ struct SendRate {
     since: Option<Instant>,
     bytes: u64,
     busy: Duration,
+    /// Bytes of a Write, the latest one.
+    chunk_len: u64,
 }
 
 impl MemberProgress {
@@ -40,7 +45,8 @@ impl MemberProgress {
         self.arrived_chunks += 1;
     }
 
-    pub(crate) fn sends(&mut self, now: Instant, to: u32) {
+    pub(crate) fn sends(&mut self, now: Instant, to: u32, len: u64) {
+        self.sending.chunk_len = len;
         *self.sending.under_way.entry(to).or_default() += 1;
         self.sending.since.get_or_insert(now);
     }
@@ -97,22 +103,26 @@ impl MemberProgress {
 
     /// By sender, the chunk that was asked of it first, if nothing has come from it for a while.
     fn waits(&mut self, now: Instant, relay: &Relay) -> Vec<ChunkWait> {
-        let asked = relay.outstanding().map(|(chunk, of)| {
-            let known = self.asked.get(&chunk).filter(|(asked, _)| *asked == of);
-            (chunk, (of, known.map_or(now, |(_, since)| *since)))
-        });
-        self.asked = asked.collect();
-        let mut oldest: BTreeMap<u32, (Instant, u32)> = BTreeMap::new();
-        for (&chunk, &(of, since)) in &self.asked {
-            let first = oldest.entry(of).or_insert((since, chunk));
-            *first = (*first).min((since, chunk));
+        let asked = relay.outstanding().map(|(chunk, of)| (chunk, of, false));
+        let taken_back = relay.taken_back().map(|(chunk, of)| (chunk, of, true));
+        let known = |ask| (ask, self.asked.get(&ask).copied().unwrap_or(now));
+        self.asked = asked.chain(taken_back).map(known).collect();
+        let mut oldest: BTreeMap<u32, (Instant, Ask)> = BTreeMap::new();
+        for (&ask, &since) in &self.asked {
+            let first = oldest.entry(ask.1).or_insert((since, ask));
+            *first = (*first).min((since, ask));
         }
-        let is_long = |(of, (since, _)): &(&u32, &(Instant, u32))| {
+        let is_long = |(of, (since, _)): &(&u32, &(Instant, Ask))| {
             let since = self.arrived.get(of).map_or(*since, |at| (*at).max(*since));
             now > since + WAIT_MIN
         };
         let waits = oldest.iter().filter(is_long);
-        waits.map(|(of, (_, chunk))| ChunkWait { of: *of, chunk: *chunk }).collect()
+        let wait = |(of, (_, (chunk, _, is_taken_back))): (&u32, &(Instant, Ask))| ChunkWait {
+            of: *of,
+            chunk: *chunk,
+            is_taken_back: *is_taken_back,
+        };
+        waits.map(wait).collect()
     }
 }
 
@@ -122,18 +132,52 @@ impl SendRate {
         self.busy += since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     }
 
-    /// The rate since the last one was taken, in bytes a second.
+    /// The rate since the last one was taken, in bytes a second; while nothing has been sent
+    /// wholly, what it is at most.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_some() {
             self.pause(now);
             self.since = Some(now);
         }
-        if self.busy < BUSY_MIN || self.bytes == 0 {
+        let under_way = self.under_way.values().map(|count| u64::from(*count)).sum::<u64>();
+        let bytes = match self.bytes {
+            0 => under_way.saturating_mul(self.chunk_len),
+            bytes => bytes,
+        };
+        if self.busy < BUSY_MIN || bytes == 0 {
             return None;
         }
         let micros = u64::try_from(self.busy.as_micros()).ok()?;
-        let rate = self.bytes.saturating_mul(1_000_000) / micros.max(1);
-        (self.bytes, self.busy) = (0, Duration::ZERO);
-        Some(rate)
+        if self.bytes > 0 {
+            (self.bytes, self.busy) = (0, Duration::ZERO);
+        }
+        Some(bytes.saturating_mul(1_000_000) / micros.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_of_the_time_that_was_spent_sending() {
+        let (began, ms) = (Instant::now(), Duration::from_millis);
+        let mut progress = MemberProgress::default();
+        // Two at once, then a pause.
+        progress.sends(began, 1, 1_000_000);
+        progress.sends(began, 2, 1_000_000);
+        progress.sent(began + ms(100), 1, 1_000_000);
+        progress.sent(began + ms(200), 2, 1_000_000);
+        assert_eq!(progress.sending.take(began + ms(900)), Some(10_000_000));
+        assert_eq!(progress.sending.take(began + ms(950)), None, "nothing since");
+        progress.sends(began + ms(1_000), 1, 1_000_000);
+        assert_eq!(progress.sending.take(began + ms(1_500)), Some(2_000_000), "at most");
+        assert_eq!(progress.sending.take(began + ms(5_000)), Some(250_000), "at most");
+        progress.sent(began + ms(9_000), 1, 1_000_000);
+        assert_eq!(progress.sending.take(began + ms(9_100)), Some(125_000));
+        // Nothing is under way to a node that is lost.
+        progress.sends(began + ms(9_100), 1, 1_000_000);
+        progress.lost(began + ms(9_200), 1);
+        assert_eq!(progress.sending.take(began + ms(9_900)), None);
     }
 }

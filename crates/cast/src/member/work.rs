@@ -10,6 +10,7 @@ use outboard_cluster::hub::Admitted;
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use outboard_secure::NodeId;
+use outboard_verbs::SharedSlice;
 use std::sync::{Arc, mpsc};
 
 /// Threads that read and write files.
@@ -23,6 +24,14 @@ pub(crate) trait ChunkStore: Send + Sync {
     fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault>;
     /// Reads a chunk.
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;
+    /// A loaded chunk's memory, if it is not in the slot that it was loaded for. Asks no disk.
+    fn mapped(&self, _chunk: u32) -> Option<SharedSlice> {
+        None
+    }
+    /// Chunks that may be loaded at a time.
+    fn slots_max(&self) -> u64 {
+        u64::MAX
+    }
     /// The chunks that may be here without being sent, when that has become known. Asks no disk.
     fn take_claims(&self) -> Option<ChunkSet> {
         None

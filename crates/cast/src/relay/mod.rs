@@ -218,6 +218,11 @@ impl Relay {
         self.asked.iter().map(|(chunk, (of, _))| (*chunk, *of))
     }
 
+    /// The chunks that were taken back and may still come, and of which node.
+    pub fn taken_back(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.cancelled.iter().map(|((of, _), chunk)| (*chunk, *of))
+    }
+
     /// A peer says what it wants of this node.
     ///
     /// # Errors

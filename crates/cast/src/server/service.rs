@@ -29,6 +29,10 @@ const SILENT_MAX: Duration = Duration::from_secs(10);
 /// How often another node of a cast is dialled: one that starts may refuse the first time.
 const DIAL_TRIES: u32 = 4;
 
+/// For whom files are received if only one source may begin: whoever runs this process. It stands
+/// for a public key to which nobody has the private one.
+const LAUNCHED: &[u8; 32] = b"outboard receivers of their user";
+
 /// What a node allows, and how it reaches others.
 pub struct CastServiceOptions {
     /// Directories below which files may be published.
@@ -171,6 +175,8 @@ impl CastService {
                 if self.only_source.is_some_and(|source| source != identity) {
                     return Err("it is not the source that this receiver was started by".into());
                 }
+                // Such a source is met only once, but what it leaves is its user's, as this process.
+                let identity = self.only_source.map_or(identity, |_| NodeId::of(LAUNCHED));
                 return self.begin(hub, (peer, identity), *begin);
             }
             (PeerPart::New, CastMessage::Join { cast, node, token }) => {

@@ -394,3 +394,15 @@ fn a_cast_without_memory_for_its_window_is_refused() {
     };
     stage.until(|stage| stage.heard.iter().any(refused));
 }
+
+#[test]
+fn a_peer_that_says_nothing_does_not_stay() {
+    let (mut stage, ..) = joined();
+    let silent = stage.connect();
+    stage.until(|stage| stage.node.report()["sessions"] == 3);
+    let later = stage.node.deadline().expect("it looks after peers") + Duration::from_secs(1);
+    assert!(later < Instant::now() + Duration::from_secs(12));
+    stage.node.turn(later).expect("a turn");
+    let why = stage.why_gone(silent);
+    assert!(why.contains("no part in a cast"), "{why}");
+}

@@ -12,8 +12,9 @@ use outboard_cluster::service::ServiceError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A node that says nothing for so long is given up.
-const SILENCE_LIMIT: Duration = Duration::from_millis(2500);
+/// A node that says nothing for so long is given up. It is dialled again, so that one that was
+/// merely slow to answer takes part again.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
 impl SourceService {
     /// A node is gone, or failed.

@@ -8,8 +8,10 @@
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
 //! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
-//! them), `signing`.
+//! them), `signing`, `buffers`
+//! (its files as chunks).
 
+mod buffers;
 mod care;
 mod nodes;
 mod order;
@@ -21,6 +23,7 @@ mod tests;
 mod watch;
 
 pub use crate::member::DialNode;
+pub use buffers::{SourceBuffers, UnknownBuffers};
 pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
@@ -63,6 +66,8 @@ pub struct CastRequest {
     /// The switches above the nodes, which are numbered accordingly. The source is found in it by
     /// this machine's name.
     pub topology: Option<NodeTopology>,
+    /// Where the source takes chunks from.
+    pub buffers: SourceBuffers,
     /// What to do with names that are there.
     pub publish: PublishMode,
     /// When receivers flush.
@@ -232,6 +237,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         header,
         key,
         reader: Arc::new(reader),
+        buffers: request.buffers,
         begin,
         numbers,
         progress: request.progress.clone(),

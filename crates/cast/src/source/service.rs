@@ -1,9 +1,10 @@
 //! What the source does with its nodes: messages, chunks, ends.
 
+use super::buffers::{SourceBuffers, SourceStore};
 use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
-use super::signing::{self, SourceStore};
+use super::signing;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
@@ -36,6 +37,7 @@ pub(super) struct SourceSetup {
     pub(super) header: CastHeader,
     pub(super) key: CastKey,
     pub(super) reader: Arc<SourceReader>,
+    pub(super) buffers: SourceBuffers,
     /// For every node, but its number.
     pub(super) begin: CastBegin,
     /// Nodes that must be reached and publish; all if `None`.
@@ -91,7 +93,8 @@ impl SourceService {
     ) -> Result<Self, CastError> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
-        let SourceSetup { header, key, reader, begin, min_nodes, dial, numbers, progress } = setup;
+        let SourceSetup { header, key, reader, buffers, begin, min_nodes, dial, numbers, progress } =
+            setup;
         let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
         signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
         Ok(Self {
@@ -99,7 +102,7 @@ impl SourceService {
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
             watch: CastWatch::new(Instant::now(), header.shape.chunks()),
             begin,
-            store: Arc::new(SourceStore(reader)),
+            store: Arc::new(SourceStore::new(reader, buffers)),
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
             results,
             waker,

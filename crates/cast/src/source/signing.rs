@@ -1,28 +1,10 @@
 //! A thread that reads the stream once, hashes it and signs the runs, while chunks are sent.
 
-use crate::member::{ChunkStore, KeepFault, WorkDone, WorkThreads};
+use crate::member::{WorkDone, WorkThreads};
 use crate::sign::{CastHeader, CastKey, ChunkHash, RunSigner};
 use crate::tree::SourceReader;
 use std::sync::Arc;
 use std::thread;
-
-/// The source's files.
-#[derive(Debug)]
-pub(super) struct SourceStore(pub(super) Arc<SourceReader>);
-
-impl ChunkStore for SourceStore {
-    fn is_signed(&self, _chunk: u32) -> bool {
-        true
-    }
-
-    fn keep(&self, chunk: u32, _: &[u8], _: &dyn Fn()) -> Result<(), KeepFault> {
-        Err(KeepFault::Local(format!("chunk {chunk} was sent to the source, which has it")))
-    }
-
-    fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
-        self.0.read_chunk(chunk, into).map_err(|error| error.to_string())
-    }
-}
 
 /// Starts to sign; [`WorkDone::Signed`] brings each run. The last is signed only when nothing has
 /// changed since the scan.

@@ -85,6 +85,7 @@ fn request(tree: &std::path::Path) -> CastRequest {
         chunk_len: ChunkLen::new(4096).expect("legal"),
         kind: Some(ScheduleKind::Star),
         topology: None,
+        buffers: crate::source::SourceBuffers::default(),
         publish: PublishMode::New,
         flush: FlushMode::Later,
         show: ShowMode::default(),
@@ -141,7 +142,8 @@ fn a_node_that_claims_what_there_is_not_is_given_up() {
 
 #[test]
 fn a_node_that_takes_nothing_is_given_up_by_name_and_the_cast_ends() {
-    let waits: Vec<ChunkWait> = (0..3_000).map(|of| ChunkWait { of, chunk: of }).collect();
+    let waits: Vec<ChunkWait> =
+        (0..3_000).map(|of| ChunkWait { of, chunk: of, is_taken_back: of % 2 > 0 }).collect();
     let outcome = cast_to(|hub, peer, heard| match heard {
         CastMessage::Begin(_) => say(hub, peer, &CastMessage::Ready),
         CastMessage::Report { .. } => {

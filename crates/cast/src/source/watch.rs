@@ -7,7 +7,7 @@
 //! next schedule does without it. When nobody gains a chunk at all, those that lack any are fed by
 //! the source alone, and at last given up.
 
-use crate::protocol::NodeReport;
+use crate::protocol::{ChunkWait, NodeReport};
 use crate::schedule::ChunkSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -163,15 +163,11 @@ impl CastWatch {
     }
 
     fn note_waits(&mut self, now: Instant, node: u32, report: &NodeReport) {
-        let is_held = |of: u32, chunk: u32| {
-            of != node && self.nodes.get(&of).is_some_and(|sender| sender.held.contains(chunk))
+        let is_due = |wait: &&ChunkWait| {
+            let sender = self.nodes.get(&wait.of).filter(|_| wait.of != node);
+            sender.is_some_and(|sender| wait.is_taken_back || sender.held.contains(wait.chunk))
         };
-        let waits: BTreeSet<u32> = report
-            .waits
-            .iter()
-            .filter(|wait| is_held(wait.of, wait.chunk))
-            .map(|wait| wait.of)
-            .collect();
+        let waits: BTreeSet<u32> = report.waits.iter().filter(is_due).map(|wait| wait.of).collect();
         self.stuck.retain(|(to, from), _| *to != node || waits.contains(from));
         for of in waits {
             self.stuck.entry((node, of)).or_insert(now);

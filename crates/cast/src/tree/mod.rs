@@ -3,7 +3,8 @@
 //! The stream is the manifest's bytes, then the data of all files one after the other in the
 //! manifest's order, holes left out. It is cut into chunks of one size, so that millions of small
 //! files take few chunks and a large file takes many. The same tree gives the same stream: access
-//! times, which reading changes, are not part of it.
+//! times, which reading changes, are not part of it. Names of one file (hard links) become files of
+//! their own; devices, sockets and named pipes are never cast.
 //!
 //! Modules in reading order: `name` (legal names), `entry` (one record), `manifest` (all of
 //! them, validated whole), `check` (the rules), `builder`, `layout` (from stream to files),

@@ -12,9 +12,12 @@ use super::name::shown;
 use super::open_files::OpenFiles;
 use super::scan::{EntryStamp, ScannedTree};
 use crate::sign::ChunkLen;
+use outboard_verbs::{MemError, SharedRegion};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -107,9 +110,56 @@ impl SourceReader {
         })
     }
 
-    fn read_piece(&self, entry: u32, offset: u64, into: &mut [u8]) -> Result<(), TreeError> {
+    /// The pieces of a chunk.
+    pub(crate) fn pieces(&self, chunk: u32) -> Vec<StreamPiece> {
+        self.tree.manifest.pieces(self.chunk_len.range_of(chunk)).collect()
+    }
+
+    /// Appends a piece of the manifest; nothing for another piece.
+    pub(crate) fn append_manifest(&self, piece: StreamPiece, into: &mut Vec<u8>) {
+        if let StreamPiece::Manifest { at, len } = piece {
+            into.extend_from_slice(&self.tree.manifest.bytes()[at..at + len]);
+        }
+    }
+
+    /// Where a mapping may begin: a multiple of this many bytes.
+    pub(crate) const MAP_GRAIN: u64 = 64 << 10;
+
+    /// Maps a part of an entry's file, or all of it.
+    pub(crate) fn map(
+        &self,
+        entry: u32,
+        range: Option<Range<u64>>,
+    ) -> Result<SharedRegion, TreeError> {
+        let file = self.file(entry)?;
+        let size = match self.tree.manifest.entry(entry).node {
+            TreeNode::File { size, .. } => size,
+            TreeNode::Directory | TreeNode::Symlink(_) => 0,
+        };
+        SharedRegion::view_file(&*file, range.unwrap_or(0..size)).map_err(|error| match error {
+            MemError::Map { errno, .. } => self.failed(entry, Errno::from_raw_os_error(errno)),
+            // It is shorter than it was, or another file.
+            _ => self.changed(entry),
+        })
+    }
+
+    /// Whether an entry's file is what it was.
+    pub(crate) fn check_file(&self, entry: u32) -> Result<(), TreeError> {
+        self.check_stamp(entry, &*self.file(entry)?)
+    }
+
+    /// That it is not.
+    pub(crate) fn changed_file(&self, entry: u32) -> TreeError {
+        self.changed(entry)
+    }
+
+    fn file(&self, entry: u32) -> Result<Arc<OwnedFd>, TreeError> {
         let open = || self.open(entry, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
-        let file = self.files.open(entry, || open().map_err(|errno| self.failed(entry, errno)))?;
+        self.files.open(entry, || open().map_err(|errno| self.failed(entry, errno)))
+    }
+
+    fn read_piece(&self, entry: u32, offset: u64, into: &mut [u8]) -> Result<(), TreeError> {
+        let file = self.file(entry)?;
         let read = read_exactly_at(&*file, into, offset);
         // A read that fails on a file that changed fails because of the change.
         self.check_stamp(entry, &*file)?;

@@ -5,6 +5,7 @@ use crate::launch::LaunchArgs;
 use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;
+use outboard_cast::source::SourceBuffers;
 use outboard_cluster::hosts::HostList;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -59,8 +60,8 @@ pub(crate) struct CastArgs {
     /// Put files among those that are there, each at once.
     #[arg(long)]
     pub(super) merge: bool,
-    /// Let names appear at once, as links into a view: a read of what has not come fetches it out of
-    /// turn. Plain files take their place when all is there. Needs FUSE at the nodes.
+    /// Show the names at once: a read of what has not come yet fetches it out of turn. Nodes need
+    /// FUSE.
     #[arg(long, conflicts_with = "merge")]
     pub(super) lazy: bool,
     /// Flush to disks before names appear.
@@ -83,6 +84,10 @@ pub(crate) struct CastArgs {
     /// Bytes in a chunk: a power of two from 4K to 8M.
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     pub(super) chunk: ByteCount,
+    /// Where this side takes chunks from: window (they are read into memory), or out of mappings in
+    /// the ways of the paper Fast Startup: mmap-all, multi-send-one-map, multi-send-multi-map.
+    #[arg(long, value_name = "NAME", default_value = "window")]
+    pub(super) buffers: SourceBuffers,
     /// Send nothing: print what would be sent, and what is left out.
     #[arg(long, conflicts_with = "plan")]
     pub(super) dry_run: bool,

@@ -52,12 +52,12 @@ impl CheckedWish {
         sources: Vec<CastSource>,
         (reach, destination): (&CastReach, &Path),
     ) -> Result<CastRequest, Failure> {
-        let (nodes, dial) = reach.hosts()?;
-        let given = nodes.hosts().len();
+        let names = reach.names();
+        let given = names.len();
         if let Some(min) = args.min_nodes.filter(|min| min.get() as usize > given) {
             return Err(format!("--min-nodes {min}: only {given} nodes are named").into());
         }
-        let names = reach.names();
+        let (nodes, dial) = reach.hosts()?;
         Ok(CastRequest {
             sources,
             destination: destination.to_owned(),
@@ -66,6 +66,7 @@ impl CheckedWish {
             chunk_len: self.chunk_len,
             kind: self.kind,
             topology: self.topology.map(|topology| NodeTopology { topology, names }),
+            buffers: args.buffers,
             publish: match (args.replace, args.merge) {
                 (true, _) => PublishMode::Replace,
                 (_, true) => PublishMode::Merge,
@@ -114,6 +115,11 @@ pub(super) fn nodes(args: &CastArgs) -> Result<HostList, Failure> {
 
 /// Sources with the names that they get.
 pub(super) fn named(sources: &[PathBuf]) -> Result<Vec<CastSource>, Failure> {
+    for path in sources {
+        fs::metadata(path).map_err(|error| {
+            format!("{path:?} cannot be read: {error}; see that it is there and readable")
+        })?;
+    }
     let named: Vec<CastSource> =
         sources.iter().map(|path| CastSource::new(path)).collect::<Result<_, _>>()?;
     let mut names: Vec<&[u8]> = named.iter().map(|source| &*source.name).collect();

@@ -21,6 +21,7 @@ use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
 pub(super) const SERVERS: usize = 3;
+const SERVICE: &str = "compile";
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(30);
 /// A node ends in order within 5 s; then it is ended by force.
@@ -85,14 +86,8 @@ impl Cluster {
 
     /// This program, with settings of the tour's and none of the user's.
     pub(super) fn command(&self) -> io::Result<Command> {
-        let mut command = Command::new(env::current_exe()?);
-        for (name, _) in env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("OUTBOARD_")) {
-                command.env_remove(name);
-            }
-        }
+        let mut command = clean_command()?;
         command.envs(self.settings.iter().cloned()).env("OUTBOARD_HOSTS", &self.hosts);
-        command.stdin(Stdio::null());
         Ok(command)
     }
 
@@ -120,7 +115,7 @@ impl Cluster {
                 end(&mut child);
                 Err(Trouble::Failed(format!(
                     "a node does not start: {}",
-                    last_line(&log).unwrap_or_default()
+                    last_line(&log, SERVICE).unwrap_or_default()
                 )))
             }
         }
@@ -136,7 +131,7 @@ impl Cluster {
             let Some(absent) = services.iter().position(|service| !serves(service)) else {
                 return Ok(());
             };
-            let why = last_line(&self.nodes[absent].log);
+            let why = last_line(&self.nodes[absent].log, SERVICE);
             if why.is_some() || Instant::now() > limit {
                 let why = why.unwrap_or_else(|| "it takes too long".into());
                 return Err(Trouble::left_out("no compile server starts here", why));
@@ -185,7 +180,7 @@ impl Cluster {
         while !self.ask()?.iter().all(is_met) {
             guide.goes_on()?;
             if Instant::now() > limit {
-                let why = last_line(&guide.place.path().join("manager.log"));
+                let why = last_line(&guide.place.path().join("manager.log"), SERVICE);
                 let why = why.unwrap_or_else(|| "it takes too long".into());
                 return Err(Trouble::failed("the manager does not reach the servers", why));
             }
@@ -201,6 +196,18 @@ impl Cluster {
         managers.sockets().iter().for_each(|socket| manager::settle(socket));
         Ok(SavedJournal::load(&path("state"))?)
     }
+}
+
+/// This program without settings of the user's.
+pub(super) fn clean_command() -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("OUTBOARD_")) {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    Ok(command)
 }
 
 impl Drop for Cluster {
@@ -222,16 +229,17 @@ impl Drop for Cluster {
     }
 }
 
-fn end(child: &mut Child) {
+pub(super) fn end(child: &mut Child) {
     // Both fail only when it has ended already.
     let _killed = child.kill();
     let _waited = child.wait();
 }
 
-/// The last log line in which a service says why it does not serve, or else the last line.
-fn last_line(log: &Path) -> Option<String> {
+/// The last log line in which the service says why it does not serve, or else the last line.
+pub(super) fn last_line(log: &Path, service: &str) -> Option<String> {
     let said = fs::read_to_string(log).unwrap_or_default();
-    let line = said.lines().rev().find(|line| line.contains("service compile: "));
+    let said_by = format!("service {service}: ");
+    let line = said.lines().rev().find(|line| line.contains(&said_by));
     let line = line.or_else(|| said.lines().last())?;
     Some(line.trim_start_matches("outboard: ").to_owned())
 }

@@ -201,8 +201,11 @@ impl SlurmCluster {
         command.env("OB", self.program()).env("AT", self.destination())
     }
 
-    /// Empties all directories that a check may have written to.
+    /// Ends what a check may have left: jobs, and files in all directories.
     pub(super) fn clear(&self) -> Result<()> {
+        let mut scancel = self.user_command("scancel");
+        command::run(scancel.args(["--user=nobody", "--quiet"]))?;
+        self.wait_idle()?;
         let disks = (1..=NODES).map(|node| self.disk(node));
         for directory in disks.chain([self.file("work"), self.file("seen")]) {
             empty(&directory)?;

@@ -30,11 +30,11 @@ pub(super) fn killed_source(cluster: &SlurmCluster) -> Result<()> {
     // Long enough to be killed while it is on its way.
     fs::write(cluster.file("work/large"), vec![7; 256 << 20])?;
     for after_ms in [0, 300] {
-        let mut salloc = cluster.user_command("salloc");
+        let mut salloc = cluster.user_command("timeout");
         let nodes = format!("--nodes={NODES}");
         // The source's own number is in a file; salloc outlives it.
         let script = "sh -c 'echo $$ >pid.new; mv pid.new pid; exec $OB sbcast -f large $AT/large'";
-        salloc.args(["--quiet", &nodes, "sh", "-c", script]);
+        salloc.args(["60", "salloc", "--quiet", &nodes, "sh", "-c", script]);
         cluster.named(&mut salloc).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let mut salloc = salloc.spawn()?;
         let pid = cluster.file("work/pid");
@@ -50,6 +50,12 @@ pub(super) fn killed_source(cluster: &SlurmCluster) -> Result<()> {
         fs::remove_file(&pid)?;
         let left = (1..=NODES).find(|node| cluster.disk(*node).join("large").exists());
         ensure!(left.is_none(), "n{left:?} has published half a file");
+    }
+    // The next cast finds what the last has left, uses it and removes the rest.
+    cluster.allocated("$OB sbcast large $AT/large")?.expect_code(0)?;
+    for node in 1..=NODES {
+        let names = fs::read_dir(cluster.disk(node))?.count();
+        ensure!(names == 1, "n{node} has {names} names where one file was published");
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! A command that has ended: its exit status and what it said.
 
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -15,7 +14,6 @@ const LIMIT_S: &str = "100";
 pub(super) struct CommandRun {
     output: Output,
     line: String,
-    pub(super) took: Duration,
 }
 
 impl CommandRun {
@@ -29,9 +27,8 @@ impl CommandRun {
         if let Some(directory) = command.get_current_dir() {
             limited.current_dir(directory);
         }
-        let began = Instant::now();
         let output = limited.output().with_context(|| format!("cannot start {line}"))?;
-        Ok(Self { output, line, took: began.elapsed() })
+        Ok(Self { output, line })
     }
 
     pub(super) fn out(&self) -> String {

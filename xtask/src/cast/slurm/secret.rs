@@ -9,15 +9,15 @@ use anyhow::{Result, ensure};
 
 use super::cluster::{NODES, SlurmCluster, receivers, wait_until};
 
-/// Stands in for the program at the nodes: shows the test the secret, waits for its word, and then
-/// starts the real receiver.
+/// Stands in for the program at the nodes: shows the test the secret, starts the real receiver, and
+/// lets it say where it is when the test has searched.
 const TELLTALE: &str = r#"#!/bin/sh
 read -r key; read -r terms
 umask 022
-echo "${key##* }" >$SEEN/$SLURMD_NODENAME.new && mv $SEEN/$SLURMD_NODENAME.new $SEEN/$SLURMD_NODENAME
-{ printf '%s\n%s\n' "$key" "$terms"; cat; } | "$OB" "$@" &
-until [ -e $SEEN/go ]; do sleep 0.05; done
-wait
+me=$SEEN/$SLURMD_NODENAME
+echo "${key##* }" >$me.new && mv $me.new $me
+{ printf '%s\n%s\n' "$key" "$terms"; cat; } | "$OB" "$@" |
+{ until [ -e $SEEN/go ]; do sleep 0.05; done; cat; }
 "#;
 
 /// Searches while four receivers run.
@@ -27,17 +27,13 @@ pub(super) fn nowhere(cluster: &SlurmCluster) -> Result<()> {
     let telltale = work.join("telltale");
     fs::write(&telltale, TELLTALE)?;
     fs::set_permissions(&telltale, PermissionsExt::from_mode(0o755))?;
-    let mut salloc = cluster.user_command("salloc");
-    // A source that is stopped keeps its receivers.
-    let script = "$OB sbcast --launch-program $PWD/telltale file $AT/file & \
-                  until [ -e $SEEN/n1 -a -e $SEEN/n2 -a -e $SEEN/n3 -a -e $SEEN/n4 ]; \
-                  do sleep 0.02; done; kill -STOP $!; touch $SEEN/stopped; \
-                  until [ -e $SEEN/go ]; do sleep 0.05; done; kill -CONT $!; wait $!";
-    salloc.args(["--quiet", &format!("--nodes={NODES}"), "sh", "-c", script]);
+    let mut salloc = cluster.user_command("timeout");
+    let script = "exec $OB sbcast --launch-program $PWD/telltale file $AT/file";
+    salloc.args(["60", "salloc", "--quiet", &format!("--nodes={NODES}"), "sh", "-c", script]);
     cluster.named(&mut salloc).env("SEEN", &seen).stdout(Stdio::null());
     let mut salloc = salloc.spawn()?;
-    wait_until("stopped source", || Ok(seen.join("stopped").exists()))?;
-    wait_until("all receivers", || Ok(receivers()?.len() == NODES))?;
+    let are_all_told = || (1..=NODES).all(|node| seen.join(format!("n{node}")).exists());
+    wait_until("all receivers", || Ok(are_all_told() && receivers()?.len() == NODES))?;
     let found = search(cluster);
     fs::write(seen.join("go"), "")?;
     let status = salloc.wait()?;
@@ -74,7 +70,8 @@ fn search(cluster: &SlurmCluster) -> Result<String> {
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
-            if kind.is_dir() {
+            // The program is older than the secret, and large.
+            if kind.is_dir() && entry.file_name() != "bin" {
                 left.push(path);
             } else if kind.is_file() {
                 files += 1;

@@ -2,6 +2,7 @@
 //! files.
 
 use std::fs::{self, Permissions};
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +16,6 @@ use crate::cast::site::PATH;
 use crate::command;
 use crate::process::Process;
 
-const PORT: u16 = 26_822;
 /// Hosts, which are addresses of this machine's loopback.
 const HOSTS: usize = 3;
 
@@ -23,6 +23,7 @@ const HOSTS: usize = 3;
 struct SshHosts {
     _daemons: Vec<Process>,
     directory: PathBuf,
+    port: u16,
 }
 
 fn address(host: usize) -> String {
@@ -31,6 +32,7 @@ fn address(host: usize) -> String {
 
 impl SshHosts {
     fn new(cluster: &SlurmCluster) -> Result<Self> {
+        let port = TcpListener::bind((address(1), 0))?.local_addr()?.port();
         // Debian's sshd wants it.
         fs::create_dir_all("/run/sshd")?;
         let directory = cluster.file("work/ssh");
@@ -49,7 +51,8 @@ impl SshHosts {
             fs::write(
                 at(config),
                 format!(
-                    "Host *\n  User root\n  Port {PORT}\n  IdentityFile {}\n  IdentitiesOnly yes\n  \
+                    "Host *\n  User root\n  Port {port}\n  IdentityFile {}\n  \
+                     IdentitiesOnly yes\n  \
                      UserKnownHostsFile {}\n  StrictHostKeyChecking yes\n",
                     key.display(),
                     known.display()
@@ -64,7 +67,7 @@ impl SshHosts {
         for name in ["user", "stranger", "config", "config.stranger", "known"] {
             chown(at(name), Some(USER), None)?;
         }
-        let mut hosts = Self { _daemons: Vec::new(), directory };
+        let mut hosts = Self { _daemons: Vec::new(), directory, port };
         (1..=HOSTS).try_for_each(|host| hosts.start(cluster, host))?;
         Ok(hosts)
     }
@@ -75,7 +78,7 @@ impl SshHosts {
         sshd.args([cluster.disk(host), cluster.destination()]);
         sshd.args(["/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null"]);
         for option in [
-            format!("ListenAddress={}:{PORT}", address(host)),
+            format!("ListenAddress={}:{}", address(host), self.port),
             format!("HostKey={}", self.directory.join("host").display()),
             format!("AuthorizedKeysFile={}", self.directory.join("authorized").display()),
             "StrictModes=no".into(),
@@ -88,7 +91,7 @@ impl SshHosts {
         }
         sshd.env_clear().env("PATH", PATH);
         let mut daemon = Process::start(&mut sshd, &cluster.file(&format!("log/sshd{host}")))?;
-        daemon.wait_listening(PORT, Instant::now() + Duration::from_secs(20))?;
+        daemon.wait_listening(self.port, Instant::now() + Duration::from_secs(20))?;
         self._daemons.push(daemon);
         Ok(())
     }
@@ -114,7 +117,7 @@ pub(super) fn hosts_and_node_files(cluster: &SlurmCluster) -> Result<()> {
     for name in ["one", "two", "three"] {
         fs::write(work.join(name), name)?;
     }
-    let list = format!("{},{}:{PORT}", address(1), address(2));
+    let list = format!("{},{}:{}", address(1), address(2), hosts.port);
     hosts.cast(cluster, "config", &["--launch", "ssh", "--nodes", &list, "one"])?.expect_code(0)?;
     let pbs = format!("{0}\n{0}\n{1}\n{1}\n", address(2), address(3));
     fs::write(work.join("pbs"), pbs)?;

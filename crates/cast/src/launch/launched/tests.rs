@@ -150,6 +150,7 @@ fn cast_request(
         chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
         kind: Some(ScheduleKind::Star),
         topology: None,
+        buffers: crate::source::SourceBuffers::default(),
         publish: PublishMode::New,
         show: crate::ShowMode::Complete,
         flush: FlushMode::Later,

@@ -74,4 +74,70 @@ fn on_a_small_disk() {
     }
     receiver_of_what_fits.publish().expect("published");
     drop(receiver);
+    another_file_system_in_the_way(&to);
+    a_disk_that_is_read_only(&to);
+}
+
+/// What is mounted at a name is neither replaced nor written to.
+fn another_file_system_in_the_way(to: &Path) {
+    let place = Place::new();
+    place.write("a", b"new");
+    let mounted = to.join("src");
+    run("mount", &["-t", "tmpfs", "none", mounted.to_str().expect("plain")]);
+    fs::write(mounted.join("old"), b"old").expect("written");
+    let replacing = ReceiveOptions { publish: PublishMode::Replace, ..options() };
+    let found = place.cast().receive(to, replacing).expect_err("it cannot move").to_string();
+    assert!(found.contains("src") && found.contains("busy"), "{found}");
+    let merging = ReceiveOptions { publish: PublishMode::Merge, ..options() };
+    let found = place.cast().receive(to, merging).expect_err("another file system").to_string();
+    assert!(found.contains("src/a") && found.contains("cross-device"), "{found}");
+    assert_eq!(names(&mounted), ["old"]);
+    run("umount", &[mounted.to_str().expect("plain")]);
+    place.cast().begin(to, options()).abandon();
+}
+
+fn a_disk_that_is_read_only(to: &Path) {
+    let place = Place::new();
+    place.write("a", &[1; 9000]);
+    let cast = place.cast();
+    let receiver = cast.begin(to, options());
+    cast.put(&receiver, 0).expect("put");
+    drop(receiver);
+    let before = names(to);
+    run("mount", &["-o", "remount,ro", to.to_str().expect("plain")]);
+    let resumed = cast.try_begin(to, options()).expect_err("read-only").to_string();
+    assert!(resumed.contains("at the destination: Read-only"), "{resumed}");
+    let new = cast.try_begin(to, with_another_name()).expect_err("read-only").to_string();
+    assert!(new.contains("cannot be used") && new.contains("Read-only"), "{new}");
+    assert_eq!(names(to), before);
+}
+
+fn with_another_name() -> ReceiveOptions {
+    ReceiveOptions::new(CastIdentity::new(b"another"))
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status().expect("it starts");
+    assert!(status.success(), "{program} {arguments:?}: {status}");
+}
+
+#[test]
+fn a_destination_that_is_removed_meanwhile_is_an_error_and_stays_away() {
+    for chunks_before in [0, 1, 3] {
+        let place = Place::new();
+        for name in 0..8 {
+            place.write(&format!("{name}"), &[1; 9000]);
+        }
+        let cast = place.cast();
+        let receiver = cast.begin(&place.to(), options());
+        for chunk in 0..chunks_before {
+            cast.put(&receiver, chunk).expect("put");
+        }
+        fs::remove_dir_all(place.to()).expect("removed");
+        let put = cast.put_all(&receiver, 1);
+        let found = put.and_then(|()| receiver.publish().map(drop)).expect_err("it is gone");
+        let found = found.to_string();
+        assert!(found.contains("at the destination: No such file"), "{found}");
+        assert!(!place.to().exists());
+    }
 }

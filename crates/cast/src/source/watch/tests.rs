@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 
 const TICK: Duration = Duration::from_millis(10);
-const SILENCE: Duration = Duration::from_millis(2500);
+const SILENCE: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +138,7 @@ impl Simulation {
                 Action::Keep { chunk, slot } => out.push((node, Event::Kept { chunk, slot })),
                 Action::Load { chunk, slot } => out.push((node, Event::Loaded { chunk, slot })),
                 Action::Send { to, chunk, from, into } => {
-                    actor.progress.sends(self.now, to);
+                    actor.progress.sends(self.now, to, 1);
                     out.push((to, Event::Arrived { chunk, slot: into }));
                     out.push((node, Event::Sent { to, slot: from }));
                 }

@@ -1,0 +1,210 @@
+//! The step model behind `outboard cast --plan` with measured costs: fitted to some runs, checked
+//! against others, and drawn for clusters that no machine here can be.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+use super::ours::{OurNodes, plan};
+use super::plain;
+use super::stage::CastStage;
+use crate::bench::report::{Panel, Series};
+use crate::bench::stack::section::{Section, table};
+use crate::lab::Link;
+
+/// Numbers of receivers to which the costs are fitted, and for which they are checked.
+const FITTED: [usize; 3] = [4, 8, 16];
+const CHECKED: [usize; 1] = [32];
+const BYTES: u64 = 20 << 20;
+const BITS: u64 = 100_000_000;
+const KINDS: [&str; 3] = ["binomial", "chain", "star"];
+const CHUNKS: [u64; 2] = [256 << 10, 1 << 20];
+/// Costs besides the bytes: of a step, of a hop, of a cast, of a receiver; in seconds.
+const COSTS: usize = 4;
+
+/// Measured costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepModel {
+    costs: [f64; COSTS],
+}
+
+/// A cast and what it took.
+#[derive(Clone, Debug)]
+struct ModelRun {
+    kind: &'static str,
+    receivers: usize,
+    chunk: u64,
+    steps: f64,
+    depth: f64,
+    /// Bytes in a second.
+    rate: f64,
+    seconds: f64,
+}
+
+impl ModelRun {
+    /// By what each cost is multiplied.
+    fn counts(&self) -> [f64; COSTS] {
+        [self.steps, self.depth, 1.0, count(self.receivers)]
+    }
+
+    /// Seconds of the bytes alone, in chunks that are all full.
+    fn bytes_s(&self) -> f64 {
+        self.steps * approximate(BYTES) / approximate(BYTES.div_ceil(self.chunk)) / self.rate
+    }
+}
+
+impl StepModel {
+    /// The costs, none below nothing, with which squares of errors are least.
+    fn fit(runs: &[ModelRun]) -> Self {
+        let mut used = [true; COSTS];
+        loop {
+            let costs = solve(runs, used);
+            match (0..COSTS).find(|at| costs[*at] < 0.0) {
+                Some(negative) => used[negative] = false,
+                None => return Self { costs },
+            }
+        }
+    }
+
+    /// Seconds that a cast takes.
+    fn predict(&self, run: &ModelRun) -> f64 {
+        let counted = run.counts().into_iter().zip(self.costs).map(|(count, cost)| count * cost);
+        run.bytes_s() + counted.sum::<f64>()
+    }
+
+    /// Seconds of `bytes` over links of so many bytes a second, connections made before.
+    pub(super) fn seconds(
+        &self,
+        kind: &str,
+        receivers: usize,
+        (bytes, rate): (u64, f64),
+    ) -> Result<f64> {
+        let chunk = 1 << 20;
+        let plan = plan(receivers, bytes, chunk, kind)?;
+        let (steps, depth) = shape(&plan)?;
+        let full = approximate(bytes) / approximate(bytes.div_ceil(chunk)) / rate;
+        Ok(steps * (full + self.costs[0]) + depth * self.costs[1])
+    }
+}
+
+/// Least squares by the normal equations; costs that are not used are 0.
+fn solve(runs: &[ModelRun], used: [bool; COSTS]) -> [f64; COSTS] {
+    let mut rows = [[0.0; COSTS + 1]; COSTS];
+    for run in runs {
+        let (counts, rest) = (run.counts(), run.seconds - run.bytes_s());
+        for row in 0..COSTS {
+            (0..COSTS).for_each(|column| rows[row][column] += counts[row] * counts[column]);
+            rows[row][COSTS] += counts[row] * rest;
+        }
+    }
+    for at in (0..COSTS).filter(|at| !used[*at]) {
+        rows.iter_mut().for_each(|row| row[at] = 0.0);
+        rows[at] = [0.0; COSTS + 1];
+        rows[at][at] = 1.0;
+    }
+    for pivot in 0..COSTS {
+        let scale = rows[pivot][pivot];
+        rows[pivot].iter_mut().for_each(|cell| *cell /= scale);
+        let from = rows[pivot];
+        for (_, row) in rows.iter_mut().enumerate().filter(|(at, _)| *at != pivot) {
+            let factor = row[pivot];
+            row.iter_mut().zip(from).for_each(|(cell, own)| *cell -= factor * own);
+        }
+    }
+    rows.map(|row| row[COSTS])
+}
+
+/// Runs casts, fits, checks and draws.
+pub(super) fn section() -> Result<(Section, StepModel)> {
+    let fitted = runs(&FITTED)?;
+    let model = StepModel::fit(&fitted);
+    let checked = runs(&CHECKED)?;
+    let errors = fitted.iter().chain(&checked).map(|run| {
+        let (found, predicted) = (run.seconds, model.predict(run));
+        let use_of = if FITTED.contains(&run.receivers) { "fitted" } else { "checked" };
+        vec![
+            format!("{} to {}, chunks of {} KiB", run.kind, run.receivers, run.chunk >> 10),
+            format!("{found:.3}"),
+            format!("{predicted:.3}"),
+            format!("{:+.1} %", (predicted / found - 1.0) * 100.0),
+            use_of.to_owned(),
+        ]
+    });
+    let head = ["20 MiB at 100 Mbit/s", "measured, s", "model, s", "error", ""];
+    let runs = table("The step model beside runs", &head, errors.collect());
+    let [step, hop, cast, receiver] = model.costs.map(|cost| format!("{:.2} ms", cost * 1000.0));
+    let worst = checked.iter().map(|run| (model.predict(run) / run.seconds - 1.0).abs());
+    let note = format!(
+        "The step model: T = steps · (chunk / B + {step}) + hops · {hop} + {cast} + receivers · \
+         {receiver}, fitted to {} runs; its largest error in the {} others is {:.1} %. All hosts \
+         share this machine's processors, so that costs of receivers are sums here.",
+        fitted.len(),
+        checked.len(),
+        worst.fold(0.0, f64::max) * 100.0
+    );
+    let panels = drawn(&model)?;
+    Ok((Section { notes: vec![note], tables: vec![runs], panels, ..Section::default() }, model))
+}
+
+fn runs(receivers: &[usize]) -> Result<Vec<ModelRun>> {
+    let mut found = Vec::new();
+    for &receivers in receivers {
+        let mut stage = CastStage::new(receivers, Link::BitsPerSecond(BITS))?;
+        let rate = approximate(BYTES) / plain::stream(&mut stage, BYTES)?;
+        let nodes = OurNodes::start(&mut stage)?;
+        for kind in KINDS {
+            for chunk in CHUNKS {
+                let (steps, depth) = shape(&plan(receivers, BYTES, chunk, kind)?)?;
+                let file = stage.file(BYTES)?;
+                let options = ["--schedule", kind, "--chunk", &chunk.to_string()];
+                let seconds = nodes.cast(&stage, &file, &options)?.cost.seconds;
+                stage.check(&file)?;
+                eprintln!("model: {kind} to {receivers}, chunks of {chunk}: {seconds:.3} s");
+                found.push(ModelRun { kind, receivers, chunk, steps, depth, rate, seconds });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn shape(plan: &serde_json::Value) -> Result<(f64, f64)> {
+    let number = |name: &str| plan[name].as_f64().with_context(|| format!("no {name} in {plan}"));
+    Ok((number("steps")?, number("depth")?))
+}
+
+/// 1,000 and 10,000 receivers at 10 and 100 Gbit/s.
+fn drawn(model: &StepModel) -> Result<Vec<Panel>> {
+    let kinds = ["binomial", "two-tree", "chain", "paper:2"];
+    let points: BTreeMap<&str, (usize, f64)> = BTreeMap::from([
+        ("a: 1,000 at 10 Gbit/s", (1_000, 10e9)),
+        ("b: 1,000 at 100 Gbit/s", (1_000, 100e9)),
+        ("c: 10,000 at 10 Gbit/s", (10_000, 10e9)),
+        ("d: 10,000 at 100 Gbit/s", (10_000, 100e9)),
+    ]);
+    let panel = |(title, bytes): (&str, u64)| -> Result<Panel> {
+        let of_kind = |kind: &&str| -> Result<Series> {
+            let sample = |(receivers, bits): &(usize, f64)| {
+                Ok(vec![model.seconds(kind, *receivers, (bytes, bits / 8.0))?])
+            };
+            let samples = points.values().map(sample).collect::<Result<_>>()?;
+            Ok(Series { name: (*kind).to_owned(), samples })
+        };
+        Ok(Panel {
+            title: format!("By the model: {title}"),
+            unit: "s, less is better".into(),
+            axis: "receivers".into(),
+            points: points.keys().map(|point| (*point).to_owned()).collect(),
+            series: kinds.iter().map(of_kind).collect::<Result<_>>()?,
+        })
+    };
+    [("100 MiB", 100 << 20), ("10 GiB", 10 << 30)].into_iter().map(panel).collect()
+}
+
+fn count(receivers: usize) -> f64 {
+    f64::from(u32::try_from(receivers).unwrap_or(u32::MAX))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds of a model need no 53 bits")]
+fn approximate(bytes: u64) -> f64 {
+    bytes as f64
+}

@@ -1,0 +1,118 @@
+//! Outboard, as users start it: nodes that serve `cast`, and `outboard cast` at the source.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::stage::{CastStage, SourceFile, StageCost, write};
+use crate::command::{self, cargo};
+
+const PORT: u16 = 7410;
+
+/// The program, built in release mode.
+pub(super) fn build() -> Result<PathBuf> {
+    command::run(&mut cargo(["build", "--release", "--package=outboard"]))?;
+    Ok(command::target_dir().join("release/outboard"))
+}
+
+/// One cast.
+#[derive(Debug)]
+pub(super) struct OurCast {
+    pub(super) cost: StageCost,
+    /// What the command said.
+    pub(super) report: Value,
+}
+
+/// Nodes on all receivers.
+#[derive(Debug)]
+pub(super) struct OurNodes {
+    program: PathBuf,
+    key: PathBuf,
+    home: PathBuf,
+    nodes: String,
+}
+
+impl OurNodes {
+    /// Starts them.
+    pub(super) fn start(stage: &mut CastStage) -> Result<Self> {
+        let home = stage.directory("home")?;
+        // Services run as an ordinary user, which may have no access to the workspace.
+        let program = home.join("outboard");
+        fs::copy(command::target_dir().join("release/outboard"), &program)?;
+        let key = home.join("key");
+        if !key.exists() {
+            let mut make = Command::new(&program);
+            command::output(
+                make.args(["key", "new"]).env("OUTBOARD_KEY", &key).env("HOME", &home),
+            )?;
+        }
+        let (mut processes, mut nodes) = (Vec::new(), Vec::new());
+        for index in 0..stage.receivers() {
+            let name = format!("{}:{PORT}", stage.receiver(index).address);
+            let own = stage.directory(&format!("home{index}"))?;
+            fs::create_dir_all(own.join(".config/outboard"))?;
+            let configuration = own.join("node.toml");
+            let text = format!(
+                "sessions = 1024\n[cast]\nroots = [{:?}]\n[reach.cast]\ncast = \"*\"\n",
+                stage.destination()
+            );
+            write(&configuration, &text)?;
+            let mut node = stage.at(index, &program);
+            node.env("HOME", &own).args(["node", "--serve", "cast", "--listen", &name]);
+            node.arg("--config").arg(configuration).arg("--key").arg(&key);
+            processes.push(stage.start(&mut node)?);
+            nodes.push(name);
+        }
+        processes.into_iter().try_for_each(|process| stage.wait_listening(process, PORT))?;
+        let nodes = Self { program, key, home, nodes: nodes.join(",") };
+        nodes.wait_ready(stage)?;
+        Ok(nodes)
+    }
+
+    /// A node listens before its service runs.
+    fn wait_ready(&self, stage: &CastStage) -> Result<()> {
+        for _ in 0..100 {
+            let status = stage.run(self.command(stage).arg("status"));
+            if status.is_ok() {
+                return Ok(());
+            }
+        }
+        stage.run(self.command(stage).arg("status")).map(drop)
+    }
+
+    fn command(&self, stage: &CastStage) -> Command {
+        let mut command = stage.here(&self.program);
+        command.env("HOME", &self.home).env("OUTBOARD_KEY", &self.key);
+        command.env("OUTBOARD_HOSTS", &self.nodes);
+        command
+    }
+
+    /// Casts a file, and requires that all receivers have it.
+    pub(super) fn cast(
+        &self,
+        stage: &CastStage,
+        file: &SourceFile,
+        options: &[&str],
+    ) -> Result<OurCast> {
+        let mut command = self.command(stage);
+        command.args(["cast", "--json"]).args(options).arg(&file.path).arg(stage.destination());
+        let (cost, said) = stage.run(&mut command)?;
+        let report = serde_json::from_str(&said).with_context(|| format!("no report: {said}"))?;
+        Ok(OurCast { cost, report })
+    }
+}
+
+/// What `outboard cast --plan` says of a schedule: a row of its report.
+pub(super) fn plan(nodes: usize, bytes: u64, chunk: u64, kind: &str) -> Result<Value> {
+    let mut command = Command::new(command::target_dir().join("release/outboard"));
+    command.args(["cast", "--plan", "--json", "--schedule", kind, "--chunk", &chunk.to_string()]);
+    command.args(["--plan-nodes", &nodes.to_string(), "--plan-size", &bytes.to_string()]);
+    let said = command::output(&mut command)?;
+    let report: Value = serde_json::from_str(&said)?;
+    let plans = report["plans"].as_array().context("the plan has no rows")?;
+    let found = plans.iter().find(|plan| plan["kind"] == kind).cloned();
+    found.with_context(|| format!("no plan for {kind}"))
+}
