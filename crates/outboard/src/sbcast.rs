@@ -108,7 +108,6 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
         show: ShowMode::Complete,
         flush: FlushMode::Later,
-        show: ShowMode::Complete,
         limits: CastLimits::default(),
         dial,
         progress: None,

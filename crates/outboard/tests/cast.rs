@@ -325,7 +325,7 @@ fn what_nodes_refuse_is_told_with_what_to_do() {
 fn a_file_that_may_not_be_read_is_named() {
     let lab = Lab::new("unreadable", 0);
     lab.tree(10);
-    fs::set_permissions(lab.home.join("tree/short"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(lab.home.join("tree/short"), Permissions::from_mode(0o000)).unwrap();
     let words = ["cast", "--dry-run", "tree", "/x"];
     let mut command = lab.command(&words);
     if rustix::process::geteuid().is_root() {
