@@ -6,8 +6,8 @@
 //! node that could not be reached is dialled again as long as the cast lasts. It ends when every
 //! node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
-//! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
+//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is
+//! known of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
 //! them), `signing`, `buffers`
 //! (its files as chunks).
 

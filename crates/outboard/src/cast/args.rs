@@ -92,8 +92,8 @@ pub(crate) struct CastArgs {
     /// Send nothing: print what would be sent, and what is left out.
     #[arg(long, conflicts_with = "plan")]
     pub(super) dry_run: bool,
-    /// Send nothing: print how chunks would travel, and how long the model says that it takes. Needs
-    /// no node to run, and no key.
+    /// Send nothing: print how chunks would travel, and how long the model says that it takes.
+    /// Needs no node to run, and no key.
     #[arg(long)]
     pub(super) plan: bool,
     /// Plan for so many nodes instead of --nodes.

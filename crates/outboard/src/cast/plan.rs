@@ -127,7 +127,7 @@ fn receivers(question: &Question, chosen: ScheduleKind) -> Result<Vec<String>, F
         format!("  {name} -> {}", if words.is_empty() { "-".into() } else { words.join(" ") })
     };
     let mut lines = vec![
-        "seconds are without dials; the choice counts 2 ms for each connection of a relay".into(),
+        "seconds are without dials; the choice counts 1 ms for each connection of a relay".into(),
         String::new(),
         format!("{chosen}: which node sends to which"),
     ];
@@ -145,7 +145,10 @@ fn to_json(
 ) -> Result<Value, Failure> {
     let all = question.request.receivers(chosen)?;
     let name = |node: &u32| question.names[*node as usize].as_str();
-    let node = |(own, receivers): (&String, &Vec<u32>)| json!({ "node": own, "sends_to": receivers.iter().map(name).collect::<Vec<_>>() });
+    let node = |(own, receivers): (&String, &Vec<u32>)| {
+        let names: Vec<_> = receivers.iter().map(name).collect();
+        json!({ "node": own, "sends_to": names })
+    };
     Ok(json!({
         "nodes": question.request.nodes - 1,
         "bytes": question.request.bytes,

@@ -14,13 +14,16 @@ pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
     let mut lines: Vec<String> = outcome.nodes.iter().map(node).collect();
     let published = outcome.nodes.iter().filter(|node| node.result.is_ok()).count();
     let seconds = outcome.took.as_secs_f64();
-    lines.push(format!(
-        "{} to {published} of {} nodes in {seconds:.2} s: {}/s to each, by schedule {}",
+    let mut last = format!(
+        "{} to {published} of {} nodes in {seconds:.2} s",
         shown(outcome.stream_len),
         outcome.nodes.len(),
-        shown(per_second(outcome.stream_len, seconds)),
-        outcome.kind,
-    ));
+    );
+    if published > 0 {
+        let rate = shown(per_second(outcome.stream_len, seconds));
+        last.push_str(&format!(": {rate}/s to each, by schedule {}", outcome.kind));
+    }
+    lines.push(last);
     lines
 }
 
