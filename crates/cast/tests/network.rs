@@ -243,7 +243,7 @@ impl Lab {
             destination: destination.into(),
             nodes: hosts.join(",").parse().expect("hosts"),
             scan: ScanOptions::default(),
-            chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
+            chunk_len: Some(ChunkLen::new(64 << 10).expect("a power of two")),
             kind: Some(kind),
             topology: None,
             buffers: SourceBuffers::default(),
@@ -559,7 +559,7 @@ fn the_source_may_leave_when_every_chunk_is_held_somewhere() {
 fn a_source_that_is_killed_half_way_and_started_again_reaches_all() {
     let lab = Lab::new(3);
     lab.fill(6_000_000);
-    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 6_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 1_500_000);
     wait_for(&told, |now| now.nodes[2].held_chunks > u64::from(now.chunks) / 3);
     cut_off_source(&lab);
     let outcome = casting.join().expect("no panic");

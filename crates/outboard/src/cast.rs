@@ -77,8 +77,7 @@ fn cast_shown(reach: &mut CastReach, mut request: CastRequest) -> Result<CastOut
 
 fn print_outcome(args: &CastArgs, outcome: &CastOutcome) -> Result<(), Failure> {
     if args.json {
-        let chunk_len = request::chunk_len(args.chunk)?;
-        print(&format!("{:#}", report::to_json(outcome, chunk_len)))
+        print(&format!("{:#}", report::to_json(outcome)))
     } else {
         print(&report::lines(outcome).join("\n"))
     }

@@ -108,7 +108,6 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
         show: ShowMode::Complete,
         flush: FlushMode::Later,
-        show: ShowMode::Complete,
         limits: CastLimits::default(),
         dial,
         progress: None,
@@ -180,10 +179,10 @@ impl SbcastArgs {
         })
     }
 
-    fn chunk_len(&self) -> Result<ChunkLen, Box<dyn Error>> {
+    fn chunk_len(&self) -> Result<Option<ChunkLen>, Box<dyn Error>> {
         match self.size.clone().or_else(|| variable("SBCAST_SIZE")) {
-            None => Ok(ChunkLen::default()),
-            Some(text) => Ok(ChunkLen::new(rounded(&text)?)?),
+            None => Ok(None),
+            Some(text) => Ok(Some(ChunkLen::new(rounded(&text)?)?)),
         }
     }
 

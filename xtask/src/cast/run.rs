@@ -16,7 +16,7 @@ use super::site::CastSite;
 use crate::command;
 
 /// Time limit for a cast of which nothing else is said.
-pub(super) const CAST_MAX: Duration = Duration::from_secs(60);
+pub(super) const CAST_MAX: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// What to cast where.

@@ -5,7 +5,8 @@
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
 //! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
-//! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it sends).
+//! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it
+//! sends).
 
 mod claims;
 mod limit;
@@ -277,7 +278,8 @@ impl CastMember {
         self.relay.verified(chunk, slot);
     }
 
-    /// A chunk was checked and written. Returns the node that sent it, if that is not what the source signed.
+    /// A chunk was checked and written. Returns the node that sent it, if that is not what the
+    /// source signed.
     pub(crate) fn kept(
         &mut self,
         (chunk, slot): (u32, u32),

@@ -3,8 +3,9 @@
 //! A demand goes from node to node towards the root, over connections that the schedule has anyway,
 //! until it meets a node that holds the chunk; every node on its way then holds it too. So what
 //! many nodes demand at once crosses each connection once, and because each node is nearer to the
-//! root than the one before, no two wait for each other. Demands have slots that the schedule leaves
-//! free: if its senders were asked for all, these could wait for a node that waits for a demand.
+//! root than the one before, no two wait for each other. Demands have slots that the schedule
+//! leaves free: if its senders were asked for all, these could wait for a node that waits for a
+//! demand.
 
 use super::{Action, ChunkWant, Relay, RelayFault};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -131,9 +132,13 @@ impl Relay {
             if from == DemandFrom::Upstream && self.is_claimed(chunk) {
                 self.demands.put_off.insert(chunk);
             } else if !self.has_come(chunk) {
-                let Some(of) = self.demand_of(from) else { return };
-                if !self.is_on_its_way(chunk, of, from) && !self.ask_of(chunk, of) {
-                    return;
+                match self.demand_of(chunk, from) {
+                    // It comes when a peer says that it has it.
+                    None if self.swarm.is_some() => {}
+                    None => return,
+                    Some(of) if self.is_on_its_way(chunk, of, from) => {}
+                    Some(of) if self.ask_of(chunk, of) => {}
+                    Some(_) => return,
                 }
             }
             self.demands.waiting.pop_front();
@@ -141,8 +146,11 @@ impl Relay {
     }
 
     /// The node that a demand goes to; `None` while there is none.
-    fn demand_of(&self, from: DemandFrom) -> Option<u32> {
+    fn demand_of(&self, chunk: u32, from: DemandFrom) -> Option<u32> {
         let is_there = |node: &u32| !self.gone.contains(node);
+        if let Some(swarm) = &self.swarm {
+            return swarm.holder(chunk).filter(is_there);
+        }
         let upstream = self.schedule.upstream(self.node)?;
         let source = Some(0).filter(|_| self.schedule.root() == 0);
         match from {

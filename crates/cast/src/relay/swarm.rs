@@ -30,6 +30,11 @@ impl Swarm {
         self.holds.insert(peer, holds);
     }
 
+    /// A peer that holds a chunk which this node lacks.
+    pub(super) fn holder(&self, chunk: u32) -> Option<u32> {
+        self.offers.get(&chunk)?.first().copied()
+    }
+
     pub(super) fn forget(&mut self, peer: u32) {
         self.holds.remove(&peer);
         self.offers.retain(|_, peers| {

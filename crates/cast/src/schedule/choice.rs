@@ -2,9 +2,9 @@
 
 use super::{PlanError, PlanRequest, ScheduleKind};
 
-/// What a relay needs for a connection to another one, in seconds: two processes on one machine
-/// take about so long for the dial, the handshake and the first message.
-const RELAY_CONNECT_S: f64 = 2e-3;
+/// What a relay needs for a connection to another one, in seconds: a process takes twice that for
+/// the dial, the handshake and the first message, but makes several at a time.
+const RELAY_CONNECT_S: f64 = 1e-3;
 
 /// Another kind is taken instead of the binomial pipeline if it is predicted to take less than this
 /// fraction of its time; nearer than that the model decides nothing.
@@ -15,8 +15,8 @@ impl ScheduleKind {
     /// not connected with each other yet.
     ///
     /// Where nodes are below several switches, [`Switches`](Self::Switches): the model knows
-    /// nothing of slow links, and a caller that names switches has some. Else what the model says is
-    /// fastest when connections between relays are counted: the star for files that are sent to
+    /// nothing of slow links, and a caller that names switches has some. Else what the model says
+    /// is fastest when connections between relays are counted: the star for files that are sent to
     /// all in less time than relays need to connect, the chain or two trees where connections cost
     /// more than steps, and the binomial pipeline for all others. The request's
     /// [`connect_s`](super::LinkModel::connect_s) is not used.
@@ -47,21 +47,24 @@ impl ScheduleKind {
 mod tests {
     use super::*;
     use crate::schedule::LinkModel;
+    use crate::sign::ChunkLen;
     use std::num::NonZeroU32;
 
     fn choose(nodes: u32, bytes: u64, switches: Vec<u32>) -> ScheduleKind {
-        let chunk_bytes = NonZeroU32::new(1 << 20).expect("not 0");
+        let chunk_bytes = ChunkLen::for_cast(bytes, nodes - 1).bytes();
+        let chunk_bytes = NonZeroU32::new(chunk_bytes).expect("not 0");
         let link = LinkModel::gigabits(1.0);
         let request = PlanRequest { nodes, bytes, chunk_bytes, link, switches };
         ScheduleKind::for_cast(&request).expect("a choice")
     }
 
     #[test]
-    fn small_casts_are_sent_by_the_source_alone_and_others_by_relays() {
+    fn the_number_of_bytes_and_nodes_decides() {
         assert_eq!(choose(65, 10_000, vec![]), ScheduleKind::Star);
         assert_eq!(choose(2, 1 << 40, vec![]), ScheduleKind::BinomialPipeline);
         assert_eq!(choose(65, 1 << 20, vec![]), ScheduleKind::BinomialPipeline);
-        assert_eq!(choose(9, 100_000_000, vec![]), ScheduleKind::BinomialPipeline);
+        assert_eq!(choose(9, 100_000_000, vec![]), ScheduleKind::Chain);
+        assert_eq!(choose(65, 100_000_000, vec![]), ScheduleKind::Chain);
         assert_eq!(choose(2_000, 100_000_000, vec![]), ScheduleKind::BinomialPipeline);
     }
 

@@ -37,6 +37,13 @@ pub enum ScheduleKind {
     Switches,
 }
 
+impl ScheduleKind {
+    /// Whether several nodes send to one in turn.
+    pub(super) fn has_turns(self) -> bool {
+        matches!(self, Self::BinomialPipeline | Self::TwoTree | Self::Switches)
+    }
+}
+
 /// A schedule's name that is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use serde::{Serialize, Serializer};
 
-use super::{LinkModel, Schedule, ScheduleKind, overlay};
+use super::{LinkModel, ScheduleKind, overlay};
 
 /// The bound counts chunks of this many bytes, whatever ours are.
 const BOUND_CHUNK_BYTES: u64 = 1 << 20;
@@ -16,10 +16,6 @@ const BOUND_CHUNK_BYTES: u64 = 1 << 20;
 const CHUNK_BYTES_MIN: u64 = 64 << 10;
 const CHUNK_BYTES_MAX: u64 = 16 << 20;
 const CHUNK_BYTES_GRAIN: u64 = 4 << 10;
-
-/// Another kind is chosen instead of the binomial pipeline if it is predicted to take less than
-/// this fraction of its time; nearer than that the model decides nothing.
-const CLEARLY_LESS: f64 = 0.98;
 
 /// Nobody can be cast to like this.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,8 +107,9 @@ impl PlanRequest {
             counts.fold((0_usize, 0_usize), |(d, c), (to, all)| (d.max(to), c.max(all)));
         let [degree, connections] = [degree, connections].map(saturating);
         let (depth, steps) = (overlay.hops(), overlay.steps());
+        let stretch = if kind.has_turns() { self.link.turns_stretch } else { 1.0 };
         let predicted_s = f64::from(connections) * self.link.connect_s
-            + approximate(steps) * self.link.step_s(self.mean_chunk_bytes(chunks))
+            + approximate(steps) * stretch * self.link.step_s(self.mean_chunk_bytes(chunks))
             + f64::from(depth) * self.link.hop_latency_s;
         let bound_s = self.bound_s();
         Ok(CastPlan {
@@ -218,33 +215,6 @@ impl PlanRequest {
             here
         });
         sizes.filter(|size| *size > 0).collect()
-    }
-}
-
-impl Schedule {
-    /// The kind that the model predicts to be fastest for `request`.
-    ///
-    /// Steps alone always speak for the binomial pipeline, which meets the bound. What else counts:
-    /// a star passes nothing on, so that it is best for a file so small that the latency of hops is
-    /// longer than all sending; the chain has 2 connections a node and two trees have 6 at most, so
-    /// that they are best where connections cost more than the chain's additional n − 2 − ⌊log₂ n⌋
-    /// steps or the trees' log₂ n, that is with many more chunks than nodes. Switches need a
-    /// topology, and are taken when there is one and they cost next to nothing, since the model
-    /// knows no slow links.
-    ///
-    /// # Errors
-    /// As for [`PlanRequest::plan`].
-    pub fn choose(request: &PlanRequest) -> Result<ScheduleKind, PlanError> {
-        let plans = request.plans()?;
-        let mut best = &plans[0];
-        for plan in &plans {
-            let margin =
-                if plan.kind == ScheduleKind::Switches { 1.0 / CLEARLY_LESS } else { CLEARLY_LESS };
-            if plan.predicted_s < best.predicted_s * margin {
-                best = plan;
-            }
-        }
-        Ok(best.kind)
     }
 }
 

@@ -6,8 +6,8 @@
 //! node that could not be reached is dialled again as long as the cast lasts. It ends when every
 //! node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is known
-//! of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
+//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is
+//! known of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
 //! them), `signing`, `buffers`
 //! (its files as chunks).
 
@@ -31,7 +31,7 @@ use crate::lazy::ShowMode;
 use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
-use crate::sign::{CastHeader, CastKey, ChunkLen, SignError};
+use crate::sign::{CastHeader, CastKey, ChunkLen, SignError, StreamShape};
 use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
 use order::NodeNumbers;
 use outboard_cluster::hosts::HostList;
@@ -58,8 +58,9 @@ pub struct CastRequest {
     pub nodes: HostList,
     /// How to walk the sources.
     pub scan: ScanOptions,
-    /// Bytes in a chunk.
-    pub chunk_len: ChunkLen,
+    /// Bytes in a chunk; `None`: what suits the number of nodes and bytes
+    /// ([`ChunkLen::for_cast`]).
+    pub chunk_len: Option<ChunkLen>,
     /// The kind of schedule; `None`: what suits the number of nodes and bytes
     /// ([`ScheduleKind::for_cast`]).
     pub kind: Option<ScheduleKind>,
@@ -118,6 +119,8 @@ pub struct CastOutcome {
     pub nodes: Vec<NodeOutcome>,
     /// Bytes of the stream.
     pub stream_len: u64,
+    /// Bytes in a chunk.
+    pub chunk_len: ChunkLen,
     /// Chunks of the stream.
     pub chunks: u32,
     /// The kind of schedule by which they went.
@@ -205,16 +208,19 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
 fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
     let tree = scan(request.sources.clone(), &request.scan)?;
     let manifest = tree.manifest();
-    let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), request.chunk_len)?;
-    let reader = SourceReader::new(tree, request.chunk_len, DESCRIPTORS_MAX)?;
-    let key = CastKey::generate()?;
     let found = request.nodes.hosts().len();
+    let receivers = u32::try_from(found).unwrap_or(u32::MAX);
+    let fitting = || ChunkLen::for_cast(manifest.stream_len(), receivers);
+    let chunk_len = request.chunk_len.unwrap_or_else(fitting);
+    let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), chunk_len)?;
+    let reader = SourceReader::new(tree, chunk_len, DESCRIPTORS_MAX)?;
+    let key = CastKey::generate()?;
     let numbers = NodeNumbers::new(found, request.topology.as_ref());
     let hosts = numbers.places.iter().map(|place| request.nodes.hosts()[*place].to_string());
     let nodes: Vec<String> = std::iter::once(String::new()).chain(hosts).collect();
     let kind = match request.kind {
         Some(kind) => kind,
-        None => choose(request, &nodes, &numbers, header.shape.stream_len())?,
+        None => choose(request, &nodes, &numbers, header.shape)?,
     };
     let begin = CastBegin {
         key: key.public(),
@@ -254,7 +260,7 @@ fn choose(
     request: &CastRequest,
     nodes: &[String],
     numbers: &NodeNumbers,
-    bytes: u64,
+    shape: StreamShape,
 ) -> Result<ScheduleKind, PlanError> {
     #[expect(clippy::cast_precision_loss, reason = "the model's rates need no 53 bits")]
     let link = match request.limits.rate {
@@ -263,8 +269,8 @@ fn choose(
     };
     ScheduleKind::for_cast(&PlanRequest {
         nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
-        bytes,
-        chunk_bytes: NonZeroU32::new(request.chunk_len.bytes()).unwrap_or(NonZeroU32::MIN),
+        bytes: shape.stream_len(),
+        chunk_bytes: NonZeroU32::new(shape.chunk_len().bytes()).unwrap_or(NonZeroU32::MIN),
         link,
         switches: numbers.switches.clone(),
     })

@@ -327,11 +327,20 @@ impl Service for SourceService {
         }
         if let Some(nodes) = self.nodes.outcomes(self.began, self.header.shape.chunks()) {
             let (stream_len, chunks) = (self.header.shape.stream_len(), self.header.shape.chunks());
+            let chunk_len = self.header.shape.chunk_len();
             let (kind, took) = (self.begin.kind, self.began.elapsed());
             let required = self.min_nodes.map_or(nodes.len(), |min| min as usize);
             let sent_chunks = self.sent_chunks;
-            let outcome =
-                CastOutcome { nodes, stream_len, chunks, kind, sent_chunks, took, required };
+            let outcome = CastOutcome {
+                nodes,
+                stream_len,
+                chunk_len,
+                chunks,
+                kind,
+                sent_chunks,
+                took,
+                required,
+            };
             for peer in self.nodes.connected() {
                 send(hub, peer, &CastMessage::Over);
             }

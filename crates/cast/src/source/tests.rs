@@ -82,7 +82,7 @@ fn request(tree: &std::path::Path) -> CastRequest {
         destination: "/var/cast".into(),
         nodes: "n1".parse().expect("a host"),
         scan: ScanOptions::default(),
-        chunk_len: ChunkLen::new(4096).expect("legal"),
+        chunk_len: Some(ChunkLen::new(4096).expect("legal")),
         kind: Some(ScheduleKind::Star),
         topology: None,
         buffers: crate::source::SourceBuffers::default(),

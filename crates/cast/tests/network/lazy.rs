@@ -74,7 +74,7 @@ fn lab_with_last_files(nodes: usize) -> Lab {
     lab.fill(LARGE);
     let tree = lab.source.path().join("tree");
     fs::copy("/bin/sh", tree.join("y-program")).expect("copied");
-    let last: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
+    let last: Vec<u8> = (0..300_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
     fs::write(tree.join("z-last"), last).expect("written");
     symlink("/bin/true", tree.join("absolute")).expect("linked");
     lab

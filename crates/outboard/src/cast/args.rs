@@ -81,9 +81,10 @@ pub(crate) struct CastArgs {
     /// links between switches once.
     #[arg(long, value_name = "FILE")]
     pub(super) topology: Option<PathBuf>,
-    /// Bytes in a chunk: a power of two from 4K to 8M.
-    #[arg(long, value_name = "SIZE", default_value = "1M")]
-    pub(super) chunk: ByteCount,
+    /// Bytes in a chunk: a power of two from 4K to 8M [default: 128K to 1M, by the numbers of bytes
+    /// and nodes].
+    #[arg(long, value_name = "SIZE")]
+    pub(super) chunk: Option<ByteCount>,
     /// Where this side takes chunks from: window (they are read into memory), or out of mappings in
     /// the ways of the paper Fast Startup: mmap-all, multi-send-one-map, multi-send-multi-map.
     #[arg(long, value_name = "NAME", default_value = "window")]
@@ -91,8 +92,8 @@ pub(crate) struct CastArgs {
     /// Send nothing: print what would be sent, and what is left out.
     #[arg(long, conflicts_with = "plan")]
     pub(super) dry_run: bool,
-    /// Send nothing: print how chunks would travel, and how long the model says that it takes. Needs
-    /// no node to run, and no key.
+    /// Send nothing: print how chunks would travel, and how long the model says that it takes.
+    /// Needs no node to run, and no key.
     #[arg(long)]
     pub(super) plan: bool,
     /// Plan for so many nodes instead of --nodes.

@@ -4,6 +4,7 @@
 use super::quantity::shown;
 use super::{CastArgs, Failure, print, request};
 use outboard_cast::schedule::{CastPlan, LinkModel, PlanRequest, ScheduleKind};
+use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{NodeTopology, this_machine};
 use outboard_cast::tree::scan;
 use serde_json::{Value, json};
@@ -67,7 +68,11 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
     let names: Vec<String> = std::iter::once("source".to_owned()).chain(names).collect();
     #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]
     let gigabits = args.rate.map_or(ASSUMED_GIGABITS, |rate| rate.0.get() as f64 * 8e-9);
-    let chunk_len = request::chunk_len(args.chunk)?;
+    let receivers = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    let chunk_len = match args.chunk {
+        Some(chunk) => request::chunk_len(chunk)?,
+        None => ChunkLen::for_cast(bytes, receivers),
+    };
     let request = PlanRequest {
         nodes: u32::try_from(names.len()).map_err(|_| "too many nodes for a plan")?,
         bytes,
@@ -122,7 +127,7 @@ fn receivers(question: &Question, chosen: ScheduleKind) -> Result<Vec<String>, F
         format!("  {name} -> {}", if words.is_empty() { "-".into() } else { words.join(" ") })
     };
     let mut lines = vec![
-        "seconds are without dials; the choice counts 2 ms for each connection of a relay".into(),
+        "seconds are without dials; the choice counts 1 ms for each connection of a relay".into(),
         String::new(),
         format!("{chosen}: which node sends to which"),
     ];
@@ -140,7 +145,10 @@ fn to_json(
 ) -> Result<Value, Failure> {
     let all = question.request.receivers(chosen)?;
     let name = |node: &u32| question.names[*node as usize].as_str();
-    let node = |(own, receivers): (&String, &Vec<u32>)| json!({ "node": own, "sends_to": receivers.iter().map(name).collect::<Vec<_>>() });
+    let node = |(own, receivers): (&String, &Vec<u32>)| {
+        let names: Vec<_> = receivers.iter().map(name).collect();
+        json!({ "node": own, "sends_to": names })
+    };
     Ok(json!({
         "nodes": question.request.nodes - 1,
         "bytes": question.request.bytes,

@@ -50,8 +50,13 @@ impl std::fmt::Display for TreeCounts {
 /// Looks at the sources, and prints.
 pub(super) fn run(args: &CastArgs) -> Result<(), Failure> {
     let (sources, destination) = request::paths(args)?;
-    let chunk_len = request::chunk_len(args.chunk)?;
     let tree = scan(request::named(sources)?, &request::scan_options(args)?)?;
+    let receivers = request::nodes(args).map_or(1, |nodes| nodes.hosts().len());
+    let receivers = u32::try_from(receivers).unwrap_or(u32::MAX);
+    let chunk_len = match args.chunk {
+        Some(chunk) => request::chunk_len(chunk)?,
+        None => ChunkLen::for_cast(tree.manifest().stream_len(), receivers),
+    };
     let tops = by_top(&tree);
     if args.json {
         print(&format!("{:#}", to_json(&tree, &tops, (destination, chunk_len))))

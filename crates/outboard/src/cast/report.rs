@@ -1,7 +1,6 @@
 //! What is printed of a cast that has ended, as text and as JSON.
 
 use super::quantity::{per_second, shown};
-use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{CastOutcome, NodeOutcome};
 use serde_json::{Value, json};
 
@@ -15,34 +14,37 @@ pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
     let mut lines: Vec<String> = outcome.nodes.iter().map(node).collect();
     let published = outcome.nodes.iter().filter(|node| node.result.is_ok()).count();
     let seconds = outcome.took.as_secs_f64();
-    lines.push(format!(
-        "{} to {published} of {} nodes in {seconds:.2} s: {}/s to each, by schedule {}",
+    let mut last = format!(
+        "{} to {published} of {} nodes in {seconds:.2} s",
         shown(outcome.stream_len),
         outcome.nodes.len(),
-        shown(per_second(outcome.stream_len, seconds)),
-        outcome.kind,
-    ));
+    );
+    if published > 0 {
+        let rate = shown(per_second(outcome.stream_len, seconds));
+        last.push_str(&format!(": {rate}/s to each, by schedule {}", outcome.kind));
+    }
+    lines.push(last);
     lines
 }
 
-pub(super) fn to_json(outcome: &CastOutcome, chunk_len: ChunkLen) -> Value {
+pub(super) fn to_json(outcome: &CastOutcome) -> Value {
     let seconds = outcome.took.as_secs_f64();
     json!({
         "succeeded": outcome.has_succeeded(),
         "required_nodes": outcome.required,
         "bytes": outcome.stream_len,
         "chunks": outcome.chunks,
-        "chunk_bytes": chunk_len.bytes(),
+        "chunk_bytes": outcome.chunk_len.bytes(),
         "schedule": outcome.kind.to_string(),
         "sent_chunks": outcome.sent_chunks,
         "seconds": seconds,
         "bytes_per_second": per_second(outcome.stream_len, seconds),
-        "nodes": outcome.nodes.iter().map(|n| node(n, outcome, chunk_len)).collect::<Vec<_>>(),
+        "nodes": outcome.nodes.iter().map(|n| node(n, outcome)).collect::<Vec<_>>(),
     })
 }
 
-fn node(node: &NodeOutcome, outcome: &CastOutcome, chunk_len: ChunkLen) -> Value {
-    let held = node.held_chunks.saturating_mul(u64::from(chunk_len.bytes()));
+fn node(node: &NodeOutcome, outcome: &CastOutcome) -> Value {
+    let held = node.held_chunks.saturating_mul(u64::from(outcome.chunk_len.bytes()));
     let bytes = held.min(outcome.stream_len);
     let seconds = node.took.as_secs_f64();
     let mut value = json!({

@@ -30,7 +30,7 @@ pub(super) fn reach(args: &CastArgs, destination: &Path) -> Result<CastReach, Fa
 #[derive(Debug)]
 pub(super) struct CheckedWish {
     scan: ScanOptions,
-    chunk_len: ChunkLen,
+    chunk_len: Option<ChunkLen>,
     kind: Option<ScheduleKind>,
     topology: Option<Topology>,
 }
@@ -39,7 +39,7 @@ impl CheckedWish {
     pub(super) fn new(args: &CastArgs) -> Result<Self, Failure> {
         Ok(Self {
             scan: scan_options(args)?,
-            chunk_len: chunk_len(args.chunk)?,
+            chunk_len: args.chunk.map(chunk_len).transpose()?,
             kind: kind(args)?,
             topology: args.topology.as_deref().map(topology).transpose()?,
         })

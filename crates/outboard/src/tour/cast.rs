@@ -1,6 +1,6 @@
 //! The stop `cast`: a tree of files, cast to nodes on loopback that pass it on, and compared.
 
-use super::nodes::CastNodes;
+use super::nodes::TourNodes;
 use super::{Guide, Trouble};
 use serde_json::{Value, json};
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) fn show(guide: &Guide) -> Result<Value, Trouble> {
         SMALL,
         LARGE >> 20,
     ));
-    let nodes = CastNodes::start(guide, NODES)?;
+    let nodes = TourNodes::start(guide, NODES)?;
     guide.say(&format!(
         "   nodes     {NODES} on loopback: own processes, keys and directories, encryption"
     ));

@@ -23,13 +23,13 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct CastNodes {
-    nodes: Vec<CastNode>,
+pub(super) struct TourNodes {
+    nodes: Vec<TourNode>,
     settings: Vec<(&'static str, PathBuf)>,
 }
 
 #[derive(Debug)]
-struct CastNode {
+struct TourNode {
     child: Child,
     /// Held open, so that its writes succeed.
     _out: BufReader<ChildStdout>,
@@ -37,7 +37,7 @@ struct CastNode {
     directory: PathBuf,
 }
 
-impl CastNodes {
+impl TourNodes {
     pub(super) fn start(guide: &Guide, count: usize) -> Result<Self, Trouble> {
         let own = guide.place.directory("cast")?;
         let key = own.join("key");
@@ -62,7 +62,7 @@ impl CastNodes {
         Ok(command)
     }
 
-    fn node(&self, guide: &Guide, own: &Path) -> Result<CastNode, Trouble> {
+    fn node(&self, guide: &Guide, own: &Path) -> Result<TourNode, Trouble> {
         guide.goes_on()?;
         let directory = own.join("files");
         fs::create_dir_all(&directory)?;
@@ -90,7 +90,7 @@ impl CastNodes {
         out.read_line(&mut line)?;
         let address = line.split_whitespace().skip_while(|word| *word != "on").nth(1);
         match address.map(str::to_owned) {
-            Some(address) => Ok(CastNode { child, _out: out, address, directory }),
+            Some(address) => Ok(TourNode { child, _out: out, address, directory }),
             None => {
                 end(&mut child);
                 let why = last_line(&log, "cast").unwrap_or_default();
@@ -122,7 +122,7 @@ fn reachable(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o711))
 }
 
-impl Drop for CastNodes {
+impl Drop for TourNodes {
     fn drop(&mut self) {
         for node in &self.nodes {
             // Fails only when it has ended already.

@@ -2,7 +2,8 @@
 //!
 //! Hosts are network namespaces with links of a set rate, destinations are in memory, nobody
 //! flushes. All hosts share this machine's processors. `OUTBOARD_ONLY=gigabit,cost` runs these
-//! parts alone. Nothing here tests faults: `cargo xtask test cast` does.
+//! parts alone, `OUTBOARD_ROUNDS=1` everything once. Nothing here tests faults: `cargo xtask test
+//! cast` does.
 //!
 //! Reading order: `stage` (hosts, files, what a program took), `ours`, `plain` (C programs: what a
 //! link carries, and a chain), `rivals` and `sbcast`; then the parts: `rows` (100 MB), `small`,
@@ -36,6 +37,12 @@ pub(super) const NEEDS: &[Need] = &[
     Need::Packages(&["nfs-ganesha", "nfs-ganesha-vfs", "libnfs-utils"]),
     Need::Packages(&["munge", "slurmctld", "slurmd", "slurm-client"]),
 ];
+
+/// How often something is measured.
+fn rounds(usual: usize) -> usize {
+    let asked = env::var("OUTBOARD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    asked.unwrap_or(usual).clamp(1, usual)
+}
 
 type Part = fn() -> Result<Section>;
 
@@ -84,8 +91,8 @@ const CONDITIONS: &[&str] = &[
      all connections; nodes run already. None of the rivals encrypts, and only rsync checks.",
     "The bound is S/B · (m − 1 + ⌈log₂ n⌉)/m with S/B the time of one plain TCP stream of the same \
      bytes over such a link in the same round, and m the bytes in MiB.",
-    "The paper's tree is ours with `--schedule paper:2`: a node has the whole file before it passes \
-     it on. sbcast runs in an allocation of all nodes, with its defaults; its allocation is not \
+    "The paper's tree is ours with `--schedule paper:2`: a node has the whole file before it \
+     passes it on. sbcast runs in an allocation of all nodes, with its defaults; its allocation is not \
      counted. udpcast and uftp multicast; uftp is told 0.9 of the rate. NFS is nfs-ganesha with \
      version 3 and libnfs's nfs-cp on each receiver.",
 ];

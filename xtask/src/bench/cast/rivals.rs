@@ -1,8 +1,6 @@
 //! Other programs that bring a file to many machines, each with the options that were best here.
 
-use std::path::Path;
-
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::stage::{CastStage, SourceFile, write};
 
@@ -106,7 +104,7 @@ pub(super) fn nfs(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
     let mut binder = stage.here("rpcbind");
     stage.start(binder.args(["-f", "-w"]))?;
     let own = stage.directory("ganesha")?;
-    let exported = file.path.parent().unwrap_or(Path::new("/"));
+    let exported = file.path.parent().context("the file is in no directory")?;
     let text = format!(
         "NFS_CORE_PARAM {{ NFS_Protocols = 3; NFS_Port = {NFS_PORT}; MNT_Port = {MOUNT_PORT}; \
          Enable_NLM = false; Enable_RQUOTA = false; mount_path_pseudo = true; }}\n\

@@ -57,8 +57,9 @@ fn row(
     receivers: usize,
     bits: u64,
     limit: f64,
-    (rivals, rounds): (RowRivals, usize),
+    (rivals, usual): (RowRivals, usize),
 ) -> Result<Section> {
+    let rounds = super::rounds(usual);
     let mut stage = CastStage::new(receivers, Link::BitsPerSecond(bits))?;
     let point = receivers.to_string();
     let mut series = measured(&mut stage, bits, &[&point], rounds)?;
@@ -76,6 +77,7 @@ fn row(
 }
 
 type Cast = fn(&mut CastStage, &SourceFile) -> Result<f64>;
+type DynCast = dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>;
 
 /// Ours and what is measured in turn with it, every round.
 fn measured(
@@ -85,7 +87,7 @@ fn measured(
     rounds: usize,
 ) -> Result<Vec<Series>> {
     let stage = std::cell::RefCell::new(stage);
-    let one = |how: &dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>| {
+    let one = |how: &DynCast| {
         let stage = &mut **stage.borrow_mut();
         let file = stage.file(LARGE)?;
         how(stage, &file)
@@ -96,7 +98,7 @@ fn measured(
     };
     let uftp = move |stage: &mut CastStage, file: &SourceFile| rivals::uftp(stage, file, bits);
     let chain = |stage: &mut CastStage, file: &SourceFile| Ok(plain::chain(stage, file)?.seconds);
-    let contender = |name, how: Box<dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>>| {
+    let contender = |name, how: Box<DynCast>| {
         let one = &one;
         Contender { name, measure: Box::new(move |_: &str| one(&*how)) }
     };
@@ -151,7 +153,8 @@ pub(super) fn slow_link() -> Result<Section> {
     const ROUNDS: usize = 3;
     let mut stage = CastStage::new(RECEIVERS, Link::BitsPerSecond(GIGABIT / 10))?;
     let (mut others, mut bounds) = (Vec::new(), Vec::new());
-    for round in 1..=ROUNDS {
+    let rounds = super::rounds(ROUNDS);
+    for round in 1..=rounds {
         let bound = plain::stream(&mut stage, LARGE)? * bound_factor(RECEIVERS - 1, LARGE);
         // Not the one that is measured alone.
         stage.relink(RECEIVERS / 2, Link::BitsPerSecond(GIGABIT / 20))?;
@@ -163,7 +166,7 @@ pub(super) fn slow_link() -> Result<Section> {
         let cast = cast?;
         stage.check(&file)?;
         let took = took(&cast.report["nodes"], RECEIVERS / 2)?;
-        eprintln!("round {round}/{ROUNDS}, one slow link: {took} s, bound {bound} s");
+        eprintln!("round {round}/{rounds}, one slow link: {took} s, bound {bound} s");
         others.push(took);
         bounds.push(bound);
     }

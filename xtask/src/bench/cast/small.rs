@@ -20,7 +20,8 @@ const NAMES: [&str; 3] = ["outboard cast", "directly to all", "plain TCP, no pro
 pub(super) fn rows() -> Result<Section> {
     let mut stage = CastStage::new(RECEIVERS, LINK)?;
     let mut samples = vec![vec![Vec::new(); 2]; NAMES.len()];
-    for round in 1..=ROUNDS {
+    let rounds = super::rounds(ROUNDS);
+    for round in 1..=rounds {
         for (at, options) in [&[][..], &["--schedule", "star"]].into_iter().enumerate() {
             let nodes = OurNodes::start(&mut stage)?;
             for state in &mut samples[at] {
@@ -34,7 +35,7 @@ pub(super) fn rows() -> Result<Section> {
         let file = stage.file(BYTES)?;
         let put = plain::put(&mut stage, &file)? * 1000.0;
         samples[2].iter_mut().for_each(|state| state.push(put));
-        eprintln!("round {round}/{ROUNDS}, 10 KB to {RECEIVERS}: {samples:?}");
+        eprintln!("round {round}/{rounds}, 10 KB to {RECEIVERS}: {samples:?}");
     }
     let series = NAMES.into_iter().zip(samples);
     let panel = Panel {

@@ -147,7 +147,7 @@ fn cast_request(
         destination: destination.into(),
         nodes: address.to_string().parse().expect("a host"),
         scan: ScanOptions::default(),
-        chunk_len: ChunkLen::new(64 << 10).expect("a power of two"),
+        chunk_len: Some(ChunkLen::new(64 << 10).expect("a power of two")),
         kind: Some(ScheduleKind::Star),
         topology: None,
         buffers: crate::source::SourceBuffers::default(),
