@@ -7,9 +7,8 @@
 //! node has published or failed. The caller brings the dialling, and hence the keys.
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is
-//! known of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is shown of
-//! them), `signing`, `buffers`
-//! (its files as chunks).
+//! known of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is
+//! shown of them), `signing`, `buffers` (its files as chunks).
 
 mod buffers;
 mod care;

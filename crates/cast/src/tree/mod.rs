@@ -9,7 +9,8 @@
 //! Modules in reading order: `name` (legal names), `entry` (one record), `manifest` (all of
 //! them, validated whole), `check` (the rules), `builder`, `layout` (from stream to files),
 //! `exclude`, `chown`, `scan` (from a directory to a manifest), `source` (reading chunks while
-//! nothing changes), `owner` (names of users), `beneath` (opening without following links), `open_files`.
+//! nothing changes), `owner` (names of users), `beneath` (opening without following links),
+//! `open_files`.
 
 mod beneath;
 mod builder;
