@@ -90,8 +90,8 @@ impl SharedRegion {
 
     /// The bytes `range` of a regular file that is open for reading, as they are: other programs
     /// may change them at any time. What is written into the region stays here. The descriptor may
-    /// be closed. Where the file is shortened, accesses fail with [`MemError::Missing`] on x86-64 and
-    /// aarch64, and end the process elsewhere.
+    /// be closed. Where the file is shortened, accesses fail with [`MemError::Missing`] on x86-64
+    /// and aarch64, and end the process elsewhere.
     ///
     /// # Errors
     /// [`MemError::FileRange`], [`MemError::Pages`] if the range starts inside a page,

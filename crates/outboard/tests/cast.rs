@@ -160,7 +160,7 @@ fn contents(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
 fn a_tree_arrives_at_all_nodes_and_the_report_says_so() {
     let lab = Lab::new("tree", 3);
     lab.tree(3_000_000);
-    let (report, code) = lab.report(&["tree", ROOT]);
+    let (report, code) = lab.report(&["--chunk", "1M", "--schedule", "binomial", "tree", ROOT]);
     assert_eq!(code, Some(0), "{report:#}");
     lab.check();
     let nodes = report["nodes"].as_array().unwrap();
@@ -359,7 +359,17 @@ fn a_dry_run_counts_what_would_go_and_what_is_left_out() {
     )
     .unwrap();
     File::create(lab.home.join("tree/below/holes")).unwrap().set_len(1 << 20).unwrap();
-    let words = ["--dry-run", "--exclude", "empty/", "--exclude", "tree/sh*", "tree", "/x"];
+    let words = [
+        "--dry-run",
+        "--chunk",
+        "1M",
+        "--exclude",
+        "empty/",
+        "--exclude",
+        "tree/sh*",
+        "tree",
+        "/x",
+    ];
     let output = lab.run(&words);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -382,7 +392,7 @@ fn plans_need_no_node_and_no_key() {
     let lab = Lab::new("plan", 0);
     lab.tree(2_000_000);
     let began = Instant::now();
-    let words = ["--plan", "--plan-nodes", "10000", "--plan-size", "10G", "--rate", "100Gbit"];
+    let words = ["--plan", "--plan-nodes=10000", "--plan-size=10G", "--rate=100Gbit", "--chunk=1M"];
     let output = lab.run(&[&words[..], &["--json"]].concat());
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());

@@ -2,9 +2,9 @@
 
 use super::{PlanError, PlanRequest, ScheduleKind};
 
-/// What a relay needs for a connection to another one, in seconds: a process takes twice that for
-/// the dial, the handshake and the first message, but makes several at a time.
-const RELAY_CONNECT_S: f64 = 1e-3;
+/// What a relay needs for a connection to another one, in seconds: two processes on one machine
+/// take about so long for the dial, the handshake and the first message.
+const RELAY_CONNECT_S: f64 = 2e-3;
 
 /// Another kind is taken instead of the binomial pipeline if it is predicted to take less than this
 /// fraction of its time; nearer than that the model decides nothing.
