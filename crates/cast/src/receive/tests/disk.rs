@@ -74,6 +74,7 @@ fn on_a_small_disk() {
     }
     receiver_of_what_fits.publish().expect("published");
     drop(receiver);
+    drop(receiver_of_what_fits);
     another_file_system_in_the_way(&to);
     a_disk_that_is_read_only(&to);
 }
