@@ -5,7 +5,7 @@
 //! kernel no longer sends them.
 
 use super::attributes::{attributes, entry_of, inode, kind, link_target, top};
-use super::server::{ViewServer, ViewTree};
+use super::server::{LazyServer, ViewTree};
 use fuser::{
     Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
@@ -27,7 +27,7 @@ const DOTS: usize = 2;
 const WRITE_MAX: u32 = 1 << 20;
 
 /// The handlers that `fuser` calls.
-pub(super) struct ViewHandlers(pub(super) Arc<ViewServer>);
+pub(super) struct ViewHandlers(pub(super) Arc<LazyServer>);
 
 impl ViewHandlers {
     /// The tree, and the entry of an inode in it.

@@ -66,7 +66,7 @@ struct OpenedFiles {
 }
 
 /// See the [module](self).
-pub(super) struct ViewServer {
+pub(super) struct LazyServer {
     tree: OnceLock<ViewTree>,
     files: Mutex<OpenedFiles>,
     waits: Mutex<ChunkWaits<PendingRead>>,
@@ -76,7 +76,7 @@ pub(super) struct ViewServer {
     is_over: AtomicBool,
 }
 
-impl ViewServer {
+impl LazyServer {
     pub(super) fn new(demand: DemandChunks) -> Self {
         Self {
             tree: OnceLock::new(),

@@ -2,7 +2,7 @@
 
 use super::mount::mount_view;
 use super::serve::ViewHandlers;
-use super::server::ViewServer;
+use super::server::LazyServer;
 use super::{LazyView, remove_dead_views, remove_dead_views_of, view_prefix};
 use crate::receive::tests::{Place, TestCast, listing, names, options};
 use crate::receive::{Destination, PublishMode, Receiver};
@@ -368,7 +368,7 @@ fn a_user_may_unmount_it() {
 fn killed(to: &Path) -> Destination {
     let destination = Destination::open(to).expect("a directory");
     let name = [view_prefix(), b"0123456789abcdef-x".to_vec()].concat();
-    let server = Arc::new(ViewServer::new(Arc::new(|_, _| {})));
+    let server = Arc::new(LazyServer::new(Arc::new(|_, _| {})));
     let mounted = mount_view(&destination, &name, || ViewHandlers(Arc::clone(&server)));
     drop(mounted.expect("mounted").session);
     let view = String::from_utf8(name).expect("text");

@@ -3,7 +3,7 @@
 use super::links::{hide_names, show_names};
 use super::mount::{ShowError, mount_view, unmount_view};
 use super::serve::ViewHandlers;
-use super::server::{DemandChunks, ViewServer, ViewTree};
+use super::server::{DemandChunks, LazyServer, ViewTree};
 use super::{VIEWS_MAX, view_prefix};
 use crate::receive::{Destination, ReceiveError, Receiver, StagedView};
 use fuser::SessionUnmounter;
@@ -43,7 +43,7 @@ pub(crate) struct LazyView {
 
 /// What the view and its threads share.
 struct ShownView {
-    server: Arc<ViewServer>,
+    server: Arc<LazyServer>,
     destination: Arc<Destination>,
     name: Vec<u8>,
     /// Locked while names appear or disappear.
@@ -66,7 +66,7 @@ impl LazyView {
         let place = ViewPlace::take()?;
         let destination = Arc::clone(receiver.destination());
         let name = [view_prefix(), receiver.hidden_suffix().as_bytes().to_vec()].concat();
-        let server = Arc::new(ViewServer::new(demand));
+        let server = Arc::new(LazyServer::new(demand));
         let handlers = || ViewHandlers(Arc::clone(&server));
         let mounted = mount_view(&destination, &name, handlers)?;
         destination.show_through(name.clone());

@@ -1,8 +1,8 @@
 //! Attributes: owners, extended attributes, modes and times, given when all data is there and
 //! before anything is published; and taken again when a cast is resumed.
 //!
-//! Marks each top-level directory and file as its identity's, see `seeds`. Gives no setuid or setgid
-//! bit and no attribute but users' unless the policy says so, and never a device.
+//! Marks each top-level directory and file as its identity's, see `seeds`. Gives no setuid or
+//! setgid bit and no attribute but users' unless the policy says so, and never a device.
 
 use super::error::ReceiveError;
 use super::files::{StagedTree, TopPlace};

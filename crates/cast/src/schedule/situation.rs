@@ -94,9 +94,9 @@ impl Situation {
         }
     }
 
-    /// Makes leaves of relays until no two relays are left whose connection is cut: first those that
-    /// have most such connections, and of two that have as many the one that complained. So a node
-    /// that slanders others harms itself, and costs nobody more than a connection.
+    /// Makes leaves of relays until no two relays are left whose connection is cut: first those
+    /// that have most such connections, and of two that have as many the one that complained. So a
+    /// node that slanders others harms itself, and costs nobody more than a connection.
     pub fn part_relays(&mut self) {
         loop {
             let mut cuts: BTreeMap<u32, usize> = BTreeMap::new();

@@ -167,8 +167,8 @@ mod tests {
         let roots = roots_of(json!({ "roots": ["/all", owned] })).expect("legal");
         assert_eq!(roots[0], CastRoot::new("/all".into()));
         assert_eq!(roots[1].owners.as_deref(), Some(&[owner][..]));
-        let placed = json!({ "roots": [{ "path": "/data", "directory": "/mnt/disk" }] });
-        assert_eq!(roots_of(placed).expect("legal"), [CastRoot::at("/data", "/mnt/disk")]);
+        let placed = json!({ "roots": [{ "path": "/data", "directory": "/disk/data" }] });
+        assert_eq!(roots_of(placed).expect("legal"), [CastRoot::at("/data", "/disk/data")]);
         let mistakes = [
             (json!(["all"]), "absolute path"),
             (json!([{ "path": "/own", "owners": ["me"] }]), "owner \"me\" of /own"),

@@ -175,7 +175,7 @@ impl CastService {
                 if self.only_source.is_some_and(|source| source != identity) {
                     return Err("it is not the source that this receiver was started by".into());
                 }
-                // Such a source is met only once, but what it leaves is its user's, as this process.
+                // Such a source is met only once; what it leaves is its user's, as this process.
                 let identity = self.only_source.map_or(identity, |_| NodeId::of(LAUNCHED));
                 return self.begin(hub, (peer, identity), *begin);
             }

@@ -210,7 +210,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             fs::write(tree.join(name), name.repeat(1000)).expect("written");
         }
-        let bytes: Vec<u8> = (0..20 * CHUNK as u32).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..=250).cycle().take(20 * CHUNK).collect();
         fs::write(tree.join("large"), bytes).expect("written");
     }
 

@@ -166,8 +166,8 @@ impl CastNodes {
         nodes.map(begin).collect()
     }
 
-    /// Makes leaves of the nodes that send slowly, for others would wait for them. Says whether there
-    /// are new ones.
+    /// Makes leaves of the nodes that send slowly, for others would wait for them. Says whether
+    /// there are new ones.
     pub(super) fn find_slow(&mut self) -> bool {
         let role = |node: &CastNode| match (node.is_ready, node.is_leaf) {
             (false, _) => NodeRole::Dead,

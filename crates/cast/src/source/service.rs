@@ -93,8 +93,9 @@ impl SourceService {
     ) -> Result<Self, CastError> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
-        let SourceSetup { header, key, reader, buffers, begin, min_nodes, dial, numbers, progress } =
-            setup;
+        let SourceSetup { header, key, reader, buffers, begin, .. } = setup;
+        let (min_nodes, dial, numbers, progress) =
+            (setup.min_nodes, setup.dial, setup.numbers, setup.progress);
         let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
         signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
         Ok(Self {

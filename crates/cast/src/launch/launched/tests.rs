@@ -120,13 +120,10 @@ fn a_receiver_serves_one_cast_of_its_own_source_and_ends() {
         let (address, _) = Announcement::parse(&line).expect("a line").receiver().expect("well");
         let outcome = cast(cast_request(source.path(), &there, (address, dialler)));
         let results = outcome.expect("a cast").nodes;
-        // The one that was not let in leaves it waiting.
-        if results[0].result.is_err() {
-            drop(writer);
-        } else {
-            std::mem::forget(writer);
-        }
+        // The one that was not let in leaves it waiting; else it ends though its input is open.
+        let open = results[0].result.is_ok().then_some(writer);
         receiving.join().expect("no panic").expect("it ends well");
+        drop(open);
         results[0].result.clone()
     };
     let other = credentials(key.clone()).expect("random numbers");

@@ -97,6 +97,7 @@ fn another_file_system_in_the_way(to: &Path) {
 }
 
 fn a_disk_that_is_read_only(to: &Path) {
+    fs::remove_dir_all(to.join("src")).expect("removed");
     let place = Place::new();
     place.write("a", &[1; 9000]);
     let cast = place.cast();

@@ -197,7 +197,8 @@ prop_compose! {
             holds.unite(&ChunkSet::below(below.min(chunks)));
             NodeState { role: role(number), holds }
         };
-        Situation { chunks, nodes: nodes.into_iter().map(state).collect(), switches, cut: Vec::new() }
+        let nodes = nodes.into_iter().map(state).collect();
+        Situation { chunks, nodes, switches, cut: Vec::new() }
     }
 }
 
@@ -234,7 +235,8 @@ proptest! {
         situation.nodes[0].role = NodeRole::Relay;
         situation.nodes[0].holds = ChunkSet::below(situation.chunks);
         situation.part_relays();
-        let (nodes, cut) = (0..u32::try_from(situation.nodes.len()).expect("few"), situation.cut.clone());
+        let nodes = 0..u32::try_from(situation.nodes.len()).expect("few");
+        let cut = situation.cut.clone();
         let schedule = Schedule::new(kinds()[kind], situation).expect("the source lives");
         for transfer in nodes.flat_map(|node| schedule.inbox(node)) {
             let (from, to) = (transfer.from, transfer.to);
