@@ -423,14 +423,15 @@ fn plans_need_no_node_and_no_key() {
 #[test]
 fn a_terminal_shows_progress_and_is_clean_afterwards() {
     let lab = Lab::new("progress", 2);
-    lab.tree(60_000_000);
+    // Slow enough to be seen.
+    lab.tree(30_000_000);
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let name = OsStr::from_bytes(name.as_bytes()).to_owned();
     let terminal = || File::options().read(true).write(true).open(&name).unwrap();
     let hosts = lab.hosts();
-    let mut command = lab.command(&["cast", "--nodes", &hosts, "tree", ROOT]);
+    let mut command = lab.command(&["cast", "--rate=20MB", "--nodes", &hosts, "tree", ROOT]);
     command.env("TERM", "xterm").stderr(terminal()).stdout(Stdio::piped());
     let child = command.spawn().unwrap();
     drop(command);

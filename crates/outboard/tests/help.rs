@@ -26,9 +26,10 @@ fn commands(help: &str) -> Vec<String> {
 fn every_command_has_an_example_that_names_it() {
     assert_eq!(
         commands(&help(&[])),
-        ["tour", "run", "cc", "cast", "perf", "node", "key", "status", "top"]
+        ["tour", "run", "cc", "cast", "sbcast", "perf", "node", "key", "status", "top"]
     );
     assert!(help(&["cc"]).contains("Example:\n  outboard cc gcc "));
+    assert!(help(&["cast"]).contains("Example:\n  outboard cast "));
     assert!(help(&["tour"]).contains("Example:\n  outboard tour"));
     assert!(help(&["run"]).contains("Example:\n  outboard run -- "));
     for command in ["node", "status", "top", "key new", "key export", "key revoke", "key show"] {
@@ -69,5 +70,7 @@ fn manual_pages_and_completions_come_from_the_definition() {
     let read = |name| std::fs::read_to_string(Path::new(dir).join(name)).unwrap();
     assert!(read("outboard-perf-write-lat.1").contains("\\-\\-iters"));
     assert!(read("outboard.bash").contains("write-imm-rate"));
+    assert!(read("outboard-cast.1").contains("\\-\\-topology"));
+    assert!(read("outboard.bash").contains("--plan-nodes"));
     assert!(!outboard(&["generate", "man", "/proc/none"]).status.success());
 }

@@ -2,9 +2,12 @@
 
 use super::{PlanError, PlanRequest, ScheduleKind};
 
-/// What a relay needs for a connection to another one, in seconds: two processes on one machine
-/// take about so long for the dial, the handshake and the first message.
-const RELAY_CONNECT_S: f64 = 2e-3;
+/// What a relay needs for a connection to another one, in seconds: a process takes twice that for
+/// the dial, the handshake and the first message, but makes several at a time.
+const RELAY_CONNECT_S: f64 = 1e-3;
+/// How long it takes until relays have connections at all, in seconds: what the source itself has
+/// sent to all by then needs none.
+const RELAYS_READY_S: f64 = 5e-3;
 
 /// Another kind is taken instead of the binomial pipeline if it is predicted to take less than this
 /// fraction of its time; nearer than that the model decides nothing.
@@ -31,10 +34,15 @@ impl ScheduleKind {
         if request.has_switches() {
             return Ok(Self::Switches);
         }
-        let mut best = (Self::BinomialPipeline, cold.plan(Self::BinomialPipeline)?.predicted_s);
+        let seconds = |kind| -> Result<f64, PlanError> {
+            match kind {
+                Self::Star => Ok(connected.plan(kind)?.predicted_s),
+                kind => Ok(RELAYS_READY_S + cold.plan(kind)?.predicted_s),
+            }
+        };
+        let mut best = (Self::BinomialPipeline, seconds(Self::BinomialPipeline)?);
         for kind in [Self::Star, Self::TwoTree, Self::Chain] {
-            let of = if kind == Self::Star { &connected } else { &cold };
-            let predicted_s = of.plan(kind)?.predicted_s;
+            let predicted_s = seconds(kind)?;
             if predicted_s < best.1 * CLEARLY_LESS {
                 best = (kind, predicted_s);
             }

@@ -107,7 +107,8 @@ impl PlanRequest {
             counts.fold((0_usize, 0_usize), |(d, c), (to, all)| (d.max(to), c.max(all)));
         let [degree, connections] = [degree, connections].map(saturating);
         let (depth, steps) = (overlay.hops(), overlay.steps());
-        let stretch = if kind.has_turns() { self.link.turns_stretch } else { 1.0 };
+        let stretch =
+            if kind.has_turns() && self.nodes > 2 { self.link.turns_stretch } else { 1.0 };
         let predicted_s = f64::from(connections) * self.link.connect_s
             + approximate(steps) * stretch * self.link.step_s(self.mean_chunk_bytes(chunks))
             + f64::from(depth) * self.link.hop_latency_s;

@@ -127,7 +127,8 @@ fn receivers(question: &Question, chosen: ScheduleKind) -> Result<Vec<String>, F
         format!("  {name} -> {}", if words.is_empty() { "-".into() } else { words.join(" ") })
     };
     let mut lines = vec![
-        "seconds are without dials; the choice counts 2 ms for each connection of a relay".into(),
+        "seconds are without dials; the choice counts 5 ms for relays and 1 ms for each connection"
+            .into(),
         String::new(),
         format!("{chosen}: which node sends to which"),
     ];
