@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn views_are_known_by_their_source() {
-        let line = b"52 28 0:47 / /home/a\\040b/.outboard-cast-view-1 ro,nosuid,nodev shared:7 - \
+        let line = b"52 28 0:47 / /data/a\\040b/.outboard-cast-view-1 ro,nosuid,nodev shared:7 - \
             fuse.outboard-cast outboard-cast ro,user_id=0";
-        let at = Path::new("/home/a b/.outboard-cast-view-1");
+        let at = Path::new("/data/a b/.outboard-cast-view-1");
         assert_eq!(view_mount(line).as_deref(), Some(at));
         for other in [&b"52 28 0:47 / /srv ro - fuse.sshfs host:/x ro"[..], b"", b"1 2 3 4 /srv"] {
             assert_eq!(view_mount(other), None);
