@@ -58,7 +58,8 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
     let before = Traces::take(site)?;
     for attempt in 1..=ATTEMPTS {
         site.clear()?;
-        let order = CastOrder::new([source.clone()], 0..NODES).with(&["--schedule", schedule]);
+        let order = CastOrder::new([source.clone()], 0..NODES);
+        let order = order.with(&["--schedule", schedule, "--chunk", "1M"]);
         let mut running = order.start(site)?;
         let flips = flip(&mut running, site.service(relay)?)?;
         let report = running.finish(CAST_MAX)?;

@@ -63,7 +63,7 @@ const SOURCES: &[(&str, &str, &str)] = &[
     ("cd $S; exec $CAST /proc/self/cwd/file $AT", "file", "file"),
     ("cd /; umask 077; TZ=Pacific/Kiritimati exec $CAST $S/tree $AT", "tree", "tree"),
     ("cd $S; umask 777; TZ=America/St_Johns exec $CAST file $AT", "file", "file"),
-    ("cd $S; unset PATH LC_ALL; exec $CAST -- file $AT", "file", "file"),
+    ("cd $S; unset PATH LC_ALL; exec $CAST ./file $AT", "file", "file"),
     ("cd $S; exec 0<&- $CAST file $AT", "file", "file"),
 ];
 

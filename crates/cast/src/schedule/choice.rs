@@ -59,7 +59,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     fn choose(nodes: u32, bytes: u64, switches: Vec<u32>) -> ScheduleKind {
-        let chunk_bytes = ChunkLen::for_cast(bytes, nodes - 1).bytes();
+        let chunk_bytes = ChunkLen::for_cast(bytes).bytes();
         let chunk_bytes = NonZeroU32::new(chunk_bytes).expect("not 0");
         let link = LinkModel::gigabits(1.0);
         let request = PlanRequest { nodes, bytes, chunk_bytes, link, switches };

@@ -30,13 +30,12 @@ impl ChunkLen {
         if is_legal { Ok(Self(len)) } else { Err(SignError::ChunkLen { len: u64::from(len) }) }
     }
 
-    /// What suits a cast to so many receivers: 16 chunks for each, so that a relay at the end of a
-    /// chain begins early, of 128 KiB to 1 MiB, because shorter ones cost more processor time a
-    /// byte and longer ones fill a window with few.
+    /// What suits a cast: about 512 chunks, so that the last relay of a chain begins early, of
+    /// 128 KiB to 1 MiB, because shorter ones cost more processor time a byte and longer ones fill a
+    /// window with few. It does not depend on the nodes: a cast to others resumes this one's.
     #[must_use]
-    pub fn for_cast(stream_len: u64, receivers: u32) -> Self {
-        let even = stream_len / (16 * u64::from(receivers.max(1)));
-        let len = even.clamp(128 << 10, 1 << 20).ilog2();
+    pub fn for_cast(stream_len: u64) -> Self {
+        let len = (stream_len / 512).clamp(128 << 10, 1 << 20).ilog2();
         Self(1 << len)
     }
 

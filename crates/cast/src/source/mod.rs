@@ -57,7 +57,7 @@ pub struct CastRequest {
     pub nodes: HostList,
     /// How to walk the sources.
     pub scan: ScanOptions,
-    /// Bytes in a chunk; `None`: what suits the number of nodes and bytes
+    /// Bytes in a chunk; `None`: what suits the number of bytes
     /// ([`ChunkLen::for_cast`]).
     pub chunk_len: Option<ChunkLen>,
     /// The kind of schedule; `None`: what suits the number of nodes and bytes
@@ -208,8 +208,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
     let tree = scan(request.sources.clone(), &request.scan)?;
     let manifest = tree.manifest();
     let found = request.nodes.hosts().len();
-    let receivers = u32::try_from(found).unwrap_or(u32::MAX);
-    let fitting = || ChunkLen::for_cast(manifest.stream_len(), receivers);
+    let fitting = || ChunkLen::for_cast(manifest.stream_len());
     let chunk_len = request.chunk_len.unwrap_or_else(fitting);
     let header = CastHeader::new(manifest.bytes(), manifest.stream_len(), chunk_len)?;
     let reader = SourceReader::new(tree, chunk_len, DESCRIPTORS_MAX)?;

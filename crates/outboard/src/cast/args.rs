@@ -81,8 +81,8 @@ pub(crate) struct CastArgs {
     /// links between switches once.
     #[arg(long, value_name = "FILE")]
     pub(super) topology: Option<PathBuf>,
-    /// Bytes in a chunk: a power of two from 4K to 8M [default: 128K to 1M, by the numbers of bytes
-    /// and nodes].
+    /// Bytes in a chunk: a power of two from 4K to 8M [default: 128K to 1M, by the number of
+    /// bytes].
     #[arg(long, value_name = "SIZE")]
     pub(super) chunk: Option<ByteCount>,
     /// Where this side takes chunks from: window (they are read into memory), or out of mappings in

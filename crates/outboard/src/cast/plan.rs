@@ -68,10 +68,9 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
     let names: Vec<String> = std::iter::once("source".to_owned()).chain(names).collect();
     #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]
     let gigabits = args.rate.map_or(ASSUMED_GIGABITS, |rate| rate.0.get() as f64 * 8e-9);
-    let receivers = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let chunk_len = match args.chunk {
         Some(chunk) => request::chunk_len(chunk)?,
-        None => ChunkLen::for_cast(bytes, receivers),
+        None => ChunkLen::for_cast(bytes),
     };
     let request = PlanRequest {
         nodes: u32::try_from(names.len()).map_err(|_| "too many nodes for a plan")?,

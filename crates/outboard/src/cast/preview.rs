@@ -51,11 +51,9 @@ impl std::fmt::Display for TreeCounts {
 pub(super) fn run(args: &CastArgs) -> Result<(), Failure> {
     let (sources, destination) = request::paths(args)?;
     let tree = scan(request::named(sources)?, &request::scan_options(args)?)?;
-    let receivers = request::nodes(args).map_or(1, |nodes| nodes.hosts().len());
-    let receivers = u32::try_from(receivers).unwrap_or(u32::MAX);
     let chunk_len = match args.chunk {
         Some(chunk) => request::chunk_len(chunk)?,
-        None => ChunkLen::for_cast(tree.manifest().stream_len(), receivers),
+        None => ChunkLen::for_cast(tree.manifest().stream_len()),
     };
     let tops = by_top(&tree);
     if args.json {
