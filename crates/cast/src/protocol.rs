@@ -102,8 +102,17 @@ pub(crate) struct NodeReport {
     pub(crate) owes: Vec<u32>,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
-    /// Bytes a second that it sends while it sends, if it has lately.
-    pub(crate) rate: Option<u64>,
+    /// How fast it sends, if it has lately.
+    pub(crate) rate: Option<SentRate>,
+}
+
+/// How fast a node sends while it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SentRate {
+    /// Bytes a second.
+    pub(crate) bytes_per_second: u64,
+    /// The node that all of them went to, if it was one.
+    pub(crate) only_to: Option<u32>,
 }
 
 /// A chunk that does not come.

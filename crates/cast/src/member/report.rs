@@ -1,6 +1,6 @@
 //! What a node says of itself to the source: what it waits for, and how fast it sends.
 
-use crate::protocol::{ChunkWait, NodeReport};
+use crate::protocol::{ChunkWait, NodeReport, SentRate};
 use crate::relay::Relay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ struct SendRate {
     busy: Duration,
     /// Bytes of a Write, the latest one.
     chunk_len: u64,
+    /// The nodes that bytes went to since the rate was taken.
+    to: BTreeSet<u32>,
 }
 
 impl MemberProgress {
@@ -47,6 +49,7 @@ impl MemberProgress {
 
     pub(crate) fn sends(&mut self, now: Instant, to: u32, len: u64) {
         self.sending.chunk_len = len;
+        self.sending.to.insert(to);
         *self.sending.under_way.entry(to).or_default() += 1;
         self.sending.since.get_or_insert(now);
     }
@@ -88,6 +91,11 @@ impl MemberProgress {
     /// The nodes that were sent chunks.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = u32> + '_ {
         self.receivers.iter().copied()
+    }
+
+    /// How fast this node has sent since this was asked last.
+    pub(crate) fn take_rate(&mut self, now: Instant) -> Option<SentRate> {
+        self.sending.take(now)
     }
 
     pub(crate) fn report(&mut self, now: Instant, version: u32, relay: &Relay) -> NodeReport {
@@ -134,7 +142,7 @@ impl SendRate {
 
     /// The rate since the last one was taken, in bytes a second; while nothing has been sent
     /// wholly, what it is at most.
-    fn take(&mut self, now: Instant) -> Option<u64> {
+    fn take(&mut self, now: Instant) -> Option<SentRate> {
         if self.since.is_some() {
             self.pause(now);
             self.since = Some(now);
@@ -148,10 +156,13 @@ impl SendRate {
             return None;
         }
         let micros = u64::try_from(self.busy.as_micros()).ok()?;
+        let only_to = self.to.first().copied().filter(|_| self.to.len() == 1);
         if self.bytes > 0 {
             (self.bytes, self.busy) = (0, Duration::ZERO);
+            self.to = self.under_way.keys().copied().collect();
         }
-        Some(bytes.saturating_mul(1_000_000) / micros.max(1))
+        let bytes_per_second = bytes.saturating_mul(1_000_000) / micros.max(1);
+        Some(SentRate { bytes_per_second, only_to })
     }
 }
 
@@ -163,18 +174,19 @@ mod tests {
     fn a_rate_is_of_the_time_that_was_spent_sending() {
         let (began, ms) = (Instant::now(), Duration::from_millis);
         let mut progress = MemberProgress::default();
+        let rate = |bytes_per_second, only_to| Some(SentRate { bytes_per_second, only_to });
         // Two at once, then a pause.
         progress.sends(began, 1, 1_000_000);
         progress.sends(began, 2, 1_000_000);
         progress.sent(began + ms(100), 1, 1_000_000);
         progress.sent(began + ms(200), 2, 1_000_000);
-        assert_eq!(progress.sending.take(began + ms(900)), Some(10_000_000));
+        assert_eq!(progress.sending.take(began + ms(900)), rate(10_000_000, None));
         assert_eq!(progress.sending.take(began + ms(950)), None, "nothing since");
         progress.sends(began + ms(1_000), 1, 1_000_000);
-        assert_eq!(progress.sending.take(began + ms(1_500)), Some(2_000_000), "at most");
-        assert_eq!(progress.sending.take(began + ms(5_000)), Some(250_000), "at most");
+        assert_eq!(progress.sending.take(began + ms(1_500)), rate(2_000_000, Some(1)), "at most");
+        assert_eq!(progress.sending.take(began + ms(5_000)), rate(250_000, Some(1)), "at most");
         progress.sent(began + ms(9_000), 1, 1_000_000);
-        assert_eq!(progress.sending.take(began + ms(9_100)), Some(125_000));
+        assert_eq!(progress.sending.take(began + ms(9_100)), rate(125_000, Some(1)));
         // Nothing is under way to a node that is lost.
         progress.sends(began + ms(9_100), 1, 1_000_000);
         progress.lost(began + ms(9_200), 1);

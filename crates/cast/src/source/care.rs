@@ -158,6 +158,8 @@ impl SourceService {
         }
         if self.member.is_some() {
             self.judge(hub, now)?;
+            let own = self.member.as_mut().and_then(CastMember::take_rate);
+            own.into_iter().for_each(|rate| self.nodes.note_rate(0, rate));
             self.is_plan_due |= self.nodes.find_slow();
             for (number, host) in self.nodes.due_again(now) {
                 self.reach.begin(hub, self.header.cast, number, &host);

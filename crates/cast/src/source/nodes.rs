@@ -1,6 +1,7 @@
 //! What the source knows of each node.
 
 use super::NodeOutcome;
+use crate::protocol::SentRate;
 use crate::schedule::{ChunkSet, NodeRole, NodeState, Situation};
 use outboard_cluster::hub::PeerId;
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +31,8 @@ pub(super) struct CastNode {
     pub(super) held_chunks: u64,
     /// How fast it said that it sends, the latest few times, in bytes a second.
     rates: VecDeque<u64>,
+    /// How fast the nodes were that sent to it alone, likewise.
+    fed: VecDeque<u64>,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
     /// When it published, or failed last.
@@ -72,6 +75,7 @@ impl CastNodes {
             held: None,
             held_chunks: 0,
             rates: VecDeque::new(),
+            fed: VecDeque::new(),
             heard: None,
             ended: None,
             published: None,
@@ -148,6 +152,7 @@ impl CastNodes {
         }
         (node.is_ready, node.held) = (false, None);
         node.rates.clear();
+        node.fed.clear();
         let peer = node.peer.take()?;
         self.numbers.remove(&peer);
         Some(peer)
@@ -164,6 +169,16 @@ impl CastNodes {
             (number, node.host.clone())
         };
         nodes.map(begin).collect()
+    }
+
+    /// A node, or the source, has said how fast it sends.
+    pub(super) fn note_rate(&mut self, from: u32, rate: SentRate) {
+        if let Some(node) = self.get(from) {
+            note(&mut node.rates, rate.bytes_per_second);
+        }
+        if let Some(node) = rate.only_to.and_then(|to| self.get(to)) {
+            note(&mut node.fed, rate.bytes_per_second);
+        }
     }
 
     /// Makes leaves of the nodes that send slowly, for others would wait for them. Says whether
@@ -223,22 +238,26 @@ impl CastNodes {
 }
 
 impl CastNode {
-    /// It has said how fast it sends.
-    pub(super) fn note_rate(&mut self, rate: u64) {
-        self.rates.push_back(rate);
-        if self.rates.len() > RATES {
-            self.rates.pop_front();
-        }
-    }
-
-    /// The best of the latest rates, when there are enough of them.
+    /// The best of the latest rates, when there are enough of them. One that sends slowly but is
+    /// fed fast sends to a slow node, and one that never sends is as slow as it is fed.
     fn rate(&self) -> Option<u64> {
-        self.rates.iter().max().copied().filter(|_| self.is_ready && self.rates.len() == RATES)
+        let best = |rates: &VecDeque<u64>| {
+            rates.iter().max().copied().filter(|_| self.is_ready && rates.len() == RATES)
+        };
+        best(&self.rates).max(best(&self.fed))
     }
 
     /// Whether it has failed, and does not take part again.
     pub(super) fn is_out(&self) -> bool {
         self.failed.is_some() && self.peer.is_none()
+    }
+}
+
+/// Keeps the latest rates.
+fn note(rates: &mut VecDeque<u64>, rate: u64) {
+    rates.push_back(rate);
+    if rates.len() > RATES {
+        rates.pop_front();
     }
 }
 
@@ -254,18 +273,37 @@ mod tests {
         nodes.iter_mut().for_each(|(_, node)| node.is_ready = true);
         for round in 0..4_u64 {
             assert!(!nodes.find_slow(), "round {round}");
-            for (number, node) in nodes.iter_mut() {
+            for number in 1..=16 {
                 // All waver; one is at half rate, one is so only for a moment.
-                let rate = match (number, round) {
+                let bytes_per_second = match (number, round) {
                     (5, _) | (6, 1) => 6_250_000,
                     (number, round) => 12_500_000 - 500_000 * ((u64::from(number) + round) % 4),
                 };
-                node.note_rate(rate);
+                nodes.note_rate(number, SentRate { bytes_per_second, only_to: None });
             }
         }
         assert!(nodes.find_slow());
         let leaves = nodes.iter().filter(|(_, node)| node.is_leaf).map(|(number, _)| number);
         assert_eq!(leaves.collect::<Vec<_>>(), [5]);
         assert!(!nodes.find_slow(), "it is one already");
+    }
+
+    /// Of a chain: the source sends to 1, that to 2, and so on.
+    #[test]
+    fn a_slow_node_of_a_chain_costs_neither_neighbour_its_part() {
+        for slow in [1, 4, 8] {
+            let hosts: Vec<String> = (0..9).map(|node| format!("n{node}")).collect();
+            let places: Vec<usize> = (0..8).collect();
+            let mut nodes = CastNodes::new(&hosts, &places);
+            nodes.iter_mut().for_each(|(_, node)| node.is_ready = true);
+            for from in (0..8).cycle().take(RATES * 8) {
+                let is_slow = from == slow || from + 1 == slow;
+                let bytes_per_second = if is_slow { 5_000_000 } else { 12_000_000 };
+                nodes.note_rate(from, SentRate { bytes_per_second, only_to: Some(from + 1) });
+            }
+            assert!(nodes.find_slow());
+            let leaves = nodes.iter().filter(|(_, node)| node.is_leaf).map(|(number, _)| number);
+            assert_eq!(leaves.collect::<Vec<_>>(), [slow]);
+        }
     }
 }

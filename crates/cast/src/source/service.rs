@@ -177,11 +177,11 @@ impl SourceService {
         }
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
-            report.rate.into_iter().for_each(|rate| node.note_rate(rate));
             if self.planning == Some(report.version) {
                 node.held = Some(report.held.clone());
             }
             self.watch.report(Instant::now(), number, report);
+            report.rate.into_iter().for_each(|rate| self.nodes.note_rate(number, rate));
         }
         Ok(())
     }
