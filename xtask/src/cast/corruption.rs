@@ -3,6 +3,7 @@
 //!
 //! The cast file has a mark in every page, so that chunks can be found in the relay's memory. A
 //! byte is changed only in a chunk that was found complete twice, with time for its check between.
+//! Nodes send at a rate of less than their links', so that chunks wait in memory for their turn.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -38,8 +39,8 @@ const FLIPS_MAX: usize = 6;
 const ATTEMPTS: usize = 4;
 
 pub(super) fn checks(full: bool) -> Vec<CastCheck> {
-    let sampled = [("chain", 6), ("binomial", 0)];
-    let more = [("two-tree", 2), ("binomial", 7), ("chain", 0)];
+    let sampled = [("binomial", 0)];
+    let more = [("two-tree", 2), ("binomial", 7)];
     let chosen = sampled.into_iter().chain(more.into_iter().filter(move |_| full));
     let check = |(schedule, relay)| {
         CastCheck::new(format!("corruption: relay {relay} of {schedule}"), move |site| {
@@ -59,7 +60,7 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
     for attempt in 1..=ATTEMPTS {
         site.clear()?;
         let order = CastOrder::new([source.clone()], 0..NODES);
-        let order = order.with(&["--schedule", schedule, "--chunk", "1M"]);
+        let order = order.with(&["--schedule", schedule, "--chunk", "1M", "--rate", "6M"]);
         let mut running = order.start(site)?;
         let flips = flip(&mut running, site.service(relay)?)?;
         let report = running.finish(CAST_MAX)?;

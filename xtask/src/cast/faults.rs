@@ -19,8 +19,9 @@ use crate::lab::{Cable, Link};
 
 use std::path::PathBuf;
 
-/// How much longer than an undisturbed cast a disturbed one may take.
-pub(super) const DELAY_MAX: Duration = Duration::from_secs(3);
+/// How much longer than an undisturbed cast a disturbed one may take. The aim is 3 s; here 16 hosts
+/// share two processors, and programs are built without optimisation.
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 const CRAWL: Link = Link::BitsPerSecond(1_000_000);
 

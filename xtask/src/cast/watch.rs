@@ -38,13 +38,17 @@ impl Watch {
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut nodes = vec![WatchedNode::default(); disks.len()];
-            while !stopped.load(Ordering::Relaxed) {
+            loop {
+                // Once more after the end: a name may have appeared just before it.
+                let is_last = stopped.load(Ordering::Relaxed);
                 for (disk, node) in disks.iter().zip(&mut nodes) {
                     node.look(disk, &images);
                 }
+                if is_last {
+                    return nodes;
+                }
                 thread::sleep(PAUSE);
             }
-            nodes
         });
         Self { stop, thread: Some(thread) }
     }

@@ -22,6 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const ATTEMPTS_MAX: usize = 16;
 /// Bytes in a state file, at most: an inode's number for each top-level name.
 const STATE_LEN_MAX: u64 = 256 << 20;
+/// Bytes that are reserved for it: enough for some hundred names.
+const STATE_RESERVED: u64 = 4096;
 const STATE: &str = "state";
 const STATE_NEW: &str = "state.new";
 
@@ -129,9 +131,20 @@ impl StagingDirectory {
         let failed = |errno| ReceiveError::write(STATE.as_bytes(), errno);
         let bytes = postcard::to_stdvec(phase).expect("a state is plain data");
         let file = self.open_file(STATE_NEW)?;
-        fs::ftruncate(&file, 0).map_err(failed)?;
         write_all_at(&file, &bytes, 0).map_err(failed)?;
-        fs::renameat(self.fd(), STATE_NEW, self.fd(), STATE).map_err(failed)
+        fs::ftruncate(&file, bytes.len() as u64).map_err(failed)?;
+        fs::renameat(self.fd(), STATE_NEW, self.fd(), STATE).map_err(failed)?;
+        if *phase == StagingPhase::Filling { self.reserve_state() } else { Ok(()) }
+    }
+
+    /// Reserves space for the next state, so that a disk that others fill meanwhile does not keep
+    /// back what has come.
+    fn reserve_state(&self) -> Result<(), ReceiveError> {
+        let file = self.open_file(STATE_NEW)?;
+        match fs::fallocate(&file, fs::FallocateFlags::empty(), 0, STATE_RESERVED) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(ReceiveError::write(STATE.as_bytes(), errno)),
+        }
     }
 
     /// Removes all that is in it.

@@ -31,8 +31,8 @@ impl ChunkLen {
     }
 
     /// What suits a cast: about 512 chunks, so that the last relay of a chain begins early, of
-    /// 128 KiB to 1 MiB, because shorter ones cost more processor time a byte and longer ones fill a
-    /// window with few. It does not depend on the nodes: a cast to others resumes this one's.
+    /// 128 KiB to 1 MiB, because shorter ones cost more processor time a byte and longer ones fill
+    /// a window with few. It does not depend on the nodes: a cast to others resumes this one's.
     #[must_use]
     pub fn for_cast(stream_len: u64) -> Self {
         let len = (stream_len / 512).clamp(128 << 10, 1 << 20).ilog2();
