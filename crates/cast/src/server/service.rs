@@ -78,7 +78,7 @@ pub struct CastServiceStatus {
     pub now: Vec<CastStatus>,
 }
 
-/// See the [module](self).
+/// The service: all casts that this node takes part in, and all its peers.
 pub struct CastService {
     allowed: Arc<CastAllowance>,
     only_source: Option<NodeId>,

@@ -18,7 +18,7 @@ const MAPS_MAX: usize = 1024;
 /// Bytes of a page, or less: each page is looked at once.
 const PAGE: usize = 4096;
 
-/// See the [module](self).
+/// Where the source takes chunks from: Fast Startup's three buffer schemes, or its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourceBuffers {
     /// Chunks are read into the window: up to 32 MiB of memory, and no mapping.
