@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// See the [module](self).
+/// Why receivers were not started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The caller's: there is no job here.

@@ -43,7 +43,7 @@ pub struct LaunchRequest {
     pub limit: Duration,
 }
 
-/// See the [module](self).
+/// The receivers that a cast has started.
 #[derive(Debug)]
 pub struct LaunchedReceivers {
     children: Vec<LaunchChild>,

@@ -8,7 +8,7 @@ use outboard_cluster::hosts::HostList;
 use std::ffi::OsString;
 use std::process::Command;
 
-/// See the [module](self).
+/// A job of Slurm, as its environment describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlurmJob {
     id: String,
