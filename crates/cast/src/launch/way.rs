@@ -25,7 +25,7 @@ const SSH: [&str; 13] = [
     "--",
 ];
 
-/// See the [module](self).
+/// How receivers are started.
 #[derive(Clone, Debug)]
 pub enum LaunchWay {
     /// One step of a Slurm job.

@@ -31,7 +31,7 @@ impl CastRoot {
     }
 }
 
-/// What sources may do besides; see the [module](self).
+/// What sources may do besides; the defaults are for nodes that trust them with files alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CastPolicy {
     /// Bytes of one cast, its manifest and all data.
