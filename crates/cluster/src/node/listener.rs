@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The listener's token; handshakes count from the next.
 const LISTENER: u64 = 0;
 
-/// See the [module](self).
+/// Takes sessions for one service, outside a node.
 #[derive(Debug)]
 pub struct SessionListener {
     socket: TcpListener,
