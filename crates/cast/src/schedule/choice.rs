@@ -20,9 +20,10 @@ impl ScheduleKind {
     /// Where nodes are below several switches, [`Switches`](Self::Switches): the model knows
     /// nothing of slow links, and a caller that names switches has some. Else what the model says
     /// is fastest when connections between relays are counted: the star for files that are sent to
-    /// all in less time than relays need to connect, the chain or two trees where connections cost
-    /// more than steps, and the binomial pipeline for all others. The request's
-    /// [`connect_s`](super::LinkModel::connect_s) is not used.
+    /// all in less time than relays need to connect, the chain where there are many more chunks
+    /// than nodes, because each of its nodes has one sender and they need not keep step
+    /// ([`turns_stretch`](super::LinkModel::turns_stretch)), and mostly the binomial pipeline for
+    /// others. The request's [`connect_s`](super::LinkModel::connect_s) is not used.
     ///
     /// # Errors
     /// As for [`PlanRequest::plan`].

@@ -22,8 +22,8 @@ pub(super) enum ScheduleWish {
 
 /// Put files on many nodes, which pass them on to each other.
 ///
-/// The nodes serve cast: `outboard node --serve cast`, with roots in the table [cast] of node.toml,
-/// and [reach.cast] so that they reach each other. Each SRC appears in DEST complete and verified,
+/// The nodes serve cast: `outboard node --serve cast`, with roots in the table cast of node.toml,
+/// and reach.cast so that they reach each other. Each SRC appears in DEST complete and verified,
 /// or not at all. Exits with 0 if all nodes have it (with --min-nodes: so many), with 1 if not or
 /// if nothing could be cast, with 2 if the command line is wrong.
 #[derive(Debug, Args)]

@@ -91,7 +91,10 @@ fn head(request: &PlanRequest, assumed: &str) -> Vec<String> {
             request.link.bytes_per_second * 8e-9,
             request.chunk_bytes,
         ),
-        format!("no schedule can take less than {:.4} s", request.bound_s()),
+        format!(
+            "the bound of chunks of 1 MiB, which no schedule undercuts, is {:.4} s",
+            request.bound_s()
+        ),
         String::new(),
         format!(
             "{:<12} {:>11} {:>8} {:>9} {:>6} {:>12} {:>13}",
