@@ -286,6 +286,7 @@ const COMPLAINTS: &[(&[&str], i32, &[&str])] = &[
     (&["tree", "/x", "--nodes", "n1", "--topology", "tree/short"], 1, &["line 1", "SwitchName="]),
     (&["tree", "/x", "--nodes", "n1", "--chown", "no-such-user"], 1, &["/etc/passwd", "number"]),
     (&["tree", "/x", "--nodes", "n1", "--buffers", "mmap"], 2, &["multi-send-one-map"]),
+    (&["tree", "/x", "--nodes", "n1", "--xattrs", "all"], 2, &["none, user or security"]),
     (&["--plan", "--nodes", "n1"], 1, &["--plan-size"]),
     (&["--plan", "--plan-size", "1M"], 1, &["--nodes"]),
     (&["tree", "/x", "--plan-size", "1M"], 2, &["--plan"]),
@@ -307,6 +308,25 @@ fn each_wrong_use_is_told_what_to_do() {
     // All else being right, there is no key.
     let said = String::from_utf8(lab.run(&["tree", "/x", "--nodes", "n1"]).stderr).unwrap();
     assert!(said.contains("there is no key at") && said.contains("outboard key new"), "{said}");
+}
+
+#[test]
+fn file_capabilities_go_only_to_nodes_that_keep_them() {
+    let lab = Lab::new("capable", 1);
+    lab.tree(10);
+    let file = File::open(lab.home.join("tree/short")).unwrap();
+    let capability: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let none = rustix::fs::XattrFlags::empty();
+    if rustix::fs::fsetxattr(&file, "security.capability", &capability, none).is_err() {
+        println!("skipped: file capabilities, which only root gives");
+        return;
+    }
+    let (refused, code) = lab.report(&["--xattrs", "security", "tree", ROOT]);
+    let why = refused["nodes"][0]["failed"].as_str().unwrap();
+    assert!(code == Some(1) && why.contains("security_xattrs = true"), "{why}");
+    // Without the option, nothing of it is sent.
+    assert_eq!(lab.report(&["tree", ROOT]).1, Some(0));
+    lab.check();
 }
 
 #[test]

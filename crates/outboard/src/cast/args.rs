@@ -6,6 +6,7 @@ use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::source::SourceBuffers;
+use outboard_cast::tree::XattrScope;
 use outboard_cluster::hosts::HostList;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -54,6 +55,10 @@ pub(crate) struct CastArgs {
     /// numbers.
     #[arg(long, value_name = "OWNER")]
     pub(super) chown: Option<String>,
+    /// Which extended attributes go: none, user, or security, which is those of users and of the
+    /// kernel (such as file capabilities). Nodes keep the latter if their administrator says so.
+    #[arg(long, value_name = "WHICH", default_value = "user")]
+    pub(super) xattrs: XattrScope,
     /// Replace what is there, at once.
     #[arg(long, conflicts_with = "merge")]
     pub(super) replace: bool,

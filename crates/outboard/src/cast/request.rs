@@ -148,7 +148,7 @@ pub(super) fn scan_options(args: &CastArgs) -> Result<ScanOptions, Failure> {
         ),
         None => None,
     };
-    Ok(ScanOptions { exclude, chown, ..ScanOptions::default() })
+    Ok(ScanOptions { exclude, chown, xattrs: args.xattrs, ..ScanOptions::default() })
 }
 
 /// A legal length of chunks.
