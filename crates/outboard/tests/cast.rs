@@ -330,6 +330,35 @@ fn file_capabilities_go_only_to_nodes_that_keep_them() {
 }
 
 #[test]
+fn receivers_that_do_not_start_are_named_when_too_few_are_left() {
+    let lab = Lab::new("launched", 0);
+    lab.tree(1_000);
+    let to = lab.home.join("to");
+    fs::create_dir(&to).unwrap();
+    let script = lab.home.join("rsh");
+    let line = "case $1 in localhost) eval \"$2\";; *) echo no route to $1 >&2; exit 255;; esac";
+    fs::write(&script, format!("#!/bin/sh\n{line}\n")).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let run = |min: &str| {
+        let (script, to) = (script.to_str().unwrap(), to.to_str().unwrap());
+        let hosts = ["--launch-command", script, "--nodes", "localhost,n2.invalid"];
+        lab.run(&[&hosts[..], &["--min-nodes", min, "tree", to]].concat())
+    };
+    for (min, expected) in [
+        ("3", "--min-nodes 3: only 2 nodes are named"),
+        ("2", "started on 1 of 2 nodes only\n  n2.invalid: no receiver: no route to n2.invalid"),
+    ] {
+        let output = run(min);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(expected), "{said}");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
+    }
+    let output = run("1");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(contents(&to.join("tree")) == contents(&lab.home.join("tree")));
+}
+
+#[test]
 fn what_nodes_refuse_is_told_with_what_to_do() {
     let lab = Lab::new("refused", 1);
     lab.tree(10);
