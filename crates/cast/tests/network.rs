@@ -2,6 +2,8 @@
 
 #[path = "network/lazy.rs"]
 mod lazy;
+#[path = "network/switches.rs"]
+mod switches;
 
 use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
@@ -102,6 +104,16 @@ impl Node {
     }
 
     fn start_in(key: &ClusterKey, root: tempfile::TempDir) -> Self {
+        let wires = Arc::new(Wires::default());
+        let dial = dial(key, &wires);
+        Self::start_dialling(key, root, (wires, dial))
+    }
+
+    fn start_dialling(
+        key: &ClusterKey,
+        root: tempfile::TempDir,
+        (wires, dial): (Arc<Wires>, DialNode),
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, arrivals) = mpsc::channel();
@@ -117,12 +129,11 @@ impl Node {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot::at(ROOT, root.path());
-        let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
             policy: CastPolicy::default(),
-            dial: dial(key, &wires),
+            dial,
         };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
