@@ -150,9 +150,8 @@ impl CastNodes {
         // One that is silent is behind all others: among two it is the second.
         let usual = ages.len().checked_sub(2).map(|last| ages[last.min(ages.len() / 2)]);
         let behind = chunk.unwrap_or_default() * SILENCE_CHUNKS;
-        let limit = usual.map_or(SILENCE_MAX, |usual| {
-            SILENCE_MAX.min(SILENCE_MIN + usual * SILENCE_TIMES)
-        });
+        let limit =
+            usual.map_or(SILENCE_MAX, |usual| SILENCE_MAX.min(SILENCE_MIN + usual * SILENCE_TIMES));
         let silent = |(number, node): (u32, &CastNode)| {
             // Nobody waits for a leaf.
             let limit = if node.is_leaf { SILENCE_MAX } else { limit } + behind;
