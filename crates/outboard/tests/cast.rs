@@ -520,8 +520,10 @@ fn a_destination_must_be_a_directory_that_is_reached_without_links() {
 
 /// Processes that a process has started.
 fn children(of: u32) -> Vec<i32> {
-    let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let threads = fs::read_dir(format!("/proc/{of}/task")).unwrap();
+    let lists = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")));
+    let all: Vec<String> = lists.map(Result::unwrap_or_default).collect();
+    all.join(" ").split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 fn kill(pid: i32) {
