@@ -5,6 +5,8 @@ mod lazy;
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "../../cluster/tests/support/sessions.rs"]
 mod sessions;
+#[path = "network/switches.rs"]
+mod switches;
 
 use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
@@ -74,16 +76,25 @@ impl Node {
     }
 
     fn start_in(key: &ClusterKey, root: tempfile::TempDir) -> Self {
+        let wires = Arc::new(Wires::default());
+        let dial = dial(key, &wires);
+        Self::start_dialling(key, root, (wires, dial))
+    }
+
+    fn start_dialling(
+        key: &ClusterKey,
+        root: tempfile::TempDir,
+        (wires, dial): (Arc<Wires>, DialNode),
+    ) -> Self {
         let port = SessionPort::open(key, "cast");
         let address = port.address;
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot::at(ROOT, root.path());
-        let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
             policy: CastPolicy::default(),
-            dial: dial(key, &wires),
+            dial,
         };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
