@@ -12,6 +12,8 @@ pub(super) enum WindowSlot {
     Free,
     /// A peer may write into it at any time.
     Asked,
+    /// So it may, but need not: the chunk was taken back.
+    TakenBack,
     /// It is checked and written to files.
     Kept {
         chunk: u32,
@@ -65,20 +67,25 @@ impl Window {
     }
 
     /// A slot for a peer's chunk, if `spare` slots are left for others. Peers get half of all at
-    /// most: what has come stays in the other half until it is passed on.
+    /// most: what has come stays in the other half until it is passed on. What was taken back does
+    /// not count, or a peer that neither sends nor drops it would hold up all others.
     pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
         let (given, len) = (self.given(), self.states.len());
         let most = len.div_ceil(2).min(len - RESERVED as usize).saturating_sub(spare);
-        if given >= most { None } else { self.take_any(state) }
+        if given >= most || !self.has_room() { None } else { self.take_any(state) }
     }
 
     /// A slot for a chunk that is demanded: from four slots on there are some that [`Self::take`]
     /// never gives.
     pub(super) fn take_for_demand(&mut self) -> Option<u32> {
-        if self.given() >= self.states.len() - RESERVED as usize {
-            return None;
-        }
-        self.take_any(WindowSlot::Asked)
+        if self.has_room() { self.take_any(WindowSlot::Asked) } else { None }
+    }
+
+    /// Whether a slot is left that can always be read into.
+    fn has_room(&self) -> bool {
+        let taken_back = |state: &&WindowSlot| matches!(state, WindowSlot::TakenBack);
+        let taken_back = self.states.iter().filter(taken_back).count();
+        self.given() + taken_back < self.states.len() - RESERVED as usize
     }
 
     /// How many slots peers write into, or have just written into.
