@@ -14,7 +14,7 @@ use crate::member::{
 use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
 use crate::schedule::ChunkSet;
 use crate::sign::{CastHeader, CastKey};
-use crate::tree::SourceReader;
+use crate::tree::{SkippedFiles, SourceReader};
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::{Service, ServiceError};
@@ -345,6 +345,8 @@ impl Service for SourceService {
                 sent_chunks,
                 took,
                 required,
+                // Those are the caller's to tell: nobody asks nodes for them.
+                skipped: SkippedFiles::default(),
             };
             for peer in self.nodes.connected() {
                 send(hub, peer, &CastMessage::Over);
