@@ -81,6 +81,11 @@ impl NodeStore {
         Ok(report)
     }
 
+    /// Steps of publishing that are done. Asks no disk.
+    pub(super) fn publish_steps(&self) -> u64 {
+        self.receiver.publish_steps()
+    }
+
     /// A chunk is held.
     fn came(&self, chunk: u32) -> Result<(), KeepFault> {
         self.show_names().map_err(KeepFault::Local)?;
