@@ -5,6 +5,7 @@ use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
 use super::signing;
+use super::slow::SlowWatch;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
@@ -61,6 +62,7 @@ pub(super) struct SourceService {
     waker: Waker,
     pub(super) nodes: CastNodes,
     pub(super) watch: CastWatch,
+    pub(super) slow: SlowWatch,
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
     runs: Vec<Vec<u8>>,
@@ -100,6 +102,7 @@ impl SourceService {
             header,
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
             watch: CastWatch::new(Instant::now(), header.shape.chunks()),
+            slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
@@ -176,8 +179,9 @@ impl SourceService {
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
             node.held = report.held.clone();
-            self.watch.report(Instant::now(), number, report);
-            report.rate.into_iter().for_each(|rate| self.nodes.note_rate(number, rate));
+            let now = Instant::now();
+            self.watch.report(now, number, report);
+            self.slow.report(now, number, report);
         }
         Ok(())
     }
