@@ -18,8 +18,9 @@ use super::CastCheck;
 use super::image::{Contents, TreeImage};
 use super::run::{CAST_MAX, CastOrder, RunningCast};
 use super::sample::noise;
-use super::site::{CastSite, NODES, signal_all};
+use super::site::{CastSite, NODES};
 use super::traces::{Traces, expect_names};
+use crate::command::signal_all;
 
 /// Bytes of a chunk.
 const CHUNK: usize = 1 << 20;

@@ -181,7 +181,7 @@ fn open_destination(root: &CastRoot, rest: &Path, path: &Path) -> Result<Destina
             Errno::XDEV | Errno::LOOP => {
                 "links below a root are not followed: name the directory itself"
             }
-            _ => "see that it is a directory",
+            _ => "see that it is a directory and no link: links below a root are not followed",
         };
         format!("{}: {errno}; {advice}", path.display())
     };
