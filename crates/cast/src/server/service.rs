@@ -376,14 +376,11 @@ impl CastService {
                     Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
                     _ => return Err("it writes before it has a part in a cast".into()),
                 };
-                let session = self.sessions.get_mut(&cast);
-                let session = session.map(|session| {
-                    if node == 0 {
-                        session.heard = Instant::now();
-                    }
-                    session
-                });
-                session.and_then(CastSession::member).map_or(Ok(()), |member| {
+                let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
+                if node == 0 {
+                    session.heard = Instant::now();
+                }
+                session.member().map_or(Ok(()), |member| {
                     Ok(member.arrived(hub, node, of_immediate(immediate))?)
                 })
             }
