@@ -196,6 +196,12 @@ impl CastSession {
         self.is_publishing && !self.has_published
     }
 
+    /// Steps of publishing that are done.
+    pub(super) fn publish_steps(&self) -> u64 {
+        let store = self.store.as_ref().filter(|_| self.is_publishing);
+        store.map_or(0, |store| store.publish_steps())
+    }
+
     /// Whether a source begins the cast that this is, once more.
     pub(super) fn is_of(&self, begin: &CastBegin) -> bool {
         let own = &self.begin;
@@ -294,6 +300,7 @@ impl CastSession {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
                     report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
+                let report = NodeReport { publish_steps: self.publish_steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),

@@ -11,7 +11,9 @@ use super::{CastError, CastOutcome};
 use crate::member::{
     CastHub, CastMember, CastTag, CastWork, DialNode, NodeReach, WorkDone, WorkThreads, send,
 };
-use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
+use crate::protocol::{
+    CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate, publish_step_max,
+};
 use crate::schedule::ChunkSet;
 use crate::sign::{CastHeader, CastKey};
 use crate::tree::{SkippedFiles, SourceReader};
@@ -101,7 +103,11 @@ impl SourceService {
         Ok(Self {
             header,
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
-            watch: CastWatch::new(Instant::now(), header.shape.chunks()),
+            watch: CastWatch::new(
+                Instant::now(),
+                header.shape.chunks(),
+                publish_step_max(begin.flush, header.shape.stream_len()),
+            ),
             slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
@@ -143,6 +149,7 @@ impl SourceService {
                 if let Some(node) = self.nodes.get(number) {
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
+                self.watch.published(number);
             }
             CastMessage::Want { chunk, into } => {
                 let member = self.member.as_mut().ok_or("it wants a chunk before a plan")?;
