@@ -243,9 +243,9 @@ impl SharedRegion {
     /// written as they were or as they are.
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a range that is not inside; the file's.
+    /// EINVAL for a range that is not inside; the file's.
     pub fn write_to(&self, range: Range<usize>, file: impl AsFd, at: u64) -> io::Result<()> {
-        let outside = |error: MemError| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let outside = |_: MemError| io::Error::from_raw_os_error(libc::EINVAL);
         let mut left = range_len(&range, self.len).map_err(outside)?;
         let mut from = self.check(range.start, left).map_err(outside)?.cast_const();
         let mut at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -106,7 +106,7 @@ impl SharedSlice {
     /// # Errors
     /// As there.
     pub fn write_to(&self, range: Range<usize>, file: impl AsFd, at: u64) -> io::Result<()> {
-        let outside = |error: MemError| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let outside = |_: MemError| io::Error::from_raw_os_error(libc::EINVAL);
         self.region.write_to(self.within(range).map_err(outside)?, file, at)
     }
 
