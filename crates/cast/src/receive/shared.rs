@@ -13,9 +13,9 @@ use super::receiver::PutOutcome;
 use super::resume::{Restored, restore};
 use super::seal::seal;
 use super::seeds::SeedFiles;
-use super::staging::{StagingDirectory, StagingOrigin, StagingPhase, write_all_at};
+use super::staging::{StagingDirectory, StagingOrigin, StagingPhase};
 use crate::schedule::ChunkSet;
-use crate::sign::{CastHeader, ChunkHashes, StreamShape};
+use crate::sign::{CastHeader, ChunkBytes, ChunkHashes, StreamShape, write_all_at};
 use crate::tree::{ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
@@ -147,7 +147,11 @@ impl ReceiverShared {
             .map_err(|errno| ReceiveError::write(HEAD.as_bytes(), errno))
     }
 
-    pub(super) fn put(&self, chunk: u32, bytes: &[u8]) -> Result<PutOutcome, ReceiveError> {
+    pub(super) fn put(
+        &self,
+        chunk: u32,
+        bytes: ChunkBytes<'_>,
+    ) -> Result<PutOutcome, ReceiveError> {
         let at = self.shape().range_of(chunk).start;
         let stage = self.stage();
         if self.bitmap.is_held(chunk) {
@@ -156,7 +160,8 @@ impl ReceiverShared {
         match &*stage {
             ReceiverStage::Ended => return Err(ReceiveError::Ended),
             ReceiverStage::Filling(tree) => tree.write(at, bytes)?,
-            ReceiverStage::Gathering => write_all_at(&self.head, bytes, at)
+            ReceiverStage::Gathering => bytes
+                .write_to(0..bytes.len(), &self.head, at)
                 .map_err(|errno| ReceiveError::write(HEAD.as_bytes(), errno))?,
         }
         self.note_held(stage, chunk)?;
@@ -245,7 +250,9 @@ impl ReceiverShared {
                 continue;
             }
             match self.read_head(chunk, &mut bytes) {
-                Ok(()) => tree.write(self.shape().range_of(chunk).start, &bytes)?,
+                Ok(()) => {
+                    tree.write(self.shape().range_of(chunk).start, bytes.as_slice().into())?
+                }
                 Err(error) if is_held => return Err(error),
                 Err(_) => {}
             }
