@@ -18,6 +18,7 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
+use work::LOOK_AFTER;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
@@ -105,6 +106,8 @@ pub(crate) struct CastMember {
     progress: MemberProgress,
     checks: ClaimChecks,
     limit: SendLimit,
+    /// When to look for what threads have kept.
+    look_at: Option<Instant>,
 }
 
 impl CastMember {
@@ -133,6 +136,7 @@ impl CastMember {
             progress: MemberProgress::default(),
             checks: ClaimChecks::default(),
             limit,
+            look_at: None,
         })
     }
 
@@ -320,6 +324,11 @@ impl CastMember {
         Ok(())
     }
 
+    /// All that threads had done at this time was taken.
+    pub(crate) fn has_looked(&mut self, at: Instant) {
+        self.look_at = self.look_at.filter(|due| *due > at);
+    }
+
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
@@ -370,7 +379,8 @@ impl CastMember {
 
     /// When [`Self::act`] has something to do again, if nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.limit.deadline()
+        let (sends, look) = (self.limit.deadline(), self.look_at);
+        sends.into_iter().chain(look).min()
     }
 
     fn tell(
@@ -431,11 +441,12 @@ impl CastMember {
         at..at + self.setup.shape.len_of(chunk)
     }
 
-    fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
+    fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
+        self.look_at = Some(Instant::now() + LOOK_AFTER);
         let (window, range) = (self.window.clone(), self.range(chunk, slot));
         let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
         let (cast, at) = (self.setup.cast, (chunk, slot));
-        self.setup.threads.run(cast, move || {
+        self.setup.threads.run_quick(cast, move || {
             let outcome = with_buffer(|bytes| {
                 let copied = window.append_to(range, bytes);
                 copied.map_err(|error| KeepFault::Local(error.to_string()))?;

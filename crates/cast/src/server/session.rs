@@ -215,6 +215,13 @@ impl CastSession {
         Some(sends.map_or(source, |at| at.min(source)))
     }
 
+    /// Something has come from a node; of the source, that counts.
+    pub(super) fn hear(&mut self, node: u32) {
+        if node == 0 {
+            self.heard = Instant::now();
+        }
+    }
+
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
         self.member.as_mut()
     }
@@ -437,8 +444,9 @@ impl CastSession {
     }
 
     /// Does what has become possible.
-    pub(super) fn go_on(&mut self, hub: &mut CastHub) -> MemberResult {
+    pub(super) fn go_on(&mut self, hub: &mut CastHub, now: Instant) -> MemberResult {
         let Some(member) = &mut self.member else { return Ok(()) };
+        member.has_looked(now);
         member.act(hub)?;
         if member.relay().is_complete()
             && !self.is_publishing
