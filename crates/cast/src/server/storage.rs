@@ -83,8 +83,8 @@ impl NodeStore {
     }
 
     /// Steps of publishing that are done. Asks no disk.
-    pub(super) fn publish_steps(&self) -> u64 {
-        self.receiver.publish_steps()
+    pub(super) fn steps(&self) -> u64 {
+        self.receiver.steps()
     }
 
     /// A chunk is held.
