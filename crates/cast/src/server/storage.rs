@@ -81,6 +81,16 @@ impl NodeStore {
         Ok(report)
     }
 
+    /// Takes the chunk of a cast that has no other.
+    pub(super) fn take_only(&self, bytes: &[u8]) -> Result<(), String> {
+        let left = self.receiver.resume().map_err(|error| error.to_string())?;
+        let taken = if left == 0 { self.keep(0, bytes, &|| {}) } else { self.came(0) };
+        taken.map_err(|fault| match fault {
+            KeepFault::Forged(why) | KeepFault::Local(why) => why,
+            fault @ (KeepFault::NoRunYet | KeepFault::Ended) => format!("{fault:?}"),
+        })
+    }
+
     /// A chunk is held.
     fn came(&self, chunk: u32) -> Result<(), KeepFault> {
         self.show_names().map_err(KeepFault::Local)?;

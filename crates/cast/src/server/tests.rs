@@ -194,6 +194,7 @@ fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         show: ShowMode::Complete,
         owners: OwnerWish::Receiver,
         rate: None,
+        only: None,
     };
     (begin, runs)
 }

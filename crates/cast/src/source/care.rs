@@ -52,6 +52,9 @@ impl SourceService {
     /// Asks all nodes what they hold, if a plan is due and none is being made; sends one when
     /// everything for it is known.
     pub(super) fn plan(&mut self, hub: &mut CastHub) -> Result<(), ServiceError> {
+        if self.begin.only.is_some() {
+            return Ok(());
+        }
         if self.member.is_none() {
             return if self.nodes.are_settled() { self.first_plan(hub) } else { Ok(()) };
         }
@@ -161,6 +164,8 @@ impl SourceService {
             let own = self.member.as_mut().and_then(CastMember::take_rate);
             own.into_iter().for_each(|rate| self.nodes.note_rate(0, rate));
             self.is_plan_due |= self.nodes.find_slow();
+        }
+        if self.member.is_some() || self.begin.only.is_some() {
             for (number, host) in self.nodes.due_again(now) {
                 self.reach.begin(hub, self.header.cast, number, &host);
             }

@@ -96,8 +96,10 @@ impl SourceService {
         let SourceSetup { header, key, reader, buffers, begin, .. } = setup;
         let (min_nodes, dial, numbers, progress) =
             (setup.min_nodes, setup.dial, setup.numbers, setup.progress);
-        let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
-        signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
+        if begin.only.is_none() {
+            let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
+            signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
+        }
         Ok(Self {
             header,
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
@@ -141,6 +143,7 @@ impl SourceService {
             CastMessage::Done { names } => {
                 if let Some(node) = self.nodes.get(number) {
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
+                    node.is_ready = true;
                 }
             }
             CastMessage::Want { chunk, into } => {
@@ -225,6 +228,7 @@ impl SourceService {
             | WorkDone::Checked { .. }
             | WorkDone::Opened(_)
             | WorkDone::Published(_)
+            | WorkDone::Taken(_)
             | WorkDone::Demanded { .. } => {}
         }
         Ok(())
@@ -264,7 +268,11 @@ impl Service for SourceService {
     ) -> Result<(), ServiceError> {
         let number = self.arriving.take().ok_or("nobody dials a source")?;
         self.nodes.connect(number, peer, Instant::now());
-        let begin = CastBegin { you: number, ..self.begin.clone() };
+        let mut begin = CastBegin { you: number, ..self.begin.clone() };
+        if begin.only.is_some() {
+            begin.nodes.clear();
+            self.sent_chunks += 1;
+        }
         send(hub, peer, &CastMessage::Begin(Box::new(begin)));
         Ok(())
     }
