@@ -297,7 +297,10 @@ mod tests {
         assert_eq!((args.source.to_str(), args.dest.to_str()), (Some("a"), Some("b")));
         assert!(args.force && args.preserve && args.fanout.is_some() && args.compress.is_some());
         assert_eq!((args.send_libs.as_deref(), args.verbose), (Some("yes"), 2));
-        assert_eq!(parse("-fpC --send-libs=no a b").expect("joined").send_libs.as_deref(), Some("no"));
+        assert_eq!(
+            parse("-fpC --send-libs=no a b").expect("joined").send_libs.as_deref(),
+            Some("no")
+        );
         assert_eq!(parse("--compress=lz4 a b").expect("a name").compress, Some(Some("lz4".into())));
         for newer in ["--treewidth=off a b", "-F 64 a b", "--fanout=2 -w n1 a b"] {
             assert!(parse(newer).expect(newer).fanout.is_some());

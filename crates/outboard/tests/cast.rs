@@ -19,6 +19,8 @@ const ROOT: &str = "/var/cast-of-tests";
 /// A user with a key and some nodes.
 struct Lab {
     home: PathBuf,
+    /// Lines at the top of each node's configuration.
+    settings: &'static str,
     nodes: Vec<Node>,
 }
 
@@ -32,11 +34,15 @@ struct Node {
 
 impl Lab {
     fn new(name: &str, nodes: usize) -> Self {
+        Self::with_settings(name, nodes, "")
+    }
+
+    fn with_settings(name: &str, nodes: usize, settings: &'static str) -> Self {
         let home = std::env::temp_dir();
         let home = home.join(format!("outboard-cast-{name}-{}", std::process::id()));
         let _absent = fs::remove_dir_all(&home);
         fs::create_dir_all(&home).unwrap();
-        let mut lab = Self { home, nodes: Vec::new() };
+        let mut lab = Self { home, settings, nodes: Vec::new() };
         if nodes > 0 {
             assert!(lab.command(&["key", "new"]).output().unwrap().status.success());
         }
@@ -68,9 +74,10 @@ impl Lab {
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
         let config = format!(
             "listen = [\"127.0.0.1:0\"]\nserve = [\"cast\"]\nlog = \"error\"\nkey = {:?}\n\
-             [cast]\nroots = [{{ path = {ROOT:?}, directory = {root:?} }}]\n\
+             {}\n[cast]\nroots = [{{ path = {ROOT:?}, directory = {root:?} }}]\n\
              [reach.cast]\ncast = \"*\"\n",
             self.home.join(".config/outboard/key"),
+            self.settings,
         );
         fs::write(own.join("node.toml"), config).unwrap();
         let mut command = self.command(&["node", "--with-parent", "--config"]);
@@ -509,6 +516,58 @@ fn a_destination_must_be_a_directory_that_is_reached_without_links() {
     let (report, code) = lab.report(&["tree", &format!("{ROOT}/real/")]);
     assert_eq!(code, Some(0), "{report:#}");
     assert!(root.join("real/tree/short").exists());
+}
+
+/// Processes that a process has started.
+fn children(of: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{of}/task")).unwrap();
+    let lists = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")));
+    let all: Vec<String> = lists.map(Result::unwrap_or_default).collect();
+    all.join(" ").split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_service_that_is_killed_leaves_no_dead_view() {
+    // Without root a view needs fusermount3.
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root && !Path::new("/usr/bin/fusermount3").exists() || !Path::new("/dev/fuse").exists() {
+        println!("skipped: views, which this machine lacks FUSE for");
+        return;
+    }
+    let settings = if is_root { "user = \"root\"" } else { "" };
+    let lab = Lab::with_settings("killed", 1, settings);
+    lab.tree(20_000_000);
+    let (node, hosts) = (&lab.nodes[0], lab.hosts());
+    let name = node.root.join("tree");
+    let words = ["cast", "--lazy", "--rate=1MB", "--nodes", &hosts, "tree", ROOT];
+    let mut source = lab.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    eventually("the name is seen", || name.is_symlink() && name.join("short").exists());
+    let services = children(node.child.id());
+    assert_eq!(services.len(), 1, "cast alone");
+    kill(services[0]);
+    source.kill().unwrap();
+    source.wait().unwrap();
+    let root = node.root.to_str().unwrap().to_owned();
+    eventually("the service has cleaned up", || {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        !mounts.contains(&root) && !name.is_symlink() && !children(node.child.id()).is_empty()
+    });
+    let (report, code) = lab.report(&["--lazy", "tree", ROOT]);
+    assert_eq!(code, Some(0), "{report:#}");
+    assert!(contents(&name) == contents(&lab.home.join("tree")));
 }
 
 #[test]

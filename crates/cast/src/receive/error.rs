@@ -143,8 +143,6 @@ impl ReceiveError {
         let is_source =
             matches!(self, Self::Manifest(_) | Self::ManifestLength { .. } | Self::ManifestHash);
         let is_room = matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. });
-        is_source
-            || is_room
-            || matches!(self, Self::Exists { .. } | Self::SecurityXattr { .. })
+        is_source || is_room || matches!(self, Self::Exists { .. } | Self::SecurityXattr { .. })
     }
 }

@@ -210,7 +210,7 @@ impl Relay {
     /// Whether this node holds every chunk that there is.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.held.missing(self.schedule.situation().chunks).is_empty()
+        self.held.contains_all(self.schedule.situation().chunks)
     }
 
     /// The chunks that were asked for and have not come, and of which node.

@@ -4,6 +4,8 @@ use super::*;
 use outboard_cast::schedule::Topology;
 use outboard_cast::source::{NodeTopology, this_machine};
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 /// What nodes are called, in the list's order: the letter is the switch that each is below.
 const NAMES: [&str; 8] = ["b1", "a1", "c1", "c2", "b2", "a2", "b3", "c3"];
@@ -34,46 +36,56 @@ impl Meter {
         let _ = from.shutdown(Shutdown::Both);
     }
 
-    /// Connects a node below one switch to a node below another.
+    /// Where a node below one switch dials a node below another: once.
     fn crossing(
         self: &Arc<Self>,
-        (from, to): (char, char),
+        way: (char, char),
         address: SocketAddr,
-    ) -> std::io::Result<TcpStream> {
+    ) -> std::io::Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let near = TcpStream::connect(listener.local_addr()?)?;
-        let (inner, _) = listener.accept()?;
-        let far = TcpStream::connect(address)?;
-        for socket in [&near, &inner, &far] {
-            socket.set_nodelay(true)?;
-        }
-        let (inner_too, far_too) = (inner.try_clone()?, far.try_clone()?);
-        let [there, back] = [Arc::clone(self), Arc::clone(self)];
-        thread::spawn(move || there.pump(inner, far, (from, to)));
-        thread::spawn(move || back.pump(far_too, inner_too, (to, from)));
+        let near = listener.local_addr()?;
+        let meter = Arc::clone(self);
+        thread::spawn(move || {
+            let (near, _) = listener.accept().expect("it is dialled");
+            let far = TcpStream::connect(address).expect("the node listens");
+            meter.cross(way, near, far).expect("descriptors");
+        });
         Ok(near)
+    }
+
+    /// Passes bytes on, both ways.
+    fn cross(
+        self: &Arc<Self>,
+        (from, to): (char, char),
+        near: TcpStream,
+        far: TcpStream,
+    ) -> std::io::Result<()> {
+        [&near, &far].into_iter().try_for_each(|socket| socket.set_nodelay(true))?;
+        let (near_too, far_too) = (near.try_clone()?, far.try_clone()?);
+        let meter = Arc::clone(self);
+        thread::spawn(move || meter.pump(far_too, near_too, (to, from)));
+        self.pump(near, far, (from, to));
+        Ok(())
     }
 
     /// The dialling of a node below a switch.
     fn dial(self: &Arc<Self>, key: &ClusterKey, switch: char) -> DialNode {
-        let (own, meter) = (credentials(key), Arc::clone(self));
-        Arc::new(move |host: &Host, _: Duration| {
+        let (own, meter) = (credentials(key, "cast"), Arc::clone(self));
+        Arc::new(move |host: &Host, limit: Duration| {
             let address: SocketAddr = host.to_string().parse().map_err(|e| format!("{e}"))?;
             let there = meter.switch_of(address);
-            let socket = match there == switch {
-                true => TcpStream::connect(address),
-                false => meter.crossing((switch, there), address),
+            let address = match there == switch {
+                true => address,
+                false => {
+                    meter.crossing((switch, there), address).map_err(|error| error.to_string())?
+                }
             };
-            let socket = socket.map_err(|error| error.to_string())?;
-            let cast = "cast".parse().expect("a name");
-            let handshake = Handshake::initiator(Arc::clone(&own), &cast);
-            let handshake = handshake.map_err(|error| error.to_string())?;
-            shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
+            sessions::dial(&own, "cast", address, limit)
         })
     }
 
     /// Bytes that have come to the nodes below a switch from other switches.
-    fn into(&self, switch: char) -> u64 {
+    fn came_to(&self, switch: char) -> u64 {
         let crossed = self.crossed.lock().expect("no panic");
         crossed.iter().filter(|((_, to), _)| *to == switch).map(|(_, bytes)| bytes).sum()
     }
@@ -113,19 +125,18 @@ fn each_byte_comes_to_each_switch_once() {
     let expand = |list: &str| Some(list.split(',').map(str::to_owned).collect());
     let topology = Topology::parse(&text, expand).expect("a topology");
     let names = NAMES.map(str::to_owned).into();
-    let (meter, len) =
-        cast_across(ScheduleKind::Switches, Some(NodeTopology { topology, names }));
+    let (meter, len) = cast_across(ScheduleKind::Switches, Some(NodeTopology { topology, names }));
     for switch in ['b', 'c'] {
-        let came = meter.into(switch);
+        let came = meter.came_to(switch);
         assert!(came >= len && came < len + len / 8, "{came} of {len} came to {switch}");
     }
     // Nothing but messages goes back.
-    assert!(meter.into('a') < len / 8, "{}", meter.into('a'));
+    assert!(meter.came_to('a') < len / 8, "{}", meter.came_to('a'));
 }
 
 #[test]
 fn without_a_topology_chunks_cross_again_and_again() {
     let (meter, len) = cast_across(ScheduleKind::BinomialPipeline, None);
-    let all: u64 = ['a', 'b', 'c'].into_iter().map(|switch| meter.into(switch)).sum();
+    let all: u64 = ['a', 'b', 'c'].into_iter().map(|switch| meter.came_to(switch)).sum();
     assert!(all > 4 * len, "{all} of {len}");
 }
