@@ -1,5 +1,7 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+#[path = "network/at_once.rs"]
+mod at_once;
 #[path = "network/lazy.rs"]
 mod lazy;
 #[expect(dead_code, reason = "another test uses the rest")]

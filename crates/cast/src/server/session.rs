@@ -233,7 +233,9 @@ impl CastSession {
         let is_new = !is_linked && !self.joined.contains_key(&node);
         // Compared by their hashes: the time tells nothing.
         let is_known = blake3::hash(&token.0) == blake3::hash(&self.begin.token.0);
-        is_known && is_new && (1..self.begin.you).contains(&node)
+        // A cast that came with its first message names no nodes, and has no relays.
+        let has_relays = !self.begin.nodes.is_empty();
+        is_known && is_new && has_relays && (1..self.begin.you).contains(&node)
     }
 
     /// A relay has joined, having dialled this node.

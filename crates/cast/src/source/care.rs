@@ -1,7 +1,7 @@
 //! How the source looks after its nodes: plans, signs of life, and what is done about those that
 //! have stopped.
 
-use super::nodes::NodeReturn;
+use super::nodes::{CastNode, NodeReturn};
 use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
 use crate::member::{CastHub, CastMember, MemberSetup, PlanParts, WINDOW_BYTES, send};
@@ -210,7 +210,9 @@ impl SourceService {
         if self.member.is_some() || now < self.ready_until {
             return Ok(());
         }
-        let late = self.nodes.iter().filter(|(_, node)| !node.is_ready && !node.is_out());
+        let is_late =
+            |node: &CastNode| !node.is_ready && !node.is_out() && node.published.is_none();
+        let late = self.nodes.iter().filter(|(_, node)| is_late(node));
         let late: Vec<(u32, Option<PeerId>)> = late.map(|(n, node)| (n, node.peer)).collect();
         for (number, peer) in late {
             let why = format!("it was not ready within {} s", READY_LIMIT.as_secs());

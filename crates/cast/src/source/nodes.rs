@@ -263,6 +263,10 @@ impl CastNodes {
             let took = node.ended.unwrap_or(began).saturating_duration_since(began);
             Some((node.place, NodeOutcome { host: node.host.clone(), result, held_chunks, took }))
         };
+        // Asked at every turn: the first that is not over decides.
+        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_out()) {
+            return None;
+        }
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
         outcomes.sort_unstable_by_key(|(place, _)| *place);
         Some(outcomes.into_iter().map(|(_, outcome)| outcome).collect())

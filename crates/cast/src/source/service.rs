@@ -91,16 +91,21 @@ impl SourceService {
     ) -> Result<Self, CastError> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
-        let SourceSetup { header, key, reader, buffers, begin, .. } = setup;
+        let SourceSetup { header, key, reader, buffers, mut begin, .. } = setup;
         let (min_nodes, dial, numbers, progress) =
             (setup.min_nodes, setup.dial, setup.numbers, setup.progress);
         if begin.only.is_none() {
             let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
             signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
         }
+        let nodes = CastNodes::new(&begin.nodes, &numbers.places);
+        if begin.only.is_some() {
+            // No node has to do with another.
+            begin.nodes.clear();
+        }
         Ok(Self {
             header,
-            nodes: CastNodes::new(&begin.nodes, &numbers.places),
+            nodes,
             watch: CastWatch::new(Instant::now(), header.shape.chunks()),
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
@@ -141,7 +146,9 @@ impl SourceService {
             CastMessage::Done { names } => {
                 if let Some(node) = self.nodes.get(number) {
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
-                    node.is_ready = true;
+                }
+                if self.begin.only.is_some() {
+                    self.part_with(hub, peer);
                 }
             }
             CastMessage::Want { chunk, into } => {
@@ -230,6 +237,12 @@ impl SourceService {
         Ok(())
     }
 
+    /// A node has published, and there is nothing that it could do for others.
+    fn part_with(&mut self, hub: &mut CastHub, peer: PeerId) {
+        send(hub, peer, &CastMessage::Over);
+        self.ends.push((peer, "it has published".into()));
+    }
+
     /// Dials every node.
     fn begin(&mut self, hub: &CastHub) {
         for (number, node) in self.nodes.iter() {
@@ -264,11 +277,8 @@ impl Service for SourceService {
     ) -> Result<(), ServiceError> {
         let number = self.arriving.take().ok_or("nobody dials a source")?;
         self.nodes.connect(number, peer, Instant::now());
-        let mut begin = CastBegin { you: number, ..self.begin.clone() };
-        if begin.only.is_some() {
-            begin.nodes.clear();
-            self.sent_chunks += 1;
-        }
+        self.sent_chunks += u64::from(self.begin.only.is_some());
+        let begin = CastBegin { you: number, ..self.begin.clone() };
         send(hub, peer, &CastMessage::Begin(Box::new(begin)));
         Ok(())
     }
