@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod at_once;
+
 /// A node, and a peer of it that the test plays.
 struct Stage {
     node: ServiceLoop<CastService>,
