@@ -20,9 +20,7 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
-use crate::protocol::{
-    CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, SentRate, WantedSlot, immediate,
-};
+use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
@@ -92,6 +90,8 @@ pub(crate) struct CastMember {
     window: SharedRegion,
     /// The nodes whose connections are up.
     links: BTreeMap<u32, PeerId>,
+    /// What peers are told when all has been done: so that it costs each of them one wake-up.
+    messages: BTreeMap<PeerId, Vec<Vec<u8>>>,
     /// What to tell nodes whose connections are not up yet.
     untold: BTreeMap<u32, Vec<Action>>,
     /// By own slot, to which peer it is exposed.
@@ -124,6 +124,7 @@ impl CastMember {
             relay,
             window,
             links: BTreeMap::new(),
+            messages: BTreeMap::new(),
             untold: BTreeMap::new(),
             exposed: BTreeMap::new(),
             targets: BTreeMap::new(),
@@ -260,11 +261,6 @@ impl CastMember {
     }
 
     /// What has come and gone.
-    /// How fast this node has sent since this was asked last.
-    pub(crate) fn take_rate(&mut self) -> Option<SentRate> {
-        self.progress.take_rate(Instant::now())
-    }
-
     pub(crate) fn progress(&self) -> &MemberProgress {
         &self.progress
     }
@@ -333,7 +329,16 @@ impl CastMember {
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }
+        for (peer, messages) in std::mem::take(&mut self.messages) {
+            if let Err(error) = hub.send_all(peer, &messages) {
+                tracing::debug!(%error, "not sent");
+            }
+        }
         Ok(())
+    }
+
+    fn say(&mut self, peer: PeerId, message: &CastMessage) {
+        self.messages.entry(peer).or_default().push(PROTOCOL.encode(message));
     }
 
     fn perform(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
@@ -343,12 +348,12 @@ impl CastMember {
                 None => self.untold.entry(to).or_default().push(action),
             },
             Action::Hurry { to, chunk } => match self.links.get(&to) {
-                Some(&peer) => send(hub, peer, &CastMessage::Hurry { chunk }),
+                Some(&peer) => self.say(peer, &CastMessage::Hurry { chunk }),
                 None => self.untold.entry(to).or_default().push(action),
             },
             Action::Drop { to, slot } => {
                 if let Some(&peer) = self.links.get(&to) {
-                    send(hub, peer, &CastMessage::Dropped { slot });
+                    self.say(peer, &CastMessage::Dropped { slot });
                 }
             }
             Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
@@ -391,7 +396,7 @@ impl CastMember {
                 }
             }
         };
-        send(hub, peer, &CastMessage::Want { chunk, into });
+        self.say(peer, &CastMessage::Want { chunk, into });
         Ok(())
     }
 

@@ -451,6 +451,9 @@ impl Relay {
     /// Asks for the next chunks of this node's list, as long as there are slots.
     fn ask(&mut self) {
         self.ask_demanded();
+        if !self.slots.has_room_for_many() {
+            return;
+        }
         while let Some((chunk, from, spare)) = self.claims.due() {
             if !self.ask_for(chunk, from, spare) {
                 return;
@@ -512,6 +515,7 @@ impl Relay {
         self.demands.fulfil(chunk);
         if let Some((of, slot)) = self.asked.remove(&chunk) {
             self.cancelled.insert((of, slot), chunk);
+            self.slots.set(slot, WindowSlot::TakenBack);
             self.tell(of, chunk, ChunkWant::Nothing);
         }
     }

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes in a chunk, at most: a window has some of them.
 const CHUNK_LEN_MAX: u32 = 8 << 20;
-/// A source that says nothing for so long has left: it asks for a report several times a second.
-pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A source that says and sends nothing for so long has left: it asks for a report several times a
+/// second.
+pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// So long threads may be busy with a chunk of a cast that has ended.
 const LEAVING_MAX: Duration = Duration::from_secs(2);
 /// Bytes in a node's name, at most.
@@ -203,6 +204,12 @@ impl CastSession {
         self.is_publishing && !self.has_published
     }
 
+    /// Steps of publishing that are done.
+    pub(super) fn publish_steps(&self) -> u64 {
+        let store = self.store.as_ref().filter(|_| self.is_publishing);
+        store.map_or(0, |store| store.publish_steps())
+    }
+
     /// Whether a source begins the cast that this is, once more.
     pub(super) fn is_of(&self, begin: &CastBegin) -> bool {
         let own = &self.begin;
@@ -303,6 +310,7 @@ impl CastSession {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
                     report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
+                let report = NodeReport { publish_steps: self.publish_steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),

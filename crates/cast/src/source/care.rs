@@ -35,6 +35,7 @@ impl SourceService {
             return Ok(());
         }
         self.watch.forget(number);
+        self.slow.forget(number);
         if let Some(member) = &mut self.member {
             member.lost(hub, number)?;
             self.is_plan_due = true;
@@ -162,9 +163,7 @@ impl SourceService {
         }
         if self.member.is_some() {
             self.judge(hub, now)?;
-            let own = self.member.as_mut().and_then(CastMember::take_rate);
-            own.into_iter().for_each(|rate| self.nodes.note_rate(0, rate));
-            self.is_plan_due |= self.nodes.find_slow();
+            self.find_slow(now);
         }
         if self.member.is_some() || self.begin.only.is_some() {
             for (number, host) in self.nodes.due_again(now) {
@@ -180,7 +179,7 @@ impl SourceService {
 
     /// How often nodes are asked how they are doing: the more there are, the less often.
     pub(super) fn ask_every(&self) -> Duration {
-        let nodes = u32::try_from(self.begin.nodes.len()).unwrap_or(u32::MAX);
+        let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         ASK_FOR_EACH.saturating_mul(nodes).clamp(ASK_MIN, ASK_MAX)
     }
 
@@ -190,20 +189,44 @@ impl SourceService {
         is_waiting.then_some(self.planned + PLAN_PAUSE)
     }
 
+    /// Makes leaves of slow nodes.
+    fn find_slow(&mut self, now: Instant) {
+        if let Some(member) = &mut self.member {
+            self.slow.report(now, 0, &member.report(self.version));
+        }
+        if let Some(finding) = self.slow.find(now, &self.nodes.standings()) {
+            self.nodes.assign(&finding);
+            self.is_plan_due = true;
+        }
+    }
+
     fn judge(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
         match self.watch.verdict(now) {
             WatchVerdict::Fine => {}
             WatchVerdict::Replan => self.is_plan_due = true,
             WatchVerdict::GiveUp(stalled) => {
-                let live = self.nodes.live();
-                for node in live.into_iter().filter(|(number, _)| stalled.contains(number)) {
-                    let why = "it receives nothing, although the source has sent it what it \
-                               lacks: see to its network and its disk";
-                    self.give_up(hub, node, why.to_owned(), NodeReturn::Never)?;
-                }
+                let why = "it receives nothing, although the source has sent it what it lacks: \
+                           see to its network and its disk";
+                self.give_up_all(hub, &stalled, why)?;
+            }
+            WatchVerdict::Hang(hanging) => {
+                let why = "it has everything, and its disk does not answer while that is published: \
+                           see to its file system at the destination";
+                self.give_up_all(hub, &hanging, why)?;
             }
         }
         Ok(())
+    }
+
+    fn give_up_all(
+        &mut self,
+        hub: &mut CastHub,
+        nodes: &[u32],
+        why: &str,
+    ) -> Result<(), ServiceError> {
+        let live = self.nodes.live();
+        let mut given_up = live.into_iter().filter(|(number, _)| nodes.contains(number));
+        given_up.try_for_each(|node| self.give_up(hub, node, why.to_owned(), NodeReturn::Never))
     }
 
     fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {

@@ -5,12 +5,15 @@ use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
 use super::signing;
+use super::slow::SlowWatch;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
     CastHub, CastMember, CastTag, CastWork, DialNode, NodeReach, WorkDone, WorkThreads, send,
 };
-use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
+use crate::protocol::{
+    CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate, publish_step_max,
+};
 use crate::schedule::ChunkSet;
 use crate::sign::{CastHeader, CastKey};
 use crate::tree::{SkippedFiles, SourceReader};
@@ -61,6 +64,7 @@ pub(super) struct SourceService {
     waker: Waker,
     pub(super) nodes: CastNodes,
     pub(super) watch: CastWatch,
+    pub(super) slow: SlowWatch,
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
     runs: Vec<Vec<u8>>,
@@ -106,7 +110,12 @@ impl SourceService {
         Ok(Self {
             header,
             nodes,
-            watch: CastWatch::new(Instant::now(), header.shape.chunks()),
+            watch: CastWatch::new(
+                Instant::now(),
+                header.shape.chunks(),
+                publish_step_max(begin.flush, header.shape.stream_len()),
+            ),
+            slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
@@ -147,6 +156,7 @@ impl SourceService {
                 if let Some(node) = self.nodes.get(number) {
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
+                self.watch.published(number);
                 if self.begin.only.is_some() {
                     self.part_with(hub, peer);
                 }
@@ -186,8 +196,9 @@ impl SourceService {
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
             node.held = report.held.clone();
-            self.watch.report(Instant::now(), number, report);
-            report.rate.into_iter().for_each(|rate| self.nodes.note_rate(number, rate));
+            let now = Instant::now();
+            self.watch.report(now, number, report);
+            self.slow.report(now, number, report);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Casts that come with their first message: what a node takes, and what it refuses.
 
-use super::{Stage, begin, plan, signed_begin};
+use super::stage::{Stage, begin, plan, signed_begin};
 use crate::member::PlanParts;
 use crate::protocol::{CastBegin, CastMessage, NODES_MAX, OnlyChunk};
 use crate::schedule::Situation;
