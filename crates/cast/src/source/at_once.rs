@@ -39,3 +39,74 @@ pub(super) fn only_chunk(
     let run = RunSigner::new(key, header).push(ChunkHash::of(&bytes))?;
     Ok(run.map(|run| OnlyChunk { run, bytes }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lazy::ShowMode;
+    use crate::receive::PublishMode;
+    use crate::sign::ChunkLen;
+    use crate::source::CastLimits;
+    use crate::tree::{CastSource, ScanOptions, scan};
+    use std::num::NonZeroU64;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn request(file: &Path) -> CastRequest {
+        CastRequest {
+            sources: vec![CastSource::new(file).expect("a name")],
+            destination: "/var/cast".into(),
+            nodes: "n1,n2".parse().expect("hosts"),
+            scan: ScanOptions::default(),
+            chunk_len: None,
+            kind: None,
+            topology: None,
+            buffers: SourceBuffers::default(),
+            publish: PublishMode::New,
+            flush: FlushMode::Later,
+            show: ShowMode::Complete,
+            limits: CastLimits::default(),
+            dial: Arc::new(|_, _| Err("nobody is there".to_owned())),
+            progress: None,
+        }
+    }
+
+    fn is_sent_at_once(request: &CastRequest, kind: ScheduleKind) -> bool {
+        let tree = scan(request.sources.clone(), &request.scan).expect("a tree");
+        let (manifest, len) = (tree.manifest().bytes().to_vec(), tree.manifest().stream_len());
+        let chunk_len = request.chunk_len.unwrap_or(ChunkLen::for_cast(len));
+        let header = CastHeader::new(&manifest, len, chunk_len).expect("legal");
+        let reader = SourceReader::new(tree, chunk_len, 1).expect("a reader");
+        let key = CastKey::generate().expect("a key");
+        let only = only_chunk(request, kind, &reader, (&header, &key)).expect("read");
+        if let Some(only) = &only {
+            assert_eq!(only.bytes.len() as u64, len);
+        }
+        only.is_some()
+    }
+
+    #[test]
+    fn a_short_stream_goes_at_once_unless_more_is_asked_for() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        std::fs::write(&file, vec![7; 32_000]).expect("written");
+        let plain = || request(&file);
+        assert!(is_sent_at_once(&plain(), ScheduleKind::Star));
+        assert!(!is_sent_at_once(&plain(), ScheduleKind::Chain));
+        let limits = |min_nodes, rate| CastLimits { min_nodes, rate: NonZeroU64::new(rate) };
+        let with = |limits| CastRequest { limits, ..plain() };
+        assert!(is_sent_at_once(&with(limits(Some(1), 0)), ScheduleKind::Star));
+        let short = ChunkLen::new(16 << 10).expect("legal");
+        for asked in [
+            with(limits(Some(2), 0)),
+            with(limits(None, 1)),
+            CastRequest { flush: FlushMode::BeforePublishing, ..plain() },
+            CastRequest { buffers: SourceBuffers::MmapAll, ..plain() },
+            CastRequest { chunk_len: Some(short), ..plain() },
+        ] {
+            assert!(!is_sent_at_once(&asked, ScheduleKind::Star), "{:?}", asked.limits);
+        }
+        std::fs::write(&file, vec![7; 32 << 10]).expect("written");
+        assert!(!is_sent_at_once(&plain(), ScheduleKind::Star), "with its manifest too long");
+    }
+}

@@ -9,9 +9,15 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// A cast of 20 kB by what suits it.
-fn request(lab: &Lab) -> CastRequest {
+/// Nodes for a tree of 20 kB.
+fn lab(nodes: usize) -> Lab {
+    let lab = Lab::new(nodes);
     lab.fill(20_000);
+    lab
+}
+
+/// Its cast, by what suits it.
+fn request(lab: &Lab) -> CastRequest {
     let request = lab.request(ScheduleKind::Star, Path::new(ROOT));
     CastRequest { kind: None, chunk_len: None, ..request }
 }
@@ -22,7 +28,7 @@ fn succeeded(outcome: &CastOutcome) -> usize {
 
 #[test]
 fn a_short_tree_is_sent_to_each_node_by_the_source() {
-    let lab = Lab::new(5);
+    let lab = lab(5);
     for publish in [PublishMode::New, PublishMode::Replace, PublishMode::Merge] {
         let outcome = cast(CastRequest { publish, ..request(&lab) }).expect("a cast");
         assert_eq!(succeeded(&outcome), 5, "{outcome:?}");
@@ -34,7 +40,7 @@ fn a_short_tree_is_sent_to_each_node_by_the_source() {
 
 #[test]
 fn a_node_that_takes_no_part_costs_the_others_nothing() {
-    let mut lab = Lab::new(4);
+    let mut lab = lab(4);
     lab.nodes[0].stop();
     lab.nodes[1].hang.store(true, Ordering::SeqCst);
     fs::create_dir(lab.nodes[2].root.path().join("tree")).expect("made");
@@ -49,7 +55,7 @@ fn a_node_that_takes_no_part_costs_the_others_nothing() {
 
 #[test]
 fn nothing_begins_with_fewer_nodes_than_must_be_reached() {
-    let mut lab = Lab::new(3);
+    let mut lab = lab(3);
     lab.nodes[1].stop();
     let limits = |min| CastLimits { min_nodes: Some(min), rate: None };
     let outcome = cast(CastRequest { limits: limits(3), ..request(&lab) }).expect("a cast");
@@ -65,7 +71,7 @@ fn nothing_begins_with_fewer_nodes_than_must_be_reached() {
 
 #[test]
 fn what_needs_relays_or_a_rate_goes_by_chunks() {
-    let lab = Lab::new(3);
+    let lab = lab(3);
     let chain = CastRequest { kind: Some(ScheduleKind::Chain), ..request(&lab) };
     let outcome = cast(chain).expect("a cast");
     assert_eq!((succeeded(&outcome), outcome.sent_chunks), (3, 1), "{outcome:?}");

@@ -1,13 +1,20 @@
 //! Casts that come with their first message: what a node takes, and what it refuses.
 
+use super::super::storage::CastAllowance;
+use super::super::sweep::Sweep;
 use super::stage::{Stage, begin, plan, signed_begin};
+use super::{CastPolicy, CastRoot};
 use crate::member::PlanParts;
 use crate::protocol::{CastBegin, CastMessage, NODES_MAX, OnlyChunk};
 use crate::schedule::Situation;
-use crate::sign::{CastHeader, CastKey, ChunkHash, ChunkLen, RunSigner};
+use crate::server::NodeStore;
+use crate::server::at_once::check;
+use crate::sign::{CastHeader, CastKey, ChunkHash, ChunkHashes, ChunkLen, RunSigner};
 use crate::tree::{CastSource, ScanOptions, SourceReader, scan};
+use outboard_secure::NodeId;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 const CHUNK: u32 = 65_536;
 
@@ -161,4 +168,36 @@ fn no_plan_and_no_relay_follows() {
     let other = stage.connect();
     let why = stage.refused(other, &super::join(&header, 1));
     assert!(why.contains("no part here"), "{why}");
+}
+
+/// A receiver of a cast that this node has seen before, or not.
+fn receiver(root: &Path, begin: &CastBegin) -> NodeStore {
+    let roots = vec![CastRoot::at("/var/cast", root)];
+    let policy = CastPolicy::default();
+    let sweep = Sweep::start(&roots, policy.keep_broken);
+    let allowed = CastAllowance { roots, policy, sweep };
+    let hashes = ChunkHashes::new(&begin.header, begin.key).expect("signed");
+    check(&hashes, begin.only.as_ref().expect("one")).expect("signed");
+    let (source, demand) = (NodeId::of(&[7; 32]), Arc::new(|_, _| {}));
+    NodeStore::open(&allowed, begin, Arc::new(hashes), source, demand).expect("opened")
+}
+
+#[test]
+fn what_a_broken_cast_has_left_is_taken_up_if_it_is_sound() {
+    for is_sound in [true, false] {
+        let (root, begin) = (tempfile::tempdir().expect("a directory"), of_file(&[7; 10_000]));
+        let only = begin.only.clone().expect("one");
+        receiver(root.path(), &begin).take_only(&only.bytes).expect("kept");
+        let left = names(root.path());
+        assert_eq!(left.len(), 1, "hidden: {left:?}");
+        if !is_sound {
+            fs::write(root.path().join(&left[0]).join("tree/file"), [8; 10_000]).expect("there");
+        }
+        // What is there is not written again.
+        let bytes = if is_sound { Vec::new() } else { only.bytes };
+        let taken = receiver(root.path(), &begin).take_at_once(&OnlyChunk { bytes, ..only });
+        assert_eq!(taken.expect("published").1.names, 1);
+        assert_eq!(names(root.path()), ["file"]);
+        assert_eq!(fs::read(root.path().join("file")).expect("there"), [7; 10_000]);
+    }
 }
