@@ -74,7 +74,7 @@ mod tests {
     fn is_sent_at_once(request: &CastRequest, kind: ScheduleKind) -> bool {
         let tree = scan(request.sources.clone(), &request.scan).expect("a tree");
         let (manifest, len) = (tree.manifest().bytes().to_vec(), tree.manifest().stream_len());
-        let chunk_len = request.chunk_len.unwrap_or(ChunkLen::for_cast(len));
+        let chunk_len = request.chunk_len.unwrap_or_else(|| ChunkLen::for_cast(len));
         let header = CastHeader::new(&manifest, len, chunk_len).expect("legal");
         let reader = SourceReader::new(tree, chunk_len, 1).expect("a reader");
         let key = CastKey::generate().expect("a key");
