@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::statvfs;
 
 use super::CastCheck;
+use super::contention::Contention;
 use super::faults::{DELAY_MAX, expect_whole_or_nothing, reach, wait_for_names};
 use super::image::listing;
 use super::plain::{Undisturbed, expect_equal, last};
@@ -72,16 +73,18 @@ fn source_again(site: &mut CastSite, undisturbed: &Undisturbed) -> Result<()> {
         }
     }
     let start = received(site)?;
+    let contention = Contention::begin(site)?;
     let second = order(&sample).start(site)?;
     let began = second.began;
     second.finish(CAST_MAX)?.expect_success()?;
+    let delay_max = DELAY_MAX.as_secs_f64() * contention.stretch(site)?;
     let again = (received(site)? - start) * 100 / (sample.bytes * NODES as u64);
     expect_equal(site, 0..NODES, &images)?;
     before.expect_no_more(site)?;
     let took = last(&watch.end()?, began).context("not all names were seen")?;
     let (took, normal) = (took.as_secs_f64(), normal.as_secs_f64());
     println!("  {took:.2} s again, undisturbed {normal:.2} s; {again} % was sent again");
-    if took > normal + DELAY_MAX.as_secs_f64() {
+    if took > normal + delay_max {
         bail!("the second cast took {took:.2} s, an undisturbed one {normal:.2} s");
     }
     if again > AGAIN_MAX {

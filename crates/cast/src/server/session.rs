@@ -204,10 +204,9 @@ impl CastSession {
         self.is_publishing && !self.has_published
     }
 
-    /// Steps of publishing that are done.
-    pub(super) fn publish_steps(&self) -> u64 {
-        let store = self.store.as_ref().filter(|_| self.is_publishing);
-        store.map_or(0, |store| store.publish_steps())
+    /// Steps that are done of making the tree and of publishing it.
+    pub(super) fn steps(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.steps())
     }
 
     /// Whether a source begins the cast that this is, once more.
@@ -221,6 +220,13 @@ impl CastSession {
         let sends = self.member.as_ref().and_then(CastMember::deadline);
         let source = self.orphan_deadline().unwrap_or(self.heard + SOURCE_SILENCE_MAX);
         Some(sends.map_or(source, |at| at.min(source)))
+    }
+
+    /// Something has come from a node; of the source, that counts.
+    pub(super) fn hear(&mut self, node: u32) {
+        if node == 0 {
+            self.heard = Instant::now();
+        }
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
@@ -310,7 +316,7 @@ impl CastSession {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
                     report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
-                let report = NodeReport { publish_steps: self.publish_steps(), ..report };
+                let report = NodeReport { steps: self.steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),
@@ -454,8 +460,9 @@ impl CastSession {
     }
 
     /// Does what has become possible.
-    pub(super) fn go_on(&mut self, hub: &mut CastHub) -> MemberResult {
+    pub(super) fn go_on(&mut self, hub: &mut CastHub, now: Instant) -> MemberResult {
         let Some(member) = &mut self.member else { return Ok(()) };
+        member.has_looked(now);
         member.act(hub)?;
         if member.relay().is_complete()
             && !self.is_publishing

@@ -353,6 +353,7 @@ impl Service for SourceService {
         self.look_after(hub, now)?;
         self.plan(hub, now)?;
         if let Some(member) = &mut self.member {
+            member.has_looked(now);
             member.act(hub)?;
         }
         if let Some(nodes) = self.nodes.outcomes(self.began, self.header.shape.chunks()) {
