@@ -2,6 +2,8 @@
 
 #[path = "network/lazy.rs"]
 mod lazy;
+#[path = "network/many.rs"]
+mod many;
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "../../cluster/tests/support/sessions.rs"]
 mod sessions;
