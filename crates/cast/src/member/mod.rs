@@ -18,6 +18,7 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
+use work::LOOK_AFTER;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
@@ -42,6 +43,9 @@ pub(crate) const WINDOW_BYTES: u64 = 32 << 20;
 const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
 pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
+
+/// Bytes of a chunk that the loop itself hashes, at most: longer ones would hold up other peers.
+const CHECKED_HERE_MAX: usize = 1 << 20;
 
 /// What tells a member's Writes apart: the cast, the receiver and the own slot.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +109,8 @@ pub(crate) struct CastMember {
     progress: MemberProgress,
     checks: ClaimChecks,
     limit: SendLimit,
+    /// When to look for what threads have kept.
+    look_at: Option<Instant>,
 }
 
 impl CastMember {
@@ -133,6 +139,7 @@ impl CastMember {
             progress: MemberProgress::default(),
             checks: ClaimChecks::default(),
             limit,
+            look_at: None,
         })
     }
 
@@ -320,6 +327,11 @@ impl CastMember {
         Ok(())
     }
 
+    /// All that threads had done at this time was taken.
+    pub(crate) fn has_looked(&mut self, at: Instant) {
+        self.look_at = self.look_at.filter(|due| *due > at);
+    }
+
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
@@ -370,7 +382,8 @@ impl CastMember {
 
     /// When [`Self::act`] has something to do again, if nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.limit.deadline()
+        let (sends, look) = (self.limit.deadline(), self.look_at);
+        sends.into_iter().chain(look).min()
     }
 
     fn tell(
@@ -431,18 +444,33 @@ impl CastMember {
         at..at + self.setup.shape.len_of(chunk)
     }
 
-    fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
-        let (window, range) = (self.window.clone(), self.range(chunk, slot));
+    /// Has a chunk checked and written. What is checked soon is checked here, so that it is passed
+    /// on at once; the longest by a thread.
+    fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
+        self.look_at = Some(Instant::now() + LOOK_AFTER);
+        let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
         let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
         let (cast, at) = (self.setup.cast, (chunk, slot));
-        self.setup.threads.run(cast, move || {
-            let outcome = with_buffer(|bytes| {
-                let copied = window.append_to(range, bytes);
-                copied.map_err(|error| KeepFault::Local(error.to_string()))?;
-                store.keep(chunk, bytes, &|| threads.answer(cast, WorkDone::Verified { at }))
+        let kept = move |outcome| WorkDone::Kept { at, outcome };
+        if memory.len() > CHECKED_HERE_MAX {
+            return self.setup.threads.run_quick(cast, move || {
+                let verified = store.verify(chunk, memory);
+                kept(verified.and_then(|verified| {
+                    threads.answer(cast, WorkDone::Verified { at });
+                    store.keep(&verified)
+                }))
             });
-            WorkDone::Kept { at, outcome }
-        })
+        }
+        match store.verify(chunk, memory) {
+            Ok(verified) => {
+                self.relay.verified(chunk, slot);
+                self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))
+            }
+            Err(fault) => {
+                threads.answer(cast, kept(Err(fault)));
+                Ok(())
+            }
+        }
     }
 
     fn load(&mut self, hub: &mut CastHub, chunk: u32, slot: u32) -> MemberResult {
