@@ -2,6 +2,7 @@
 //! take long, and that is nobody's fault.
 
 use super::*;
+use std::sync::atomic::AtomicBool;
 
 const NODES: usize = 64;
 /// Plans for which there is no reason: a machine may be held up so long that a node seems to hang.
