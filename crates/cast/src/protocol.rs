@@ -106,8 +106,9 @@ pub(crate) struct NodeReport {
     pub(crate) waits: Vec<ChunkWait>,
     /// The nodes that want of it what it holds and has not begun to send to them.
     pub(crate) owes: Vec<u32>,
-    /// Steps of publishing that it has done.
-    pub(crate) publish_steps: u64,
+    /// Steps that it has done of making the tree and of publishing it: entries made, attributes
+    /// given, names moved.
+    pub(crate) steps: u64,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
     /// How fast it sends, if it has lately: to all together, and to each.

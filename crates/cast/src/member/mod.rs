@@ -44,6 +44,9 @@ const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
 pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
 
+/// Bytes of a chunk that the loop itself hashes, at most: longer ones would hold up other peers.
+const CHECKED_HERE_MAX: usize = 1 << 20;
+
 /// What tells a member's Writes apart: the cast, the receiver and the own slot.
 #[derive(Clone, Copy, Debug)]
 pub struct CastTag {
@@ -441,19 +444,33 @@ impl CastMember {
         at..at + self.setup.shape.len_of(chunk)
     }
 
+    /// Has a chunk checked and written. What is checked soon is checked here, so that it is passed
+    /// on at once; the longest by a thread.
     fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
         self.look_at = Some(Instant::now() + LOOK_AFTER);
-        let (window, range) = (self.window.clone(), self.range(chunk, slot));
+        let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
         let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
         let (cast, at) = (self.setup.cast, (chunk, slot));
-        self.setup.threads.run_quick(cast, move || {
-            let outcome = with_buffer(|bytes| {
-                let copied = window.append_to(range, bytes);
-                copied.map_err(|error| KeepFault::Local(error.to_string()))?;
-                store.keep(chunk, bytes, &|| threads.answer(cast, WorkDone::Verified { at }))
+        let kept = move |outcome| WorkDone::Kept { at, outcome };
+        if memory.len() > CHECKED_HERE_MAX {
+            return self.setup.threads.run_quick(cast, move || {
+                let verified = store.verify(chunk, memory);
+                kept(verified.and_then(|verified| {
+                    threads.answer(cast, WorkDone::Verified { at });
+                    store.keep(&verified)
+                }))
             });
-            WorkDone::Kept { at, outcome }
-        })
+        }
+        match store.verify(chunk, memory) {
+            Ok(verified) => {
+                self.relay.verified(chunk, slot);
+                self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))
+            }
+            Err(fault) => {
+                threads.answer(cast, kept(Err(fault)));
+                Ok(())
+            }
+        }
     }
 
     fn load(&mut self, hub: &mut CastHub, chunk: u32, slot: u32) -> MemberResult {

@@ -196,10 +196,9 @@ impl CastSession {
         self.is_publishing && !self.has_published
     }
 
-    /// Steps of publishing that are done.
-    pub(super) fn publish_steps(&self) -> u64 {
-        let store = self.store.as_ref().filter(|_| self.is_publishing);
-        store.map_or(0, |store| store.publish_steps())
+    /// Steps that are done of making the tree and of publishing it.
+    pub(super) fn steps(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.steps())
     }
 
     /// Whether a source begins the cast that this is, once more.
@@ -307,7 +306,7 @@ impl CastSession {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
                     report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
-                let report = NodeReport { publish_steps: self.publish_steps(), ..report };
+                let report = NodeReport { steps: self.steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),

@@ -10,9 +10,10 @@ use crate::receive::{
     Receiver,
 };
 use crate::schedule::ChunkSet;
-use crate::sign::{ChunkHashes, SignError};
+use crate::sign::{ChunkHashes, SignError, VerifiedMemory};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
+use outboard_verbs::SharedSlice;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -82,8 +83,8 @@ impl NodeStore {
     }
 
     /// Steps of publishing that are done. Asks no disk.
-    pub(super) fn publish_steps(&self) -> u64 {
-        self.receiver.publish_steps()
+    pub(super) fn steps(&self) -> u64 {
+        self.receiver.steps()
     }
 
     /// A chunk is held.
@@ -105,14 +106,17 @@ impl ChunkStore for NodeStore {
         self.hashes.hash(chunk).is_some()
     }
 
-    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault> {
-        let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
+    fn verify(&self, chunk: u32, memory: SharedSlice) -> Result<VerifiedMemory, KeepFault> {
+        self.hashes.verify_memory(chunk, memory).map_err(|error| match error {
             SignError::NoRunYet { .. } => KeepFault::NoRunYet,
             error => KeepFault::Forged(error.to_string()),
-        })?;
-        checked();
-        self.receiver.put(&verified).map_err(fault)?;
-        self.came(chunk)
+        })
+    }
+
+    fn keep(&self, verified: &VerifiedMemory) -> Result<(), KeepFault> {
+        let chunk = verified.as_chunk();
+        self.receiver.put(&chunk).map_err(fault)?;
+        self.came(chunk.chunk())
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {

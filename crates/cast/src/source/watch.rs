@@ -44,6 +44,8 @@ struct WatchedNode {
     /// Chunks when it was first heard.
     held_first: u64,
     sent_chunks: u64,
+    /// Steps of making the tree and of publishing that it had done.
+    steps: u64,
     /// When it was first heard that it had sent so many.
     sent_at: Instant,
     owes: BTreeSet<u32>,
@@ -155,22 +157,25 @@ impl CastWatch {
             held: ChunkSet::empty(),
             held_first: held,
             sent_chunks: 0,
+            steps: 0,
             sent_at: now,
             owes: BTreeSet::new(),
             publishing: None,
             has_published: false,
         });
-        if held > known.held.len() {
+        // While a node makes millions of files it keeps no chunk.
+        if held > known.held.len() || report.steps > known.steps {
             self.gained = now;
         }
+        known.steps = known.steps.max(report.steps);
         if report.sent_chunks > known.sent_chunks {
             (known.sent_chunks, known.sent_at) = (report.sent_chunks, now);
         }
         known.held = report.held.clone();
         known.owes = report.owes.iter().copied().collect();
-        let is_at = |(steps, _): &(u64, Instant)| *steps == report.publish_steps;
+        let is_at = |(steps, _): &(u64, Instant)| *steps == report.steps;
         if held == u64::from(self.chunks) && !known.publishing.as_ref().is_some_and(is_at) {
-            known.publishing = Some((report.publish_steps, now));
+            known.publishing = Some((report.steps, now));
         }
         let gain = held.saturating_sub(known.held_first);
         self.note_pace(now, gain);
