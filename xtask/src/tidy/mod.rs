@@ -3,7 +3,8 @@
 //! Every rule is a function from a file (or the whole workspace) to findings, and has a test that
 //! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
 //! `source` reads files, `text` has the rules about lines, `syntax` about code, `twins` about
-//! functions that stand twice, `workspace` about crates, `links` about documents, `messages` about the messages of the C libraries.
+//! functions that stand twice, `workspace` about crates, `links` about documents, `messages` about
+//! the messages of the C libraries.
 
 mod house;
 mod links;
