@@ -1,7 +1,8 @@
 //! What nodes of a cast say to each other, over the connections of a hub.
 //!
 //! The source dials every node: `Begin`, which the node answers with `Ready` (or `Failed`), then
-//! `Plan`, from which every node computes the same schedule. Nodes that the schedule connects dial
+//! `Plan`, from which every node computes the same schedule. A `Begin` that brings the only chunk of
+//! a short cast is answered with `Done` at once, and no plan follows. Nodes that the schedule connects dial
 //! each other, the lower number the higher: `Join`, answered by `Joined`. Chunks are Writes with
 //! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
 //! sides do where they take it.
@@ -49,7 +50,8 @@ pub struct CastBegin {
     /// The signed header.
     #[serde(with = "serde_bytes")]
     pub(crate) header: Vec<u8>,
-    /// Where the nodes are, by number; the source, which is number 0, has no name.
+    /// Where the nodes are, by number; the source, which is number 0, has no name. Empty when the
+    /// only chunk comes with this message: then no node needs another.
     pub(crate) nodes: Vec<String>,
     /// The number of the node that is told.
     pub(crate) you: u32,
@@ -70,6 +72,17 @@ pub struct CastBegin {
     pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
+    /// All there is to send, if it is short.
+    pub(crate) only: Option<OnlyChunk>,
+}
+
+/// The chunk of a cast that has no other, and the run that its hash is signed in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OnlyChunk {
+    #[serde(with = "serde_bytes")]
+    pub(crate) run: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Memory of the receiver for one chunk.

@@ -1,5 +1,7 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+#[path = "network/at_once.rs"]
+mod at_once;
 #[path = "network/detour.rs"]
 mod detour;
 #[path = "network/lab.rs"]

@@ -4,7 +4,7 @@ use super::{MemberError, MemberResult};
 use crate::receive::PublishReport;
 use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
-use crate::server::NodeStore;
+use crate::server::{NodeStore, TakenFiles};
 use crate::sign::{CastId, VerifiedMemory};
 use outboard_cluster::hub::Admitted;
 use outboard_cluster::waker::Waker;
@@ -86,6 +86,8 @@ pub(crate) enum WorkDone {
     },
     Opened(Result<Arc<NodeStore>, String>),
     Published(Result<PublishReport, String>),
+    /// A cast that came with its first message is written and published.
+    Taken(Result<TakenFiles, String>),
     /// Programs wait for these chunks.
     Demanded {
         chunks: Vec<u32>,

@@ -5,9 +5,10 @@
 //! Nothing here opens a socket or waits for a disk.
 //!
 //! Modules in reading order: `policy` (what is allowed), `entry` (table, start), `service` (all
-//! casts, all peers), `session` (one cast), `orphan` (one whose source has left), `status` (what is
+//! casts, all peers), `session` (one cast), `at_once` (one of a single message), `orphan` (one whose source has left), `status` (what is
 //! said of it), `storage` (its files), `sweep` (what broken casts leave).
 
+mod at_once;
 mod entry;
 mod orphan;
 mod policy;
@@ -20,6 +21,7 @@ mod sweep;
 mod tests;
 
 pub use crate::member::DialNode;
+pub(crate) use at_once::TakenFiles;
 pub use entry::{check_table, serve};
 pub use policy::{CastPolicy, CastRoot};
 pub use service::{CastService, CastServiceOptions, CastServiceStatus};

@@ -414,7 +414,8 @@ impl CastService {
             self.dialled.push_back((cast, node, admitted, identity));
             return;
         }
-        self.status.published += u64::from(matches!(done, WorkDone::Published(Ok(_))));
+        self.status.published +=
+            u64::from(matches!(done, WorkDone::Published(Ok(_)) | WorkDone::Taken(Ok(_))));
         let Some(session) = self.sessions.get_mut(&cast) else { return };
         let outcome = session.done(hub, done);
         self.check(hub, cast, outcome);

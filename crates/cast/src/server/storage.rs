@@ -10,7 +10,7 @@ use crate::receive::{
     Receiver,
 };
 use crate::schedule::ChunkSet;
-use crate::sign::{ChunkHashes, SignError, VerifiedMemory};
+use crate::sign::{ChunkHashes, SignError, VerifiedChunk, VerifiedMemory};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
 use outboard_verbs::SharedSlice;
@@ -82,9 +82,27 @@ impl NodeStore {
         Ok(report)
     }
 
+    /// Takes the chunk of a cast that has no other.
+    pub(super) fn take_only(&self, bytes: &[u8]) -> Result<(), String> {
+        let left = self.receiver.resume().map_err(|error| error.to_string())?;
+        let taken = match left {
+            0 => self.hashes.verify(0, bytes).map_err(unsigned).and_then(|chunk| self.put(&chunk)),
+            _ => self.came(0),
+        };
+        taken.map_err(|fault| match fault {
+            KeepFault::Forged(why) | KeepFault::Local(why) => why,
+            fault @ (KeepFault::NoRunYet | KeepFault::Ended) => format!("{fault:?}"),
+        })
+    }
+
     /// Steps of publishing that are done. Asks no disk.
     pub(super) fn steps(&self) -> u64 {
         self.receiver.steps()
+    }
+
+    fn put(&self, chunk: &VerifiedChunk<'_>) -> Result<(), KeepFault> {
+        self.receiver.put(chunk).map_err(fault)?;
+        self.came(chunk.chunk())
     }
 
     /// A chunk is held.
@@ -107,16 +125,11 @@ impl ChunkStore for NodeStore {
     }
 
     fn verify(&self, chunk: u32, memory: SharedSlice) -> Result<VerifiedMemory, KeepFault> {
-        self.hashes.verify_memory(chunk, memory).map_err(|error| match error {
-            SignError::NoRunYet { .. } => KeepFault::NoRunYet,
-            error => KeepFault::Forged(error.to_string()),
-        })
+        self.hashes.verify_memory(chunk, memory).map_err(unsigned)
     }
 
     fn keep(&self, verified: &VerifiedMemory) -> Result<(), KeepFault> {
-        let chunk = verified.as_chunk();
-        self.receiver.put(&chunk).map_err(fault)?;
-        self.came(chunk.chunk())
+        self.put(&verified.as_chunk())
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
@@ -137,6 +150,13 @@ impl ChunkStore for NodeStore {
             self.came(chunk)?;
         }
         Ok(is_here)
+    }
+}
+
+fn unsigned(error: SignError) -> KeepFault {
+    match error {
+        SignError::NoRunYet { .. } => KeepFault::NoRunYet,
+        error => KeepFault::Forged(error.to_string()),
     }
 }
 

@@ -8,9 +8,10 @@
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is
 //! known of each node), `watch` (what has stopped), `silence` and `slow` (what is too slow beside
-//! the others), `order` (their numbers), `progress` (what is shown of them), `signing`, `buffers`
-//! (its files as chunks).
+//! the others), `order` (their numbers), `progress` (what is shown of them), `signing`, `at_once`
+//! (casts that are one message to each), `buffers` (its files as chunks).
 
+mod at_once;
 mod buffers;
 mod care;
 mod nodes;
@@ -226,6 +227,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         Some(kind) => kind,
         None => choose(request, &nodes, &numbers, header.shape)?,
     };
+    let only = at_once::only_chunk(request, kind, &reader, (&header, &key))?;
     let begin = CastBegin {
         key: key.public(),
         header: header.sign(&key),
@@ -242,6 +244,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
             None => OwnerWish::Receiver,
         },
         rate: request.limits.rate,
+        only,
     };
     Ok(SourceSetup {
         header,

@@ -81,6 +81,11 @@ impl CastNodes {
         self.nodes.get_mut(node as usize).filter(|_| node > 0)
     }
 
+    /// With the source.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// All but the source.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &CastNode)> {
         (0..).zip(&self.nodes).skip(1)
@@ -216,6 +221,10 @@ impl CastNodes {
             let took = node.ended.unwrap_or(began).saturating_duration_since(began);
             Some((node.place, NodeOutcome { host: node.host.clone(), result, held_chunks, took }))
         };
+        // Asked at every turn: the first that is not over decides.
+        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_out()) {
+            return None;
+        }
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
         outcomes.sort_unstable_by_key(|(place, _)| *place);
         Some(outcomes.into_iter().map(|(_, outcome)| outcome).collect())

@@ -175,7 +175,9 @@ pub(crate) fn receive(
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let mut bytes = borrow(&READ);
-    bytes.resize(READ_LEN, 0);
+    if bytes.len() != READ_LEN {
+        bytes = vec![0; READ_LEN];
+    }
     let result = socket.read(&mut bytes[..want]).and_then(|total| {
         sealed.open(&bytes[..total], staging, tap)?;
         Ok(Received { total, short: total < want })
