@@ -7,9 +7,9 @@
 //! every node has published or failed. The caller brings the dialling, and hence the keys.
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is
-//! known of each node), `watch` (what has stopped), `silence` and `slow` (who is too slow beside the
-//! others), `order` (their numbers), `progress` (what is shown of them), `signing`,
-//! `at_once` (casts that are one message to each), `buffers` (its files as chunks).
+//! known of each node), `watch` (what has stopped), `silence` and `slow` (what is too slow beside
+//! the others), `order` (their numbers), `progress` (what is shown of them), `signing`, `at_once`
+//! (casts that are one message to each), `buffers` (its files as chunks).
 
 mod at_once;
 mod buffers;
