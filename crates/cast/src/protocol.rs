@@ -1,11 +1,11 @@
 //! What nodes of a cast say to each other, over the connections of a hub.
 //!
 //! The source dials every node: `Begin`, which the node answers with `Ready` (or `Failed`), then
-//! `Plan`, from which every node computes the same schedule. A `Begin` that brings the only chunk of
-//! a short cast is answered with `Done` at once, and no plan follows. Nodes that the schedule connects dial
-//! each other, the lower number the higher: `Join`, answered by `Joined`. Chunks are Writes with
-//! immediate data into memory that a `Want` named. Nothing here checks what a message says: both
-//! sides do where they take it.
+//! `Plan`, from which every node computes the same schedule. A `Begin` that brings the only chunk
+//! of a short cast is answered with `Done` at once, and no plan follows. Nodes that the schedule
+//! connects dial each other, the lower number the higher: `Join`, answered by `Joined`. Chunks are
+//! Writes with immediate data into memory that a `Want` named. Nothing here checks what a message
+//! says: both sides do where they take it.
 
 use crate::lazy::ShowMode;
 use crate::receive::{FlushMode, OwnerWish, PublishMode};

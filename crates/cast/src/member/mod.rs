@@ -4,9 +4,9 @@
 //! the time that the slot is asked of it until its chunk has come. Files are read and written by
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
-//! Modules: `perform` (what the relay wants done), `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
-//! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it
-//! sends).
+//! Modules: `perform` (what the relay wants done), `work` (what threads do), `claims` (what may be
+//! here already), `reach` (dialling), `plan_parts` (plans as messages), `report` (what it says of
+//! itself), `limit` (how fast it sends).
 
 mod claims;
 mod limit;

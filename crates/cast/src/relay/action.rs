@@ -28,21 +28,23 @@ pub enum Action {
         /// The receiver's slot for it.
         slot: u32,
     },
-    /// Check the chunk in a slot, and write it to its files; then [`Relay::kept`].
+    /// Check the chunk in a slot, and write it to its files; then
+    /// [`Relay::kept`](super::Relay::kept).
     Keep {
         /// The chunk.
         chunk: u32,
         /// Where it is.
         slot: u32,
     },
-    /// Read a chunk that this node holds from its files into a slot; then [`Relay::loaded`].
+    /// Read a chunk that this node holds from its files into a slot; then
+    /// [`Relay::loaded`](super::Relay::loaded).
     Load {
         /// The chunk.
         chunk: u32,
         /// Where it goes.
         slot: u32,
     },
-    /// Write a chunk into another node's slot; then [`Relay::sent`].
+    /// Write a chunk into another node's slot; then [`Relay::sent`](super::Relay::sent).
     Send {
         /// The receiver.
         to: u32,

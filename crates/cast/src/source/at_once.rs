@@ -13,8 +13,8 @@ use crate::schedule::ScheduleKind;
 use crate::sign::{CastHeader, CastKey, ChunkHash, RunSigner};
 use crate::tree::SourceReader;
 
-/// Bytes of a stream that travels in the first message, at most: with all else in it, that fits into
-/// a hub's messages.
+/// Bytes of a stream that travels in the first message, at most: with all else in it, that fits
+/// into a hub's messages.
 const STREAM_LEN_MAX: u64 = 32 << 10;
 
 /// All there is to send, if it is sent at once.

@@ -214,8 +214,8 @@ impl SourceService {
                 self.give_up_all(hub, &stalled, why)?;
             }
             WatchVerdict::Hang(hanging) => {
-                let why = "it has everything, and its disk does not answer while that is published: \
-                           see to its file system at the destination";
+                let why = "it has everything, and its disk does not answer while that is \
+                           published: see to its file system at the destination";
                 self.give_up_all(hub, &hanging, why)?;
             }
         }
