@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Bytes that are copied and hashed at a time: they stay in the processor's cache.
 const PIECE: usize = 64 << 10;
 
-/// See the [module](self).
+/// The bytes of a chunk, for hashing and writing.
 #[derive(Clone, Copy, Debug)]
 pub enum ChunkBytes<'b> {
     /// Nothing else changes them.
