@@ -239,8 +239,8 @@ impl SharedRegion {
         unsafe { Self::append_raw(from, len, out) }
     }
 
-    /// Writes the bytes of `range` to a file, from its byte `at` on. Bytes that change meanwhile are
-    /// written as they were or as they are.
+    /// Writes the bytes of `range` to a file, from its byte `at` on. Bytes that change meanwhile
+    /// are written as they were or as they are.
     ///
     /// # Errors
     /// EINVAL for a range that is not inside; the file's.
