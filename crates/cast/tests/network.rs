@@ -8,6 +8,8 @@ mod detour;
 mod lab;
 #[path = "network/lazy.rs"]
 mod lazy;
+#[path = "network/many.rs"]
+mod many;
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "../../cluster/tests/support/sessions.rs"]
 mod sessions;

@@ -72,6 +72,8 @@ impl SourceService {
         (self.is_plan_due, self.planned) = (false, now);
         self.version += 1;
         let situation = self.situation();
+        let dead = situation.nodes.iter().filter(|node| node.role == NodeRole::Dead).count();
+        tracing::info!(version = self.version, dead, cut = ?situation.cut, "a new plan");
         let schedule = self.send_plan(hub, situation)?;
         if let Some(member) = &mut self.member {
             for (number, peer) in self.nodes.live() {
@@ -157,7 +159,9 @@ impl SourceService {
             self.watch.held_up(now, late);
         }
         self.give_up_on_late(hub, now)?;
-        for (node, peer, silent) in self.nodes.silent(now, self.watch.chunk_time()) {
+        let times = self.nodes.answer_times(now, self.watch.chunk_time());
+        self.watch.answers_take(times.usual());
+        for (node, peer, silent) in self.nodes.silent(now, times) {
             let why = format!("it has said nothing for {:.1} s: it hangs", silent.as_secs_f32());
             self.give_up(hub, (node, peer), why, NodeReturn::Possible)?;
         }

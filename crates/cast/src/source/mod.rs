@@ -130,6 +130,8 @@ pub struct CastOutcome {
     pub kind: ScheduleKind,
     /// Chunks that the source itself wrote to nodes.
     pub sent_chunks: u64,
+    /// Plans that were sent: one, and one more for each loss and finding.
+    pub plans: u32,
     /// From the first dial to the last outcome.
     pub took: Duration,
     /// How many nodes had to publish.

@@ -118,20 +118,16 @@ impl CastNodes {
         self.iter().filter_map(|(_, node)| node.peer).collect()
     }
 
-    /// The nodes that are connected and have said nothing for [too long](AnswerTimes), and for how
-    /// long; `chunk` is how long a chunk takes to come.
-    pub(super) fn silent(
-        &self,
-        now: Instant,
-        chunk: Option<Duration>,
-    ) -> Vec<(u32, PeerId, Duration)> {
-        let age = |node: &CastNode| {
-            node.heard.filter(|_| node.peer.is_some()).map(|at| now.saturating_duration_since(at))
-        };
-        let times = AnswerTimes::new(self.iter().filter_map(|(_, node)| age(node)), chunk);
+    /// How soon nodes answer; `chunk` is how long a chunk takes to come.
+    pub(super) fn answer_times(&self, now: Instant, chunk: Option<Duration>) -> AnswerTimes {
+        AnswerTimes::new(self.iter().filter_map(|(_, node)| node.age(now)), chunk)
+    }
+
+    /// The nodes that are connected and have said nothing for too long, and for how long.
+    pub(super) fn silent(&self, now: Instant, times: AnswerTimes) -> Vec<(u32, PeerId, Duration)> {
         let silent = |(number, node): (u32, &CastNode)| {
             let is_silent = |age: &Duration| times.is_silent(*age, node.is_leaf);
-            Some((number, node.peer?, age(node).filter(is_silent)?))
+            Some((number, node.peer?, node.age(now).filter(is_silent)?))
         };
         self.iter().filter_map(silent).collect()
     }
@@ -238,6 +234,12 @@ impl CastNode {
             (true, true) => NodeRole::Leaf,
             (true, false) => NodeRole::Relay,
         }
+    }
+
+    /// How long ago it was heard, while it is connected.
+    fn age(&self, now: Instant) -> Option<Duration> {
+        let heard = self.heard.filter(|_| self.peer.is_some());
+        heard.map(|at| now.saturating_duration_since(at))
     }
 
     /// It could not be heard for so long.

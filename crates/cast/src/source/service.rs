@@ -369,6 +369,7 @@ impl Service for SourceService {
                 chunks,
                 kind,
                 sent_chunks,
+                plans: self.version + 1,
                 took,
                 required,
                 // Those are the caller's to tell: nobody asks nodes for them.

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const STUCK_MIN: Duration = Duration::from_secs(1);
 /// Nor before so many chunks could have come: a sender has several receivers at a time.
 const STUCK_CHUNKS: u32 = 16;
+/// Nor before so many answers could have come: where these take long, so do chunks and dials.
+const STUCK_ANSWERS: u32 = 8;
 /// Nor sooner than this while it is not known how long a chunk takes.
 const STUCK_UNKNOWN: Duration = Duration::from_secs(3);
 /// When nobody gains a chunk for so long, all that lack any are fed by the source.
@@ -76,6 +78,8 @@ pub(super) struct CastWatch {
     /// Those that only the source feeds.
     direct: BTreeSet<u32>,
     pace: Option<CastPace>,
+    /// How long answers take.
+    answers: Duration,
     /// When any node gained a chunk.
     gained: Instant,
     is_due: bool,
@@ -91,6 +95,7 @@ impl CastWatch {
             cut: BTreeMap::new(),
             direct: BTreeSet::new(),
             pace: None,
+            answers: Duration::ZERO,
             gained: now,
             is_due: false,
         }
@@ -211,13 +216,19 @@ impl CastWatch {
         Some(latest.0.saturating_duration_since(first.0) / chunks)
     }
 
+    /// How long nodes take to answer now.
+    pub(super) fn answers_take(&mut self, answers: Duration) {
+        self.answers = answers;
+    }
+
     fn stuck_limit(&self) -> Duration {
         let known = self.chunk_time().map(|each| STUCK_MIN.max(each * STUCK_CHUNKS));
-        known.unwrap_or(STUCK_UNKNOWN)
+        known.unwrap_or(STUCK_UNKNOWN).max(self.answers * STUCK_ANSWERS)
     }
 
     fn stall_limit(&self) -> Duration {
-        self.chunk_time().map_or(STALL_MIN, |each| STALL_MIN.max(each * STALL_CHUNKS))
+        let known = self.chunk_time().map_or(STALL_MIN, |each| STALL_MIN.max(each * STALL_CHUNKS));
+        known.max(self.answers * STUCK_ANSWERS * 2)
     }
 
     /// What to do about all that.

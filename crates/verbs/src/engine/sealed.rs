@@ -16,8 +16,8 @@ use std::net::TcpStream;
 use std::thread::LocalKey;
 use std::time::Instant;
 
-/// Bytes of one read, at most.
-const READ_LEN: usize = 64 * 1024;
+/// Bytes of one read, at most: two records, so that one is opened where it lies.
+const READ_LEN: usize = 2 * PARTIAL_MAX;
 /// Bytes that a session may hold of an incomplete record.
 const PARTIAL_MAX: usize = RECORD_PLAIN_MAX + 64;
 
