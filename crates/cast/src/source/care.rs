@@ -214,7 +214,7 @@ impl SourceService {
                 self.give_up_all(hub, &stalled, why)?;
             }
             WatchVerdict::Hang(hanging) => {
-                let why = "it has everything, and its disk does not answer while that is published: \
+                let why = "it has everything, and its disk does not answer while it publishes: \
                            see to its file system at the destination";
                 self.give_up_all(hub, &hanging, why)?;
             }
