@@ -6,9 +6,10 @@
 //!
 //! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
 //! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it
-//! sends).
+//! sends), `late` (nodes that come late).
 
 mod claims;
+mod late;
 mod limit;
 mod plan_parts;
 mod reach;
@@ -18,7 +19,7 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
-pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
+pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, WorkThreads};
 
 use crate::protocol::{
     CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, SentRate, WantedSlot, immediate,
@@ -105,6 +106,8 @@ pub(crate) struct CastMember {
     progress: MemberProgress,
     checks: ClaimChecks,
     limit: SendLimit,
+    /// Chunks that it has read from others' memory.
+    read_chunks: u64,
 }
 
 impl CastMember {
@@ -132,6 +135,7 @@ impl CastMember {
             progress: MemberProgress::default(),
             checks: ClaimChecks::default(),
             limit,
+            read_chunks: 0,
         })
     }
 

@@ -1,12 +1,12 @@
 //! What threads do for a member: reading and writing files, hashing. Each answer wakes the loop.
 
 use super::{MemberError, MemberResult};
-use crate::receive::PublishReport;
+use crate::receive::{LentMemory, PublishReport};
 use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
 use crate::server::NodeStore;
 use crate::sign::CastId;
-use outboard_cluster::hub::Admitted;
+use outboard_cluster::hub::{Admitted, PeerId};
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use outboard_secure::NodeId;
@@ -59,6 +59,15 @@ pub(crate) enum KeepFault {
     Local(String),
 }
 
+/// What a node is dialled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkPurpose {
+    /// To be a relay's peer, or the source's.
+    Relay,
+    /// To read from its memory.
+    Read,
+}
+
 /// What a thread has done.
 pub(crate) enum WorkDone {
     Verified {
@@ -76,6 +85,18 @@ pub(crate) enum WorkDone {
         chunk: u32,
         outcome: Result<bool, KeepFault>,
     },
+    /// A chunk that was read from a node's memory was checked and written.
+    ReadKept {
+        from: u32,
+        chunk: u32,
+        outcome: Result<(), KeepFault>,
+        bytes: Vec<u8>,
+    },
+    /// Chunks were made readable for a node.
+    Lent {
+        reader: PeerId,
+        chunks: Vec<(u32, LentMemory)>,
+    },
     Opened(Result<Arc<NodeStore>, String>),
     Published(Result<PublishReport, String>),
     /// Programs wait for these chunks.
@@ -86,6 +107,8 @@ pub(crate) enum WorkDone {
     Signed(Result<Vec<u8>, String>),
     Dialled {
         node: u32,
+        /// What for.
+        purpose: LinkPurpose,
         outcome: Result<(Admitted, NodeId), String>,
     },
 }

@@ -12,10 +12,11 @@
 //!
 //! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
 //! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
-//! (what goes before its turn).
+//! (what goes before its turn), `reads` (what is read from others' memory).
 
 mod claims;
 mod demands;
+mod reads;
 mod swarm;
 #[cfg(test)]
 mod tests;
@@ -158,6 +159,8 @@ pub struct Relay {
     /// While there is no schedule to go by.
     swarm: Option<Swarm>,
     demands: Demands,
+    /// Chunks that are read from others' memory.
+    reading: BTreeSet<u32>,
     actions: VecDeque<Action>,
 }
 
@@ -190,6 +193,7 @@ impl Relay {
             gone: BTreeSet::new(),
             swarm: None,
             demands: Demands::new(slots),
+            reading: BTreeSet::new(),
             actions: VecDeque::new(),
         };
         relay.go_on();
@@ -469,9 +473,10 @@ impl Relay {
 
     fn next_offer(&mut self) -> Option<(u32, u32)> {
         let (asked, slots, held) = (&self.asked, &self.slots, &self.held);
-        let claims = &self.claims;
+        let (claims, reading) = (&self.claims, &self.reading);
         let is_open = |chunk| {
-            let is_coming = asked.contains_key(&chunk) || slots.has(chunk);
+            let is_coming =
+                asked.contains_key(&chunk) || slots.has(chunk) || reading.contains(&chunk);
             !is_coming && !held.contains(chunk) && !claims.is_open(chunk)
         };
         let asked_of = |peer| asked.values().filter(|(of, _)| *of == peer).count();

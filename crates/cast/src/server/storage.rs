@@ -6,13 +6,14 @@ use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
+    CastIdentity, Destination, LentMemory, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
     Receiver,
 };
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
+use outboard_verbs::SharedRegion;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -79,6 +80,28 @@ impl NodeStore {
         let report = self.receiver.publish().map_err(|error| error.to_string())?;
         self.view.iter().for_each(LazyView::published);
         Ok(report)
+    }
+
+    /// The bitmap of what is held, as other nodes may read it.
+    pub(super) fn bitmap(&self) -> &SharedRegion {
+        self.held.bitmap().memory()
+    }
+
+    /// Those of some chunks that can be read as memory, with so many bytes of copies at most. Asks
+    /// the disk.
+    pub(super) fn lend(&self, chunks: &[u32], mut room: u64) -> Vec<(u32, LentMemory)> {
+        let lend = |chunk: &u32| match self.held.lend(*chunk, room) {
+            Ok(lent) => {
+                let lent = lent?;
+                room = room.saturating_sub(lent.copied_bytes);
+                Some((*chunk, lent))
+            }
+            Err(error) => {
+                tracing::debug!(chunk, %error, "not lent");
+                None
+            }
+        };
+        chunks.iter().filter_map(lend).collect()
     }
 
     /// A chunk is held.

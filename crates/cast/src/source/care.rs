@@ -4,7 +4,9 @@
 use super::nodes::NodeReturn;
 use super::service::{ASK_EVERY, READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
-use crate::member::{CastHub, CastMember, MemberSetup, PlanParts, WINDOW_BYTES, send};
+use crate::member::{
+    CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send,
+};
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, Situation};
 use outboard_cluster::hub::PeerId;
@@ -25,7 +27,8 @@ impl SourceService {
         why: &str,
         may: NodeReturn,
     ) -> Result<(), ServiceError> {
-        if self.nodes.fail(number, why, Instant::now(), may).is_none() {
+        let is_reader = self.nodes.readers().iter().any(|(reader, _)| *reader == number);
+        if self.nodes.fail(number, why, Instant::now(), may).is_none() || is_reader {
             return Ok(());
         }
         self.watch.forget(number);
@@ -162,8 +165,11 @@ impl SourceService {
             own.into_iter().for_each(|rate| self.nodes.note_rate(0, rate));
             self.is_plan_due |= self.nodes.find_slow();
             for (number, host) in self.nodes.due_again(now) {
-                self.reach.begin(hub, self.header.cast, number, &host);
+                let again = (number, LinkPurpose::Relay);
+                self.reach.begin(hub, self.header.cast, again, &host);
             }
+            self.feed_stalled(now);
+            self.name_holders(hub);
         }
         self.tell_progress(now);
         for peer in self.nodes.connected() {

@@ -25,6 +25,13 @@ pub(super) struct CastNode {
     pub(super) is_ready: bool,
     /// It came late, or is slow: nobody waits for it.
     pub(super) is_leaf: bool,
+    /// While it reads from others because it came late, and is in no plan: when it has gained
+    /// something last.
+    pub(super) reads_since: Option<Instant>,
+    /// Whether it was told whom it can read from.
+    pub(super) knows_holders: bool,
+    /// Chunks that it has read, as it said when it had published.
+    pub(super) read_chunks: u64,
     /// What it said that it holds, for the plan that is being made.
     pub(super) held: Option<ChunkSet>,
     /// How many chunks it said last that it holds.
@@ -72,6 +79,9 @@ impl CastNodes {
             peer: None,
             is_ready: false,
             is_leaf: false,
+            reads_since: None,
+            knows_holders: false,
+            read_chunks: 0,
             held: None,
             held_chunks: 0,
             rates: VecDeque::new(),
@@ -110,9 +120,9 @@ impl CastNodes {
         }
     }
 
-    /// Those that are connected and ready.
+    /// Those that are connected, ready and in the plan.
     pub(super) fn live(&self) -> Vec<(u32, PeerId)> {
-        let live = self.iter().filter(|(_, node)| node.is_ready);
+        let live = self.iter().filter(|(_, node)| node.takes_part());
         live.filter_map(|(number, node)| Some((number, node.peer?))).collect()
     }
 
@@ -150,7 +160,7 @@ impl CastNodes {
             }
             node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
-        (node.is_ready, node.held) = (false, None);
+        (node.is_ready, node.held, node.reads_since) = (false, None, None);
         node.rates.clear();
         node.fed.clear();
         let peer = node.peer.take()?;
@@ -184,7 +194,7 @@ impl CastNodes {
     /// Makes leaves of the nodes that send slowly, for others would wait for them. Says whether
     /// there are new ones.
     pub(super) fn find_slow(&mut self) -> bool {
-        let role = |node: &CastNode| match (node.is_ready, node.is_leaf) {
+        let role = |node: &CastNode| match (node.takes_part(), node.is_leaf) {
             (false, _) => NodeRole::Dead,
             (true, true) => NodeRole::Leaf,
             (true, false) => NodeRole::Relay,
@@ -208,7 +218,7 @@ impl CastNodes {
     pub(super) fn situation(&self, chunks: u32) -> Option<Situation> {
         let mut situation = Situation::fresh(1, chunks);
         for (_, node) in self.iter() {
-            let (role, holds) = match (node.is_ready, node.is_leaf) {
+            let (role, holds) = match (node.takes_part(), node.is_leaf) {
                 (false, _) => (NodeRole::Dead, ChunkSet::empty()),
                 (true, true) => (NodeRole::Leaf, node.held.clone()?),
                 (true, false) => (NodeRole::Relay, node.held.clone()?),
@@ -229,7 +239,8 @@ impl CastNodes {
             };
             let held_chunks = if result.is_ok() { u64::from(chunks) } else { node.held_chunks };
             let took = node.ended.unwrap_or(began).saturating_duration_since(began);
-            Some((node.place, NodeOutcome { host: node.host.clone(), result, held_chunks, took }))
+            let (host, read_chunks) = (node.host.clone(), node.read_chunks);
+            Some((node.place, NodeOutcome { host, result, held_chunks, read_chunks, took }))
         };
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
         outcomes.sort_unstable_by_key(|(place, _)| *place);
@@ -245,6 +256,11 @@ impl CastNode {
             rates.iter().max().copied().filter(|_| self.is_ready && rates.len() == RATES)
         };
         best(&self.rates).max(best(&self.fed))
+    }
+
+    /// Whether it is ready, and in the plan.
+    pub(super) fn takes_part(&self) -> bool {
+        self.is_ready && self.reads_since.is_none()
     }
 
     /// Whether it has failed, and does not take part again.

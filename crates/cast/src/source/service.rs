@@ -8,7 +8,8 @@ use super::signing;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
-    CastHub, CastMember, CastTag, CastWork, DialNode, NodeReach, WorkDone, WorkThreads, send,
+    CastHub, CastMember, CastTag, CastWork, DialNode, LinkPurpose, NodeReach, WorkDone,
+    WorkThreads, send,
 };
 use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
 use crate::schedule::ChunkSet;
@@ -63,6 +64,8 @@ pub(super) struct SourceService {
     waker: Waker,
     pub(super) nodes: CastNodes,
     pub(super) watch: CastWatch,
+    /// The nodes that late ones were told to read from.
+    pub(super) named: Vec<u32>,
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
     runs: Vec<Vec<u8>>,
@@ -107,6 +110,7 @@ impl SourceService {
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
             results,
             waker,
+            named: Vec::new(),
             member: None,
             runs: Vec::new(),
             planning: None,
@@ -138,8 +142,10 @@ impl SourceService {
             CastMessage::Failed { why } => return Err(why.into()),
             CastMessage::Held(report) => self.held(number, &report)?,
             CastMessage::Lost { node } => self.suspect(number, node),
-            CastMessage::Done { names } => {
+            CastMessage::Feed => self.feed(number),
+            CastMessage::Done { names, read_chunks } => {
                 if let Some(node) = self.nodes.get(number) {
+                    node.read_chunks = read_chunks;
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
             }
@@ -166,8 +172,9 @@ impl SourceService {
             node.is_ready = true;
             node.is_leaf = is_late;
             node.held = Some(ChunkSet::empty());
-            self.is_plan_due |= is_late;
+            self.is_plan_due |= is_late && !self.nodes.begin_reading(number, Instant::now());
             self.runs.iter().for_each(|run| send(hub, peer, &CastMessage::Run(run.clone())));
+            self.name_holders(hub);
         }
     }
 
@@ -175,8 +182,12 @@ impl SourceService {
         if report.held.end() > u64::from(self.header.shape.chunks()) {
             return Err("it says that it holds chunks that there are not".into());
         }
+        let is_reader = self.nodes.note_reader(number, report.held.len(), Instant::now());
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
+            if is_reader {
+                return Ok(());
+            }
             if self.planning == Some(report.version) {
                 node.held = Some(report.held.clone());
             }
@@ -189,6 +200,9 @@ impl SourceService {
     /// A node says that its connection with another is lost. That other one stays what it is to
     /// everyone else.
     fn suspect(&mut self, by: u32, number: u32) {
+        if !self.nodes.get(by).is_some_and(|node| node.takes_part()) {
+            return;
+        }
         let Some(other) = self.nodes.get(number).filter(|node| node.is_ready) else { return };
         tracing::warn!(by, host = other.host, "a connection between two nodes is lost");
         self.watch.complain(by, number);
@@ -208,23 +222,25 @@ impl SourceService {
             }
             WorkDone::Signed(run) => {
                 let run = run?;
-                for (_, peer) in self.nodes.live() {
+                for (_, peer) in self.nodes.live().into_iter().chain(self.nodes.readers()) {
                     send(hub, peer, &CastMessage::Run(run.clone()));
                 }
                 self.runs.push(run);
                 // Nodes could not keep what waited for it.
                 self.watch.excuse(Instant::now());
             }
-            WorkDone::Dialled { node, outcome: Ok((admitted, peer)) } => {
+            WorkDone::Dialled { node, outcome: Ok((admitted, peer)), .. } => {
                 self.dialled.push_back((node, admitted, peer));
             }
-            WorkDone::Dialled { node, outcome: Err(why) } => {
+            WorkDone::Dialled { node, outcome: Err(why), .. } => {
                 self.lost(hub, node, &why, NodeReturn::Possible)?;
             }
             WorkDone::Verified { .. }
             | WorkDone::Checked { .. }
             | WorkDone::Opened(_)
             | WorkDone::Published(_)
+            | WorkDone::ReadKept { .. }
+            | WorkDone::Lent { .. }
             | WorkDone::Demanded { .. } => {}
         }
         Ok(())
@@ -233,7 +249,8 @@ impl SourceService {
     /// Dials every node.
     fn begin(&mut self, hub: &CastHub) {
         for (number, node) in self.nodes.iter() {
-            self.reach.begin(hub, self.header.cast, number, &node.host);
+            let node_and_purpose = (number, LinkPurpose::Relay);
+            self.reach.begin(hub, self.header.cast, node_and_purpose, &node.host);
         }
     }
 
