@@ -26,7 +26,10 @@ pub mod schedule;
 pub mod server;
 pub mod sign;
 pub mod source;
-
 pub mod tree;
 
 pub use lazy::ShowMode;
+
+#[cfg(test)]
+#[path = "../../cluster/tests/support/sessions.rs"]
+mod sessions;

@@ -2,6 +2,11 @@
 
 #[path = "network/lazy.rs"]
 mod lazy;
+#[expect(dead_code, reason = "another test uses the rest")]
+#[path = "../../cluster/tests/support/sessions.rs"]
+mod sessions;
+#[path = "network/switches.rs"]
+mod switches;
 
 use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
@@ -16,13 +21,12 @@ use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
-use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
-use outboard_verbs::Secured;
+use outboard_secure::ClusterKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sessions::{SessionPort, credentials};
 use std::collections::HashSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,32 +36,6 @@ use std::time::{Duration, Instant};
 
 /// What sources call the root of each node.
 const ROOT: &str = "/var/cast";
-
-/// Both ends' keys.
-fn credentials(key: &ClusterKey) -> Arc<Credentials> {
-    let cast: ServiceName = "cast".parse().expect("a name");
-    Arc::new(Credentials {
-        identity: Identity::generate().expect("an identity"),
-        keys: [key.service(&cast)].into_iter().collect(),
-        fabric: Fabric::Untrusted,
-        revoked: Revoked::default(),
-    })
-}
-
-fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secured> {
-    let mut bytes = [0; 1];
-    loop {
-        while let Some(message) = handshake.poll_transmit() {
-            socket.write_all(&message).ok()?;
-        }
-        if handshake.is_done() {
-            return Some(Secured::new(socket, handshake.into_session()?, Vec::new()));
-        }
-        // One byte at a time: nothing of the session must be taken.
-        let count = socket.read(&mut bytes).ok().filter(|count| *count > 0)?;
-        handshake.handle(&bytes[..count]).ok()?;
-    }
-}
 
 /// What a node's dialling does in a test: addresses that it does not reach, and the connections
 /// that it has made.
@@ -69,20 +47,16 @@ struct Wires {
 
 /// Dials with a key of its own.
 fn dial(key: &ClusterKey, wires: &Arc<Wires>) -> DialNode {
-    let (own, wires) = (credentials(key), Arc::clone(wires));
+    let (own, wires) = (credentials(key, "cast"), Arc::clone(wires));
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
         if wires.closed.lock().expect("no panic").contains(&address) {
             return Err("no way there".to_owned());
         }
-        let socket = TcpStream::connect_timeout(&address, limit);
-        let socket = socket.map_err(|error| error.to_string())?;
-        let copy = socket.try_clone().map_err(|error| error.to_string())?;
+        let session = sessions::dial(&own, "cast", address, limit)?;
+        let copy = session.socket().try_clone().map_err(|error| error.to_string())?;
         wires.open.lock().expect("no panic").push(copy);
-        let cast = "cast".parse().expect("a name");
-        let handshake = Handshake::initiator(Arc::clone(&own), &cast);
-        let handshake = handshake.map_err(|error| error.to_string())?;
-        shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
+        Ok(session)
     })
 }
 
@@ -102,31 +76,29 @@ impl Node {
     }
 
     fn start_in(key: &ClusterKey, root: tempfile::TempDir) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (sender, arrivals) = mpsc::channel();
-        let responder = credentials(key);
-        thread::spawn(move || {
-            for socket in listener.incoming().map_while(Result::ok) {
-                let handshake = Handshake::responder(Arc::clone(&responder));
-                let Some(stream) = shake_hands(socket, handshake) else { continue };
-                if sender.send(stream).is_err() {
-                    return;
-                }
-            }
-        });
+        let wires = Arc::new(Wires::default());
+        let dial = dial(key, &wires);
+        Self::start_dialling(key, root, (wires, dial))
+    }
+
+    fn start_dialling(
+        key: &ClusterKey,
+        root: tempfile::TempDir,
+        (wires, dial): (Arc<Wires>, DialNode),
+    ) -> Self {
+        let port = SessionPort::open(key, "cast");
+        let address = port.address;
         let stop = Arc::new(AtomicBool::new(false));
         let here = CastRoot::at(ROOT, root.path());
-        let wires = Arc::new(Wires::default());
         let options = CastServiceOptions {
             roots: vec![here],
             memory: CastServiceOptions::MEMORY_DEFAULT,
             policy: CastPolicy::default(),
-            dial: dial(key, &wires),
+            dial,
         };
         let hang = Arc::new(AtomicBool::new(false));
         let (stopped, hangs) = (Arc::clone(&stop), Arc::clone(&hang));
-        let thread = thread::spawn(move || serve(options, &arrivals, (&stopped, &hangs)));
+        let thread = thread::spawn(move || serve(options, &port, (&stopped, &hangs)));
         Self { address, root, stop, hang, wires, thread: Some(thread) }
     }
 
@@ -147,7 +119,7 @@ impl Drop for Node {
 
 fn serve(
     options: CastServiceOptions,
-    arrivals: &mpsc::Receiver<Secured>,
+    port: &SessionPort,
     (stop, hang): (&AtomicBool, &AtomicBool),
 ) {
     let service = CastService::new(options).expect("a service");
@@ -157,7 +129,7 @@ fn serve(
             thread::sleep(Duration::from_millis(10));
             continue;
         }
-        while let Ok(stream) = arrivals.try_recv() {
+        while let Ok(stream) = port.arrivals.try_recv() {
             let permit = Permit::outside_a_node(stream.peer(), 0);
             looping.admit(stream, permit).expect("admitted");
         }

@@ -6,9 +6,10 @@
 //! the key.
 
 use outboard_secure::NodeId;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use outboard_unix::staged::directory_of;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of the file, at most: some 100,000 nodes.
@@ -50,7 +51,7 @@ pub enum KnownError {
         path: PathBuf,
     },
     /// The list cannot be read or written.
-    #[error("{}, the list of known nodes: {source}; check its owner and mode", path.display())]
+    #[error("{}, the list of known nodes: {source}; {}", path.display(), advice(source))]
     File {
         /// The list.
         path: PathBuf,
@@ -108,7 +109,16 @@ impl KnownNodes {
     }
 
     fn append(&self, place: &str, node: NodeId) -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
+        let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path);
+        let mut file = match open() {
+            // Where key and identity are files of the operator's choice, nothing has made it yet.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let directory = directory_of(&self.path);
+                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                open()?
+            }
+            opened => opened?,
+        };
         // One write, so that lines of several processes do not mix.
         file.write_all(format!("{place} {node}\n").as_bytes())
     }
@@ -118,9 +128,20 @@ impl KnownNodes {
     }
 }
 
+/// What to do about a list that cannot be read or written.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "XDG_CONFIG_HOME names another place, in which it is outboard/known_nodes"
+        }
+        _ => "check its owner and mode, or name another place in XDG_CONFIG_HOME",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn list(name: &str) -> KnownNodes {
         let path = std::env::temp_dir().join(format!("outboard-{}-{name}", std::process::id()));
@@ -144,5 +165,27 @@ mod tests {
         let error = known.check("n1:7410", one).expect_err("no line");
         assert!(matches!(error, KnownError::Line { line: 3, .. }), "{error}");
         std::fs::remove_file(&known.path).expect("it was there");
+    }
+
+    #[test]
+    fn a_home_in_which_there_is_nothing_yet_gets_its_directory() {
+        let home = std::env::temp_dir().join(format!("outboard-{}-home", std::process::id()));
+        let directory = home.join(".config/outboard");
+        let known = KnownNodes::at(&directory.join("known_nodes"));
+        let node = NodeId::of(&[1; 32]);
+        known.check("n1:7410", node).expect("new");
+        known.check("n1:7410", node).expect("the same");
+        let mode = std::fs::metadata(&directory).expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        std::fs::remove_dir_all(&home).expect("it was there");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_told_with_what_to_do() {
+        // Nothing can be made in /proc, not by root either.
+        let known = KnownNodes::at(Path::new("/proc/outboard/known_nodes"));
+        let error = known.check("n1:7410", NodeId::of(&[1; 32])).expect_err("no place");
+        let text = error.to_string();
+        assert!(text.contains("/proc/outboard") && text.contains("XDG_CONFIG_HOME"), "{text}");
     }
 }

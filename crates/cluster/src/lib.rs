@@ -52,6 +52,13 @@ pub mod workers;
 #[cfg(test)]
 #[path = "../../store/tests/support/hung.rs"]
 mod hung;
+#[cfg(test)]
+#[path = "../tests/support/sessions.rs"]
+mod sessions;
+
+// What tests of other crates share with this one's calls it by its name.
+#[cfg(test)]
+extern crate self as outboard_cluster;
 
 /// The port of nodes where a host list gives none.
 pub const NODE_PORT: u16 = 7410;

@@ -7,7 +7,7 @@ use outboard_cast::launch::{
     NodeFile, SlurmJob, receive as receiver,
 };
 use outboard_cast::protocol::SERVICE;
-use outboard_cast::source::{CastLimits, CastOutcome, DialNode};
+use outboard_cast::source::{CastLimits, CastOutcome, DialNode, NodeOutcome};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_secure::ServiceName;
@@ -180,6 +180,27 @@ impl CastReach {
             (None, Some(nodes)) => nodes.iter().map(ToString::to_string).collect(),
             (None, None) => Vec::new(),
         }
+    }
+
+    /// Checks that a cast can reach as many nodes as must have it.
+    pub(crate) fn check_min_nodes(&self, min: usize) -> Result<(), String> {
+        let failed = self.launched.as_ref().map_or(&[][..], LaunchedReceivers::failed);
+        let started = self.names().len();
+        let named = started + failed.len();
+        if min > named {
+            return Err(format!("--min-nodes {min}: only {named} nodes are named"));
+        }
+        if min <= started {
+            return Ok(());
+        }
+        let reason = |node: &NodeOutcome| {
+            let why = node.result.as_ref().err().map_or("", String::as_str);
+            format!("\n  {}: {why}", node.host)
+        };
+        let reasons: String = failed.iter().map(reason).collect();
+        Err(format!(
+            "--min-nodes {min}: receivers have started on {started} of {named} nodes only{reasons}"
+        ))
     }
 
     /// Ends receivers that were started, and names nodes as the user does.

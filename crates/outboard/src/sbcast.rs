@@ -55,8 +55,9 @@ pub(crate) struct SbcastArgs {
     #[arg(short, long)]
     force: bool,
     /// Accepted: what suits the number of nodes is chosen.
-    #[arg(short = 'F', long, value_name = "NUMBER")]
-    fanout: Option<u32>,
+    #[arg(short = 'F', long, visible_alias = "treewidth", value_name = "NUMBER|off",
+        value_parser = fanout)]
+    fanout: Option<Fanout>,
     /// The job, from outside of it [default: this one].
     #[arg(short, long, value_name = "JOB[.STEP]")]
     jobid: Option<String>,
@@ -82,6 +83,18 @@ pub(crate) struct SbcastArgs {
     /// This program's path at the nodes [default: as here].
     #[arg(long, value_name = "PATH")]
     launch_program: Option<PathBuf>,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpShort)]
+    usage: Option<bool>,
+}
+
+/// A fanout was given, and changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fanout;
+
+fn fanout(word: &str) -> Result<Fanout, String> {
+    let is_legal = word == "off" || word.parse::<u32>().is_ok();
+    is_legal.then_some(Fanout).ok_or_else(|| "give a number, or off".to_owned())
 }
 
 /// The exit code says whether all nodes have the file.
@@ -186,6 +199,16 @@ impl SbcastArgs {
         }
     }
 
+    /// Options of Slurm's that have no effect here.
+    fn say_what_changes_nothing(&self) {
+        if self.compress.is_some() || env::var_os("SBCAST_COMPRESS").is_some() {
+            eprintln!("outboard: chunks are not compressed, whatever -C says");
+        }
+        if self.fanout.is_some() || env::var_os("SBCAST_FANOUT").is_some() {
+            eprintln!("outboard: the schedule is chosen by nodes and bytes, whatever -F says");
+        }
+    }
+
     fn report(&self, outcome: &CastOutcome) {
         for node in &outcome.nodes {
             match &node.result {
@@ -195,6 +218,7 @@ impl SbcastArgs {
             }
         }
         if self.verbose > 0 {
+            self.say_what_changes_nothing();
             let (bytes, seconds) = (outcome.stream_len, outcome.took.as_secs_f64());
             eprintln!("outboard: {bytes} bytes in {seconds:.2} s, schedule {}", outcome.kind);
         }
@@ -251,6 +275,40 @@ mod tests {
         for text in ["", "m", "1g", "-1", "1mm"] {
             assert!(rounded(text).is_err(), "{text}");
         }
+    }
+
+    /// The command line alone.
+    #[derive(Debug, clap::Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        args: SbcastArgs,
+    }
+
+    fn parse(words: &str) -> Result<SbcastArgs, clap::error::ErrorKind> {
+        let words = std::iter::once("sbcast").chain(words.split_whitespace());
+        let parsed = <CommandLine as clap::Parser>::try_parse_from(words);
+        parsed.map(|line| line.args).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn options_are_written_as_for_slurms() {
+        let all = "-C -f -F 8 -j 7.0 -p -s 8m -t 60 -vv --send-libs --exclude=NONE a b";
+        let args = parse(all).expect("of 22.05");
+        assert_eq!((args.source.to_str(), args.dest.to_str()), (Some("a"), Some("b")));
+        assert!(args.force && args.preserve && args.fanout.is_some() && args.compress.is_some());
+        assert_eq!((args.send_libs.as_deref(), args.verbose), (Some("yes"), 2));
+        assert_eq!(
+            parse("-fpC --send-libs=no a b").expect("joined").send_libs.as_deref(),
+            Some("no")
+        );
+        assert_eq!(parse("--compress=lz4 a b").expect("a name").compress, Some(Some("lz4".into())));
+        for newer in ["--treewidth=off a b", "-F 64 a b", "--fanout=2 -w n1 a b"] {
+            assert!(parse(newer).expect(newer).fanout.is_some());
+        }
+        use clap::error::ErrorKind::{DisplayHelp, MissingRequiredArgument, ValueValidation};
+        assert_eq!(parse("--usage").expect_err("help"), DisplayHelp);
+        assert_eq!(parse("a").expect_err("no DEST"), MissingRequiredArgument);
+        assert_eq!(parse("-F wide a b").expect_err("no number"), ValueValidation);
     }
 
     #[test]

@@ -19,6 +19,8 @@ const ROOT: &str = "/var/cast-of-tests";
 /// A user with a key and some nodes.
 struct Lab {
     home: PathBuf,
+    /// Lines at the top of each node's configuration.
+    settings: &'static str,
     nodes: Vec<Node>,
 }
 
@@ -32,11 +34,15 @@ struct Node {
 
 impl Lab {
     fn new(name: &str, nodes: usize) -> Self {
+        Self::with_settings(name, nodes, "")
+    }
+
+    fn with_settings(name: &str, nodes: usize, settings: &'static str) -> Self {
         let home = std::env::temp_dir();
         let home = home.join(format!("outboard-cast-{name}-{}", std::process::id()));
         let _absent = fs::remove_dir_all(&home);
         fs::create_dir_all(&home).unwrap();
-        let mut lab = Self { home, nodes: Vec::new() };
+        let mut lab = Self { home, settings, nodes: Vec::new() };
         if nodes > 0 {
             assert!(lab.command(&["key", "new"]).output().unwrap().status.success());
         }
@@ -68,9 +74,10 @@ impl Lab {
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
         let config = format!(
             "listen = [\"127.0.0.1:0\"]\nserve = [\"cast\"]\nlog = \"error\"\nkey = {:?}\n\
-             [cast]\nroots = [{{ path = {ROOT:?}, directory = {root:?} }}]\n\
+             {}\n[cast]\nroots = [{{ path = {ROOT:?}, directory = {root:?} }}]\n\
              [reach.cast]\ncast = \"*\"\n",
             self.home.join(".config/outboard/key"),
+            self.settings,
         );
         fs::write(own.join("node.toml"), config).unwrap();
         let mut command = self.command(&["node", "--with-parent", "--config"]);
@@ -286,6 +293,7 @@ const COMPLAINTS: &[(&[&str], i32, &[&str])] = &[
     (&["tree", "/x", "--nodes", "n1", "--topology", "tree/short"], 1, &["line 1", "SwitchName="]),
     (&["tree", "/x", "--nodes", "n1", "--chown", "no-such-user"], 1, &["/etc/passwd", "number"]),
     (&["tree", "/x", "--nodes", "n1", "--buffers", "mmap"], 2, &["multi-send-one-map"]),
+    (&["tree", "/x", "--nodes", "n1", "--xattrs", "all"], 2, &["none, user or security"]),
     (&["--plan", "--nodes", "n1"], 1, &["--plan-size"]),
     (&["--plan", "--plan-size", "1M"], 1, &["--nodes"]),
     (&["tree", "/x", "--plan-size", "1M"], 2, &["--plan"]),
@@ -307,6 +315,54 @@ fn each_wrong_use_is_told_what_to_do() {
     // All else being right, there is no key.
     let said = String::from_utf8(lab.run(&["tree", "/x", "--nodes", "n1"]).stderr).unwrap();
     assert!(said.contains("there is no key at") && said.contains("outboard key new"), "{said}");
+}
+
+#[test]
+fn file_capabilities_go_only_to_nodes_that_keep_them() {
+    let lab = Lab::new("capable", 1);
+    lab.tree(10);
+    let file = File::open(lab.home.join("tree/short")).unwrap();
+    let capability: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let none = rustix::fs::XattrFlags::empty();
+    if rustix::fs::fsetxattr(&file, "security.capability", &capability, none).is_err() {
+        println!("skipped: file capabilities, which only root gives");
+        return;
+    }
+    let (refused, code) = lab.report(&["--xattrs", "security", "tree", ROOT]);
+    let why = refused["nodes"][0]["failed"].as_str().unwrap();
+    assert!(code == Some(1) && why.contains("security_xattrs = true"), "{why}");
+    // Without the option, nothing of it is sent.
+    assert_eq!(lab.report(&["tree", ROOT]).1, Some(0));
+    lab.check();
+}
+
+#[test]
+fn receivers_that_do_not_start_are_named_when_too_few_are_left() {
+    let lab = Lab::new("launched", 0);
+    lab.tree(1_000);
+    let to = lab.home.join("to");
+    fs::create_dir(&to).unwrap();
+    let script = lab.home.join("rsh");
+    let line = "case $1 in localhost) eval \"$2\";; *) echo no route to $1 >&2; exit 255;; esac";
+    fs::write(&script, format!("#!/bin/sh\n{line}\n")).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let run = |min: &str| {
+        let (script, to) = (script.to_str().unwrap(), to.to_str().unwrap());
+        let hosts = ["--launch-command", script, "--nodes", "localhost,n2.invalid"];
+        lab.run(&[&hosts[..], &["--min-nodes", min, "tree", to]].concat())
+    };
+    for (min, expected) in [
+        ("3", "--min-nodes 3: only 2 nodes are named"),
+        ("2", "started on 1 of 2 nodes only\n  n2.invalid: no receiver: no route to n2.invalid"),
+    ] {
+        let output = run(min);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(expected), "{said}");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
+    }
+    let output = run("1");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(contents(&to.join("tree")) == contents(&lab.home.join("tree")));
 }
 
 #[test]
@@ -349,15 +405,7 @@ fn a_file_that_may_not_be_read_is_named() {
 fn a_dry_run_counts_what_would_go_and_what_is_left_out() {
     let lab = Lab::new("dry", 0);
     lab.tree(3_000_000);
-    let pipe = lab.home.join("tree/pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o600),
-        0,
-    )
-    .unwrap();
+    pipe(&lab.home.join("tree/pipe"));
     File::create(lab.home.join("tree/below/holes")).unwrap().set_len(1 << 20).unwrap();
     let words = [
         "--dry-run",
@@ -385,6 +433,141 @@ fn a_dry_run_counts_what_would_go_and_what_is_left_out() {
     assert_eq!((&json["entries"], &json["all"]["files"]), (&6.into(), &3.into()), "{json:#}");
     assert_eq!((&json["excluded"]["count"], &json["skipped"]["count"]), (&2.into(), &1.into()));
     assert_eq!(json["sources"][0]["hole_bytes"], 1 << 20);
+}
+
+/// A named pipe.
+fn pipe(at: &Path) {
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, at, kind, mode, 0).unwrap();
+}
+
+#[test]
+fn what_is_never_cast_is_named_in_the_result() {
+    let lab = Lab::new("skipped", 1);
+    lab.tree(10);
+    let odd = OsStr::from_bytes(b"pipe\xff");
+    pipe(&lab.home.join("tree/below").join(odd));
+    let _listens = std::os::unix::net::UnixListener::bind(lab.home.join("tree/so\ncket")).unwrap();
+    let (report, code) = lab.report(&["tree", ROOT]);
+    assert_eq!((code, &report["skipped"]["count"]), (Some(0), &2.into()), "{report:#}");
+    assert_eq!(report["skipped"]["first"][0], "tree/below/pipe\u{fffd}");
+    let there = lab.nodes[0].root.join("tree");
+    assert!(there.join("below/large").exists() && !there.join("below").join(odd).exists());
+    let output = lab.run(&["--nodes", &lab.hosts(), "--replace", "tree", ROOT]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = "left out, 2 devices, sockets and pipes, which are not cast:\n  \
+                    tree/below/pipe\u{fffd}\n  \"tree/so\\ncket\"\n";
+    assert!(output.status.code() == Some(0) && text.ends_with(expected), "{text}");
+    let json = lab.run(&["--dry-run", "--json", "tree", ROOT]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["skipped"], report["skipped"]);
+}
+
+#[test]
+fn a_source_has_the_name_of_what_it_is_spelled_as() {
+    let lab = Lab::new("spelled", 1);
+    lab.tree(10);
+    symlink("tree", lab.home.join("also")).unwrap();
+    let inside = lab.home.join("tree/below");
+    for (at, source, name) in [
+        (&lab.home, "tree/", "tree"),
+        (&lab.home, "tree/.", "tree"),
+        (&lab.home, "also", "also"),
+        (&inside, "..", "tree"),
+        (&inside, "../.", "tree"),
+    ] {
+        let hosts = lab.hosts();
+        let words = ["cast", "--replace", "--nodes", &hosts, source, ROOT];
+        let output = lab.command(&words).current_dir(at).output().unwrap();
+        assert!(output.status.success(), "{source}: {output:?}");
+        let there = lab.nodes[0].root.join(name);
+        assert!(contents(&there) == contents(&lab.home.join("tree")), "{source}");
+        fs::remove_dir_all(there).unwrap();
+    }
+    let output = lab.command(&["cast", "--dry-run", "--json", ".", "/x"]);
+    let json = { output }.current_dir(&inside).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["sources"][0]["path"], "/x/below");
+    let said = lab.run(&["/", ROOT, "--nodes", "n1"]).stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("gives no name for the destination"), "{said}");
+}
+
+#[test]
+fn a_destination_must_be_a_directory_that_is_reached_without_links() {
+    let lab = Lab::new("to", 1);
+    lab.tree(10);
+    let root = &lab.nodes[0].root;
+    fs::write(root.join("file"), "").unwrap();
+    fs::create_dir(root.join("real")).unwrap();
+    fs::set_permissions(root.join("real"), Permissions::from_mode(0o777)).unwrap();
+    symlink("real", root.join("inner")).unwrap();
+    symlink("/", root.join("outer")).unwrap();
+    for (below, expected) in [
+        ("file", "see that it is a directory"),
+        ("none", "make the directory first"),
+        ("inner", "name the directory itself"),
+        ("outer/tmp", "name the directory itself"),
+    ] {
+        let (report, code) = lab.report(&["tree", &format!("{ROOT}/{below}")]);
+        let why = report["nodes"][0]["failed"].as_str().unwrap();
+        assert!(code == Some(1) && why.contains(expected), "{below}: {why}");
+    }
+    let (report, code) = lab.report(&["tree", &format!("{ROOT}/real/")]);
+    assert_eq!(code, Some(0), "{report:#}");
+    assert!(root.join("real/tree/short").exists());
+}
+
+/// Processes that a process has started.
+fn children(of: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{of}/task")).unwrap();
+    let lists = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")));
+    let all: Vec<String> = lists.map(Result::unwrap_or_default).collect();
+    all.join(" ").split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_service_that_is_killed_leaves_no_dead_view() {
+    // Without root a view needs fusermount3.
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root && !Path::new("/usr/bin/fusermount3").exists() || !Path::new("/dev/fuse").exists() {
+        println!("skipped: views, which this machine lacks FUSE for");
+        return;
+    }
+    let settings = if is_root { "user = \"root\"" } else { "" };
+    let lab = Lab::with_settings("killed", 1, settings);
+    lab.tree(20_000_000);
+    let (node, hosts) = (&lab.nodes[0], lab.hosts());
+    let name = node.root.join("tree");
+    let words = ["cast", "--lazy", "--rate=1MB", "--nodes", &hosts, "tree", ROOT];
+    let mut source = lab.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    eventually("the name is seen", || name.is_symlink() && name.join("short").exists());
+    let services = children(node.child.id());
+    assert_eq!(services.len(), 1, "cast alone");
+    kill(services[0]);
+    source.kill().unwrap();
+    source.wait().unwrap();
+    let root = node.root.to_str().unwrap().to_owned();
+    eventually("the service has cleaned up", || {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        !mounts.contains(&root) && !name.is_symlink() && !children(node.child.id()).is_empty()
+    });
+    let (report, code) = lab.report(&["--lazy", "tree", ROOT]);
+    assert_eq!(code, Some(0), "{report:#}");
+    assert!(contents(&name) == contents(&lab.home.join("tree")));
 }
 
 #[test]

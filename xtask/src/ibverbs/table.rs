@@ -206,7 +206,7 @@ fn qperf(personality: &'static str) -> Row {
     Row {
         name: format!("qperf ({personality})"),
         server: Some("qperf -lp {port}".to_owned()),
-        client: format!("qperf -lp {{port}} {{address}} -t 1 -cm 1 {QPERF}"),
+        client: format!("qperf -lp {{port}} {{address}} -to 30 -t 1 -cm 1 {QPERF}"),
         personality,
         says: &["rc_bi_bw:", "ver_rc_fetch_add:", "quit:"],
         seconds: 60,

@@ -102,6 +102,12 @@ impl LaunchedReceivers {
         self.receivers.iter().map(|receiver| receiver.node.as_str())
     }
 
+    /// The nodes on which no receiver has started, each with the reason.
+    #[must_use]
+    pub fn failed(&self) -> &[NodeOutcome] {
+        &self.failed
+    }
+
     /// Dials receivers, and takes nobody else for one.
     #[must_use]
     pub fn dial(&self) -> DialNode {
@@ -322,6 +328,7 @@ impl<'a> LaunchAttempt<'a> {
                     host: node.clone(),
                     result: Err(why),
                     held_chunks: 0,
+                    read_chunks: 0,
                     took: Duration::ZERO,
                 }),
                 None => {}

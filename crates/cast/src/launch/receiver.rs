@@ -10,6 +10,7 @@ use super::announcement::{AnnouncedState, Announcement};
 use super::invitation::{Invitation, InvitationTerms, MissingDestination};
 use crate::member::DialNode;
 use crate::protocol::SERVICE;
+use crate::receive::SecurityXattrs;
 use crate::server::{CastPolicy, CastRoot, CastService, CastServiceOptions};
 use outboard_cluster::dial::Dialer;
 use outboard_cluster::hosts::Host;
@@ -87,7 +88,11 @@ fn service(
     let roots = vec![CastRoot::new(destination.to_owned())];
     let (memory, dial) = (CastServiceOptions::MEMORY_DEFAULT, dial_with(credentials));
     // It has the rights of the user that started it, and no others.
-    let policy = CastPolicy { may_chown: true, ..CastPolicy::default() };
+    let security_xattrs = match rustix::process::geteuid().is_root() {
+        true => SecurityXattrs::Keep,
+        false => SecurityXattrs::Refuse,
+    };
+    let policy = CastPolicy { may_chown: true, security_xattrs, ..CastPolicy::default() };
     let service = CastService::new(CastServiceOptions { roots, memory, dial, policy })?;
     let service = service.only_from(terms.source()?);
     ServiceLoop::new(HubOptions::default(), service).map_err(failed)

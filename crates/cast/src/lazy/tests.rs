@@ -7,6 +7,8 @@ use super::{LazyView, remove_dead_views, remove_dead_views_of, view_prefix};
 use crate::receive::tests::{Place, TestCast, listing, names, options};
 use crate::receive::{Destination, PublishMode, Receiver};
 use crate::relay::DemandFrom;
+use outboard_verbs::SharedRegion;
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -26,7 +28,13 @@ fn alone(name: &str, test: impl FnOnce()) {
         return test();
     }
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--mount"]).arg(std::env::current_exe().unwrap());
+    command.args(["--user", "--map-root-user", "--mount"]);
+    run_alone(command, name);
+}
+
+/// Runs a test of this module by a command that starts this program.
+fn run_alone(mut command: Command, name: &str) {
+    command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("lazy::tests::{name}"), "--nocapture"]).env(ALONE, "1");
     let output = command.output().expect("util-linux's unshare");
     let said = [output.stdout, output.stderr].concat();
@@ -419,6 +427,55 @@ fn without_the_device_the_reason_is_told() {
         let why = refused.err().expect("no device").to_string();
         assert!(why.contains("modprobe fuse"), "{why}");
         assert_eq!(names(&place.to()).len(), 1, "only the staging directory");
+    });
+}
+
+#[test]
+fn without_privilege_and_helper_the_reason_is_told() {
+    let name = "without_privilege_and_helper_the_reason_is_told";
+    if std::env::var_os(ALONE).is_none() {
+        // A namespace without a user 0, and a helper that is not installed.
+        let mut command = Command::new("unshare");
+        command.arg("--user").env("FUSERMOUNT_PATH", "/does/not/exist");
+        return run_alone(command, name);
+    }
+    assert!(!rustix::process::geteuid().is_root());
+    let place = Place::new();
+    some_files(&place);
+    let receiver = place.cast().begin(&place.to(), options());
+    let refused = LazyView::mount(&receiver, Arc::new(|_, _| {}));
+    let why = refused.err().expect("no helper").to_string();
+    assert!(why.contains("there is no fusermount3") && why.contains("package fuse3"), "{why}");
+    assert_eq!(names(&place.to()).len(), 1, "only the staging directory");
+}
+
+#[test]
+fn mappings_and_direct_reads_go_on_with_the_same_bytes() {
+    alone("mappings_and_direct_reads_go_on_with_the_same_bytes", || {
+        let shown = Shown::new(some_files);
+        let known = bytes(1 << 20, 5);
+        let file = File::open(shown.at("a/large")).expect("open");
+        let region = SharedRegion::view_file(&file, 0..1 << 20).expect("mapped");
+        let direct = OFlags::RDONLY | OFlags::DIRECT;
+        let direct = rustix::fs::open(shown.at("a/large"), direct, Mode::empty()).expect("open");
+        let direct = File::from(direct);
+        let (mapped, read) = (region.clone(), direct.try_clone().expect("a descriptor"));
+        let reader = thread::spawn(move || {
+            let mut bytes = vec![0; 4096];
+            read.read_exact_at(&mut bytes, 512 << 10).expect("read");
+            (mapped.snapshot(0..4096).expect("there"), bytes)
+        });
+        shown.serve_until(&reader);
+        let (mapped, read) = reader.join().expect("no panic");
+        assert!(mapped == known[..4096] && read == known[512 << 10..][..4096]);
+        assert!((shown.receiver.bitmap().held() as usize) < shown.cast.chunks.len());
+        // What was not read before, too, when plain files have taken the names.
+        shown.publish();
+        shown.place.assert_published();
+        let mut rest = vec![0; 4096];
+        direct.read_exact_at(&mut rest, (1 << 20) - 4096).expect("read");
+        assert!(rest == known[(1 << 20) - 4096..]);
+        assert!(region.snapshot(0..1 << 20).expect("there") == known);
     });
 }
 

@@ -75,6 +75,18 @@ pub enum ReceiveError {
         /// The system's error.
         errno: Errno,
     },
+    /// Caller: an attribute that this machine's administrator does not keep.
+    #[error(
+        "{path:?} has {name}, and attributes of the kernel's are not kept here: leave out \
+         --xattrs security, or have this node's administrator set security_xattrs = true in \
+         [cast], with a service that runs as root"
+    )]
+    SecurityXattr {
+        /// What has it.
+        path: PathBuf,
+        /// The attribute.
+        name: String,
+    },
     /// Caller: something has this name already.
     #[error("{path:?} is at the destination already: remove it, or use --replace or --merge")]
     Exists {
@@ -130,7 +142,7 @@ impl ReceiveError {
     pub(super) fn is_final(&self) -> bool {
         let is_source =
             matches!(self, Self::Manifest(_) | Self::ManifestLength { .. } | Self::ManifestHash);
-        is_source
-            || matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. } | Self::Exists { .. })
+        let is_room = matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. });
+        is_source || is_room || matches!(self, Self::Exists { .. } | Self::SecurityXattr { .. })
     }
 }

@@ -4,8 +4,7 @@
 //! holes. On file systems without fallocate(2) nothing is reserved, only counted before.
 
 use super::error::ReceiveError;
-use super::options::Destination;
-use super::options::PublishMode;
+use super::options::{Destination, PublishMode, SecurityXattrs};
 use crate::tree::{ParentCursor, TreeEntry, TreeManifest, TreeNode, open_beneath, shown};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
@@ -32,16 +31,38 @@ pub(super) fn check_destination(
     Ok(())
 }
 
-/// Makes all entries in the empty directory `tree`.
-pub(super) fn make_tree(tree: BorrowedFd<'_>, manifest: &TreeManifest) -> Result<(), ReceiveError> {
+/// Makes all entries in the empty directory `tree`, unless one has an attribute that is not kept.
+pub(super) fn make_tree(
+    tree: BorrowedFd<'_>,
+    manifest: &TreeManifest,
+    security: SecurityXattrs,
+) -> Result<(), ReceiveError> {
     check_room(tree, manifest)?;
     let mut parents = ParentCursor::new(tree, manifest);
     for index in 0..manifest.len() {
         let entry = manifest.entry(index);
+        if security == SecurityXattrs::Refuse {
+            refuse_security_xattrs(manifest, index, &entry)?;
+        }
         let made = parents.of(index).and_then(|parent| make(parent, &entry));
         made.map_err(|errno| ReceiveError::write(&manifest.path(index), errno))?;
     }
     Ok(())
+}
+
+/// A source sends attributes of the kernel's only if it was told to: dropped, they would be missed.
+fn refuse_security_xattrs(
+    manifest: &TreeManifest,
+    index: u32,
+    entry: &TreeEntry<'_>,
+) -> Result<(), ReceiveError> {
+    match entry.xattrs.iter().find(|xattr| xattr.name.starts_with(b"security.")) {
+        None => Ok(()),
+        Some(xattr) => Err(ReceiveError::SecurityXattr {
+            path: shown(&manifest.path(index)),
+            name: String::from_utf8_lossy(xattr.name).into_owned(),
+        }),
+    }
 }
 
 /// A quick look, so that what cannot fit at all is refused at once.

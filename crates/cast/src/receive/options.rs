@@ -150,9 +150,9 @@ pub enum SpecialBits {
 /// Extended attributes other than users' (`security.*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SecurityXattrs {
-    /// Dropped.
+    /// A tree that has some is refused.
     #[default]
-    Drop,
+    Refuse,
     /// Kept. Needs privileges.
     Keep,
 }

@@ -133,7 +133,7 @@ impl Sealer<'_> {
         let entry = self.manifest.entry(index);
         let failed = |what| move |errno| self.failed(index, what, errno);
         self.set_owner(parent, &entry).map_err(failed("owner"))?;
-        self.set_xattrs(parent, &entry).map_err(failed("extended attributes"))?;
+        self.set_xattrs(parent, &entry).map_err(failed("extended attributes (--xattrs)"))?;
         // Changing the owner clears bits of the mode, hence this order.
         if !matches!(entry.node, TreeNode::Symlink(_)) {
             let mode = Mode::from_raw_mode(u32::from(self.rules.mode(&entry)));

@@ -219,7 +219,7 @@ impl ReceiverShared {
             destination,
             self.options.descriptors_max,
         );
-        make_tree(tree.fd(), tree.manifest())?;
+        make_tree(tree.fd(), tree.manifest(), self.options.attributes.security_xattrs)?;
         Ok(tree)
     }
 

@@ -214,7 +214,7 @@ impl Relay {
     /// Whether this node holds every chunk that there is.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.held.missing(self.schedule.situation().chunks).is_empty()
+        self.held.contains_all(self.schedule.situation().chunks)
     }
 
     /// The chunks that were asked for and have not come, and of which node.
@@ -302,6 +302,7 @@ impl Relay {
         if is_good {
             self.holds(chunk);
         }
+        self.release(slot);
         self.go_on();
     }
 
@@ -319,8 +320,23 @@ impl Relay {
             self.sending.swap_remove(at);
             self.sends_ended += 1;
             self.slots.note_sent(slot);
+            self.release(slot);
         }
         self.go_on();
+    }
+
+    /// Frees a slot whose chunk is in its files, and which no node will ask for as far as the
+    /// schedule says. After a death it is read back.
+    fn release(&mut self, slot: u32) {
+        let Some(chunk) = self.slots.idle(slot) else { return };
+        let is_settled = |to| self.wants.is_settled(to, chunk) || self.gone.contains(&to);
+        let is_done = self.held.contains(chunk)
+            && self.swarm.is_none()
+            && !self.wants.has(chunk)
+            && self.outbox.receivers().all(is_settled);
+        if is_done {
+            self.slots.set(slot, WindowSlot::Free);
+        }
     }
 
     /// A peer's connection has ended: what it was asked for comes from another node, once there is

@@ -15,7 +15,7 @@ pub enum ChunkWant {
     Nothing,
 }
 
-/// By receiver and chunk. Bounded by the chunks of the cast for each peer.
+/// By chunk and receiver. Bounded by the chunks of the cast for each peer.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     /// The slots of what is wanted and was not sent.
@@ -37,23 +37,29 @@ impl Wants {
                 if self.is_served || self.is_settled(by, chunk) {
                     self.leftovers.insert((by, chunk));
                 }
-                self.slots.insert((by, chunk), slot)
+                self.slots.insert((chunk, by), slot)
             }
             ChunkWant::Nothing => self.take(by, chunk),
         }
     }
 
     pub(super) fn of(&self, by: u32, chunk: u32) -> Option<ChunkWant> {
-        let slot = self.slots.get(&(by, chunk)).map(|slot| ChunkWant::Into { slot: *slot });
+        let slot = self.slots.get(&(chunk, by)).map(|slot| ChunkWant::Into { slot: *slot });
         slot.or_else(|| self.is_settled(by, chunk).then_some(ChunkWant::Nothing))
+    }
+
+    /// Whether any receiver wants the chunk.
+    pub(super) fn has(&self, chunk: u32) -> bool {
+        self.slots.range((chunk, 0)..=(chunk, u32::MAX)).next().is_some()
     }
 
     /// Receivers and chunks.
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.slots.keys().copied()
+        self.slots.keys().map(|(chunk, by)| (*by, *chunk))
     }
 
-    fn is_settled(&self, by: u32, chunk: u32) -> bool {
+    /// Whether a receiver was sent the chunk, or does not want it.
+    pub(super) fn is_settled(&self, by: u32, chunk: u32) -> bool {
         self.settled.get(&by).is_some_and(|settled| settled.contains(chunk))
     }
 
@@ -61,19 +67,19 @@ impl Wants {
     pub(super) fn take(&mut self, by: u32, chunk: u32) -> Option<u32> {
         self.settled.entry(by).or_default().insert(chunk);
         self.leftovers.remove(&(by, chunk));
-        self.slots.remove(&(by, chunk))
+        self.slots.remove(&(chunk, by))
     }
 
     pub(super) fn forget(&mut self, by: u32) {
         self.settled.remove(&by);
-        self.slots.retain(|(node, _), _| *node != by);
+        self.slots.retain(|(_, node), _| *node != by);
         self.leftovers.retain(|(node, _)| *node != by);
     }
 
     /// A new schedule begins: what is wanted already is sent, whether it is in that or not.
     pub(super) fn keep_as_leftovers(&mut self) {
         self.is_served = false;
-        self.leftovers.extend(self.slots.keys());
+        self.leftovers.extend(self.slots.keys().map(|(chunk, by)| (*by, *chunk)));
     }
 
     /// There is no schedule any more: whatever is wanted is sent.

@@ -1,10 +1,15 @@
 //! A node's memory for chunks: slots that peers write into and that chunks are sent from. A chunk
-//! that was written to its files stays in its slot until the slot is needed.
+//! that was written to its files stays in its slot while others may want it, or until the slot is
+//! needed. The lowest free slot is used first: memory that was used a moment ago is in the
+//! processor's cache, and what was never used costs a page fault.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Window that are never given to peers, so that a chunk can always be read from files and sent.
-const RESERVED: u32 = 1;
+/// Slots that are never given to peers, so that a chunk can always be read from files and sent.
+const RESERVED: usize = 1;
+/// Slots that peers write into, or have just written into, at most: enough that a sender never
+/// waits for one. More would only spread what is written over memory.
+const GIVEN_MAX: usize = 32;
 
 /// What is in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +35,24 @@ pub(super) enum WindowSlot {
 #[derive(Debug)]
 pub(super) struct Window {
     states: Vec<WindowSlot>,
-    /// Window that hold a chunk, the one that came first in front.
+    free: BTreeSet<u32>,
+    /// Slots that hold a chunk, the one that came first in front.
     held: VecDeque<u32>,
+    /// The slot in which a chunk is, checked or not.
+    of_chunk: BTreeMap<u32, u32>,
+    /// How many slots peers write into, or have just written into.
+    given: usize,
 }
 
 impl Window {
     pub(super) fn new(count: u32) -> Self {
-        Self { states: vec![WindowSlot::Free; count as usize], held: VecDeque::new() }
+        Self {
+            states: vec![WindowSlot::Free; count as usize],
+            free: (0..count).collect(),
+            held: VecDeque::new(),
+            of_chunk: BTreeMap::new(),
+            given: 0,
+        }
     }
 
     pub(super) fn state(&self, slot: u32) -> Option<WindowSlot> {
@@ -44,66 +60,94 @@ impl Window {
     }
 
     pub(super) fn set(&mut self, slot: u32, state: WindowSlot) {
-        if matches!(state, WindowSlot::Held { .. }) {
-            self.held.push_back(slot);
+        self.leave(slot);
+        match state {
+            WindowSlot::Free => {
+                self.free.insert(slot);
+            }
+            WindowSlot::Asked => self.given += 1,
+            WindowSlot::Kept { chunk } => {
+                self.given += 1;
+                self.of_chunk.insert(chunk, slot);
+            }
+            WindowSlot::Held { chunk, .. } => {
+                self.held.push_back(slot);
+                self.of_chunk.insert(chunk, slot);
+            }
+            WindowSlot::Loading { .. } => {}
         }
         self.states[slot as usize] = state;
     }
 
+    /// Forgets what is in a slot.
+    fn leave(&mut self, slot: u32) {
+        match self.states[slot as usize] {
+            WindowSlot::Free => {
+                self.free.remove(&slot);
+            }
+            WindowSlot::Asked => self.given -= 1,
+            WindowSlot::Kept { chunk } => {
+                self.given -= 1;
+                self.forget(chunk, slot);
+            }
+            WindowSlot::Held { chunk, .. } => {
+                self.held.retain(|held| *held != slot);
+                self.forget(chunk, slot);
+            }
+            WindowSlot::Loading { .. } => {}
+        }
+    }
+
+    fn forget(&mut self, chunk: u32, slot: u32) {
+        if self.of_chunk.get(&chunk) == Some(&slot) {
+            self.of_chunk.remove(&chunk);
+        }
+    }
+
     /// Whether a chunk is here, checked or not.
     pub(super) fn has(&self, chunk: u32) -> bool {
-        self.states.contains(&WindowSlot::Kept { chunk }) || self.with(chunk).is_some()
+        self.of_chunk.contains_key(&chunk)
     }
 
     /// The slot that holds a chunk.
     pub(super) fn with(&self, chunk: u32) -> Option<u32> {
-        let holds = |slot: &u32| match self.state(*slot) {
-            Some(WindowSlot::Held { chunk: found, .. }) => found == chunk,
-            _ => false,
-        };
-        self.held.iter().copied().find(holds)
+        let slot = *self.of_chunk.get(&chunk)?;
+        matches!(self.state(slot), Some(WindowSlot::Held { .. })).then_some(slot)
     }
 
     /// A slot for a peer's chunk, if `spare` slots are left for others. Peers get half of all at
     /// most: what has come stays in the other half until it is passed on.
     pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
-        let (given, len) = (self.given(), self.states.len());
-        let most = len.div_ceil(2).min(len - RESERVED as usize).saturating_sub(spare);
-        if given >= most { None } else { self.take_any(state) }
+        let len = self.states.len();
+        let most = len.div_ceil(2).min(len - RESERVED).min(GIVEN_MAX).saturating_sub(spare);
+        if self.given >= most { None } else { self.take_any(state) }
     }
 
     /// A slot for a chunk that is demanded: from four slots on there are some that [`Self::take`]
     /// never gives.
     pub(super) fn take_for_demand(&mut self) -> Option<u32> {
-        if self.given() >= self.states.len() - RESERVED as usize {
+        if self.given >= self.states.len() - RESERVED {
             return None;
         }
         self.take_any(WindowSlot::Asked)
     }
 
-    /// How many slots peers write into, or have just written into.
-    fn given(&self) -> usize {
-        let busy =
-            |state: &&WindowSlot| matches!(state, WindowSlot::Asked | WindowSlot::Kept { .. });
-        self.states.iter().filter(busy).count()
-    }
-
-    /// Any slot that is free, or whose chunk has been there longest and is not being sent.
+    /// The lowest free slot, or the one whose chunk has been there longest and is not being sent.
     pub(super) fn take_any(&mut self, state: WindowSlot) -> Option<u32> {
-        let free = self.states.iter().position(|state| *state == WindowSlot::Free);
-        let slot = match free.and_then(|at| u32::try_from(at).ok()) {
-            Some(slot) => slot,
-            None => self.evict()?,
-        };
-        self.states[slot as usize] = state;
+        let is_idle =
+            |slot: &u32| matches!(self.state(*slot), Some(WindowSlot::Held { sending: 0, .. }));
+        let longest = || self.held.iter().copied().find(is_idle);
+        let slot = self.free.first().copied().or_else(longest)?;
+        self.set(slot, state);
         Some(slot)
     }
 
-    fn evict(&mut self) -> Option<u32> {
-        let is_idle =
-            |slot: &u32| matches!(self.state(*slot), Some(WindowSlot::Held { sending: 0, .. }));
-        let at = self.held.iter().position(is_idle)?;
-        self.held.remove(at)
+    /// The chunk that a slot holds, if it is not being sent.
+    pub(super) fn idle(&self, slot: u32) -> Option<u32> {
+        match self.state(slot) {
+            Some(WindowSlot::Held { chunk, sending: 0 }) => Some(chunk),
+            _ => None,
+        }
     }
 
     pub(super) fn note_sending(&mut self, slot: u32) {

@@ -104,6 +104,12 @@ impl ChunkSet {
         }
     }
 
+    /// Whether all chunks below `end` are in the set.
+    #[must_use]
+    pub fn contains_all(&self, end: u32) -> bool {
+        self.next_missing(0) >= u64::from(end)
+    }
+
     /// The chunks below `end` that are not in the set, in runs.
     #[must_use]
     pub fn missing(&self, end: u32) -> ChunkRuns {

@@ -208,6 +208,14 @@ impl Outbox {
         self.ahead.front().copied()
     }
 
+    /// The nodes that this one sends to next, some of them more than once: those of its next
+    /// transfers, and its leaves.
+    pub fn receivers(&self) -> impl Iterator<Item = u32> + '_ {
+        let gathers = self.gather().into_iter().map(|transfer| transfer.to);
+        let fed = self.feeds.iter().filter(|feed| feed.head.is_some()).map(|feed| feed.leaf);
+        gathers.chain(self.ahead.iter().map(|transfer| transfer.to)).chain(fed)
+    }
+
     /// Whether nothing is left to send.
     #[must_use]
     pub fn is_done(&self) -> bool {

@@ -98,7 +98,7 @@ impl CastTable {
             special_bits: if self.setuid { SpecialBits::Keep } else { SpecialBits::Drop },
             security_xattrs: match self.security_xattrs {
                 true => SecurityXattrs::Keep,
-                false => SecurityXattrs::Drop,
+                false => SecurityXattrs::Refuse,
             },
             may_chown: self.chown,
             keep_broken: self.keep_broken_hours.map_or(default.keep_broken, hours),

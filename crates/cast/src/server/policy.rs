@@ -54,7 +54,7 @@ impl Default for CastPolicy {
             bytes_max: 1 << 46,
             casts_max: 16,
             special_bits: SpecialBits::Drop,
-            security_xattrs: SecurityXattrs::Drop,
+            security_xattrs: SecurityXattrs::Refuse,
             may_chown: false,
             keep_broken: Duration::from_secs(24 * 3600),
         }

@@ -196,7 +196,9 @@ fn open_destination(root: &CastRoot, rest: &Path, path: &Path) -> Result<Destina
         let advice = match errno {
             Errno::NOENT => "make the directory first",
             Errno::ACCESS | Errno::PERM => "let the user that the service runs as write there",
-            Errno::XDEV | Errno::LOOP => "a link leads out of the root",
+            Errno::XDEV | Errno::LOOP => {
+                "links below a root are not followed: name the directory itself"
+            }
             _ => "see that it is a directory",
         };
         format!("{}: {errno}; {advice}", path.display())

@@ -6,51 +6,15 @@ use crate::member::{CastHub, CastTag, PlanParts};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, WantedSlot, immediate};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{ScheduleKind, Situation};
+use crate::sessions::session;
 use crate::sign::{CastHeader, CastId, CastKey, ChunkHash, ChunkLen, RunSigner};
 use outboard_cluster::hub::{HubEvent, HubOptions, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::ServiceLoop;
-use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
-use outboard_verbs::{Role, Secured, SharedRegion};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use outboard_verbs::{Role, SharedRegion};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Secured {
-    let mut byte = [0];
-    loop {
-        while let Some(message) = handshake.poll_transmit() {
-            socket.write_all(&message).expect("written");
-        }
-        if handshake.is_done() {
-            return Secured::new(socket, handshake.into_session().expect("done"), Vec::new());
-        }
-        socket.read_exact(&mut byte).expect("a byte");
-        handshake.handle(&byte).expect("the key is the same");
-    }
-}
-
-/// The two ends of a session.
-fn session() -> (Secured, Secured) {
-    let (key, name) = (ClusterKey::generate().expect("a key"), "cast".parse().expect("a name"));
-    let credentials = || {
-        Arc::new(Credentials {
-            identity: Identity::generate().expect("an identity"),
-            keys: [key.service(&name)].into_iter().collect(),
-            fabric: Fabric::Untrusted,
-            revoked: Revoked::default(),
-        })
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-    let responder = Handshake::responder(credentials());
-    let accepting =
-        thread::spawn(move || shake_hands(listener.accept().expect("one").0, responder));
-    let initiator = Handshake::initiator(credentials(), &name).expect("it has the key");
-    (shake_hands(socket, initiator), accepting.join().expect("no panic"))
-}
 
 /// A node, and a peer of it that the test plays.
 struct Stage {
@@ -152,7 +116,7 @@ impl Stage {
 }
 
 fn connect(node: &mut ServiceLoop<CastService>, hub: &mut CastHub) -> PeerId {
-    let (own, its) = session();
+    let (own, its) = session("cast");
     let permit = Permit::outside_a_node(its.peer(), 0);
     node.admit(its, permit).expect("admitted");
     let admission = hub.prepare().expect("prepared");

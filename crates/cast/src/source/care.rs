@@ -2,7 +2,7 @@
 //! have stopped.
 
 use super::nodes::NodeReturn;
-use super::service::{ASK_EVERY, READY_LIMIT, SourceService};
+use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
 use crate::member::{
     CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send,
@@ -14,9 +14,15 @@ use outboard_cluster::service::ServiceError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A node that says nothing for so long is given up. It is dialled again, so that one that was
-/// merely slow to answer takes part again.
-const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// A plan is made no sooner than this after the one before: what several nodes tell of one fault
+/// goes into one plan.
+const PLAN_PAUSE: Duration = Duration::from_millis(50);
+/// Nodes are asked how they are doing no more often than this,
+const ASK_MIN: Duration = Duration::from_millis(100);
+/// and no more rarely;
+const ASK_MAX: Duration = Duration::from_millis(500);
+/// between these, each node adds so much.
+const ASK_FOR_EACH: Duration = Duration::from_millis(4);
 
 impl SourceService {
     /// A node is gone, or failed.
@@ -52,24 +58,19 @@ impl SourceService {
         Ok(())
     }
 
-    /// Asks all nodes what they hold, if a plan is due and none is being made; sends one when
-    /// everything for it is known.
-    pub(super) fn plan(&mut self, hub: &mut CastHub) -> Result<(), ServiceError> {
+    /// Makes and sends a plan, if one is due, from what the nodes have said last: it needs no
+    /// answer, least of all of those that no longer give one. What a node has received since, it
+    /// says to the sender that the plan names.
+    pub(super) fn plan(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
         if self.member.is_none() {
             return if self.nodes.are_settled() { self.first_plan(hub) } else { Ok(()) };
         }
-        if self.planning.is_none() && std::mem::take(&mut self.is_plan_due) {
-            self.version += 1;
-            self.planning = Some(self.version);
-            self.nodes.iter_mut().for_each(|(_, node)| node.held = None);
-            for (_, peer) in self.nodes.live() {
-                send(hub, peer, &CastMessage::Report { version: self.version });
-            }
+        if !self.is_plan_due || now < self.planned + PLAN_PAUSE {
+            return Ok(());
         }
-        // The source of nobody has nothing to plan.
-        let situation = self.planning.and_then(|_| self.situation());
-        let Some(situation) = situation else { return Ok(()) };
-        self.planning = None;
+        (self.is_plan_due, self.planned) = (false, now);
+        self.version += 1;
+        let situation = self.situation();
         let schedule = self.send_plan(hub, situation)?;
         if let Some(member) = &mut self.member {
             for (number, peer) in self.nodes.live() {
@@ -94,7 +95,7 @@ impl SourceService {
                 .into_iter()
                 .try_for_each(|node| self.give_up(hub, node, why.clone(), NodeReturn::Never));
         }
-        let Some(situation) = self.situation() else { return Ok(()) };
+        let situation = self.situation();
         let schedule = self.send_plan(hub, situation)?;
         let setup = MemberSetup {
             cast: self.header.cast,
@@ -111,9 +112,9 @@ impl SourceService {
         Ok(())
     }
 
-    /// What the next plan is made from, once every live node has said what it holds.
-    fn situation(&self) -> Option<Situation> {
-        let mut situation = self.nodes.situation(self.header.shape.chunks())?;
+    /// What the next plan is made from.
+    fn situation(&self) -> Situation {
+        let mut situation = self.nodes.situation(self.header.shape.chunks());
         situation.switches.clone_from(&self.switches);
         situation.cut = self.watch.cut();
         for (number, state) in (0..).zip(&mut situation.nodes) {
@@ -122,7 +123,7 @@ impl SourceService {
             }
         }
         situation.part_relays();
-        Some(situation)
+        situation
     }
 
     fn send_plan(
@@ -143,21 +144,21 @@ impl SourceService {
         hub: &mut CastHub,
         now: Instant,
     ) -> Result<(), ServiceError> {
-        let since = now.saturating_duration_since(self.asked);
-        if since < ASK_EVERY {
+        let (since, every) = (now.saturating_duration_since(self.asked), self.ask_every());
+        if since < every {
             return Ok(());
         }
         self.asked = now;
-        if since > 2 * ASK_EVERY {
+        if since > 2 * every {
             // This process itself was held up: that says nothing of the nodes.
-            self.nodes.iter_mut().for_each(|(_, node)| node.heard = Some(now));
-            self.watch.excuse(now);
+            let late = since.saturating_sub(every);
+            self.nodes.iter_mut().for_each(|(_, node)| node.excuse(now, late));
+            self.watch.held_up(now, late);
         }
         self.give_up_on_late(hub, now)?;
-        for node in self.nodes.silent(now, SILENCE_LIMIT) {
-            let seconds = SILENCE_LIMIT.as_secs_f32();
-            let why = format!("it has said nothing for {seconds} s: it hangs");
-            self.give_up(hub, node, why, NodeReturn::Possible)?;
+        for (node, peer, silent) in self.nodes.silent(now, self.watch.chunk_time()) {
+            let why = format!("it has said nothing for {:.1} s: it hangs", silent.as_secs_f32());
+            self.give_up(hub, (node, peer), why, NodeReturn::Possible)?;
         }
         if self.member.is_some() {
             self.judge(hub, now)?;
@@ -176,6 +177,18 @@ impl SourceService {
             send(hub, peer, &CastMessage::Report { version: self.version });
         }
         Ok(())
+    }
+
+    /// How often nodes are asked how they are doing: the more there are, the less often.
+    pub(super) fn ask_every(&self) -> Duration {
+        let nodes = u32::try_from(self.begin.nodes.len()).unwrap_or(u32::MAX);
+        ASK_FOR_EACH.saturating_mul(nodes).clamp(ASK_MIN, ASK_MAX)
+    }
+
+    /// When a plan can be made that is due.
+    pub(super) fn plan_at(&self) -> Option<Instant> {
+        let is_waiting = self.is_plan_due && self.member.is_some();
+        is_waiting.then_some(self.planned + PLAN_PAUSE)
     }
 
     fn judge(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {

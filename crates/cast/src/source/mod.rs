@@ -32,7 +32,7 @@ use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
 use crate::sign::{CastHeader, CastKey, ChunkLen, SignError, StreamShape};
-use crate::tree::{CastSource, ScanOptions, SourceReader, TreeError, scan};
+use crate::tree::{CastSource, ScanOptions, SkippedFiles, SourceReader, TreeError, scan};
 use order::NodeNumbers;
 use outboard_cluster::hosts::HostList;
 use outboard_cluster::hub::HubOptions;
@@ -133,6 +133,8 @@ pub struct CastOutcome {
     pub took: Duration,
     /// How many nodes had to publish.
     pub required: usize,
+    /// Devices, sockets and pipes among the sources, which no node has got.
+    pub skipped: SkippedFiles,
 }
 
 impl CastOutcome {
@@ -188,6 +190,7 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
         return Err(CastError::Destination { path: request.destination });
     }
     let setup = prepare(&request)?;
+    let skipped = setup.reader.tree().skipped().clone();
     let (sender, outcome) = mpsc::channel();
     let service = SourceService::new(setup, sender)?;
     let broken = |error: ServiceError| CastError::Source(error.to_string());
@@ -195,7 +198,7 @@ pub fn cast(request: CastRequest) -> Result<CastOutcome, CastError> {
     loop {
         looping.turn(Instant::now()).map_err(broken)?;
         if let Ok(outcome) = outcome.try_recv() {
-            return Ok(outcome);
+            return Ok(CastOutcome { skipped, ..outcome });
         }
         let left = looping.deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let limit = left.and_then(|left| Timespec::try_from(left).ok());

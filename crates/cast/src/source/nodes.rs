@@ -11,6 +11,16 @@ use std::time::{Duration, Instant};
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
+/// A node that has said nothing for so long, and for so many times what half of the others have
+/// said nothing for, is given up. It is dialled again: one that was merely slow to answer takes
+/// part again.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
+const SILENCE_TIMES: u32 = 6;
+/// A leaf, for which nobody waits, a node that is the only one, and any node after so long.
+const SILENCE_MAX: Duration = Duration::from_secs(4);
+/// A question and its answer each may wait behind as many chunks as are under way to one node.
+const SILENCE_CHUNKS: u32 = 2;
+
 /// Rates of a node, of which the best one counts: a moment's rate says little.
 const RATES: usize = 4;
 
@@ -32,8 +42,8 @@ pub(super) struct CastNode {
     pub(super) knows_holders: bool,
     /// Chunks that it has read, as it said when it had published.
     pub(super) read_chunks: u64,
-    /// What it said that it holds, for the plan that is being made.
-    pub(super) held: Option<ChunkSet>,
+    /// What it said last that it holds.
+    pub(super) held: ChunkSet,
     /// How many chunks it said last that it holds.
     pub(super) held_chunks: u64,
     /// How fast it said that it sends, the latest few times, in bytes a second.
@@ -82,7 +92,7 @@ impl CastNodes {
             reads_since: None,
             knows_holders: false,
             read_chunks: 0,
-            held: None,
+            held: ChunkSet::empty(),
             held_chunks: 0,
             rates: VecDeque::new(),
             fed: VecDeque::new(),
@@ -131,11 +141,33 @@ impl CastNodes {
         self.iter().filter_map(|(_, node)| node.peer).collect()
     }
 
-    /// The nodes that are connected and have said nothing for so long.
-    pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<(u32, PeerId)> {
-        let is_silent = |node: &CastNode| node.heard.is_some_and(|heard| now > heard + limit);
-        let silent = self.iter().filter(|(_, node)| is_silent(node));
-        silent.filter_map(|(number, node)| Some((number, node.peer?))).collect()
+    /// The nodes that are connected and have said nothing for too long, and for how long.
+    ///
+    /// All are asked at the same time, and half of the others having answered says how long that
+    /// takes now, on these machines. So one that hangs is found soon where answers come at once,
+    /// and none is blamed where everything is slow. `chunk` is how long a chunk takes to come:
+    /// questions and answers wait behind chunks.
+    pub(super) fn silent(
+        &self,
+        now: Instant,
+        chunk: Option<Duration>,
+    ) -> Vec<(u32, PeerId, Duration)> {
+        let age = |node: &CastNode| {
+            node.heard.filter(|_| node.peer.is_some()).map(|at| now.saturating_duration_since(at))
+        };
+        let mut ages: Vec<Duration> = self.iter().filter_map(|(_, node)| age(node)).collect();
+        ages.sort_unstable();
+        // One that is silent is behind all others: among two it is the second.
+        let usual = ages.len().checked_sub(2).map(|last| ages[last.min(ages.len() / 2)]);
+        let behind = chunk.unwrap_or_default() * SILENCE_CHUNKS;
+        let limit =
+            usual.map_or(SILENCE_MAX, |usual| SILENCE_MAX.min(SILENCE_MIN + usual * SILENCE_TIMES));
+        let silent = |(number, node): (u32, &CastNode)| {
+            // Nobody waits for a leaf.
+            let limit = if node.is_leaf { SILENCE_MAX } else { limit } + behind;
+            Some((number, node.peer?, age(node).filter(|age| *age > limit)?))
+        };
+        self.iter().filter_map(silent).collect()
     }
 
     /// Whether each is ready or has failed.
@@ -160,7 +192,8 @@ impl CastNodes {
             }
             node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
-        (node.is_ready, node.held, node.reads_since) = (false, None, None);
+        (node.is_ready, node.held) = (false, ChunkSet::empty());
+        node.reads_since = None;
         node.rates.clear();
         node.fed.clear();
         let peer = node.peer.take()?;
@@ -214,18 +247,18 @@ impl CastNodes {
         is_any
     }
 
-    /// The situation, once every live node has said what it holds.
-    pub(super) fn situation(&self, chunks: u32) -> Option<Situation> {
+    /// The situation, by what the nodes have said last.
+    pub(super) fn situation(&self, chunks: u32) -> Situation {
         let mut situation = Situation::fresh(1, chunks);
         for (_, node) in self.iter() {
             let (role, holds) = match (node.takes_part(), node.is_leaf) {
                 (false, _) => (NodeRole::Dead, ChunkSet::empty()),
-                (true, true) => (NodeRole::Leaf, node.held.clone()?),
-                (true, false) => (NodeRole::Relay, node.held.clone()?),
+                (true, true) => (NodeRole::Leaf, node.held.clone()),
+                (true, false) => (NodeRole::Relay, node.held.clone()),
             };
             situation.nodes.push(NodeState { role, holds });
         }
-        Some(situation)
+        situation
     }
 
     /// How all ended, once all have, in the list's order: a node that takes part again is waited
@@ -261,6 +294,11 @@ impl CastNode {
     /// Whether it is ready, and in the plan.
     pub(super) fn takes_part(&self) -> bool {
         self.is_ready && self.reads_since.is_none()
+    }
+
+    /// It could not be heard for so long.
+    pub(super) fn excuse(&mut self, now: Instant, late: Duration) {
+        self.heard = self.heard.map(|heard| now.min(heard + late));
     }
 
     /// Whether it has failed, and does not take part again.

@@ -14,7 +14,7 @@ use crate::member::{
 use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
 use crate::schedule::ChunkSet;
 use crate::sign::{CastHeader, CastKey};
-use crate::tree::SourceReader;
+use crate::tree::{SkippedFiles, SourceReader};
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
 use outboard_cluster::service::{Service, ServiceError};
@@ -28,8 +28,6 @@ use std::time::{Duration, Instant};
 
 /// How long a node may take until it is ready.
 pub(super) const READY_LIMIT: Duration = Duration::from_secs(30);
-/// How often nodes are asked how they are doing.
-pub(super) const ASK_EVERY: Duration = Duration::from_millis(250);
 /// How often a node is dialled before it counts as unreachable; it is dialled again later.
 const DIAL_TRIES: u32 = 1;
 
@@ -69,10 +67,10 @@ pub(super) struct SourceService {
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
     runs: Vec<Vec<u8>>,
-    /// Of the plan that is made from what nodes say they hold; `None` if none is.
-    pub(super) planning: Option<u32>,
     /// Whether another plan must be made.
     pub(super) is_plan_due: bool,
+    /// When the latest was made.
+    pub(super) planned: Instant,
     pub(super) version: u32,
     is_begun: bool,
     began: Instant,
@@ -113,8 +111,8 @@ impl SourceService {
             named: Vec::new(),
             member: None,
             runs: Vec::new(),
-            planning: None,
             is_plan_due: false,
+            planned: Instant::now(),
             version: 0,
             is_begun: false,
             began: Instant::now(),
@@ -171,7 +169,7 @@ impl SourceService {
         if let Some(node) = self.nodes.get(number).filter(|node| !node.is_ready) {
             node.is_ready = true;
             node.is_leaf = is_late;
-            node.held = Some(ChunkSet::empty());
+            node.held = ChunkSet::empty();
             self.is_plan_due |= is_late && !self.nodes.begin_reading(number, Instant::now());
             self.runs.iter().for_each(|run| send(hub, peer, &CastMessage::Run(run.clone())));
             self.name_holders(hub);
@@ -185,11 +183,9 @@ impl SourceService {
         let is_reader = self.nodes.note_reader(number, report.held.len(), Instant::now());
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
+            node.held = report.held.clone();
             if is_reader {
                 return Ok(());
-            }
-            if self.planning == Some(report.version) {
-                node.held = Some(report.held.clone());
             }
             self.watch.report(Instant::now(), number, report);
             report.rate.into_iter().for_each(|rate| self.nodes.note_rate(number, rate));
@@ -308,6 +304,10 @@ impl Service for SourceService {
             }
             HubEvent::Written { tag, .. } => {
                 self.sent_chunks += 1;
+                if let Some(node) = self.nodes.get(number) {
+                    // What it is asked waits behind what it is sent.
+                    node.heard = Some(Instant::now());
+                }
                 if let Some(member) = &mut self.member {
                     member.written(tag.to, tag.slot);
                 }
@@ -339,7 +339,7 @@ impl Service for SourceService {
             self.finish(hub, done)?;
         }
         self.look_after(hub, now)?;
-        self.plan(hub)?;
+        self.plan(hub, now)?;
         if let Some(member) = &mut self.member {
             member.act(hub)?;
         }
@@ -358,6 +358,8 @@ impl Service for SourceService {
                 sent_chunks,
                 took,
                 required,
+                // Those are the caller's to tell: nobody asks nodes for them.
+                skipped: SkippedFiles::default(),
             };
             for peer in self.nodes.connected() {
                 send(hub, peer, &CastMessage::Over);
@@ -376,7 +378,7 @@ impl Service for SourceService {
 
     fn deadline(&self) -> Option<Instant> {
         let next = self.member.as_ref().and_then(CastMember::deadline);
-        Some(next.map_or(self.asked + ASK_EVERY, |next| next.min(self.asked + ASK_EVERY)))
+        next.into_iter().chain(self.plan_at()).chain([self.asked + self.ask_every()]).min()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -5,53 +5,17 @@ use super::*;
 use crate::member::CastHub;
 use crate::protocol::{CastMessage, ChunkWait, NodeReport, PROTOCOL};
 use crate::schedule::ChunkSet;
+use crate::sessions::session;
 use outboard_cluster::hub::{HubEvent, PeerId};
-use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
-use outboard_verbs::{Role, Secured};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use outboard_verbs::Role;
 use std::sync::Mutex;
 use std::thread;
-
-fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Secured {
-    let mut byte = [0];
-    loop {
-        while let Some(message) = handshake.poll_transmit() {
-            socket.write_all(&message).expect("written");
-        }
-        if handshake.is_done() {
-            return Secured::new(socket, handshake.into_session().expect("done"), Vec::new());
-        }
-        socket.read_exact(&mut byte).expect("a byte");
-        handshake.handle(&byte).expect("the key is the same");
-    }
-}
-
-/// The two ends of a session.
-fn session() -> (Secured, Secured) {
-    let (key, name) = (ClusterKey::generate().expect("a key"), "cast".parse().expect("a name"));
-    let credentials = || {
-        Arc::new(Credentials {
-            identity: Identity::generate().expect("an identity"),
-            keys: [key.service(&name)].into_iter().collect(),
-            fabric: Fabric::Untrusted,
-            revoked: Revoked::default(),
-        })
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-    let responder = Handshake::responder(credentials());
-    let accepting =
-        thread::spawn(move || shake_hands(listener.accept().expect("one").0, responder));
-    let initiator = Handshake::initiator(credentials(), &name).expect("it has the key");
-    (shake_hands(socket, initiator), accepting.join().expect("no panic"))
-}
 
 /// Casts a small file to one node, which `act` plays: it is given each message.
 fn cast_to(act: impl Fn(&mut CastHub, PeerId, CastMessage)) -> NodeOutcome {
     let tree = tempfile::tempdir().expect("a directory");
     std::fs::write(tree.path().join("file"), vec![7; 20_000]).expect("written");
-    let (own, its) = session();
+    let (own, its) = session("cast");
     let once = Mutex::new(Some(own));
     let dial: DialNode = Arc::new(move |_, _| {
         once.lock().expect("no panic").take().ok_or_else(|| "gone".to_owned())

@@ -107,8 +107,15 @@ impl CastWatch {
         self.direct.remove(&node);
     }
 
-    /// What comes is not to be expected sooner: the source itself was held up, or has just signed
-    /// what nodes waited for.
+    /// The source itself was held up: that time counts against nobody.
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        let later = |at: &mut Instant| *at = now.min(*at + late);
+        later(&mut self.gained);
+        self.stuck.values_mut().for_each(later);
+        self.nodes.values_mut().for_each(|node| later(&mut node.sent_at));
+    }
+
+    /// What comes is not to be expected sooner: the source has just signed what nodes waited for.
     pub(super) fn excuse(&mut self, now: Instant) {
         self.gained = now;
         self.stuck.values_mut().for_each(|since| *since = now);
@@ -175,7 +182,7 @@ impl CastWatch {
     }
 
     /// How long a chunk takes to come, if that is known.
-    fn chunk_time(&self) -> Option<Duration> {
+    pub(super) fn chunk_time(&self) -> Option<Duration> {
         let CastPace { first, latest } = self.pace?;
         let chunks = u32::try_from(latest.1 - first.1).ok().filter(|chunks| *chunks > 0)?;
         Some(latest.0.saturating_duration_since(first.0) / chunks)

@@ -2,7 +2,8 @@
 //!
 //! A pattern without `/` is compared with an entry's name at any depth; one with `/` with its whole
 //! path, the source's own name first. `*` stands for any bytes but `/`, `**` for any bytes, `?` for
-//! one byte that is not `/`; a backslash makes the next byte mean itself. A pattern that ends in
+//! one byte that is not `/`, `[a-z]` for one of these and `[!a-z]` for one of the others; a backslash
+//! makes the next byte mean itself. A pattern that ends in
 //! `/` is for directories only. All beneath an excluded directory is left out with it. There is no
 //! way to include again what was excluded.
 
@@ -37,6 +38,33 @@ enum Glob {
     Some,
     /// Any bytes.
     Any,
+    /// One of these bytes.
+    Among(ByteSet),
+}
+
+/// A bit for each byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ByteSet([u128; 2]);
+
+impl ByteSet {
+    fn add(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 7)] |= 1 << (byte & 0x7f);
+    }
+
+    fn has(self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 7)] >> (byte & 0x7f) & 1 == 1
+    }
+
+    /// All others but `/`, which no set has.
+    fn inverted(self) -> Self {
+        let mut others = Self(self.0.map(|half| !half));
+        others.remove_slash();
+        others
+    }
+
+    fn remove_slash(&mut self) {
+        self.0[0] &= !(1 << b'/');
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -94,12 +122,44 @@ fn compile(pattern: &[u8]) -> Vec<Glob> {
             (b'*', [b'*', then @ ..]) => (Glob::Any, then),
             (b'*', then) => (Glob::Some, then),
             (b'?', then) => (Glob::One, then),
+            (b'[', then) => match byte_set(then) {
+                Some((set, then)) => (Glob::Among(set), then),
+                None => (Glob::Byte(b'['), then),
+            },
             (byte, then) => (Glob::Byte(*byte), then),
         };
         globs.push(glob);
         rest = then;
     }
     globs
+}
+
+/// What stands between brackets, after the first of them, and what follows; `None` when they are
+/// not closed. As in glob(7): `!` or `^` first inverts, `]` first is itself.
+fn byte_set(pattern: &[u8]) -> Option<(ByteSet, &[u8])> {
+    let (is_inverted, mut rest) = match pattern {
+        [b'!' | b'^', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let mut set = ByteSet::default();
+    let mut is_first = true;
+    loop {
+        let (from, then) = match rest {
+            [b']', then @ ..] if !is_first => {
+                set.remove_slash();
+                return Some((if is_inverted { set.inverted() } else { set }, then));
+            }
+            [b'\\', byte, then @ ..] | [byte, then @ ..] => (*byte, then),
+            [] => return None,
+        };
+        let (to, then) = match then {
+            [b'-', b']', ..] => (from, then),
+            [b'-', b'\\', byte, then @ ..] | [b'-', byte, then @ ..] => (*byte, then),
+            then => (from, then),
+        };
+        (from..=to).for_each(|byte| set.add(byte));
+        (rest, is_first) = (then, false);
+    }
 }
 
 /// Whether all of `text` matches. Takes time in proportion to both lengths, whatever the pattern.
@@ -121,7 +181,11 @@ fn step(glob: Glob, text: &[u8], reached: &mut [bool]) {
         return;
     }
     for (at, &byte) in text.iter().enumerate().rev() {
-        let is_match = if let Glob::Byte(own) = glob { byte == own } else { byte != b'/' };
+        let is_match = match glob {
+            Glob::Byte(own) => byte == own,
+            Glob::Among(set) => set.has(byte),
+            Glob::One | Glob::Some | Glob::Any => byte != b'/',
+        };
         reached[at + 1] = reached[at] && is_match;
     }
     reached[0] = false;
@@ -133,7 +197,7 @@ mod tests {
 
     #[test]
     fn patterns_follow_their_rules() {
-        let table: [(&str, &str, bool); 16] = [
+        let table: [(&str, &str, bool); 32] = [
             ("*.o", "src/a/b.o", true),
             ("*.o", "src/a/b.oo", false),
             ("src/*.o", "src/b.o", true),
@@ -149,6 +213,22 @@ mod tests {
             ("src/a", "src/a/b", false),
             (".git", "src/.git", true),
             ("*", "any", true),
+            ("*.[oa]", "src/b.o", true),
+            ("*.[oa]", "src/b.c", false),
+            ("[a-c-]x", "src/bx", true),
+            ("[a-c-]x", "src/-x", true),
+            ("[a-c-]x", "src/dx", false),
+            ("[!a-c]x", "src/dx", true),
+            ("[^a-c]x", "src/bx", false),
+            ("[]a]x", "src/]x", true),
+            ("[\\]a]x", "src/]x", true),
+            ("[a-]x", "src/-x", true),
+            ("[c-a]x", "src/bx", false),
+            ("s[!x]c", "s/c", false),
+            ("src[/]a", "src/a", false),
+            ("[a", "src/[a", true),
+            ("[", "src/[", true),
+            ("[\u{e9}]", "src/\u{e9}", false),
             ("*a*a*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
         ];
         for (pattern, path, expected) in table {

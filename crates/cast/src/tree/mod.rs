@@ -42,5 +42,7 @@ pub use name::{DEPTH_MAX, HIDDEN_PREFIX, NAME_LEN_MAX, PATH_LEN_MAX};
 pub(crate) use name::{MARK_XATTR, shown};
 pub(crate) use open_files::OpenFiles;
 pub use owner::{AccountNames, EntryOwner};
-pub use scan::{CastSource, ScanOptions, ScannedTree, SkippedFiles, XattrScope, scan};
+pub use scan::{
+    CastSource, ScanOptions, ScannedTree, SkippedFiles, UnknownXattrs, XattrScope, scan,
+};
 pub use source::SourceReader;

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 mod attributes;
 
@@ -56,11 +57,34 @@ impl CastSource {
 /// Which extended attributes are cast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrScope {
+    /// None, for destinations whose file systems have none.
+    Without,
     /// Those of users (`user.*`).
     #[default]
     User,
     /// Those and the kernel's (`security.*`), for receivers whose administrators take them.
     UserAndSecurity,
+}
+
+/// A name of attributes that is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no attributes are called {found:?}: use none, user or security")]
+pub struct UnknownXattrs {
+    /// What was asked for.
+    pub found: String,
+}
+
+impl FromStr for XattrScope {
+    type Err = UnknownXattrs;
+
+    fn from_str(name: &str) -> Result<Self, UnknownXattrs> {
+        match name {
+            "none" => Ok(Self::Without),
+            "user" => Ok(Self::User),
+            "security" => Ok(Self::UserAndSecurity),
+            found => Err(UnknownXattrs { found: found.to_owned() }),
+        }
+    }
 }
 
 /// How to walk.

@@ -1,6 +1,8 @@
 //! Casts with `--lazy` over slow connections: files are read and run before all is here.
 
 use super::*;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
@@ -57,14 +59,10 @@ fn slow_way(to: SocketAddr, is_cut: &Arc<AtomicBool>) -> SocketAddr {
 
 /// The source's dialling, by slow ways.
 fn slow_dial(key: &ClusterKey, is_cut: &Arc<AtomicBool>) -> DialNode {
-    let (own, is_cut) = (credentials(key), Arc::clone(is_cut));
+    let (own, is_cut) = (credentials(key, "cast"), Arc::clone(is_cut));
     Arc::new(move |host: &Host, limit: Duration| {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
-        let socket = TcpStream::connect_timeout(&slow_way(address, &is_cut), limit);
-        let socket = socket.map_err(|error| error.to_string())?;
-        let handshake = Handshake::initiator(Arc::clone(&own), &"cast".parse().expect("a name"));
-        let handshake = handshake.map_err(|error| error.to_string())?;
-        shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
+        sessions::dial(&own, "cast", slow_way(address, &is_cut), limit)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::hosts::HostList;
-use outboard_secure::{ClusterKey, Fabric, Identity, Revoked};
+use outboard_secure::ClusterKey;
 use std::net::TcpListener;
 
 fn name(text: &str) -> ServiceName {
@@ -10,12 +10,7 @@ fn name(text: &str) -> ServiceName {
 }
 
 fn credentials(cluster: &ClusterKey) -> Arc<Credentials> {
-    Arc::new(Credentials {
-        identity: Identity::generate().expect("random numbers"),
-        keys: [cluster.service(&name("test"))].into_iter().collect(),
-        fabric: Fabric::Untrusted,
-        revoked: Revoked::default(),
-    })
+    crate::sessions::credentials(cluster, "test")
 }
 
 fn cluster() -> ClusterKey {

@@ -5,12 +5,11 @@ mod pair;
 use super::*;
 use crate::arrivals::Arrivals;
 use crate::node::Permit;
+use crate::sessions::session;
 use crate::waker::Waker;
 use outboard_verbs::SharedRegion;
 use pair::{Dialled, PATIENCE, dialled};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -188,40 +187,6 @@ fn ranges_stay_inside() {
     assert!(exposed.range(u64::MAX, 2).is_none());
 }
 
-/// A session over loopback, in clear, and the client's socket.
-pub(crate) fn session() -> (outboard_verbs::Secured, outboard_verbs::Secured) {
-    use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked};
-    let key = ClusterKey::generate().expect("random numbers");
-    let name = "echo".parse().expect("a name");
-    let credentials = || {
-        Arc::new(Credentials {
-            identity: Identity::generate().expect("random numbers"),
-            keys: [key.service(&name)].into_iter().collect(),
-            fabric: Fabric::Trusted,
-            revoked: Revoked::default(),
-        })
-    };
-    let mut ends = [
-        Handshake::initiator(credentials(), &name).expect("a key"),
-        Handshake::responder(credentials()),
-    ];
-    while !ends.iter().all(Handshake::is_done) {
-        for (from, to) in [(0, 1), (1, 0)] {
-            while let Some(message) = ends[from].poll_transmit() {
-                ends[to].handle(&message).expect("right");
-            }
-        }
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-    let sockets = [client, listener.accept().expect("connected").0];
-    let mut both = ends.into_iter().zip(sockets).map(|(handshake, socket)| {
-        let session = handshake.into_session().expect("done");
-        outboard_verbs::Secured::new(socket, session, Vec::new())
-    });
-    (both.next().expect("the client"), both.next().expect("the server"))
-}
-
 /// The next session that arrives; sleeps until then.
 fn arrived(arrivals: &mut Arrivals, waker: &Waker) -> Option<crate::arrivals::Arrived> {
     let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
@@ -236,7 +201,7 @@ fn a_node_that_is_revoked_while_it_arrives_does_not() {
         let (client, server): (Hub, Hub) = (Hub::new().expect("a hub"), Hub::new().expect("a hub"));
         let waker = Waker::new().expect("a waker");
         let mut arrivals = Arrivals::new(waker.clone());
-        let (there, here) = session();
+        let (there, here) = session("echo");
         let node = here.peer();
         arrivals.admit(&server, here, Permit::outside_a_node(node, 1)).expect("it begins");
         // The server's thread waits for the client's first message.

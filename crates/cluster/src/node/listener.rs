@@ -152,33 +152,21 @@ impl AsFd for SessionListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dial::Dialer;
-    use outboard_secure::{ClusterKey, Fabric, Identity, Revoked};
+    use crate::sessions::{credentials, dial};
+    use outboard_secure::ClusterKey;
     use std::thread;
-
-    fn credentials(key: &ClusterKey) -> Arc<Credentials> {
-        Arc::new(Credentials {
-            identity: Identity::generate().expect("random numbers"),
-            keys: [key.service(&"cast".parse().expect("a name"))].into_iter().collect(),
-            fabric: Fabric::Untrusted,
-            revoked: Revoked::default(),
-        })
-    }
 
     #[test]
     fn a_peer_with_the_key_is_let_in_and_no_other() {
         let [key, other] = [ClusterKey::generate(), ClusterKey::generate()];
         let (key, other) = (key.expect("random numbers"), other.expect("random numbers"));
         let here = "127.0.0.1:0".parse().expect("an address");
-        let mut listener = SessionListener::bind(here, credentials(&key)).expect("a port");
-        let host = listener.address().expect("bound").to_string();
-        let hosts: crate::hosts::HostList = host.parse().expect("a host");
-        let dial = move |key: &ClusterKey| {
-            let own = credentials(key);
-            let (node, hosts) = (own.identity.node(), hosts.clone());
-            let limit = Instant::now() + Duration::from_secs(10);
-            let cast = "cast".parse().expect("a name");
-            (node, thread::spawn(move || Dialer::new(own).dial(&hosts.hosts()[0], &cast, limit)))
+        let mut listener = SessionListener::bind(here, credentials(&key, "cast")).expect("a port");
+        let address = listener.address().expect("bound");
+        let dial = |key: &ClusterKey| {
+            let own = credentials(key, "cast");
+            let (node, limit) = (own.identity.node(), Duration::from_secs(10));
+            (node, thread::spawn(move || dial(&own, "cast", address, limit)))
         };
         let ((_, refused), (known, let_in)) = (dial(&other), dial(&key));
         let mut proven = Vec::new();

@@ -1,8 +1,8 @@
 //! The loop without a node: what wakes it, and how sessions end.
 
 use super::*;
-use crate::hub::tests::session;
 use crate::hub::{Admitted, Hub};
+use crate::sessions::session;
 use outboard_verbs::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -83,7 +83,7 @@ fn turn(looping: &mut ServiceLoop<Noting>) {
 /// A client whose session the loop has.
 fn connected(looping: &mut ServiceLoop<Noting>) -> (Hub, Admitted, NodeId) {
     let client: Hub = Hub::new().expect("a hub");
-    let (there, here) = session();
+    let (there, here) = session("echo");
     let node = here.peer();
     looping.admit(here, Permit::outside_a_node(node, 3)).expect("it begins");
     let admitted = client

@@ -15,6 +15,9 @@ mod builds;
 #[path = "../../../store/tests/support/hung.rs"]
 mod hung;
 mod preprocess;
+#[expect(dead_code, reason = "another test uses the rest")]
+#[path = "../../../cluster/tests/support/sessions.rs"]
+mod sessions;
 mod stopped;
 mod wrapper;
 

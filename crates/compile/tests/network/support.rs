@@ -1,5 +1,6 @@
 //! Servers in threads, an executor to ask, projects in directories of their own.
 
+use crate::sessions::{self, SessionPort, credentials};
 use libtest_mimic::Trial;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
@@ -10,17 +11,16 @@ use outboard_compile::manager::{Finished, Preprocessed, RemoteExecutor, Ticket, 
 use outboard_compile::sandbox::{JobLimits, Launch};
 use outboard_compile::server::{CompileService, Programs, ServiceOptions};
 use outboard_compile::toolchain::Toolchains;
-use outboard_secure::{ClusterKey, Credentials, Fabric, Handshake, Identity, Revoked, ServiceName};
+use outboard_secure::ClusterKey;
 use outboard_store::Store;
-use outboard_verbs::{Secured, SharedRegion};
+use outboard_verbs::SharedRegion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -33,32 +33,6 @@ use std::time::{Duration, Instant};
 const NOBODY: u32 = 65_534;
 /// The cache of identified compilers.
 const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
-
-/// Both ends' keys.
-pub(crate) fn credentials(key: &ClusterKey) -> Arc<Credentials> {
-    let compile: ServiceName = "compile".parse().expect("a name");
-    Arc::new(Credentials {
-        identity: Identity::generate().expect("an identity"),
-        keys: [key.service(&compile)].into_iter().collect(),
-        fabric: Fabric::Untrusted,
-        revoked: Revoked::default(),
-    })
-}
-
-fn shake_hands(mut socket: TcpStream, mut handshake: Handshake) -> Option<Secured> {
-    let mut bytes = [0; 4096];
-    loop {
-        while let Some(message) = handshake.poll_transmit() {
-            socket.write_all(&message).ok()?;
-        }
-        if handshake.is_done() {
-            return Some(Secured::new(socket, handshake.into_session()?, Vec::new()));
-        }
-        // One byte at a time would do, and nothing of the session must be taken.
-        let count = socket.read(&mut bytes[..1]).ok().filter(|count| *count > 0)?;
-        handshake.handle(&bytes[..count]).ok()?;
-    }
-}
 
 /// What a server offers.
 #[derive(Clone, Copy)]
@@ -89,24 +63,13 @@ pub(crate) fn cpu() -> Duration {
 
 impl Server {
     fn start(key: &ClusterKey, offer: Offer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (sender, arrivals) = mpsc::channel();
-        let responder = credentials(key);
-        thread::spawn(move || {
-            for socket in listener.incoming().map_while(Result::ok) {
-                let handshake = Handshake::responder(Arc::clone(&responder));
-                let Some(stream) = shake_hands(socket, handshake) else { continue };
-                if sender.send(stream).is_err() {
-                    return;
-                }
-            }
-        });
+        let port = SessionPort::open(key, "compile");
+        let address = port.address;
         let stop = Arc::new(AtomicBool::new(false));
         let longest = Arc::new(AtomicU64::new(0));
         let (stopped, turns) = (Arc::clone(&stop), Arc::clone(&longest));
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || serve(offer, &arrivals, (&stopped, &turns), &ready));
+        let thread = thread::spawn(move || serve(offer, &port, (&stopped, &turns), &ready));
         // A server first identifies all of its compilers; a client's time-out is shorter than that.
         let store = is_ready.recv().expect("it starts");
         let thread = Some(thread);
@@ -130,7 +93,7 @@ impl Drop for Server {
 
 fn serve(
     offer: Offer,
-    arrivals: &mpsc::Receiver<Secured>,
+    port: &SessionPort,
     (stop, longest): (&AtomicBool, &AtomicU64),
     ready: &mpsc::Sender<PathBuf>,
 ) {
@@ -153,7 +116,7 @@ fn serve(
     let mut looping = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
     ready.send(contents.path().into()).expect("the test waits");
     while !stop.load(Ordering::SeqCst) {
-        while let Ok(stream) = arrivals.try_recv() {
+        while let Ok(stream) = port.arrivals.try_recv() {
             let permit = Permit::outside_a_node(stream.peer(), offer.slots_each);
             looping.admit(stream, permit).expect("admitted");
         }
@@ -207,15 +170,9 @@ impl Lab {
         let key = ClusterKey::generate().expect("a key");
         let servers: Vec<_> = (0..servers).map(|_| Server::start(&key, offer)).collect();
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
-        let client = credentials(&key);
-        let dial: Dial = Arc::new(move |line, limit| {
-            let socket = TcpStream::connect_timeout(&addresses[line], limit);
-            let socket = socket.map_err(|error| error.to_string())?;
-            let compile = "compile".parse().expect("a name");
-            let handshake = Handshake::initiator(Arc::clone(&client), &compile);
-            let handshake = handshake.map_err(|error| error.to_string())?;
-            shake_hands(socket, handshake).ok_or_else(|| "no session".to_owned())
-        });
+        let client = credentials(&key, "compile");
+        let dial: Dial =
+            Arc::new(move |line, limit| sessions::dial(&client, "compile", addresses[line], limit));
         let names = servers.iter().map(|server| server.address.to_string()).collect();
         Self::of(servers, names, dial)
     }

@@ -6,6 +6,7 @@ use crate::send_libs::EXCLUDED;
 use clap::Args;
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::source::SourceBuffers;
+use outboard_cast::tree::XattrScope;
 use outboard_cluster::hosts::HostList;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -34,9 +35,9 @@ pub(super) enum ScheduleWish {
   outboard cast --plan --plan-nodes 1000 --plan-size 10G --rate 100Gbit
 
 Patterns of --exclude: one without / is compared with names at any depth, one with / with paths
-that begin with the name of SRC. * stands for any bytes but /, ** for any, ? for one byte; a / at
-the end is for directories only, and all beneath an excluded directory is left out with it. A SRC
-itself is never left out.
+that begin with the name of SRC. * stands for any bytes but /, ** for any, ? for one byte, [a-z] for
+one of these; a / at the end is for directories only, and all beneath an excluded directory is left
+out with it. A SRC itself is never left out.
 
 Sizes are bytes, or have a suffix: 64K, 1M, 2G (powers of 1,024), 100MB (of 1,000). Rates are bytes
 a second, with the same suffixes, or bits: 100Mbit, 10Gbit.")]
@@ -54,6 +55,10 @@ pub(crate) struct CastArgs {
     /// numbers.
     #[arg(long, value_name = "OWNER")]
     pub(super) chown: Option<String>,
+    /// Which extended attributes go: none, user, or security, which is those of users and of the
+    /// kernel (such as file capabilities). Nodes keep the latter if their administrator says so.
+    #[arg(long, value_name = "WHICH", default_value = "user")]
+    pub(super) xattrs: XattrScope,
     /// Replace what is there, at once.
     #[arg(long, conflicts_with = "merge")]
     pub(super) replace: bool,

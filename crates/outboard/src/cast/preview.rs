@@ -1,9 +1,10 @@
 //! `--dry-run`: what a cast would send, and what it leaves out. Asks no node.
 
 use super::quantity::shown;
+use super::report::{SKIPPED, left_out, left_out_json};
 use super::{CastArgs, Failure, print, request};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::tree::{ScannedTree, SkippedFiles, TreeNode, scan};
+use outboard_cast::tree::{ScannedTree, TreeNode, scan};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -111,20 +112,7 @@ fn lines(
         chunk_len.bytes(),
     ));
     lines.extend(left_out("excluded", tree.excluded()));
-    lines.extend(left_out("devices, sockets and pipes, which are not cast", tree.skipped()));
-    lines
-}
-
-fn left_out(why: &str, left_out: &SkippedFiles) -> Vec<String> {
-    if left_out.count == 0 {
-        return Vec::new();
-    }
-    let mut lines = vec![format!("left out, {} {why}:", left_out.count)];
-    lines.extend(left_out.first.iter().map(|path| format!("  {}", path.display())));
-    let more = left_out.count - left_out.first.len() as u64;
-    if more > 0 {
-        lines.push(format!("  and {more} more"));
-    }
+    lines.extend(left_out(SKIPPED, tree.skipped()));
     lines
 }
 
@@ -133,7 +121,6 @@ fn to_json(
     tops: &[(String, TreeCounts)],
     (destination, chunk_len): (&Path, ChunkLen),
 ) -> Value {
-    let left_out = |files: &SkippedFiles| json!({ "count": files.count, "first": files.first });
     let top = |(name, counts): &(String, TreeCounts)| {
         let mut value = counts.to_json();
         value["path"] = destination.join(name).to_string_lossy().into();
@@ -148,7 +135,7 @@ fn to_json(
         "chunk_bytes": chunk_len.bytes(),
         "all": sum(tops).to_json(),
         "sources": tops.iter().map(top).collect::<Vec<_>>(),
-        "excluded": left_out(tree.excluded()),
-        "skipped": left_out(tree.skipped()),
+        "excluded": left_out_json(tree.excluded()),
+        "skipped": left_out_json(tree.skipped()),
     })
 }

@@ -2,7 +2,9 @@
 
 use super::quantity::{per_second, shown};
 use outboard_cast::source::{CastOutcome, NodeOutcome};
+use outboard_cast::tree::SkippedFiles;
 use serde_json::{Value, json};
+use std::path::Path;
 
 pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
     let node = |node: &NodeOutcome| match &node.result {
@@ -24,7 +26,38 @@ pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
         last.push_str(&format!(": {rate}/s to each, by schedule {}", outcome.kind));
     }
     lines.push(last);
+    lines.extend(left_out(SKIPPED, &outcome.skipped));
     lines
+}
+
+/// Why what is neither file, directory nor link is left out.
+pub(super) const SKIPPED: &str = "devices, sockets and pipes, which are not cast";
+
+/// Lines that name what is left out, if anything is.
+pub(super) fn left_out(why: &str, left_out: &SkippedFiles) -> Vec<String> {
+    if left_out.count == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("left out, {} {why}:", left_out.count)];
+    lines.extend(left_out.first.iter().map(|path| format!("  {}", on_one_line(path))));
+    let more = left_out.count - left_out.first.len() as u64;
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    lines
+}
+
+/// The same, as JSON.
+pub(super) fn left_out_json(files: &SkippedFiles) -> Value {
+    // Names may be any bytes, texts of JSON not.
+    let first: Vec<_> = files.first.iter().map(|path| path.to_string_lossy()).collect();
+    json!({ "count": files.count, "first": first })
+}
+
+/// A path as it is, or escaped if it has what would disturb a terminal.
+fn on_one_line(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    if text.chars().any(char::is_control) { format!("{path:?}") } else { text.into_owned() }
 }
 
 pub(super) fn to_json(outcome: &CastOutcome) -> Value {
@@ -39,6 +72,7 @@ pub(super) fn to_json(outcome: &CastOutcome) -> Value {
         "sent_chunks": outcome.sent_chunks,
         "seconds": seconds,
         "bytes_per_second": per_second(outcome.stream_len, seconds),
+        "skipped": left_out_json(&outcome.skipped),
         "nodes": outcome.nodes.iter().map(|n| node(n, outcome)).collect::<Vec<_>>(),
     })
 }

@@ -53,9 +53,8 @@ impl CheckedWish {
         (reach, destination): (&CastReach, &Path),
     ) -> Result<CastRequest, Failure> {
         let names = reach.names();
-        let given = names.len();
-        if let Some(min) = args.min_nodes.filter(|min| min.get() as usize > given) {
-            return Err(format!("--min-nodes {min}: only {given} nodes are named").into());
+        if let Some(min) = args.min_nodes {
+            reach.check_min_nodes(min.get() as usize)?;
         }
         let (nodes, dial) = reach.hosts()?;
         Ok(CastRequest {
@@ -148,7 +147,7 @@ pub(super) fn scan_options(args: &CastArgs) -> Result<ScanOptions, Failure> {
         ),
         None => None,
     };
-    Ok(ScanOptions { exclude, chown, ..ScanOptions::default() })
+    Ok(ScanOptions { exclude, chown, xattrs: args.xattrs, ..ScanOptions::default() })
 }
 
 /// A legal length of chunks.

@@ -47,8 +47,12 @@ impl TestCast {
     }
 
     pub(crate) fn of(sources: &[&Path], chunk_len: u32) -> Self {
+        Self::scanned(sources, chunk_len, &ScanOptions::default())
+    }
+
+    pub(crate) fn scanned(sources: &[&Path], chunk_len: u32, how: &ScanOptions) -> Self {
         let sources = sources.iter().map(|path| CastSource::new(path).expect("a source"));
-        let tree = scan(sources.collect(), &ScanOptions::default()).expect("scanned");
+        let tree = scan(sources.collect(), how).expect("scanned");
         let chunks = ChunkLen::new(chunk_len).expect("a length");
         let reader = SourceReader::new(tree, chunks, 16).expect("open");
         let read = |chunk| {

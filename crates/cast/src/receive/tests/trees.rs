@@ -1,6 +1,7 @@
 //! Trees arrive as they were, whatever is in them and in whatever order chunks come.
 
 use super::*;
+use crate::tree::XattrScope;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use rustix::fs::XattrFlags;
@@ -125,6 +126,74 @@ fn several_sources_and_single_files_arrive() {
     assert_eq!(report.names, 2);
     assert_eq!(listing(&place.to().join("a")), listing(&a));
     assert_eq!(listing(&place.to().join("b")), listing(&b));
+}
+
+/// CAP_NET_RAW, permitted and effective (`struct vfs_cap_data` of linux/capability.h).
+const NET_RAW: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 64];
+    let len = rustix::fs::getxattr(path, name, &mut *value).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+/// A source with a file that has a capability; `None` where this user may give none.
+fn capable() -> Option<Place> {
+    let place = Place::new();
+    place.write("ping", b"a program");
+    let file = File::open(place.src().join("ping")).expect("open");
+    let set = rustix::fs::fsetxattr(&file, "security.capability", &NET_RAW, XattrFlags::empty());
+    if set.is_err() {
+        println!("skipped: file capabilities, which only root gives");
+    }
+    set.ok().map(|()| place)
+}
+
+fn keeping() -> ReceiveOptions {
+    let mut options = options();
+    options.attributes.security_xattrs = SecurityXattrs::Keep;
+    options
+}
+
+#[test]
+fn file_capabilities_arrive_where_they_are_asked_for_and_kept() {
+    let Some(place) = capable() else { return };
+    let how = ScanOptions { xattrs: XattrScope::UserAndSecurity, ..ScanOptions::default() };
+    let cast = TestCast::scanned(&[&place.src()], 4096, &how);
+    let error = cast.receive(&place.to(), options()).expect_err("not kept");
+    assert!(matches!(error, ReceiveError::SecurityXattr { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("ping") && text.contains("security_xattrs = true"), "{text}");
+    assert!(names(&place.to()).is_empty(), "nothing is left");
+    cast.receive(&place.to(), keeping()).expect("kept");
+    let there = place.to().join("src/ping");
+    assert_eq!(attribute(&there, "security.capability").as_deref(), Some(&NET_RAW[..]));
+    place.assert_published();
+}
+
+#[test]
+fn a_source_sends_the_kernels_attributes_only_when_asked() {
+    let Some(place) = capable() else { return };
+    place.cast().receive(&place.to(), keeping()).expect("received");
+    assert_eq!(attribute(&place.to().join("src/ping"), "security.capability"), None);
+    place.assert_published();
+}
+
+#[test]
+fn attributes_can_be_left_out() {
+    let place = Place::new();
+    place.write("a", b"contents");
+    let file = File::open(place.src().join("a")).expect("open");
+    if rustix::fs::fsetxattr(&file, "user.note", b"v", XattrFlags::empty()).is_err() {
+        println!("skipped: extended attributes, which this file system lacks");
+        return;
+    }
+    let how = ScanOptions { xattrs: XattrScope::Without, ..ScanOptions::default() };
+    let cast = TestCast::scanned(&[&place.src()], 4096, &how);
+    cast.receive(&place.to(), options()).expect("received");
+    assert_eq!(attribute(&place.to().join("src/a"), "user.note"), None);
+    place.assert_published();
 }
 
 #[test]
