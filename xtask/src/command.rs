@@ -12,6 +12,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+/// The search path for programs that are started as users start them.
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// Shows the first directory at the place of the second; then executes the rest.
+const SHOW: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
+
 /// The directory that holds the workspace's `Cargo.toml`.
 pub fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -119,6 +125,19 @@ pub fn listens_beside(process: &str, port: u16) -> Result<bool> {
         fields.len() > 3 && fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A"
     };
     Ok(tables.lines().any(listening))
+}
+
+/// Makes `unshare` execute the program that is named next where `shown` is seen at `at`: in a mount
+/// namespace of its own.
+pub(crate) fn showing<'a>(unshare: &'a mut Command, shown: &Path, at: &Path) -> &'a mut Command {
+    unshare.args(["--mount", "--propagation", "private", "sh", "-ec", SHOW, "sh"]);
+    unshare.arg(shown).arg(at)
+}
+
+/// Sends processes a signal, such as `STOP`.
+pub(crate) fn signal_all(processes: &[u32], signal: &str) -> Result<()> {
+    let mut kill = Command::new("kill");
+    run(kill.arg(format!("-{signal}")).args(processes.iter().map(ToString::to_string)))
 }
 
 /// The command as typed in a shell, for messages.

@@ -12,6 +12,8 @@
 //! - `compile`: `outboard cc` in network namespaces, for another suite;
 //! - `cast`: `outboard cast` in network namespaces, for another;
 //! - `bench`: running Outboard and its rivals in turn, and drawing the result;
+//! - `slurm`: the files and commands of Slurm's daemons, for a suite and a benchmark;
+//! - `scratch`: a directory for the files of one run;
 //! - `process`: a program that is started, waited for, and killed when dropped;
 //! - `command`: the few ways in which all of these start other programs.
 #![forbid(unsafe_code)]
@@ -25,7 +27,9 @@ pub mod ibverbs;
 pub mod lab;
 pub mod libs;
 mod process;
+mod scratch;
 pub mod siw;
+mod slurm;
 pub mod sources;
 pub mod test;
 pub mod tidy;

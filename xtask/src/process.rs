@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::command;
 
@@ -36,21 +36,8 @@ impl Process {
 
     /// Waits until a socket listens on `port`, or the program ends without that.
     pub(crate) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
-        let process = self.child.id().to_string();
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended with {status} before it listened:\n{}", self.line, self.tail());
-            }
-            // The sockets of the program's own network namespace, which may differ from this
-            // process's.
-            if command::listens_beside(&process, port).unwrap_or(false) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("{} does not listen on port {port}:\n{}", self.line, self.tail());
-            }
-            thread::sleep(PAUSE);
-        }
+        let listens = wait_listening(&mut self.child, port, deadline);
+        listens.map_err(|error| anyhow!("{}: {error}:\n{}", self.line, self.tail()))
     }
 
     /// Whether the program has ended with success; an error if it failed or the deadline has
@@ -95,6 +82,29 @@ impl Drop for Process {
         let _ = kill.args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.wait();
     }
+}
+
+/// Waits until a socket listens on `port` beside a program, or the program ends without that. It is
+/// looked for in the program's own network namespace, which may differ from this process's.
+pub(crate) fn wait_listening(child: &mut Child, port: u16, deadline: Instant) -> Result<()> {
+    let process = child.id().to_string();
+    while !command::listens_beside(&process, port).unwrap_or(false) {
+        if let Some(status) = child.try_wait()? {
+            bail!("process {process} ended with {status} before it listened on port {port}");
+        }
+        if Instant::now() > deadline {
+            bail!("process {process} does not listen on port {port}");
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Kills a program, and takes its exit status.
+pub(crate) fn reap(mut child: Child) -> Result<()> {
+    child.kill()?;
+    child.wait()?;
+    Ok(())
 }
 
 #[cfg(test)]

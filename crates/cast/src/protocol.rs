@@ -103,17 +103,19 @@ pub(crate) struct NodeReport {
     pub(crate) owes: Vec<u32>,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
-    /// How fast it sends, if it has lately.
-    pub(crate) rate: Option<SentRate>,
+    /// How fast it sends, if it has lately: to all together, and to each.
+    pub(crate) rates: Vec<SentRate>,
 }
 
 /// How fast a node sends while it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentRate {
+    /// The node that they went to; `None`: to all together.
+    pub(crate) to: Option<u32>,
     /// Bytes a second.
     pub(crate) bytes_per_second: u64,
-    /// The node that all of them went to, if it was one.
-    pub(crate) only_to: Option<u32>,
+    /// No chunk has been sent wholly: it is not more than this.
+    pub(crate) is_at_most: bool,
 }
 
 /// A chunk that does not come.

@@ -4,13 +4,18 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::report::Series;
-use crate::command;
+use crate::{command, process};
+
+/// How long a server may take to listen.
+const LISTEN_MAX: Duration = Duration::from_secs(10);
 
 /// One way of doing the work: Outboard's, or a rival's.
 pub struct Contender<'a, S = f64> {
@@ -113,6 +118,25 @@ impl Server {
         }
         Ok((server, line))
     }
+}
+
+/// Runs a client against a server, which listens on `port`, and returns what the client printed.
+///
+/// # Errors
+/// When one of them cannot be started, the server does not listen, or the client fails.
+pub fn against(server: &mut Command, port: u16, client: &mut Command) -> Result<String> {
+    let mut running = Server::start(server.stdout(Stdio::null()))?;
+    process::wait_listening(&mut running.0, port, Instant::now() + LISTEN_MAX)
+        .with_context(|| command::line(server))?;
+    command::output(client)
+}
+
+/// A port of this machine's that is free now.
+///
+/// # Errors
+/// When none is.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Drop for Server {

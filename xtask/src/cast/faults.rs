@@ -12,9 +12,10 @@ use super::image::{Contents, TreeImage};
 use super::plain::{NAMES, SCHEDULES, Undisturbed, expect_equal, last};
 use super::run::{CAST_MAX, CastOrder, CastReport, RunningCast};
 use super::sample::Sample;
-use super::site::{CastSite, LINK, NODES, NodeSetup, signal_all};
+use super::site::{CastSite, LINK, NODES, NodeSetup};
 use super::traces::{Traces, expect_bounded_memory, forget_peaks};
 use super::watch::{Watch, WatchedNode, images};
+use crate::command::signal_all;
 use crate::lab::{Cable, Link};
 
 use std::path::PathBuf;

@@ -28,31 +28,17 @@ mod sources;
 mod spellings;
 mod strangers;
 
-use std::env;
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 
 use crate::test::Count;
+use crate::test::check::{SuiteCheck, passes, wanted};
 use crate::test::needs::is_root;
 use site::CastSite;
 
 /// The Debian packages that the checks need, with those of [`crate::lab`].
 pub const PACKAGES: &[&str] = &["iproute2", "mount", "util-linux"];
 
-type RunCheck = dyn Fn(&mut CastSite) -> Result<()>;
-
-/// One test.
-struct CastCheck {
-    name: String,
-    run: Box<RunCheck>,
-}
-
-impl CastCheck {
-    fn new(name: impl Into<String>, run: impl Fn(&mut CastSite) -> Result<()> + 'static) -> Self {
-        Self { name: name.into(), run: Box::new(run) }
-    }
-}
+type CastCheck = SuiteCheck<CastSite>;
 
 /// Builds the programs and runs every check.
 ///
@@ -93,37 +79,19 @@ fn ordinary() -> Result<Count> {
     }
     let account = ordinary::Account::new()?;
     for (name, run) in checks {
-        let began = Instant::now();
-        let result = run(&account);
-        report(name, began.elapsed(), &result);
-        total += Count::one(result.is_ok());
+        total += Count::one(passes(name, || run(&account)));
     }
     Ok(total)
 }
 
 /// Runs a check; after one that fails, everything begins anew.
 fn one(site: &mut CastSite, check: &CastCheck) -> Result<Count> {
-    let began = Instant::now();
     site.clear()?;
-    let result = (check.run)(site).and_then(|()| site.expect_no_panic());
-    report(&check.name, began.elapsed(), &result);
-    if result.is_err() {
+    let passed = passes(&check.name, || (check.run)(site).and_then(|()| site.expect_no_panic()));
+    if !passed {
         site.print_logs();
         site.restore()?;
     }
     site.forget_logs()?;
-    Ok(Count::one(result.is_ok()))
-}
-
-fn report(name: &str, took: Duration, result: &Result<()>) {
-    let seconds = took.as_secs_f64();
-    match result {
-        Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
-        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
-    }
-}
-
-/// Whether a check's name contains the text in `OUTBOARD_ONLY`.
-fn wanted(name: &str) -> bool {
-    env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
+    Ok(Count::one(passed))
 }

@@ -12,9 +12,10 @@ use anyhow::{Context, Result, bail};
 use super::image::{Contents, TreeImage};
 use super::run::{CAST_MAX, CastReport, RunningCast};
 use super::sample;
-use super::site::{CastScratch, PATH, build};
+use super::site::{build, scratch};
 use super::traces::expect_names;
-use crate::command;
+use crate::command::{self, PATH};
+use crate::scratch::Scratch;
 use crate::test::needs::is_root;
 
 /// The user, if this one is root: nobody.
@@ -33,7 +34,7 @@ pub(super) const CHECKS: &[OrdinaryCheck] = &[
 /// A user with a key and files.
 #[derive(Debug)]
 pub(super) struct Account {
-    scratch: CastScratch,
+    scratch: Scratch,
 }
 
 /// A node of that user, ended when dropped.
@@ -47,7 +48,7 @@ struct OwnNode {
 impl Account {
     pub(super) fn new() -> Result<Self> {
         build()?;
-        let account = Self { scratch: CastScratch::new()? };
+        let account = Self { scratch: scratch()? };
         let program = account.directory("bin")?.join("outboard");
         fs::copy(command::target_dir().join("debug/outboard"), program)?;
         command::run(account.outboard().args(["key", "new"]).stdout(Stdio::null()))?;
@@ -75,28 +76,28 @@ impl Account {
             }
             false => Command::new(program),
         };
-        command.env_clear().env("PATH", PATH).env("HOME", self.scratch.0.join("home"));
+        command.env_clear().env("PATH", PATH).env("HOME", self.scratch.path("home"));
         command.current_dir("/").stdin(Stdio::null());
         command
     }
 
     fn outboard(&self) -> Command {
         let _ = self.directory("home");
-        self.command(self.scratch.0.join("bin/outboard"))
+        self.command(self.scratch.path("bin/outboard"))
     }
 
     /// A node with a root of its own.
     fn node(&self, name: &str, line: &str) -> Result<OwnNode> {
         let root = self.directory(name)?;
-        let configuration = self.scratch.0.join(format!("{name}.toml"));
+        let configuration = self.scratch.path(format!("{name}.toml"));
         let text = format!("[reach.cast]\ncast = \"*\"\n[cast]\nroots = [{root:?}]\n");
         fs::write(&configuration, text)?;
         fs::set_permissions(&configuration, fs::Permissions::from_mode(0o644))?;
         let mut node = self.command("sh");
         node.args(["-ec", &format!("{line}\nexec \"$@\""), "sh"]);
-        node.arg(self.scratch.0.join("bin/outboard")).arg("node").arg("--config");
+        node.arg(self.scratch.path("bin/outboard")).arg("node").arg("--config");
         node.arg(configuration).args(["--serve", "cast", "--listen", "127.0.0.1:0"]);
-        node.stderr(File::create(self.scratch.0.join(format!("{name}.log")))?);
+        node.stderr(File::create(self.scratch.path(format!("{name}.log")))?);
         let mut child = node.stdout(Stdio::piped()).spawn().context("cannot start a node")?;
         let mut said = String::new();
         let output = child.stdout.take().context("a node has no output")?;
@@ -110,13 +111,13 @@ impl Account {
         let nodes: Vec<&str> = nodes.iter().map(|node| &*node.address).collect();
         let mut cast = self.command("sh");
         cast.args(["-ec", &format!("{line}\nexec \"$@\""), "sh"]);
-        cast.arg(self.scratch.0.join("bin/outboard"));
+        cast.arg(self.scratch.path("bin/outboard"));
         cast.args(["cast", "--json", "--nodes", &nodes.join(",")]).args(words);
         RunningCast::start(&mut cast, &self.scratch.directory("said")?)?.finish(CAST_MAX)
     }
 
     fn tree(&self) -> PathBuf {
-        self.scratch.0.join("tree")
+        self.scratch.path("tree")
     }
 }
 

@@ -6,18 +6,19 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{self, sleep};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
-use crate::command::{self, cargo};
+use crate::command::{self, PATH, cargo, signal_all};
 use crate::lab::{Cable, Host, Lab, Link};
+use crate::process::{reap, wait_listening};
+use crate::scratch::{Scratch, mount_memory};
 
 /// Number of nodes; with the source they are sixteen hosts.
 pub(super) const NODES: usize = 15;
@@ -30,14 +31,6 @@ pub(super) const DISK: &str = "75%";
 const PORT: u16 = 7410;
 /// How long a node may take to listen, and a small command to end.
 const READY_MAX: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(5);
-/// The beginning of all directories' names, including those that a killed run left behind.
-const SCRATCH: &str = "outboard-test-of-cast-";
-/// The search path for programs.
-pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
-
-/// Puts a node's file system where all nodes have theirs; then executes the rest.
-const FURNISH: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
 
 /// How one node differs from the others.
 #[derive(Clone, Debug, Default)]
@@ -53,14 +46,14 @@ pub(super) struct NodeSetup {
 pub(super) struct CastSite {
     lab: Lab,
     nodes: Vec<Option<Child>>,
-    scratch: CastScratch,
+    scratch: Scratch,
 }
 
 impl CastSite {
     /// Hosts on which every node runs.
     pub(super) fn new() -> Result<Self> {
         build()?;
-        let scratch = CastScratch::new()?;
+        let scratch = scratch()?;
         // Services run as an ordinary user, which may have no access to the workspace.
         fs::copy(
             command::target_dir().join("debug/outboard"),
@@ -72,7 +65,7 @@ impl CastSite {
         let lab = Lab::new(&[&*all; 1 + NODES], LINK)?;
         let mut site = Self { lab, nodes: (0..NODES).map(|_| None).collect(), scratch };
         site.ask(site.here(site.program()).args(["key", "new"]))?;
-        mount(&site.scratch.directory("source")?, "size=75%,mode=755")?;
+        mount_memory(&site.scratch.directory("source")?, "size=75%,mode=755")?;
         for index in 0..NODES {
             site.mount_disk(index, DISK)?;
             site.launch(index, &NodeSetup::default())?;
@@ -83,12 +76,12 @@ impl CastSite {
 
     /// The program under test.
     pub(super) fn program(&self) -> PathBuf {
-        self.scratch.0.join("bin/outboard")
+        self.scratch.path("bin/outboard")
     }
 
     /// The cluster's key.
     pub(super) fn key(&self) -> PathBuf {
-        self.scratch.0.join("key")
+        self.scratch.path("key")
     }
 
     /// A directory for the files of a check.
@@ -98,12 +91,12 @@ impl CastSite {
 
     /// What is cast: a directory in memory.
     pub(super) fn source(&self) -> PathBuf {
-        self.scratch.0.join("source")
+        self.scratch.path("source")
     }
 
     /// The destination as all nodes name it.
     pub(super) fn destination(&self) -> PathBuf {
-        self.scratch.0.join("at")
+        self.scratch.path("at")
     }
 
     /// A program on the source's host.
@@ -119,7 +112,7 @@ impl CastSite {
     fn on(&self, host: &Host, program: impl AsRef<OsStr>, home: &str) -> Command {
         let mut command = host.command(program);
         command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
-        command.env("HOME", self.scratch.0.join(home)).env("OUTBOARD_KEY", self.key());
+        command.env("HOME", self.scratch.path(home)).env("OUTBOARD_KEY", self.key());
         // To find the cause of a failure.
         command.envs(env::var_os("OUTBOARD_LOG").map(|level| ("OUTBOARD_LOG", level)));
         command.stdin(Stdio::null());
@@ -156,7 +149,7 @@ impl CastSite {
 
     /// A node's destination, as it is seen from outside.
     pub(super) fn disk(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(format!("disk{index}"))
+        self.scratch.path(format!("disk{index}"))
     }
 
     /// The node's first process.
@@ -179,7 +172,7 @@ impl CastSite {
     }
 
     fn log(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(format!("log{index}"))
+        self.scratch.path(format!("log{index}"))
     }
 
     /// Bytes that a node's host has received.
@@ -228,7 +221,8 @@ impl CastSite {
 
     fn mount_disk(&self, index: usize, size: &str) -> Result<()> {
         let disk = self.scratch.directory(&format!("disk{index}"))?;
-        mount(&disk, &format!("size={size},mode=755,uid={SERVICE_USER},gid={SERVICE_USER}"))
+        let owner = format!("uid={SERVICE_USER},gid={SERVICE_USER}");
+        mount_memory(&disk, &format!("size={size},mode=755,{owner}"))
     }
 
     /// Starts a node.
@@ -247,9 +241,8 @@ impl CastSite {
         fs::write(&configuration, text)?;
         chown(&configuration, Some(0), Some(0))?;
         let mut node = self.on(self.host(index), "unshare", &format!("home{index}"));
-        node.args(["--mount", "--propagation", "private", "sh", "-ec", FURNISH, "sh"]);
-        node.arg(self.disk(index)).arg(self.destination()).arg(self.program());
-        node.arg("node").arg("--config").arg(configuration);
+        command::showing(&mut node, &self.disk(index), &self.destination());
+        node.arg(self.program()).arg("node").arg("--config").arg(configuration);
         node.args(["--serve", "cast", "--listen", &self.name(index), "--key"]);
         node.arg(setup.key.clone().unwrap_or_else(|| self.key()));
         let log = File::options().create(true).append(true).open(self.log(index))?;
@@ -261,15 +254,9 @@ impl CastSite {
     /// Waits until a node can be reached.
     pub(super) fn wait_listening(&mut self, index: usize) -> Result<()> {
         let deadline = Instant::now() + READY_MAX;
-        let said = self.said(index);
         let Some(node) = &mut self.nodes[index] else { bail!("node {index} was not started") };
-        while !command::listens_beside(&node.id().to_string(), PORT).unwrap_or(false) {
-            if node.try_wait()?.is_some() || Instant::now() > deadline {
-                bail!("node {index} does not listen:\n{said}");
-            }
-            sleep(PAUSE);
-        }
-        Ok(())
+        wait_listening(node, PORT, deadline)
+            .map_err(|error| anyhow!("node {index}: {error}:\n{}", self.said(index)))
     }
 
     /// Removes everything from all destinations.
@@ -341,73 +328,9 @@ pub(super) fn build() -> Result<()> {
     command::run(&mut cargo(["build", "--package=outboard"]))
 }
 
-fn reap(mut node: Child) -> Result<()> {
-    node.kill()?;
-    node.wait()?;
-    Ok(())
-}
-
-/// Sends processes a signal.
-pub(super) fn signal_all(processes: &[u32], signal: &str) -> Result<()> {
-    let mut kill = Command::new("kill");
-    kill.arg(format!("-{signal}")).args(processes.iter().map(ToString::to_string));
-    command::run(&mut kill)
-}
-
-fn mount(at: &Path, options: &str) -> Result<()> {
-    command::run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at))
-}
-
-/// The directory of all files, removed at the end with the file systems below it.
-#[derive(Debug)]
-pub(super) struct CastScratch(pub(super) PathBuf);
-
-impl CastScratch {
-    pub(super) fn new() -> Result<Self> {
-        let parent = env::temp_dir();
-        clear(&parent)?;
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let scratch = Self(parent.join(format!("{SCRATCH}{}-{number}", std::process::id())));
-        scratch.directory("source-home")?;
-        Ok(scratch)
-    }
-
-    pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        fs::set_permissions(&self.0, Permissions::from_mode(0o755))?;
-        Ok(path)
-    }
-}
-
-impl Drop for CastScratch {
-    fn drop(&mut self) {
-        // If the removal fails, the next run removes it.
-        let _ = remove(&self.0);
-    }
-}
-
-/// Removes the directories of runs whose process has ended.
-fn clear(parent: &Path) -> Result<()> {
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
-        let process = process.and_then(|rest| rest.split('-').next());
-        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            remove(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-fn remove(scratch: &Path) -> Result<()> {
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let inside = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    for at in inside.filter(|at| Path::new(at).starts_with(scratch)) {
-        let mut unmount = Command::new("umount");
-        command::run(unmount.args(["--lazy", at]))?;
-    }
-    Ok(fs::remove_dir_all(scratch)?)
+/// A directory with a home for the source.
+pub(super) fn scratch() -> Result<Scratch> {
+    let scratch = Scratch::new(&env::temp_dir(), "outboard-test-of-cast-")?;
+    scratch.directory("source-home")?;
+    Ok(scratch)
 }

@@ -23,14 +23,11 @@ mod storm;
 mod strangers;
 mod tree;
 
-use std::env;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 
 use crate::test::Count;
+use crate::test::check::{SuiteCheck, passes, wanted};
+use crate::test::needs::is_root;
 use site::Site;
 
 /// The Debian packages that the checks need beside those of [`crate::lab`] and
@@ -55,26 +52,14 @@ pub const PACKAGES: &[&str] = &[
     "xz-utils",
 ];
 
-type Run = dyn Fn(&mut Site) -> Result<()>;
-
-/// One test.
-struct Check {
-    name: String,
-    run: Box<Run>,
-}
-
-impl Check {
-    fn new(name: impl Into<String>, run: impl Fn(&mut Site) -> Result<()> + 'static) -> Self {
-        Self { name: name.into(), run: Box::new(run) }
-    }
-}
+type Check = SuiteCheck<Site>;
 
 /// Builds the programs and runs every check.
 ///
 /// # Errors
 /// When hosts cannot be made here or a program does not build; a check that fails is counted.
 pub fn run(full: bool) -> Result<Count> {
-    if fs::metadata("/proc/self")?.uid() != 0 {
+    if !is_root() {
         println!("skipped: hosts are network namespaces, which need root");
         return Ok(Count { skipped: 1, ..Count::default() });
     }
@@ -90,27 +75,13 @@ pub fn run(full: bool) -> Result<Count> {
     let mut site = Site::new()?;
     let mut total = Count::default();
     for check in checks {
-        let began = Instant::now();
-        let result = site.begin().and_then(|()| (check.run)(&mut site));
-        let result = result.and_then(|()| site.end());
-        report(&check.name, began.elapsed(), &result);
-        if result.is_err() {
+        let passed = passes(&check.name, || {
+            site.begin().and_then(|()| (check.run)(&mut site)).and_then(|()| site.end())
+        });
+        if !passed {
             site.print_logs();
         }
-        total += Count::one(result.is_ok());
+        total += Count::one(passed);
     }
     Ok(total)
-}
-
-fn report(name: &str, took: Duration, result: &Result<()>) {
-    let seconds = took.as_secs_f64();
-    match result {
-        Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
-        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
-    }
-}
-
-/// Whether a check's name contains the text in `OUTBOARD_ONLY`.
-fn wanted(name: &str) -> bool {
-    env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
 }

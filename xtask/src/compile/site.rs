@@ -3,6 +3,7 @@
 //! Servers together have more slots than a small pool of servers, so that a job waits for one of
 //! them however long that takes: a local job always has another reason.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,12 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::statistics::Statistics;
-use crate::command::{self, cargo};
+use crate::command::{self, PATH, cargo, signal_all};
 use crate::lab::{Cable, Host, Lab, Link};
-use crate::process::Process;
+use crate::process::{Process, reap, wait_listening};
+use crate::scratch::Scratch;
 
 /// Number of servers.
 pub(super) const SERVERS: usize = 3;
@@ -30,11 +32,6 @@ const LINK: Link = Link::BitsPerSecond(1_000_000_000);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// How long a program that makes a query may take.
 const ASK_MAX: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(5);
-/// The beginning of all directories' names, including those that a killed run left behind.
-const SCRATCH: &str = "outboard-test-compile-";
-/// The search path for programs.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Gives a host a name of its own and, if requested, a small file system; then executes the rest.
 const FURNISH: &str = r#"
@@ -72,13 +69,13 @@ impl Site {
     /// Hosts without running programs.
     pub(super) fn new() -> Result<Self> {
         command::run(&mut cargo(["build", "--package=outboard", "--package=outboard-cc"]))?;
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::new(&env::temp_dir(), "outboard-test-of-compile-")?;
         for program in ["outboard", "outboard-cc"] {
             let built = command::target_dir().join("debug").join(program);
             // Services run as an ordinary user, which may have no access to the workspace.
             fs::copy(&built, scratch.directory("bin")?.join(program))?;
         }
-        let launcher = scratch.0.join("bin/launcher");
+        let launcher = scratch.path("bin/launcher");
         fs::write(&launcher, LAUNCHER)?;
         fs::set_permissions(launcher, Permissions::from_mode(0o755))?;
         let processors = thread::available_parallelism()?.get();
@@ -95,9 +92,10 @@ impl Site {
         self.silence()?;
         for index in 0..SERVERS {
             self.cable(index, Cable::Joined)?;
-            self.scratch.clear(&host_name(index))?;
+            self.clear(&host_name(index))?;
         }
-        self.scratch.clear("client")?;
+        self.clear("client")?;
+        self.directory("client/run")?;
         for index in 0..SERVERS {
             self.launch(index, &Setup::default())?;
         }
@@ -132,7 +130,7 @@ impl Site {
     }
 
     fn manager_log(&self) -> PathBuf {
-        self.scratch.0.join("client/run/outboard/cc.log")
+        self.scratch.path("client/run/outboard/cc.log")
     }
 
     /// The log of the client's managers so far.
@@ -153,23 +151,35 @@ impl Site {
         self.scratch.directory(name)
     }
 
+    fn clear(&self, name: &str) -> Result<()> {
+        remove(&self.scratch.path(name))?;
+        self.directory(name).map(drop)
+    }
+
+    /// The name of a log that is not in use.
+    fn unique_log(&self) -> Result<PathBuf> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Ok(self.directory("logs")?.join(number.to_string()))
+    }
+
     fn make_key(&self) -> Result<()> {
         self.ask("outboard", &["key", "new"]).map(drop)
     }
 
     /// The cluster's key.
     pub(super) fn key(&self) -> PathBuf {
-        self.scratch.0.join("key")
+        self.scratch.path("key")
     }
 
     pub(super) fn links(&self) -> PathBuf {
-        self.scratch.0.join("links")
+        self.scratch.path("links")
     }
 
     /// The launcher in front of a compiler's name in build files: the wrapper in [`Site::away`],
     /// and nothing in [`Site::here`].
     pub(super) fn launcher(&self) -> PathBuf {
-        self.scratch.0.join("bin/launcher")
+        self.scratch.path("bin/launcher")
     }
 }
 
@@ -182,7 +192,7 @@ impl Site {
 
     /// The directory of a server's stored contents.
     pub(super) fn cache(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(host_name(index)).join("cache")
+        self.scratch.path(host_name(index)).join("cache")
     }
 
     /// A node's process.
@@ -193,11 +203,11 @@ impl Site {
 
     /// A server's list of revoked identities.
     pub(super) fn revoked(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(host_name(index)).join(".config/outboard/revoked")
+        self.scratch.path(host_name(index)).join(".config/outboard/revoked")
     }
 
     fn log(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(host_name(index)).join("log")
+        self.scratch.path(host_name(index)).join("log")
     }
 
     /// A node's log so far.
@@ -217,9 +227,7 @@ impl Site {
         if processes.is_empty() {
             bail!("nothing runs on {}", host_name(index));
         }
-        let mut kill = Command::new("kill");
-        kill.arg(format!("-{signal}")).args(processes.iter().map(ToString::to_string));
-        command::run(&mut kill)
+        signal_all(&processes, signal)
     }
 
     /// Cuts or connects a server's link.
@@ -249,7 +257,7 @@ impl Site {
         let mut node = self.server(index).command("unshare");
         node.args(["--uts", "--mount", "--propagation", "private", "sh", "-c", FURNISH, "sh"]);
         node.args([&*host_name(index), setup.disk.unwrap_or_default()]).arg(&cache);
-        node.arg(SERVICE_USER.to_string()).arg(self.scratch.0.join("bin/outboard"));
+        node.arg(SERVICE_USER.to_string()).arg(self.scratch.path("bin/outboard"));
         node.arg("node").arg("--config").arg(configuration);
         node.args(["--serve", "compile", "--slots", &slots().to_string(), "--listen"]);
         node.arg(format!("{}:{PORT}", self.server(index).address)).arg("--key");
@@ -263,15 +271,9 @@ impl Site {
 
     fn wait_listening(&mut self, index: usize) -> Result<()> {
         let deadline = Instant::now() + READY_MAX;
-        let said = self.log(index);
         let Some(node) = &mut self.nodes[index] else { bail!("{} has no node", host_name(index)) };
-        while !command::listens_beside(&node.id().to_string(), PORT).unwrap_or(false) {
-            if node.try_wait()?.is_some() || Instant::now() > deadline {
-                bail!("a node does not listen:\n{}", fs::read_to_string(said)?);
-            }
-            sleep(PAUSE);
-        }
-        Ok(())
+        wait_listening(node, PORT, deadline)
+            .map_err(|error| anyhow!("{}: {error}:\n{}", host_name(index), self.said(index)))
     }
 }
 
@@ -285,7 +287,7 @@ impl Site {
     /// A program on the client's host. Compilers are those of the system.
     pub(super) fn here(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.client().command(program);
-        let home = self.scratch.0.join("client");
+        let home = self.scratch.path("client");
         command.env_clear().env("HOME", &home).env("OUTBOARD_KEY", self.key());
         command.env("PATH", self.path());
         for (variable, directory) in [
@@ -306,30 +308,30 @@ impl Site {
 
     /// The search path of the client's programs.
     pub(super) fn path(&self) -> OsString {
-        format!("{}:{PATH}", self.scratch.0.join("bin").display()).into()
+        format!("{}:{PATH}", self.scratch.path("bin").display()).into()
     }
 
     /// A program on the client's host, with links to the wrapper in place of compilers.
     pub(super) fn away(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.here(program);
-        let (links, bin) = (self.links(), self.scratch.0.join("bin"));
+        let (links, bin) = (self.links(), self.scratch.path("bin"));
         command.env("PATH", format!("{}:{}:{PATH}", links.display(), bin.display()));
-        command.env("LAUNCHER", self.scratch.0.join("bin/outboard-cc"));
+        command.env("LAUNCHER", self.scratch.path("bin/outboard-cc"));
         command
     }
 
     /// Runs a program to its end; it must succeed.
     pub(super) fn finish(&self, command: &mut Command, limit: Duration) -> Result<String> {
-        Process::start(command, &self.scratch.unique())?.finish(Instant::now() + limit)
+        Process::start(command, &self.unique_log()?)?.finish(Instant::now() + limit)
     }
 
     /// Starts a program.
     pub(super) fn start(&self, command: &mut Command) -> Result<Process> {
-        Process::start(command, &self.scratch.unique())
+        Process::start(command, &self.unique_log()?)
     }
 
     fn ask(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        fs::create_dir_all(self.scratch.0.join("client/run"))?;
+        self.directory("client/run")?;
         self.finish(self.here(program).args(arguments), ASK_MAX)
     }
 
@@ -376,60 +378,10 @@ pub(super) fn host_name(index: usize) -> String {
     format!("server{index}")
 }
 
-fn reap(mut node: Child) -> Result<()> {
-    node.kill()?;
-    node.wait()?;
-    Ok(())
-}
-
 impl Drop for Site {
     fn drop(&mut self) {
         // The nodes, which use the directory, end first; the lab ends the other processes.
         let _ = self.silence();
-    }
-}
-
-/// The directory of all files, removed at the end.
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let parent = std::env::temp_dir();
-        clear(&parent)?;
-        let scratch = Self(parent.join(format!("{SCRATCH}{}", std::process::id())));
-        scratch.directory("logs")?;
-        Ok(scratch)
-    }
-
-    fn directory(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        fs::set_permissions(&self.0, Permissions::from_mode(0o755))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-        Ok(path)
-    }
-
-    fn clear(&self, name: &str) -> Result<()> {
-        remove(&self.0.join(name))?;
-        let path = self.directory(name)?;
-        if name == "client" {
-            fs::create_dir(path.join("run"))?;
-        }
-        Ok(())
-    }
-
-    /// A file name that is not in use.
-    fn unique(&self) -> PathBuf {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        self.0.join("logs").join(COUNT.fetch_add(1, Ordering::Relaxed).to_string())
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // If the removal fails, the next run removes it.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -441,17 +393,4 @@ pub(super) fn remove(path: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Removes the directories of runs whose process has ended.
-fn clear(parent: &Path) -> Result<()> {
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
-        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            fs::remove_dir_all(entry.path())?;
-        }
-    }
-    Ok(())
 }

@@ -15,7 +15,6 @@ mod table;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::env;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -26,6 +25,7 @@ use anyhow::{Result, anyhow};
 use crate::command::{self, cargo};
 use crate::libs;
 use crate::test::Count;
+use crate::test::check::wanted;
 use debian13::Debian13;
 use namespace::Namespace;
 use ordinary::Ordinary;
@@ -157,11 +157,6 @@ fn report(mut done: Vec<Done>) -> Count {
     let mut total = Count::default();
     done.iter().for_each(|(.., count)| total += *count);
     total
-}
-
-/// Whether the name contains the text in `OUTBOARD_ONLY`; running all rows takes long.
-fn wanted(name: &str) -> bool {
-    env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
 }
 
 fn prepare(jobs: &VecDeque<Job>) -> Result<Bench> {

@@ -4,6 +4,7 @@
 //! and closes with `N passed, N failed, N skipped`: single tests, except that a skipped suite
 //! counts as one. In CI (`CI=true`) a skip is a failure. Never hides the output of a suite.
 
+pub(crate) mod check;
 mod count;
 mod limit;
 pub(crate) mod needs;

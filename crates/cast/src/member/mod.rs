@@ -21,9 +21,7 @@ pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, WorkThreads};
 
-use crate::protocol::{
-    CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, SentRate, WantedSlot, immediate,
-};
+use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
@@ -264,11 +262,6 @@ impl CastMember {
     }
 
     /// What has come and gone.
-    /// How fast this node has sent since this was asked last.
-    pub(crate) fn take_rate(&mut self) -> Option<SentRate> {
-        self.progress.take_rate(Instant::now())
-    }
-
     pub(crate) fn progress(&self) -> &MemberProgress {
         &self.progress
     }

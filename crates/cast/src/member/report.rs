@@ -21,7 +21,7 @@ pub(crate) struct MemberProgress {
     sent_chunks: u64,
     /// The nodes that were sent chunks.
     receivers: BTreeSet<u32>,
-    sending: SendRate,
+    sending: SendRates,
 }
 
 /// A chunk, the node that it was asked of, and whether it was taken back.
@@ -29,16 +29,20 @@ type Ask = (u32, u32, bool);
 
 /// Bytes that were sent, and the time that this took: while any Write is under way.
 #[derive(Debug, Default)]
-struct SendRate {
-    /// By receiver.
-    under_way: BTreeMap<u32, u32>,
+struct RateMeter {
+    under_way: u32,
     since: Option<Instant>,
     bytes: u64,
     busy: Duration,
+}
+
+/// To all together, and to each.
+#[derive(Debug, Default)]
+struct SendRates {
+    all: RateMeter,
+    links: BTreeMap<u32, RateMeter>,
     /// Bytes of a Write, the latest one.
     chunk_len: u64,
-    /// The nodes that bytes went to since the rate was taken.
-    to: BTreeSet<u32>,
 }
 
 impl MemberProgress {
@@ -49,27 +53,23 @@ impl MemberProgress {
 
     pub(crate) fn sends(&mut self, now: Instant, to: u32, len: u64) {
         self.sending.chunk_len = len;
-        self.sending.to.insert(to);
-        *self.sending.under_way.entry(to).or_default() += 1;
-        self.sending.since.get_or_insert(now);
+        self.sending.all.begin(now);
+        self.sending.links.entry(to).or_default().begin(now);
     }
 
     pub(crate) fn sent(&mut self, now: Instant, to: u32, len: u64) {
         self.sent_chunks += 1;
         self.receivers.insert(to);
-        self.sending.bytes += len;
-        if let Some(count) = self.sending.under_way.get_mut(&to).filter(|count| **count > 1) {
-            *count -= 1;
-            return;
+        if let Some(link) = self.sending.links.get_mut(&to) {
+            link.end(now, 1, len);
+            self.sending.all.end(now, 1, len);
         }
-        self.lost(now, to);
     }
 
     /// Nothing is under way to a node any more.
     pub(crate) fn lost(&mut self, now: Instant, to: u32) {
-        self.sending.under_way.remove(&to);
-        if self.sending.under_way.is_empty() {
-            self.sending.pause(now);
+        if let Some(link) = self.sending.links.remove(&to) {
+            self.sending.all.end(now, link.under_way, 0);
         }
     }
 
@@ -93,11 +93,6 @@ impl MemberProgress {
         self.receivers.iter().copied()
     }
 
-    /// How fast this node has sent since this was asked last.
-    pub(crate) fn take_rate(&mut self, now: Instant) -> Option<SentRate> {
-        self.sending.take(now)
-    }
-
     pub(crate) fn report(&mut self, now: Instant, version: u32, relay: &Relay) -> NodeReport {
         NodeReport {
             version,
@@ -105,7 +100,7 @@ impl MemberProgress {
             waits: self.waits(now, relay),
             owes: relay.owes().into_iter().collect(),
             sent_chunks: self.sent_chunks,
-            rate: self.sending.take(now),
+            rates: self.sending.take(now),
         }
     }
 
@@ -134,35 +129,54 @@ impl MemberProgress {
     }
 }
 
-impl SendRate {
+impl RateMeter {
+    fn begin(&mut self, now: Instant) {
+        self.under_way += 1;
+        self.since.get_or_insert(now);
+    }
+
+    fn end(&mut self, now: Instant, writes: u32, bytes: u64) {
+        self.bytes += bytes;
+        self.under_way = self.under_way.saturating_sub(writes);
+        if self.under_way == 0 {
+            self.pause(now);
+        }
+    }
+
     fn pause(&mut self, now: Instant) {
         let since = self.since.take();
         self.busy += since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     }
 
-    /// The rate since the last one was taken, in bytes a second; while nothing has been sent
-    /// wholly, what it is at most.
-    fn take(&mut self, now: Instant) -> Option<SentRate> {
+    /// The rate since the last one was taken; while nothing has been sent wholly, what it is at
+    /// most.
+    fn take(&mut self, now: Instant, to: Option<u32>, chunk_len: u64) -> Option<SentRate> {
         if self.since.is_some() {
             self.pause(now);
             self.since = Some(now);
         }
-        let under_way = self.under_way.values().map(|count| u64::from(*count)).sum::<u64>();
-        let bytes = match self.bytes {
-            0 => under_way.saturating_mul(self.chunk_len),
-            bytes => bytes,
-        };
+        let is_at_most = self.bytes == 0;
+        let under_way = u64::from(self.under_way).saturating_mul(chunk_len);
+        let bytes = if is_at_most { under_way } else { self.bytes };
         if self.busy < BUSY_MIN || bytes == 0 {
             return None;
         }
         let micros = u64::try_from(self.busy.as_micros()).ok()?;
-        let only_to = self.to.first().copied().filter(|_| self.to.len() == 1);
-        if self.bytes > 0 {
+        if !is_at_most {
             (self.bytes, self.busy) = (0, Duration::ZERO);
-            self.to = self.under_way.keys().copied().collect();
         }
         let bytes_per_second = bytes.saturating_mul(1_000_000) / micros.max(1);
-        Some(SentRate { bytes_per_second, only_to })
+        Some(SentRate { to, bytes_per_second, is_at_most })
+    }
+}
+
+impl SendRates {
+    fn take(&mut self, now: Instant) -> Vec<SentRate> {
+        let len = self.chunk_len;
+        let all = self.all.take(now, None, len);
+        let links = self.links.iter_mut();
+        let links = links.filter_map(|(to, link)| link.take(now, Some(*to), len));
+        all.into_iter().chain(links).collect()
     }
 }
 
@@ -170,26 +184,36 @@ impl SendRate {
 mod tests {
     use super::*;
 
+    fn rate(to: Option<u32>, bytes_per_second: u64) -> SentRate {
+        SentRate { to, bytes_per_second, is_at_most: false }
+    }
+
+    fn at_most(bytes_per_second: u64) -> Vec<SentRate> {
+        let bound = |to| SentRate { is_at_most: true, ..rate(to, bytes_per_second) };
+        vec![bound(None), bound(Some(1))]
+    }
+
     #[test]
     fn a_rate_is_of_the_time_that_was_spent_sending() {
         let (began, ms) = (Instant::now(), Duration::from_millis);
         let mut progress = MemberProgress::default();
-        let rate = |bytes_per_second, only_to| Some(SentRate { bytes_per_second, only_to });
         // Two at once, then a pause.
         progress.sends(began, 1, 1_000_000);
         progress.sends(began, 2, 1_000_000);
         progress.sent(began + ms(100), 1, 1_000_000);
         progress.sent(began + ms(200), 2, 1_000_000);
-        assert_eq!(progress.sending.take(began + ms(900)), rate(10_000_000, None));
-        assert_eq!(progress.sending.take(began + ms(950)), None, "nothing since");
+        let rates = [rate(None, 10_000_000), rate(Some(1), 10_000_000), rate(Some(2), 5_000_000)];
+        assert_eq!(progress.sending.take(began + ms(900)), rates);
+        assert_eq!(progress.sending.take(began + ms(950)), [], "nothing since");
         progress.sends(began + ms(1_000), 1, 1_000_000);
-        assert_eq!(progress.sending.take(began + ms(1_500)), rate(2_000_000, Some(1)), "at most");
-        assert_eq!(progress.sending.take(began + ms(5_000)), rate(250_000, Some(1)), "at most");
+        assert_eq!(progress.sending.take(began + ms(1_500)), at_most(2_000_000));
+        assert_eq!(progress.sending.take(began + ms(5_000)), at_most(250_000));
         progress.sent(began + ms(9_000), 1, 1_000_000);
-        assert_eq!(progress.sending.take(began + ms(9_100)), rate(125_000, Some(1)));
+        let rates = [rate(None, 125_000), rate(Some(1), 125_000)];
+        assert_eq!(progress.sending.take(began + ms(9_100)), rates);
         // Nothing is under way to a node that is lost.
         progress.sends(began + ms(9_100), 1, 1_000_000);
         progress.lost(began + ms(9_200), 1);
-        assert_eq!(progress.sending.take(began + ms(9_900)), None);
+        assert_eq!(progress.sending.take(began + ms(9_900)), []);
     }
 }

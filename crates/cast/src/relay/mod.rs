@@ -517,6 +517,7 @@ impl Relay {
         self.demands.fulfil(chunk);
         if let Some((of, slot)) = self.asked.remove(&chunk) {
             self.cancelled.insert((of, slot), chunk);
+            self.slots.set(slot, WindowSlot::TakenBack);
             self.tell(of, chunk, ChunkWant::Nothing);
         }
     }

@@ -17,6 +17,8 @@ pub(super) enum WindowSlot {
     Free,
     /// A peer may write into it at any time.
     Asked,
+    /// So it may, but need not: the chunk was taken back.
+    TakenBack,
     /// It is checked and written to files.
     Kept {
         chunk: u32,
@@ -42,6 +44,8 @@ pub(super) struct Window {
     of_chunk: BTreeMap<u32, u32>,
     /// How many slots peers write into, or have just written into.
     given: usize,
+    /// How many they may still write into, though nothing is wanted of them.
+    taken_back: usize,
 }
 
 impl Window {
@@ -52,6 +56,7 @@ impl Window {
             held: VecDeque::new(),
             of_chunk: BTreeMap::new(),
             given: 0,
+            taken_back: 0,
         }
     }
 
@@ -66,6 +71,7 @@ impl Window {
                 self.free.insert(slot);
             }
             WindowSlot::Asked => self.given += 1,
+            WindowSlot::TakenBack => self.taken_back += 1,
             WindowSlot::Kept { chunk } => {
                 self.given += 1;
                 self.of_chunk.insert(chunk, slot);
@@ -86,6 +92,7 @@ impl Window {
                 self.free.remove(&slot);
             }
             WindowSlot::Asked => self.given -= 1,
+            WindowSlot::TakenBack => self.taken_back -= 1,
             WindowSlot::Kept { chunk } => {
                 self.given -= 1;
                 self.forget(chunk, slot);
@@ -116,20 +123,23 @@ impl Window {
     }
 
     /// A slot for a peer's chunk, if `spare` slots are left for others. Peers get half of all at
-    /// most: what has come stays in the other half until it is passed on.
+    /// most: what has come stays in the other half until it is passed on. What was taken back does
+    /// not count, or a peer that neither sends nor drops it would hold up all others.
     pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
         let len = self.states.len();
         let most = len.div_ceil(2).min(len - RESERVED).min(GIVEN_MAX).saturating_sub(spare);
-        if self.given >= most { None } else { self.take_any(state) }
+        if self.given >= most || !self.has_room() { None } else { self.take_any(state) }
     }
 
     /// A slot for a chunk that is demanded: from four slots on there are some that [`Self::take`]
     /// never gives.
     pub(super) fn take_for_demand(&mut self) -> Option<u32> {
-        if self.given >= self.states.len() - RESERVED {
-            return None;
-        }
-        self.take_any(WindowSlot::Asked)
+        if self.has_room() { self.take_any(WindowSlot::Asked) } else { None }
+    }
+
+    /// Whether a slot is left that can always be read into.
+    fn has_room(&self) -> bool {
+        self.given + self.taken_back < self.states.len() - RESERVED
     }
 
     /// The lowest free slot, or the one whose chunk has been there longest and is not being sent.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How often a node tells what it holds.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 /// A node ends when neither it nor a neighbour has gained a chunk for so long.
-const STALL_MAX: Duration = Duration::from_secs(10);
+const STALL_MAX: Duration = Duration::from_secs(8);
 /// A neighbour that says nothing for so long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// So long a node that needs nothing waits for others to notice that the source has left.
@@ -132,7 +132,9 @@ impl CastSession {
         if self.has_published() && nobody_lacks && now > orphan.since + lingers {
             return Some("the source has left, and all that can be reached have everything");
         }
-        let is_stalled = now > orphan.gained + STALL_MAX && !self.is_busy_publishing();
+        // Alone, it gains nothing unless another one dials it.
+        let stall = if orphan.heard.is_empty() { LINGER_ALONE } else { STALL_MAX };
+        let is_stalled = now > orphan.gained + stall && !self.is_busy_publishing();
         is_stalled.then_some("the source has left, and nobody here has what is lacking")
     }
 

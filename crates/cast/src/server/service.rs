@@ -399,8 +399,14 @@ impl CastService {
                     Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
                     _ => return Err("it writes before it has a part in a cast".into()),
                 };
-                let member = self.sessions.get_mut(&cast).and_then(CastSession::member);
-                member.map_or(Ok(()), |member| {
+                let session = self.sessions.get_mut(&cast);
+                let session = session.map(|session| {
+                    if node == 0 {
+                        session.heard = Instant::now();
+                    }
+                    session
+                });
+                session.and_then(CastSession::member).map_or(Ok(()), |member| {
                     Ok(member.arrived(hub, node, of_immediate(immediate))?)
                 })
             }

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes in a chunk, at most: a window has some of them.
 const CHUNK_LEN_MAX: u32 = 8 << 20;
-/// A source that says nothing for so long has left: it asks for a report several times a second.
-pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A source that says and sends nothing for so long has left: it asks for a report several times a
+/// second.
+pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// So long threads may be busy with a chunk of a cast that has ended.
 const LEAVING_MAX: Duration = Duration::from_secs(2);
 /// Bytes in a node's name, at most.

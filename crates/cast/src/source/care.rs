@@ -38,6 +38,7 @@ impl SourceService {
             return Ok(());
         }
         self.watch.forget(number);
+        self.slow.forget(number);
         if let Some(member) = &mut self.member {
             member.lost(hub, number)?;
             self.is_plan_due = true;
@@ -162,9 +163,7 @@ impl SourceService {
         }
         if self.member.is_some() {
             self.judge(hub, now)?;
-            let own = self.member.as_mut().and_then(CastMember::take_rate);
-            own.into_iter().for_each(|rate| self.nodes.note_rate(0, rate));
-            self.is_plan_due |= self.nodes.find_slow();
+            self.find_slow(now);
             for (number, host) in self.nodes.due_again(now) {
                 let again = (number, LinkPurpose::Relay);
                 self.reach.begin(hub, self.header.cast, again, &host);
@@ -189,6 +188,17 @@ impl SourceService {
     pub(super) fn plan_at(&self) -> Option<Instant> {
         let is_waiting = self.is_plan_due && self.member.is_some();
         is_waiting.then_some(self.planned + PLAN_PAUSE)
+    }
+
+    /// Makes leaves of slow nodes.
+    fn find_slow(&mut self, now: Instant) {
+        if let Some(member) = &mut self.member {
+            self.slow.report(now, 0, &member.report(self.version));
+        }
+        if let Some(finding) = self.slow.find(now, &self.nodes.standings()) {
+            self.nodes.assign(&finding);
+            self.is_plan_due = true;
+        }
     }
 
     fn judge(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {

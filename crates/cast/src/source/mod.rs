@@ -2,13 +2,14 @@
 //! the schedule.
 //!
 //! It waits until each node is ready or has failed, then sends the first plan. When a node is lost,
-//! or a connection between two nodes, it asks all what they hold, and sends a plan without it. A
-//! node that could not be reached is dialled again as long as the cast lasts. It ends when every
-//! node has published or failed. The caller brings the dialling, and hence the keys.
+//! or a connection between two nodes, it sends a plan without it, from what each said last that it
+//! holds. A node that could not be reached is dialled again as long as the cast lasts. It ends when
+//! every node has published or failed. The caller brings the dialling, and hence the keys.
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `late` (nodes that
-//! come late), `nodes` (what is known of each node), `watch` (what has stopped), `order` (their numbers), `progress` (what is
-//! shown of them), `signing`, `buffers` (its files as chunks).
+//! come late), `nodes` (what is known of each node), `watch` (what has stopped), `silence` and
+//! `slow` (which is too slow beside the others), `order` (their numbers), `progress` (what is shown
+//! of them), `signing`, `buffers` (its files as chunks).
 
 mod buffers;
 mod care;
@@ -18,6 +19,8 @@ mod order;
 mod progress;
 mod service;
 mod signing;
+mod silence;
+mod slow;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -1,28 +1,16 @@
 //! What the source knows of each node.
 
 use super::NodeOutcome;
-use crate::protocol::SentRate;
+use super::silence::AnswerTimes;
+use super::slow::{NodeStanding, SlowFinding};
 use crate::schedule::{ChunkSet, NodeRole, NodeState, Situation};
 use outboard_cluster::hub::PeerId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// When a node that cannot be reached is dialled again; then after twice that, and so on.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-
-/// A node that has said nothing for so long, and for so many times what half of the others have
-/// said nothing for, is given up. It is dialled again: one that was merely slow to answer takes
-/// part again.
-const SILENCE_MIN: Duration = Duration::from_millis(500);
-const SILENCE_TIMES: u32 = 6;
-/// A leaf, for which nobody waits, a node that is the only one, and any node after so long.
-const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// A question and its answer each may wait behind as many chunks as are under way to one node.
-const SILENCE_CHUNKS: u32 = 2;
-
-/// Rates of a node, of which the best one counts: a moment's rate says little.
-const RATES: usize = 4;
 
 /// A node, from the first dial to its outcome.
 #[derive(Debug)]
@@ -46,10 +34,6 @@ pub(super) struct CastNode {
     pub(super) held: ChunkSet,
     /// How many chunks it said last that it holds.
     pub(super) held_chunks: u64,
-    /// How fast it said that it sends, the latest few times, in bytes a second.
-    rates: VecDeque<u64>,
-    /// How fast the nodes were that sent to it alone, likewise.
-    fed: VecDeque<u64>,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
     /// When it published, or failed last.
@@ -94,8 +78,6 @@ impl CastNodes {
             read_chunks: 0,
             held: ChunkSet::empty(),
             held_chunks: 0,
-            rates: VecDeque::new(),
-            fed: VecDeque::new(),
             heard: None,
             ended: None,
             published: None,
@@ -141,12 +123,8 @@ impl CastNodes {
         self.iter().filter_map(|(_, node)| node.peer).collect()
     }
 
-    /// The nodes that are connected and have said nothing for too long, and for how long.
-    ///
-    /// All are asked at the same time, and half of the others having answered says how long that
-    /// takes now, on these machines. So one that hangs is found soon where answers come at once,
-    /// and none is blamed where everything is slow. `chunk` is how long a chunk takes to come:
-    /// questions and answers wait behind chunks.
+    /// The nodes that are connected and have said nothing for [too long](AnswerTimes), and for how
+    /// long; `chunk` is how long a chunk takes to come.
     pub(super) fn silent(
         &self,
         now: Instant,
@@ -155,17 +133,10 @@ impl CastNodes {
         let age = |node: &CastNode| {
             node.heard.filter(|_| node.peer.is_some()).map(|at| now.saturating_duration_since(at))
         };
-        let mut ages: Vec<Duration> = self.iter().filter_map(|(_, node)| age(node)).collect();
-        ages.sort_unstable();
-        // One that is silent is behind all others: among two it is the second.
-        let usual = ages.len().checked_sub(2).map(|last| ages[last.min(ages.len() / 2)]);
-        let behind = chunk.unwrap_or_default() * SILENCE_CHUNKS;
-        let limit =
-            usual.map_or(SILENCE_MAX, |usual| SILENCE_MAX.min(SILENCE_MIN + usual * SILENCE_TIMES));
+        let times = AnswerTimes::new(self.iter().filter_map(|(_, node)| age(node)), chunk);
         let silent = |(number, node): (u32, &CastNode)| {
-            // Nobody waits for a leaf.
-            let limit = if node.is_leaf { SILENCE_MAX } else { limit } + behind;
-            Some((number, node.peer?, age(node).filter(|age| *age > limit)?))
+            let is_silent = |age: &Duration| times.is_silent(*age, node.is_leaf);
+            Some((number, node.peer?, age(node).filter(is_silent)?))
         };
         self.iter().filter_map(silent).collect()
     }
@@ -194,8 +165,6 @@ impl CastNodes {
         }
         (node.is_ready, node.held) = (false, ChunkSet::empty());
         node.reads_since = None;
-        node.rates.clear();
-        node.fed.clear();
         let peer = node.peer.take()?;
         self.numbers.remove(&peer);
         Some(peer)
@@ -214,47 +183,35 @@ impl CastNodes {
         nodes.map(begin).collect()
     }
 
-    /// A node, or the source, has said how fast it sends.
-    pub(super) fn note_rate(&mut self, from: u32, rate: SentRate) {
-        if let Some(node) = self.get(from) {
-            note(&mut node.rates, rate.bytes_per_second);
-        }
-        if let Some(node) = rate.only_to.and_then(|to| self.get(to)) {
-            note(&mut node.fed, rate.bytes_per_second);
-        }
+    /// All nodes but the source, as they stand.
+    pub(super) fn standings(&self) -> Vec<NodeStanding> {
+        let standing = |(number, node): (u32, &CastNode)| NodeStanding {
+            number,
+            role: node.role(),
+            held: node.held.len(),
+        };
+        self.iter().map(standing).collect()
     }
 
-    /// Makes leaves of the nodes that send slowly, for others would wait for them. Says whether
-    /// there are new ones.
-    pub(super) fn find_slow(&mut self) -> bool {
-        let role = |node: &CastNode| match (node.takes_part(), node.is_leaf) {
-            (false, _) => NodeRole::Dead,
-            (true, true) => NodeRole::Leaf,
-            (true, false) => NodeRole::Relay,
-        };
-        let state = |node: &CastNode| NodeState { role: role(node), holds: ChunkSet::empty() };
-        let mut situation = Situation::fresh(0, 0);
-        situation.nodes = self.nodes.iter().map(state).collect();
-        let rates: Vec<Option<u64>> = self.nodes.iter().map(CastNode::rate).collect();
-        situation.assign_leaves(&rates);
-        let mut is_any = false;
-        for (node, state) in self.nodes.iter_mut().zip(&situation.nodes) {
-            if state.role == NodeRole::Leaf && !node.is_leaf {
-                tracing::info!(host = node.host, "a slow node: nobody waits for it");
-                (node.is_leaf, is_any) = (true, true);
+    /// Makes leaves of slow nodes, and relays of others.
+    pub(super) fn assign(&mut self, finding: &SlowFinding) {
+        for (number, node) in self.iter_mut() {
+            let is_slow = finding.leaves.contains(&number);
+            if is_slow || finding.relays.contains(&number) {
+                tracing::info!(host = node.host, is_slow, "nobody waits for a slow node");
+                node.is_leaf = is_slow;
             }
         }
-        is_any
     }
 
     /// The situation, by what the nodes have said last.
     pub(super) fn situation(&self, chunks: u32) -> Situation {
         let mut situation = Situation::fresh(1, chunks);
         for (_, node) in self.iter() {
-            let (role, holds) = match (node.takes_part(), node.is_leaf) {
-                (false, _) => (NodeRole::Dead, ChunkSet::empty()),
-                (true, true) => (NodeRole::Leaf, node.held.clone()),
-                (true, false) => (NodeRole::Relay, node.held.clone()),
+            let role = node.role();
+            let holds = match role {
+                NodeRole::Dead => ChunkSet::empty(),
+                NodeRole::Relay | NodeRole::Leaf => node.held.clone(),
             };
             situation.nodes.push(NodeState { role, holds });
         }
@@ -282,13 +239,12 @@ impl CastNodes {
 }
 
 impl CastNode {
-    /// The best of the latest rates, when there are enough of them. One that sends slowly but is
-    /// fed fast sends to a slow node, and one that never sends is as slow as it is fed.
-    fn rate(&self) -> Option<u64> {
-        let best = |rates: &VecDeque<u64>| {
-            rates.iter().max().copied().filter(|_| self.is_ready && rates.len() == RATES)
-        };
-        best(&self.rates).max(best(&self.fed))
+    fn role(&self) -> NodeRole {
+        match (self.takes_part(), self.is_leaf) {
+            (false, _) => NodeRole::Dead,
+            (true, true) => NodeRole::Leaf,
+            (true, false) => NodeRole::Relay,
+        }
     }
 
     /// Whether it is ready, and in the plan.
@@ -304,60 +260,5 @@ impl CastNode {
     /// Whether it has failed, and does not take part again.
     pub(super) fn is_out(&self) -> bool {
         self.failed.is_some() && self.peer.is_none()
-    }
-}
-
-/// Keeps the latest rates.
-fn note(rates: &mut VecDeque<u64>, rate: u64) {
-    rates.push_back(rate);
-    if rates.len() > RATES {
-        rates.pop_front();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_keeps_sending_slowly_becomes_a_leaf_and_no_other() {
-        let hosts: Vec<String> = (0..17).map(|node| format!("n{node}")).collect();
-        let places: Vec<usize> = (0..16).collect();
-        let mut nodes = CastNodes::new(&hosts, &places);
-        nodes.iter_mut().for_each(|(_, node)| node.is_ready = true);
-        for round in 0..4_u64 {
-            assert!(!nodes.find_slow(), "round {round}");
-            for number in 1..=16 {
-                // All waver; one is at half rate, one is so only for a moment.
-                let bytes_per_second = match (number, round) {
-                    (5, _) | (6, 1) => 6_250_000,
-                    (number, round) => 12_500_000 - 500_000 * ((u64::from(number) + round) % 4),
-                };
-                nodes.note_rate(number, SentRate { bytes_per_second, only_to: None });
-            }
-        }
-        assert!(nodes.find_slow());
-        let leaves = nodes.iter().filter(|(_, node)| node.is_leaf).map(|(number, _)| number);
-        assert_eq!(leaves.collect::<Vec<_>>(), [5]);
-        assert!(!nodes.find_slow(), "it is one already");
-    }
-
-    /// Of a chain: the source sends to 1, that to 2, and so on.
-    #[test]
-    fn a_slow_node_of_a_chain_costs_neither_neighbour_its_part() {
-        for slow in [1, 4, 8] {
-            let hosts: Vec<String> = (0..9).map(|node| format!("n{node}")).collect();
-            let places: Vec<usize> = (0..8).collect();
-            let mut nodes = CastNodes::new(&hosts, &places);
-            nodes.iter_mut().for_each(|(_, node)| node.is_ready = true);
-            for from in (0..8).cycle().take(RATES * 8) {
-                let is_slow = from == slow || from + 1 == slow;
-                let bytes_per_second = if is_slow { 5_000_000 } else { 12_000_000 };
-                nodes.note_rate(from, SentRate { bytes_per_second, only_to: Some(from + 1) });
-            }
-            assert!(nodes.find_slow());
-            let leaves = nodes.iter().filter(|(_, node)| node.is_leaf).map(|(number, _)| number);
-            assert_eq!(leaves.collect::<Vec<_>>(), [slow]);
-        }
     }
 }

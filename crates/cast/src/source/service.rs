@@ -5,6 +5,7 @@ use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
 use super::signing;
+use super::slow::SlowWatch;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
@@ -64,6 +65,7 @@ pub(super) struct SourceService {
     pub(super) watch: CastWatch,
     /// The nodes that late ones were told to read from.
     pub(super) named: Vec<u32>,
+    pub(super) slow: SlowWatch,
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
     runs: Vec<Vec<u8>>,
@@ -103,6 +105,7 @@ impl SourceService {
             header,
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
             watch: CastWatch::new(Instant::now(), header.shape.chunks()),
+            slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
@@ -187,8 +190,9 @@ impl SourceService {
             if is_reader {
                 return Ok(());
             }
-            self.watch.report(Instant::now(), number, report);
-            report.rate.into_iter().for_each(|rate| self.nodes.note_rate(number, rate));
+            let now = Instant::now();
+            self.watch.report(now, number, report);
+            self.slow.report(now, number, report);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::stage::{CastStage, SourceFile, StageCost, write};
+use super::stage::{CastStage, SourceFile, StageCost};
 use crate::command::{self, cargo};
 
 const PORT: u16 = 7410;
@@ -59,7 +59,7 @@ impl OurNodes {
                 "sessions = 1024\n[cast]\nroots = [{:?}]\n[reach.cast]\ncast = \"*\"\n",
                 stage.destination()
             );
-            write(&configuration, &text)?;
+            fs::write(&configuration, text)?;
             let mut node = stage.at(index, &program);
             node.env("HOME", &own).args(["node", "--serve", "cast", "--listen", &name]);
             node.arg("--config").arg(configuration).arg("--key").arg(&key);

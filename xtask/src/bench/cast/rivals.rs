@@ -1,8 +1,10 @@
 //! Other programs that bring a file to many machines, each with the options that were best here.
 
+use std::fs;
+
 use anyhow::{Context, Result};
 
-use super::stage::{CastStage, SourceFile, write};
+use super::stage::{CastStage, SourceFile};
 
 const RSYNC_PORT: u16 = 873;
 const NFS_PORT: u16 = 2049;
@@ -74,7 +76,7 @@ pub(super) fn rsync(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
             own.join("pid").display(),
             stage.destination().display(),
         );
-        write(&configuration, &text)?;
+        fs::write(&configuration, text)?;
         let mut daemon = stage.at(index, "rsync");
         daemon.args(["--daemon", "--no-detach", "--config"]).arg(configuration);
         let process = stage.start(&mut daemon)?;
@@ -91,7 +93,7 @@ pub(super) fn rsync(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
     let () = outcome;
     // A daemon writes its pid file once.
     for index in 0..stage.receivers() {
-        let _ = std::fs::remove_file(stage.directory(&format!("rsync{index}"))?.join("pid"));
+        let _ = fs::remove_file(stage.directory(&format!("rsync{index}"))?.join("pid"));
     }
     stage.end_all()?;
     stage.check(file)?;
@@ -113,7 +115,7 @@ pub(super) fn nfs(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
         exported.display()
     );
     let configuration = own.join("ganesha.conf");
-    write(&configuration, &text)?;
+    fs::write(&configuration, text)?;
     let mut server = stage.here("ganesha.nfsd");
     server.args(["-F", "-N", "NIV_EVENT", "-f"]).arg(&configuration);
     server.arg("-L").arg(own.join("log")).arg("-p").arg(own.join("pid"));
@@ -137,7 +139,7 @@ pub(super) fn nfs(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
         Ok(())
     });
     stage.end_all()?;
-    let _ = std::fs::remove_file(own.join("pid"));
+    let _ = fs::remove_file(own.join("pid"));
     let (cost, ()) = read?;
     stage.check(file)?;
     Ok(cost.seconds)

@@ -3,11 +3,10 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -16,6 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 use crate::lab::{Host, Lab, Link};
+use crate::scratch::Scratch;
 
 /// How long servers may take to listen, all on one machine.
 const LISTEN_MAX: Duration = Duration::from_secs(60);
@@ -24,11 +24,6 @@ const CAST_MAX: Duration = Duration::from_secs(400);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Ticks of `/proc/stat` in a second.
 const TICKS: f64 = 100.0;
-/// Puts a receiver's own directory where all receivers have theirs; then executes the rest.
-const FURNISH: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
-
-/// The number of stages that this process has made.
-static STAGES: AtomicU32 = AtomicU32::new(0);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -37,7 +32,7 @@ pub(super) struct CastStage {
     lab: Lab,
     files: u32,
     // The last: what is below it is unmounted when no process uses it any more.
-    scratch: StageFiles,
+    scratch: Scratch,
 }
 
 /// What is cast.
@@ -57,15 +52,10 @@ pub(super) struct StageCost {
     pub(super) machine_s: f64,
 }
 
-/// A directory in memory for everything, removed at the end.
-#[derive(Debug)]
-struct StageFiles(PathBuf);
-
 impl CastStage {
     pub(super) fn new(receivers: usize, link: Link) -> Result<Self> {
-        let number = STAGES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("outboard-bench-cast-{}-{number}", std::process::id());
-        let scratch = StageFiles::mounted(env::temp_dir().join(name))?;
+        let options = "mode=755,size=80%";
+        let scratch = Scratch::in_memory(&env::temp_dir(), "outboard-bench-cast-", options)?;
         let all = format!("0-{}", thread::available_parallelism()?.get() - 1);
         let lab = Lab::new(&vec![&*all; 1 + receivers], link)?;
         let stage = Self { running: Vec::new(), lab, files: 0, scratch };
@@ -103,18 +93,16 @@ impl CastStage {
 
     /// The destination, as receivers see it.
     pub(super) fn destination(&self) -> PathBuf {
-        self.scratch.0.join("at")
+        self.scratch.path("at")
     }
 
     /// A receiver's destination, as it is seen from outside.
     pub(super) fn disk(&self, index: usize) -> PathBuf {
-        self.scratch.0.join(format!("disk{index}"))
+        self.scratch.path(format!("disk{index}"))
     }
 
     pub(super) fn directory(&self, name: &str) -> Result<PathBuf> {
-        let path = self.scratch.0.join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(path)
+        self.scratch.directory(name)
     }
 
     /// A new file of random bytes, under a name that was not cast before.
@@ -134,8 +122,7 @@ impl CastStage {
     /// A program on a receiver's host, which sees its own destination.
     pub(super) fn at(&self, index: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = quiet(self.receiver(index).command("unshare"));
-        command.args(["--mount", "--propagation", "private", "sh", "-ec", FURNISH, "sh"]);
-        command.arg(self.disk(index)).arg(self.destination()).arg(program);
+        command::showing(&mut command, &self.disk(index), &self.destination()).arg(program);
         command
     }
 
@@ -227,23 +214,6 @@ impl Drop for CastStage {
     }
 }
 
-impl StageFiles {
-    fn mounted(path: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&path)?;
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "mode=755,size=80%", "tmpfs"]);
-        command::run(mount.arg(&path))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for StageFiles {
-    fn drop(&mut self) {
-        let _ = command::run(Command::new("umount").arg("--lazy").arg(&self.0));
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 /// Without input, and with the errors of programs that run in the background thrown away.
 fn quiet(mut command: Command) -> Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -278,10 +248,4 @@ fn are_equal(one: &Path, other: &Path) -> Result<bool> {
             return Ok(false);
         }
     }
-}
-
-/// Writes a file that a program is configured by.
-pub(super) fn write(path: &Path, text: &str) -> Result<()> {
-    File::create(path)?.write_all(text.as_bytes())?;
-    Ok(())
 }

@@ -8,11 +8,13 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::place::{self, Programs};
 use crate::command;
 use crate::lab::{Host, Lab, Link};
+use crate::process::wait_listening;
+use crate::scratch::Scratch;
 
 /// The rate of every link.
 const LINK: Link = Link::BitsPerSecond(1_000_000_000);
@@ -25,7 +27,7 @@ const SMALL_FARM_SLOTS: usize = 5;
 /// How long a server may take to listen.
 const LISTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
-/// The beginning of all scratch directories' names, including those that a killed run left behind.
+/// The beginning of all scratch directories' names.
 const SCRATCH: &str = "scratch-";
 
 /// The files in `target/bench/compile`, which are made once.
@@ -82,8 +84,12 @@ pub(super) struct Stage {
 impl Stage {
     /// A client and its servers, without running programs.
     pub(super) fn new(kit: &Kit, servers: Servers, medium: Medium) -> Result<Self> {
-        let scratch = Scratch::new(kit, medium)?;
-        copy(&kit.project(), &scratch.0.join("project"))?;
+        // A file system of its own if it is to be in memory: sandboxes show nothing below /dev.
+        let scratch = match medium {
+            Medium::Tmpfs => Scratch::in_memory(&kit.base, SCRATCH, "mode=755")?,
+            Medium::Disk => Scratch::new(&kit.base, SCRATCH)?,
+        };
+        copy(&kit.project(), &scratch.path("project"))?;
         let (processors, places) = match servers {
             Servers::StandIns { count, factor } => {
                 let processors = [CLIENT].into_iter().chain(iter::repeat_n(SERVERS, count));
@@ -97,7 +103,8 @@ impl Stage {
             Servers::Real => (vec![BOTH], Vec::new()),
         };
         for host in 0..processors.len() {
-            scratch.directory(&format!("host{host}"))?;
+            let temporary = scratch.directory(&format!("host{host}"))?;
+            fs::set_permissions(temporary, fs::Permissions::from_mode(0o1777))?;
         }
         Ok(Self { lab: Lab::new(&processors, LINK)?, places, scratch })
     }
@@ -128,19 +135,17 @@ impl Stage {
     /// A directory for one host's temporary files, writable by all users.
     pub(super) fn temporary(&self, host: &Host) -> PathBuf {
         let index = self.lab.hosts().iter().position(|other| other.address == host.address);
-        self.scratch.0.join(format!("host{}", index.unwrap_or(0)))
+        self.scratch.path(format!("host{}", index.unwrap_or(0)))
     }
 
     /// A directory that all users can read.
     pub(super) fn shared(&self, name: &str) -> Result<PathBuf> {
-        let path = self.scratch.0.join(name);
-        fs::create_dir_all(&path)?;
-        Ok(path)
+        self.scratch.directory(name)
     }
 
     /// The client's copy of the project.
     pub(super) fn project(&self) -> PathBuf {
-        self.scratch.0.join("project")
+        self.scratch.path("project")
     }
 
     /// A command on the client, with its directory for temporary files.
@@ -159,16 +164,10 @@ impl Stage {
         let child = command.stdout(file.try_clone()?).stderr(file).spawn();
         let mut child =
             child.with_context(|| format!("cannot start {}", command::line(command)))?;
-        let deadline = Instant::now() + LISTEN_MAX;
-        while !command::listens_beside(&child.id().to_string(), port).unwrap_or(false) {
-            let ended = child.try_wait()?;
-            if ended.is_some() || Instant::now() > deadline {
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                bail!("{} does not listen on {port}:\n{said}", command::line(command));
-            }
-            sleep(PAUSE);
-        }
-        Ok(())
+        wait_listening(&mut child, port, Instant::now() + LISTEN_MAX).map_err(|error| {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            anyhow!("{}: {error}:\n{said}", command::line(command))
+        })
     }
 
     /// Waits until the server on `port` of a host has written `words` to its log.
@@ -199,63 +198,6 @@ impl Drop for Stage {
         // The processes that use the scratch directory end first; the lab ends the rest.
         let _ = self.silence();
     }
-}
-
-/// A directory for one stage, removed with it.
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Scratch {
-    /// A file system of its own if it is to be in memory: sandboxes show nothing below /dev.
-    fn new(kit: &Kit, medium: Medium) -> Result<Self> {
-        clear(&kit.base)?;
-        let scratch = Self(kit.base.join(format!("{SCRATCH}{}", std::process::id())));
-        fs::create_dir(&scratch.0)
-            .with_context(|| format!("cannot make {}", scratch.0.display()))?;
-        if medium == Medium::Tmpfs {
-            let mut mount = Command::new("mount");
-            mount.args(["-t", "tmpfs", "-o", "mode=755", "tmpfs"]).arg(&scratch.0);
-            command::run(&mut mount)?;
-        }
-        Ok(scratch)
-    }
-
-    fn directory(&self, name: &str) -> Result<()> {
-        let path = self.0.join(name);
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o1777))?;
-        Ok(())
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // If the removal fails, the next run removes it.
-        let _ = remove(&self.0);
-    }
-}
-
-/// Removes the directories of runs whose process has ended.
-fn clear(parent: &Path) -> Result<()> {
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
-        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            remove(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes a scratch directory, after unmounting what is mounted there.
-fn remove(scratch: &Path) -> Result<()> {
-    let path = scratch.to_string_lossy();
-    if command::succeeds("mountpoint", &["--quiet", &path]) {
-        // Detached, because a process that is about to end may still use it.
-        command::run(Command::new("umount").args(["--lazy", &path]))?;
-    }
-    fs::remove_dir_all(scratch).with_context(|| format!("cannot remove {path}"))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

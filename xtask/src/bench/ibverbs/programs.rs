@@ -1,19 +1,12 @@
 //! Running perftest and fio once, client and server, and parsing their output.
 
-use std::net::TcpListener;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::bench::measure::{Contender, Server, number, pinned};
+use crate::bench::measure::{Contender, against, free_port, number, pinned};
 use crate::bench::stack::bytes;
-use crate::command;
-
-/// How long a server may take to listen.
-const LISTEN_MAX: Duration = Duration::from_secs(10);
 
 /// Starts stock programs on the C libraries.
 #[derive(Debug)]
@@ -97,23 +90,6 @@ fn receiver(engine: &str) -> &'static [&'static str] {
 /// Messages that take about half a second.
 fn count(size: usize) -> usize {
     if size < 4096 { 30_000 } else { (1 << 30) / size }
-}
-
-/// Runs a client against a server and returns what the client printed.
-fn against(server: &mut Command, port: u16, client: &mut Command) -> Result<String> {
-    let _server = Server::start(server.stdout(Stdio::null()))?;
-    let start = Instant::now();
-    while !command::listens(port)? {
-        if start.elapsed() > LISTEN_MAX {
-            bail!("{} does not listen on port {port}", command::line(server));
-        }
-        sleep(Duration::from_millis(10));
-    }
-    command::output(client)
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The line of figures: bytes, iterations, then either peak and average MiB/s and the rate, or

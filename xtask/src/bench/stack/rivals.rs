@@ -2,20 +2,14 @@
 //!
 //! A rival that is not installed is left out; the page then has no column for it.
 
-use std::net::TcpListener;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::bytes;
-use crate::bench::measure::{Contender, Server, pinned};
+use crate::bench::measure::{Contender, against, free_port, pinned};
 use crate::command;
-
-/// How long a rival's server may take to listen.
-const LISTEN_MAX: Duration = Duration::from_secs(10);
 
 /// libfabric's ping-pong over its TCP provider.
 pub(super) fn libfabric() -> Option<Contender<'static, Value>> {
@@ -70,23 +64,6 @@ fn messages(size: usize) -> usize {
 
 fn installed(program: &str) -> bool {
     command::succeeds("which", &[program])
-}
-
-/// Runs a client against a server and returns what the client printed.
-fn against(server: &mut Command, port: u16, client: &mut Command) -> Result<String> {
-    let _server = Server::start(server.stdout(Stdio::null()))?;
-    let start = Instant::now();
-    while !command::listens(port)? {
-        if start.elapsed() > LISTEN_MAX {
-            bail!("{} does not listen on port {port}", command::line(server));
-        }
-        sleep(Duration::from_millis(10));
-    }
-    command::output(client)
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The last line's `usec/xfer`, a mean.

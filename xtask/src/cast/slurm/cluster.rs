@@ -3,8 +3,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
-use std::io::Read;
+use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,9 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::program::CommandRun;
-use crate::cast::site::{CastScratch, PATH};
-use crate::command::{self, cargo};
+use crate::cast::site::scratch;
+use crate::command::{self, PATH, cargo};
 use crate::process::Process;
+use crate::scratch::Scratch;
+use crate::slurm::{SlurmAddress, SlurmFiles};
 
 /// Nodes, n1 and so on.
 pub(super) const NODES: usize = 4;
@@ -27,14 +28,10 @@ pub(super) const USER: u32 = 65534;
 const READY_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Puts a node's directory where all nodes have theirs; then executes the rest.
-pub(super) const FURNISH: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
-
 /// See the [module](self).
 pub(super) struct SlurmCluster {
-    scratch: CastScratch,
-    /// First of the ports.
-    port: u16,
+    scratch: Scratch,
+    slurm: SlurmFiles,
     /// By node; then slurmctld.
     nodes: RefCell<Vec<Option<Process>>>,
     _daemons: Vec<Process>,
@@ -44,10 +41,10 @@ impl SlurmCluster {
     /// A cluster whose nodes are idle.
     pub(super) fn new() -> Result<Self> {
         command::run(&mut cargo(["build", "--package=outboard"]))?;
-        let scratch = CastScratch::new()?;
+        let scratch = scratch()?;
         let program = command::target_dir().join("debug/outboard");
         fs::copy(program, scratch.directory("bin")?.join("outboard"))?;
-        for name in ["at", "spool", "state", "log", "munge"] {
+        for name in ["at", "log"] {
             scratch.directory(name)?;
         }
         for name in ["work", "seen"] {
@@ -56,13 +53,15 @@ impl SlurmCluster {
         for node in 1..=NODES {
             open_to_all(&scratch.directory(&format!("disk{node}"))?)?;
         }
+        let port = free_ports()?;
+        let local = |port| SlurmAddress { host: "127.0.0.1".into(), port };
+        let nodes: Vec<_> = (port + 1..).take(NODES).map(local).collect();
         let mut cluster = Self {
+            slurm: SlurmFiles::write(&scratch.directory("slurm")?, &local(port), &nodes)?,
             scratch,
-            port: free_ports()?,
             nodes: RefCell::new((0..NODES).map(|_| None).collect()),
             _daemons: Vec::new(),
         };
-        fs::write(cluster.file("slurm.conf"), cluster.configuration()?)?;
         cluster.start_daemons()?;
         (1..=NODES).try_for_each(|node| cluster.start_node(node))?;
         cluster.wait_idle()?;
@@ -70,7 +69,7 @@ impl SlurmCluster {
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.scratch.0.join(name)
+        self.scratch.path(name)
     }
 
     /// The program under test.
@@ -88,69 +87,25 @@ impl SlurmCluster {
         self.file(&format!("disk{node}"))
     }
 
-    fn configuration(&self) -> Result<String> {
-        let host = fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned();
-        let (scratch, port) = (self.scratch.0.display(), self.port);
-        let (first, last) = (port + 1, port + u16::try_from(NODES)?);
-        Ok(format!(
-            "ClusterName=test\n\
-             SlurmctldHost={host}(127.0.0.1)\n\
-             SlurmctldPort={port}\n\
-             SlurmUser=root\n\
-             SlurmdUser=root\n\
-             AuthType=auth/munge\n\
-             AuthInfo=socket={scratch}/munge/socket\n\
-             CredType=cred/munge\n\
-             ProctrackType=proctrack/linuxproc\n\
-             TaskPlugin=task/none\n\
-             MpiDefault=none\n\
-             SelectType=select/linear\n\
-             JobAcctGatherType=jobacct_gather/none\n\
-             SwitchType=switch/none\n\
-             ReturnToService=2\n\
-             SlurmdParameters=config_overrides\n\
-             StateSaveLocation={scratch}/state\n\
-             SlurmdSpoolDir={scratch}/spool/%n\n\
-             SlurmdPidFile={scratch}/spool/%n.pid\n\
-             SlurmctldPidFile={scratch}/state/pid\n\
-             SlurmdLogFile={scratch}/log/%n.log\n\
-             SlurmctldLogFile={scratch}/log/slurmctld.log\n\
-             TmpFS=/tmp\n\
-             NodeName=n[1-{NODES}] NodeHostName={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] \
-             CPUs=2 RealMemory=100\n\
-             PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
-        ))
-    }
-
     fn start_daemons(&mut self) -> Result<()> {
-        let mut key = vec![0; 1024];
-        File::open("/dev/urandom")?.read_exact(&mut key)?;
-        let key_file = self.file("munge/key");
-        fs::write(&key_file, key)?;
-        fs::set_permissions(&key_file, Permissions::from_mode(0o400))?;
+        let logs = self.file("log");
+        let log = |name: &str| logs.join(name);
         let mut munged = self.root_command("munged");
-        munged.args(["--foreground", "--force", "--key-file"]).arg(&key_file);
-        for (option, file) in
-            [("--socket", "socket"), ("--pid-file", "pid"), ("--seed-file", "seed")]
-        {
-            munged.arg(option).arg(self.file("munge").join(file));
-        }
-        self._daemons.push(Process::start(&mut munged, &self.file("log/munged.out"))?);
-        let socket = self.file("munge/socket");
+        let munged = Process::start(self.slurm.munged(&mut munged), &log("munged.out"))?;
+        self._daemons.push(munged);
+        let socket = self.slurm.socket();
         wait_until("munged's socket", || Ok(socket.exists()))?;
         let mut control = self.root_command("slurmctld");
-        control.args(["-c", "-D", "-f"]).arg(self.file("slurm.conf"));
-        self._daemons.push(Process::start(&mut control, &self.file("log/slurmctld.out"))?);
+        let control = Process::start(self.slurm.slurmctld(&mut control), &log("slurmctld.out"))?;
+        self._daemons.push(control);
         Ok(())
     }
 
     /// Starts a node's slurmd.
     pub(super) fn start_node(&self, node: usize) -> Result<()> {
         let mut slurmd = self.root_command("unshare");
-        slurmd.args(["--mount", "sh", "-c", FURNISH, "sh"]);
-        slurmd.args([self.disk(node), self.destination()]);
-        slurmd.args(["slurmd", "-D", "-N", &format!("n{node}"), "-f"]);
-        slurmd.arg(self.file("slurm.conf"));
+        command::showing(&mut slurmd, &self.disk(node), &self.destination());
+        self.slurm.slurmd(slurmd.arg("slurmd"), node);
         let started = Process::start(&mut slurmd, &self.file(&format!("log/n{node}.out")))?;
         self.nodes.borrow_mut()[node - 1] = Some(started);
         Ok(())
@@ -173,7 +128,7 @@ impl SlurmCluster {
     fn root_command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
-        command.env("SLURM_CONF", self.file("slurm.conf"));
+        command.env("SLURM_CONF", self.slurm.configuration());
         command.current_dir(self.file("work"));
         command
     }
@@ -230,8 +185,7 @@ impl SlurmCluster {
 
     pub(super) fn print_logs(&self) {
         for node in 1..=NODES {
-            let log = fs::read_to_string(self.file(&format!("log/n{node}.log")));
-            let log = log.unwrap_or_default();
+            let log = fs::read_to_string(self.slurm.log(node)).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
             println!("n{node}: {}", lines[lines.len().saturating_sub(5)..].join("\n    "));
         }

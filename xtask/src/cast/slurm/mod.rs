@@ -18,12 +18,10 @@ mod program;
 mod secret;
 mod ssh;
 
-use std::time::Instant;
-
 use anyhow::Result;
 
-use super::{report, wanted};
 use crate::test::Count;
+use crate::test::check::{passes, wanted};
 use crate::test::needs::is_root;
 use cluster::SlurmCluster;
 
@@ -74,14 +72,15 @@ pub fn run() -> Result<Count> {
     }
     let cluster = SlurmCluster::new()?;
     for (name, check) in checks {
-        let began = Instant::now();
-        let result = cluster.clear().and_then(|()| check(&cluster));
-        let result = result.and_then(|()| cluster.expect_no_receivers());
-        report(name, began.elapsed(), &result);
-        if result.is_err() {
+        let passed = passes(name, || {
+            cluster.clear()?;
+            check(&cluster)?;
+            cluster.expect_no_receivers()
+        });
+        if !passed {
             cluster.print_logs();
         }
-        total += Count::one(result.is_ok());
+        total += Count::one(passed);
     }
     Ok(total)
 }

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::cluster::{FURNISH, SlurmCluster, USER};
+use super::cluster::{SlurmCluster, USER};
 use super::program::CommandRun;
-use crate::cast::site::PATH;
-use crate::command;
+use crate::command::{self, PATH};
 use crate::process::Process;
 
 /// Hosts, which are addresses of this machine's loopback.
@@ -74,8 +73,7 @@ impl SshHosts {
 
     fn start(&mut self, cluster: &SlurmCluster, host: usize) -> Result<()> {
         let mut sshd = Command::new("unshare");
-        sshd.args(["--mount", "sh", "-c", FURNISH, "sh"]);
-        sshd.args([cluster.disk(host), cluster.destination()]);
+        command::showing(&mut sshd, &cluster.disk(host), &cluster.destination());
         sshd.args(["/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null"]);
         for option in [
             format!("ListenAddress={}:{}", address(host), self.port),

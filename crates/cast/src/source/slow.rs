@@ -1,0 +1,413 @@
+//! Which nodes are slow, by how fast chunks go from and to each: a value without I/O that is given
+//! the time.
+//!
+//! A node is slow beside the others only, at the same time: far below their median, and farther
+//! than they differ among each other. Where the machines themselves are the bottleneck, rates
+//! differ much, and nobody is slow. Chunks must wait for it, too: a node that sends little because
+//! it has little is not to blame. A link that is slow has two ends; the receiver is blamed, unless
+//! another link of the sender's is slow as well.
+//!
+//! Each finding costs all nodes a new plan. It is therefore made only if the node would hold the
+//! others up for longer than that takes, after ever longer pauses, for a part of the nodes only,
+//! and it is taken back, once, of a node that keeps up with the others when nobody waits for it.
+
+use crate::protocol::NodeReport;
+use crate::schedule::NodeRole;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// A link or node is judged by its best rate of so many of its latest at least,
+const SAMPLES_MIN: usize = 4;
+/// at most that many (a node may report as often as it likes),
+const SAMPLES_MAX: usize = 256;
+/// that were taken over so long at least,
+const SPAN_MIN: Duration = Duration::from_millis(500);
+/// and of all that are no older than this.
+const SPAN: Duration = Duration::from_millis(900);
+/// Rates that are older say nothing.
+const SPAN_MAX: Duration = Duration::from_secs(3);
+/// It must have been found slow for so long.
+const SLOW_FOR: Duration = Duration::from_millis(200);
+/// Slow is what is below this part of the others' median, in hundredths. Above it a node costs a
+/// binomial pipeline of 16 nodes at most 10 % (l·B'/(B+(l−1)·B'), RDMC, DSN'18).
+const SLOW_BELOW: u64 = 70;
+/// The same where the others have sent nothing lately, as they wait, and their former rates count.
+const CRAWL_BELOW: u64 = 25;
+/// And what is below it by more than so many times their median deviation.
+const DEVIATIONS: u64 = 5;
+/// How many others there must be to compare with.
+const OTHERS_MIN: usize = 3;
+/// A finding must save so much, in milliseconds.
+const SAVED_MIN_MS: u64 = 400;
+/// The pause after the first finding; after each further one twice that.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Of the nodes, one in so many may be found slow.
+const SLOW_SHARE: usize = 4;
+/// A slow node that lacks at most so many chunks more than the relay that is farthest behind,
+const CAUGHT_UP_CHUNKS: u64 = 32;
+/// for so long, is not slow.
+const CAUGHT_UP_FOR: Duration = Duration::from_secs(2);
+
+/// A node as it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeStanding {
+    pub(super) number: u32,
+    pub(super) role: NodeRole,
+    /// Chunks that it holds.
+    pub(super) held: u64,
+}
+
+/// Which roles change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SlowFinding {
+    pub(super) leaves: Vec<u32>,
+    pub(super) relays: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RateSample {
+    at: Instant,
+    rate: u64,
+    is_at_most: bool,
+    /// The other end, of a link.
+    other: Option<u32>,
+}
+
+/// The latest rates of one direction of a node.
+#[derive(Debug, Default)]
+struct RateTrack {
+    samples: VecDeque<RateSample>,
+    /// The best of them, when there were enough that were measured wholly.
+    known: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct NodeRates {
+    sent: RateTrack,
+    fed: RateTrack,
+    owes: BTreeSet<u32>,
+}
+
+/// What became of a node that was found slow.
+#[derive(Debug)]
+struct SlowRecord {
+    /// The nodes that sent to it slowly.
+    fed_by: BTreeSet<u32>,
+    /// Since when it has kept up with the relays.
+    caught_up: Option<Instant>,
+    is_taken_back: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct SlowWatch {
+    chunk_len: u64,
+    chunks: u64,
+    nodes: BTreeMap<u32, NodeRates>,
+    /// Since when nodes are found slow.
+    since: BTreeMap<u32, Instant>,
+    found: BTreeMap<u32, SlowRecord>,
+    /// No finding before this, and the pause after it.
+    next: Option<(Instant, Duration)>,
+}
+
+/// One direction of all nodes, compared.
+struct Comparison {
+    /// By node: its rate, and if that is slow, the others' median.
+    levels: BTreeMap<u32, (u64, Option<u64>)>,
+}
+
+impl SlowWatch {
+    pub(super) fn new(chunks: u32, chunk_len: u32) -> Self {
+        Self {
+            chunk_len: chunk_len.into(),
+            chunks: chunks.into(),
+            nodes: BTreeMap::new(),
+            since: BTreeMap::new(),
+            found: BTreeMap::new(),
+            next: None,
+        }
+    }
+
+    /// A node takes no part any more; it may begin anew.
+    pub(super) fn forget(&mut self, node: u32) {
+        self.nodes.remove(&node);
+        self.since.remove(&node);
+    }
+
+    /// A node, or the source, says how it is doing.
+    pub(super) fn report(&mut self, now: Instant, node: u32, report: &NodeReport) {
+        for rate in &report.rates {
+            let sample = |other| RateSample {
+                at: now,
+                rate: rate.bytes_per_second,
+                is_at_most: rate.is_at_most,
+                other,
+            };
+            match rate.to {
+                None => self.nodes.entry(node).or_default().sent.note(sample(None)),
+                // Only those that report have rates.
+                Some(to) => {
+                    let receiver = self.nodes.get_mut(&to);
+                    receiver.into_iter().for_each(|known| known.fed.note(sample(Some(node))));
+                }
+            }
+        }
+        let known = self.nodes.entry(node).or_default();
+        known.owes = report.owes.iter().copied().collect();
+    }
+
+    /// What to change, if anything: of the nodes, without the source.
+    pub(super) fn find(&mut self, now: Instant, nodes: &[NodeStanding]) -> Option<SlowFinding> {
+        let blamed = self.blame(now);
+        let is_relay = |node: u32| {
+            nodes.iter().any(|other| other.number == node && other.role == NodeRole::Relay)
+        };
+        self.since.retain(|node, _| blamed.contains_key(node) && is_relay(*node));
+        for node in blamed.keys().copied().filter(|node| is_relay(*node)) {
+            self.since.entry(node).or_insert(now);
+        }
+        let mut finding = SlowFinding { leaves: Vec::new(), relays: self.caught_up(now, nodes) };
+        let ready = nodes.iter().filter(|node| node.role != NodeRole::Dead).count();
+        let is_found = |node: &&NodeStanding| {
+            node.role == NodeRole::Leaf && self.found.contains_key(&node.number)
+        };
+        let found = nodes.iter().filter(is_found).count();
+        let mut room = (ready / SLOW_SHARE).max(1).saturating_sub(found);
+        for node in nodes {
+            let is_long = self.since.get(&node.number).is_some_and(|at| now >= *at + SLOW_FOR);
+            let Some(blame) = blamed.get(&node.number).filter(|_| is_long && room > 0) else {
+                continue;
+            };
+            if self.saves(node, blame) {
+                finding.leaves.push(node.number);
+                finding.relays.retain(|relay| *relay != node.number);
+                room -= 1;
+            }
+        }
+        let is_early = self.next.is_some_and(|(at, _)| now < at);
+        if is_early || finding == SlowFinding::default() {
+            return None;
+        }
+        let pause = self.next.map_or(PAUSE, |(_, pause)| pause * 2);
+        self.next = Some((now + pause, pause));
+        self.record(&mut finding, &blamed);
+        Some(finding)
+    }
+
+    fn record(&mut self, finding: &mut SlowFinding, blamed: &BTreeMap<u32, SlowBlame>) {
+        for relay in &finding.relays {
+            self.found.entry(*relay).and_modify(|record| record.is_taken_back = true);
+        }
+        for leaf in &finding.leaves {
+            // The other end of its links was to blame, not those that were blamed for it.
+            for (other, record) in &mut self.found {
+                if record.fed_by.contains(leaf) && !record.is_taken_back {
+                    record.is_taken_back = true;
+                    finding.relays.push(*other);
+                }
+            }
+            let fed_by = blamed.get(leaf).map(|blame| blame.fed_by.clone()).unwrap_or_default();
+            let is_taken_back = self.found.get(leaf).is_some_and(|record| record.is_taken_back);
+            let record = SlowRecord { fed_by, caught_up: None, is_taken_back };
+            self.found.insert(*leaf, record);
+            self.since.remove(leaf);
+        }
+    }
+
+    /// Whether the others would wait for a node much longer than a new plan takes.
+    fn saves(&self, node: &NodeStanding, blame: &SlowBlame) -> bool {
+        let left = self.chunks.saturating_sub(node.held).saturating_mul(self.chunk_len);
+        let takes = |rate: u64| left.saturating_mul(1_000) / rate.max(1);
+        takes(blame.rate) > takes(blame.usual).saturating_add(SAVED_MIN_MS)
+    }
+
+    /// Slow nodes that were not, after all, where more than one costs the relays time.
+    fn caught_up(&mut self, now: Instant, nodes: &[NodeStanding]) -> Vec<u32> {
+        let of = |role| nodes.iter().filter(move |node| node.role == role);
+        let least = of(NodeRole::Relay).map(|node| node.held).min().unwrap_or(0);
+        let leaves: Vec<&NodeStanding> = of(NodeRole::Leaf).collect();
+        let is_over = least == self.chunks;
+        let mut relays = Vec::new();
+        for node in &leaves {
+            let Some(record) = self.found.get_mut(&node.number) else { continue };
+            if node.held + CAUGHT_UP_CHUNKS < least || least == 0 || is_over {
+                record.caught_up = None;
+                continue;
+            }
+            let since = *record.caught_up.get_or_insert(now);
+            if now >= since + CAUGHT_UP_FOR && !record.is_taken_back && leaves.len() > 1 {
+                relays.push(node.number);
+            }
+        }
+        relays
+    }
+}
+
+/// Why a node is slow.
+#[derive(Clone, Debug)]
+struct SlowBlame {
+    rate: u64,
+    usual: u64,
+    /// The nodes that sent to it slowly.
+    fed_by: BTreeSet<u32>,
+}
+
+impl SlowWatch {
+    /// The nodes that are slow now.
+    fn blame(&mut self, now: Instant) -> BTreeMap<u32, SlowBlame> {
+        let (sent, fed) = (self.compare(now, |node| &mut node.sent), self.compare(now, fed_track));
+        let is_slow = |of: &Comparison, node: u32| {
+            of.levels.get(&node).is_some_and(|(_, usual)| usual.is_some())
+        };
+        let waited: BTreeSet<u32> =
+            self.nodes.values().flat_map(|node| node.owes.iter().copied()).collect();
+        let sends_slowly: BTreeSet<u32> = self
+            .nodes
+            .iter()
+            .filter(|(number, node)| !node.owes.is_empty() && is_slow(&sent, **number))
+            .map(|(number, _)| *number)
+            .collect();
+        let is_fed_slowly = |node: u32| waited.contains(&node) && is_slow(&fed, node);
+        let mut blamed: BTreeSet<u32> =
+            sends_slowly.iter().copied().filter(|node| is_fed_slowly(*node)).collect();
+        for node in self.nodes.keys().copied().filter(|node| is_fed_slowly(*node)) {
+            let senders = self.senders(node);
+            // Another one was blamed for the same sender before.
+            let former = self.found.iter().any(|(other, record)| {
+                *other != node && senders.iter().any(|sender| record.fed_by.contains(sender))
+            });
+            let culprit = senders
+                .iter()
+                .copied()
+                .find(|sender| blamed.contains(sender) || former && sends_slowly.contains(sender));
+            blamed.insert(culprit.filter(|_| senders.len() == 1).unwrap_or(node));
+        }
+        for node in sends_slowly {
+            // To slow receivers alone: that is not its fault.
+            let receivers = self.receivers(node);
+            if receivers.is_empty() || !receivers.iter().all(|to| is_slow(&fed, *to)) {
+                blamed.insert(node);
+            }
+        }
+        // The source has no other in its place.
+        blamed.remove(&0);
+        let blame = |node: u32| {
+            let of = |all: &Comparison| {
+                all.levels.get(&node).and_then(|(rate, usual)| Some((*rate, (*usual)?)))
+            };
+            let (rate, usual) = of(&fed).into_iter().chain(of(&sent)).min()?;
+            Some((node, SlowBlame { rate, usual, fed_by: self.senders(node) }))
+        };
+        blamed.into_iter().filter_map(blame).collect()
+    }
+
+    /// The nodes that have sent to one lately.
+    fn senders(&self, node: u32) -> BTreeSet<u32> {
+        let samples = self.nodes.get(&node).into_iter().flat_map(|node| &node.fed.samples);
+        samples.filter_map(|sample| sample.other).collect()
+    }
+
+    fn receivers(&self, node: u32) -> BTreeSet<u32> {
+        let is_its = |sample: &RateSample| sample.other == Some(node);
+        let fed = self.nodes.iter().filter(|(_, other)| other.fed.samples.iter().any(is_its));
+        fed.map(|(number, _)| *number).collect()
+    }
+
+    fn compare(
+        &mut self,
+        now: Instant,
+        direction: fn(&mut NodeRates) -> &mut RateTrack,
+    ) -> Comparison {
+        let mut levels: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut whole: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut former: BTreeMap<u32, u64> = BTreeMap::new();
+        for (number, node) in &mut self.nodes {
+            let track = direction(node);
+            let before = track.known;
+            if let Some(level) = track.level(now) {
+                levels.insert(*number, level);
+                if track.is_whole() {
+                    whole.insert(*number, level);
+                }
+            }
+            former.extend(before.map(|known| (*number, known)));
+        }
+        let judged = levels.iter().map(|(number, level)| {
+            let compared = Compared::new(*number, &whole, SLOW_BELOW);
+            let compared = compared.or_else(|| Compared::new(*number, &former, CRAWL_BELOW));
+            let slow = compared.filter(|others| *level < others.bar);
+            (*number, (*level, slow.map(|others| others.usual)))
+        });
+        Comparison { levels: judged.collect() }
+    }
+}
+
+fn fed_track(node: &mut NodeRates) -> &mut RateTrack {
+    &mut node.fed
+}
+
+/// What a node is compared with.
+struct Compared {
+    /// The others' median.
+    usual: u64,
+    /// What its rate must reach.
+    bar: u64,
+}
+
+impl Compared {
+    /// `None` if there are too few others.
+    fn new(node: u32, rates: &BTreeMap<u32, u64>, hundredths: u64) -> Option<Self> {
+        let others = || rates.iter().filter(|(number, _)| **number != node).map(|(_, rate)| *rate);
+        if others().count() < OTHERS_MIN {
+            return None;
+        }
+        let usual = median(others())?;
+        let deviation = median(others().map(|rate| rate.abs_diff(usual)))?;
+        let part = usual.saturating_mul(hundredths) / 100;
+        let bar = part.min(usual.saturating_sub(deviation.saturating_mul(DEVIATIONS)));
+        Some(Self { usual, bar })
+    }
+}
+
+fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+impl RateTrack {
+    fn note(&mut self, sample: RateSample) {
+        self.samples.push_back(sample);
+        if self.samples.len() > SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+    }
+
+    /// The best of the latest rates, if there are enough of them.
+    fn level(&mut self, now: Instant) -> Option<u64> {
+        let is_old = |sample: &RateSample, span| now > sample.at + span;
+        while self.samples.front().is_some_and(|first| {
+            is_old(first, SPAN_MAX) || is_old(first, SPAN) && self.samples.len() > SAMPLES_MIN
+        }) {
+            self.samples.pop_front();
+        }
+        let (first, last) = (self.samples.front()?, self.samples.back()?);
+        if self.samples.len() < SAMPLES_MIN || last.at < first.at + SPAN_MIN {
+            return None;
+        }
+        let best = self.samples.iter().map(|sample| sample.rate).max()?;
+        if self.is_whole() {
+            self.known = Some(best);
+        }
+        Some(best)
+    }
+
+    /// Whether all were measured wholly.
+    fn is_whole(&self) -> bool {
+        self.samples.iter().all(|sample| !sample.is_at_most)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! One test of a suite that has no test program of cargo's, and how its result is told.
+
+use std::env;
+use std::time::Instant;
+
+use anyhow::Result;
+
+type RunCheck<P> = dyn Fn(&mut P) -> Result<()>;
+
+/// One test, at a place `P`: the hosts and files that the tests of its suite share.
+pub(crate) struct SuiteCheck<P> {
+    pub(crate) name: String,
+    pub(crate) run: Box<RunCheck<P>>,
+}
+
+impl<P> SuiteCheck<P> {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        run: impl Fn(&mut P) -> Result<()> + 'static,
+    ) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Runs a test, and says in a line how that went; whether it passed.
+pub(crate) fn passes(name: &str, run: impl FnOnce() -> Result<()>) -> bool {
+    let began = Instant::now();
+    let result = run();
+    let seconds = began.elapsed().as_secs_f64();
+    match &result {
+        Ok(()) => println!("passed  {name} ({seconds:.1} s)"),
+        Err(error) => println!("FAILED  {name} ({seconds:.1} s): {error:#}"),
+    }
+    result.is_ok()
+}
+
+/// Whether a test's name contains the text in `OUTBOARD_ONLY`.
+pub(crate) fn wanted(name: &str) -> bool {
+    env::var("OUTBOARD_ONLY").map_or(true, |part| name.contains(&part))
+}
