@@ -15,8 +15,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod launch;
 mod late;
+pub mod launch;
 mod lazy;
 mod member;
 pub mod protocol;

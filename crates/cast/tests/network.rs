@@ -1,5 +1,7 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+#[path = "network/late.rs"]
+mod late;
 #[path = "network/lazy.rs"]
 mod lazy;
 #[expect(dead_code, reason = "another test uses the rest")]

@@ -50,16 +50,16 @@ pub(crate) enum LendRoom {
 
 /// What is to be done for a reader.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LendStep {
+pub(crate) enum LendStep<P> {
     /// Make these chunks readable; then [`Lender::prepared`].
     Prepare {
-        reader: PeerId,
+        reader: P,
         chunks: Vec<u32>,
         /// Bytes that may be copied for it.
         room: u64,
     },
     /// Tell it that nothing can be lent now.
-    Refuse { reader: PeerId },
+    Refuse { reader: P },
 }
 
 #[derive(Debug)]
@@ -73,18 +73,25 @@ struct CastReader {
 }
 
 /// See the [module](self).
-#[derive(Debug, Default)]
-pub(crate) struct Lender {
-    readers: BTreeMap<PeerId, CastReader>,
+#[derive(Debug)]
+pub(crate) struct Lender<P = PeerId> {
+    readers: BTreeMap<P, CastReader>,
     /// Those that want something, in order.
-    queue: VecDeque<PeerId>,
+    queue: VecDeque<P>,
     is_preparing: bool,
     /// Chunks that the schedule had sent when one was lent while it owed more.
     sent_before: u64,
     lent_chunks: u64,
 }
 
-impl Lender {
+impl<P> Default for Lender<P> {
+    fn default() -> Self {
+        let (readers, queue) = (BTreeMap::new(), VecDeque::new());
+        Self { readers, queue, is_preparing: false, sent_before: 0, lent_chunks: 0 }
+    }
+}
+
+impl<P: Copy + Ord> Lender<P> {
     /// Whether node `node` may begin to read.
     pub(crate) fn admits(&self, node: u32) -> Result<(), LenderFault> {
         if self.readers.len() >= READERS_MAX {
@@ -97,7 +104,7 @@ impl Lender {
     }
 
     /// It begins to read.
-    pub(crate) fn admit(&mut self, reader: PeerId, node: u32, now: Instant) {
+    pub(crate) fn admit(&mut self, reader: P, node: u32, now: Instant) {
         let lent = Vec::new();
         self.readers.insert(reader, CastReader { node, heard: now, lent, asked: None });
     }
@@ -106,7 +113,7 @@ impl Lender {
     /// what it may not read any more.
     pub(crate) fn borrow(
         &mut self,
-        reader: PeerId,
+        reader: P,
         chunks: Vec<u32>,
         (all, chunk_len): (u32, u32),
         now: Instant,
@@ -128,7 +135,12 @@ impl Lender {
     }
 
     /// What to do next, for a holder that has so much to spare and has sent so many chunks.
-    pub(crate) fn next(&mut self, room: LendRoom, sent: u64, chunk_len: u32) -> Option<LendStep> {
+    pub(crate) fn next(
+        &mut self,
+        room: LendRoom,
+        sent: u64,
+        chunk_len: u32,
+    ) -> Option<LendStep<P>> {
         if self.is_preparing {
             return None;
         }
@@ -155,20 +167,20 @@ impl Lender {
     }
 
     /// What was prepared for a reader; false if it has left.
-    pub(crate) fn prepared(&mut self, reader: PeerId) -> bool {
+    pub(crate) fn prepared(&mut self, reader: P) -> bool {
         self.is_preparing = false;
         self.answered(reader);
         self.readers.contains_key(&reader)
     }
 
-    fn answered(&mut self, reader: PeerId) {
+    fn answered(&mut self, reader: P) {
         if let Some(known) = self.readers.get_mut(&reader) {
             known.asked = None;
         }
     }
 
     /// A reader can read this, for which so many bytes were copied.
-    pub(crate) fn lend(&mut self, reader: PeerId, memory: Exposed, copied_bytes: u64) {
+    pub(crate) fn lend(&mut self, reader: P, memory: Exposed, copied_bytes: u64) {
         if let Some(known) = self.readers.get_mut(&reader) {
             known.lent.push((memory, copied_bytes));
             self.lent_chunks += 1;
@@ -176,19 +188,19 @@ impl Lender {
     }
 
     /// A reader has left.
-    pub(crate) fn forget(&mut self, reader: PeerId) {
+    pub(crate) fn forget(&mut self, reader: P) {
         self.readers.remove(&reader);
         self.queue.retain(|waiting| *waiting != reader);
     }
 
     /// Those that have said nothing for too long.
-    pub(crate) fn silent(&self, now: Instant) -> Vec<PeerId> {
+    pub(crate) fn silent(&self, now: Instant) -> Vec<P> {
         let is_silent = |known: &CastReader| now > known.heard + SILENCE_MAX;
         self.readers.iter().filter(|(_, known)| is_silent(known)).map(|(peer, _)| *peer).collect()
     }
 
     /// All that read from this node.
-    pub(crate) fn readers(&self) -> impl Iterator<Item = PeerId> + '_ {
+    pub(crate) fn readers(&self) -> impl Iterator<Item = P> + '_ {
         self.readers.keys().copied()
     }
 

@@ -307,9 +307,9 @@ impl LateReader {
     }
 
     fn end_overdue(&mut self, now: Instant) {
-        let dialled = self.named.iter().filter(|(_, named)| {
-            matches!(named.stage, HolderStage::Dialled { until } if now > until)
-        });
+        let dialled = self.named.iter().filter(
+            |(_, named)| matches!(named.stage, HolderStage::Dialled { until } if now > until),
+        );
         let mut over: Vec<(u32, &'static str)> =
             dialled.map(|(node, _)| (*node, "it does not answer")).collect();
         let overdue = self.open.iter().filter_map(|(node, at)| Some((*node, at.is_overdue(now)?)));

@@ -1,8 +1,8 @@
 //! What a member has to do with nodes that come late: its own chunks, if it is one, and how busy it
 //! is, if such a node reads from it.
 
-use super::{CastMember, ChunkStore, KeepFault, MemberResult, WorkDone};
 use super::limit::Headroom;
+use super::{CastMember, ChunkStore, KeepFault, MemberResult, WorkDone};
 use crate::late::{ChunkNeed, LendRoom};
 use std::sync::Arc;
 use std::time::Instant;

@@ -6,9 +6,7 @@
 
 use super::session::{CastSession, SourceFault};
 use crate::late::{LateReader, ReadAction, ReadFault, ReadOutcome};
-use crate::member::{
-    CastHub, CastTag, KeepFault, LinkPurpose, MemberError, MemberResult, send,
-};
+use crate::member::{CastHub, CastTag, KeepFault, LinkPurpose, MemberError, MemberResult, send};
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
 use outboard_cluster::hub::{Exposed, PeerId};

@@ -73,8 +73,9 @@ impl CastSession {
                 }
                 LendStep::Prepare { reader, chunks, room } => {
                     let store = Arc::clone(store);
-                    self.reach.threads.run(self.cast, move || {
-                        WorkDone::Lent { reader, chunks: store.lend(&chunks, room) }
+                    self.reach.threads.run(self.cast, move || WorkDone::Lent {
+                        reader,
+                        chunks: store.lend(&chunks, room),
                     })?;
                 }
             }

@@ -6,8 +6,8 @@ use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, LentMemory, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
-    Receiver,
+    CastIdentity, Destination, LentMemory, PublishMode, PublishReport, ReadBack, ReceiveError,
+    ReceiveOptions, Receiver,
 };
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError};

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod late;
+
 /// A node, and a peer of it that the test plays.
 struct Stage {
     node: ServiceLoop<CastService>,
@@ -29,6 +31,8 @@ struct Stage {
     others: Vec<(PeerId, CastMessage)>,
     /// Other peers that are no more.
     gone: Vec<PeerId>,
+    /// What was read of the node's memory.
+    read: Vec<Vec<u8>>,
 }
 
 impl Stage {
@@ -49,8 +53,8 @@ impl Stage {
         let mut node = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
         let mut hub = CastHub::new().expect("a hub");
         let peer = connect(&mut node, &mut hub);
-        let (heard, others, gone) = (Vec::new(), Vec::new(), Vec::new());
-        Self { node, hub, peer, root, heard, is_over: false, others, gone }
+        let (heard, others, gone, read) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { node, hub, peer, root, heard, is_over: false, others, gone, read }
     }
 
     /// Another peer of the node's.
@@ -91,6 +95,7 @@ impl Stage {
                             false => self.others.push((peer, message)),
                         }
                     }
+                    HubEvent::Read { bytes, .. } => self.read.push(bytes),
                     HubEvent::Gone { peer, .. } if peer == self.peer => self.is_over = true,
                     HubEvent::Gone { peer, .. } => self.gone.push(peer),
                     _ => {}
@@ -306,7 +311,7 @@ fn a_relay_that_breaks_the_rules_loses_its_session_and_the_cast_goes_on() {
         (CastMessage::Dropped { slot: u32::MAX }, "not cancelled"),
         (plan(3, 5), "no place here"),
         (CastMessage::Run(vec![0; 9]), "no place here"),
-        (CastMessage::Done { names: 1 }, "no place here"),
+        (CastMessage::Done { names: 1, read_chunks: 0 }, "no place here"),
     ];
     for (message, expected) in cases {
         let (mut stage, relay, ..) = joined();

@@ -4,9 +4,7 @@
 use super::nodes::NodeReturn;
 use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
-use crate::member::{
-    CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send,
-};
+use crate::member::{CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send};
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, Situation};
 use outboard_cluster::hub::PeerId;
