@@ -175,7 +175,10 @@ impl LateReader {
         let chunks = self.shape.chunks();
         let Some(holder) = self.open.get_mut(&node) else { return };
         let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
-        holder.holds = words.collect();
+        let before = std::mem::replace(&mut holder.holds, words.collect());
+        if matches!(holder.borrowing, Borrowing::Idle { .. }) && before != holder.holds {
+            holder.borrowing = Borrowing::Idle { from: now };
+        }
         if let (Some(last), rest @ 1..) = (holder.holds.last_mut(), chunks % 64) {
             *last &= (1 << rest) - 1;
         }

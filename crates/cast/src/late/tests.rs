@@ -143,7 +143,7 @@ fn what_partial_holders_have_together_is_read_once_and_of_all_of_them() {
 fn the_manifest_comes_first_and_what_programs_wait_for_before_that() {
     let mut scene = Scene::new(1000, &[(1, all(1000))]);
     scene.reader.demand(&[700, 5000]);
-    scene.go_on(Duration::from_millis(30));
+    scene.go_on(Duration::from_millis(110));
     assert!(scene.held.borrow().contains(&700), "{:?}", scene.held);
     scene.go_on(Duration::from_millis(200));
     assert!(scene.held.borrow().contains(&0));
@@ -261,7 +261,7 @@ fn a_holder_lends_a_bounded_part_to_few() {
     let step = lender.next(LendRoom::Limited, 0, CHUNK).expect("the next");
     assert_eq!(step, LendStep::Prepare { reader: 101, chunks: vec![7], room: (4 << 20) - 77 });
     assert_eq!(lender.borrow(100, vec![4], OF, now), Ok(vec![memory(77)]));
-    assert_eq!(lender.silent(now + Duration::from_secs(59)), []);
+    assert!(lender.silent(now + Duration::from_secs(59)).is_empty());
     assert_eq!(lender.silent(now + Duration::from_secs(61)).len(), 7);
 }
 
