@@ -16,6 +16,7 @@ use outboard_cluster::hub::Exposed;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// This service's protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol::version(1);
@@ -25,6 +26,11 @@ pub const SERVICE: &str = "cast";
 pub const NODES_MAX: usize = 2048;
 /// Slots that a node may have.
 pub(crate) const SLOTS_MAX: u32 = 1024;
+
+/// Publishing is given up when nothing of it was done for so long: an entry's attributes, a rename;
+const PUBLISH_STEP_MAX: Duration = Duration::from_secs(120);
+/// a flush may take longer, if the disk writes so many bytes a second.
+const FLUSHED_A_SECOND: u64 = 4 << 20;
 
 /// What relays of one cast show each other; the source gives it to all of them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,10 +107,21 @@ pub(crate) struct NodeReport {
     pub(crate) waits: Vec<ChunkWait>,
     /// The nodes that want of it what it holds and has not begun to send to them.
     pub(crate) owes: Vec<u32>,
+    /// Steps of publishing that it has done.
+    pub(crate) publish_steps: u64,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
     /// How fast it sends, if it has lately: to all together, and to each.
     pub(crate) rates: Vec<SentRate>,
+}
+
+/// How long a node that has everything may take for one step of publishing.
+pub(crate) fn publish_step_max(flush: FlushMode, stream_len: u64) -> Duration {
+    let flushing = match flush {
+        FlushMode::Later => 0,
+        FlushMode::BeforePublishing => stream_len / FLUSHED_A_SECOND,
+    };
+    PUBLISH_STEP_MAX.saturating_add(Duration::from_secs(flushing))
 }
 
 /// How fast a node sends while it sends.

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -19,7 +19,7 @@ const ROOT: &str = "/var/cast-of-tests";
 /// A user with a key and some nodes.
 struct Lab {
     home: PathBuf,
-    /// Lines at the top of each node's configuration.
+    /// Lines of each node's table [cast].
     settings: &'static str,
     nodes: Vec<Node>,
 }
@@ -74,7 +74,7 @@ impl Lab {
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
         let config = format!(
             "listen = [\"127.0.0.1:0\"]\nserve = [\"cast\"]\nlog = \"error\"\nkey = {:?}\n\
-             {}\n[cast]\nroots = [{{ path = {ROOT:?}, directory = {root:?} }}]\n\
+             [cast]\n{}\nroots = [{{ path = {ROOT:?}, directory = {root:?} }}]\n\
              [reach.cast]\ncast = \"*\"\n",
             self.home.join(".config/outboard/key"),
             self.settings,
@@ -330,10 +330,40 @@ fn file_capabilities_go_only_to_nodes_that_keep_them() {
     }
     let (refused, code) = lab.report(&["--xattrs", "security", "tree", ROOT]);
     let why = refused["nodes"][0]["failed"].as_str().unwrap();
-    assert!(code == Some(1) && why.contains("security_xattrs = true"), "{why}");
+    assert!(code == Some(1) && why.contains("security_xattrs and as_root = true"), "{why}");
     // Without the option, nothing of it is sent.
     assert_eq!(lab.report(&["tree", ROOT]).1, Some(0));
     lab.check();
+}
+
+#[test]
+fn a_service_that_is_root_gives_owners_and_keeps_capabilities() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: a service that is root");
+        return;
+    }
+    let settings = "as_root = true\nchown = true\nsecurity_xattrs = true";
+    let lab = Lab::with_settings("root", 1, settings);
+    lab.tree(10);
+    let file = File::open(lab.home.join("tree/short")).unwrap();
+    let capability: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::fsetxattr(&file, "security.capability", &capability, none).unwrap();
+    let words = ["--chown", "7:8", "--xattrs", "security", "tree", ROOT];
+    // The second time, what is there belongs to another user.
+    for replace in [&[][..], &["--replace"]] {
+        let (report, code) = lab.report(&[replace, &words].concat());
+        assert_eq!(code, Some(0), "{report:#}");
+        let there = lab.nodes[0].root.join("tree");
+        for below in ["", "short", "below/empty", "link"] {
+            let found = fs::symlink_metadata(there.join(below)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (7, 8), "{below}");
+        }
+        let mut value = [0; 20];
+        rustix::fs::getxattr(there.join("short"), "security.capability", &mut value).unwrap();
+        assert_eq!(value, capability);
+        lab.check();
+    }
 }
 
 #[test]
@@ -506,7 +536,7 @@ fn a_destination_must_be_a_directory_that_is_reached_without_links() {
     for (below, expected) in [
         ("file", "see that it is a directory"),
         ("none", "make the directory first"),
-        ("inner", "name the directory itself"),
+        ("inner", "no link: links below a root are not followed"),
         ("outer/tmp", "name the directory itself"),
     ] {
         let (report, code) = lab.report(&["tree", &format!("{ROOT}/{below}")]);
@@ -547,8 +577,7 @@ fn a_service_that_is_killed_leaves_no_dead_view() {
         println!("skipped: views, which this machine lacks FUSE for");
         return;
     }
-    let settings = if is_root { "user = \"root\"" } else { "" };
-    let lab = Lab::with_settings("killed", 1, settings);
+    let lab = Lab::with_settings("killed", 1, if is_root { "as_root = true" } else { "" });
     lab.tree(20_000_000);
     let (node, hosts) = (&lab.nodes[0], lab.hosts());
     let name = node.root.join("tree");
@@ -619,7 +648,7 @@ fn a_terminal_shows_progress_and_is_clean_afterwards() {
     let child = command.spawn().unwrap();
     drop(command);
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
+    assert!(output.status.success(), "{output:?}");
     let mut shown = vec![0; 1 << 16];
     let len = File::from(master).read(&mut shown).unwrap();
     let shown = String::from_utf8_lossy(&shown[..len]).into_owned();

@@ -20,6 +20,7 @@ use super::run::{CAST_MAX, CastOrder, RunningCast};
 use super::sample::noise;
 use super::site::{CastSite, NODES};
 use super::traces::{Traces, expect_names};
+use crate::command::signal_all;
 
 /// Bytes of a chunk.
 const CHUNK: usize = 1 << 20;
@@ -33,14 +34,21 @@ const FILE: usize = 40 << 20;
 const WINDOW_MIN: u64 = 32 << 20;
 /// A chunk that has come is checked by then.
 const CHECKED: Duration = Duration::from_millis(15);
+/// The node behind a relay is stopped for so long at most: a shorter time than that after which it
+/// counts as one that hangs,
+const STOPPED_MAX: Duration = Duration::from_millis(600);
+/// and then left alone for this.
+const RUNS: Duration = Duration::from_millis(800);
+/// After so long what the kernel takes of a connection's bytes is full: chunks that come now wait.
+const FILLED: Duration = Duration::from_millis(200);
 /// How many bytes change in one cast.
 const FLIPS_MAX: usize = 6;
 /// How many casts may pass without a wrong byte being sent: each was sent just before.
 const ATTEMPTS: usize = 4;
 
 pub(super) fn checks(full: bool) -> Vec<CastCheck> {
-    let sampled = [("binomial", 0)];
-    let more = [("two-tree", 2), ("binomial", 7)];
+    let sampled = [("binomial", 0), ("chain", 6), ("two-tree", 2)];
+    let more = [("chain", 0), ("two-tree", 5), ("binomial", 7)];
     let chosen = sampled.into_iter().chain(more.into_iter().filter(move |_| full));
     let check = |(schedule, relay)| {
         CastCheck::new(format!("corruption: relay {relay} of {schedule}"), move |site| {
@@ -60,9 +68,13 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
     for attempt in 1..=ATTEMPTS {
         site.clear()?;
         let order = CastOrder::new([source.clone()], 0..NODES);
-        let order = order.with(&["--schedule", schedule, "--chunk", "1M", "--rate", "6M"]);
+        let rate = if schedule == "chain" { "8M" } else { "6M" };
+        let order = order.with(&["--schedule", schedule, "--chunk", "1M", "--rate", rate]);
         let mut running = order.start(site)?;
-        let flips = flip(&mut running, site.service(relay)?)?;
+        let flips = match schedule {
+            "chain" => flip_ahead(&mut running, site.service(relay)?, site.service(relay + 1)?)?,
+            _ => flip(&mut running, site.service(relay)?)?,
+        };
         let report = running.finish(CAST_MAX)?;
         let bad = site.name(relay);
         let failed = report.failed();
@@ -74,7 +86,9 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
             image.expect(&site.disk(index).join("marked"), Contents::Whole)?;
         }
         before.expect_no_more(site)?;
-        let refused = (0..NODES).filter(|index| site.said(*index).contains("chunk refused"));
+        // What the relay itself refuses was not checked yet, and is not what is meant.
+        let others = (0..NODES).filter(|index| *index != relay);
+        let refused = others.filter(|index| site.said(*index).contains("chunk refused"));
         let refused: Vec<usize> = refused.collect();
         if !refused.is_empty() {
             println!("  {flips} bytes changed, cast {attempt}; refused by {refused:?}; {report}");
@@ -100,9 +114,7 @@ fn flip(running: &mut RunningCast, process: u32) -> Result<usize> {
     let mut waiting: Vec<(Instant, MarkedChunk)> = Vec::new();
     let mut done = BTreeSet::new();
     while running.is_running()? && done.len() < FLIPS_MAX {
-        let windows = windows(process)?;
-        let found = windows.iter().filter_map(|window| chunks(&memory, window).ok());
-        let found: Vec<MarkedChunk> = found.flatten().collect();
+        let found = found(&memory, process)?;
         waiting.retain(|(_, chunk)| found.contains(chunk));
         for (_, chunk) in waiting.iter().filter(|(since, _)| since.elapsed() > CHECKED) {
             if done.insert(chunk.first) {
@@ -115,6 +127,67 @@ fn flip(running: &mut RunningCast, process: u32) -> Result<usize> {
         sleep(Duration::from_millis(2));
     }
     Ok(done.len())
+}
+
+/// The same in a chain, where a chunk is passed on as soon as it is checked: the next node is
+/// stopped for moments, so that chunks wait.
+fn flip_ahead(running: &mut RunningCast, process: u32, next: u32) -> Result<usize> {
+    let memory = File::options().read(true).write(true).open(format!("/proc/{process}/mem"))?;
+    let mut flips = 0;
+    while running.is_running()? && flips < FLIPS_MAX {
+        if found(&memory, process)?.is_empty() {
+            sleep(Duration::from_millis(2));
+            continue;
+        }
+        flips += usize::from(flip_behind(&memory, process, &Stopped::new(next)?)?);
+        sleep(RUNS);
+    }
+    Ok(flips)
+}
+
+/// Changes a byte of a chunk that has come and was checked since the next node was stopped.
+fn flip_behind(memory: &File, process: u32, stopped: &Stopped) -> Result<bool> {
+    let mut seen: Vec<(Instant, MarkedChunk)> = Vec::new();
+    while stopped.since.elapsed() < STOPPED_MAX {
+        let found = found(memory, process)?;
+        seen.retain(|(_, chunk)| found.contains(chunk));
+        let waits = |(at, _): &&(Instant, MarkedChunk)| {
+            *at > stopped.since + FILLED && at.elapsed() > 2 * CHECKED
+        };
+        if let Some((_, chunk)) = seen.iter().find(waits) {
+            invert(memory, chunk.last_byte)?;
+            return Ok(true);
+        }
+        let is_new = |chunk: &MarkedChunk| !seen.iter().any(|(_, known)| known == chunk);
+        let new: Vec<_> = found.into_iter().filter(is_new).collect();
+        seen.extend(new.into_iter().map(|chunk| (Instant::now(), chunk)));
+    }
+    Ok(false)
+}
+
+/// A process that is stopped until this is dropped.
+struct Stopped {
+    process: u32,
+    since: Instant,
+}
+
+impl Stopped {
+    fn new(process: u32) -> Result<Self> {
+        signal_all(&[process], "STOP")?;
+        Ok(Self { process, since: Instant::now() })
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = signal_all(&[self.process], "CONT");
+    }
+}
+
+fn found(memory: &File, process: u32) -> Result<Vec<MarkedChunk>> {
+    let windows = windows(process)?;
+    Ok(windows.iter().filter_map(|window| chunks(memory, window).ok()).flatten().collect())
 }
 
 fn invert(memory: &File, at: u64) -> Result<()> {

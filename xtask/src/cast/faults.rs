@@ -8,21 +8,25 @@ use std::thread::sleep;
 use anyhow::{Context, Result, bail};
 
 use super::CastCheck;
+use super::contention::Contention;
 use super::image::{Contents, TreeImage};
 use super::plain::{NAMES, SCHEDULES, Undisturbed, expect_equal, last};
 use super::run::{CAST_MAX, CastOrder, CastReport, RunningCast};
 use super::sample::Sample;
 use super::site::{CastSite, LINK, NODES, NodeSetup};
 use super::traces::{Traces, expect_bounded_memory, forget_peaks};
-use super::watch::{Watch, WatchedNode, images};
+use super::watch::{Watch, images};
 use crate::command::signal_all;
 use crate::lab::{Cable, Link};
 
 use std::path::PathBuf;
 
-/// How much longer than an undisturbed cast a disturbed one may take. The aim is 3 s; here 16 hosts
-/// share two processors, and programs are built without optimisation.
-pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
+/// How much longer than an undisturbed cast a disturbed one may take, on a machine of its own;
+/// where others take a part of the processors, as much longer as they leave less.
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(3);
+/// Of a fault that took longer once: so often it is tried again, each time after an undisturbed
+/// cast.
+const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(1);
 const CRAWL: Link = Link::BitsPerSecond(1_000_000);
 
@@ -75,9 +79,9 @@ pub(super) fn checks(undisturbed: &Undisturbed, full: bool) -> Vec<CastCheck> {
         let undisturbed = undisturbed.clone();
         let name = format!("fault: {} {}, {}", fault.name(), moment.0, SCHEDULES[schedule]);
         CastCheck::new(name, move |site| {
+            let strike = Strike { fault, moment, victim: VICTIMS[schedule] };
             let normal = undisturbed.time(site, SCHEDULES[schedule])?;
-            let strike = Strike { fault, moment, victim: VICTIMS[schedule], normal };
-            strike.run(site, SCHEDULES[schedule])
+            strike.judge(site, SCHEDULES[schedule], (normal, &undisturbed))
         })
     };
     chosen.into_iter().map(check).collect()
@@ -123,23 +127,62 @@ struct Strike {
     fault: Fault,
     moment: Moment,
     victim: usize,
-    /// The undisturbed time.
-    normal: Duration,
+}
+
+/// When the last node but the victim had its files, and how far the limit is to be stretched.
+#[derive(Clone, Copy, Debug)]
+struct StrikeTime {
+    took: Duration,
+    stretch: f64,
+}
+
+impl StrikeTime {
+    fn is_in_time(self, normal: Duration) -> bool {
+        let (took, normal) = (self.took.as_secs_f64(), normal.as_secs_f64());
+        println!("  {took:.2} s, undisturbed {normal:.2} s; stretched by {:.2}", self.stretch);
+        took <= normal + DELAY_MAX.as_secs_f64() * self.stretch
+    }
 }
 
 impl Strike {
-    fn run(&self, site: &mut CastSite, schedule: &str) -> Result<()> {
+    /// Requires that most tries are in time, if the first one was not.
+    fn judge(
+        &self,
+        site: &mut CastSite,
+        schedule: &str,
+        (normal, undisturbed): (Duration, &Undisturbed),
+    ) -> Result<()> {
+        if self.run(site, schedule)?.is_in_time(normal) {
+            return Ok(());
+        }
+        let (mut good, mut bad) = (0, 0);
+        while good.max(bad) <= TRIES / 2 {
+            site.clear()?;
+            let normal = undisturbed.again(site, schedule)?;
+            let is_in_time = self.run(site, schedule)?.is_in_time(normal);
+            good += usize::from(is_in_time);
+            bad += usize::from(!is_in_time);
+        }
+        if bad > good {
+            bail!("the others had their files too late, in {} casts", bad + 1);
+        }
+        Ok(())
+    }
+
+    fn run(&self, site: &mut CastSite, schedule: &str) -> Result<StrikeTime> {
         let sample = Sample::prepare(site)?;
         let images = images(&sample)?;
         let (before, others) = (Traces::take(site)?, self.others());
         forget_peaks(site)?;
         let watch = Watch::start((0..NODES).map(|i| site.disk(i)).collect(), images.clone());
         let order = CastOrder::new(sample.sources.clone(), 0..NODES);
+        let contention = Contention::begin(site)?;
         let mut running = order.with(&["--schedule", schedule]).start(site)?;
         let began = running.began;
         reach(site, &mut running, self.victim, self.moment.1 * sample.bytes / 100)?;
         self.fault.occur(site, self.victim)?;
         wait_for_names(site, &others, began)?;
+        let stretch = contention.stretch(site)?;
         if self.fault == Fault::Crawl {
             self.fault.heal(site, self.victim)?;
         }
@@ -152,7 +195,10 @@ impl Strike {
         self.expect_report(site, &report, &images)?;
         expect_equal(site, others.iter().copied(), &images)?;
         before.expect_no_more(site)?;
-        self.expect_in_time(&watched, began, memory)
+        println!("  {} MiB of memory", memory >> 20);
+        let others = self.others().into_iter().map(|index| &watched[index]);
+        let took = last(others, began).context("not all names were seen")?;
+        Ok(StrikeTime { took, stretch })
     }
 
     fn others(&self) -> Vec<usize> {
@@ -179,17 +225,6 @@ impl Strike {
                 expect_whole_or_nothing(site, self.victim, images)
             }
         }
-    }
-
-    fn expect_in_time(&self, watched: &[WatchedNode], began: Instant, memory: u64) -> Result<()> {
-        let others = self.others().into_iter().map(|index| &watched[index]);
-        let took = last(others, began).context("not all names were seen")?;
-        let (took, normal) = (took.as_secs_f64(), self.normal.as_secs_f64());
-        println!("  {took:.2} s, undisturbed {normal:.2} s; {} MiB of memory", memory >> 20);
-        if took > normal + DELAY_MAX.as_secs_f64() {
-            bail!("the others had their files after {took:.2} s, undisturbed {normal:.2} s");
-        }
-        Ok(())
     }
 }
 

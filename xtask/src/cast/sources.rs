@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::statvfs;
+use serde_json::Value;
 
 use super::CastCheck;
+use super::contention::Contention;
 use super::faults::{DELAY_MAX, expect_whole_or_nothing, reach, wait_for_names};
 use super::image::listing;
 use super::plain::{Undisturbed, expect_equal, last};
-use super::run::{CAST_MAX, CastOrder, RunningCast};
+use super::run::{CAST_MAX, CastOrder, CastReport, RunningCast};
 use super::sample::Sample;
 use super::site::{CastSite, DISK, NODES, NodeSetup};
 use super::traces::{Traces, expect_names};
@@ -23,6 +25,10 @@ use crate::command;
 /// The part of a cast, in hundredths, that a node receives again at most when it resumes one of
 /// which it had half.
 const AGAIN_MAX: u64 = 75;
+
+/// What a source sends at most, in hundredths of a cast, with a node that reads by itself: its
+/// schedule lets it send little more than each chunk once.
+const SENT_MAX: u64 = 120;
 
 pub(super) fn checks(undisturbed: &Undisturbed, full: bool) -> Vec<CastCheck> {
     let again = undisturbed.clone();
@@ -72,16 +78,18 @@ fn source_again(site: &mut CastSite, undisturbed: &Undisturbed) -> Result<()> {
         }
     }
     let start = received(site)?;
+    let contention = Contention::begin(site)?;
     let second = order(&sample).start(site)?;
     let began = second.began;
     second.finish(CAST_MAX)?.expect_success()?;
+    let delay_max = DELAY_MAX.as_secs_f64() * contention.stretch(site)?;
     let again = (received(site)? - start) * 100 / (sample.bytes * NODES as u64);
     expect_equal(site, 0..NODES, &images)?;
     before.expect_no_more(site)?;
     let took = last(&watch.end()?, began).context("not all names were seen")?;
     let (took, normal) = (took.as_secs_f64(), normal.as_secs_f64());
     println!("  {took:.2} s again, undisturbed {normal:.2} s; {again} % was sent again");
-    if took > normal + DELAY_MAX.as_secs_f64() {
+    if took > normal + delay_max {
         bail!("the second cast took {took:.2} s, an undisturbed one {normal:.2} s");
     }
     if again > AGAIN_MAX {
@@ -146,7 +154,24 @@ fn late(site: &mut CastSite) -> Result<()> {
     site.launch(8, &NodeSetup::default())?;
     let report = running.finish(CAST_MAX)?;
     report.expect_success()?;
-    expect_equal(site, 0..NODES, &images)
+    expect_equal(site, 0..NODES, &images)?;
+    expect_read(&report, &site.name(8))
+}
+
+/// Requires that a late node has read everything out of others' memory, and that the source has
+/// sent no more because of it.
+fn expect_read(report: &CastReport, late: &str) -> Result<()> {
+    let said: Value = serde_json::from_str(&report.said)?;
+    let number = |of: &Value, name: &str| of[name].as_u64().with_context(|| format!("no {name}"));
+    let mut nodes = said["nodes"].as_array().into_iter().flatten();
+    let node = nodes.find(|node| node["host"] == late).context("the late node is not listed")?;
+    let (chunks, sent) = (number(&said, "chunks")?, number(&said, "sent_chunks")?);
+    let read = number(node, "read_chunks")?;
+    println!("  {read} of {chunks} chunks were read; the source sent {sent}");
+    if read != chunks || sent * 100 > chunks * SENT_MAX {
+        bail!("{read} of {chunks} chunks were read, and the source sent {sent}");
+    }
+    Ok(())
 }
 
 /// A node that is gone for a moment.

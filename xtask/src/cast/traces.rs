@@ -12,8 +12,8 @@ use super::image::listing;
 use super::site::{CastSite, NODES};
 
 /// How long after a cast its sessions may take to end: a node that is cut off waits for its source
-/// for 10 s, and for others for as long.
-const SETTLE_MAX: Duration = Duration::from_secs(40);
+/// for 5 s, and for others for 3 s.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 /// What a service may have in memory at most: a window of 32 MiB, and as much again for the
 /// program itself (built without optimisation), buffers of sockets and chunks under way.

@@ -43,8 +43,8 @@ pub(crate) enum ShowError {
     )]
     Device { errno: Errno },
     #[error(
-        "nothing can be mounted: {why}; --lazy needs FUSE: install {HELPER} (package fuse3), run \
-         the node as root, or cast without --lazy"
+        "nothing can be mounted: {why}; --lazy needs FUSE: install {HELPER} (package fuse3), have \
+         the node's administrator set as_root = true in [cast], or cast without --lazy"
     )]
     Mount { why: String },
     #[error(

@@ -1,148 +1,25 @@
 //! Views in mount namespaces of their own, of casts whose chunks are put in by hand.
 
+mod shown;
+
 use super::mount::mount_view;
 use super::serve::ViewHandlers;
 use super::server::LazyServer;
 use super::{LazyView, remove_dead_views, remove_dead_views_of, view_prefix};
-use crate::receive::tests::{Place, TestCast, listing, names, options};
-use crate::receive::{Destination, PublishMode, Receiver};
+use crate::receive::tests::{Place, listing, names, options};
+use crate::receive::{Destination, PublishMode};
 use crate::relay::DemandFrom;
 use outboard_verbs::SharedRegion;
 use rustix::fs::{Mode, OFlags};
+use shown::{ALONE, Shown, alone, bytes, eventually, mounts, run_alone, some_files};
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Set in a child's environment: it runs in a namespace of its own.
-const ALONE: &str = "OUTBOARD_TEST_ALONE";
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// Runs a test of this module in a user and mount namespace of its own.
-fn alone(name: &str, test: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        return test();
-    }
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--mount"]);
-    run_alone(command, name);
-}
-
-/// Runs a test of this module by a command that starts this program.
-fn run_alone(mut command: Command, name: &str) {
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("lazy::tests::{name}"), "--nocapture"]).env(ALONE, "1");
-    let output = command.output().expect("util-linux's unshare");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
-    assert!(String::from_utf8_lossy(&said).contains("1 passed"), "it ran");
-}
-
-/// A cast of which the manifest has come.
-struct Shown {
-    view: Option<LazyView>,
-    receiver: Arc<Receiver>,
-    demands: mpsc::Receiver<(Vec<u32>, DemandFrom)>,
-    cast: TestCast,
-    place: Place,
-}
-
-impl Shown {
-    fn new(fill: impl FnOnce(&Place)) -> Self {
-        Self::with_mode(fill, PublishMode::New)
-    }
-
-    fn with_mode(fill: impl FnOnce(&Place), mode: PublishMode) -> Self {
-        let place = Place::new();
-        fill(&place);
-        let cast = place.cast();
-        let mut options = options();
-        options.publish = mode;
-        let receiver = Arc::new(cast.begin(&place.to(), options));
-        let (sender, demands) = mpsc::channel();
-        let demand = move |chunks, from| drop(sender.send((chunks, from)));
-        let view = LazyView::mount(&receiver, Arc::new(demand)).expect("mounted");
-        let shown = Self { view: Some(view), receiver, demands, cast, place };
-        assert!(!shown.at("").exists() || mode == PublishMode::Replace);
-        let manifest = shown.cast.hashes.header().shape.manifest_chunks();
-        (0..manifest).for_each(|chunk| shown.put(chunk));
-        shown
-    }
-
-    fn view(&self) -> &LazyView {
-        self.view.as_ref().expect("not given up")
-    }
-
-    /// A chunk comes.
-    fn put(&self, chunk: u32) {
-        self.cast.put(&self.receiver, chunk as usize).expect("written");
-        self.view().show(|| self.receiver.staged_view()).expect("shown");
-        self.view().came(chunk);
-    }
-
-    /// A path below the name at the destination.
-    fn at(&self, path: &str) -> PathBuf {
-        self.place.to().join("src").join(path)
-    }
-
-    fn demanded(&self) -> (Vec<u32>, DemandFrom) {
-        self.demands.recv_timeout(LIMIT).expect("a demand")
-    }
-
-    /// Puts what is demanded, until something is done.
-    fn serve_until<T>(&self, done: &thread::JoinHandle<T>) {
-        while !done.is_finished() {
-            if let Ok((chunks, _)) = self.demands.recv_timeout(Duration::from_millis(5)) {
-                chunks.into_iter().for_each(|chunk| self.put(chunk));
-            }
-        }
-    }
-
-    fn publish(&self) {
-        for chunk in 0..self.cast.chunks.len() {
-            self.put(u32::try_from(chunk).expect("few"));
-        }
-        self.receiver.publish().expect("published");
-        self.view().published();
-    }
-}
-
-/// Bytes that differ from place to place.
-fn bytes(len: usize, seed: u32) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
-
-fn some_files(place: &Place) {
-    place.write("a/large", &bytes(1 << 20, 5));
-    place.write("b/short", b"short");
-    place.write("empty", b"");
-    place.write("z-last", &bytes(9000, 9));
-    symlink("b/short", place.src().join("link")).expect("linked");
-    symlink("../../src/empty", place.src().join("b/up")).expect("linked");
-    fs::set_permissions(place.src().join("b/short"), fs::Permissions::from_mode(0o640)).unwrap();
-}
-
-/// Waits for what another thread does.
-fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !is_true() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn mounts() -> String {
-    fs::read_to_string("/proc/self/mountinfo").expect("mounts")
-}
 
 #[test]
 fn names_and_attributes_are_there_before_any_content() {

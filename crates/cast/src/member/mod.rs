@@ -19,6 +19,7 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
+use work::LOOK_AFTER;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
@@ -91,6 +92,8 @@ pub(crate) struct CastMember {
     window: SharedRegion,
     /// The nodes whose connections are up.
     links: BTreeMap<u32, PeerId>,
+    /// What peers are told when all has been done: so that it costs each of them one wake-up.
+    messages: BTreeMap<PeerId, Vec<Vec<u8>>>,
     /// What to tell nodes whose connections are not up yet.
     untold: BTreeMap<u32, Vec<Action>>,
     /// By own slot, to which peer it is exposed.
@@ -106,6 +109,8 @@ pub(crate) struct CastMember {
     limit: SendLimit,
     /// Chunks that it has read from others' memory.
     read_chunks: u64,
+    /// When to look for what threads have kept.
+    look_at: Option<Instant>,
 }
 
 impl CastMember {
@@ -125,6 +130,7 @@ impl CastMember {
             relay,
             window,
             links: BTreeMap::new(),
+            messages: BTreeMap::new(),
             untold: BTreeMap::new(),
             exposed: BTreeMap::new(),
             targets: BTreeMap::new(),
@@ -134,6 +140,7 @@ impl CastMember {
             checks: ClaimChecks::default(),
             limit,
             read_chunks: 0,
+            look_at: None,
         })
     }
 
@@ -321,6 +328,11 @@ impl CastMember {
         Ok(())
     }
 
+    /// All that threads had done at this time was taken.
+    pub(crate) fn has_looked(&mut self, at: Instant) {
+        self.look_at = self.look_at.filter(|due| *due > at);
+    }
+
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
@@ -330,7 +342,16 @@ impl CastMember {
         while let Some(action) = self.relay.next_action() {
             self.perform(hub, action)?;
         }
+        for (peer, messages) in std::mem::take(&mut self.messages) {
+            if let Err(error) = hub.send_all(peer, &messages) {
+                tracing::debug!(%error, "not sent");
+            }
+        }
         Ok(())
+    }
+
+    fn say(&mut self, peer: PeerId, message: &CastMessage) {
+        self.messages.entry(peer).or_default().push(PROTOCOL.encode(message));
     }
 
     fn perform(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
@@ -340,12 +361,12 @@ impl CastMember {
                 None => self.untold.entry(to).or_default().push(action),
             },
             Action::Hurry { to, chunk } => match self.links.get(&to) {
-                Some(&peer) => send(hub, peer, &CastMessage::Hurry { chunk }),
+                Some(&peer) => self.say(peer, &CastMessage::Hurry { chunk }),
                 None => self.untold.entry(to).or_default().push(action),
             },
             Action::Drop { to, slot } => {
                 if let Some(&peer) = self.links.get(&to) {
-                    send(hub, peer, &CastMessage::Dropped { slot });
+                    self.say(peer, &CastMessage::Dropped { slot });
                 }
             }
             Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
@@ -362,7 +383,8 @@ impl CastMember {
 
     /// When [`Self::act`] has something to do again, if nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.limit.deadline()
+        let (sends, look) = (self.limit.deadline(), self.look_at);
+        sends.into_iter().chain(look).min()
     }
 
     fn tell(
@@ -388,7 +410,7 @@ impl CastMember {
                 }
             }
         };
-        send(hub, peer, &CastMessage::Want { chunk, into });
+        self.say(peer, &CastMessage::Want { chunk, into });
         Ok(())
     }
 
@@ -423,11 +445,12 @@ impl CastMember {
         at..at + self.setup.shape.len_of(chunk)
     }
 
-    fn keep(&self, chunk: u32, slot: u32) -> MemberResult {
+    fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
+        self.look_at = Some(Instant::now() + LOOK_AFTER);
         let (window, range) = (self.window.clone(), self.range(chunk, slot));
         let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
         let (cast, at) = (self.setup.cast, (chunk, slot));
-        self.setup.threads.run(cast, move || {
+        self.setup.threads.run_quick(cast, move || {
             let outcome = with_buffer(|bytes| {
                 let copied = window.append_to(range, bytes);
                 copied.map_err(|error| KeepFault::Local(error.to_string()))?;

@@ -12,9 +12,15 @@ use outboard_cluster::workers::Workers;
 use outboard_secure::NodeId;
 use outboard_verbs::SharedSlice;
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 /// Threads that read and write files.
 const THREADS_MAX: usize = 4;
+/// An answer that comes within this time wakes nobody: what wakes the loop meanwhile, or at the
+/// latest [its deadline](LOOK_AFTER), finds it.
+const QUICK: Duration = Duration::from_millis(2);
+/// When the loop must look for [quick answers](WorkThreads::run_quick), after it asked.
+pub(crate) const LOOK_AFTER: Duration = Duration::from_millis(4);
 
 /// Where a member's chunks are. Called by threads.
 pub(crate) trait ChunkStore: Send + Sync {
@@ -139,9 +145,30 @@ impl WorkThreads {
         task: impl FnOnce() -> WorkDone + Send + 'static,
     ) -> MemberResult {
         let own = self.clone();
-        let taken = self.workers.run(move || own.answer(cast, task()));
+        self.give(move || own.answer(cast, task()))
+    }
+
+    fn give(&self, task: impl FnOnce() + Send + 'static) -> MemberResult {
+        let taken = self.workers.run(task);
         let refused = || MemberError("too much waits for this machine's disks".into());
         if taken { Ok(()) } else { Err(refused()) }
+    }
+
+    /// As [`Self::run`], where the loop looks for the answer by itself: if it is there within
+    /// [`QUICK`], the loop is not woken for it.
+    pub(crate) fn run_quick(
+        &self,
+        cast: CastId,
+        task: impl FnOnce() -> WorkDone + Send + 'static,
+    ) -> MemberResult {
+        let (own, asked) = (self.clone(), Instant::now());
+        self.give(move || {
+            let _sent = own.results.send((cast, task()));
+            // Looked at when the answer is there: this thread may have lost its processor before.
+            if asked.elapsed() >= QUICK {
+                own.waker.wake();
+            }
+        })
     }
 
     /// Hands an answer to the loop, from any thread.

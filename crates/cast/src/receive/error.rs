@@ -78,8 +78,8 @@ pub enum ReceiveError {
     /// Caller: an attribute that this machine's administrator does not keep.
     #[error(
         "{path:?} has {name}, and attributes of the kernel's are not kept here: leave out \
-         --xattrs security, or have this node's administrator set security_xattrs = true in \
-         [cast], with a service that runs as root"
+         --xattrs security, or have this node's administrator set security_xattrs and \
+         as_root = true in [cast]"
     )]
     SecurityXattr {
         /// What has it.

@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Where a top-level entry lies.
@@ -31,6 +32,8 @@ pub(super) struct StagedTree {
     places: RwLock<Box<[TopPlace]>>,
     writing: OpenFiles,
     reading: OpenFiles,
+    /// What was done to publish it, for those who watch whether that goes on.
+    steps: AtomicU64,
 }
 
 impl StagedTree {
@@ -45,7 +48,8 @@ impl StagedTree {
         let max = descriptors_max.max(1);
         let (writing, reading) = (OpenFiles::new(max), OpenFiles::new(max));
         let places = RwLock::new(places.into());
-        Self { manifest, tree, destination, places, writing, reading }
+        let steps = AtomicU64::new(0);
+        Self { manifest, tree, destination, places, writing, reading, steps }
     }
 
     pub(super) fn manifest(&self) -> &TreeManifest {
@@ -58,6 +62,16 @@ impl StagedTree {
 
     pub(super) fn destination(&self) -> &Destination {
         &self.destination
+    }
+
+    /// One more step of publishing is done.
+    pub(super) fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many are.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     /// Where a top-level entry lies, by its index among them.

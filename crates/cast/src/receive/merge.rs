@@ -36,7 +36,7 @@ pub(super) fn merge_tree(tree: &StagedTree, identity: &CastIdentity) -> Result<(
                     .map_err(|errno| ReceiveError::write(name, errno))?;
                 tree.move_top(top, TopPlace::Merging, || Ok(()))?;
             }
-            let mut merge = Merge { step, path: &mut path };
+            let mut merge = Merge { step, path: &mut path, tree };
             merge.merge(tree.fd(), tree.destination().fd(), name)?;
         }
     }
@@ -46,6 +46,7 @@ pub(super) fn merge_tree(tree: &StagedTree, identity: &CastIdentity) -> Result<(
 struct Merge<'a> {
     step: MergeStep,
     path: &'a mut Vec<u8>,
+    tree: &'a StagedTree,
 }
 
 impl Merge<'_> {
@@ -56,6 +57,7 @@ impl Merge<'_> {
         to: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<(), ReceiveError> {
+        self.tree.step();
         let path_len = self.path.len();
         if path_len > 0 {
             self.path.push(b'/');

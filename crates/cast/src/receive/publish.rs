@@ -54,6 +54,7 @@ pub(super) fn publish_tops(
         if tree.place(top) == TopPlace::Staged {
             let name = tree.manifest().entry(entry).name;
             tree.move_top(top, TopPlace::Published, || publish_top(tree, name, mode))?;
+            tree.step();
         }
     }
     Ok(tree.manifest().tops().len())

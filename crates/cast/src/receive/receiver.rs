@@ -144,6 +144,13 @@ impl Receiver {
         self.shared.publish()
     }
 
+    /// Steps of [`Self::publish`] that are done, among them one for each entry: they grow as long
+    /// as it goes on. Asks no disk.
+    #[must_use]
+    pub fn publish_steps(&self) -> u64 {
+        self.shared.publish_steps()
+    }
+
     /// Ends the cast and removes all that was staged; nothing that was published.
     pub fn abandon(self) {
         self.shared.end();

@@ -15,15 +15,21 @@ const OWNER_ALL: Mode = Mode::RWXU;
 /// The file system's, for what could not be removed; the rest is. [`Errno::NAMETOOLONG`] for
 /// directories deeper in one another than a cast can make them twice.
 pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
-    remove(parent, name, 2 * DEPTH_MAX)
+    remove(parent, name, 2 * DEPTH_MAX, &|| ())
 }
 
-/// Removes everything in an open directory.
-pub(super) fn remove_contents(directory: BorrowedFd<'_>) -> Result<()> {
-    empty(directory, 2 * DEPTH_MAX)
+/// Removes everything in an open directory; `goes_on` is called after each name.
+pub(super) fn remove_contents(directory: BorrowedFd<'_>, goes_on: &dyn Fn()) -> Result<()> {
+    empty(directory, 2 * DEPTH_MAX, goes_on)
 }
 
-fn remove(parent: BorrowedFd<'_>, name: &[u8], depth_left: usize) -> Result<()> {
+fn remove(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    depth_left: usize,
+    goes_on: &dyn Fn(),
+) -> Result<()> {
+    goes_on();
     match fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}
@@ -43,11 +49,11 @@ fn remove(parent: BorrowedFd<'_>, name: &[u8], depth_left: usize) -> Result<()> 
         fs::chmodat(parent, name, OWNER_ALL, AtFlags::empty())?;
         open_beneath(parent, name, flags, Mode::empty())
     })?;
-    empty(directory.as_fd(), depth_left)?;
+    empty(directory.as_fd(), depth_left, goes_on)?;
     fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-fn empty(directory: BorrowedFd<'_>, depth_left: usize) -> Result<()> {
+fn empty(directory: BorrowedFd<'_>, depth_left: usize, goes_on: &dyn Fn()) -> Result<()> {
     let mut names = Vec::new();
     // The directory may have been read before through the same description.
     fs::seek(directory, fs::SeekFrom::Start(0))?;
@@ -55,10 +61,10 @@ fn empty(directory: BorrowedFd<'_>, depth_left: usize) -> Result<()> {
     let mut first = Ok(());
     let mut is_unlocked = false;
     for name in names {
-        let mut removed = remove(directory, name.to_bytes(), depth_left);
+        let mut removed = remove(directory, name.to_bytes(), depth_left, goes_on);
         if removed == Err(Errno::ACCESS) && !is_unlocked {
             is_unlocked = fs::fchmod(directory, OWNER_ALL).is_ok();
-            removed = remove(directory, name.to_bytes(), depth_left);
+            removed = remove(directory, name.to_bytes(), depth_left, goes_on);
         }
         first = first.and(removed);
     }

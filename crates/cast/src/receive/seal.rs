@@ -28,6 +28,7 @@ pub(super) fn seal(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), Re
         if let Some(parent) = parent.map_err(|errno| sealer.failed(index, "directory", errno))? {
             sealer.seal(parent, index)?;
         }
+        tree.step();
     }
     Ok(())
 }

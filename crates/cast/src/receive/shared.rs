@@ -76,7 +76,7 @@ impl ReceiverShared {
             Ok(opened) => opened,
             Err(error) => {
                 if error.is_final() {
-                    let _ = staging.remove();
+                    let _ = staging.remove(&|| ());
                 }
                 return Err(error);
             }
@@ -256,6 +256,16 @@ impl ReceiverShared {
         Ok(())
     }
 
+    /// Steps of publishing that are done: they grow as long as it goes on.
+    pub(super) fn publish_steps(&self) -> u64 {
+        // Whoever changes the stage may be held up by a disk.
+        let stage = self.stage.try_read();
+        stage.map_or(0, |stage| match &*stage {
+            ReceiverStage::Filling(tree) => tree.steps(),
+            ReceiverStage::Gathering | ReceiverStage::Ended => 0,
+        })
+    }
+
     pub(super) fn publish(&self) -> Result<PublishReport, ReceiveError> {
         let mut is_sealed = self.is_sealed.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = self.bitmap.chunks() - self.bitmap.held();
@@ -271,11 +281,13 @@ impl ReceiverShared {
         }
         self.save_publishing(&tree)?;
         self.flush(tree.fd())?;
+        tree.step();
         let names = publish_tops(&tree, &self.options)?;
         self.flush(tree.destination().fd())?;
+        tree.step();
         // It keeps its space as long as it is open; the manifest stays in memory.
         let _ = fs::ftruncate(&self.head, 0);
-        let left_behind = self.staging.remove().err().map(|_| self.staging.path());
+        let left_behind = self.staging.remove(&|| tree.step()).err().map(|_| self.staging.path());
         Ok(PublishReport { names, left_behind })
     }
 
@@ -310,7 +322,7 @@ impl ReceiverShared {
         // A file without a name keeps its space as long as it is open.
         let _ = fs::ftruncate(&self.head, 0);
         // What cannot be removed stays hidden, and the next cast tries again.
-        let _ = self.staging.remove();
+        let _ = self.staging.remove(&|| ());
     }
 
     pub(super) fn stage(&self) -> RwLockReadGuard<'_, ReceiverStage> {

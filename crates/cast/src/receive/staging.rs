@@ -149,13 +149,14 @@ impl StagingDirectory {
 
     /// Removes all that is in it.
     pub(super) fn wipe(&self) -> Result<(), ReceiveError> {
-        let wiped = remove_contents(self.fd());
+        let wiped = remove_contents(self.fd(), &|| ());
         wiped.map_err(|errno| ReceiveError::write(self.name.as_bytes(), errno))
     }
 
     /// Removes it: what is in it by its descriptor, since another may have taken its name.
-    pub(super) fn remove(&self) -> Result<(), Errno> {
-        remove_contents(self.fd())?;
+    /// `goes_on` is called after each name.
+    pub(super) fn remove(&self, goes_on: &dyn Fn()) -> Result<(), Errno> {
+        remove_contents(self.fd(), goes_on)?;
         match fs::unlinkat(self.destination.fd(), &self.name, AtFlags::REMOVEDIR) {
             Err(Errno::NOENT) => Ok(()),
             removed => removed,

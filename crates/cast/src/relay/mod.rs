@@ -455,6 +455,9 @@ impl Relay {
     /// Asks for the next chunks of this node's list, as long as there are slots.
     fn ask(&mut self) {
         self.ask_demanded();
+        if !self.slots.has_room_for_many() {
+            return;
+        }
         while let Some((chunk, from, spare)) = self.claims.due() {
             if !self.ask_for(chunk, from, spare) {
                 return;

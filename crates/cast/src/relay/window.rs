@@ -122,13 +122,25 @@ impl Window {
         matches!(self.state(slot), Some(WindowSlot::Held { .. })).then_some(slot)
     }
 
-    /// A slot for a peer's chunk, if `spare` slots are left for others. Peers get half of all at
-    /// most: what has come stays in the other half until it is passed on. What was taken back does
-    /// not count, or a peer that neither sends nor drops it would hold up all others.
+    /// A slot for a peer's chunk, if `spare` slots are left for others. What was taken back does
+    /// not count as given, or a peer that neither sends nor drops it would hold up all others.
     pub(super) fn take(&mut self, state: WindowSlot, spare: usize) -> Option<u32> {
-        let len = self.states.len();
-        let most = len.div_ceil(2).min(len - RESERVED).min(GIVEN_MAX).saturating_sub(spare);
+        let most = self.given_max().saturating_sub(spare);
         if self.given >= most || !self.has_room() { None } else { self.take_any(state) }
+    }
+
+    /// How many slots peers get at most: half of all, because what has come stays in the other
+    /// half until it is passed on.
+    fn given_max(&self) -> usize {
+        let len = self.states.len();
+        len.div_ceil(2).min(len - RESERVED).min(GIVEN_MAX)
+    }
+
+    /// Whether so many slots can be given that asking for them together saves messages: a quarter
+    /// of those that peers get.
+    pub(super) fn has_room_for_many(&self) -> bool {
+        let most = self.given_max();
+        self.given + most.div_ceil(4) <= most
     }
 
     /// A slot for a chunk that is demanded: from four slots on there are some that [`Self::take`]

@@ -7,7 +7,7 @@ use crate::protocol::SERVICE;
 use crate::receive::{SecurityXattrs, SpecialBits};
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
-use outboard_cluster::node::{Needs, ServiceLink, ServiceTable, TableError};
+use outboard_cluster::node::{NeededUser, Needs, ServiceLink, ServiceTable, TableError};
 use outboard_cluster::service::run;
 use outboard_secure::{NodeId, ServiceName};
 use serde::Deserialize;
@@ -35,6 +35,8 @@ struct CastTable {
     security_xattrs: bool,
     /// Whether files may get the owners that a source names.
     chown: bool,
+    /// Whether the service is root, where the node is.
+    as_root: bool,
     /// Hours for which the remains of a broken cast are kept.
     keep_broken_hours: Option<u32>,
     /// Jobs of this service: the node's own word, which every table may have.
@@ -89,6 +91,17 @@ impl CastTable {
         self.roots.iter().map(RootEntry::root).collect()
     }
 
+    fn needs(&self) -> Result<Needs, String> {
+        let lacks = [(self.chown, "chown"), (self.security_xattrs, "security_xattrs")];
+        if let Some((_, what)) = lacks.iter().find(|(is_set, _)| *is_set && !self.as_root) {
+            return Err(format!(
+                "{what} = true needs a service that is root: add as_root = true, or take it out"
+            ));
+        }
+        let user = if self.as_root { NeededUser::Root } else { NeededUser::Any };
+        Ok(Needs { user, devices: vec!["/dev/fuse".into()], ..Needs::default() })
+    }
+
     fn policy(&self) -> CastPolicy {
         let default = CastPolicy::default();
         let hours = |hours| Duration::from_secs(u64::from(hours) * 3600);
@@ -118,7 +131,8 @@ pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
              roots = [\"/var/cast\"] in the table [cast]",
         ));
     }
-    config.roots().map(|_| Needs::default()).map_err(TableError::new)
+    config.roots().map_err(TableError::new)?;
+    config.needs().map_err(TableError::new)
 }
 
 /// Runs the service until its node ends.
@@ -179,6 +193,18 @@ mod tests {
         for (roots, why) in mistakes {
             let found = roots_of(json!({ "roots": roots })).expect_err("a mistake");
             assert!(found.contains(why), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_only_root_can_do_needs_a_service_that_is_root() {
+        let needs = |table| serde_json::from_value::<CastTable>(table).expect("legal").needs();
+        assert_eq!(needs(json!({})).map(|needs| needs.user), Ok(NeededUser::Any));
+        for what in ["chown", "security_xattrs"] {
+            let why = needs(json!({ what: true })).expect_err("not root");
+            assert!(why.contains(what) && why.contains("as_root = true"), "{why}");
+            let both = needs(json!({ what: true, "as_root": true }));
+            assert_eq!(both.map(|needs| needs.user), Ok(NeededUser::Root));
         }
     }
 

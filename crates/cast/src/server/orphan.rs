@@ -7,7 +7,7 @@
 
 use super::session::CastSession;
 use crate::member::{CastHub, MemberError, MemberResult, send};
-use crate::protocol::{CastMessage, NodeReport};
+use crate::protocol::{CastMessage, NodeReport, publish_step_max};
 use crate::schedule::ChunkSet;
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
@@ -34,8 +34,9 @@ pub(super) struct OrphanCast {
     /// When this node or a neighbour gained a chunk.
     gained: Instant,
     told: Instant,
-    /// How many chunks this node has.
+    /// How many chunks this node has, and steps of publishing done.
     held: u64,
+    publish_steps: u64,
     /// By neighbour, when it was heard, and how many chunks it has.
     heard: BTreeMap<u32, (Instant, u64)>,
 }
@@ -49,7 +50,8 @@ impl CastSession {
         member.leave_schedule(hub)?;
         let (held, heard) = (member.relay().held().len(), BTreeMap::new());
         let told = now.checked_sub(TELL_EVERY).unwrap_or(now);
-        self.orphan = Some(OrphanCast { since: now, gained: now, told, held, heard });
+        self.orphan =
+            Some(OrphanCast { since: now, gained: now, told, held, publish_steps: 0, heard });
         let (you, nodes) = (self.begin.you, u32::try_from(self.begin.nodes.len()).unwrap_or(0));
         for node in neighbours(you, nodes).into_iter().filter(|node| *node > you) {
             self.dial(hub, node);
@@ -98,6 +100,7 @@ impl CastSession {
         hub: &mut CastHub,
         now: Instant,
     ) -> Result<Option<&'static str>, MemberError> {
+        let publish_steps = self.publish_steps();
         let (Some(orphan), Some(member)) = (&mut self.orphan, &mut self.member) else {
             return Ok(None);
         };
@@ -108,6 +111,9 @@ impl CastSession {
         let held = member.relay().held().clone();
         if held.len() > orphan.held {
             (orphan.held, orphan.gained) = (held.len(), now);
+        }
+        if publish_steps > orphan.publish_steps {
+            (orphan.publish_steps, orphan.gained) = (publish_steps, now);
         }
         let report = CastMessage::Held(Box::new(NodeReport { held, ..NodeReport::default() }));
         let links: Vec<(u32, PeerId)> = member.links().iter().map(|(n, p)| (*n, *p)).collect();
@@ -132,9 +138,13 @@ impl CastSession {
         if self.has_published() && nobody_lacks && now > orphan.since + lingers {
             return Some("the source has left, and all that can be reached have everything");
         }
-        // Alone, it gains nothing unless another one dials it.
-        let stall = if orphan.heard.is_empty() { LINGER_ALONE } else { STALL_MAX };
-        let is_stalled = now > orphan.gained + stall && !self.is_busy_publishing();
+        let stall = match self.is_busy_publishing() {
+            true => publish_step_max(self.begin.flush, self.shape().stream_len()),
+            // It gains nothing unless another one dials it.
+            false if orphan.heard.is_empty() => LINGER_ALONE,
+            false => STALL_MAX,
+        };
+        let is_stalled = now > orphan.gained + stall;
         is_stalled.then_some("the source has left, and nobody here has what is lacking")
     }
 

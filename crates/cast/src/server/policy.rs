@@ -73,7 +73,8 @@ impl CastPolicy {
             }
             OwnerWish::Source if !rustix::process::geteuid().is_root() => {
                 return Err("this node's service cast does not run as root and can give files to \
-                            no other user: leave out --chown"
+                            no other user: leave out --chown, or have this node's administrator \
+                            set as_root = true in [cast]"
                     .into());
             }
             OwnerWish::Source => Ownership::SameNames,

@@ -328,9 +328,7 @@ impl CastService {
         // What comes for a cast that has failed here is not for anyone.
         let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
         let node = if let PeerPart::Relay(_, node) = part { node } else { 0 };
-        if node == 0 {
-            session.heard = Instant::now();
-        }
+        session.hear(node);
         match message {
             CastMessage::Want { chunk, into } => {
                 let member = session.member().ok_or("it wants a chunk before there is a plan")?;
@@ -399,14 +397,9 @@ impl CastService {
                     Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
                     _ => return Err("it writes before it has a part in a cast".into()),
                 };
-                let session = self.sessions.get_mut(&cast);
-                let session = session.map(|session| {
-                    if node == 0 {
-                        session.heard = Instant::now();
-                    }
-                    session
-                });
-                session.and_then(CastSession::member).map_or(Ok(()), |member| {
+                let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
+                session.hear(node);
+                session.member().map_or(Ok(()), |member| {
                     Ok(member.arrived(hub, node, of_immediate(immediate))?)
                 })
             }
@@ -434,7 +427,7 @@ impl CastService {
             let why = format!("its source has said nothing for {} s", SOURCE_SILENCE_MAX.as_secs());
             self.ends.push((session.source(), why.into()));
         }
-        let told = session.go_on(hub).and_then(|()| session.tell_neighbours(hub, now));
+        let told = session.go_on(hub, now).and_then(|()| session.tell_neighbours(hub, now));
         self.ends.extend(session.ends.drain(..).map(|(peer, why)| (peer, why.into())));
         match told {
             Ok(None) => {}

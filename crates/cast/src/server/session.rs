@@ -204,6 +204,12 @@ impl CastSession {
         self.is_publishing && !self.has_published
     }
 
+    /// Steps of publishing that are done.
+    pub(super) fn publish_steps(&self) -> u64 {
+        let store = self.store.as_ref().filter(|_| self.is_publishing);
+        store.map_or(0, |store| store.publish_steps())
+    }
+
     /// Whether a source begins the cast that this is, once more.
     pub(super) fn is_of(&self, begin: &CastBegin) -> bool {
         let own = &self.begin;
@@ -215,6 +221,13 @@ impl CastSession {
         let sends = self.member.as_ref().and_then(CastMember::deadline);
         let source = self.orphan_deadline().unwrap_or(self.heard + SOURCE_SILENCE_MAX);
         sends.into_iter().chain(self.read_deadline()).chain([source]).min()
+    }
+
+    /// Something has come from a node; of the source, that counts.
+    pub(super) fn hear(&mut self, node: u32) {
+        if node == 0 {
+            self.heard = Instant::now();
+        }
     }
 
     pub(super) fn member(&mut self) -> Option<&mut CastMember> {
@@ -308,6 +321,7 @@ impl CastSession {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
                     report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
+                let report = NodeReport { publish_steps: self.publish_steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),
@@ -460,10 +474,11 @@ impl CastSession {
     }
 
     /// Does what has become possible.
-    pub(super) fn go_on(&mut self, hub: &mut CastHub) -> MemberResult {
-        self.read_on(hub, Instant::now());
-        self.lend(hub, Instant::now())?;
+    pub(super) fn go_on(&mut self, hub: &mut CastHub, now: Instant) -> MemberResult {
+        self.read_on(hub, now);
+        self.lend(hub, now)?;
         let Some(member) = &mut self.member else { return Ok(()) };
+        member.has_looked(now);
         member.act(hub)?;
         if member.relay().is_complete()
             && !self.is_publishing

@@ -104,6 +104,11 @@ impl NodeStore {
         chunks.iter().filter_map(lend).collect()
     }
 
+    /// Steps of publishing that are done. Asks no disk.
+    pub(super) fn publish_steps(&self) -> u64 {
+        self.receiver.publish_steps()
+    }
+
     /// A chunk is held.
     fn came(&self, chunk: u32) -> Result<(), KeepFault> {
         self.show_names().map_err(KeepFault::Local)?;
@@ -199,7 +204,7 @@ fn open_destination(root: &CastRoot, rest: &Path, path: &Path) -> Result<Destina
             Errno::XDEV | Errno::LOOP => {
                 "links below a root are not followed: name the directory itself"
             }
-            _ => "see that it is a directory",
+            _ => "see that it is a directory and no link: links below a root are not followed",
         };
         format!("{}: {errno}; {advice}", path.display())
     };

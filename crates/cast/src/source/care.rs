@@ -204,15 +204,28 @@ impl SourceService {
             WatchVerdict::Fine => {}
             WatchVerdict::Replan => self.is_plan_due = true,
             WatchVerdict::GiveUp(stalled) => {
-                let live = self.nodes.live();
-                for node in live.into_iter().filter(|(number, _)| stalled.contains(number)) {
-                    let why = "it receives nothing, although the source has sent it what it \
-                               lacks: see to its network and its disk";
-                    self.give_up(hub, node, why.to_owned(), NodeReturn::Never)?;
-                }
+                let why = "it receives nothing, although the source has sent it what it lacks: \
+                           see to its network and its disk";
+                self.give_up_all(hub, &stalled, why)?;
+            }
+            WatchVerdict::Hang(hanging) => {
+                let why = "it has everything, and its disk does not answer while that is published: \
+                           see to its file system at the destination";
+                self.give_up_all(hub, &hanging, why)?;
             }
         }
         Ok(())
+    }
+
+    fn give_up_all(
+        &mut self,
+        hub: &mut CastHub,
+        nodes: &[u32],
+        why: &str,
+    ) -> Result<(), ServiceError> {
+        let live = self.nodes.live();
+        let mut given_up = live.into_iter().filter(|(number, _)| nodes.contains(number));
+        given_up.try_for_each(|node| self.give_up(hub, node, why.to_owned(), NodeReturn::Never))
     }
 
     fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {

@@ -12,7 +12,9 @@ use crate::member::{
     CastHub, CastMember, CastTag, CastWork, DialNode, LinkPurpose, NodeReach, WorkDone,
     WorkThreads, send,
 };
-use crate::protocol::{CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate};
+use crate::protocol::{
+    CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate, publish_step_max,
+};
 use crate::schedule::ChunkSet;
 use crate::sign::{CastHeader, CastKey};
 use crate::tree::{SkippedFiles, SourceReader};
@@ -104,7 +106,11 @@ impl SourceService {
         Ok(Self {
             header,
             nodes: CastNodes::new(&begin.nodes, &numbers.places),
-            watch: CastWatch::new(Instant::now(), header.shape.chunks()),
+            watch: CastWatch::new(
+                Instant::now(),
+                header.shape.chunks(),
+                publish_step_max(begin.flush, header.shape.stream_len()),
+            ),
             slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
@@ -149,6 +155,7 @@ impl SourceService {
                     node.read_chunks = read_chunks;
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
+                self.watch.published(number);
             }
             CastMessage::Want { chunk, into } => {
                 let member = self.member.as_mut().ok_or("it wants a chunk before a plan")?;
@@ -345,6 +352,7 @@ impl Service for SourceService {
         self.look_after(hub, now)?;
         self.plan(hub, now)?;
         if let Some(member) = &mut self.member {
+            member.has_looked(now);
             member.act(hub)?;
         }
         if let Some(nodes) = self.nodes.outcomes(self.began, self.header.shape.chunks()) {

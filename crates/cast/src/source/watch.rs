@@ -32,8 +32,10 @@ pub(super) enum WatchVerdict {
     Fine,
     /// Make a plan with the connections that are cut now.
     Replan,
-    /// Give these nodes up.
+    /// Give these nodes up: they receive nothing.
     GiveUp(Vec<u32>),
+    /// And these: they have everything, and do not publish it.
+    Hang(Vec<u32>),
 }
 
 #[derive(Debug)]
@@ -45,6 +47,10 @@ struct WatchedNode {
     /// When it was first heard that it had sent so many.
     sent_at: Instant,
     owes: BTreeSet<u32>,
+    /// Steps of publishing that it has done, and when it was seen that it has everything, or did
+    /// one more.
+    publishing: Option<(u64, Instant)>,
+    has_published: bool,
 }
 
 /// How far the node has come that has gained most.
@@ -58,6 +64,8 @@ struct CastPace {
 #[derive(Debug)]
 pub(super) struct CastWatch {
     chunks: u32,
+    /// How long one step of publishing may take.
+    publish_step_max: Duration,
     nodes: BTreeMap<u32, WatchedNode>,
     /// By receiver and sender, since when nothing comes that the sender holds.
     stuck: BTreeMap<(u32, u32), Instant>,
@@ -72,9 +80,10 @@ pub(super) struct CastWatch {
 }
 
 impl CastWatch {
-    pub(super) fn new(now: Instant, chunks: u32) -> Self {
+    pub(super) fn new(now: Instant, chunks: u32, publish_step_max: Duration) -> Self {
         Self {
             chunks,
+            publish_step_max,
             nodes: BTreeMap::new(),
             stuck: BTreeMap::new(),
             cut: BTreeMap::new(),
@@ -112,7 +121,10 @@ impl CastWatch {
         let later = |at: &mut Instant| *at = now.min(*at + late);
         later(&mut self.gained);
         self.stuck.values_mut().for_each(later);
-        self.nodes.values_mut().for_each(|node| later(&mut node.sent_at));
+        for node in self.nodes.values_mut() {
+            later(&mut node.sent_at);
+            node.publishing.iter_mut().for_each(|(_, since)| later(since));
+        }
     }
 
     /// What comes is not to be expected sooner: the source has just signed what nodes waited for.
@@ -145,6 +157,8 @@ impl CastWatch {
             sent_chunks: 0,
             sent_at: now,
             owes: BTreeSet::new(),
+            publishing: None,
+            has_published: false,
         });
         if held > known.held.len() {
             self.gained = now;
@@ -154,6 +168,10 @@ impl CastWatch {
         }
         known.held = report.held.clone();
         known.owes = report.owes.iter().copied().collect();
+        let is_at = |(steps, _): &(u64, Instant)| *steps == report.publish_steps;
+        if held == u64::from(self.chunks) && !known.publishing.as_ref().is_some_and(is_at) {
+            known.publishing = Some((report.publish_steps, now));
+        }
         let gain = held.saturating_sub(known.held_first);
         self.note_pace(now, gain);
         self.note_waits(now, node, report);
@@ -210,6 +228,10 @@ impl CastWatch {
             self.stuck.remove(&(to, from));
             self.complain(to, from);
         }
+        let hanging = self.hanging(now);
+        if !hanging.is_empty() {
+            return WatchVerdict::Hang(hanging);
+        }
         if now > self.gained + self.stall_limit() {
             return self.stalled(now);
         }
@@ -221,6 +243,20 @@ impl CastWatch {
     fn excused(&self, from: u32, to: u32, since: Instant) -> Instant {
         let sender = self.nodes.get(&from).filter(|sender| sender.owes.contains(&to));
         sender.map_or(since, |sender| since.max(sender.sent_at))
+    }
+
+    /// A node has published.
+    pub(super) fn published(&mut self, node: u32) {
+        self.nodes.entry(node).and_modify(|known| known.has_published = true);
+    }
+
+    /// Nodes that have everything, and have done nothing about it for too long.
+    fn hanging(&self, now: Instant) -> Vec<u32> {
+        let hangs = |(_, node): &(&u32, &WatchedNode)| {
+            let since = node.publishing.filter(|_| !node.has_published);
+            since.is_some_and(|(_, since)| now > since + self.publish_step_max)
+        };
+        self.nodes.iter().filter(hangs).map(|(number, _)| *number).collect()
     }
 
     fn stalled(&mut self, now: Instant) -> WatchVerdict {

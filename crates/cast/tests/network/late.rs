@@ -1,7 +1,8 @@
 //! Nodes that come late: they read what they lack out of the memory of nodes that have it, and the
 //! source sends nothing because of them.
 
-use super::{Lab, chunks_of, cut_off_source, start_slowly, wait_for};
+use super::lab::Lab;
+use super::{chunks_of, cut_off_source, start_slowly, wait_for};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::source::{CastOutcome, CastProgress, NodeStage};
 use std::fs;

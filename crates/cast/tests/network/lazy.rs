@@ -1,10 +1,14 @@
 //! Casts with `--lazy` over slow connections: files are read and run before all is here.
 
+use super::detour::{Towards, detour};
+use super::sessions::{self, credentials};
 use super::*;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use outboard_cast::ShowMode;
+use outboard_cluster::hosts::Host;
+use outboard_secure::ClusterKey;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
 /// Set in a child's environment: it runs in a namespace of its own.
 const ALONE: &str = "OUTBOARD_TEST_ALONE";
@@ -27,34 +31,15 @@ fn alone(name: &str, test: impl FnOnce()) {
     assert!(String::from_utf8_lossy(&said).contains("1 passed"), "it ran");
 }
 
-/// Passes bytes on, so many a second, until it is cut.
-fn pump(mut from: TcpStream, mut to: TcpStream, rate: usize, is_cut: &AtomicBool) {
-    let mut bytes = [0; 16 << 10];
-    while !is_cut.load(Ordering::SeqCst) {
-        let Ok(count @ 1..) = from.read(&mut bytes) else { break };
-        if to.write_all(&bytes[..count]).is_err() {
-            break;
-        }
-        thread::sleep(Duration::from_secs_f64(count as f64 / rate as f64));
-    }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
-}
-
-/// An address behind which another one answers slowly.
+/// An address behind which another one answers slowly, until it is cut.
 fn slow_way(to: SocketAddr, is_cut: &Arc<AtomicBool>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
     let is_cut = Arc::clone(is_cut);
-    thread::spawn(move || {
-        let (near, _) = listener.accept().expect("a connection");
-        let far = TcpStream::connect(to).expect("the node");
-        let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-        let cut = Arc::clone(&is_cut);
-        thread::spawn(move || pump(far_too, near_too, 1 << 30, &cut));
-        pump(near, far, RATE, &is_cut);
-    });
-    address
+    detour(to, move |towards, count| {
+        if towards == Towards::Node {
+            thread::sleep(Duration::from_secs_f64(count as f64 / RATE as f64));
+        }
+        !is_cut.load(Ordering::SeqCst)
+    })
 }
 
 /// The source's dialling, by slow ways.

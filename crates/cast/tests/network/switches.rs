@@ -1,11 +1,14 @@
 //! What crosses the links between switches, counted in bytes as they pass.
 
+use super::detour::{Towards, detour};
+use super::sessions::{self, credentials};
 use super::*;
 use outboard_cast::schedule::Topology;
 use outboard_cast::source::{NodeTopology, this_machine};
+use outboard_cluster::hosts::Host;
+use outboard_secure::ClusterKey;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::sync::Mutex;
 
 /// What nodes are called, in the list's order: the letter is the switch that each is below.
 const NAMES: [&str; 8] = ["b1", "a1", "c1", "c2", "b2", "a2", "b3", "c3"];
@@ -22,50 +25,14 @@ impl Meter {
         self.switches.lock().expect("no panic")[&node]
     }
 
-    /// Passes bytes on and counts them.
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream, way: (char, char)) {
-        let mut bytes = [0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut bytes) {
-            *self.crossed.lock().expect("no panic").entry(way).or_default() += count as u64;
-            if to.write_all(&bytes[..count]).is_err() {
-                break;
-            }
-        }
-        // The other end is told that nothing more comes.
-        let _ = to.shutdown(Shutdown::Both);
-        let _ = from.shutdown(Shutdown::Both);
-    }
-
     /// Where a node below one switch dials a node below another: once.
-    fn crossing(
-        self: &Arc<Self>,
-        way: (char, char),
-        address: SocketAddr,
-    ) -> std::io::Result<SocketAddr> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let near = listener.local_addr()?;
+    fn crossing(self: &Arc<Self>, (here, there): (char, char), address: SocketAddr) -> SocketAddr {
         let meter = Arc::clone(self);
-        thread::spawn(move || {
-            let (near, _) = listener.accept().expect("it is dialled");
-            let far = TcpStream::connect(address).expect("the node listens");
-            meter.cross(way, near, far).expect("descriptors");
-        });
-        Ok(near)
-    }
-
-    /// Passes bytes on, both ways.
-    fn cross(
-        self: &Arc<Self>,
-        (from, to): (char, char),
-        near: TcpStream,
-        far: TcpStream,
-    ) -> std::io::Result<()> {
-        [&near, &far].into_iter().try_for_each(|socket| socket.set_nodelay(true))?;
-        let (near_too, far_too) = (near.try_clone()?, far.try_clone()?);
-        let meter = Arc::clone(self);
-        thread::spawn(move || meter.pump(far_too, near_too, (to, from)));
-        self.pump(near, far, (from, to));
-        Ok(())
+        detour(address, move |towards, count| {
+            let way = if towards == Towards::Node { (here, there) } else { (there, here) };
+            *meter.crossed.lock().expect("no panic").entry(way).or_default() += count as u64;
+            true
+        })
     }
 
     /// The dialling of a node below a switch.
@@ -76,9 +43,7 @@ impl Meter {
             let there = meter.switch_of(address);
             let address = match there == switch {
                 true => address,
-                false => {
-                    meter.crossing((switch, there), address).map_err(|error| error.to_string())?
-                }
+                false => meter.crossing((switch, there), address),
             };
             sessions::dial(&own, "cast", address, limit)
         })

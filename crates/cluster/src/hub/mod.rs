@@ -233,6 +233,24 @@ impl<T> Hub<T> {
         self.send_list(peer, bytes.len(), SgList::copied(bytes))
     }
 
+    /// Sends messages, in order and together: they cost the peer one wake-up.
+    ///
+    /// # Errors
+    /// As [`Hub::send`]: the messages before the one that is refused are sent.
+    pub fn send_all(&mut self, peer: PeerId, messages: &[Vec<u8>]) -> Result<(), HubError> {
+        let limit = self.options.message_max;
+        let fitting = messages.iter().take_while(|bytes| bytes.len() <= limit).count();
+        let (fit, rest) = messages.split_at(fitting);
+        self.peer(peer)?.post_messages(fit.iter().map(|bytes| SgList::copied(bytes)))?;
+        for bytes in fit {
+            self.counters.post(SendOp::Send { invalidate: None }, bytes.len());
+        }
+        match rest.first() {
+            Some(bytes) => Err(HubError::TooLong { found: bytes.len(), limit }),
+            None => Ok(()),
+        }
+    }
+
     /// As [`Hub::send`], from the caller's memory, which must not change until a later request has
     /// completed.
     ///
@@ -423,7 +441,9 @@ impl<T> Hub<T> {
 
     fn take(&mut self, batches: &mut usize, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {
         let mut done = std::mem::take(&mut self.done);
-        while *batches > 0 && self.cq.poll(&mut done, BATCH)? > 0 {
+        // Nothing is driven here: the sleep that this turn follows has served the connections, or
+        // the engine's own thread has.
+        while *batches > 0 && self.cq.take(&mut done, BATCH)? > 0 {
             *batches -= 1;
             for completion in done.drain(..) {
                 self.complete(completion, events);

@@ -224,11 +224,44 @@ impl<T> HubPeer<T> {
         local: SgList,
         purpose: Purpose<T>,
     ) -> Result<(), HubError> {
+        match self.admit(op, local, purpose)? {
+            Some(request) => Ok(self.qp.post_send(request)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Posts messages, in order, as far as there is room: they leave together.
+    pub(super) fn post_messages(
+        &mut self,
+        messages: impl Iterator<Item = SgList>,
+    ) -> Result<(), HubError> {
+        let mut requests = Vec::new();
+        let mut admitted = Ok(());
+        for local in messages {
+            match self.admit(SendOp::Send { invalidate: None }, local, Purpose::Quiet) {
+                Ok(request) => requests.extend(request),
+                Err(error) => {
+                    admitted = Err(error);
+                    break;
+                }
+            }
+        }
+        self.qp.post_send_batch(&mut requests)?;
+        admitted
+    }
+
+    /// The request to be posted now; `None` if it waits until there is room.
+    fn admit(
+        &mut self,
+        op: SendOp,
+        local: SgList,
+        purpose: Purpose<T>,
+    ) -> Result<Option<SendRequest>, HubError> {
         let len = local.len();
         let request = SendRequest::new(self.next, op, local);
         self.next += 1;
         if self.under_way.len() < self.options.sends && self.waiting.is_empty() {
-            return self.begin(request, purpose);
+            return Ok(Some(self.begin(request, purpose)));
         }
         let limit = self.options.waiting_max;
         let waiting_len = self.waiting_len.saturating_add(len).saturating_add(REQUEST_LEN);
@@ -237,18 +270,17 @@ impl<T> HubPeer<T> {
         }
         self.waiting_len = waiting_len;
         self.waiting.push_back((request, purpose));
-        Ok(())
+        Ok(None)
     }
 
-    /// A quiet request is not signaled, except every few of them, so that their places are freed.
-    fn begin(&mut self, mut request: SendRequest, purpose: Purpose<T>) -> Result<(), HubError> {
+    /// Counts a request as under way. A quiet one is not signaled, except every few of them, so
+    /// that their places are freed.
+    fn begin(&mut self, mut request: SendRequest, purpose: Purpose<T>) -> SendRequest {
         let is_quiet = matches!(purpose, Purpose::Quiet) && request.local.len() <= LARGE;
         request.signaled = !is_quiet || self.quiet + 1 >= self.options.sends.div_ceil(4);
         self.quiet = if request.signaled { 0 } else { self.quiet + 1 };
-        let number = request.wr_id;
-        self.qp.post_send(request)?;
-        self.under_way.push_back((number, purpose));
-        Ok(())
+        self.under_way.push_back((request.wr_id, purpose));
+        request
     }
 
     /// A request is done, and with it the quiet requests before it: the next may be posted.
@@ -268,7 +300,8 @@ impl<T> HubPeer<T> {
         while self.under_way.len() < self.options.sends {
             let Some((request, purpose)) = self.waiting.pop_front() else { break };
             self.waiting_len -= request.local.len() + REQUEST_LEN;
-            self.begin(request, purpose)?;
+            let request = self.begin(request, purpose);
+            self.qp.post_send(request)?;
         }
         Ok(purpose)
     }

@@ -36,7 +36,9 @@ mod supervisor;
 mod user;
 mod wire;
 
-pub use config::{ConfigError, Needs, NodeConfig, ServiceSpec, ServiceTable, TableError, Tenant};
+pub use config::{
+    ConfigError, NeededUser, Needs, NodeConfig, ServiceSpec, ServiceTable, TableError, Tenant,
+};
 pub use directories::DirectoryError;
 pub use link::{Arrival, RequestError, Requester, ServiceLink, ServiceMain, serve};
 pub use listener::SessionListener;

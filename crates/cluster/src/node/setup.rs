@@ -1,6 +1,6 @@
 //! What a node needs before its loop begins: names, credentials, addresses, signals.
 
-use super::config::{ConfigError, Needs, NodeConfig, Reach, ServiceSpec};
+use super::config::{ConfigError, NeededUser, Needs, NodeConfig, Reach, ServiceSpec};
 use super::devices;
 use super::directories::{self, DirectoryError};
 use super::link::ServiceSetup;
@@ -43,6 +43,15 @@ pub enum NodeError {
         service: String,
         /// The file.
         path: PathBuf,
+    },
+    /// A service must be root, and the node is not.
+    #[error(
+        "the table {service} of the configuration asks for a service that runs as root, and this \
+         node does not: start the node as root, or take that out of the table"
+    )]
+    NotRoot {
+        /// The service.
+        service: String,
     },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", listen_advice(source))]
@@ -161,9 +170,15 @@ pub(super) fn services(
     let mut services = Vec::new();
     for name in names {
         let service = name.as_str();
-        let user = is_root.then(|| named.unwrap_or_else(|| User::own(service, &users)));
-        users.extend(user);
         let needs = needs.get(service).cloned().unwrap_or_default();
+        let user = match needs.user {
+            NeededUser::Root if !is_root => {
+                return Err(NodeError::NotRoot { service: service.into() });
+            }
+            NeededUser::Root => None,
+            NeededUser::Any => is_root.then(|| named.unwrap_or_else(|| User::own(service, &users))),
+        };
+        users.extend(user);
         directories::make(&name, user, &needs.directories)?;
         // A service that cannot open a device reports what to do.
         let give = |user: User| needs.devices.iter().map(move |device| devices::give(device, user));

@@ -41,7 +41,7 @@ struct CompileTable {
 pub fn check_table(table: ServiceTable<'_>) -> Result<Needs, TableError> {
     let config: CompileTable = table.read()?;
     let directories = config.cache.into_iter().collect();
-    Ok(Needs { directories, devices: vec!["/dev/fuse".into()] })
+    Ok(Needs { directories, devices: vec!["/dev/fuse".into()], ..Needs::default() })
 }
 
 /// Runs the service until its node ends. `arguments` make this program a sandbox's supervisor.

@@ -164,7 +164,7 @@ fn file_capabilities_arrive_where_they_are_asked_for_and_kept() {
     let error = cast.receive(&place.to(), options()).expect_err("not kept");
     assert!(matches!(error, ReceiveError::SecurityXattr { .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("ping") && text.contains("security_xattrs = true"), "{text}");
+    assert!(text.contains("ping") && text.contains("as_root = true"), "{text}");
     assert!(names(&place.to()).is_empty(), "nothing is left");
     cast.receive(&place.to(), keeping()).expect("kept");
     let there = place.to().join("src/ping");

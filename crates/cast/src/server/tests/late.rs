@@ -1,6 +1,6 @@
 //! Nodes that read from this one, and do what no node of this program does.
 
-use super::{Stage, plan, signed_begin};
+use super::stage::{Stage, plan, signed_begin};
 use crate::member::CastTag;
 use crate::protocol::{CastBegin, CastMessage, JoinToken, LentChunk, PROTOCOL, immediate};
 use crate::sign::CastHeader;

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 const TICK: Duration = Duration::from_millis(10);
 const SILENCE: Duration = Duration::from_secs(2);
+const PUBLISH: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +78,7 @@ impl Simulation {
             actors: (0..nodes).map(|node| (node, actor(node))).collect(),
             muted: BTreeSet::new(),
             broken: BTreeSet::new(),
-            watch: CastWatch::new(now, chunks),
+            watch: CastWatch::new(now, chunks, PUBLISH),
             now,
             ticks: 0,
             is_due: false,
@@ -191,7 +192,7 @@ impl Simulation {
         match self.watch.verdict(self.now) {
             WatchVerdict::Fine => {}
             WatchVerdict::Replan => self.is_due = true,
-            WatchVerdict::GiveUp(nodes) => {
+            WatchVerdict::Hang(nodes) | WatchVerdict::GiveUp(nodes) => {
                 self.given_up.extend(&nodes);
                 nodes.into_iter().for_each(|node| self.remove(node));
             }
@@ -342,7 +343,7 @@ fn a_healthy_cast_has_no_connection_cut_however_slow_it_is() {
 
 #[test]
 fn a_node_that_complains_without_end_costs_few_plans_and_no_other_node() {
-    let mut watch = CastWatch::new(Instant::now(), 10);
+    let mut watch = CastWatch::new(Instant::now(), 10, PUBLISH);
     let now = Instant::now();
     let plans = (0..10_000_u32).filter(|at| {
         watch.complain(7, at % 2_000);
@@ -354,4 +355,28 @@ fn a_node_that_complains_without_end_costs_few_plans_and_no_other_node() {
     situation.part_relays();
     let leaves = (0..2_000).filter(|node| situation.nodes[*node].role == NodeRole::Leaf);
     assert_eq!(leaves.collect::<Vec<_>>(), [7]);
+}
+
+#[test]
+fn a_node_that_publishes_slowly_is_left_alone_and_one_that_hangs_at_it_is_given_up() {
+    let began = Instant::now();
+    let mut watch = CastWatch::new(began, 10, PUBLISH);
+    let all = |publish_steps| NodeReport {
+        held: ChunkSet::below(10),
+        publish_steps,
+        ..NodeReport::default()
+    };
+    for seconds in 0..=600_u64 {
+        let now = began + Duration::from_secs(seconds);
+        // A step in a hundred seconds; one step, and nothing after it; published, and nothing more.
+        watch.report(now, 1, &all(seconds / 100));
+        watch.report(now, 2, &all(seconds.min(1)));
+        watch.report(now, 3, &all(7));
+        watch.published(3);
+        let hangs = WatchVerdict::Hang(vec![2]);
+        let expected = if seconds > 121 { hangs } else { WatchVerdict::Fine };
+        assert_eq!(watch.verdict(now), expected, "after {seconds} s");
+    }
+    watch.forget(2);
+    assert_eq!(watch.verdict(began + Duration::from_secs(601)), WatchVerdict::Fine);
 }

@@ -33,7 +33,7 @@ mod table;
 
 pub use policy::Tenant;
 pub(super) use policy::{Grant, Grants, Reach};
-pub use table::{Needs, ServiceSpec, ServiceTable, TableError};
+pub use table::{NeededUser, Needs, ServiceSpec, ServiceTable, TableError};
 
 use super::user::User;
 use crate::NODE_PORT;

@@ -29,6 +29,18 @@ pub struct Needs {
     pub directories: Vec<PathBuf>,
     /// Devices that the service opens: a node that is root lets the service's user do so.
     pub devices: Vec<PathBuf>,
+    /// The user that it must be.
+    pub user: NeededUser,
+}
+
+/// The user that a service must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NeededUser {
+    /// Any: never root where the node is root.
+    #[default]
+    Any,
+    /// Root, because the operator's table of the service says so.
+    Root,
 }
 
 /// A service's table.
