@@ -9,9 +9,8 @@
 //! [`sign`] (which chunks are genuine), [`receive`] (from chunks to files that appear whole),
 //! [`schedule`] (which node sends which chunk to which), [`relay`] (one node's part in that),
 //! [`protocol`] (what nodes say), `late` (nodes that come late, and what they read), `member` (a
-//! relay over connections), `lazy` (files that are seen
-//! before they are here), [`server`] (a node's service), [`source`] (the side that starts a cast),
-//! [`launch`] (receivers that a cast starts).
+//! relay over connections), `lazy` (files that are seen before they are here), [`server`] (a node's
+//! service), [`source`] (the side that starts a cast), [`launch`] (receivers that a cast starts).
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
 //! Which nodes may read what of a holder. Bounds what they cost it, and lets what it sends by the
 //! schedule go first.
 //!
-//! A reader has the bitmap, and the chunks that it borrowed last: to borrow others gives these back.
-//! What was lent is revoked when the reader borrows again, says nothing for a while, or leaves.
+//! A reader has the bitmap, and the chunks that it borrowed last: to borrow others gives these
+//! back. What was lent is revoked when the reader borrows again, says nothing for a while, or
+//! leaves.
 
 use super::lent_max;
 use outboard_cluster::hub::{Exposed, PeerId};

@@ -1,3 +1,5 @@
+//! A late node and its holders, played by the test; and what a holder lends.
+
 use super::lender::{LendRoom, LendStep, Lender, LenderFault};
 use super::reader::{ChunkNeed, LateReader, ReadAction, ReadFault, ReadOutcome};
 use crate::protocol::LentChunk;

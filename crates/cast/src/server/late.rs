@@ -1,8 +1,9 @@
-//! A late node's side of a late join: it dials holders, and reads what it lacks out of their memory.
+//! A late node's side of a late join: it dials holders, and reads what it lacks out of their
+//! memory.
 //!
-//! It has a connection of its own with each: if a holder revokes what is being read, that connection
-//! ends, and no other. Nobody else's plan has this node in it. When the source puts it into one, or
-//! everything is here, it leaves the holders.
+//! It has a connection of its own with each: if a holder revokes what is being read, that
+//! connection ends, and no other. Nobody else's plan has this node in it. When the source puts it
+//! into one, or everything is here, it leaves the holders.
 
 use super::session::{CastSession, SourceFault};
 use crate::late::{LateReader, ReadAction, ReadFault, ReadOutcome};

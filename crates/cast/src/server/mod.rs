@@ -5,8 +5,8 @@
 //! Nothing here opens a socket or waits for a disk.
 //!
 //! Modules in reading order: `policy` (what is allowed), `entry` (table, start), `service` (all
-//! casts, all peers), `session` (one cast), `orphan` (one whose source has left), `late` (one that this
-//! node joins late), `lending` (nodes that come late read from this one), `status` (what is
+//! casts, all peers), `session` (one cast), `orphan` (one whose source has left), `late` (one that
+//! this node joins late), `lending` (nodes that come late read from this one), `status` (what is
 //! said of it), `storage` (its files), `sweep` (what broken casts leave).
 
 mod entry;

@@ -1,20 +1,21 @@
-//! Nodes that come late: the source names those that they read from, and feeds none of them as long
+//! Nodes that come late: the source names those that they can read from, and feeds none of them as long
 //! as they get on by themselves.
 //!
 //! They are in no plan, so that nobody else notices. One that cannot reach a holder, or gains
 //! nothing for a while, becomes a leaf of the next plan.
 
-use super::nodes::CastNodes;
+use super::nodes::{CastNode, CastNodes};
 use super::service::SourceService;
 use crate::member::{CastHub, send};
 use crate::protocol::CastMessage;
+use outboard_cluster::hub::PeerId;
 use std::time::{Duration, Instant};
 
 /// A node that has gained nothing by reading for so long is fed.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
 impl SourceService {
-    /// Tells late nodes whom they can read from, if that has changed.
+    /// Tells late nodes which ones they can read from, if that has changed.
     pub(super) fn name_holders(&mut self, hub: &mut CastHub) {
         let holders = self.nodes.ready();
         let is_new = holders != self.named;
@@ -63,7 +64,7 @@ impl CastNodes {
     }
 
     /// Those that read.
-    pub(super) fn readers(&self) -> Vec<(u32, outboard_cluster::hub::PeerId)> {
+    pub(super) fn readers(&self) -> Vec<(u32, PeerId)> {
         let readers = self.iter().filter(|(_, node)| node.is_ready && node.reads_since.is_some());
         readers.filter_map(|(number, node)| Some((number, node.peer?))).collect()
     }
@@ -80,7 +81,7 @@ impl CastNodes {
     }
 
     fn stalled_readers(&self, now: Instant) -> Vec<u32> {
-        let is_stalled = |node: &super::nodes::CastNode| {
+        let is_stalled = |node: &CastNode| {
             let since = node.reads_since.filter(|_| node.is_ready && node.published.is_none());
             since.is_some_and(|since| now > since + STALL_MAX)
         };

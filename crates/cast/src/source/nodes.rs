@@ -26,7 +26,7 @@ pub(super) struct CastNode {
     /// While it reads from others because it came late, and is in no plan: when it has gained
     /// something last.
     pub(super) reads_since: Option<Instant>,
-    /// Whether it was told whom it can read from.
+    /// Whether it was told which nodes it can read from.
     pub(super) knows_holders: bool,
     /// Chunks that it has read, as it said when it had published.
     pub(super) read_chunks: u64,
