@@ -101,7 +101,7 @@ pub(crate) fn wait_listening(child: &mut Child, port: u16, deadline: Instant) ->
 }
 
 /// Kills a program, and takes its exit status.
-pub(crate) fn reap(mut child: Child) -> Result<()> {
+pub(crate) fn reap(child: &mut Child) -> Result<()> {
     child.kill()?;
     child.wait()?;
     Ok(())

@@ -1,7 +1,8 @@
 //! What nodes of a cast say to each other, over the connections of a hub.
 //!
 //! The source dials every node: `Begin`, which the node answers with `Ready` (or `Failed`), then
-//! `Plan`, from which every node computes the same schedule. Nodes that the schedule connects dial
+//! `Plan`, from which every node computes the same schedule. A `Begin` that brings the only chunk of
+//! a short cast is answered with `Done` at once, and no plan follows. Nodes that the schedule connects dial
 //! each other, the lower number the higher: `Join`, answered by `Joined`. Chunks are Writes with
 //! immediate data into memory that a `Want` named. A node that comes late dials holders, and reads
 //! chunks: `JoinToRead`, `Borrow`. Nothing here checks what a message says: both
@@ -50,7 +51,8 @@ pub struct CastBegin {
     /// The signed header.
     #[serde(with = "serde_bytes")]
     pub(crate) header: Vec<u8>,
-    /// Where the nodes are, by number; the source, which is number 0, has no name.
+    /// Where the nodes are, by number; the source, which is number 0, has no name. Empty when the
+    /// only chunk comes with this message: then no node needs another.
     pub(crate) nodes: Vec<String>,
     /// The number of the node that is told.
     pub(crate) you: u32,
@@ -71,6 +73,17 @@ pub struct CastBegin {
     pub(crate) owners: OwnerWish,
     /// Bytes a second that a node sends, at most.
     pub(crate) rate: Option<NonZeroU64>,
+    /// All there is to send, if it is short.
+    pub(crate) only: Option<OnlyChunk>,
+}
+
+/// The chunk of a cast that has no other, and the run that its hash is signed in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OnlyChunk {
+    #[serde(with = "serde_bytes")]
+    pub(crate) run: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Memory of the receiver for one chunk.
@@ -107,8 +120,9 @@ pub(crate) struct NodeReport {
     pub(crate) waits: Vec<ChunkWait>,
     /// The nodes that want of it what it holds and has not begun to send to them.
     pub(crate) owes: Vec<u32>,
-    /// Steps of publishing that it has done.
-    pub(crate) publish_steps: u64,
+    /// Steps that it has done of making the tree and of publishing it: entries made, attributes
+    /// given, names moved.
+    pub(crate) steps: u64,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
     /// How fast it sends, if it has lately: to all together, and to each.

@@ -1,5 +1,7 @@
 //! Casts over connections on loopback: nodes in threads, a source, trees compared.
 
+#[path = "network/at_once.rs"]
+mod at_once;
 #[path = "network/detour.rs"]
 mod detour;
 #[path = "network/lab.rs"]
@@ -8,6 +10,8 @@ mod lab;
 mod late;
 #[path = "network/lazy.rs"]
 mod lazy;
+#[path = "network/many.rs"]
+mod many;
 #[expect(dead_code, reason = "another test uses the rest")]
 #[path = "../../cluster/tests/support/sessions.rs"]
 mod sessions;

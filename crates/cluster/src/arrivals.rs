@@ -6,11 +6,11 @@
 use crate::hub::{Admitted, Hub, HubError};
 use crate::node::Permit;
 use crate::waker::Waker;
+use crate::workers::Workers;
 use outboard_secure::NodeId;
 use outboard_verbs::{Role, Secured};
 use std::collections::HashMap;
 use std::sync::mpsc;
-use std::thread;
 
 /// Connections being set up, at most.
 const STARTING_MAX: usize = 256;
@@ -30,6 +30,7 @@ pub(crate) struct Arrivals {
     next: u64,
     /// Connections being set up whose node has not been revoked since.
     starting: HashMap<u64, Permit>,
+    threads: Workers,
     sender: mpsc::Sender<(u64, Option<Admitted>)>,
     results: mpsc::Receiver<(u64, Option<Admitted>)>,
     waker: Waker,
@@ -39,7 +40,8 @@ impl Arrivals {
     /// `waker` wakes the loop when a connection is up.
     pub(crate) fn new(waker: Waker) -> Self {
         let (sender, results) = mpsc::channel();
-        Self { next: 0, starting: HashMap::new(), sender, results, waker }
+        let threads = Workers::new("outboard-admit", STARTING_MAX);
+        Self { next: 0, starting: HashMap::new(), threads, sender, results, waker }
     }
 
     /// Takes a session over. A thread sets the connection up. When too many are being set up, the
@@ -67,7 +69,7 @@ impl Arrivals {
             let _sent = sender.send((number, connected.ok()));
             waker.wake();
         };
-        if thread::Builder::new().name("outboard-admit".into()).spawn(set_up).is_ok() {
+        if self.threads.run(set_up) {
             self.starting.insert(number, permit);
         }
         Ok(())

@@ -4,8 +4,9 @@
 //! bytes may then be a mixture of old and new, as RDMA has it (RFC 5040 §5.5 orders nothing
 //! before completion), but never undefined behaviour: all accesses go through `racy`.
 
+use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -236,6 +237,38 @@ impl SharedRegion {
         let from = self.check(range.start, len)?;
         // SAFETY: the source is inside the checked range, which lives as long as the region.
         unsafe { Self::append_raw(from, len, out) }
+    }
+
+    /// Writes the bytes of `range` to a file, from its byte `at` on. Bytes that change meanwhile are
+    /// written as they were or as they are.
+    ///
+    /// # Errors
+    /// EINVAL for a range that is not inside; the file's.
+    pub fn write_to(&self, range: Range<usize>, file: impl AsFd, at: u64) -> io::Result<()> {
+        let outside = |_: MemError| io::Error::from_raw_os_error(libc::EINVAL);
+        let mut left = range_len(&range, self.len).map_err(outside)?;
+        let mut from = self.check(range.start, left).map_err(outside)?.cast_const();
+        let mut at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+        while left > 0 {
+            // SAFETY: `from` and `left` stay inside the checked range, which lives as long as the
+            // region; the kernel reads it, as a peer may.
+            let count = unsafe { libc::pwrite(file.as_fd().as_raw_fd(), from.cast(), left, at) };
+            let Ok(count) = usize::try_from(count) else {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            };
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            // SAFETY: the kernel has read `count` bytes, at most `left`, all of the range.
+            from = unsafe { from.add(count) };
+            left -= count;
+            at += libc::off_t::try_from(count).map_err(|_| io::ErrorKind::InvalidInput)?;
+        }
+        Ok(())
     }
 
     /// Loads the 64-bit word at `offset` (native order) without tearing; acquire ordering.

@@ -2,7 +2,9 @@
 //!
 //! It does what [`SharedRegion`] does and can never reach a byte outside its range.
 
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 
 use crate::error::MemError;
 use crate::shared::{SharedRegion, Span};
@@ -97,6 +99,15 @@ impl SharedSlice {
     /// [`MemError::OutOfBounds`]; then nothing is appended.
     pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), MemError> {
         self.region.append_to(self.within(range)?, out)
+    }
+
+    /// See [`SharedRegion::write_to`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_to(&self, range: Range<usize>, file: impl AsFd, at: u64) -> io::Result<()> {
+        let outside = |_: MemError| io::Error::from_raw_os_error(libc::EINVAL);
+        self.region.write_to(self.within(range).map_err(outside)?, file, at)
     }
 
     /// See [`SharedRegion::load_u64`]; the address must be 8-aligned, not the offset.

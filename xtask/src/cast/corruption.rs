@@ -40,11 +40,15 @@ const STOPPED_MAX: Duration = Duration::from_millis(600);
 /// and then left alone for this.
 const RUNS: Duration = Duration::from_millis(800);
 /// After so long what the kernel takes of a connection's bytes is full: chunks that come now wait.
-const FILLED: Duration = Duration::from_millis(200);
+const FILLED: Duration = Duration::from_millis(30);
+/// What it takes, as tcp(7) has it, so that this is so: least, first and most bytes.
+const BUFFERS: &str = "4096 65536 65536";
+/// Where that is set, for hosts one by one.
+const BUFFER_FILES: [&str; 2] = ["/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/ipv4/tcp_rmem"];
 /// How many bytes change in one cast.
 const FLIPS_MAX: usize = 6;
 /// How many casts may pass without a wrong byte being sent: each was sent just before.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 6;
 
 pub(super) fn checks(full: bool) -> Vec<CastCheck> {
     let sampled = [("binomial", 0), ("chain", 6), ("two-tree", 2)];
@@ -65,16 +69,22 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
     }
     let image = TreeImage::read(&source)?;
     let before = Traces::take(site)?;
+    let mut flipped = 0;
     for attempt in 1..=ATTEMPTS {
         site.clear()?;
         let order = CastOrder::new([source.clone()], 0..NODES);
-        let rate = if schedule == "chain" { "8M" } else { "6M" };
+        let rate = if schedule == "chain" { "12M" } else { "6M" };
         let order = order.with(&["--schedule", schedule, "--chunk", "1M", "--rate", rate]);
+        let next = Some(relay + 1).filter(|_| schedule == "chain");
+        let hosts = next.map_or(relay..relay, |next| relay..next + 1);
+        let _small: Vec<SmallBuffers<'_>> =
+            hosts.map(|index| SmallBuffers::new(site, index)).collect::<Result<_>>()?;
         let mut running = order.start(site)?;
-        let flips = match schedule {
-            "chain" => flip_ahead(&mut running, site.service(relay)?, site.service(relay + 1)?)?,
-            _ => flip(&mut running, site.service(relay)?)?,
+        let flips = match next {
+            Some(next) => flip_ahead(&mut running, site.service(relay)?, site.service(next)?)?,
+            None => flip(&mut running, site.service(relay)?)?,
         };
+        flipped += flips;
         let report = running.finish(CAST_MAX)?;
         let bad = site.name(relay);
         let failed = report.failed();
@@ -95,7 +105,7 @@ fn corrupted(site: &mut CastSite, schedule: &str, relay: usize) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("in {ATTEMPTS} casts no changed byte was sent")
+    bail!("in {ATTEMPTS} casts no changed byte was sent, {flipped} were changed")
 }
 
 /// The file: noise, with a mark and its number at the beginning of each page.
@@ -152,7 +162,7 @@ fn flip_behind(memory: &File, process: u32, stopped: &Stopped) -> Result<bool> {
         let found = found(memory, process)?;
         seen.retain(|(_, chunk)| found.contains(chunk));
         let waits = |(at, _): &&(Instant, MarkedChunk)| {
-            *at > stopped.since + FILLED && at.elapsed() > 2 * CHECKED
+            *at > stopped.since + FILLED && at.elapsed() > 4 * CHECKED
         };
         if let Some((_, chunk)) = seen.iter().find(waits) {
             invert(memory, chunk.last_byte)?;
@@ -163,6 +173,39 @@ fn flip_behind(memory: &File, process: u32, stopped: &Stopped) -> Result<bool> {
         seen.extend(new.into_iter().map(|chunk| (Instant::now(), chunk)));
     }
     Ok(false)
+}
+
+/// A host on which new connections have small buffers, until this is dropped.
+struct SmallBuffers<'a> {
+    site: &'a CastSite,
+    index: usize,
+    before: Vec<String>,
+}
+
+impl<'a> SmallBuffers<'a> {
+    fn new(site: &'a CastSite, index: usize) -> Result<Self> {
+        let set = |file| -> Result<String> {
+            let before = site.ask(site.on_node(index, "cat").arg(file))?;
+            set_buffers(site, index, file, BUFFERS)?;
+            Ok(before)
+        };
+        let before = BUFFER_FILES.into_iter().map(set).collect::<Result<_>>()?;
+        Ok(Self { site, index, before })
+    }
+}
+
+impl Drop for SmallBuffers<'_> {
+    fn drop(&mut self) {
+        for (file, before) in BUFFER_FILES.into_iter().zip(&self.before) {
+            // The host ends with this suite.
+            let _ = set_buffers(self.site, self.index, file, before.trim());
+        }
+    }
+}
+
+fn set_buffers(site: &CastSite, index: usize, file: &str, bytes: &str) -> Result<()> {
+    let mut set = site.on_node(index, "sh");
+    site.ask(set.args(["-c", "echo \"$1\" > \"$2\"", "sh", bytes, file])).map(drop)
 }
 
 /// A process that is stopped until this is dropped.

@@ -197,7 +197,7 @@ impl CastSite {
     /// Kills a node with all its processes.
     pub(super) fn kill(&mut self, index: usize) -> Result<()> {
         self.host(index).group.kill()?;
-        self.nodes[index].take().map_or(Ok(()), reap)
+        self.nodes[index].take().map_or(Ok(()), |mut node| reap(&mut node))
     }
 
     /// Cuts or connects a node's link.
@@ -322,8 +322,8 @@ impl Drop for CastSite {
         for host in self.lab.hosts() {
             let _ = host.group.kill();
         }
-        for node in self.nodes.iter_mut().filter_map(Option::take) {
-            let _ = reap(node);
+        for mut node in self.nodes.iter_mut().filter_map(Option::take) {
+            let _ = reap(&mut node);
         }
     }
 }

@@ -140,8 +140,8 @@ impl Site {
 
     fn silence(&mut self) -> Result<()> {
         self.lab.hosts().iter().try_for_each(|host| host.group.kill())?;
-        for node in self.nodes.iter_mut().filter_map(Option::take) {
-            reap(node)?;
+        for mut node in self.nodes.iter_mut().filter_map(Option::take) {
+            reap(&mut node)?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Site {
     /// Kills all processes on a server's host at once.
     pub(super) fn kill(&mut self, index: usize) -> Result<()> {
         self.server(index).group.kill()?;
-        self.nodes[index].take().map_or(Ok(()), reap)
+        self.nodes[index].take().map_or(Ok(()), |mut node| reap(&mut node))
     }
 
     /// Sends all processes on a server's host a signal, such as `STOP`.

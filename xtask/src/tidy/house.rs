@@ -102,6 +102,12 @@ pub(super) const FUNCTION_LINES_CAP: usize = 100;
 /// Functions longer than [`FUNCTION_LINES`]: file, name, exact lines.
 pub(super) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 
+/// Functions with so many lines between their braces and the last one's, comments not counted, or
+/// more, must not stand twice.
+pub(super) const TWIN_LINES: usize = 6;
+/// Functions that stand in another place too: file, name.
+pub(super) const TWINS: &[(&str, &str)] = &[];
+
 /// Where `unsafe` may stand at all: memory, the engine's system calls, the sandbox's processes,
 /// and the border to C.
 pub(super) const UNSAFE_PLACES: &[&str] = &[

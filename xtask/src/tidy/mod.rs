@@ -2,8 +2,9 @@
 //!
 //! Every rule is a function from a file (or the whole workspace) to findings, and has a test that
 //! shows it failing. Never changes a file. In reading order: `house` holds the numbers and tables,
-//! `source` reads files, `text` has the rules about lines, `syntax` about code, `workspace` about
-//! crates, `links` about documents, `messages` about the messages of the C libraries.
+//! `source` reads files, `text` has the rules about lines, `syntax` about code, `twins` about
+//! functions that stand twice, `workspace` about crates, `links` about documents, `messages` about
+//! the messages of the C libraries.
 
 mod house;
 mod links;
@@ -11,6 +12,7 @@ mod messages;
 mod source;
 mod syntax;
 mod text;
+mod twins;
 mod workspace;
 
 #[cfg(test)]
@@ -60,6 +62,7 @@ pub fn check() -> Result<Vec<Finding>> {
     findings.extend(workspace::arrows(&command::metadata()?));
     findings.extend(workspace::crates_have_tests(&sources));
     findings.extend(workspace::one_meaning(&sources));
+    findings.extend(twins::check(&sources));
     findings.extend(messages::check(&sources));
     findings.extend(links::check(&sources, &source::list(command::root())?));
     Ok(findings)

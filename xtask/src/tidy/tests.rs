@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::house::{FILE_LINES, FUNCTION_LINES, FUNCTION_LINES_CAP, LINE_COLUMNS, TEST_FILE_LINES};
+use super::house::{
+    FILE_LINES, FUNCTION_LINES, FUNCTION_LINES_CAP, LINE_COLUMNS, TEST_FILE_LINES, TWIN_LINES,
+};
 use super::source::Source;
-use super::{Finding, check_file, links, syntax, workspace};
+use super::{Finding, check_file, links, syntax, twins, workspace};
 
 const OPENING: &str = "//! A.\n//! B.\n//! C.\n#![forbid(unsafe_code)]\n";
 
@@ -97,6 +99,25 @@ fn an_exception_for_a_long_function_is_exact() {
     assert_eq!(findings(71, 70), 1);
     assert_eq!(findings(69, 70), 1);
     assert_eq!(findings(FUNCTION_LINES_CAP + 1, FUNCTION_LINES_CAP + 1), 1);
+}
+
+#[test]
+fn a_function_stands_once() {
+    let is_short = function(TWIN_LINES);
+    let (one, other) = (function(TWIN_LINES + 1), function(TWIN_LINES + 1).replace("long", "same"));
+    let found = |texts: [&str; 2], allowed: &[(&str, &str)]| -> Vec<String> {
+        let sources = [source("a.rs", texts[0]), source("b.rs", texts[1])];
+        let findings = twins::twins(&sources, allowed);
+        findings.into_iter().map(|finding| finding.message).collect()
+    };
+    assert_eq!(found([&one, &other], &[]), ["same is long at a.rs:1 again: keep one"]);
+    let indented = format!("impl A {{\n    // Why.\n{other}}}");
+    assert_eq!(found([&one, &indented], &[]).len(), 1);
+    assert_eq!(found([&is_short, &is_short], &[]), [""; 0]);
+    assert_eq!(found([&one, &other.replace("step", "leap")], &[]), [""; 0]);
+    assert_eq!(found([&one, &other], &[("b.rs", "same")]), [""; 0]);
+    let stale = found([&one, ""], &[("b.rs", "same")]);
+    assert_eq!(stale, ["same stands once: drop its exception from TWINS"]);
 }
 
 #[test]

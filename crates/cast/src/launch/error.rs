@@ -69,10 +69,12 @@ pub enum LaunchError {
     #[error("this program's own path is not known: {0}")]
     OwnPath(io::Error),
     /// No receiver is there.
-    #[error("no receiver has started: {first}")]
+    #[error("no receiver has started; on {node}: {why}")]
     NoneStarted {
-        /// The first node's reason.
-        first: String,
+        /// The first node.
+        node: String,
+        /// Its reason.
+        why: String,
     },
     /// The receiver's input is not what a source writes.
     #[error("standard input: {found}; `outboard cast` starts this command, people do not")]

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const ATTEMPTS: u32 = 4;
 /// Commands that have been started and have not announced their receiver, at a time.
 const STARTING_MAX: usize = 64;
+/// How the reason begins why a node has none.
+const NO_RECEIVER: &str = "no receiver: ";
 /// How long commands may take to end once the cast is over.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -281,7 +283,7 @@ impl<'a> LaunchAttempt<'a> {
         for node in &self.children[number].nodes {
             // A reason of its own is better.
             if !matches!(self.results.get(node), Some(Err(_))) {
-                self.results.insert(node.clone(), Err(format!("no receiver: {why}")));
+                self.results.insert(node.clone(), Err(format!("{NO_RECEIVER}{why}")));
             }
         }
     }
@@ -337,8 +339,12 @@ impl<'a> LaunchAttempt<'a> {
         let list: Vec<String> = receivers.iter().map(|one| one.address.to_string()).collect();
         let children = std::mem::take(&mut self.children);
         if list.is_empty() {
-            let first = failed.first().and_then(|node| node.result.clone().err());
-            return Err(LaunchError::NoneStarted { first: first.unwrap_or_default() });
+            let (node, why) = match failed.first() {
+                Some(NodeOutcome { host, result: Err(why), .. }) => (host.clone(), why.as_str()),
+                _ => (String::new(), ""),
+            };
+            let why = why.strip_prefix(NO_RECEIVER).unwrap_or(why).to_owned();
+            return Err(LaunchError::NoneStarted { node, why });
         }
         let hosts = HostList::parse(&list.join(","), "receivers")?;
         Ok(LaunchedReceivers { children, credentials, receivers, hosts, failed })

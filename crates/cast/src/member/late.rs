@@ -2,9 +2,8 @@
 //! is, if such a node reads from it.
 
 use super::limit::Headroom;
-use super::{CastMember, ChunkStore, KeepFault, MemberResult, WorkDone};
+use super::{CastMember, KeepFault};
 use crate::late::{ChunkNeed, LendRoom};
-use std::sync::Arc;
 use std::time::Instant;
 
 impl CastMember {
@@ -22,15 +21,6 @@ impl CastMember {
     /// A chunk is read.
     pub(crate) fn reads(&mut self, chunk: u32) {
         self.relay.reads(chunk);
-    }
-
-    /// It was read from node `from`: it is checked and written.
-    pub(crate) fn keep_read(&self, from: u32, chunk: u32, bytes: Vec<u8>) -> MemberResult {
-        let store: Arc<dyn ChunkStore> = Arc::clone(&self.setup.store);
-        self.setup.threads.run(self.setup.cast, move || {
-            let outcome = store.keep(chunk, &bytes, &|| {});
-            WorkDone::ReadKept { from, chunk, outcome, bytes }
-        })
     }
 
     /// It was checked and written, or does not come.

@@ -4,13 +4,14 @@
 //! the time that the slot is asked of it until its chunk has come. Files are read and written by
 //! threads. Who may be a peer, and what happens when one is lost, the owner decides.
 //!
-//! Modules: `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
+//! Modules: `perform` (what the relay wants done), `work` (what threads do), `claims` (what may be here already), `reach` (dialling),
 //! `plan_parts` (plans as messages), `report` (what it says of itself), `limit` (how fast it
 //! sends), `late` (nodes that come late).
 
 mod claims;
 mod late;
 mod limit;
+mod perform;
 mod plan_parts;
 mod reach;
 mod report;
@@ -19,22 +20,19 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
-use work::LOOK_AFTER;
 pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, WorkThreads};
 
-use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot, immediate};
+use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
 use crate::sign::{CastId, StreamShape};
 use claims::ClaimChecks;
 use limit::SendLimit;
-use outboard_cluster::hub::{Exposed, Hub, HubError, PeerId};
-use outboard_verbs::{Access, SharedRegion};
+use outboard_cluster::hub::{Exposed, Hub, PeerId};
+use outboard_verbs::SharedRegion;
 pub(crate) use report::MemberProgress;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -350,140 +348,11 @@ impl CastMember {
         Ok(())
     }
 
-    fn say(&mut self, peer: PeerId, message: &CastMessage) {
-        self.messages.entry(peer).or_default().push(PROTOCOL.encode(message));
-    }
-
-    fn perform(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
-        match action {
-            Action::Tell { to, chunk, want } => match self.links.get(&to) {
-                Some(&peer) => self.tell(hub, peer, chunk, want)?,
-                None => self.untold.entry(to).or_default().push(action),
-            },
-            Action::Hurry { to, chunk } => match self.links.get(&to) {
-                Some(&peer) => self.say(peer, &CastMessage::Hurry { chunk }),
-                None => self.untold.entry(to).or_default().push(action),
-            },
-            Action::Drop { to, slot } => {
-                if let Some(&peer) = self.links.get(&to) {
-                    self.say(peer, &CastMessage::Dropped { slot });
-                }
-            }
-            Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
-            Action::Load { chunk, slot } => self.load(hub, chunk, slot)?,
-            Action::Send { chunk, .. } => {
-                let len = self.setup.shape.len_of(chunk) as u64;
-                if let Some(action) = self.limit.admit(Instant::now(), action, len) {
-                    self.send(hub, action)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// When [`Self::act`] has something to do again, if nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let (sends, look) = (self.limit.deadline(), self.look_at);
         sends.into_iter().chain(look).min()
     }
-
-    fn tell(
-        &mut self,
-        hub: &mut CastHub,
-        peer: PeerId,
-        chunk: u32,
-        want: ChunkWant,
-    ) -> MemberResult {
-        let into = match want {
-            ChunkWant::Nothing => None,
-            ChunkWant::Into { slot } => {
-                self.withdraw(hub, slot);
-                let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
-                match hub.expose(peer, memory, Access::REMOTE_WRITE) {
-                    Ok(memory) => {
-                        self.exposed.insert(slot, (peer, memory));
-                        Some(WantedSlot { slot, memory })
-                    }
-                    // Its end follows.
-                    Err(HubError::NoPeer) => return Ok(()),
-                    Err(error) => return Err(of_machine(error)),
-                }
-            }
-        };
-        self.say(peer, &CastMessage::Want { chunk, into });
-        Ok(())
-    }
-
-    fn send(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
-        let Action::Send { to, chunk, from, into } = action else { return Ok(()) };
-        let range = self.range(chunk, from);
-        let target = self.targets.remove(&(to, into));
-        let target = target.and_then(|memory| memory.range(0, range.len() as u64));
-        let (Some(target), Some(&peer)) = (target, self.links.get(&to)) else { return Ok(()) };
-        let memory = match self.setup.store.mapped(chunk) {
-            Some(memory) => memory,
-            None => self.window.slice(range).map_err(of_machine)?,
-        };
-        let tag = CastTag { cast: self.setup.cast, to, slot: from };
-        self.progress.sends(Instant::now(), to, memory.len() as u64);
-        if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
-        {
-            // The end of its connection frees the slot.
-            tracing::debug!(to, chunk, %error, "not written");
-        }
-        Ok(())
-    }
-
-    fn withdraw(&mut self, hub: &mut CastHub, slot: u32) {
-        if let Some((peer, memory)) = self.exposed.remove(&slot) {
-            hub.withdraw(peer, memory);
-        }
-    }
-
-    fn range(&self, chunk: u32, slot: u32) -> Range<usize> {
-        let at = slot as usize * self.setup.shape.chunk_len().bytes() as usize;
-        at..at + self.setup.shape.len_of(chunk)
-    }
-
-    fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
-        self.look_at = Some(Instant::now() + LOOK_AFTER);
-        let (window, range) = (self.window.clone(), self.range(chunk, slot));
-        let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
-        let (cast, at) = (self.setup.cast, (chunk, slot));
-        self.setup.threads.run_quick(cast, move || {
-            let outcome = with_buffer(|bytes| {
-                let copied = window.append_to(range, bytes);
-                copied.map_err(|error| KeepFault::Local(error.to_string()))?;
-                store.keep(chunk, bytes, &|| threads.answer(cast, WorkDone::Verified { at }))
-            });
-            WorkDone::Kept { at, outcome }
-        })
-    }
-
-    fn load(&mut self, hub: &mut CastHub, chunk: u32, slot: u32) -> MemberResult {
-        self.withdraw(hub, slot);
-        let (window, at) = (self.window.clone(), self.range(chunk, slot).start);
-        let store = Arc::clone(&self.setup.store);
-        self.setup.threads.run(self.setup.cast, move || {
-            let outcome = with_buffer(|bytes| {
-                store.load(chunk, bytes)?;
-                window.copy_in(at, bytes).map_err(|error| error.to_string())
-            });
-            WorkDone::Loaded { at: (chunk, slot), outcome }
-        })
-    }
-}
-
-/// Runs with a buffer of this thread's, which it keeps for the next chunk: new memory for each one
-/// would cost as much as copying it.
-fn with_buffer<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-    thread_local! {
-        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        work(buffer)
-    })
 }
 
 pub(crate) type MemberResult = Result<(), MemberError>;

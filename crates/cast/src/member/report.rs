@@ -99,7 +99,7 @@ impl MemberProgress {
             held: relay.held().clone(),
             waits: self.waits(now, relay),
             owes: relay.owes().into_iter().collect(),
-            publish_steps: 0,
+            steps: 0,
             sent_chunks: self.sent_chunks,
             rates: self.sending.take(now),
         }

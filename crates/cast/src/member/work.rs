@@ -4,8 +4,8 @@ use super::{MemberError, MemberResult};
 use crate::receive::{LentMemory, PublishReport};
 use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
-use crate::server::NodeStore;
-use crate::sign::CastId;
+use crate::server::{NodeStore, TakenFiles};
+use crate::sign::{CastId, VerifiedMemory};
 use outboard_cluster::hub::{Admitted, PeerId};
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
@@ -26,8 +26,10 @@ pub(crate) const LOOK_AFTER: Duration = Duration::from_millis(4);
 pub(crate) trait ChunkStore: Send + Sync {
     /// Whether a chunk's hash has come. Called by the loop.
     fn is_signed(&self, chunk: u32) -> bool;
-    /// Checks a chunk, says so, and writes it.
-    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault>;
+    /// Checks a chunk. Asks no disk.
+    fn verify(&self, chunk: u32, memory: SharedSlice) -> Result<VerifiedMemory, KeepFault>;
+    /// Writes a chunk.
+    fn keep(&self, verified: &VerifiedMemory) -> Result<(), KeepFault>;
     /// Reads a chunk.
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;
     /// A loaded chunk's memory, if it is not in the slot that it was loaded for. Asks no disk.
@@ -105,6 +107,8 @@ pub(crate) enum WorkDone {
     },
     Opened(Result<Arc<NodeStore>, String>),
     Published(Result<PublishReport, String>),
+    /// A cast that came with its first message is written and published.
+    Taken(Result<TakenFiles, String>),
     /// Programs wait for these chunks.
     Demanded {
         chunks: Vec<u32>,

@@ -82,7 +82,7 @@ impl ReceiverShared {
         let is_there = seeds.read(tree, range.clone(), &mut bytes) && ChunkHash::of(&bytes) == hash;
         seeds.note(tree, range.clone(), is_there);
         if is_there {
-            tree.write(range.start, &bytes)?;
+            tree.write(range.start, bytes.as_slice().into())?;
             self.note_held(stage, chunk)?;
         }
         Ok(is_there)

@@ -2,7 +2,7 @@
 
 use super::error::ReceiveError;
 use super::options::Destination;
-use super::staging::write_all_at;
+use crate::sign::ChunkBytes;
 use crate::tree::{OpenFiles, StreamPiece, TreeManifest, open_beneath, read_exactly_at, shown};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -93,16 +93,16 @@ impl StagedTree {
     }
 
     /// Writes the part of the stream that begins at `at` into the files that it belongs to.
-    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
-        let mut rest = bytes;
+    pub(super) fn write(&self, at: u64, bytes: ChunkBytes<'_>) -> Result<(), ReceiveError> {
+        let mut done = 0;
         for piece in self.manifest.pieces(at..at + bytes.len() as u64) {
-            let (here, after) = rest.split_at(piece.len());
+            let here = done..done + piece.len();
+            done = here.end;
             if let StreamPiece::File { entry, offset, .. } = piece {
                 let file = self.writing.open(entry, || self.open_to_write(entry))?;
-                let written = write_all_at(&*file, here, offset);
+                let written = bytes.write_to(here, &*file, offset);
                 written.map_err(|errno| ReceiveError::write(&self.manifest.path(entry), errno))?;
             }
-            rest = after;
         }
         Ok(())
     }

@@ -32,10 +32,12 @@ pub(super) fn check_destination(
 }
 
 /// Makes all entries in the empty directory `tree`, unless one has an attribute that is not kept.
+/// Tells of each: millions take a while.
 pub(super) fn make_tree(
     tree: BorrowedFd<'_>,
     manifest: &TreeManifest,
     security: SecurityXattrs,
+    made_one: impl Fn(),
 ) -> Result<(), ReceiveError> {
     check_room(tree, manifest)?;
     let mut parents = ParentCursor::new(tree, manifest);
@@ -46,6 +48,7 @@ pub(super) fn make_tree(
         }
         let made = parents.of(index).and_then(|parent| make(parent, &entry));
         made.map_err(|errno| ReceiveError::write(&manifest.path(index), errno))?;
+        made_one();
     }
     Ok(())
 }

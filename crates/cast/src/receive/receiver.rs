@@ -144,11 +144,11 @@ impl Receiver {
         self.shared.publish()
     }
 
-    /// Steps of [`Self::publish`] that are done, among them one for each entry: they grow as long
-    /// as it goes on. Asks no disk.
+    /// Steps that are done of making the tree and of [`Self::publish`], among them one for each
+    /// entry: they grow as long as that goes on. Asks no disk.
     #[must_use]
-    pub fn publish_steps(&self) -> u64 {
-        self.shared.publish_steps()
+    pub fn steps(&self) -> u64 {
+        self.shared.steps()
     }
 
     /// Ends the cast and removes all that was staged; nothing that was published.

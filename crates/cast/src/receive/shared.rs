@@ -13,15 +13,16 @@ use super::receiver::PutOutcome;
 use super::resume::{Restored, restore};
 use super::seal::seal;
 use super::seeds::SeedFiles;
-use super::staging::{StagingDirectory, StagingOrigin, StagingPhase, write_all_at};
+use super::staging::{StagingDirectory, StagingOrigin, StagingPhase};
 use crate::schedule::ChunkSet;
-use crate::sign::{CastHeader, ChunkHashes, StreamShape};
+use crate::sign::{CastHeader, ChunkBytes, ChunkHashes, StreamShape, write_all_at};
 use crate::tree::{ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The beginning of the stream, in the staging directory.
@@ -49,6 +50,8 @@ pub(super) struct ReceiverShared {
     held: OwnedFd,
     pub(super) bitmap: ChunkBitmap,
     pub(super) saved: SavedBitmap,
+    /// Entries of the tree that were made.
+    made: AtomicU64,
     /// Chunks are written while this is held for reading.
     stage: RwLock<ReceiverStage>,
     /// Whether attributes were given; held while publishing.
@@ -89,6 +92,7 @@ impl ReceiverShared {
             head,
             held,
             bitmap,
+            made: AtomicU64::new(0),
             stage: RwLock::new(stage),
             is_sealed: Mutex::new(false),
             hashes,
@@ -150,7 +154,11 @@ impl ReceiverShared {
             .map_err(|errno| ReceiveError::write(HEAD.as_bytes(), errno))
     }
 
-    pub(super) fn put(&self, chunk: u32, bytes: &[u8]) -> Result<PutOutcome, ReceiveError> {
+    pub(super) fn put(
+        &self,
+        chunk: u32,
+        bytes: ChunkBytes<'_>,
+    ) -> Result<PutOutcome, ReceiveError> {
         let at = self.shape().range_of(chunk).start;
         let stage = self.stage();
         if self.bitmap.is_held(chunk) {
@@ -159,7 +167,8 @@ impl ReceiverShared {
         match &*stage {
             ReceiverStage::Ended => return Err(ReceiveError::Ended),
             ReceiverStage::Filling(tree) => tree.write(at, bytes)?,
-            ReceiverStage::Gathering => write_all_at(&self.head, bytes, at)
+            ReceiverStage::Gathering => bytes
+                .write_to(0..bytes.len(), &self.head, at)
                 .map_err(|errno| ReceiveError::write(HEAD.as_bytes(), errno))?,
         }
         self.note_held(stage, chunk)?;
@@ -219,7 +228,11 @@ impl ReceiverShared {
             destination,
             self.options.descriptors_max,
         );
-        make_tree(tree.fd(), tree.manifest(), self.options.attributes.security_xattrs)?;
+        let made_one = || {
+            self.made.fetch_add(1, Ordering::Relaxed);
+        };
+        let security = self.options.attributes.security_xattrs;
+        make_tree(tree.fd(), tree.manifest(), security, made_one)?;
         Ok(tree)
     }
 
@@ -248,7 +261,9 @@ impl ReceiverShared {
                 continue;
             }
             match self.read_head(chunk, &mut bytes) {
-                Ok(()) => tree.write(self.shape().range_of(chunk).start, &bytes)?,
+                Ok(()) => {
+                    tree.write(self.shape().range_of(chunk).start, bytes.as_slice().into())?
+                }
                 Err(error) if is_held => return Err(error),
                 Err(_) => {}
             }
@@ -256,14 +271,16 @@ impl ReceiverShared {
         Ok(())
     }
 
-    /// Steps of publishing that are done: they grow as long as it goes on.
-    pub(super) fn publish_steps(&self) -> u64 {
-        // Whoever changes the stage may be held up by a disk.
+    /// Steps that are done of making the tree and of publishing it: they grow as long as that goes
+    /// on.
+    pub(super) fn steps(&self) -> u64 {
+        // What changes the stage may be held up by a disk.
         let stage = self.stage.try_read();
-        stage.map_or(0, |stage| match &*stage {
+        let of_publishing = stage.map_or(0, |stage| match &*stage {
             ReceiverStage::Filling(tree) => tree.steps(),
             ReceiverStage::Gathering | ReceiverStage::Ended => 0,
-        })
+        });
+        self.made.load(Ordering::Relaxed) + of_publishing
     }
 
     pub(super) fn publish(&self) -> Result<PublishReport, ReceiveError> {

@@ -7,12 +7,12 @@ use super::error::ReceiveError;
 use super::options::{CastIdentity, Destination};
 use super::remove::{remove_contents, remove_tree};
 use super::shared::HELD;
-use crate::sign::CastHeader;
+use crate::sign::{CastHeader, write_all_at};
 use crate::tree::{HIDDEN_PREFIX, nanoseconds, open_beneath, read_exactly_at};
 use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
-use rustix::io::{Errno, pwrite, retry_on_intr};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -170,15 +170,6 @@ impl Drop for StagingDirectory {
         // same lock. Where this fails, the lock goes with the descriptor.
         let _ = fs::flock(&self.directory, FlockOperation::Unlock);
     }
-}
-
-/// Writes all bytes at a place in a file.
-pub(super) fn write_all_at(file: impl AsFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let len = retry_on_intr(|| pwrite(&file, bytes, at))?;
-        (bytes, at) = (&bytes[len..], at + len as u64);
-    }
-    Ok(())
 }
 
 /// Opens, checks and locks; `None` when it was removed meanwhile.

@@ -10,12 +10,16 @@
 //!
 //! A chunk that a program waits for is demanded: asked for out of turn.
 //!
-//! Modules: `window` (the memory), `wants` (what others have asked of this node), `claims` (what
+//! Modules: `action` (what it wants done), `fault` (what peers must not do), `window` (the memory),
+//! `asking` (what it asks of others), `wants` (what others have asked of this node), `claims` (what
 //! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
 //! (what goes before its turn), `reads` (what is read from others' memory).
 
+mod action;
+mod asking;
 mod claims;
 mod demands;
+mod fault;
 mod reads;
 mod swarm;
 #[cfg(test)]
@@ -23,10 +27,12 @@ mod tests;
 mod wants;
 mod window;
 
+pub use action::Action;
 pub use demands::DemandFrom;
+pub use fault::RelayFault;
 pub use wants::ChunkWant;
 
-use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation, Transfer};
+use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation};
 use claims::Claims;
 use demands::Demands;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,86 +41,6 @@ use std::sync::Arc;
 use swarm::Swarm;
 use wants::Wants;
 use window::{Window, WindowSlot};
-
-/// What the node must do for its part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Tell a node what this one wants of it.
-    Tell {
-        /// The sender.
-        to: u32,
-        /// The chunk.
-        chunk: u32,
-        /// The slot for it, or that it is not needed.
-        want: ChunkWant,
-    },
-    /// Tell a node that what this one wants of it is waited for, here or further on.
-    Hurry {
-        /// The sender.
-        to: u32,
-        /// The chunk.
-        chunk: u32,
-    },
-    /// Tell a node that a chunk, which it no longer wants, was not sent and will not be.
-    Drop {
-        /// The receiver.
-        to: u32,
-        /// The receiver's slot for it.
-        slot: u32,
-    },
-    /// Check the chunk in a slot, and write it to its files; then [`Relay::kept`].
-    Keep {
-        /// The chunk.
-        chunk: u32,
-        /// Where it is.
-        slot: u32,
-    },
-    /// Read a chunk that this node holds from its files into a slot; then [`Relay::loaded`].
-    Load {
-        /// The chunk.
-        chunk: u32,
-        /// Where it goes.
-        slot: u32,
-    },
-    /// Write a chunk into another node's slot; then [`Relay::sent`].
-    Send {
-        /// The receiver.
-        to: u32,
-        /// The chunk.
-        chunk: u32,
-        /// This node's slot.
-        from: u32,
-        /// The receiver's slot.
-        into: u32,
-    },
-}
-
-/// What a peer did that no peer of this program does: its connection must end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RelayFault {
-    /// A chunk that was not asked of this peer, or in another slot.
-    #[error("it sent chunk {chunk} into slot {slot}, which was not asked of it")]
-    Unasked {
-        /// The chunk.
-        chunk: u32,
-        /// The slot.
-        slot: u32,
-    },
-    /// A chunk that is still wanted, or was never.
-    #[error("it drops the chunk for slot {slot}, which was not cancelled")]
-    NotCancelled {
-        /// The slot for it.
-        slot: u32,
-    },
-    /// A question for a chunk that there is not.
-    #[error("it wants chunk {chunk} of a cast that has {chunks}")]
-    NoSuchChunk {
-        /// The chunk.
-        chunk: u32,
-        /// Chunks of the cast.
-        chunks: u32,
-    },
-}
 
 /// Chunks that are under way to others, at most; to each of them one. Those that share a link all
 /// come later than the first would alone, and each relay behind it waits; the next one is at hand
@@ -436,99 +362,10 @@ impl Relay {
         self.take_back();
     }
 
-    /// Takes back all that was asked for, and asks anew.
-    fn take_back(&mut self) {
-        self.claims.forget_turns();
-        self.demands.unask(&self.asked, |_| true);
-        // The node that has a chunk now may have waited for it from this one.
-        let asked: Vec<u32> = self.asked.keys().copied().collect();
-        asked.into_iter().for_each(|chunk| self.cancel(chunk));
-        self.go_on();
-    }
-
     /// Asks and sends what can be asked and sent now.
     fn go_on(&mut self) {
         self.ask();
         while self.send_next() {}
-    }
-
-    /// Asks for the next chunks of this node's list, as long as there are slots.
-    fn ask(&mut self) {
-        self.ask_demanded();
-        if !self.slots.has_room_for_many() {
-            return;
-        }
-        while let Some((chunk, from, spare)) = self.claims.due() {
-            if !self.ask_for(chunk, from, spare) {
-                return;
-            }
-            self.claims.asked_due();
-        }
-        if self.swarm.is_some() {
-            return self.ask_swarm();
-        }
-        while let Some(Transfer { chunk, from, .. }) = self.inbox.peek().copied() {
-            if !self.is_claimed(chunk) {
-                if !self.ask_for(chunk, from, self.claims.spare()) {
-                    return;
-                }
-            } else if self.claims.have_room() {
-                self.claims.put_off(chunk, from);
-            } else {
-                return;
-            }
-            self.inbox.next();
-        }
-    }
-
-    /// Asks peers for what they hold, as long as there are slots.
-    fn ask_swarm(&mut self) {
-        while let Some((chunk, from)) = self.next_offer() {
-            if !self.ask_for(chunk, from, 0) {
-                return;
-            }
-        }
-    }
-
-    fn next_offer(&mut self) -> Option<(u32, u32)> {
-        let (asked, slots, held) = (&self.asked, &self.slots, &self.held);
-        let (claims, reading) = (&self.claims, &self.reading);
-        let is_open = |chunk| {
-            let is_coming =
-                asked.contains_key(&chunk) || slots.has(chunk) || reading.contains(&chunk);
-            !is_coming && !held.contains(chunk) && !claims.is_open(chunk)
-        };
-        let asked_of = |peer| asked.values().filter(|(of, _)| *of == peer).count();
-        self.swarm.as_mut()?.next(is_open, asked_of)
-    }
-
-    /// Asks for a chunk, or says that it is here. False if there is no slot for it.
-    fn ask_for(&mut self, chunk: u32, from: u32, spare: usize) -> bool {
-        let is_of_another = self.asked.get(&chunk).is_some_and(|(of, _)| *of != from);
-        if self.has_come(chunk) || is_of_another {
-            self.tell(from, chunk, ChunkWant::Nothing);
-        } else if !self.gone.contains(&from) && !self.asked.contains_key(&chunk) {
-            let Some(slot) = self.slots.take(WindowSlot::Asked, spare) else { return false };
-            self.asked.insert(chunk, (from, slot));
-            self.tell(from, chunk, ChunkWant::Into { slot });
-        }
-        true
-    }
-
-    /// Takes back what was asked, if it was.
-    fn cancel(&mut self, chunk: u32) {
-        self.demands.fulfil(chunk);
-        if let Some((of, slot)) = self.asked.remove(&chunk) {
-            self.cancelled.insert((of, slot), chunk);
-            self.slots.set(slot, WindowSlot::TakenBack);
-            self.tell(of, chunk, ChunkWant::Nothing);
-        }
-    }
-
-    fn tell(&mut self, to: u32, chunk: u32, want: ChunkWant) {
-        if !self.gone.contains(&to) {
-            self.actions.push_back(Action::Tell { to, chunk, want });
-        }
     }
 
     /// Sends one chunk, or begins to load it. False if nothing can be sent now.

@@ -1,7 +1,8 @@
 //! The service's process: its configuration and its start.
 
+use super::options::CastServiceOptions;
 use super::policy::{CastPolicy, CastRoot};
-use super::service::{CastService, CastServiceOptions};
+use super::service::CastService;
 use crate::lazy::remove_dead_views_of;
 use crate::protocol::SERVICE;
 use crate::receive::{SecurityXattrs, SpecialBits};

@@ -7,7 +7,9 @@
 
 use super::session::{CastSession, SourceFault};
 use crate::late::{LateReader, ReadAction, ReadFault, ReadOutcome};
-use crate::member::{CastHub, CastTag, KeepFault, LinkPurpose, MemberError, MemberResult, send};
+use crate::member::{
+    CastHub, CastTag, KeepFault, LinkPurpose, MemberError, MemberResult, WorkDone, send,
+};
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
 use outboard_cluster::hub::{Exposed, PeerId};
@@ -116,9 +118,12 @@ impl CastSession {
         if what == BITMAP {
             late.reader.bitmap(node, &bytes, now);
         } else if late.reader.read(node, what, now)
-            && let Some(member) = &self.member
+            && let Some(store) = self.store.clone()
         {
-            member.keep_read(node, what, bytes)?;
+            return self.reach.threads.run(self.cast, move || {
+                let outcome = store.keep_bytes(what, &bytes);
+                WorkDone::ReadKept { from: node, chunk: what, outcome, bytes }
+            });
         }
         Ok(())
     }

@@ -34,9 +34,9 @@ pub(super) struct OrphanCast {
     /// When this node or a neighbour gained a chunk.
     gained: Instant,
     told: Instant,
-    /// How many chunks this node has, and steps of publishing done.
+    /// How many chunks this node has, and steps done of making the tree and publishing.
     held: u64,
-    publish_steps: u64,
+    steps: u64,
     /// By neighbour, when it was heard, and how many chunks it has.
     heard: BTreeMap<u32, (Instant, u64)>,
 }
@@ -50,8 +50,7 @@ impl CastSession {
         member.leave_schedule(hub)?;
         let (held, heard) = (member.relay().held().len(), BTreeMap::new());
         let told = now.checked_sub(TELL_EVERY).unwrap_or(now);
-        self.orphan =
-            Some(OrphanCast { since: now, gained: now, told, held, publish_steps: 0, heard });
+        self.orphan = Some(OrphanCast { since: now, gained: now, told, held, steps: 0, heard });
         let (you, nodes) = (self.begin.you, u32::try_from(self.begin.nodes.len()).unwrap_or(0));
         for node in neighbours(you, nodes).into_iter().filter(|node| *node > you) {
             self.dial(hub, node);
@@ -100,7 +99,7 @@ impl CastSession {
         hub: &mut CastHub,
         now: Instant,
     ) -> Result<Option<&'static str>, MemberError> {
-        let publish_steps = self.publish_steps();
+        let steps = self.steps();
         let (Some(orphan), Some(member)) = (&mut self.orphan, &mut self.member) else {
             return Ok(None);
         };
@@ -112,8 +111,8 @@ impl CastSession {
         if held.len() > orphan.held {
             (orphan.held, orphan.gained) = (held.len(), now);
         }
-        if publish_steps > orphan.publish_steps {
-            (orphan.publish_steps, orphan.gained) = (publish_steps, now);
+        if steps > orphan.steps {
+            (orphan.steps, orphan.gained) = (steps, now);
         }
         let report = CastMessage::Held(Box::new(NodeReport { held, ..NodeReport::default() }));
         let links: Vec<(u32, PeerId)> = member.links().iter().map(|(n, p)| (*n, *p)).collect();

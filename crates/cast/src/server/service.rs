@@ -1,15 +1,16 @@
 //! All casts of a node, and all its peers.
 
-use super::policy::{CastPolicy, CastRoot};
-use super::session::{CastSession, SOURCE_SILENCE_MAX, SessionRoom, SourceFault};
+mod begin;
+
+use super::options::CastServiceOptions;
+use super::session::{CastSession, SOURCE_SILENCE_MAX};
 use super::status::CastStatus;
 use super::storage::{CastAllowance, NodeStore};
 use super::sweep::Sweep;
 use crate::member::{
-    CastHub, CastTag, CastWork, DialNode, LinkPurpose, MemberError, NodeReach, WorkDone,
-    WorkThreads, send,
+    CastHub, CastTag, CastWork, LinkPurpose, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
-use crate::protocol::{CastBegin, CastMessage, PROTOCOL, of_immediate};
+use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
 use outboard_cluster::node::Permit;
@@ -23,8 +24,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-/// Casts at a time.
-const CASTS_MAX: usize = 64;
 /// How long a peer may be connected without a part in a cast.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 /// How often another node of a cast is dialled: one that starts may refuse the first time.
@@ -33,23 +32,6 @@ const DIAL_TRIES: u32 = 4;
 /// For whom files are received if only one source may begin: whoever runs this process. It stands
 /// for a public key to which nobody has the private one.
 const LAUNCHED: &[u8; 32] = b"outboard receivers of their user";
-
-/// What a node allows, and how it reaches others.
-pub struct CastServiceOptions {
-    /// Directories below which files may be published.
-    pub roots: Vec<CastRoot>,
-    /// Bytes of memory for the windows of all casts, at most.
-    pub memory: u64,
-    /// What sources may do there.
-    pub policy: CastPolicy,
-    /// Reaches other nodes.
-    pub dial: DialNode,
-}
-
-impl CastServiceOptions {
-    /// Bytes for the windows of all casts, unless an administrator says something else.
-    pub const MEMORY_DEFAULT: u64 = 256 << 20;
-}
 
 /// What a peer is in this node.
 #[derive(Clone, Copy, Debug)]
@@ -104,12 +86,6 @@ pub struct CastService {
     /// Files of casts that have ended, as long as a thread has anything to do with them.
     leaving: Vec<Weak<NodeStore>>,
     status: CastServiceStatus,
-}
-
-impl fmt::Debug for CastServiceOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CastServiceOptions").field("roots", &self.roots).finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for CastService {
@@ -223,74 +199,6 @@ impl CastService {
             (_, message) => return Err(unexpected(&message)),
         }
         Ok(())
-    }
-
-    fn begin(
-        &mut self,
-        hub: &mut CastHub,
-        (peer, identity): (PeerId, NodeId),
-        begin: CastBegin,
-    ) -> Result<(), ServiceError> {
-        if self.sessions.len() >= CASTS_MAX {
-            let why = format!("it takes part in {CASTS_MAX} casts already");
-            send(hub, peer, &CastMessage::Failed { why });
-            return Ok(());
-        }
-        if let Some(outcome) = self.take_up(hub, (peer, identity), &begin) {
-            return outcome;
-        }
-        let own = self.sessions.values().filter(|known| known.identity == identity);
-        if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
-            send(hub, peer, &CastMessage::Failed { why });
-            return Ok(());
-        }
-        let used: u64 = self.sessions.values().map(|session| session.window).sum();
-        let memory = self.memory.saturating_sub(used);
-        self.leaving.retain(|files| files.strong_count() > 0);
-        let room = SessionRoom { memory, leaving: self.leaving.clone() };
-        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, room);
-        let session = match begun {
-            Err(fault @ SourceFault::Memory { .. }) => {
-                send(hub, peer, &CastMessage::Failed { why: fault.to_string() });
-                return Ok(());
-            }
-            begun => begun?,
-        };
-        let cast = session.cast;
-        if self.sessions.contains_key(&cast) {
-            return Err("it begins a cast that is under way here".into());
-        }
-        self.sessions.insert(cast, session);
-        self.status.casts += 1;
-        self.set_part(peer, PeerPart::Source(cast));
-        Ok(())
-    }
-
-    /// A source begins what goes on here without one: the same cast, whose source it is then, or
-    /// another one for the same place, for which that makes room.
-    fn take_up(
-        &mut self,
-        hub: &mut CastHub,
-        (peer, identity): (PeerId, NodeId),
-        begin: &CastBegin,
-    ) -> Option<Result<(), ServiceError>> {
-        let is_its = |session: &CastSession| {
-            let is_same_place = session.begin.destination == begin.destination;
-            session.is_orphan() && session.identity == identity && is_same_place
-        };
-        let left = self.sessions.iter().filter(|(_, session)| is_its(session));
-        let left: Vec<CastId> = left.map(|(cast, _)| *cast).collect();
-        for cast in left {
-            let session = self.sessions.get_mut(&cast).filter(|session| session.is_of(begin));
-            if let Some(session) = session {
-                let adopted = session.adopt(hub, peer);
-                self.set_part(peer, PeerPart::Source(cast));
-                self.check(hub, cast, adopted);
-                return Some(Ok(()));
-            }
-            drop(self.end_session(cast, "its source has begun anew"));
-        }
-        None
     }
 
     /// The source of a cast has gone: the nodes go on, if they can.
@@ -444,7 +352,8 @@ impl CastService {
             self.dialled.push_back(((cast, node, purpose), admitted, identity));
             return;
         }
-        self.status.published += u64::from(matches!(done, WorkDone::Published(Ok(_))));
+        self.status.published +=
+            u64::from(matches!(done, WorkDone::Published(Ok(_)) | WorkDone::Taken(Ok(_))));
         let Some(session) = self.sessions.get_mut(&cast) else { return };
         let outcome = session.done(hub, done);
         self.check(hub, cast, outcome);

@@ -1,5 +1,6 @@
 //! One cast at a node, from its source's first word to its last.
 
+use super::at_once;
 use super::late::LateJoin;
 use super::orphan::OrphanCast;
 use super::storage::{CastAllowance, NodeStore};
@@ -10,6 +11,7 @@ use crate::member::{
     PlanPartFault, PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
 };
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, NodeReport, PlanPart};
+use crate::receive::PublishReport;
 use crate::schedule::{NodeRole, Schedule};
 use crate::sign::{CastId, ChunkHashes, SignError, StreamShape};
 use outboard_cluster::hosts::HostList;
@@ -37,6 +39,8 @@ pub(super) enum SourceFault {
     Sign(#[from] SignError),
     #[error("it begins a cast as node {you} of {nodes}; {NODES_MAX} are possible")]
     Nodes { you: u32, nodes: usize },
+    #[error("it sends a cast of {chunks} chunks as if it had one")]
+    NotOnly { chunks: u32 },
     #[error("it names a node {name:?}, which is not one host")]
     Name { name: String },
     #[error("it begins a cast with chunks of {len} bytes: {CHUNK_LEN_MAX} are possible")]
@@ -116,14 +120,15 @@ pub(super) struct CastSession {
 impl CastSession {
     /// Begins what a source asks for.
     pub(super) fn new(
-        begin: CastBegin,
+        mut begin: CastBegin,
         (source, identity): (PeerId, NodeId),
         allowed: &Arc<CastAllowance>,
         reach: &NodeReach,
         room: SessionRoom,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
-        let window = window(&hashes, room.memory)?;
+        let only = begin.only.take();
+        let window = if only.is_some() { 0 } else { window(&hashes, room.memory)? };
         let cast = hashes.header().cast;
         let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
         let threads = reach.threads.clone();
@@ -133,7 +138,10 @@ impl CastSession {
         reach.threads.run(cast, move || {
             room.wait();
             let opened = NodeStore::open(&allowed, &own, known, identity, demand);
-            WorkDone::Opened(opened.map(Arc::new))
+            match only {
+                None => WorkDone::Opened(opened.map(Arc::new)),
+                Some(only) => WorkDone::Taken(opened.and_then(|files| files.take_at_once(&only))),
+            }
         })?;
         Ok(Self {
             cast,
@@ -204,10 +212,9 @@ impl CastSession {
         self.is_publishing && !self.has_published
     }
 
-    /// Steps of publishing that are done.
-    pub(super) fn publish_steps(&self) -> u64 {
-        let store = self.store.as_ref().filter(|_| self.is_publishing);
-        store.map_or(0, |store| store.publish_steps())
+    /// Steps that are done of making the tree and of publishing it.
+    pub(super) fn steps(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.steps())
     }
 
     /// Whether a source begins the cast that this is, once more.
@@ -246,7 +253,9 @@ impl CastSession {
     pub(super) fn admits(&self, node: u32, token: &JoinToken) -> bool {
         let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
         let is_new = !is_linked && !self.joined.contains_key(&node);
-        self.is_known(token) && is_new && (1..self.begin.you).contains(&node)
+        // A cast that came with its first message names no nodes, and has no relays.
+        let has_relays = !self.begin.nodes.is_empty();
+        self.is_known(token) && is_new && has_relays && (1..self.begin.you).contains(&node)
     }
 
     /// Whether a peer was told of this cast by its source.
@@ -321,7 +330,7 @@ impl CastSession {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
                     report.unwrap_or_else(|| NodeReport { version, ..NodeReport::default() });
-                let report = NodeReport { publish_steps: self.publish_steps(), ..report };
+                let report = NodeReport { steps: self.steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
             _ => return Ok(false),
@@ -333,7 +342,8 @@ impl CastSession {
         let Some(situation) = self.parts.add(part)? else { return Ok(()) };
         let (chunks, nodes) = (situation.chunks, situation.nodes.len());
         let own = self.hashes.header().shape.chunks();
-        if chunks != own || nodes != self.begin.nodes.len() {
+        // A cast that came with its first message names no nodes, and has no plan.
+        if chunks != own || nodes != self.begin.nodes.len() || nodes == 0 {
             return Err(SourceFault::Plan { chunks, nodes });
         }
         let mut cut = situation.cut.iter().flat_map(|(a, b)| [*a, *b]);
@@ -446,12 +456,11 @@ impl CastSession {
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.checked(chunk, outcome)?;
             }
-            WorkDone::Published(report) => {
-                let report = report.map_err(MemberError)?;
-                self.has_published = true;
-                let names = u32::try_from(report.names).unwrap_or(u32::MAX);
-                let read_chunks = self.member.as_ref().map_or(0, CastMember::read_chunks);
-                send(hub, self.source, &CastMessage::Done { names, read_chunks });
+            WorkDone::Published(report) => self.published(hub, &report.map_err(MemberError)?),
+            WorkDone::Taken(taken) => {
+                let (files, report) = taken.map_err(MemberError)?;
+                self.store = Some(files);
+                self.published(hub, &report);
             }
             WorkDone::ReadKept { from, chunk, outcome, bytes } => {
                 self.read_kept((from, chunk), &outcome, bytes)?;
@@ -471,6 +480,13 @@ impl CastSession {
             WorkDone::Dialled { .. } | WorkDone::Signed(_) => {}
         }
         Ok(())
+    }
+
+    fn published(&mut self, hub: &mut CastHub, report: &PublishReport) {
+        self.has_published = true;
+        let names = u32::try_from(report.names).unwrap_or(u32::MAX);
+        let read_chunks = self.member.as_ref().map_or(0, CastMember::read_chunks);
+        send(hub, self.source, &CastMessage::Done { names, read_chunks });
     }
 
     /// Does what has become possible.
@@ -509,20 +525,24 @@ fn window(hashes: &ChunkHashes, memory: u64) -> Result<u64, SourceFault> {
 /// The header's hashes, if all of it can be done here.
 fn check(begin: &CastBegin) -> Result<Arc<ChunkHashes>, SourceFault> {
     let (you, nodes) = (begin.you, begin.nodes.len());
-    if you == 0 || you as usize >= nodes || nodes > NODES_MAX {
+    let named = if begin.only.is_some() { NODES_MAX } else { nodes };
+    if you == 0 || you as usize >= named || nodes > NODES_MAX {
         return Err(SourceFault::Nodes { you, nodes });
     }
     let is_host = |name: &&String| {
         let one = |hosts: HostList| hosts.hosts().len() == 1;
         name.len() <= NAME_LEN_MAX && name.parse::<HostList>().is_ok_and(one)
     };
-    if let Some(name) = begin.nodes[1..].iter().find(|name| !is_host(name)) {
+    if let Some(name) = begin.nodes.iter().skip(1).find(|name| !is_host(name)) {
         return Err(SourceFault::Name { name: name.chars().take(NAME_LEN_MAX).collect() });
     }
     let hashes = ChunkHashes::new(&begin.header, begin.key)?;
     let len = hashes.header().shape.chunk_len().bytes();
     if len > CHUNK_LEN_MAX {
         return Err(SourceFault::ChunkLen { len });
+    }
+    if let Some(only) = &begin.only {
+        at_once::check(&hashes, only)?;
     }
     Ok(Arc::new(hashes))
 }

@@ -10,10 +10,10 @@ use crate::receive::{
     ReceiveOptions, Receiver,
 };
 use crate::schedule::ChunkSet;
-use crate::sign::{ChunkHashes, SignError};
+use crate::sign::{ChunkHashes, SignError, VerifiedChunk, VerifiedMemory};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
-use outboard_verbs::SharedRegion;
+use outboard_verbs::{SharedRegion, SharedSlice};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -104,9 +104,33 @@ impl NodeStore {
         chunks.iter().filter_map(lend).collect()
     }
 
+    /// Takes the chunk of a cast that has no other.
+    pub(super) fn take_only(&self, bytes: &[u8]) -> Result<(), String> {
+        let left = self.receiver.resume().map_err(|error| error.to_string())?;
+        let taken = match left {
+            0 => self.hashes.verify(0, bytes).map_err(unsigned).and_then(|chunk| self.put(&chunk)),
+            _ => self.came(0),
+        };
+        taken.map_err(|fault| match fault {
+            KeepFault::Forged(why) | KeepFault::Local(why) => why,
+            fault @ (KeepFault::NoRunYet | KeepFault::Ended) => format!("{fault:?}"),
+        })
+    }
+
     /// Steps of publishing that are done. Asks no disk.
-    pub(super) fn publish_steps(&self) -> u64 {
-        self.receiver.publish_steps()
+    pub(super) fn steps(&self) -> u64 {
+        self.receiver.steps()
+    }
+
+    fn put(&self, chunk: &VerifiedChunk<'_>) -> Result<(), KeepFault> {
+        self.receiver.put(chunk).map_err(fault)?;
+        self.came(chunk.chunk())
+    }
+
+    /// Checks and writes a chunk that was read from another node's memory.
+    pub(super) fn keep_bytes(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
+        let verified = self.hashes.verify(chunk, bytes).map_err(unsigned)?;
+        self.put(&verified)
     }
 
     /// A chunk is held.
@@ -128,14 +152,12 @@ impl ChunkStore for NodeStore {
         self.hashes.hash(chunk).is_some()
     }
 
-    fn keep(&self, chunk: u32, bytes: &[u8], checked: &dyn Fn()) -> Result<(), KeepFault> {
-        let verified = self.hashes.verify(chunk, bytes).map_err(|error| match error {
-            SignError::NoRunYet { .. } => KeepFault::NoRunYet,
-            error => KeepFault::Forged(error.to_string()),
-        })?;
-        checked();
-        self.receiver.put(&verified).map_err(fault)?;
-        self.came(chunk)
+    fn verify(&self, chunk: u32, memory: SharedSlice) -> Result<VerifiedMemory, KeepFault> {
+        self.hashes.verify_memory(chunk, memory).map_err(unsigned)
+    }
+
+    fn keep(&self, verified: &VerifiedMemory) -> Result<(), KeepFault> {
+        self.put(&verified.as_chunk())
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
@@ -156,6 +178,13 @@ impl ChunkStore for NodeStore {
             self.came(chunk)?;
         }
         Ok(is_here)
+    }
+}
+
+fn unsigned(error: SignError) -> KeepFault {
+    match error {
+        SignError::NoRunYet { .. } => KeepFault::NoRunYet,
+        error => KeepFault::Forged(error.to_string()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
+mod at_once;
 mod late;
 mod stage;
 

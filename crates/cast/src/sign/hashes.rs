@@ -1,10 +1,12 @@
 //! The verifying side: the hashes that have come, and the check of every chunk against them.
 
+use super::bytes::ChunkBytes;
 use super::error::SignError;
 use super::header::{CastHeader, CastHeaderId};
 use super::key::CastPublicKey;
 use super::run::{self, ChunkHash, HASH_LEN};
 use super::shape::StreamShape;
+use outboard_verbs::SharedSlice;
 use std::sync::OnceLock;
 
 /// A signed run as it came, to be passed on.
@@ -19,7 +21,7 @@ struct KnownRun {
 pub struct VerifiedChunk<'b> {
     header: CastHeaderId,
     chunk: u32,
-    bytes: &'b [u8],
+    bytes: ChunkBytes<'b>,
 }
 
 impl<'b> VerifiedChunk<'b> {
@@ -37,8 +39,26 @@ impl<'b> VerifiedChunk<'b> {
 
     /// Its bytes.
     #[must_use]
-    pub fn bytes(&self) -> &'b [u8] {
+    pub fn bytes(&self) -> ChunkBytes<'b> {
         self.bytes
+    }
+}
+
+/// A chunk in registered memory that is what the source has signed, and that no peer can write any
+/// more.
+#[derive(Clone, Debug)]
+pub struct VerifiedMemory {
+    header: CastHeaderId,
+    chunk: u32,
+    memory: SharedSlice,
+}
+
+impl VerifiedMemory {
+    /// The chunk.
+    #[must_use]
+    pub fn as_chunk(&self) -> VerifiedChunk<'_> {
+        let bytes = ChunkBytes::Shared(&self.memory);
+        VerifiedChunk { header: self.header, chunk: self.chunk, bytes }
     }
 }
 
@@ -121,6 +141,24 @@ impl ChunkHashes {
     /// # Errors
     /// [`SignError`]: the peer's fault, but [`SignError::NoRunYet`].
     pub fn verify<'b>(&self, chunk: u32, bytes: &'b [u8]) -> Result<VerifiedChunk<'b>, SignError> {
+        self.check(chunk, bytes.into())?;
+        Ok(VerifiedChunk { header: self.id, chunk, bytes: bytes.into() })
+    }
+
+    /// As [`Self::verify`], of memory that peers could write: their access must have ended.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_memory(
+        &self,
+        chunk: u32,
+        memory: SharedSlice,
+    ) -> Result<VerifiedMemory, SignError> {
+        self.check(chunk, ChunkBytes::Shared(&memory))?;
+        Ok(VerifiedMemory { header: self.id, chunk, memory })
+    }
+
+    fn check(&self, chunk: u32, bytes: ChunkBytes<'_>) -> Result<(), SignError> {
         let shape = &self.header.shape;
         if chunk >= shape.chunks() {
             return Err(SignError::NoSuchChunk { chunk, chunks: shape.chunks() });
@@ -131,9 +169,7 @@ impl ChunkHashes {
         }
         match self.hash(chunk) {
             None => Err(SignError::NoRunYet { chunk, run: StreamShape::run_of(chunk) }),
-            Some(hash) if hash == ChunkHash::of(bytes) => {
-                Ok(VerifiedChunk { header: self.id, chunk, bytes })
-            }
+            Some(hash) if bytes.hash() == Some(hash) => Ok(()),
             Some(_) => Err(SignError::WrongHash { chunk }),
         }
     }

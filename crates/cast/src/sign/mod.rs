@@ -10,6 +10,7 @@
 //! Modules in reading order: `shape` (lengths, chunks and runs), `key`, `header`, `run` (the
 //! signing side), `hashes` (the verifying side).
 
+mod bytes;
 mod error;
 mod hashes;
 mod header;
@@ -20,8 +21,10 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
+pub use bytes::ChunkBytes;
+pub(crate) use bytes::write_all_at;
 pub use error::SignError;
-pub use hashes::{ChunkHashes, VerifiedChunk};
+pub use hashes::{ChunkHashes, VerifiedChunk, VerifiedMemory};
 pub use header::{CastHeader, CastHeaderId, CastId, HEADER_BYTES_MAX};
 pub(crate) use key::random;
 pub use key::{CastKey, CastPublicKey};

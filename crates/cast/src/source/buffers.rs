@@ -5,6 +5,7 @@
 //! file after its chunk was looked at is refused by the receivers, as bytes that were not signed.
 
 use crate::member::{ChunkStore, KeepFault};
+use crate::sign::VerifiedMemory;
 use crate::tree::{SourceReader, StreamPiece, TreeError};
 use outboard_verbs::{SharedRegion, SharedSlice};
 use std::collections::BTreeMap;
@@ -152,8 +153,12 @@ impl ChunkStore for SourceStore {
         true
     }
 
-    fn keep(&self, chunk: u32, _: &[u8], _: &dyn Fn()) -> Result<(), KeepFault> {
+    fn verify(&self, chunk: u32, _: SharedSlice) -> Result<VerifiedMemory, KeepFault> {
         Err(KeepFault::Local(format!("chunk {chunk} was sent to the source, which has it")))
+    }
+
+    fn keep(&self, _: &VerifiedMemory) -> Result<(), KeepFault> {
+        Err(KeepFault::Local("the source keeps nothing".into()))
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {

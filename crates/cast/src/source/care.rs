@@ -1,7 +1,7 @@
 //! How the source looks after its nodes: plans, signs of life, and what is done about those that
 //! have stopped.
 
-use super::nodes::NodeReturn;
+use super::nodes::{CastNode, NodeReturn};
 use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
 use crate::member::{CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send};
@@ -61,6 +61,9 @@ impl SourceService {
     /// answer, least of all of those that no longer give one. What a node has received since, it
     /// says to the sender that the plan names.
     pub(super) fn plan(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
+        if self.begin.only.is_some() {
+            return Ok(());
+        }
         if self.member.is_none() {
             return if self.nodes.are_settled() { self.first_plan(hub) } else { Ok(()) };
         }
@@ -70,6 +73,8 @@ impl SourceService {
         (self.is_plan_due, self.planned) = (false, now);
         self.version += 1;
         let situation = self.situation();
+        let dead = situation.nodes.iter().filter(|node| node.role == NodeRole::Dead).count();
+        tracing::info!(version = self.version, dead, cut = ?situation.cut, "a new plan");
         let schedule = self.send_plan(hub, situation)?;
         if let Some(member) = &mut self.member {
             for (number, peer) in self.nodes.live() {
@@ -155,13 +160,17 @@ impl SourceService {
             self.watch.held_up(now, late);
         }
         self.give_up_on_late(hub, now)?;
-        for (node, peer, silent) in self.nodes.silent(now, self.watch.chunk_time()) {
+        let times = self.nodes.answer_times(now, self.watch.chunk_time());
+        self.watch.answers_take(times.usual());
+        for (node, peer, silent) in self.nodes.silent(now, times) {
             let why = format!("it has said nothing for {:.1} s: it hangs", silent.as_secs_f32());
             self.give_up(hub, (node, peer), why, NodeReturn::Possible)?;
         }
         if self.member.is_some() {
             self.judge(hub, now)?;
             self.find_slow(now);
+        }
+        if self.member.is_some() || self.begin.only.is_some() {
             for (number, host) in self.nodes.due_again(now) {
                 let again = (number, LinkPurpose::Relay);
                 self.reach.begin(hub, self.header.cast, again, &host);
@@ -178,7 +187,7 @@ impl SourceService {
 
     /// How often nodes are asked how they are doing: the more there are, the less often.
     pub(super) fn ask_every(&self) -> Duration {
-        let nodes = u32::try_from(self.begin.nodes.len()).unwrap_or(u32::MAX);
+        let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         ASK_FOR_EACH.saturating_mul(nodes).clamp(ASK_MIN, ASK_MAX)
     }
 
@@ -232,7 +241,9 @@ impl SourceService {
         if self.member.is_some() || now < self.ready_until {
             return Ok(());
         }
-        let late = self.nodes.iter().filter(|(_, node)| !node.is_ready && !node.is_out());
+        let is_late =
+            |node: &CastNode| !node.is_ready && !node.is_out() && node.published.is_none();
+        let late = self.nodes.iter().filter(|(_, node)| is_late(node));
         let late: Vec<(u32, Option<PeerId>)> = late.map(|(n, node)| (n, node.peer)).collect();
         for (number, peer) in late {
             let why = format!("it was not ready within {} s", READY_LIMIT.as_secs());

@@ -8,9 +8,11 @@
 //!
 //! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `late` (nodes that
 //! come late), `nodes` (what is known of each node), `watch` (what has stopped), `silence` and
-//! `slow` (which is too slow beside the others), `order` (their numbers), `progress` (what is shown
-//! of them), `signing`, `buffers` (its files as chunks).
+//! `slow` (what is too slow beside the others), `order` (their numbers), `progress` (what is shown
+//! of them), `signing`, `at_once` (casts that are one message to each), `buffers` (its files as
+//! chunks).
 
+mod at_once;
 mod buffers;
 mod care;
 mod late;
@@ -132,6 +134,8 @@ pub struct CastOutcome {
     pub kind: ScheduleKind,
     /// Chunks that the source itself wrote to nodes.
     pub sent_chunks: u64,
+    /// Plans that were sent: one, and one more for each loss and finding.
+    pub plans: u32,
     /// From the first dial to the last outcome.
     pub took: Duration,
     /// How many nodes had to publish.
@@ -229,6 +233,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         Some(kind) => kind,
         None => choose(request, &nodes, &numbers, header.shape)?,
     };
+    let only = at_once::only_chunk(request, kind, &reader, (&header, &key))?;
     let begin = CastBegin {
         key: key.public(),
         header: header.sign(&key),
@@ -245,6 +250,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
             None => OwnerWish::Receiver,
         },
         rate: request.limits.rate,
+        only,
     };
     Ok(SourceSetup {
         header,

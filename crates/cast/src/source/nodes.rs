@@ -91,6 +91,11 @@ impl CastNodes {
         self.nodes.get_mut(node as usize).filter(|_| node > 0)
     }
 
+    /// With the source.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// All but the source.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &CastNode)> {
         (0..).zip(&self.nodes).skip(1)
@@ -123,20 +128,16 @@ impl CastNodes {
         self.iter().filter_map(|(_, node)| node.peer).collect()
     }
 
-    /// The nodes that are connected and have said nothing for [too long](AnswerTimes), and for how
-    /// long; `chunk` is how long a chunk takes to come.
-    pub(super) fn silent(
-        &self,
-        now: Instant,
-        chunk: Option<Duration>,
-    ) -> Vec<(u32, PeerId, Duration)> {
-        let age = |node: &CastNode| {
-            node.heard.filter(|_| node.peer.is_some()).map(|at| now.saturating_duration_since(at))
-        };
-        let times = AnswerTimes::new(self.iter().filter_map(|(_, node)| age(node)), chunk);
+    /// How soon nodes answer; `chunk` is how long a chunk takes to come.
+    pub(super) fn answer_times(&self, now: Instant, chunk: Option<Duration>) -> AnswerTimes {
+        AnswerTimes::new(self.iter().filter_map(|(_, node)| node.age(now)), chunk)
+    }
+
+    /// The nodes that are connected and have said nothing for too long, and for how long.
+    pub(super) fn silent(&self, now: Instant, times: AnswerTimes) -> Vec<(u32, PeerId, Duration)> {
         let silent = |(number, node): (u32, &CastNode)| {
             let is_silent = |age: &Duration| times.is_silent(*age, node.is_leaf);
-            Some((number, node.peer?, age(node).filter(is_silent)?))
+            Some((number, node.peer?, node.age(now).filter(is_silent)?))
         };
         self.iter().filter_map(silent).collect()
     }
@@ -232,6 +233,10 @@ impl CastNodes {
             let (host, read_chunks) = (node.host.clone(), node.read_chunks);
             Some((node.place, NodeOutcome { host, result, held_chunks, read_chunks, took }))
         };
+        // Asked at every turn: the first that is not over decides.
+        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_out()) {
+            return None;
+        }
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
         outcomes.sort_unstable_by_key(|(place, _)| *place);
         Some(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
@@ -250,6 +255,12 @@ impl CastNode {
     /// Whether it is ready, and in the plan.
     pub(super) fn takes_part(&self) -> bool {
         self.is_ready && self.reads_since.is_none()
+    }
+
+    /// How long ago it was heard, while it is connected.
+    fn age(&self, now: Instant) -> Option<Duration> {
+        let heard = self.heard.filter(|_| self.peer.is_some());
+        heard.map(|at| now.saturating_duration_since(at))
     }
 
     /// It could not be heard for so long.

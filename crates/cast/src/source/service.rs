@@ -98,14 +98,21 @@ impl SourceService {
     ) -> Result<Self, CastError> {
         let waker = Waker::new()?;
         let (threads, results) = WorkThreads::new(waker.clone());
-        let SourceSetup { header, key, reader, buffers, begin, .. } = setup;
+        let SourceSetup { header, key, reader, buffers, mut begin, .. } = setup;
         let (min_nodes, dial, numbers, progress) =
             (setup.min_nodes, setup.dial, setup.numbers, setup.progress);
-        let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
-        signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
+        if begin.only.is_none() {
+            let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
+            signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
+        }
+        let nodes = CastNodes::new(&begin.nodes, &numbers.places);
+        if begin.only.is_some() {
+            // No node has to do with another.
+            begin.nodes.clear();
+        }
         Ok(Self {
             header,
-            nodes: CastNodes::new(&begin.nodes, &numbers.places),
+            nodes,
             watch: CastWatch::new(
                 Instant::now(),
                 header.shape.chunks(),
@@ -156,6 +163,9 @@ impl SourceService {
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
                 self.watch.published(number);
+                if self.begin.only.is_some() {
+                    self.part_with(hub, peer);
+                }
             }
             CastMessage::Want { chunk, into } => {
                 let member = self.member.as_mut().ok_or("it wants a chunk before a plan")?;
@@ -248,9 +258,16 @@ impl SourceService {
             | WorkDone::Published(_)
             | WorkDone::ReadKept { .. }
             | WorkDone::Lent { .. }
+            | WorkDone::Taken(_)
             | WorkDone::Demanded { .. } => {}
         }
         Ok(())
+    }
+
+    /// A node has published, and there is nothing that it could do for others.
+    fn part_with(&mut self, hub: &mut CastHub, peer: PeerId) {
+        send(hub, peer, &CastMessage::Over);
+        self.ends.push((peer, "it has published".into()));
     }
 
     /// Dials every node.
@@ -288,6 +305,7 @@ impl Service for SourceService {
     ) -> Result<(), ServiceError> {
         let number = self.arriving.take().ok_or("nobody dials a source")?;
         self.nodes.connect(number, peer, Instant::now());
+        self.sent_chunks += u64::from(self.begin.only.is_some());
         let begin = CastBegin { you: number, ..self.begin.clone() };
         send(hub, peer, &CastMessage::Begin(Box::new(begin)));
         Ok(())
@@ -368,6 +386,7 @@ impl Service for SourceService {
                 chunks,
                 kind,
                 sent_chunks,
+                plans: self.version + 1,
                 took,
                 required,
                 // Those are the caller's to tell: nobody asks nodes for them.

@@ -19,6 +19,8 @@ const SILENCE_CHUNKS: u32 = 2;
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerTimes {
+    /// How long an answer takes.
+    usual: Duration,
     limit: Duration,
     limit_of_leaves: Duration,
 }
@@ -30,9 +32,18 @@ impl AnswerTimes {
         ages.sort_unstable();
         // One that is silent is behind all others: among two it is the second.
         let usual = ages.len().checked_sub(2).map(|last| ages[last.min(ages.len() / 2)]);
-        let usual = usual.map_or(SILENCE_MAX, |usual| SILENCE_MIN + usual * SILENCE_TIMES);
+        let limit = usual.map_or(SILENCE_MAX, |usual| SILENCE_MIN + usual * SILENCE_TIMES);
         let behind = chunk.unwrap_or_default() * SILENCE_CHUNKS;
-        Self { limit: SILENCE_MAX.min(usual) + behind, limit_of_leaves: SILENCE_MAX + behind }
+        Self {
+            usual: usual.unwrap_or_default(),
+            limit: SILENCE_MAX.min(limit) + behind,
+            limit_of_leaves: SILENCE_MAX + behind,
+        }
+    }
+
+    /// How long an answer takes now, at half of the nodes.
+    pub(super) fn usual(&self) -> Duration {
+        self.usual
     }
 
     /// Whether a node that was heard so long ago hangs.

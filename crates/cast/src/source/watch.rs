@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const STUCK_MIN: Duration = Duration::from_secs(1);
 /// Nor before so many chunks could have come: a sender has several receivers at a time.
 const STUCK_CHUNKS: u32 = 16;
+/// Nor before so many answers could have come: where these take long, so do chunks and dials.
+const STUCK_ANSWERS: u32 = 8;
 /// Nor sooner than this while it is not known how long a chunk takes.
 const STUCK_UNKNOWN: Duration = Duration::from_secs(3);
 /// When nobody gains a chunk for so long, all that lack any are fed by the source.
@@ -44,6 +46,8 @@ struct WatchedNode {
     /// Chunks when it was first heard.
     held_first: u64,
     sent_chunks: u64,
+    /// Steps of making the tree and of publishing that it had done.
+    steps: u64,
     /// When it was first heard that it had sent so many.
     sent_at: Instant,
     owes: BTreeSet<u32>,
@@ -74,6 +78,8 @@ pub(super) struct CastWatch {
     /// Those that only the source feeds.
     direct: BTreeSet<u32>,
     pace: Option<CastPace>,
+    /// How long answers take.
+    answers: Duration,
     /// When any node gained a chunk.
     gained: Instant,
     is_due: bool,
@@ -89,6 +95,7 @@ impl CastWatch {
             cut: BTreeMap::new(),
             direct: BTreeSet::new(),
             pace: None,
+            answers: Duration::ZERO,
             gained: now,
             is_due: false,
         }
@@ -155,22 +162,25 @@ impl CastWatch {
             held: ChunkSet::empty(),
             held_first: held,
             sent_chunks: 0,
+            steps: 0,
             sent_at: now,
             owes: BTreeSet::new(),
             publishing: None,
             has_published: false,
         });
-        if held > known.held.len() {
+        // While a node makes millions of files it keeps no chunk.
+        if held > known.held.len() || report.steps > known.steps {
             self.gained = now;
         }
+        known.steps = known.steps.max(report.steps);
         if report.sent_chunks > known.sent_chunks {
             (known.sent_chunks, known.sent_at) = (report.sent_chunks, now);
         }
         known.held = report.held.clone();
         known.owes = report.owes.iter().copied().collect();
-        let is_at = |(steps, _): &(u64, Instant)| *steps == report.publish_steps;
+        let is_at = |(steps, _): &(u64, Instant)| *steps == report.steps;
         if held == u64::from(self.chunks) && !known.publishing.as_ref().is_some_and(is_at) {
-            known.publishing = Some((report.publish_steps, now));
+            known.publishing = Some((report.steps, now));
         }
         let gain = held.saturating_sub(known.held_first);
         self.note_pace(now, gain);
@@ -206,13 +216,19 @@ impl CastWatch {
         Some(latest.0.saturating_duration_since(first.0) / chunks)
     }
 
+    /// How long nodes take to answer now.
+    pub(super) fn answers_take(&mut self, answers: Duration) {
+        self.answers = answers;
+    }
+
     fn stuck_limit(&self) -> Duration {
         let known = self.chunk_time().map(|each| STUCK_MIN.max(each * STUCK_CHUNKS));
-        known.unwrap_or(STUCK_UNKNOWN)
+        known.unwrap_or(STUCK_UNKNOWN).max(self.answers * STUCK_ANSWERS)
     }
 
     fn stall_limit(&self) -> Duration {
-        self.chunk_time().map_or(STALL_MIN, |each| STALL_MIN.max(each * STALL_CHUNKS))
+        let known = self.chunk_time().map_or(STALL_MIN, |each| STALL_MIN.max(each * STALL_CHUNKS));
+        known.max(self.answers * STUCK_ANSWERS * 2)
     }
 
     /// What to do about all that.

@@ -2,10 +2,10 @@
 //!
 //! A pattern without `/` is compared with an entry's name at any depth; one with `/` with its whole
 //! path, the source's own name first. `*` stands for any bytes but `/`, `**` for any bytes, `?` for
-//! one byte that is not `/`, `[a-z]` for one of these and `[!a-z]` for one of the others; a backslash
-//! makes the next byte mean itself. A pattern that ends in
-//! `/` is for directories only. All beneath an excluded directory is left out with it. There is no
-//! way to include again what was excluded.
+//! one byte that is not `/`, `[a-z]` for one of these and `[!a-z]` for one of the others; a
+//! backslash makes the next byte mean itself. A pattern that ends in `/` is for directories only.
+//! All beneath an excluded directory is left out with it. There is no way to include again what was
+//! excluded.
 
 /// Patterns, at most.
 const PATTERNS_MAX: usize = 1000;

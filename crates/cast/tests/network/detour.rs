@@ -12,8 +12,8 @@ pub(super) enum Towards {
     Dialler,
 }
 
-/// An address that leads to a node once. `pass` is told of bytes before they are passed on, and says
-/// whether they are: else the connection ends.
+/// An address that leads to a node once. `pass` is told of bytes before they are passed on, and
+/// says whether they are: else the connection ends.
 pub(super) fn detour(
     node: SocketAddr,
     pass: impl Fn(Towards, usize) -> bool + Send + Sync + 'static,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// What supervisor and service, which are one program, say to each other in requests.
 const PROTOCOL: Protocol = Protocol::version(1);
@@ -183,10 +183,13 @@ pub(super) enum ReceivedMessage<T> {
 
 /// The next message from the supervisor.
 pub(super) fn receive(from: BorrowedFd<'_>) -> ReceivedMessage<ToService> {
-    let mut bytes = Zeroizing::new(vec![0; MESSAGE_MAX]);
+    let mut bytes = vec![0; MESSAGE_MAX];
     match receive_packet(from, &mut bytes) {
         ReceivedMessage::Message((len, fd)) => {
-            parse(&bytes[..len], fd).map_or(ReceivedMessage::Ended, ReceivedMessage::Message)
+            let message = parse(&bytes[..len], fd);
+            // Keys of a session. What is behind them was not written.
+            bytes[..len].zeroize();
+            message.map_or(ReceivedMessage::Ended, ReceivedMessage::Message)
         }
         ReceivedMessage::Nothing => ReceivedMessage::Nothing,
         ReceivedMessage::Ended => ReceivedMessage::Ended,

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use std::os::fd::AsRawFd;
+
 use super::*;
 
 fn filled(len: usize) -> (SharedRegion, Vec<u8>) {
@@ -196,7 +198,7 @@ fn mapping_lives_as_long_as_its_last_owner() {
 /// A file in memory that holds `text`, with these seals.
 fn in_memory(text: &[u8], seals: libc::c_int) -> std::fs::File {
     use std::io::Write;
-    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::fd::FromRawFd;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a string with its end, and the descriptor has no other owner.
     let mut file = unsafe {
@@ -240,4 +242,25 @@ fn a_file_that_can_still_change_is_not_mapped() {
     drop(writer);
     let region = SharedRegion::of_file(&file).expect("neither name nor writer");
     assert_eq!(region.snapshot(0..4).as_deref(), Ok(&b"text"[..]));
+}
+
+#[test]
+fn bytes_are_written_to_a_file_from_the_region_itself() {
+    use std::io::ErrorKind;
+    let (region, bytes) = filled(10_000);
+    let file = in_memory(b"before", 0);
+    region.write_to(100..9_100, &file, 4).expect("written");
+    let slice = region.slice(9_100..10_000).expect("in range");
+    slice.write_to(0..900, &file, 9_004).expect("written");
+    region.write_to(5..5, &file, 0).expect("nothing");
+    let written = std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("read");
+    assert!(written == [b"befo", &bytes[100..]].concat());
+    for range in [0..10_001, 10_001..10_001] {
+        let error = region.write_to(range, &file, 0).expect_err("outside");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+    assert!(slice.write_to(0..901, &file, 0).is_err(), "outside the slice");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+    let error = region.write_to(0..10, &full, 0).expect_err("full");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
 }

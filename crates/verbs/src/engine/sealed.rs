@@ -16,8 +16,8 @@ use std::net::TcpStream;
 use std::thread::LocalKey;
 use std::time::Instant;
 
-/// Bytes of one read, at most.
-const READ_LEN: usize = 64 * 1024;
+/// Bytes of one read, at most: two records, so that one is opened where it lies.
+const READ_LEN: usize = 2 * PARTIAL_MAX;
 /// Bytes that a session may hold of an incomplete record.
 const PARTIAL_MAX: usize = RECORD_PLAIN_MAX + 64;
 
@@ -175,7 +175,9 @@ pub(crate) fn receive(
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let mut bytes = borrow(&READ);
-    bytes.resize(READ_LEN, 0);
+    if bytes.len() != READ_LEN {
+        bytes = vec![0; READ_LEN];
+    }
     let result = socket.read(&mut bytes[..want]).and_then(|total| {
         sealed.open(&bytes[..total], staging, tap)?;
         Ok(Received { total, short: total < want })

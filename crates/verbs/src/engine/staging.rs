@@ -64,7 +64,10 @@ impl Staging {
         }
         // An ending thread, as in functions of atexit(3), has none any more and keeps none.
         let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
-        bytes.resize(STAGING_LEN, 0);
+        if bytes.len() != STAGING_LEN {
+            // Zeros of the system's, which costs nothing for what is not used.
+            bytes = vec![0; STAGING_LEN];
+        }
         let len = self.waiting().len();
         bytes[..len].copy_from_slice(self.waiting());
         *self = Self { bytes, start: 0, end: len, kept: None };

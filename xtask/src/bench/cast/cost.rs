@@ -25,7 +25,7 @@ pub(super) fn row() -> Result<Section> {
         let crypto = crypto::costs()?;
         let file = stage.file(LARGE)?;
         let plain = per_byte(plain::chain(&mut stage, &file)?);
-        let nodes = OurNodes::start(&mut stage)?;
+        let nodes = OurNodes::start_warm(&mut stage)?;
         let file = stage.file(LARGE)?;
         let cast = nodes.cast(&stage, &file, &[]);
         stage.end_all()?;

@@ -12,7 +12,7 @@ const TIME: Duration = Duration::from_millis(300);
 /// Bytes hashed at once: a chunk.
 const CHUNK: usize = 1 << 20;
 /// Bytes encrypted at once: a record of a session.
-const RECORD: usize = 64 << 10;
+const RECORD: usize = 16 << 10;
 
 /// Seconds for each byte.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,7 @@
 //! The step model behind `outboard cast --plan` with measured costs: fitted to some runs, checked
 //! against others, and drawn for clusters that no machine here can be.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::ours::{OurNodes, plan};
 use super::plain;
@@ -55,13 +53,17 @@ impl ModelRun {
 
 impl StepModel {
     /// The costs, none below nothing, with which squares of errors are least.
-    fn fit(runs: &[ModelRun]) -> Self {
+    ///
+    /// # Errors
+    /// When the runs are too much alike to tell the costs apart.
+    fn fit(runs: &[ModelRun]) -> Result<Self> {
         let mut used = [true; COSTS];
         loop {
             let costs = solve(runs, used);
+            ensure!(costs.iter().all(|cost| cost.is_finite()), "runs too much alike: {costs:?}");
             match (0..COSTS).find(|at| costs[*at] < 0.0) {
                 Some(negative) => used[negative] = false,
-                None => return Self { costs },
+                None => return Ok(Self { costs }),
             }
         }
     }
@@ -117,7 +119,7 @@ fn solve(runs: &[ModelRun], used: [bool; COSTS]) -> [f64; COSTS] {
 /// Runs casts, fits, checks and draws.
 pub(super) fn section() -> Result<(Section, StepModel)> {
     let fitted = runs(&FITTED)?;
-    let model = StepModel::fit(&fitted);
+    let model = StepModel::fit(&fitted)?;
     let checked = runs(&CHECKED)?;
     let errors = fitted.iter().chain(&checked).map(|run| {
         let (found, predicted) = (run.seconds, model.predict(run));
@@ -151,7 +153,7 @@ fn runs(receivers: &[usize]) -> Result<Vec<ModelRun>> {
     for &receivers in receivers {
         let mut stage = CastStage::new(receivers, Link::BitsPerSecond(BITS))?;
         let rate = approximate(BYTES) / plain::stream(&mut stage, BYTES)?;
-        let nodes = OurNodes::start(&mut stage)?;
+        let nodes = OurNodes::start_warm(&mut stage)?;
         for kind in KINDS {
             for chunk in CHUNKS {
                 let (steps, depth) = shape(&plan(receivers, BYTES, chunk, kind)?)?;
@@ -175,25 +177,25 @@ fn shape(plan: &serde_json::Value) -> Result<(f64, f64)> {
 /// 1,000 and 10,000 receivers at 10 and 100 Gbit/s.
 fn drawn(model: &StepModel) -> Result<Vec<Panel>> {
     let kinds = ["binomial", "two-tree", "chain", "paper:2"];
-    let points: BTreeMap<&str, (usize, f64)> = BTreeMap::from([
-        ("a: 1,000 at 10 Gbit/s", (1_000, 10e9)),
-        ("b: 1,000 at 100 Gbit/s", (1_000, 100e9)),
-        ("c: 10,000 at 10 Gbit/s", (10_000, 10e9)),
-        ("d: 10,000 at 100 Gbit/s", (10_000, 100e9)),
-    ]);
+    let points = [
+        ("1,000 at 10 Gbit/s", 1_000, 10e9),
+        ("1,000 at 100 Gbit/s", 1_000, 100e9),
+        ("10,000 at 10 Gbit/s", 10_000, 10e9),
+        ("10,000 at 100 Gbit/s", 10_000, 100e9),
+    ];
     let panel = |(title, bytes): (&str, u64)| -> Result<Panel> {
         let of_kind = |kind: &&str| -> Result<Series> {
-            let sample = |(receivers, bits): &(usize, f64)| {
+            let sample = |(_, receivers, bits): &(&str, usize, f64)| {
                 Ok(vec![model.seconds(kind, *receivers, (bytes, bits / 8.0))?])
             };
-            let samples = points.values().map(sample).collect::<Result<_>>()?;
+            let samples = points.iter().map(sample).collect::<Result<_>>()?;
             Ok(Series { name: (*kind).to_owned(), samples })
         };
         Ok(Panel {
             title: format!("By the model: {title}"),
             unit: "s, less is better".into(),
             axis: "receivers".into(),
-            points: points.keys().map(|point| (*point).to_owned()).collect(),
+            points: points.iter().map(|(point, ..)| (*point).to_owned()).collect(),
             series: kinds.iter().map(of_kind).collect::<Result<_>>()?,
         })
     };
@@ -207,4 +209,50 @@ fn count(receivers: usize) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "seconds of a model need no 53 bits")]
 fn approximate(bytes: u64) -> f64 {
     bytes as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(receivers: usize, steps: f64, depth: f64, costs: [f64; COSTS]) -> ModelRun {
+        let mut run = ModelRun {
+            kind: "chain",
+            receivers,
+            chunk: 1 << 20,
+            steps,
+            depth,
+            rate: 1e7,
+            seconds: 0.0,
+        };
+        run.seconds = StepModel { costs }.predict(&run);
+        run
+    }
+
+    fn runs(costs: [f64; COSTS]) -> Vec<ModelRun> {
+        let shapes =
+            [(4, 24.0, 4.0), (8, 28.0, 8.0), (8, 23.0, 3.0), (16, 24.0, 4.0), (16, 320.0, 1.0)];
+        shapes.map(|(receivers, steps, depth)| run(receivers, steps, depth, costs)).into()
+    }
+
+    #[test]
+    fn costs_that_runs_have_are_found() {
+        let costs = [0.002, 0.01, 0.3, 0.004];
+        let model = StepModel::fit(&runs(costs)).expect("they differ");
+        for (found, known) in model.costs.into_iter().zip(costs) {
+            assert!((found - known).abs() < 1e-6, "{:?}", model.costs);
+        }
+    }
+
+    #[test]
+    fn no_cost_is_below_nothing() {
+        let model = StepModel::fit(&runs([0.002, -0.01, 0.3, 0.004])).expect("they differ");
+        assert!(model.costs.iter().all(|cost| *cost >= 0.0), "{:?}", model.costs);
+    }
+
+    #[test]
+    fn runs_that_are_alike_tell_nothing() {
+        let one = run(4, 24.0, 4.0, [0.0; COSTS]);
+        assert!(StepModel::fit(&[one.clone(), one]).is_err());
+    }
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -11,6 +13,9 @@ use super::stage::{CastStage, SourceFile, StageCost};
 use crate::command::{self, cargo};
 
 const PORT: u16 = 7410;
+/// How long services may take to answer, all on one machine.
+const READY_MAX: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The program, built in release mode.
 pub(super) fn build() -> Result<PathBuf> {
@@ -36,7 +41,7 @@ pub(super) struct OurNodes {
 }
 
 impl OurNodes {
-    /// Starts them.
+    /// Starts them; nobody has cast to them yet.
     pub(super) fn start(stage: &mut CastStage) -> Result<Self> {
         let home = stage.directory("home")?;
         // Services run as an ordinary user, which may have no access to the workspace.
@@ -72,15 +77,25 @@ impl OurNodes {
         Ok(nodes)
     }
 
+    /// Starts them, and casts to them once, so that they know the source and each other.
+    pub(super) fn start_warm(stage: &mut CastStage) -> Result<Self> {
+        let nodes = Self::start(stage)?;
+        let file = stage.file(1)?;
+        nodes.cast(stage, &file, &[])?;
+        stage.check(&file)?;
+        Ok(nodes)
+    }
+
     /// A node listens before its service runs.
     fn wait_ready(&self, stage: &CastStage) -> Result<()> {
-        for _ in 0..100 {
-            let status = stage.run(self.command(stage).arg("status"));
-            if status.is_ok() {
-                return Ok(());
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            match stage.run(self.command(stage).arg("status")) {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => sleep(PAUSE),
             }
         }
-        stage.run(self.command(stage).arg("status")).map(drop)
     }
 
     fn command(&self, stage: &CastStage) -> Command {
@@ -105,7 +120,8 @@ impl OurNodes {
     }
 }
 
-/// What `outboard cast --plan` says of a schedule: a row of its report.
+/// What `outboard cast --plan` says of a schedule, or with `auto` of the one that it chooses: a row
+/// of its report.
 pub(super) fn plan(nodes: usize, bytes: u64, chunk: u64, kind: &str) -> Result<Value> {
     let mut command = Command::new(command::target_dir().join("release/outboard"));
     command.args(["cast", "--plan", "--json", "--schedule", kind, "--chunk", &chunk.to_string()]);
@@ -113,6 +129,6 @@ pub(super) fn plan(nodes: usize, bytes: u64, chunk: u64, kind: &str) -> Result<V
     let said = command::output(&mut command)?;
     let report: Value = serde_json::from_str(&said)?;
     let plans = report["plans"].as_array().context("the plan has no rows")?;
-    let found = plans.iter().find(|plan| plan["kind"] == kind).cloned();
-    found.with_context(|| format!("no plan for {kind}"))
+    let found = plans.iter().find(|plan| plan["kind"] == report["chosen"]).cloned();
+    found.with_context(|| format!("no plan of the schedule that was chosen for {kind}"))
 }

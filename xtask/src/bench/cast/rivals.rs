@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::stage::{CastStage, SourceFile};
+use super::stage::{CastStage, SourceFile, wait_end};
 
 const RSYNC_PORT: u16 = 873;
 const NFS_PORT: u16 = 2049;
@@ -82,7 +82,7 @@ pub(super) fn rsync(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
         let process = stage.start(&mut daemon)?;
         stage.wait_listening(process, RSYNC_PORT)?;
     }
-    let (cost, outcome) = stage.measured(|| {
+    let (cost, ()) = stage.measured(|| {
         for address in stage.addresses() {
             let mut copy = stage.here("rsync");
             copy.args(["--whole-file", "--inplace"]).arg(&file.path);
@@ -90,7 +90,6 @@ pub(super) fn rsync(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
         }
         Ok(())
     })?;
-    let () = outcome;
     // A daemon writes its pid file once.
     for index in 0..stage.receivers() {
         let _ = fs::remove_file(stage.directory(&format!("rsync{index}"))?.join("pid"));
@@ -134,7 +133,7 @@ pub(super) fn nfs(stage: &mut CastStage, file: &SourceFile) -> Result<f64> {
         };
         let readers: Vec<_> = (0..stage.receivers()).map(start).collect::<Result<_>>()?;
         for mut reader in readers {
-            anyhow::ensure!(reader.wait()?.success(), "nfs-cp failed");
+            ensure!(wait_end(&mut reader)?.success(), "nfs-cp failed");
         }
         Ok(())
     });

@@ -76,8 +76,8 @@ fn row(
     Ok(Section { targets, panels: vec![panel], ..Section::default() })
 }
 
-type Cast = fn(&mut CastStage, &SourceFile) -> Result<f64>;
-type DynCast = dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>;
+type SendFile = fn(&mut CastStage, &SourceFile) -> Result<f64>;
+type DynSendFile = dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>;
 
 /// Ours and what is measured in turn with it, every round.
 fn measured(
@@ -87,7 +87,7 @@ fn measured(
     rounds: usize,
 ) -> Result<Vec<Series>> {
     let stage = std::cell::RefCell::new(stage);
-    let one = |how: &DynCast| {
+    let one = |how: &DynSendFile| {
         let stage = &mut **stage.borrow_mut();
         let file = stage.file(LARGE)?;
         how(stage, &file)
@@ -98,7 +98,7 @@ fn measured(
     };
     let uftp = move |stage: &mut CastStage, file: &SourceFile| rivals::uftp(stage, file, bits);
     let chain = |stage: &mut CastStage, file: &SourceFile| Ok(plain::chain(stage, file)?.seconds);
-    let contender = |name, how: Box<DynCast>| {
+    let contender = |name, how: Box<DynSendFile>| {
         let one = &one;
         Contender { name, measure: Box::new(move |_: &str| one(&*how)) }
     };
@@ -116,7 +116,7 @@ fn measured(
 /// Those that send to one receiver after the other, or to all from one link.
 fn slow_rivals(stage: &mut CastStage, point: &str, rounds: usize) -> Result<Vec<Series>> {
     let stage = std::cell::RefCell::new(stage);
-    let contender = |name, how: Cast| {
+    let contender = |name, how: SendFile| {
         let stage = &stage;
         let measure = move |_: &str| {
             let stage = &mut **stage.borrow_mut();
@@ -136,10 +136,7 @@ fn slow_rivals(stage: &mut CastStage, point: &str, rounds: usize) -> Result<Vec<
 
 /// Nodes that have cast before, and one cast to them, in seconds.
 fn ours(stage: &mut CastStage, file: &SourceFile, options: &[&str]) -> Result<f64> {
-    let nodes = OurNodes::start(stage)?;
-    let warm = stage.file(1)?;
-    nodes.cast(stage, &warm, &[])?;
-    stage.check(&warm)?;
+    let nodes = OurNodes::start_warm(stage)?;
     let cast = nodes.cast(stage, file, options);
     stage.end_all()?;
     let seconds = cast?.cost.seconds;
@@ -158,7 +155,7 @@ pub(super) fn slow_link() -> Result<Section> {
         let bound = plain::stream(&mut stage, LARGE)? * bound_factor(RECEIVERS - 1, LARGE);
         // Not the one that is measured alone.
         stage.relink(RECEIVERS / 2, Link::BitsPerSecond(GIGABIT / 20))?;
-        let nodes = OurNodes::start(&mut stage)?;
+        let nodes = OurNodes::start_warm(&mut stage)?;
         let file = stage.file(LARGE)?;
         let cast = nodes.cast(&stage, &file, &[]);
         stage.end_all()?;
@@ -192,4 +189,27 @@ fn took(nodes: &serde_json::Value, but: usize) -> Result<f64> {
     let others = nodes.iter().enumerate().filter(|(index, _)| *index != but);
     let times = others.map(|(_, node)| node["seconds"].as_f64().context("no time of a node"));
     times.collect::<Result<Vec<_>>>()?.into_iter().reduce(f64::max).context("no other nodes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_bound_is_that_of_chunks_of_a_mebibyte() {
+        let at = |receivers, bytes| (bound_factor(receivers, bytes) * 1000.0).round();
+        // One to one: nothing is passed on.
+        assert_eq!((at(1, LARGE), at(1, 1)), (1000.0, 1000.0));
+        // 100 chunks, and three or four more steps for nine nodes: (99 + 4) / 100.
+        assert_eq!((at(7, LARGE), at(8, LARGE)), (1020.0, 1030.0));
+        assert_eq!(at(63, 10_000), 6000.0);
+    }
+
+    #[test]
+    fn the_slowest_of_the_others_counts() {
+        let nodes = json!([{ "seconds": 1.0 }, { "seconds": 9.0 }, { "seconds": 2.0 }]);
+        assert_eq!(took(&nodes, 1).expect("times"), 2.0);
+        assert!(took(&json!([{ "seconds": 1.0 }, { "result": "failed" }]), 0).is_err());
+    }
 }

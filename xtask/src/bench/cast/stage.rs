@@ -6,7 +6,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 use crate::lab::{Host, Lab, Link};
+use crate::process::reap;
 use crate::scratch::Scratch;
 
 /// How long servers may take to listen, all on one machine.
@@ -162,15 +163,7 @@ impl CastStage {
             let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
             let mut child =
                 output.with_context(|| format!("cannot start {}", command::line(command)))?;
-            let deadline = Instant::now() + CAST_MAX;
-            while child.try_wait()?.is_none() {
-                if Instant::now() > deadline {
-                    child.kill()?;
-                    child.wait()?;
-                    bail!("{} does not end", command::line(command));
-                }
-                sleep(PAUSE);
-            }
+            wait_end(&mut child).with_context(|| command::line(command))?;
             let output = child.wait_with_output()?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -193,7 +186,7 @@ impl CastStage {
         Ok((cost, done))
     }
 
-    /// Requires that these receivers have the file, and removes it everywhere.
+    /// Requires that all receivers have the file, and removes it everywhere.
     pub(super) fn check(&self, file: &SourceFile) -> Result<()> {
         let name = file.path.file_name().unwrap_or_default();
         for index in 0..self.receivers() {
@@ -211,6 +204,21 @@ impl Drop for CastStage {
     fn drop(&mut self) {
         // What still runs then is ended by the lab.
         let _ = self.end_all();
+    }
+}
+
+/// Waits for a program's end, for as long as any cast may take.
+pub(super) fn wait_end(child: &mut Child) -> Result<ExitStatus> {
+    let deadline = Instant::now() + CAST_MAX;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > deadline {
+            reap(child)?;
+            bail!("it does not end within {} s", CAST_MAX.as_secs());
+        }
+        sleep(PAUSE);
     }
 }
 

@@ -1,5 +1,5 @@
-//! A cast that is shown before it is here, in a mount namespace of its own; its chunks are put in by
-//! hand.
+//! A cast that is shown before it is here, in a mount namespace of its own; its chunks are put in
+//! by hand.
 
 use crate::lazy::LazyView;
 use crate::receive::tests::{Place, TestCast, options};

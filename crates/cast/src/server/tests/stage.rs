@@ -161,6 +161,7 @@ pub(super) fn signed_begin() -> (CastBegin, Vec<Vec<u8>>) {
         show: ShowMode::Complete,
         owners: OwnerWish::Receiver,
         rate: None,
+        only: None,
     };
     (begin, runs)
 }

@@ -361,11 +361,7 @@ fn a_node_that_complains_without_end_costs_few_plans_and_no_other_node() {
 fn a_node_that_publishes_slowly_is_left_alone_and_one_that_hangs_at_it_is_given_up() {
     let began = Instant::now();
     let mut watch = CastWatch::new(began, 10, PUBLISH);
-    let all = |publish_steps| NodeReport {
-        held: ChunkSet::below(10),
-        publish_steps,
-        ..NodeReport::default()
-    };
+    let all = |steps| NodeReport { held: ChunkSet::below(10), steps, ..NodeReport::default() };
     for seconds in 0..=600_u64 {
         let now = began + Duration::from_secs(seconds);
         // A step in a hundred seconds; one step, and nothing after it; published, and nothing more.
@@ -379,4 +375,22 @@ fn a_node_that_publishes_slowly_is_left_alone_and_one_that_hangs_at_it_is_given_
     }
     watch.forget(2);
     assert_eq!(watch.verdict(began + Duration::from_secs(601)), WatchVerdict::Fine);
+}
+
+#[test]
+fn a_node_that_makes_many_files_is_left_alone_and_one_that_stops_at_it_is_given_up() {
+    let began = Instant::now();
+    let mut watch = CastWatch::new(began, 10, PUBLISH);
+    let making = |steps| NodeReport { held: ChunkSet::below(2), steps, ..NodeReport::default() };
+    let mut given_up = None;
+    for seconds in 0..=100_u64 {
+        let now = began + Duration::from_secs(seconds);
+        watch.report(now, 1, &making(seconds.min(60) * 1_000));
+        match watch.verdict(now) {
+            WatchVerdict::GiveUp(nodes) => given_up = given_up.or(Some((seconds, nodes))),
+            verdict => assert!(seconds > 60 || verdict == WatchVerdict::Fine, "{seconds} s"),
+        }
+    }
+    let (seconds, nodes) = given_up.expect("it has stopped");
+    assert!((61..90).contains(&seconds) && nodes == [1], "after {seconds} s");
 }

@@ -1,0 +1,160 @@
+//! What the relay wants done, done: peers are told, memory is exposed and written, threads work.
+
+use super::work::LOOK_AFTER;
+use super::{CastHub, CastMember, CastTag, MemberResult, WorkDone, of_machine};
+use crate::protocol::{CastMessage, PROTOCOL, WantedSlot, immediate};
+use crate::relay::{Action, ChunkWant};
+use outboard_cluster::hub::{HubError, PeerId};
+use outboard_verbs::Access;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of a chunk that the loop itself hashes, at most: longer ones would hold up other peers.
+const CHECKED_HERE_MAX: usize = 1 << 20;
+
+impl CastMember {
+    fn say(&mut self, peer: PeerId, message: &CastMessage) {
+        self.messages.entry(peer).or_default().push(PROTOCOL.encode(message));
+    }
+
+    pub(super) fn perform(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
+        match action {
+            Action::Tell { to, chunk, want } => match self.links.get(&to) {
+                Some(&peer) => self.tell(hub, peer, chunk, want)?,
+                None => self.untold.entry(to).or_default().push(action),
+            },
+            Action::Hurry { to, chunk } => match self.links.get(&to) {
+                Some(&peer) => self.say(peer, &CastMessage::Hurry { chunk }),
+                None => self.untold.entry(to).or_default().push(action),
+            },
+            Action::Drop { to, slot } => {
+                if let Some(&peer) = self.links.get(&to) {
+                    self.say(peer, &CastMessage::Dropped { slot });
+                }
+            }
+            Action::Keep { chunk, slot } => self.keep(chunk, slot)?,
+            Action::Load { chunk, slot } => self.load(hub, chunk, slot)?,
+            Action::Send { chunk, .. } => {
+                let len = self.setup.shape.len_of(chunk) as u64;
+                if let Some(action) = self.limit.admit(Instant::now(), action, len) {
+                    self.send(hub, action)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &mut self,
+        hub: &mut CastHub,
+        peer: PeerId,
+        chunk: u32,
+        want: ChunkWant,
+    ) -> MemberResult {
+        let into = match want {
+            ChunkWant::Nothing => None,
+            ChunkWant::Into { slot } => {
+                self.withdraw(hub, slot);
+                let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
+                match hub.expose(peer, memory, Access::REMOTE_WRITE) {
+                    Ok(memory) => {
+                        self.exposed.insert(slot, (peer, memory));
+                        Some(WantedSlot { slot, memory })
+                    }
+                    // Its end follows.
+                    Err(HubError::NoPeer) => return Ok(()),
+                    Err(error) => return Err(of_machine(error)),
+                }
+            }
+        };
+        self.say(peer, &CastMessage::Want { chunk, into });
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, hub: &mut CastHub, action: Action) -> MemberResult {
+        let Action::Send { to, chunk, from, into } = action else { return Ok(()) };
+        let range = self.range(chunk, from);
+        let target = self.targets.remove(&(to, into));
+        let target = target.and_then(|memory| memory.range(0, range.len() as u64));
+        let (Some(target), Some(&peer)) = (target, self.links.get(&to)) else { return Ok(()) };
+        let memory = match self.setup.store.mapped(chunk) {
+            Some(memory) => memory,
+            None => self.window.slice(range).map_err(of_machine)?,
+        };
+        let tag = CastTag { cast: self.setup.cast, to, slot: from };
+        self.progress.sends(Instant::now(), to, memory.len() as u64);
+        if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
+        {
+            // The end of its connection frees the slot.
+            tracing::debug!(to, chunk, %error, "not written");
+        }
+        Ok(())
+    }
+
+    pub(super) fn withdraw(&mut self, hub: &mut CastHub, slot: u32) {
+        if let Some((peer, memory)) = self.exposed.remove(&slot) {
+            hub.withdraw(peer, memory);
+        }
+    }
+
+    fn range(&self, chunk: u32, slot: u32) -> Range<usize> {
+        let at = slot as usize * self.setup.shape.chunk_len().bytes() as usize;
+        at..at + self.setup.shape.len_of(chunk)
+    }
+
+    /// Has a chunk checked and written. What is checked soon is checked here, so that it is passed
+    /// on at once; the longest by a thread.
+    pub(super) fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
+        self.look_at = Some(Instant::now() + LOOK_AFTER);
+        let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
+        let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
+        let (cast, at) = (self.setup.cast, (chunk, slot));
+        let kept = move |outcome| WorkDone::Kept { at, outcome };
+        if memory.len() > CHECKED_HERE_MAX {
+            return self.setup.threads.run_quick(cast, move || {
+                let verified = store.verify(chunk, memory);
+                kept(verified.and_then(|verified| {
+                    threads.answer(cast, WorkDone::Verified { at });
+                    store.keep(&verified)
+                }))
+            });
+        }
+        match store.verify(chunk, memory) {
+            Ok(verified) => {
+                self.relay.verified(chunk, slot);
+                self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))
+            }
+            Err(fault) => {
+                threads.answer(cast, kept(Err(fault)));
+                Ok(())
+            }
+        }
+    }
+
+    fn load(&mut self, hub: &mut CastHub, chunk: u32, slot: u32) -> MemberResult {
+        self.withdraw(hub, slot);
+        let (window, at) = (self.window.clone(), self.range(chunk, slot).start);
+        let store = Arc::clone(&self.setup.store);
+        self.setup.threads.run(self.setup.cast, move || {
+            let outcome = with_buffer(|bytes| {
+                store.load(chunk, bytes)?;
+                window.copy_in(at, bytes).map_err(|error| error.to_string())
+            });
+            WorkDone::Loaded { at: (chunk, slot), outcome }
+        })
+    }
+}
+
+/// Runs with a buffer of this thread's, which it keeps for the next chunk: new memory for each one
+/// would cost as much as copying it.
+fn with_buffer<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        work(buffer)
+    })
+}
