@@ -1,5 +1,5 @@
-//! Nodes that come late: the source names those that they can read from, and feeds none of them as long
-//! as they get on by themselves.
+//! Nodes that come late: the source names those that they can read from, and feeds none of them as
+//! long as they get on by themselves.
 //!
 //! They are in no plan, so that nobody else notices. One that cannot reach a holder, or gains
 //! nothing for a while, becomes a leaf of the next plan.
