@@ -4,8 +4,9 @@
 //! `Plan`, from which every node computes the same schedule. A `Begin` that brings the only chunk
 //! of a short cast is answered with `Done` at once, and no plan follows. Nodes that the schedule
 //! connects dial each other, the lower number the higher: `Join`, answered by `Joined`. Chunks are
-//! Writes with immediate data into memory that a `Want` named. Nothing here checks what a message
-//! says: both sides do where they take it.
+//! Writes with immediate data into memory that a `Want` named. A node that comes late dials
+//! holders, and reads chunks: `JoinToRead`, `Borrow`. Nothing here checks what a message says: both
+//! sides do where they take it.
 
 use crate::lazy::ShowMode;
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
@@ -222,7 +223,51 @@ pub(crate) enum CastMessage {
     Done {
         /// How many top-level names.
         names: u32,
+        /// Chunks that it has read from other nodes by itself, because it came late.
+        read_chunks: u64,
     },
+    /// Source to a node that has come late, in place of a plan: it reads what it lacks from these
+    /// nodes, which may hold some of it only.
+    ReadFrom {
+        /// Their numbers.
+        holders: Vec<u32>,
+    },
+    /// Node to source: it cannot read from any of them, and wants to be in the plan.
+    Feed,
+    /// Late node to holder, first of all.
+    JoinToRead {
+        /// Which cast.
+        cast: CastId,
+        /// The number of the node that dials.
+        node: u32,
+        /// What the source gave it.
+        token: JoinToken,
+    },
+    /// The answer to that.
+    Readable {
+        /// A bit for each chunk that the holder has, the first one lowest, in words of 64.
+        bitmap: Exposed,
+    },
+    /// Late node to holder: which chunks it reads next. It reads none any more of those that it
+    /// was lent before.
+    Borrow {
+        /// Chunks that the holder has.
+        chunks: Vec<u32>,
+    },
+    /// The answer to that: those of them that can be read now, perhaps none.
+    Lent {
+        /// Chunks, and where each is.
+        chunks: Vec<LentChunk>,
+    },
+}
+
+/// A chunk that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LentChunk {
+    /// Which chunk.
+    pub(crate) chunk: u32,
+    /// Its bytes.
+    pub(crate) memory: Exposed,
 }
 
 /// The immediate data of a Write: which chunk it was, and which of the receiver's slots it is in.

@@ -6,6 +6,8 @@ mod at_once;
 mod detour;
 #[path = "network/lab.rs"]
 mod lab;
+#[path = "network/late.rs"]
+mod late;
 #[path = "network/lazy.rs"]
 mod lazy;
 #[path = "network/many.rs"]

@@ -48,7 +48,7 @@ const BUFFER_FILES: [&str; 2] = ["/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/i
 /// How many bytes change in one cast.
 const FLIPS_MAX: usize = 6;
 /// How many casts may pass without a wrong byte being sent: each was sent just before.
-const ATTEMPTS: usize = 6;
+const ATTEMPTS: usize = 15;
 
 pub(super) fn checks(full: bool) -> Vec<CastCheck> {
     let sampled = [("binomial", 0), ("chain", 6), ("two-tree", 2)];

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::statvfs;
+use serde_json::Value;
 
 use super::CastCheck;
 use super::contention::Contention;
 use super::faults::{DELAY_MAX, expect_whole_or_nothing, reach, wait_for_names};
 use super::image::listing;
 use super::plain::{Undisturbed, expect_equal, last};
-use super::run::{CAST_MAX, CastOrder, RunningCast};
+use super::run::{CAST_MAX, CastOrder, CastReport, RunningCast};
 use super::sample::Sample;
 use super::site::{CastSite, DISK, NODES, NodeSetup};
 use super::traces::{Traces, expect_names};
@@ -24,6 +25,10 @@ use crate::command;
 /// The part of a cast, in hundredths, that a node receives again at most when it resumes one of
 /// which it had half.
 const AGAIN_MAX: u64 = 75;
+
+/// What a source sends at most, in hundredths of a cast, with a node that reads by itself: its
+/// schedule lets it send little more than each chunk once.
+const SENT_MAX: u64 = 120;
 
 pub(super) fn checks(undisturbed: &Undisturbed, full: bool) -> Vec<CastCheck> {
     let again = undisturbed.clone();
@@ -149,7 +154,24 @@ fn late(site: &mut CastSite) -> Result<()> {
     site.launch(8, &NodeSetup::default())?;
     let report = running.finish(CAST_MAX)?;
     report.expect_success()?;
-    expect_equal(site, 0..NODES, &images)
+    expect_equal(site, 0..NODES, &images)?;
+    expect_read(&report, &site.name(8))
+}
+
+/// Requires that a late node has read everything out of others' memory, and that the source has
+/// sent no more because of it.
+fn expect_read(report: &CastReport, late: &str) -> Result<()> {
+    let said: Value = serde_json::from_str(&report.said)?;
+    let number = |of: &Value, name: &str| of[name].as_u64().with_context(|| format!("no {name}"));
+    let mut nodes = said["nodes"].as_array().into_iter().flatten();
+    let node = nodes.find(|node| node["host"] == late).context("the late node is not listed")?;
+    let (chunks, sent) = (number(&said, "chunks")?, number(&said, "sent_chunks")?);
+    let read = number(node, "read_chunks")?;
+    println!("  {read} of {chunks} chunks were read; the source sent {sent}");
+    if read != chunks || sent * 100 > chunks * SENT_MAX {
+        bail!("{read} of {chunks} chunks were read, and the source sent {sent}");
+    }
+    Ok(())
 }
 
 /// A node that is gone for a moment.

@@ -330,6 +330,7 @@ impl<'a> LaunchAttempt<'a> {
                     host: node.clone(),
                     result: Err(why),
                     held_chunks: 0,
+                    read_chunks: 0,
                     took: Duration::ZERO,
                 }),
                 None => {}

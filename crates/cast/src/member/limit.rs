@@ -8,6 +8,19 @@ use std::time::{Duration, Instant};
 /// What was not sent for lack of anything to send may be made up for, up to so much.
 const BURST: Duration = Duration::from_millis(20);
 
+/// How much may be sent besides what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Headroom {
+    /// There is no limit.
+    Unlimited,
+    /// Something may be sent now.
+    Free,
+    /// Nothing now.
+    Spent,
+    /// Something waits already.
+    Waits,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct SendLimit {
@@ -38,13 +51,28 @@ impl SendLimit {
             return None;
         }
         let (action, len) = self.waiting.pop_front()?;
-        let rate = self.rate.map_or(u64::MAX, NonZeroU64::get);
-        let micros = u128::from(len) * 1_000_000 / u128::from(rate);
+        self.charge(now, len);
+        Some(action)
+    }
+
+    /// How much may be sent besides what waits.
+    pub(super) fn headroom(&self, now: Instant) -> Headroom {
+        match self.rate {
+            None => Headroom::Unlimited,
+            Some(_) if !self.waiting.is_empty() => Headroom::Waits,
+            Some(_) if self.free.is_some_and(|free| now < free) => Headroom::Spent,
+            Some(_) => Headroom::Free,
+        }
+    }
+
+    /// So many bytes are sent.
+    pub(super) fn charge(&mut self, now: Instant, len: u64) {
+        let Some(rate) = self.rate else { return };
+        let micros = u128::from(len) * 1_000_000 / u128::from(rate.get());
         let takes = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let begin = self.free.map_or(now, |free| free.max(earliest));
         self.free = begin.checked_add(takes);
-        Some(action)
     }
 
     /// When that is.

@@ -6,9 +6,10 @@
 //!
 //! Modules: `perform` (what the relay wants done), `work` (what threads do), `claims` (what may be
 //! here already), `reach` (dialling), `plan_parts` (plans as messages), `report` (what it says of
-//! itself), `limit` (how fast it sends).
+//! itself), `limit` (how fast it sends), `late` (nodes that come late).
 
 mod claims;
+mod late;
 mod limit;
 mod perform;
 mod plan_parts;
@@ -19,7 +20,7 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
-pub(crate) use work::{CastWork, ChunkStore, KeepFault, WorkDone, WorkThreads};
+pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, WorkThreads};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
@@ -104,6 +105,8 @@ pub(crate) struct CastMember {
     progress: MemberProgress,
     checks: ClaimChecks,
     limit: SendLimit,
+    /// Chunks that it has read from others' memory.
+    read_chunks: u64,
     /// When to look for what threads have kept.
     look_at: Option<Instant>,
 }
@@ -134,6 +137,7 @@ impl CastMember {
             progress: MemberProgress::default(),
             checks: ClaimChecks::default(),
             limit,
+            read_chunks: 0,
             look_at: None,
         })
     }

@@ -1,6 +1,6 @@
 //! Dialling nodes, some at a time; each attempt may be made of several.
 
-use super::{CastHub, WorkDone, WorkThreads};
+use super::{CastHub, LinkPurpose, WorkDone, WorkThreads};
 use crate::sign::CastId;
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::workers::Workers;
@@ -35,9 +35,15 @@ impl NodeReach {
     }
 
     /// Begins an attempt; [`WorkDone::Dialled`] tells what comes of it.
-    pub(crate) fn begin(&self, hub: &CastHub, cast: CastId, node: u32, host: &str) {
-        let failed =
-            |why: String| self.threads.answer(cast, WorkDone::Dialled { node, outcome: Err(why) });
+    pub(crate) fn begin(
+        &self,
+        hub: &CastHub,
+        cast: CastId,
+        (node, purpose): (u32, LinkPurpose),
+        host: &str,
+    ) {
+        let dialled = move |outcome| WorkDone::Dialled { node, purpose, outcome };
+        let failed = |why: String| self.threads.answer(cast, dialled(Err(why)));
         let hosts: HostList = match host.parse() {
             Ok(hosts) => hosts,
             Err(error) => return failed(format!("{error}")),
@@ -56,7 +62,7 @@ impl NodeReach {
                 });
                 connected.map(|admitted| (admitted, peer)).map_err(|error| error.to_string())
             });
-            threads.answer(cast, WorkDone::Dialled { node, outcome });
+            threads.answer(cast, dialled(outcome));
         };
         if !self.dials.run(attempt) {
             failed("this machine starts no thread, or dials too many nodes already".into());

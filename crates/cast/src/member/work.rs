@@ -1,12 +1,12 @@
 //! What threads do for a member: reading and writing files, hashing. Each answer wakes the loop.
 
 use super::{MemberError, MemberResult};
-use crate::receive::PublishReport;
+use crate::receive::{LentMemory, PublishReport};
 use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
 use crate::server::{NodeStore, TakenFiles};
 use crate::sign::{CastId, VerifiedMemory};
-use outboard_cluster::hub::Admitted;
+use outboard_cluster::hub::{Admitted, PeerId};
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use outboard_secure::NodeId;
@@ -67,6 +67,15 @@ pub(crate) enum KeepFault {
     Local(String),
 }
 
+/// What a node is dialled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkPurpose {
+    /// To be a relay's peer, or the source's.
+    Relay,
+    /// To read from its memory.
+    Read,
+}
+
 /// What a thread has done.
 pub(crate) enum WorkDone {
     Verified {
@@ -84,6 +93,18 @@ pub(crate) enum WorkDone {
         chunk: u32,
         outcome: Result<bool, KeepFault>,
     },
+    /// A chunk that was read from a node's memory was checked and written.
+    ReadKept {
+        from: u32,
+        chunk: u32,
+        outcome: Result<(), KeepFault>,
+        bytes: Vec<u8>,
+    },
+    /// Chunks were made readable for a node.
+    Lent {
+        reader: PeerId,
+        chunks: Vec<(u32, LentMemory)>,
+    },
     Opened(Result<Arc<NodeStore>, String>),
     Published(Result<PublishReport, String>),
     /// A cast that came with its first message is written and published.
@@ -96,6 +117,8 @@ pub(crate) enum WorkDone {
     Signed(Result<Vec<u8>, String>),
     Dialled {
         node: u32,
+        /// What for.
+        purpose: LinkPurpose,
         outcome: Result<(Admitted, NodeId), String>,
     },
 }

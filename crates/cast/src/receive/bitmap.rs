@@ -1,6 +1,8 @@
-//! Which chunks are held: one word for 64 chunks, that others may read while it changes.
+//! Which chunks are held: one word for 64 chunks, that others may read while it changes, this
+//! process's threads as well as nodes that are allowed to read the memory.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use outboard_verbs::{MemError, SharedRegion};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Chunks in a word.
 const WORD_CHUNKS: u32 = 64;
@@ -9,22 +11,31 @@ const WORD_CHUNKS: u32 = 64;
 /// reader that sees the bit finds the bytes.
 #[derive(Debug)]
 pub struct ChunkBitmap {
-    words: Box<[AtomicU64]>,
+    /// Words of eight bytes, the lowest byte first.
+    words: SharedRegion,
     chunks: u32,
     held: AtomicU32,
 }
 
 impl ChunkBitmap {
     /// For this many chunks, none of them held.
-    #[must_use]
-    pub fn new(chunks: u32) -> Self {
-        let words = (0..chunks.div_ceil(WORD_CHUNKS)).map(|_| AtomicU64::new(0)).collect();
-        Self { words, chunks, held: AtomicU32::new(0) }
+    ///
+    /// # Errors
+    /// This machine has no memory for it.
+    pub fn new(chunks: u32) -> Result<Self, MemError> {
+        let words = SharedRegion::zeroed(Self::bytes(chunks))?;
+        Ok(Self { words, chunks, held: AtomicU32::new(0) })
     }
 
-    /// The words, chunk 0 in the lowest bit of the first.
+    /// The bytes of the bitmap of so many chunks.
     #[must_use]
-    pub fn words(&self) -> &[AtomicU64] {
+    pub fn bytes(chunks: u32) -> usize {
+        chunks.div_ceil(WORD_CHUNKS) as usize * 8
+    }
+
+    /// The words' memory: chunk 0 is the lowest bit of the first byte.
+    #[must_use]
+    pub fn memory(&self) -> &SharedRegion {
         &self.words
     }
 
@@ -43,30 +54,35 @@ impl ChunkBitmap {
     /// Whether a chunk is held.
     #[must_use]
     pub fn is_held(&self, chunk: u32) -> bool {
-        let word = self.words.get((chunk / WORD_CHUNKS) as usize);
-        word.is_some_and(|word| word.load(Ordering::Acquire) & bit(chunk) != 0)
+        self.word(chunk) & bit(chunk) != 0
     }
 
     /// Notes that a chunk is held; returns whether it was not before.
     pub(super) fn set(&self, chunk: u32) -> bool {
-        let word = &self.words[(chunk / WORD_CHUNKS) as usize];
-        let is_new = word.fetch_or(bit(chunk), Ordering::AcqRel) & bit(chunk) == 0;
+        let set = |word: u64| (u64::from_le(word) | bit(chunk)).to_le();
+        let before = self.words.fetch_update_u64(at(chunk), set);
+        let is_new = before.is_ok_and(|word| u64::from_le(word) & bit(chunk) == 0);
         if is_new {
             self.held.fetch_add(1, Ordering::AcqRel);
         }
         is_new
     }
 
+    /// The word that a chunk is in; 0 if there is no such chunk.
+    fn word(&self, chunk: u32) -> u64 {
+        self.words.load_u64(at(chunk)).map_or(0, u64::from_le)
+    }
+
     /// The word of a chunk as it is to lie on disk beside what was `left` there, and where.
     pub(super) fn saved_word(&self, chunk: u32, left: &SavedBitmap) -> ([u8; 8], u64) {
-        let word = chunk / WORD_CHUNKS;
-        let value = self.words[word as usize].load(Ordering::Acquire) | left.word(chunk);
-        (value.to_le_bytes(), u64::from(word) * 8)
+        let value = self.word(chunk) | left.word(chunk);
+        (value.to_le_bytes(), at(chunk) as u64)
     }
 
     /// All words as they lie on disk.
     pub(super) fn saved(&self) -> Vec<u8> {
-        self.words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect()
+        let chunks = (0..self.chunks).step_by(WORD_CHUNKS as usize);
+        chunks.flat_map(|chunk| self.word(chunk).to_le_bytes()).collect()
     }
 }
 
@@ -92,6 +108,11 @@ impl SavedBitmap {
     }
 }
 
+/// Where a chunk's word is, in bytes.
+fn at(chunk: u32) -> usize {
+    (chunk / WORD_CHUNKS) as usize * 8
+}
+
 fn bit(chunk: u32) -> u64 {
     1 << (chunk % WORD_CHUNKS)
 }
@@ -102,15 +123,17 @@ mod tests {
 
     #[test]
     fn bits_are_counted_once_and_saved() {
-        let bitmap = ChunkBitmap::new(130);
+        let bitmap = ChunkBitmap::new(130).expect("memory");
         assert!(bitmap.set(0) && bitmap.set(64) && bitmap.set(129));
         assert!(!bitmap.set(64));
-        assert_eq!((bitmap.held(), bitmap.words().len()), (3, 3));
+        assert_eq!((bitmap.held(), bitmap.memory().len()), (3, 24));
         assert!(bitmap.is_held(129) && !bitmap.is_held(128) && !bitmap.is_held(4000));
         let saved = SavedBitmap::parse(&bitmap.saved());
         for chunk in 0..200 {
             assert_eq!(saved.has(chunk), bitmap.is_held(chunk), "{chunk}");
         }
+        let seen = bitmap.memory().snapshot(0..24).expect("there");
+        assert_eq!(seen, bitmap.saved(), "as other nodes read it");
         let left = SavedBitmap { words: vec![0, 2] };
         assert_eq!(bitmap.saved_word(70, &left), (3_u64.to_le_bytes(), 8));
         assert!(SavedBitmap::parse(&bitmap.saved()[..23]).has(64));

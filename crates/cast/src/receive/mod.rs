@@ -11,13 +11,14 @@
 //! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
 //! chunks to files and back), `make` (an empty tree with its space reserved), `seeds` (what is at
 //! the destination already), `claims` (which chunks may be here), `seal` (attributes), `publish`,
-//! `merge`, `read_back` (serving chunks to others), `staged_view` (showing what is not published
-//! yet), `remove`.
+//! `merge`, `read_back` (serving chunks to others), `lend` (chunks that others read by themselves),
+//! `staged_view` (showing what is not published yet), `remove`.
 
 mod bitmap;
 mod claims;
 mod error;
 mod files;
+mod lend;
 mod make;
 mod merge;
 mod options;
@@ -37,6 +38,7 @@ pub(crate) mod tests;
 
 pub use bitmap::ChunkBitmap;
 pub use error::ReceiveError;
+pub(crate) use lend::LentMemory;
 pub use options::{
     AttributePolicy, CastIdentity, Destination, FlushMode, OwnerWish, Ownership, PublishMode,
     ReceiveOptions, SecurityXattrs, SpecialBits,

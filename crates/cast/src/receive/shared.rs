@@ -19,6 +19,7 @@ use crate::sign::{CastHeader, ChunkBytes, ChunkHashes, StreamShape, write_all_at
 use crate::tree::{ManifestError, ManifestFault, TreeManifest, open_beneath, read_exactly_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,10 +86,12 @@ impl ReceiverShared {
         };
         let stage =
             tree.map_or(ReceiverStage::Gathering, |tree| ReceiverStage::Filling(tree.into()));
+        let bitmap = ChunkBitmap::new(header.shape.chunks())
+            .map_err(|_| ReceiveError::write(HELD.as_bytes(), Errno::NOMEM))?;
         let shared = Self {
             head,
             held,
-            bitmap: ChunkBitmap::new(header.shape.chunks()),
+            bitmap,
             made: AtomicU64::new(0),
             stage: RwLock::new(stage),
             is_sealed: Mutex::new(false),

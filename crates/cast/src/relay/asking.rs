@@ -54,9 +54,10 @@ impl Relay {
 
     fn next_offer(&mut self) -> Option<(u32, u32)> {
         let (asked, slots, held) = (&self.asked, &self.slots, &self.held);
-        let claims = &self.claims;
+        let (claims, reading) = (&self.claims, &self.reading);
         let is_open = |chunk| {
-            let is_coming = asked.contains_key(&chunk) || slots.has(chunk);
+            let is_coming =
+                asked.contains_key(&chunk) || slots.has(chunk) || reading.contains(&chunk);
             !is_coming && !held.contains(chunk) && !claims.is_open(chunk)
         };
         let asked_of = |peer| asked.values().filter(|(of, _)| *of == peer).count();

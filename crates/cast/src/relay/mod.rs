@@ -13,13 +13,14 @@
 //! Modules: `action` (what it wants done), `fault` (what peers must not do), `window` (the memory),
 //! `asking` (what it asks of others), `wants` (what others have asked of this node), `claims` (what
 //! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
-//! (what goes before its turn).
+//! (what goes before its turn), `reads` (what is read from others' memory).
 
 mod action;
 mod asking;
 mod claims;
 mod demands;
 mod fault;
+mod reads;
 mod swarm;
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,8 @@ pub struct Relay {
     /// While there is no schedule to go by.
     swarm: Option<Swarm>,
     demands: Demands,
+    /// Chunks that are read from others' memory.
+    reading: BTreeSet<u32>,
     actions: VecDeque<Action>,
 }
 
@@ -116,6 +119,7 @@ impl Relay {
             gone: BTreeSet::new(),
             swarm: None,
             demands: Demands::new(slots),
+            reading: BTreeSet::new(),
             actions: VecDeque::new(),
         };
         relay.go_on();

@@ -6,11 +6,14 @@
 //!
 //! Modules in reading order: `policy` (what is allowed), `options` and `entry` (table, start),
 //! `service` (all casts, all peers), `session` (one cast), `at_once` (one of a single message),
-//! `orphan` (one whose source has left), `status` (what is said of it), `storage` (its files),
+//! `orphan` (one whose source has left), `late` (one that this node joins late), `lending` (nodes
+//! that come late read from this one), `status` (what is said of it), `storage` (its files),
 //! `sweep` (what broken casts leave).
 
 mod at_once;
 mod entry;
+mod late;
+mod lending;
 mod options;
 mod orphan;
 mod policy;

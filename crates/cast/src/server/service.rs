@@ -8,7 +8,7 @@ use super::status::CastStatus;
 use super::storage::{CastAllowance, NodeStore};
 use super::sweep::Sweep;
 use crate::member::{
-    CastHub, CastTag, CastWork, MemberError, NodeReach, WorkDone, WorkThreads, send,
+    CastHub, CastTag, CastWork, LinkPurpose, MemberError, NodeReach, WorkDone, WorkThreads, send,
 };
 use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
@@ -44,7 +44,14 @@ enum PeerPart {
     Reached(CastId, u32),
     /// A relay of a cast, by its number.
     Relay(CastId, u32),
+    /// A node of a cast that this one, having come late, has dialled to read from it.
+    Holder(CastId, u32),
+    /// One that came late, and reads from this one.
+    Reader(CastId),
 }
+
+/// A connection that this node has made: for which cast, with which node, and what for.
+type DialledFor = (CastId, u32, LinkPurpose);
 
 /// What a node's service does now.
 #[derive(Clone, Debug, Serialize)]
@@ -73,8 +80,8 @@ pub struct CastService {
     peers: HashMap<PeerId, (PeerPart, NodeId)>,
     /// Peers as they have come, until they must have a part.
     recent: VecDeque<(Instant, PeerId)>,
-    dialled: VecDeque<(CastId, u32, Admitted, NodeId)>,
-    arriving: Option<(CastId, u32)>,
+    dialled: VecDeque<(DialledFor, Admitted, NodeId)>,
+    arriving: Option<DialledFor>,
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
     leaving: Vec<Weak<NodeStore>>,
@@ -163,6 +170,21 @@ impl CastService {
                 let joined = session.join(hub, node, peer);
                 self.set_part(peer, PeerPart::Relay(cast, node));
                 self.check(hub, cast, joined);
+            }
+            (PeerPart::New, CastMessage::JoinToRead { cast, node, token }) => {
+                let session = self.sessions.get_mut(&cast);
+                let session = session.ok_or("it joins a cast that is not here, to read")?;
+                session.admit_reader(hub, peer, (node, &token))?;
+                self.set_part(peer, PeerPart::Reader(cast));
+            }
+            (PeerPart::Holder(cast, node), message) => {
+                let session = self.sessions.get_mut(&cast);
+                return session.map_or(Ok(()), |session| session.holder_says(node, message));
+            }
+            (PeerPart::Reader(cast), CastMessage::Borrow { chunks }) => {
+                if let Some(session) = self.sessions.get_mut(&cast) {
+                    session.borrow(hub, peer, chunks)?;
+                }
             }
             (PeerPart::Reached(cast, node), CastMessage::Joined) => {
                 self.set_part(peer, PeerPart::Relay(cast, node));
@@ -295,7 +317,14 @@ impl CastService {
                 }
                 Ok(())
             }
-            HubEvent::Read { .. } | HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
+            HubEvent::Read { tag: CastTag { cast, to, slot }, bytes, .. } => {
+                if let Some(session) = self.sessions.get_mut(&cast) {
+                    let read = session.was_read(to, slot, bytes);
+                    self.check(hub, cast, read);
+                }
+                Ok(())
+            }
+            HubEvent::Atomic { .. } | HubEvent::Gone { .. } => Ok(()),
         }
     }
 
@@ -319,8 +348,8 @@ impl CastService {
     }
 
     fn finish(&mut self, hub: &mut CastHub, cast: CastId, done: WorkDone) {
-        if let WorkDone::Dialled { node, outcome: Ok((admitted, identity)) } = done {
-            self.dialled.push_back((cast, node, admitted, identity));
+        if let WorkDone::Dialled { node, purpose, outcome: Ok((admitted, identity)) } = done {
+            self.dialled.push_back(((cast, node, purpose), admitted, identity));
             return;
         }
         self.status.published +=
@@ -331,7 +360,7 @@ impl CastService {
     }
 }
 
-fn unexpected(message: &CastMessage) -> ServiceError {
+pub(super) fn unexpected(message: &CastMessage) -> ServiceError {
     let shown: String = format!("{message:?}").chars().take(40).collect();
     format!("it sent a message that has no place here: {shown}").into()
 }
@@ -348,10 +377,18 @@ impl Service for CastService {
     ) -> Result<(), ServiceError> {
         let part = match self.arriving.take() {
             None => PeerPart::New,
-            Some((cast, node)) => {
-                let session = self.sessions.get(&cast).ok_or("the cast is over")?;
-                session.reached(hub, peer);
-                PeerPart::Reached(cast, node)
+            Some((cast, node, purpose)) => {
+                let session = self.sessions.get_mut(&cast).ok_or("the cast is over")?;
+                match purpose {
+                    LinkPurpose::Relay => {
+                        session.reached(hub, peer);
+                        PeerPart::Reached(cast, node)
+                    }
+                    LinkPurpose::Read => {
+                        session.reached_holder(hub, node, peer)?;
+                        PeerPart::Holder(cast, node)
+                    }
+                }
             }
         };
         self.peers.insert(peer, (part, permit.node()));
@@ -379,6 +416,16 @@ impl Service for CastService {
                     self.check(hub, cast, lost);
                 }
             }
+            Some((PeerPart::Holder(cast, node), _)) => {
+                if let Some(session) = self.sessions.get_mut(&cast) {
+                    session.holder_gone(node, Some(peer));
+                }
+            }
+            Some((PeerPart::Reader(cast), _)) => {
+                if let Some(session) = self.sessions.get_mut(&cast) {
+                    session.reader_gone(peer);
+                }
+            }
             Some((PeerPart::New, _)) | None => {}
         }
     }
@@ -404,8 +451,8 @@ impl Service for CastService {
     }
 
     fn dialled(&mut self) -> Option<(Admitted, Permit)> {
-        let (cast, node, admitted, identity) = self.dialled.pop_front()?;
-        self.arriving = Some((cast, node));
+        let (dialled_for, admitted, identity) = self.dialled.pop_front()?;
+        self.arriving = Some(dialled_for);
         Some((admitted, Permit::outside_a_node(identity, 0)))
     }
 

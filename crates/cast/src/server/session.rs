@@ -1,12 +1,14 @@
 //! One cast at a node, from its source's first word to its last.
 
 use super::at_once;
+use super::late::LateJoin;
 use super::orphan::OrphanCast;
 use super::storage::{CastAllowance, NodeStore};
+use crate::late::Lender;
 use crate::lazy::DemandChunks;
 use crate::member::{
-    CastHub, CastMember, MemberError, MemberResult, MemberSetup, NodeReach, PlanPartFault,
-    PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
+    CastHub, CastMember, LinkPurpose, MemberError, MemberResult, MemberSetup, NodeReach,
+    PlanPartFault, PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
 };
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, NodeReport, PlanPart};
 use crate::receive::PublishReport;
@@ -95,7 +97,7 @@ pub(super) struct CastSession {
     /// While the source is not here.
     pub(super) orphan: Option<OrphanCast>,
     hashes: Arc<ChunkHashes>,
-    store: Option<Arc<NodeStore>>,
+    pub(super) store: Option<Arc<NodeStore>>,
     pub(super) member: Option<CastMember>,
     parts: PlanParts,
     /// Bytes of its window.
@@ -106,7 +108,11 @@ pub(super) struct CastSession {
     dialled: BTreeSet<u32>,
     is_publishing: bool,
     has_published: bool,
-    reach: NodeReach,
+    pub(super) reach: NodeReach,
+    /// While it reads by itself, because it came late.
+    pub(super) late: Option<LateJoin>,
+    /// The nodes that read from this one.
+    pub(super) lender: Lender,
     /// Relays whose sessions end, and why.
     pub(super) ends: Vec<(PeerId, &'static str)>,
 }
@@ -155,6 +161,8 @@ impl CastSession {
             is_publishing: false,
             has_published: false,
             reach: reach.clone(),
+            late: None,
+            lender: Lender::default(),
             ends: Vec::new(),
         })
     }
@@ -219,7 +227,7 @@ impl CastSession {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let sends = self.member.as_ref().and_then(CastMember::deadline);
         let source = self.orphan_deadline().unwrap_or(self.heard + SOURCE_SILENCE_MAX);
-        Some(sends.map_or(source, |at| at.min(source)))
+        sends.into_iter().chain(self.read_deadline()).chain([source]).min()
     }
 
     /// Something has come from a node; of the source, that counts.
@@ -237,6 +245,7 @@ impl CastSession {
     pub(super) fn relays(&self) -> Vec<PeerId> {
         let linked = self.member.iter().flat_map(|member| member.links().values());
         let relays = linked.chain(self.joined.values()).copied();
+        let relays = relays.chain(self.lender.readers()).chain(self.holders());
         relays.filter(|peer| *peer != self.source).collect()
     }
 
@@ -244,11 +253,15 @@ impl CastSession {
     pub(super) fn admits(&self, node: u32, token: &JoinToken) -> bool {
         let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
         let is_new = !is_linked && !self.joined.contains_key(&node);
-        // Compared by their hashes: the time tells nothing.
-        let is_known = blake3::hash(&token.0) == blake3::hash(&self.begin.token.0);
         // A cast that came with its first message names no nodes, and has no relays.
         let has_relays = !self.begin.nodes.is_empty();
-        is_known && is_new && has_relays && (1..self.begin.you).contains(&node)
+        self.is_known(token) && is_new && has_relays && (1..self.begin.you).contains(&node)
+    }
+
+    /// Whether a peer was told of this cast by its source.
+    pub(super) fn is_known(&self, token: &JoinToken) -> bool {
+        // Compared by their hashes: the time tells nothing.
+        blake3::hash(&token.0) == blake3::hash(&self.begin.token.0)
     }
 
     /// A relay has joined, having dialled this node.
@@ -312,6 +325,7 @@ impl CastSession {
                 }
             }
             CastMessage::Plan(part) => self.plan_part(hub, part)?,
+            CastMessage::ReadFrom { holders } => self.read_from(hub, &holders)?,
             CastMessage::Report { version } => {
                 let report = self.member.as_mut().map(|member| member.report(version));
                 let report =
@@ -338,6 +352,7 @@ impl CastSession {
         }
         let schedule = Schedule::new(self.begin.kind, situation)?;
         self.end_links(hub, &schedule)?;
+        self.end_reading("this node is in the source's plan now");
         match &mut self.member {
             None => self.start(hub, &schedule)?,
             Some(member) => member.replan(hub, &schedule)?,
@@ -367,7 +382,11 @@ impl CastSession {
         Ok(())
     }
 
-    fn start(&mut self, hub: &mut CastHub, schedule: &Arc<Schedule>) -> Result<(), SourceFault> {
+    pub(super) fn start(
+        &mut self,
+        hub: &mut CastHub,
+        schedule: &Arc<Schedule>,
+    ) -> Result<(), SourceFault> {
         let store = self.store.clone().ok_or(SourceFault::Early)?;
         let setup = MemberSetup {
             cast: self.cast,
@@ -397,7 +416,8 @@ impl CastSession {
     pub(super) fn dial(&mut self, hub: &CastHub, node: u32) {
         let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
         if !is_linked && self.dialled.insert(node) {
-            self.reach.begin(hub, self.cast, node, &self.begin.nodes[node as usize]);
+            let host = &self.begin.nodes[node as usize];
+            self.reach.begin(hub, self.cast, (node, LinkPurpose::Relay), host);
         }
     }
 
@@ -428,6 +448,7 @@ impl CastSession {
             }
             WorkDone::Demanded { chunks, from } => {
                 // Before the first plan there is no node to ask: the view asks again.
+                self.demand_reads(&chunks);
                 let Some(member) = &mut self.member else { return Ok(()) };
                 member.demand(hub, &chunks, from)?;
             }
@@ -441,7 +462,15 @@ impl CastSession {
                 self.store = Some(files);
                 self.published(hub, &report);
             }
-            WorkDone::Dialled { node, outcome: Err(why) } => {
+            WorkDone::ReadKept { from, chunk, outcome, bytes } => {
+                self.read_kept((from, chunk), &outcome, bytes)?;
+            }
+            WorkDone::Lent { reader, chunks } => self.lent(hub, reader, chunks)?,
+            WorkDone::Dialled { node, purpose: LinkPurpose::Read, outcome: Err(why) } => {
+                tracing::warn!(node = self.begin.nodes[node as usize], why, "not reached to read");
+                self.holder_gone(node, None);
+            }
+            WorkDone::Dialled { node, outcome: Err(why), .. } => {
                 tracing::warn!(node = self.begin.nodes[node as usize], why, "not reached");
                 let member = self.member.as_ref();
                 if !member.is_some_and(|member| member.links().contains_key(&node)) {
@@ -456,11 +485,14 @@ impl CastSession {
     fn published(&mut self, hub: &mut CastHub, report: &PublishReport) {
         self.has_published = true;
         let names = u32::try_from(report.names).unwrap_or(u32::MAX);
-        send(hub, self.source, &CastMessage::Done { names });
+        let read_chunks = self.member.as_ref().map_or(0, CastMember::read_chunks);
+        send(hub, self.source, &CastMessage::Done { names, read_chunks });
     }
 
     /// Does what has become possible.
     pub(super) fn go_on(&mut self, hub: &mut CastHub, now: Instant) -> MemberResult {
+        self.read_on(hub, now);
+        self.lend(hub, now)?;
         let Some(member) = &mut self.member else { return Ok(()) };
         member.has_looked(now);
         member.act(hub)?;

@@ -23,6 +23,10 @@ pub struct CastStatus {
     pub bytes_in: u64,
     /// Bytes that this node has written to peers.
     pub bytes_out: u64,
+    /// Chunks that it has read from others' memory, because it came late.
+    pub read_chunks: u64,
+    /// Chunks that it has let nodes read that came late.
+    pub lent_chunks: u64,
     /// The nodes that have sent it chunks, as the source names them; the first of them.
     pub from: Vec<String>,
     /// The nodes that it has sent chunks.
@@ -43,7 +47,9 @@ impl CastSession {
             let bytes = |chunks: u64| chunks.saturating_mul(chunk_len);
             let traffic = member.progress();
             status.held = member.relay().held().len();
-            status.bytes_in = bytes(traffic.arrived_chunks());
+            status.bytes_in = bytes(traffic.arrived_chunks() + member.read_chunks());
+            status.read_chunks = member.read_chunks();
+            status.lent_chunks = self.lender.lent_chunks();
             status.bytes_out = bytes(traffic.sent_chunks());
             status.from = self.names(traffic.senders());
             status.to = self.names(traffic.receivers());

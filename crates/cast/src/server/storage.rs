@@ -6,14 +6,14 @@ use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, PublishMode, PublishReport, ReadBack, ReceiveError, ReceiveOptions,
-    Receiver,
+    CastIdentity, Destination, LentMemory, PublishMode, PublishReport, ReadBack, ReceiveError,
+    ReceiveOptions, Receiver,
 };
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError, VerifiedChunk, VerifiedMemory};
 use crate::tree::open_beneath;
 use outboard_secure::NodeId;
-use outboard_verbs::SharedSlice;
+use outboard_verbs::{SharedRegion, SharedSlice};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -82,6 +82,28 @@ impl NodeStore {
         Ok(report)
     }
 
+    /// The bitmap of what is held, as other nodes may read it.
+    pub(super) fn bitmap(&self) -> &SharedRegion {
+        self.held.bitmap().memory()
+    }
+
+    /// Those of some chunks that can be read as memory, with so many bytes of copies at most. Asks
+    /// the disk.
+    pub(super) fn lend(&self, chunks: &[u32], mut room: u64) -> Vec<(u32, LentMemory)> {
+        let lend = |chunk: &u32| match self.held.lend(*chunk, room) {
+            Ok(lent) => {
+                let lent = lent?;
+                room = room.saturating_sub(lent.copied_bytes);
+                Some((*chunk, lent))
+            }
+            Err(error) => {
+                tracing::debug!(chunk, %error, "not lent");
+                None
+            }
+        };
+        chunks.iter().filter_map(lend).collect()
+    }
+
     /// Takes the chunk of a cast that has no other.
     pub(super) fn take_only(&self, bytes: &[u8]) -> Result<(), String> {
         let left = self.receiver.resume().map_err(|error| error.to_string())?;
@@ -103,6 +125,12 @@ impl NodeStore {
     fn put(&self, chunk: &VerifiedChunk<'_>) -> Result<(), KeepFault> {
         self.receiver.put(chunk).map_err(fault)?;
         self.came(chunk.chunk())
+    }
+
+    /// Checks and writes a chunk that was read from another node's memory.
+    pub(super) fn keep_bytes(&self, chunk: u32, bytes: &[u8]) -> Result<(), KeepFault> {
+        let verified = self.hashes.verify(chunk, bytes).map_err(unsigned)?;
+        self.put(&verified)
     }
 
     /// A chunk is held.

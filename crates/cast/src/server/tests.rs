@@ -1,6 +1,7 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
 mod at_once;
+mod late;
 mod stage;
 
 use super::{CastPolicy, CastRoot, CastService, CastServiceOptions};
@@ -158,7 +159,7 @@ fn a_relay_that_breaks_the_rules_loses_its_session_and_the_cast_goes_on() {
         (CastMessage::Dropped { slot: u32::MAX }, "not cancelled"),
         (plan(3, 5), "no place here"),
         (CastMessage::Run(vec![0; 9]), "no place here"),
-        (CastMessage::Done { names: 1 }, "no place here"),
+        (CastMessage::Done { names: 1, read_chunks: 0 }, "no place here"),
     ];
     for (message, expected) in cases {
         let (mut stage, relay, ..) = joined();

@@ -4,7 +4,7 @@
 use super::nodes::{CastNode, NodeReturn};
 use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
-use crate::member::{CastHub, CastMember, MemberSetup, PlanParts, WINDOW_BYTES, send};
+use crate::member::{CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send};
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, Situation};
 use outboard_cluster::hub::PeerId;
@@ -31,7 +31,8 @@ impl SourceService {
         why: &str,
         may: NodeReturn,
     ) -> Result<(), ServiceError> {
-        if self.nodes.fail(number, why, Instant::now(), may).is_none() {
+        let is_reader = self.nodes.readers().iter().any(|(reader, _)| *reader == number);
+        if self.nodes.fail(number, why, Instant::now(), may).is_none() || is_reader {
             return Ok(());
         }
         self.watch.forget(number);
@@ -171,8 +172,11 @@ impl SourceService {
         }
         if self.member.is_some() || self.begin.only.is_some() {
             for (number, host) in self.nodes.due_again(now) {
-                self.reach.begin(hub, self.header.cast, number, &host);
+                let again = (number, LinkPurpose::Relay);
+                self.reach.begin(hub, self.header.cast, again, &host);
             }
+            self.feed_stalled(now);
+            self.name_holders(hub);
         }
         self.tell_progress(now);
         for peer in self.nodes.connected() {

@@ -6,14 +6,16 @@
 //! holds. A node that could not be reached is dialled again as long as the cast lasts. It ends when
 //! every node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `nodes` (what is
-//! known of each node), `watch` (what has stopped), `silence` and `slow` (what is too slow beside
-//! the others), `order` (their numbers), `progress` (what is shown of them), `signing`, `at_once`
-//! (casts that are one message to each), `buffers` (its files as chunks).
+//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `late` (nodes that
+//! come late), `nodes` (what is known of each node), `watch` (what has stopped), `silence` and
+//! `slow` (what is too slow beside the others), `order` (their numbers), `progress` (what is shown
+//! of them), `signing`, `at_once` (casts that are one message to each), `buffers` (its files as
+//! chunks).
 
 mod at_once;
 mod buffers;
 mod care;
+mod late;
 mod nodes;
 mod order;
 mod progress;
@@ -111,6 +113,8 @@ pub struct NodeOutcome {
     pub result: Result<u32, String>,
     /// Chunks that it holds, as it said last; all of them if it has published.
     pub held_chunks: u64,
+    /// Chunks of them that it has read from other nodes' memory by itself, because it came late.
+    pub read_chunks: u64,
     /// From the first dial until it had published or failed.
     pub took: Duration,
 }

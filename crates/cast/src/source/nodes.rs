@@ -23,6 +23,13 @@ pub(super) struct CastNode {
     pub(super) is_ready: bool,
     /// It came late, or is slow: nobody waits for it.
     pub(super) is_leaf: bool,
+    /// While it reads from others because it came late, and is in no plan: when it has gained
+    /// something last.
+    pub(super) reads_since: Option<Instant>,
+    /// Whether it was told which nodes it can read from.
+    pub(super) knows_holders: bool,
+    /// Chunks that it has read, as it said when it had published.
+    pub(super) read_chunks: u64,
     /// What it said last that it holds.
     pub(super) held: ChunkSet,
     /// How many chunks it said last that it holds.
@@ -66,6 +73,9 @@ impl CastNodes {
             peer: None,
             is_ready: false,
             is_leaf: false,
+            reads_since: None,
+            knows_holders: false,
+            read_chunks: 0,
             held: ChunkSet::empty(),
             held_chunks: 0,
             heard: None,
@@ -107,9 +117,9 @@ impl CastNodes {
         }
     }
 
-    /// Those that are connected and ready.
+    /// Those that are connected, ready and in the plan.
     pub(super) fn live(&self) -> Vec<(u32, PeerId)> {
-        let live = self.iter().filter(|(_, node)| node.is_ready);
+        let live = self.iter().filter(|(_, node)| node.takes_part());
         live.filter_map(|(number, node)| Some((number, node.peer?))).collect()
     }
 
@@ -155,6 +165,7 @@ impl CastNodes {
             node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
         (node.is_ready, node.held) = (false, ChunkSet::empty());
+        node.reads_since = None;
         let peer = node.peer.take()?;
         self.numbers.remove(&peer);
         Some(peer)
@@ -198,7 +209,11 @@ impl CastNodes {
     pub(super) fn situation(&self, chunks: u32) -> Situation {
         let mut situation = Situation::fresh(1, chunks);
         for (_, node) in self.iter() {
-            let (role, holds) = (node.role(), node.held.clone());
+            let role = node.role();
+            let holds = match role {
+                NodeRole::Dead => ChunkSet::empty(),
+                NodeRole::Relay | NodeRole::Leaf => node.held.clone(),
+            };
             situation.nodes.push(NodeState { role, holds });
         }
         situation
@@ -215,7 +230,8 @@ impl CastNodes {
             };
             let held_chunks = if result.is_ok() { u64::from(chunks) } else { node.held_chunks };
             let took = node.ended.unwrap_or(began).saturating_duration_since(began);
-            Some((node.place, NodeOutcome { host: node.host.clone(), result, held_chunks, took }))
+            let (host, read_chunks) = (node.host.clone(), node.read_chunks);
+            Some((node.place, NodeOutcome { host, result, held_chunks, read_chunks, took }))
         };
         // Asked at every turn: the first that is not over decides.
         if self.iter().any(|(_, node)| node.published.is_none() && !node.is_out()) {
@@ -229,11 +245,16 @@ impl CastNodes {
 
 impl CastNode {
     fn role(&self) -> NodeRole {
-        match (self.is_ready, self.is_leaf) {
+        match (self.takes_part(), self.is_leaf) {
             (false, _) => NodeRole::Dead,
             (true, true) => NodeRole::Leaf,
             (true, false) => NodeRole::Relay,
         }
+    }
+
+    /// Whether it is ready, and in the plan.
+    pub(super) fn takes_part(&self) -> bool {
+        self.is_ready && self.reads_since.is_none()
     }
 
     /// How long ago it was heard, while it is connected.

@@ -9,7 +9,8 @@ use super::slow::SlowWatch;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
-    CastHub, CastMember, CastTag, CastWork, DialNode, NodeReach, WorkDone, WorkThreads, send,
+    CastHub, CastMember, CastTag, CastWork, DialNode, LinkPurpose, NodeReach, WorkDone,
+    WorkThreads, send,
 };
 use crate::protocol::{
     CastBegin, CastMessage, NodeReport, PROTOCOL, of_immediate, publish_step_max,
@@ -64,6 +65,8 @@ pub(super) struct SourceService {
     waker: Waker,
     pub(super) nodes: CastNodes,
     pub(super) watch: CastWatch,
+    /// The nodes that late ones were told to read from.
+    pub(super) named: Vec<u32>,
     pub(super) slow: SlowWatch,
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
@@ -121,6 +124,7 @@ impl SourceService {
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
             results,
             waker,
+            named: Vec::new(),
             member: None,
             runs: Vec::new(),
             is_plan_due: false,
@@ -152,8 +156,10 @@ impl SourceService {
             CastMessage::Failed { why } => return Err(why.into()),
             CastMessage::Held(report) => self.held(number, &report)?,
             CastMessage::Lost { node } => self.suspect(number, node),
-            CastMessage::Done { names } => {
+            CastMessage::Feed => self.feed(number),
+            CastMessage::Done { names, read_chunks } => {
                 if let Some(node) = self.nodes.get(number) {
+                    node.read_chunks = read_chunks;
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
                 self.watch.published(number);
@@ -184,8 +190,9 @@ impl SourceService {
             node.is_ready = true;
             node.is_leaf = is_late;
             node.held = ChunkSet::empty();
-            self.is_plan_due |= is_late;
+            self.is_plan_due |= is_late && !self.nodes.begin_reading(number, Instant::now());
             self.runs.iter().for_each(|run| send(hub, peer, &CastMessage::Run(run.clone())));
+            self.name_holders(hub);
         }
     }
 
@@ -193,9 +200,13 @@ impl SourceService {
         if report.held.end() > u64::from(self.header.shape.chunks()) {
             return Err("it says that it holds chunks that there are not".into());
         }
+        let is_reader = self.nodes.note_reader(number, report.held.len(), Instant::now());
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
             node.held_chunks = report.held.len();
             node.held = report.held.clone();
+            if is_reader {
+                return Ok(());
+            }
             let now = Instant::now();
             self.watch.report(now, number, report);
             self.slow.report(now, number, report);
@@ -206,6 +217,9 @@ impl SourceService {
     /// A node says that its connection with another is lost. That other one stays what it is to
     /// everyone else.
     fn suspect(&mut self, by: u32, number: u32) {
+        if !self.nodes.get(by).is_some_and(|node| node.takes_part()) {
+            return;
+        }
         let Some(other) = self.nodes.get(number).filter(|node| node.is_ready) else { return };
         tracing::warn!(by, host = other.host, "a connection between two nodes is lost");
         self.watch.complain(by, number);
@@ -225,23 +239,25 @@ impl SourceService {
             }
             WorkDone::Signed(run) => {
                 let run = run?;
-                for (_, peer) in self.nodes.live() {
+                for (_, peer) in self.nodes.live().into_iter().chain(self.nodes.readers()) {
                     send(hub, peer, &CastMessage::Run(run.clone()));
                 }
                 self.runs.push(run);
                 // Nodes could not keep what waited for it.
                 self.watch.excuse(Instant::now());
             }
-            WorkDone::Dialled { node, outcome: Ok((admitted, peer)) } => {
+            WorkDone::Dialled { node, outcome: Ok((admitted, peer)), .. } => {
                 self.dialled.push_back((node, admitted, peer));
             }
-            WorkDone::Dialled { node, outcome: Err(why) } => {
+            WorkDone::Dialled { node, outcome: Err(why), .. } => {
                 self.lost(hub, node, &why, NodeReturn::Possible)?;
             }
             WorkDone::Verified { .. }
             | WorkDone::Checked { .. }
             | WorkDone::Opened(_)
             | WorkDone::Published(_)
+            | WorkDone::ReadKept { .. }
+            | WorkDone::Lent { .. }
             | WorkDone::Taken(_)
             | WorkDone::Demanded { .. } => {}
         }
@@ -257,7 +273,8 @@ impl SourceService {
     /// Dials every node.
     fn begin(&mut self, hub: &CastHub) {
         for (number, node) in self.nodes.iter() {
-            self.reach.begin(hub, self.header.cast, number, &node.host);
+            let node_and_purpose = (number, LinkPurpose::Relay);
+            self.reach.begin(hub, self.header.cast, node_and_purpose, &node.host);
         }
     }
 

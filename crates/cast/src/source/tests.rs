@@ -131,7 +131,7 @@ fn a_node_that_says_it_has_published_deceives_itself_alone() {
     let outcome = cast_to(|hub, peer, heard| {
         if let CastMessage::Begin(_) = heard {
             say(hub, peer, &CastMessage::Ready);
-            say(hub, peer, &CastMessage::Done { names: u32::MAX });
+            say(hub, peer, &CastMessage::Done { names: u32::MAX, read_chunks: 0 });
         }
     });
     assert_eq!(outcome.result, Ok(u32::MAX));

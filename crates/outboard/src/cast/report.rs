@@ -84,6 +84,7 @@ fn node(node: &NodeOutcome, outcome: &CastOutcome) -> Value {
     let mut value = json!({
         "host": node.host,
         "bytes": bytes,
+        "read_chunks": node.read_chunks,
         "seconds": seconds,
         "bytes_per_second": per_second(bytes, seconds),
     });

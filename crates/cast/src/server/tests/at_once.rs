@@ -67,7 +67,11 @@ fn one_message_brings_a_file_and_one_answers_it() {
         let mut stage = Stage::new();
         say(&mut stage, of_file(bytes));
         stage.until(|stage| !stage.heard.is_empty());
-        assert!(matches!(stage.heard[..], [CastMessage::Done { names: 1 }]), "{:?}", stage.heard);
+        assert!(
+            matches!(stage.heard[..], [CastMessage::Done { names: 1, .. }]),
+            "{:?}",
+            stage.heard
+        );
         assert_eq!(fs::read(stage.root.path().join("file")).expect("published"), bytes);
         assert_eq!(names(stage.root.path()), ["file"]);
         let report = stage.node.report();

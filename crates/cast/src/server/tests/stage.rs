@@ -29,6 +29,8 @@ pub(super) struct Stage {
     pub(super) others: Vec<(PeerId, CastMessage)>,
     /// Other peers that are no more.
     pub(super) gone: Vec<PeerId>,
+    /// What was read of the node's memory.
+    pub(super) read: Vec<Vec<u8>>,
 }
 
 impl Stage {
@@ -49,8 +51,8 @@ impl Stage {
         let mut node = ServiceLoop::new(HubOptions::default(), service).expect("a loop");
         let mut hub = CastHub::new().expect("a hub");
         let peer = connect(&mut node, &mut hub);
-        let (heard, others, gone) = (Vec::new(), Vec::new(), Vec::new());
-        Self { node, hub, peer, root, heard, is_over: false, others, gone }
+        let (heard, others, gone, read) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { node, hub, peer, root, heard, is_over: false, others, gone, read }
     }
 
     /// Another peer of the node's.
@@ -91,6 +93,7 @@ impl Stage {
                             false => self.others.push((peer, message)),
                         }
                     }
+                    HubEvent::Read { bytes, .. } => self.read.push(bytes),
                     HubEvent::Gone { peer, .. } if peer == self.peer => self.is_over = true,
                     HubEvent::Gone { peer, .. } => self.gone.push(peer),
                     _ => {}
