@@ -1,4 +1,5 @@
-//! What threads do for a member: reading and writing files, hashing. Each answer wakes the loop.
+//! What threads do for a member: reading and writing files, hashing. An answer wakes the loop,
+//! unless it comes so soon that the loop finds it by itself.
 
 use super::{MemberError, MemberResult};
 use crate::receive::{LentMemory, PublishReport};
