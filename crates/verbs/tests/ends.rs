@@ -13,6 +13,8 @@ use outboard_verbs::{
     QpConfig, QpState, SendRequest, Status,
 };
 use raw::{CRC, Raw, fpdu, last_ulpdu, read_request, request, tagged, untagged};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -222,6 +224,34 @@ fn a_peers_end_is_seen_behind_a_message_that_waits() {
         eventually("the end", || side.qp.state() == QpState::Error);
         assert!(start.elapsed() < SOON);
     }
+}
+
+/// The peer has no room for the FIN of a side that has left, and its program reads nothing.
+#[test]
+fn a_peer_without_room_is_told_by_a_reset() {
+    let (mut peer, side) = raw_pair(|_| {});
+    // The kernel gives it no more room, however long bytes wait.
+    socket2::SockRef::from(&peer.0).set_recv_buffer_size(1 << 16).expect("an option");
+    let completes = |within| {
+        let count = side.cq.wait(&mut Vec::new(), 1, Some(within)).expect("no overflow");
+        count == 1
+    };
+    let post = |wr_id| side.post(wr_id, SEND, OwnedBuf::zeroed(1 << 16));
+    (0..).find(|&wr_id| {
+        post(wr_id);
+        !completes(Duration::from_millis(200))
+    });
+    while !completes(Duration::from_millis(20)) {
+        peer.0.read_exact(&mut [0; 1 << 15]).expect("bytes");
+    }
+    side.qp.let_go();
+    let limit = Timespec::try_from(SOON).expect("short");
+    let mut fds = [PollFd::new(&peer.0, PollFlags::HUP)];
+    assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "nothing in {SOON:?}");
+    let read = || peer.0.read(&mut [0; 1 << 15]);
+    let last = std::iter::repeat_with(read).find(|read| !matches!(read, Ok(1..)));
+    let error = last.and_then(Result::err).map(|error| error.kind());
+    assert_eq!(error, Some(ErrorKind::ConnectionReset));
 }
 
 /// A slow peer and an absent one cannot be distinguished before the end is known.

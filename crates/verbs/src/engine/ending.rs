@@ -7,7 +7,7 @@
 //!   Open ────────────▶ Draining
 //!    │ Over               │ Over
 //!    └──────▶ Leaving ◀───┘
-//!                │  │ Deserted, Impatient                Closed, Expired
+//!                │  │ Deserted, Impatient       Closed, Expired, Blocked
 //!                │  └─────────────────────▶ Lingering ────────────────────┐
 //!                │ Closed                                                 ▼
 //!                └───────────────────────────────────────────────────▶ Closed
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long nothing may move before the program is told of the end anyway.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stream lingers while the peer's TCP has no room for it because nobody reads there.
+const BLOCKED_LIMIT: Duration = Duration::from_secs(3);
 /// How long a stream lingers while nothing moves.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -49,6 +51,9 @@ pub(crate) enum EndEvent {
     Impatient,
     /// Nothing has moved for [`IDLE_LIMIT`], or others need the room.
     Expired,
+    /// The peer has taken nothing for [`BLOCKED_LIMIT`] and never may: a FIN behind bytes for which
+    /// it has no room cannot reach it, a reset can.
+    Blocked,
     /// Both sides have closed, or the connection is lost.
     Closed,
 }
@@ -66,6 +71,7 @@ const TRANSITIONS: &[(StreamEnd, EndEvent, StreamEnd, bool)] = &[
     (S::Leaving, E::Closed, S::Closed, true),
     (S::Lingering, E::Closed, S::Closed, false),
     (S::Lingering, E::Expired, S::Closed, false),
+    (S::Lingering, E::Blocked, S::Closed, false),
 ];
 
 /// The outcome of a step.
@@ -83,10 +89,11 @@ pub(crate) struct Ending {
     quiet: Option<Quiet>,
 }
 
-/// The flow when something last moved.
+/// The flow when something last moved, and for how long nothing may.
 #[derive(Clone, Copy, Debug)]
 struct Quiet {
     since: Instant,
+    limit: Duration,
     flow: Flow,
 }
 
@@ -97,6 +104,8 @@ pub(crate) struct Flow {
     pub(crate) received: usize,
     /// Given to TCP and not acknowledged by the peer's TCP.
     pub(crate) unacknowledged: usize,
+    /// The peer's TCP has acknowledged all that was sent and has no room for the rest.
+    pub(crate) blocked: bool,
 }
 
 impl Default for Ending {
@@ -117,20 +126,24 @@ impl Ending {
         let &(_, _, to, tells) = TRANSITIONS.iter().find(row)?;
         self.state = to;
         if matches!(to, StreamEnd::Leaving | StreamEnd::Lingering) {
-            let flow = Flow { received: 0, unacknowledged: usize::MAX };
-            self.quiet = Some(Quiet { since: now, flow: self.quiet.map_or(flow, |q| q.flow) });
+            let flow = Flow { received: 0, unacknowledged: usize::MAX, blocked: false };
+            let flow = self.quiet.map_or(flow, |quiet| quiet.flow);
+            self.quiet = Some(Quiet { since: now, limit: self.first_limit(), flow });
         }
         Some(Stepped { to, tells })
     }
 
+    /// How long nothing may move before [`Self::check`] looks.
+    fn first_limit(&self) -> Duration {
+        if self.state == StreamEnd::Lingering { BLOCKED_LIMIT } else { PATIENCE }
+    }
+
     /// When [`Self::check`] must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let limit = match self.state {
-            StreamEnd::Leaving => PATIENCE,
-            StreamEnd::Lingering => IDLE_LIMIT,
-            StreamEnd::Open | StreamEnd::Draining | StreamEnd::Closed => return None,
-        };
-        self.quiet.map(|quiet| quiet.since + limit)
+        match self.state {
+            StreamEnd::Leaving | StreamEnd::Lingering => self.quiet.map(|q| q.since + q.limit),
+            StreamEnd::Open | StreamEnd::Draining | StreamEnd::Closed => None,
+        }
     }
 
     /// Whether nothing has moved for too long.
@@ -138,13 +151,21 @@ impl Ending {
         if self.deadline().is_none_or(|at| now < at) {
             return None;
         }
-        let flow = flow();
-        let before = self.quiet?.flow;
+        let (flow, limit) = (flow(), self.first_limit());
+        let quiet = self.quiet.as_mut()?;
+        let before = quiet.flow;
         if flow.received != before.received || flow.unacknowledged < before.unacknowledged {
-            self.quiet = Some(Quiet { since: now, flow });
+            *quiet = Quiet { since: now, limit, flow };
             return None;
         }
-        Some(if self.state == StreamEnd::Leaving { EndEvent::Impatient } else { EndEvent::Expired })
+        if self.state == StreamEnd::Leaving {
+            return Some(EndEvent::Impatient);
+        }
+        if flow.blocked {
+            return Some(EndEvent::Blocked);
+        }
+        let was = std::mem::replace(&mut quiet.limit, IDLE_LIMIT);
+        (was == IDLE_LIMIT).then_some(EndEvent::Expired)
     }
 
     /// Remembers the flow, to see later whether anything moves.
@@ -160,8 +181,8 @@ mod tests {
     use super::*;
 
     const STATES: [StreamEnd; 5] = [S::Open, S::Draining, S::Leaving, S::Lingering, S::Closed];
-    const EVENTS: [EndEvent; 6] =
-        [E::SendFailed, E::Over, E::Deserted, E::Impatient, E::Expired, E::Closed];
+    const EVENTS: [EndEvent; 7] =
+        [E::SendFailed, E::Over, E::Deserted, E::Impatient, E::Expired, E::Blocked, E::Closed];
 
     /// Prints every pair; the text is the specification, so a change of the table shows up here.
     #[test]
@@ -184,6 +205,7 @@ Leaving --Deserted--> Lingering
 Leaving --Impatient--> Lingering, told
 Leaving --Closed--> Closed, told
 Lingering --Expired--> Closed
+Lingering --Blocked--> Closed
 Lingering --Closed--> Closed
 ";
         assert_eq!(text, expected, "the table has changed; now:\n{text}");
@@ -207,7 +229,7 @@ Lingering --Closed--> Closed
         let start = Instant::now();
         let mut ending = Ending::default();
         ending.step(E::Over, start);
-        let flow = |received, unacknowledged| Flow { received, unacknowledged };
+        let flow = |received, unacknowledged| Flow { received, unacknowledged, blocked: false };
         ending.note(flow(5, 100));
         assert_eq!(ending.deadline(), Some(start + PATIENCE));
         assert_eq!(ending.check(start, || flow(5, 100)), None, "too early");
@@ -218,7 +240,21 @@ Lingering --Closed--> Closed
         let later = later + PATIENCE;
         assert_eq!(ending.check(later, || flow(6, 99)), Some(E::Impatient));
         ending.step(E::Impatient, later);
+        assert_eq!(ending.deadline(), Some(later + BLOCKED_LIMIT));
+        assert_eq!(ending.check(later + BLOCKED_LIMIT, || flow(6, 99)), None, "on its way");
         assert_eq!(ending.deadline(), Some(later + IDLE_LIMIT));
         assert_eq!(ending.check(later + IDLE_LIMIT, || flow(6, 99)), Some(E::Expired));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_not_waited_for() {
+        let start = Instant::now();
+        let mut ending = Ending { state: StreamEnd::Leaving, quiet: None };
+        ending.step(E::Deserted, start);
+        let flow = |unacknowledged| Flow { received: 0, unacknowledged, blocked: true };
+        ending.note(flow(100));
+        let later = start + BLOCKED_LIMIT;
+        assert_eq!(ending.check(later, || flow(99)), None, "the peer took something");
+        assert_eq!(ending.check(later + BLOCKED_LIMIT, || flow(99)), Some(E::Blocked));
     }
 }

@@ -25,7 +25,7 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that one connection may receive or send before others get their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -183,12 +183,23 @@ impl Link {
     pub(crate) fn step_end(&mut self) -> Option<Stepped> {
         let late = self.late.take();
         let event = if self.is_closed() { EndEvent::Closed } else { late? };
+        if event == EndEvent::Blocked {
+            self.reset_at_close();
+        }
         self.end(event)
     }
 
     fn flow(&self) -> Flow {
-        let unacknowledged = sockio::unacknowledged(self.socket.as_fd());
-        Flow { received: self.received, unacknowledged }
+        let fd = self.socket.as_fd();
+        let unacknowledged = sockio::unacknowledged(fd);
+        let blocked = unacknowledged > 0 && !sockio::is_in_flight(fd);
+        Flow { received: self.received, unacknowledged, blocked }
+    }
+
+    /// Has TCP tell the peer by a reset, when the socket is closed, what no FIN can tell it.
+    fn reset_at_close(&self) {
+        // Without effect the peer finds out when its own TCP asks.
+        let _set = socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
     /// True when the peer's TCP has everything, our FIN too.
@@ -473,9 +484,9 @@ impl Link {
             self.hold_more();
         }
         self.conn.handle_timeout(now);
-        let (received, fd) = (self.received, self.socket.as_fd());
-        let flow = || Flow { received, unacknowledged: sockio::unacknowledged(fd) };
-        self.late = self.ending.check(now, flow);
+        let mut ending = std::mem::take(&mut self.ending);
+        self.late = ending.check(now, || self.flow());
+        self.ending = ending;
     }
 
     /// Sends our FIN once everything before it is in TCP's hands.

@@ -114,6 +114,21 @@ pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
     usize::try_from(bytes).ok().filter(|_| told == 0).unwrap_or(0)
 }
 
+/// Whether the peer's TCP has yet to acknowledge segments. Bytes that wait here while none is in
+/// flight wait because the peer has no room.
+pub(crate) fn is_in_flight(fd: BorrowedFd<'_>) -> bool {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    // SAFETY: the kernel writes at most `len` bytes of `info`, for which any bytes are valid.
+    let info = unsafe {
+        let told =
+            libc::getsockopt(fd.as_raw_fd(), level, option, info.as_mut_ptr().cast(), &raw mut len);
+        (told == 0).then(|| info.assume_init())
+    };
+    info.is_none_or(|info| info.tcpi_unacked > 0)
+}
+
 /// Has the kernel call a socket readable from this many bytes on, and make room for as many as
 /// its limits allow (tcp(7), SO_RCVLOWAT); the kernel reports in any case that the peer has closed.
 pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, bytes: usize) {
