@@ -25,7 +25,7 @@ pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, Wo
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
-use crate::sign::{CastId, StreamShape};
+use crate::sign::{CastId, StreamShape, VerifiedMemory};
 use claims::ClaimChecks;
 use limit::SendLimit;
 use outboard_cluster::hub::{Exposed, Hub, PeerId};
@@ -109,6 +109,8 @@ pub(crate) struct CastMember {
     read_chunks: u64,
     /// When to look for what threads have kept.
     look_at: Option<Instant>,
+    /// Chunks that were checked, with their slots, and are written when peers have been served.
+    unwritten: Vec<((u32, u32), VerifiedMemory)>,
 }
 
 impl CastMember {
@@ -139,6 +141,7 @@ impl CastMember {
             limit,
             read_chunks: 0,
             look_at: None,
+            unwritten: Vec::new(),
         })
     }
 
@@ -334,18 +337,23 @@ impl CastMember {
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
-        while let Some(action) = self.limit.next(Instant::now()) {
-            self.send(hub, action)?;
-        }
-        while let Some(action) = self.relay.next_action() {
-            self.perform(hub, action)?;
-        }
-        for (peer, messages) in std::mem::take(&mut self.messages) {
-            if let Err(error) = hub.send_all(peer, &messages) {
-                tracing::debug!(%error, "not sent");
+        loop {
+            while let Some(action) = self.limit.next(Instant::now()) {
+                self.send(hub, action)?;
             }
+            while let Some(action) = self.relay.next_action() {
+                self.perform(hub, action)?;
+            }
+            for (peer, messages) in std::mem::take(&mut self.messages) {
+                if let Err(error) = hub.send_all(peer, &messages) {
+                    tracing::debug!(%error, "not sent");
+                }
+            }
+            if self.unwritten.is_empty() {
+                return Ok(());
+            }
+            self.write()?;
         }
-        Ok(())
     }
 
     /// When [`Self::act`] has something to do again, if nothing happens.

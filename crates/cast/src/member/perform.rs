@@ -107,12 +107,12 @@ impl CastMember {
     /// Has a chunk checked and written. What is checked soon is checked here, so that it is passed
     /// on at once; the longest by a thread.
     pub(super) fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
-        self.look_at = Some(Instant::now() + LOOK_AFTER);
         let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
         let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
         let (cast, at) = (self.setup.cast, (chunk, slot));
         let kept = move |outcome| WorkDone::Kept { at, outcome };
         if memory.len() > CHECKED_HERE_MAX {
+            self.look_at = Some(Instant::now() + LOOK_AFTER);
             return self.setup.threads.run_quick(cast, move || {
                 let verified = store.verify(chunk, memory);
                 kept(verified.and_then(|verified| {
@@ -124,13 +124,34 @@ impl CastMember {
         match store.verify(chunk, memory) {
             Ok(verified) => {
                 self.relay.verified(chunk, slot);
-                self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))
+                self.unwritten.push((at, verified));
+                Ok(())
             }
             Err(fault) => {
                 threads.answer(cast, kept(Err(fault)));
                 Ok(())
             }
         }
+    }
+
+    /// Writes what was checked: where that is only copying here, else by a thread.
+    pub(super) fn write(&mut self) -> MemberResult {
+        for (at, verified) in std::mem::take(&mut self.unwritten) {
+            let (cast, store) = (self.setup.cast, Arc::clone(&self.setup.store));
+            let kept = move |outcome| WorkDone::Kept { at, outcome };
+            match store.keep_at_once(&verified) {
+                Some(Ok(())) => {
+                    self.relay.kept(at.0, at.1, true);
+                    self.note_claims();
+                }
+                Some(Err(fault)) => self.setup.threads.answer(cast, kept(Err(fault))),
+                None => {
+                    self.look_at = Some(Instant::now() + LOOK_AFTER);
+                    self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn load(&mut self, hub: &mut CastHub, chunk: u32, slot: u32) -> MemberResult {

@@ -31,6 +31,10 @@ pub(crate) trait ChunkStore: Send + Sync {
     fn verify(&self, chunk: u32, memory: SharedSlice) -> Result<VerifiedMemory, KeepFault>;
     /// Writes a chunk.
     fn keep(&self, verified: &VerifiedMemory) -> Result<(), KeepFault>;
+    /// Writes a chunk if no disk and no thread is waited for. Called by the loop.
+    fn keep_at_once(&self, _verified: &VerifiedMemory) -> Option<Result<(), KeepFault>> {
+        None
+    }
     /// Reads a chunk.
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;
     /// A loaded chunk's memory, if it is not in the slot that it was loaded for. Asks no disk.

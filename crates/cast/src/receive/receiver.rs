@@ -134,6 +134,19 @@ impl Receiver {
         self.shared.end_if_final(self.shared.put(chunk.chunk(), chunk.bytes()))
     }
 
+    /// As [`Self::put`], where it waits for no disk and no other thread; `None` where it would: on
+    /// file systems that are not in memory, for many small files, and before the tree is made.
+    pub(crate) fn put_at_once(
+        &self,
+        chunk: &VerifiedChunk<'_>,
+    ) -> Option<Result<PutOutcome, ReceiveError>> {
+        if chunk.header() != self.shared.hashes.id() {
+            return Some(Err(ReceiveError::OtherCast));
+        }
+        let put = self.shared.put_at_once(chunk.chunk(), chunk.bytes())?;
+        Some(self.shared.end_if_final(put))
+    }
+
     /// Gives attributes, then publishes each top-level name by one rename, or file by file when
     /// merging. After an error it can be tried again, but where the error has ended the receiver.
     ///

@@ -32,6 +32,9 @@ pub(super) const HELD: &str = "held";
 /// What will be published.
 pub(super) const TREE: &str = "tree";
 
+/// Files of a chunk that is written at once, about: opening more takes longer than a turn may.
+const PIECES_AT_ONCE_MAX: usize = 16;
+
 /// How far a receiver is.
 #[derive(Debug)]
 pub(super) enum ReceiverStage {
@@ -60,6 +63,8 @@ pub(super) struct ReceiverShared {
     pub(super) seeds: OnceLock<SeedFiles>,
     /// Chunks that may be here, until the caller takes note.
     pub(super) claims: Mutex<Option<ChunkSet>>,
+    /// The destination's file system is memory: no disk is waited for.
+    is_in_memory: bool,
 }
 
 impl ReceiverShared {
@@ -89,6 +94,7 @@ impl ReceiverShared {
         let bitmap = ChunkBitmap::new(header.shape.chunks())
             .map_err(|_| ReceiveError::write(HELD.as_bytes(), Errno::NOMEM))?;
         let shared = Self {
+            is_in_memory: is_in_memory(staging.fd()),
             head,
             held,
             bitmap,
@@ -173,6 +179,26 @@ impl ReceiverShared {
         }
         self.note_held(stage, chunk)?;
         Ok(PutOutcome::Written)
+    }
+
+    /// As [`Self::put`], if nothing is waited for.
+    pub(super) fn put_at_once(
+        &self,
+        chunk: u32,
+        bytes: ChunkBytes<'_>,
+    ) -> Option<Result<PutOutcome, ReceiveError>> {
+        let range = self.shape().range_of(chunk);
+        let stage = self.is_in_memory.then(|| self.stage.try_read())?.ok()?;
+        let ReceiverStage::Filling(tree) = &*stage else { return None };
+        if tree.manifest().pieces(range.clone()).nth(PIECES_AT_ONCE_MAX).is_some() {
+            return None;
+        }
+        if self.bitmap.is_held(chunk) {
+            return Some(Ok(PutOutcome::Duplicate));
+        }
+        let written = tree.write(range.start, bytes);
+        let noted = written.and_then(|()| self.note_held(stage, chunk));
+        Some(noted.map(|()| PutOutcome::Written))
     }
 
     /// Notes that a chunk's bytes are in place, and makes the tree when the manifest is complete.
@@ -383,6 +409,14 @@ fn open_staging(
     };
     let restored = restored.map_or_else(|| start_anew(staging), Ok)?;
     Ok(OpenStaging { restored, head: staging.open_file(HEAD)?, held: staging.open_file(HELD)? })
+}
+
+/// Whether writing to it is copying, which takes microseconds.
+pub(super) fn is_in_memory(directory: impl rustix::fd::AsFd) -> bool {
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of statfs(2).
+    const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+    fs::fstatfs(directory)
+        .is_ok_and(|found| u32::try_from(found.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind)))
 }
 
 fn start_anew(staging: &StagingDirectory) -> Result<Restored, ReceiveError> {

@@ -160,6 +160,13 @@ impl ChunkStore for NodeStore {
         self.put(&verified.as_chunk())
     }
 
+    fn keep_at_once(&self, verified: &VerifiedMemory) -> Option<Result<(), KeepFault>> {
+        // A view wakes programs that wait for the chunk.
+        let receiver = self.view.is_none().then_some(&self.receiver)?;
+        let put = receiver.put_at_once(&verified.as_chunk())?;
+        Some(put.map(drop).map_err(fault))
+    }
+
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
+mod at_once;
 mod broken;
 mod disk;
 mod hostile;
