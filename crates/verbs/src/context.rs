@@ -221,7 +221,7 @@ impl Context {
     /// where a thread that sleeps in poll(2) costs a second one, that of the engine's thread. False
     /// when the time is over.
     pub fn wait_readable(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
-        self.shared.core.wait_readable(fds, deadline(timeout))
+        self.shared.core.wait_readable(fds, deadline(timeout), || false)
     }
 
     /// Takes the oldest asynchronous event.

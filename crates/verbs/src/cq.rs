@@ -14,8 +14,10 @@ use entries::Entries;
 pub use entries::Flushed;
 use outboard_iwarp::work::{Completion, Status};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// Above this many queue pairs, an empty poll asks the kernel which socket has something rather
@@ -60,12 +62,18 @@ struct CqState {
     capacity: usize,
     overflowed: bool,
     armed: Option<NotifyOn>,
+    /// The thread that looks here itself for what it brings, without an event on the channel.
+    waiter: Option<ThreadId>,
 }
 
 impl CqState {
     /// Whether there is no room, also after what is purged has gone.
     fn is_full(&mut self) -> bool {
         self.entries.bound() >= self.capacity && self.entries.all().len() >= self.capacity
+    }
+
+    fn has_news(&mut self) -> bool {
+        self.overflowed || !self.entries.all().is_empty()
     }
 }
 
@@ -76,8 +84,13 @@ impl Cq {
         channel: Option<&CompChannel>,
     ) -> Self {
         let capacity = capacity.max(1);
-        let state =
-            CqState { entries: Entries::default(), capacity, overflowed: false, armed: None };
+        let state = CqState {
+            entries: Entries::default(),
+            capacity,
+            overflowed: false,
+            armed: None,
+            waiter: None,
+        };
         let inner = CqShared {
             number: shared.core.next_number(),
             state: Mutex::new(state),
@@ -247,6 +260,18 @@ impl Cq {
         lock(&self.inner.state).entries.purge(qp);
     }
 
+    /// As [`Context::wait_readable`](crate::Context::wait_readable), and ends when completions are
+    /// here, too. Those that the calling thread receives meanwhile make no event on the channel:
+    /// its descriptor need not be written, polled and read.
+    pub fn wait_readable(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
+        let set_waiter = |waiter| lock(&self.inner.state).waiter = waiter;
+        let is_here = || lock(&self.inner.state).has_news();
+        set_waiter(Some(thread::current().id()));
+        let found = self.shared.core.wait_readable(fds, deadline(timeout), is_here);
+        set_waiter(None);
+        found
+    }
+
     /// Notes a poll; true when it is time for a turn of the whole engine.
     fn count_poll(&self) -> bool {
         self.shared.core.engine.note_application();
@@ -323,8 +348,9 @@ impl CqShared {
             state.armed = None;
         }
         let overflowed = state.overflowed;
+        let tells = event && state.waiter.is_none_or(|thread| thread != thread::current().id());
         drop(state);
-        if event && let Some(channel) = &self.channel {
+        if tells && let Some(channel) = &self.channel {
             channel.push(self.number);
         }
         overflowed

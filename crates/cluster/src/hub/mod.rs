@@ -436,7 +436,7 @@ impl<T> Hub<T> {
     /// peers that read and write memory while the caller does something else; it begins within
     /// 8 ms, or at once after [`Context::rest`].
     pub fn wait(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) {
-        self.context.wait_readable(timeout, fds);
+        self.cq.wait_readable(timeout, fds);
     }
 
     fn take(&mut self, batches: &mut usize, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {

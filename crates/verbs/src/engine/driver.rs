@@ -279,6 +279,7 @@ impl Core {
         self: &Arc<Self>,
         fds: &[BorrowedFd<'_>],
         deadline: Option<Instant>,
+        is_found: impl Fn() -> bool,
     ) -> bool {
         self.engine.note_application();
         let mut waiter = self.engine.begin_wait();
@@ -296,6 +297,9 @@ impl Core {
             }
             self.turn(Some(Duration::ZERO), || false);
             self.engine.note_application();
+            if is_found() {
+                return true;
+            }
             if deadline.is_some_and(|at| at <= Instant::now()) {
                 return is_readable(fds, deadline);
             }
