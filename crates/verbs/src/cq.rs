@@ -261,14 +261,20 @@ impl Cq {
     }
 
     /// As [`Context::wait_readable`](crate::Context::wait_readable), and ends when completions are
-    /// here, too. Those that the calling thread receives meanwhile make no event on the channel:
-    /// its descriptor need not be written, polled and read.
+    /// here, too. The queue is armed by this call, and for its time alone; completions that the
+    /// calling thread receives meanwhile make no event on the channel: its descriptor need not be
+    /// written, polled and read.
     pub fn wait_readable(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) -> bool {
-        let set_waiter = |waiter| lock(&self.inner.state).waiter = waiter;
+        let mut state = lock(&self.inner.state);
+        if state.has_news() {
+            return true;
+        }
+        (state.armed, state.waiter) = (Some(NotifyOn::Any), Some(thread::current().id()));
+        drop(state);
         let is_here = || lock(&self.inner.state).has_news();
-        set_waiter(Some(thread::current().id()));
         let found = self.shared.core.wait_readable(fds, deadline(timeout), is_here);
-        set_waiter(None);
+        let mut state = lock(&self.inner.state);
+        (state.armed, state.waiter) = (None, None);
         found
     }
 

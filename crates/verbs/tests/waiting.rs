@@ -3,7 +3,7 @@
 mod common;
 
 use common::{LIMIT, Side, connect, pair};
-use outboard_verbs::{CompChannel, Context, NotifyOn, QpConfig};
+use outboard_verbs::{CompChannel, Context, QpConfig};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,6 @@ fn with_channel() -> (Side, Side, CompChannel) {
 fn what_the_waiting_thread_receives_makes_no_event() {
     let (a, b, channel) = with_channel();
     a.receive(1, 16);
-    a.cq.request_notify(NotifyOn::Any);
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(50));
@@ -42,7 +41,6 @@ fn what_another_thread_brings_makes_an_event() {
     let (a, b, channel) = with_channel();
     b.qp.disconnect();
     common::eventually("the end", || a.qp.state().is_over());
-    a.cq.request_notify(NotifyOn::Any);
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(50));
@@ -60,7 +58,6 @@ fn beside_another_driver_completions_make_events() {
     let (a, b, channel) = with_channel();
     let other = a.context.create_cq(4);
     a.receive(1, 16);
-    a.cq.request_notify(NotifyOn::Any);
     thread::scope(|scope| {
         let driving = scope.spawn(|| other.wait(&mut Vec::new(), 1, Some(Duration::from_secs(2))));
         thread::sleep(Duration::from_millis(50));

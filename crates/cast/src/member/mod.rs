@@ -337,6 +337,8 @@ impl CastMember {
     /// Does what the relay wants done.
     pub(crate) fn act(&mut self, hub: &mut CastHub) -> MemberResult {
         self.check_claims()?;
+        // What must wait is tried again in the next turn.
+        let mut waiting = usize::MAX;
         loop {
             while let Some(action) = self.limit.next(Instant::now()) {
                 self.send(hub, action)?;
@@ -349,10 +351,11 @@ impl CastMember {
                     tracing::debug!(%error, "not sent");
                 }
             }
-            if self.unwritten.is_empty() {
+            if self.unwritten.is_empty() || self.unwritten.len() == waiting {
                 return Ok(());
             }
             self.write()?;
+            waiting = self.unwritten.len();
         }
     }
 

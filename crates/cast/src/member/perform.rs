@@ -3,6 +3,7 @@
 use super::work::LOOK_AFTER;
 use super::{CastHub, CastMember, CastTag, MemberResult, WorkDone, of_machine};
 use crate::protocol::{CastMessage, PROTOCOL, WantedSlot, immediate};
+use crate::receive::AtOnce;
 use crate::relay::{Action, ChunkWant};
 use outboard_cluster::hub::{HubError, PeerId};
 use outboard_verbs::Access;
@@ -140,16 +141,18 @@ impl CastMember {
             let (cast, store) = (self.setup.cast, Arc::clone(&self.setup.store));
             let kept = move |outcome| WorkDone::Kept { at, outcome };
             match store.keep_at_once(&verified) {
-                Some(Ok(())) => {
+                AtOnce::Done(Ok(())) => {
                     self.relay.kept(at.0, at.1, true);
                     self.note_claims();
+                    continue;
                 }
-                Some(Err(fault)) => self.setup.threads.answer(cast, kept(Err(fault))),
-                None => {
-                    self.look_at = Some(Instant::now() + LOOK_AFTER);
+                AtOnce::Done(Err(fault)) => self.setup.threads.answer(cast, kept(Err(fault))),
+                AtOnce::Later => self.unwritten.push((at, verified)),
+                AtOnce::Never => {
                     self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))?;
                 }
             }
+            self.look_at = Some(Instant::now() + LOOK_AFTER);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! unless it comes so soon that the loop finds it by itself.
 
 use super::{MemberError, MemberResult};
-use crate::receive::{LentMemory, PublishReport};
+use crate::receive::{AtOnce, LentMemory, PublishReport};
 use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
 use crate::server::{NodeStore, TakenFiles};
@@ -32,8 +32,8 @@ pub(crate) trait ChunkStore: Send + Sync {
     /// Writes a chunk.
     fn keep(&self, verified: &VerifiedMemory) -> Result<(), KeepFault>;
     /// Writes a chunk if no disk and no thread is waited for. Called by the loop.
-    fn keep_at_once(&self, _verified: &VerifiedMemory) -> Option<Result<(), KeepFault>> {
-        None
+    fn keep_at_once(&self, _verified: &VerifiedMemory) -> AtOnce<Result<(), KeepFault>> {
+        AtOnce::Never
     }
     /// Reads a chunk.
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String>;

@@ -46,6 +46,7 @@ pub use options::{
 pub use publish::PublishReport;
 pub use read_back::ReadBack;
 pub use receiver::{PutOutcome, Receiver};
+pub(crate) use shared::AtOnce;
 pub(crate) use staged_view::{BytesHere, StagedView};
 pub(crate) use staging::dead_staging;
 pub use staging::remove_abandoned;

@@ -11,7 +11,7 @@ use super::error::ReceiveError;
 use super::options::{Destination, ReceiveOptions};
 use super::publish::PublishReport;
 use super::read_back::ReadBack;
-use super::shared::ReceiverShared;
+use super::shared::{AtOnce, ReceiverShared};
 use super::staged_view::StagedView;
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, VerifiedChunk};
@@ -134,17 +134,17 @@ impl Receiver {
         self.shared.end_if_final(self.shared.put(chunk.chunk(), chunk.bytes()))
     }
 
-    /// As [`Self::put`], where it waits for no disk and no other thread; `None` where it would: on
-    /// file systems that are not in memory, for many small files, and before the tree is made.
+    /// As [`Self::put`], where it waits for no disk and no other thread.
     pub(crate) fn put_at_once(
         &self,
         chunk: &VerifiedChunk<'_>,
-    ) -> Option<Result<PutOutcome, ReceiveError>> {
+    ) -> AtOnce<Result<PutOutcome, ReceiveError>> {
         if chunk.header() != self.shared.hashes.id() {
-            return Some(Err(ReceiveError::OtherCast));
+            return AtOnce::Done(Err(ReceiveError::OtherCast));
         }
-        let put = self.shared.put_at_once(chunk.chunk(), chunk.bytes())?;
-        Some(self.shared.end_if_final(put))
+        self.shared
+            .put_at_once(chunk.chunk(), chunk.bytes())
+            .map(|put| self.shared.end_if_final(put))
     }
 
     /// Gives attributes, then publishes each top-level name by one rename, or file by file when

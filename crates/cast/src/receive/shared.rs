@@ -43,6 +43,27 @@ pub(super) enum ReceiverStage {
     Ended,
 }
 
+/// What has come of writing a chunk without waiting for a disk or another thread.
+#[derive(Debug)]
+pub(crate) enum AtOnce<T> {
+    Done(T),
+    /// What is waited for ends soon.
+    Later,
+    /// Only with waiting: on file systems that are not in memory, for many small files, and before
+    /// the manifest is complete.
+    Never,
+}
+
+impl<T> AtOnce<T> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> AtOnce<U> {
+        match self {
+            Self::Done(outcome) => AtOnce::Done(change(outcome)),
+            Self::Later => AtOnce::Later,
+            Self::Never => AtOnce::Never,
+        }
+    }
+}
+
 /// What the receiver and its readers share.
 #[derive(Debug)]
 pub(super) struct ReceiverShared {
@@ -186,19 +207,23 @@ impl ReceiverShared {
         &self,
         chunk: u32,
         bytes: ChunkBytes<'_>,
-    ) -> Option<Result<PutOutcome, ReceiveError>> {
+    ) -> AtOnce<Result<PutOutcome, ReceiveError>> {
+        if !self.is_in_memory {
+            return AtOnce::Never;
+        }
+        // A thread makes the tree while it is locked.
+        let Ok(stage) = self.stage.try_read() else { return AtOnce::Later };
+        let ReceiverStage::Filling(tree) = &*stage else { return AtOnce::Never };
         let range = self.shape().range_of(chunk);
-        let stage = self.is_in_memory.then(|| self.stage.try_read())?.ok()?;
-        let ReceiverStage::Filling(tree) = &*stage else { return None };
         if tree.manifest().pieces(range.clone()).nth(PIECES_AT_ONCE_MAX).is_some() {
-            return None;
+            return AtOnce::Never;
         }
         if self.bitmap.is_held(chunk) {
-            return Some(Ok(PutOutcome::Duplicate));
+            return AtOnce::Done(Ok(PutOutcome::Duplicate));
         }
         let written = tree.write(range.start, bytes);
         let noted = written.and_then(|()| self.note_held(stage, chunk));
-        Some(noted.map(|()| PutOutcome::Written))
+        AtOnce::Done(noted.map(|()| PutOutcome::Written))
     }
 
     /// Notes that a chunk's bytes are in place, and makes the tree when the manifest is complete.

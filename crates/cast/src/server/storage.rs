@@ -6,8 +6,8 @@ use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
 use crate::protocol::CastBegin;
 use crate::receive::{
-    CastIdentity, Destination, LentMemory, PublishMode, PublishReport, ReadBack, ReceiveError,
-    ReceiveOptions, Receiver,
+    AtOnce, CastIdentity, Destination, LentMemory, PublishMode, PublishReport, ReadBack,
+    ReceiveError, ReceiveOptions, Receiver,
 };
 use crate::schedule::ChunkSet;
 use crate::sign::{ChunkHashes, SignError, VerifiedChunk, VerifiedMemory};
@@ -160,11 +160,12 @@ impl ChunkStore for NodeStore {
         self.put(&verified.as_chunk())
     }
 
-    fn keep_at_once(&self, verified: &VerifiedMemory) -> Option<Result<(), KeepFault>> {
+    fn keep_at_once(&self, verified: &VerifiedMemory) -> AtOnce<Result<(), KeepFault>> {
         // A view wakes programs that wait for the chunk.
-        let receiver = self.view.is_none().then_some(&self.receiver)?;
-        let put = receiver.put_at_once(&verified.as_chunk())?;
-        Some(put.map(drop).map_err(fault))
+        if self.view.is_some() {
+            return AtOnce::Never;
+        }
+        self.receiver.put_at_once(&verified.as_chunk()).map(|put| put.map(drop).map_err(fault))
     }
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {

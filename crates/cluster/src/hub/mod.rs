@@ -22,6 +22,7 @@ use outboard_verbs::{
 };
 use peer::{CLOSED, HubPeer, Purpose};
 use rustix::event::epoll;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -114,6 +115,8 @@ pub struct Hub<T = u64> {
     ready: OwnedFd,
     /// Wakes the loop for what a turn has left.
     more: Waker,
+    /// The caller sleeps in [`Hub::wait`], which arms the queue by itself.
+    waits: Cell<bool>,
     done: Vec<Completion>,
     counters: HubCounters,
 }
@@ -149,6 +152,7 @@ impl<T> Hub<T> {
             options,
             cq,
             completions,
+            waits: Cell::new(false),
             connections,
             context,
             ready,
@@ -409,8 +413,10 @@ impl<T> Hub<T> {
         let mut batches = BATCHES;
         self.take(&mut batches, events)?;
         while self.completions.try_next().is_some() {}
-        self.cq.request_notify(NotifyOn::Any);
-        self.take(&mut batches, events)?;
+        if !self.waits.take() {
+            self.cq.request_notify(NotifyOn::Any);
+            self.take(&mut batches, events)?;
+        }
         if batches == 0 {
             self.more.wake();
         }
@@ -434,8 +440,9 @@ impl<T> Hub<T> {
     /// Sleeps until one of these descriptors is readable, its own or one that has it, and serves
     /// its connections meanwhile: so a message costs one wake-up. The engine's own thread serves
     /// peers that read and write memory while the caller does something else; it begins within
-    /// 8 ms, or at once after [`Context::rest`].
+    /// 8 ms, or at once after [`Context::rest`]. A caller that sleeps here once sleeps here always.
     pub fn wait(&self, timeout: Option<Duration>, fds: &[BorrowedFd<'_>]) {
+        self.waits.set(true);
         self.cq.wait_readable(timeout, fds);
     }
 

@@ -9,7 +9,7 @@ fn put_at_once(
     cast: &TestCast,
     receiver: &Receiver,
     chunk: usize,
-) -> Option<Result<PutOutcome, ReceiveError>> {
+) -> AtOnce<Result<PutOutcome, ReceiveError>> {
     let index = u32::try_from(chunk).expect("few");
     let verified = cast.hashes.verify(index, &cast.chunks[chunk]).expect("genuine");
     receiver.put_at_once(&verified)
@@ -22,13 +22,14 @@ fn memory_is_written_at_once_when_the_tree_is_there() {
     let cast = place.cast();
     let receiver = cast.begin(to.path(), options());
     let last = cast.chunks.len() - 1;
-    assert!(put_at_once(&cast, &receiver, last).is_none(), "the tree is not made yet");
+    let put = put_at_once(&cast, &receiver, last);
+    assert!(matches!(put, AtOnce::Never), "the manifest is not complete");
     cast.put(&receiver, 0).expect("the manifest");
     for chunk in 1..=last {
-        let put = put_at_once(&cast, &receiver, chunk).expect("at once").expect("written");
-        assert_eq!(put, PutOutcome::Written);
-        let again = put_at_once(&cast, &receiver, chunk).expect("at once").expect("known");
-        assert_eq!(again, PutOutcome::Duplicate);
+        let put = put_at_once(&cast, &receiver, chunk);
+        assert!(matches!(put, AtOnce::Done(Ok(PutOutcome::Written))), "{put:?}");
+        let again = put_at_once(&cast, &receiver, chunk);
+        assert!(matches!(again, AtOnce::Done(Ok(PutOutcome::Duplicate))), "{again:?}");
     }
     receiver.publish().expect("published");
     assert_eq!(fs::read(to.path().join("src/file")).expect("a file"), [7; 20_000]);
@@ -42,7 +43,8 @@ fn many_files_are_left_to_threads() {
     let receiver = cast.begin(to.path(), options());
     let last = cast.chunks.len() - 1;
     (0..last).try_for_each(|chunk| cast.put(&receiver, chunk).map(drop)).expect("written");
-    assert!(put_at_once(&cast, &receiver, last).is_none(), "it would open many files");
+    let put = put_at_once(&cast, &receiver, last);
+    assert!(matches!(put, AtOnce::Never), "it would open many files");
 }
 
 #[test]
