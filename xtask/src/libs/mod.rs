@@ -80,8 +80,10 @@ pub fn directory(release: bool) -> PathBuf {
 /// When the crate does not build, when a symbol is neither written nor listed as unsupported, or
 /// when the C compiler fails.
 pub fn build(release: bool) -> Result<PathBuf> {
-    let mut build = cargo(["build", "--quiet", "--lib", "--package=outboard-ibverbs"]);
-    command::run(build.args(release.then_some("--release")))?;
+    // Beside `outboard` its dependencies have the features that they have in the other builds.
+    let packages = ["--package=outboard-ibverbs", "--package=outboard"];
+    let mut build = cargo(["build", "--quiet", "--lib"]);
+    command::run(build.args(packages).args(release.then_some("--release")))?;
     let directory = directory(release);
     let archive = archive(&directory);
     let written = symbols::defined(&archive)?;

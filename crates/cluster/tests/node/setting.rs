@@ -199,7 +199,8 @@ pub(crate) fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<bool> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package=outboard-cluster", "--example", name]);
+        // With the features that the dependencies have in a test of the whole workspace.
+        cargo.args(["build", "--quiet", "--workspace", "--example", name]);
         cargo.status().expect("cargo").success()
     });
     assert!(built, "{name} does not build");
