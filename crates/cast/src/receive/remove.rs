@@ -1,8 +1,9 @@
-//! Removing a tree beneath an open directory, never through a symbolic link.
+//! Removing a tree beneath an open directory, never through a symbolic link, and nothing of what is
+//! mounted in it.
 
-use crate::tree::{DEPTH_MAX, open_beneath};
+use crate::tree::{DEPTH_MAX, open_on_same_mount};
 use outboard_unix::names::for_each_name;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
@@ -13,7 +14,8 @@ const OWNER_ALL: Mode = Mode::RWXU;
 ///
 /// # Errors
 /// The file system's, for what could not be removed; the rest is. [`Errno::NAMETOOLONG`] for
-/// directories deeper in one another than a cast can make them twice.
+/// directories deeper in one another than a cast can make them twice, [`Errno::BUSY`] for what is
+/// mounted there.
 pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     remove(parent, name, 2 * DEPTH_MAX, &|| ())
 }
@@ -30,14 +32,25 @@ fn remove(
     goes_on: &dyn Fn(),
 ) -> Result<()> {
     goes_on();
-    match fs::unlinkat(parent, name, AtFlags::empty()) {
+    let refused = match fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(errno @ (Errno::ISDIR | Errno::PERM)) => errno,
         Err(errno) => return Err(errno),
-    }
+    };
     let depth_left = depth_left.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
+    let directory = open_to_empty(parent, name).map_err(|errno| match errno {
+        // A file that is immutable.
+        Errno::NOTDIR | Errno::LOOP => refused,
+        Errno::XDEV => Errno::BUSY,
+        errno => errno,
+    })?;
+    empty(directory.as_fd(), depth_left, goes_on)?;
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+fn open_to_empty(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let directory = open_beneath(parent, name, flags, Mode::empty()).or_else(|errno| {
+    open_on_same_mount(parent, name, flags).or_else(|errno| {
         // The owner may have taken its own rights away.
         let is_directory = || {
             let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -47,10 +60,8 @@ fn remove(
             return Err(errno);
         }
         fs::chmodat(parent, name, OWNER_ALL, AtFlags::empty())?;
-        open_beneath(parent, name, flags, Mode::empty())
-    })?;
-    empty(directory.as_fd(), depth_left, goes_on)?;
-    fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+        open_on_same_mount(parent, name, flags)
+    })
 }
 
 fn empty(directory: BorrowedFd<'_>, depth_left: usize, goes_on: &dyn Fn()) -> Result<()> {

@@ -99,8 +99,8 @@ impl ReceiverShared {
         check_lengths(&header.shape, &options)?;
         let destination = Arc::new(destination);
         let claimed = StagingDirectory::claim(destination, &options.identity, &header)?;
-        let (staging, origin) = claimed;
-        let opened = open_staging(&staging, origin, &header, &options);
+        let (mut staging, origin) = claimed;
+        let opened = open_staging(&mut staging, origin, &header, &options);
         let OpenStaging { restored: Restored { saved, tree }, head, held } = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -355,7 +355,11 @@ impl ReceiverShared {
         tree.step();
         // It keeps its space as long as it is open; the manifest stays in memory.
         let _ = fs::ftruncate(&self.head, 0);
-        let left_behind = self.staging.remove(&|| tree.step()).err().map(|_| self.staging.path());
+        let left_behind = self.staging.remove(&|| tree.step()).err().map(|error| {
+            let path = self.staging.set_aside().unwrap_or_else(|_| self.staging.path());
+            tracing::warn!(path = %path.display(), %error, "what was replaced cannot be removed");
+            path
+        });
         Ok(PublishReport { names, left_behind })
     }
 
@@ -423,7 +427,7 @@ struct OpenStaging {
 }
 
 fn open_staging(
-    staging: &StagingDirectory,
+    staging: &mut StagingDirectory,
     origin: StagingOrigin,
     header: &CastHeader,
     options: &ReceiveOptions,
@@ -444,7 +448,7 @@ pub(super) fn is_in_memory(directory: impl rustix::fd::AsFd) -> bool {
         .is_ok_and(|found| u32::try_from(found.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind)))
 }
 
-fn start_anew(staging: &StagingDirectory) -> Result<Restored, ReceiveError> {
+fn start_anew(staging: &mut StagingDirectory) -> Result<Restored, ReceiveError> {
     staging.wipe()?;
     staging.set_phase(&StagingPhase::Gathering)?;
     Ok(Restored { saved: SavedBitmap::default(), tree: None })

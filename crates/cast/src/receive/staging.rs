@@ -11,7 +11,7 @@ use crate::sign::{CastHeader, write_all_at};
 use crate::tree::{HIDDEN_PREFIX, nanoseconds, open_beneath, read_exactly_at};
 use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -147,10 +147,28 @@ impl StagingDirectory {
         }
     }
 
-    /// Removes all that is in it.
-    pub(super) fn wipe(&self) -> Result<(), ReceiveError> {
-        let wiped = remove_contents(self.fd(), &|| ());
-        wiped.map_err(|errno| ReceiveError::write(self.name.as_bytes(), errno))
+    /// Removes all that is in it. What cannot be removed is left under another name, in whose place
+    /// this is an empty directory.
+    pub(super) fn wipe(&mut self) -> Result<(), ReceiveError> {
+        let Err(first) = remove_contents(self.fd(), &|| ()) else { return Ok(()) };
+        let failed = |errno| ReceiveError::write(self.name.as_bytes(), errno);
+        let left = self.set_aside().map_err(failed)?;
+        tracing::warn!(path = %left.display(), error = %first, "cannot be removed");
+        self.directory = match try_claim(self.destination.fd(), &self.name).map_err(failed)? {
+            Some((directory, StagingOrigin::New)) => directory,
+            _ => return Err(ReceiveError::Busy { path: self.destination.path().to_owned() }),
+        };
+        Ok(())
+    }
+
+    /// Gives it a name that is in no cast's way; later casts of this identity try to remove it.
+    pub(super) fn set_aside(&self) -> Result<PathBuf, Errno> {
+        let destination = self.destination.fd();
+        let stat = fs::fstat(&self.directory)?;
+        // No two directories of a file system have the same inode at a time.
+        let name = format!("{}-left-{:x}", identity_part(&self.name), stat.st_ino);
+        fs::renameat_with(destination, &self.name, destination, &name, RenameFlags::NOREPLACE)?;
+        Ok(self.destination.path().join(name))
     }
 
     /// Removes it: what is in it by its descriptor, since another may have taken its name.
@@ -279,6 +297,11 @@ fn remove_unlocked(
 fn identity_prefix(identity: &CastIdentity) -> String {
     let prefix = String::from_utf8_lossy(HIDDEN_PREFIX);
     format!("{prefix}{}-", hexadecimal(identity.as_bytes()))
+}
+
+/// The part of a staging directory's name that is the same for all of an identity.
+fn identity_part(name: &str) -> &str {
+    name.rsplit_once('-').map_or(name, |(part, _)| part)
 }
 
 fn staging_name(identity: &CastIdentity, header: &CastHeader) -> String {

@@ -18,8 +18,28 @@ pub(crate) fn open_beneath(
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd> {
+    open_resolved(directory, path, flags, mode, ResolveFlags::empty())
+}
+
+/// As [`open_beneath`], and what is mounted beneath is [`Errno::XDEV`].
+pub(crate) fn open_on_same_mount(
+    directory: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd> {
+    open_resolved(directory, path, flags, Mode::empty(), ResolveFlags::NO_XDEV)
+}
+
+fn open_resolved(
+    directory: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    further: ResolveFlags,
+) -> Result<OwnedFd> {
     let path: &[u8] = if path.is_empty() { b"." } else { path };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve =
+        further | ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     for _ in 0..ATTEMPTS_MAX {
         // A concurrent mount or rename elsewhere may make the kernel answer EAGAIN.

@@ -30,7 +30,9 @@ mod source;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use beneath::{ParentCursor, nanoseconds, open_beneath, read_exactly_at, timespec};
+pub(crate) use beneath::{
+    ParentCursor, nanoseconds, open_beneath, open_on_same_mount, read_exactly_at, timespec,
+};
 pub use builder::ManifestBuilder;
 pub use chown::{ChownError, OwnerChange};
 pub use entry::{DataExtent, ExtendedAttribute, TreeEntry, TreeNode};

@@ -76,6 +76,7 @@ fn on_a_small_disk() {
     drop(receiver);
     drop(receiver_of_what_fits);
     another_file_system_in_the_way(&to);
+    another_file_system_in_what_is_replaced(&to);
     a_disk_that_is_read_only(&to);
 }
 
@@ -95,6 +96,27 @@ fn another_file_system_in_the_way(to: &Path) {
     assert_eq!(names(&mounted), ["old"]);
     run("umount", &[mounted.to_str().expect("plain")]);
     place.cast().begin(to, options()).abandon();
+}
+
+/// What is mounted in the old tree keeps its files, and is in no later cast's way.
+fn another_file_system_in_what_is_replaced(to: &Path) {
+    let place = Place::new();
+    place.write("a", b"new");
+    let mounted = to.join("src/old");
+    fs::create_dir_all(&mounted).expect("made");
+    run("mount", &["-t", "tmpfs", "none", mounted.to_str().expect("plain")]);
+    fs::write(mounted.join("precious"), b"old").expect("written");
+    let replacing = || ReceiveOptions { publish: PublishMode::Replace, ..options() };
+    let report = place.cast().receive(to, replacing()).expect("replaced");
+    let left = report.left_behind.expect("it cannot be removed");
+    let precious = left.join("tree/src/old/precious");
+    assert_eq!(fs::read(&precious).expect("there"), b"old");
+    let again = place.cast().receive(to, replacing()).expect("replaced again");
+    assert_eq!(again, PublishReport { names: 1, left_behind: None });
+    assert_eq!(fs::read(&precious).expect("there"), b"old");
+    run("umount", &[precious.parent().expect("one").to_str().expect("plain")]);
+    place.cast().receive(to, replacing()).expect("replaced once more");
+    assert_eq!(names(to), ["src"], "what was left is removed when it can be");
 }
 
 fn a_disk_that_is_read_only(to: &Path) {

@@ -1,6 +1,9 @@
 //! What appears at the destination, and what is refused, replaced or merged.
 
 use super::*;
+use crate::tree::{DEPTH_MAX, open_beneath};
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags};
 use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -75,6 +78,33 @@ fn replace_exchanges_and_removes_the_old() {
     fs::remove_dir_all(&old).expect("removed");
     place.cast().receive(&place.to(), with(PublishMode::Replace)).expect("nothing to replace");
     place.assert_published();
+}
+
+/// More directories in one another than are removed. Whatever remains of the old tree, the same
+/// cast goes on.
+#[test]
+fn what_cannot_be_removed_is_in_no_later_casts_way() {
+    let place = place_with_files();
+    let old = place.to().join("src");
+    fs::create_dir(&old).expect("made");
+    let mut deepest = fs::File::open(&old).expect("opened");
+    for _ in 0..2 * DEPTH_MAX + 10 {
+        rustix::fs::mkdirat(&deepest, "d", Mode::RWXU).expect("made");
+        deepest = open_beneath(deepest.as_fd(), b"d", OFlags::RDONLY, Mode::empty())
+            .expect("opened")
+            .into();
+    }
+    let mut left = Vec::new();
+    for expected in [true, false, false] {
+        let report = place.cast().receive(&place.to(), with(PublishMode::Replace));
+        let report = report.expect("published");
+        assert_eq!(report.left_behind.is_some(), expected, "{report:?}");
+        left.extend(report.left_behind);
+        assert!(left[0].exists(), "nothing was removed by force");
+        assert_eq!(listing(&old), listing(&place.src()));
+    }
+    let status = std::process::Command::new("rm").arg("-rf").arg(&left[0]).status();
+    assert!(status.expect("rm").success());
 }
 
 #[test]
