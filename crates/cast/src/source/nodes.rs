@@ -36,6 +36,8 @@ pub(super) struct CastNode {
     pub(super) held_chunks: u64,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
+    /// When it was connected last.
+    connected: Option<Instant>,
     /// When it published, or failed last.
     pub(super) ended: Option<Instant>,
     /// How many names it has published; it passes chunks on after that, too.
@@ -79,6 +81,7 @@ impl CastNodes {
             held: ChunkSet::empty(),
             held_chunks: 0,
             heard: None,
+            connected: None,
             ended: None,
             published: None,
             failed: None,
@@ -112,7 +115,7 @@ impl CastNodes {
     /// A node is connected.
     pub(super) fn connect(&mut self, number: u32, peer: PeerId, now: Instant) {
         if let Some(node) = self.get(number) {
-            (node.peer, node.heard) = (Some(peer), Some(now));
+            (node.peer, node.heard, node.connected) = (Some(peer), Some(now), Some(now));
             self.numbers.insert(peer, number);
         }
     }
@@ -142,9 +145,19 @@ impl CastNodes {
         self.iter().filter_map(silent).collect()
     }
 
-    /// Whether each is ready or has failed.
-    pub(super) fn are_settled(&self) -> bool {
-        self.iter().all(|(_, node)| node.is_ready || node.is_out())
+    /// How many are neither ready nor have failed.
+    pub(super) fn unsettled(&self) -> usize {
+        self.iter().filter(|(_, node)| !node.is_ready && !node.is_out()).count()
+    }
+
+    /// The nodes that have been connected for longer than the limit and are not ready.
+    pub(super) fn overdue(&self, now: Instant, limit: Duration) -> Vec<(u32, PeerId)> {
+        let overdue = |(number, node): (u32, &CastNode)| {
+            let since = node.connected.filter(|_| !node.is_ready && node.published.is_none())?;
+            let is_overdue = now.saturating_duration_since(since) >= limit;
+            Some((number, node.peer.filter(|_| is_overdue)?))
+        };
+        self.iter().filter_map(overdue).collect()
     }
 
     /// A node takes no part any more. Says whether it did.

@@ -6,6 +6,7 @@ use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
 use super::signing;
 use super::slow::SlowWatch;
+use super::start::StartPatience;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
@@ -29,7 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a node may take until it is ready.
+/// How long a node that is connected may take until it is ready.
 pub(super) const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How often a node is dialled before it counts as unreachable; it is dialled again later.
 const DIAL_TRIES: u32 = 1;
@@ -81,7 +82,7 @@ pub(super) struct SourceService {
     /// As in [`Situation::switches`](crate::schedule::Situation::switches).
     pub(super) switches: Vec<u32>,
     progress: Option<ProgressSender>,
-    pub(super) ready_until: Instant,
+    pub(super) start: StartPatience,
     pub(super) asked: Instant,
     dialled: VecDeque<(u32, Admitted, NodeId)>,
     arriving: Option<u32>,
@@ -134,7 +135,7 @@ impl SourceService {
             began: Instant::now(),
             switches: numbers.switches,
             progress,
-            ready_until: Instant::now() + READY_LIMIT,
+            start: StartPatience::new(Instant::now()),
             asked: Instant::now(),
             dialled: VecDeque::new(),
             arriving: None,

@@ -26,11 +26,12 @@ use std::time::{Duration, Instant};
 /// What sources call the root of each node.
 pub(super) const ROOT: &str = "/var/cast";
 
-/// What a node's dialling does in a test: addresses that it does not reach, and the connections
-/// that it has made.
+/// What a node's dialling does in a test: addresses that it does not reach, those that do not answer
+/// for now, and the connections that it has made.
 #[derive(Default)]
 pub(super) struct Wires {
     pub(super) closed: Mutex<HashSet<SocketAddr>>,
+    pub(super) silent: Mutex<HashSet<SocketAddr>>,
     pub(super) open: Mutex<Vec<TcpStream>>,
 }
 
@@ -41,6 +42,9 @@ pub(super) fn dial(key: &ClusterKey, wires: &Arc<Wires>) -> DialNode {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
         if wires.closed.lock().expect("no panic").contains(&address) {
             return Err("no way there".to_owned());
+        }
+        while wires.silent.lock().expect("no panic").contains(&address) {
+            thread::sleep(Duration::from_millis(10));
         }
         let session = sessions::dial(&own, "cast", address, limit)?;
         let copy = session.socket().try_clone().map_err(|error| error.to_string())?;
