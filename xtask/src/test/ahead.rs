@@ -3,6 +3,7 @@
 //! While the first suites run, which often wait, the builds of later ones are made at the lowest
 //! priority. This replaces nothing: a suite builds as if it ran alone, and finds little to do.
 //! Never reports anything: a build that fails here fails in its suite, too.
+
 use std::iter;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
