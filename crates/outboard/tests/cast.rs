@@ -57,6 +57,7 @@ impl Lab {
             "XDG_CONFIG_HOME",
             "OUTBOARD_KEY",
             "OUTBOARD_HOSTS",
+            "OUTBOARD_LOG",
             "SLURM_JOB_ID",
             "SLURM_JOB_NODELIST",
             "PBS_NODEFILE",
@@ -393,6 +394,35 @@ fn receivers_that_do_not_start_are_named_when_too_few_are_left() {
     let output = run("1");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(contents(&to.join("tree")) == contents(&lab.home.join("tree")));
+}
+
+#[test]
+fn a_cast_logs_what_its_variable_says_here_and_at_receivers_that_it_starts() {
+    let lab = Lab::new("logs", 0);
+    lab.tree(100_000);
+    let script = lab.home.join("rsh");
+    // As ssh, which carries no environment.
+    fs::write(&script, "#!/bin/sh\nunset OUTBOARD_LOG\neval \"$2\"\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let run = |levels: Option<&str>, to: &str| {
+        let to = lab.home.join(to);
+        fs::create_dir(&to).unwrap();
+        let words = ["cast", "--nodes=localhost", "tree", to.to_str().unwrap()];
+        let mut command = lab.command(&words);
+        command.arg("--launch-command").arg(&script).env_remove("OUTBOARD_LOG");
+        command.envs(levels.map(|levels| ("OUTBOARD_LOG", levels)));
+        let output = command.output().unwrap();
+        (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
+    };
+    let (said, code) = run(None, "quiet");
+    assert!(said.is_empty() && code == Some(0), "{said}");
+    let (said, code) = run(Some("info"), "info");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("outboard_cast::source::care: the first plan"), "{said}");
+    let receiver = said.lines().find(|line| line.starts_with("localhost: "));
+    assert!(receiver.is_some_and(|line| line.contains(" INFO outboard_cast::")), "{said}");
+    let (said, code) = run(Some("loud"), "loud");
+    assert!(code == Some(1) && said.contains("OUTBOARD_LOG is \"loud\": write a level"), "{said}");
 }
 
 #[test]

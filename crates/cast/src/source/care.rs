@@ -35,6 +35,7 @@ impl SourceService {
         if self.nodes.fail(number, why, Instant::now(), may).is_none() || is_reader {
             return Ok(());
         }
+        tracing::info!(host = self.begin.nodes.get(number as usize), why, "a node takes no part");
         self.watch.forget(number);
         self.slow.forget(number);
         if let Some(member) = &mut self.member {
@@ -111,6 +112,7 @@ impl SourceService {
                 .try_for_each(|node| self.give_up(hub, node, why.clone(), NodeReturn::Never));
         }
         let situation = self.situation();
+        tracing::info!(kind = ?self.begin.kind, nodes = live.len(), "the first plan");
         let schedule = self.send_plan(hub, situation)?;
         let setup = MemberSetup {
             cast: self.header.cast,
@@ -178,6 +180,7 @@ impl SourceService {
             self.give_up(hub, (node, peer), why, NodeReturn::Possible)?;
         }
         if self.member.is_some() {
+            self.excuse_while_signing(now)?;
             self.judge(hub, now)?;
             self.find_slow(now);
         }
@@ -217,6 +220,21 @@ impl SourceService {
             self.nodes.assign(&finding);
             self.is_plan_due = true;
         }
+    }
+
+    /// Nodes that have all that is signed wait for this machine.
+    fn excuse_while_signing(&mut self, now: Instant) -> Result<(), ServiceError> {
+        let shape = &self.header.shape;
+        let runs = u32::try_from(self.runs.len()).unwrap_or(u32::MAX);
+        let signed = if runs < shape.runs() { shape.chunks_of(runs).start } else { shape.chunks() };
+        if !self.watch.has_all_of(signed) {
+            return Ok(());
+        }
+        if !self.signs.is_going_on(now) {
+            return Err(self.signs.complaint().into());
+        }
+        self.watch.wait_for_source(now);
+        Ok(())
     }
 
     fn judge(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {

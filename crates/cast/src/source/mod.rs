@@ -99,6 +99,34 @@ pub struct CastLimits {
     pub rate: Option<NonZeroU64>,
 }
 
+impl CastRequest {
+    /// Complete new names, by what suits the number of nodes and bytes, without limits.
+    #[must_use]
+    pub fn new(
+        sources: Vec<CastSource>,
+        destination: PathBuf,
+        nodes: HostList,
+        dial: DialNode,
+    ) -> Self {
+        Self {
+            sources,
+            destination,
+            nodes,
+            scan: ScanOptions::default(),
+            chunk_len: None,
+            kind: None,
+            topology: None,
+            buffers: SourceBuffers::default(),
+            publish: PublishMode::New,
+            flush: FlushMode::Later,
+            show: ShowMode::Complete,
+            limits: CastLimits::default(),
+            dial,
+            progress: None,
+        }
+    }
+}
+
 impl std::fmt::Debug for CastRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CastRequest").field("sources", &self.sources).finish_non_exhaustive()

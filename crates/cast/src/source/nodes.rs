@@ -34,6 +34,10 @@ pub(super) struct CastNode {
     pub(super) held: ChunkSet,
     /// How many chunks it said last that it holds.
     pub(super) held_chunks: u64,
+    /// Steps of making and publishing that it said last.
+    pub(super) steps: u64,
+    /// Whether it has done such steps since, and has kept no chunk.
+    pub(super) is_making: bool,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
     /// When it was connected last.
@@ -80,6 +84,8 @@ impl CastNodes {
             read_chunks: 0,
             held: ChunkSet::empty(),
             held_chunks: 0,
+            steps: 0,
+            is_making: false,
             heard: None,
             connected: None,
             ended: None,

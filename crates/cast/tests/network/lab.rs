@@ -1,13 +1,11 @@
 //! Nodes in threads, a source, and the tree that is cast.
 
 use super::sessions::{self, SessionPort, credentials};
-use outboard_cast::ShowMode;
-use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, SourceBuffers, cast};
-use outboard_cast::tree::{CastSource, ScanOptions};
+use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use outboard_cast::tree::CastSource;
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
@@ -203,21 +201,12 @@ impl Lab {
 
     pub(super) fn request(&self, kind: ScheduleKind, destination: &Path) -> CastRequest {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.address.to_string()).collect();
+        let sources = vec![CastSource::new(&self.source.path().join("tree")).expect("a name")];
+        let (nodes, dial) = (hosts.join(",").parse().expect("hosts"), Arc::clone(&self.dial));
         CastRequest {
-            sources: vec![CastSource::new(&self.source.path().join("tree")).expect("a name")],
-            destination: destination.into(),
-            nodes: hosts.join(",").parse().expect("hosts"),
-            scan: ScanOptions::default(),
             chunk_len: Some(ChunkLen::new(64 << 10).expect("a power of two")),
             kind: Some(kind),
-            topology: None,
-            buffers: SourceBuffers::default(),
-            publish: PublishMode::New,
-            flush: FlushMode::Later,
-            show: ShowMode::Complete,
-            limits: CastLimits::default(),
-            dial: Arc::clone(&self.dial),
-            progress: None,
+            ..CastRequest::new(sources, destination.into(), nodes, dial)
         }
     }
 }
