@@ -1,6 +1,6 @@
-//! Writes events of daemons and casts to standard error, a line each, at the levels that the operator sets.
-//! The standard error of a manager of `outboard cc` is a log file that it shares with others, so
-//! its lines have the time and its process.
+//! Writes events of daemons and casts to standard error, a line each, at the levels that the
+//! operator sets. The standard error of a manager of `outboard cc` is a log file that it shares
+//! with others, so its lines have the time and its process.
 //!
 //! `--log`, or else OUTBOARD_LOG: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or
 //! levels for single parts, `info,outboard_cluster=debug`.

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 /// What sources call the root of each node.
 pub(super) const ROOT: &str = "/var/cast";
 
-/// What a node's dialling does in a test: addresses that it does not reach, those that do not answer
-/// for now, and the connections that it has made.
+/// What a node's dialling does in a test: addresses that it does not reach, those that do not
+/// answer for now, and the connections that it has made.
 #[derive(Default)]
 pub(super) struct Wires {
     pub(super) closed: Mutex<HashSet<SocketAddr>>,
