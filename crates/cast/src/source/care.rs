@@ -152,7 +152,9 @@ impl SourceService {
         for (_, peer) in self.nodes.live() {
             messages.iter().for_each(|message| send(hub, peer, message));
         }
-        Ok(Schedule::new(self.begin.kind, situation)?)
+        let schedule = Schedule::new(self.begin.kind, situation)?;
+        self.slow.planned(&schedule);
+        Ok(schedule)
     }
 
     /// Asks all nodes how they are doing, and does something about those that have stopped.
