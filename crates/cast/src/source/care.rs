@@ -272,7 +272,8 @@ impl SourceService {
     fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
         for (number, peer) in self.nodes.overdue(now, READY_LIMIT) {
             let why = format!("it was not ready within {} s", READY_LIMIT.as_secs());
-            self.give_up(hub, (number, peer), why, NodeReturn::Possible)?;
+            // The next attempt would take as long.
+            self.give_up(hub, (number, peer), why, NodeReturn::Never)?;
         }
         Ok(())
     }

@@ -6,11 +6,11 @@
 //! holds. A node that could not be reached is dialled again as long as the cast lasts. It ends when
 //! every node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `start` (when a cast begins), `care` (plans, and nodes that
-//! stop), `late` (nodes that come late), `nodes` (what is known of each node), `watch` (what has stopped), `silence` and
-//! `slow` (what is too slow beside the others), `order` (their numbers), `progress` (what is shown
-//! of them), `signing`, `at_once` (casts that are one message to each), `buffers` (its files as
-//! chunks).
+//! Modules: `service` (the loop's work), `start` (when a cast begins), `care` (plans, and nodes
+//! that stop), `late` (nodes that come late), `nodes` (what is known of each node), `watch` (what
+//! has stopped), `silence` and `slow` (what is too slow beside the others), `order` (their
+//! numbers), `progress` (what is shown of them), `signing`, `at_once` (casts that are one message
+//! to each), `buffers` (its files as chunks).
 
 mod at_once;
 mod buffers;

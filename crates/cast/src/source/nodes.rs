@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// When a node that cannot be reached is dialled again; then after twice that, and so on.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// A node that took part is waited for so long after it was lost: one that hung for a moment
+/// can still get everything.
+const COMEBACK: Duration = Duration::from_secs(3);
 
 /// A node, from the first dial to its outcome.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(super) struct CastNode {
     /// While it is connected.
     pub(super) peer: Option<PeerId>,
     pub(super) is_ready: bool,
+    /// When it was lost last while it took part.
+    lost: Option<Instant>,
     /// It came late, or is slow: nobody waits for it.
     pub(super) is_leaf: bool,
     /// While it reads from others because it came late, and is in no plan: when it has gained
@@ -78,6 +83,7 @@ impl CastNodes {
             place: *place,
             peer: None,
             is_ready: false,
+            lost: None,
             is_leaf: false,
             reads_since: None,
             knows_holders: false,
@@ -183,6 +189,7 @@ impl CastNodes {
             }
             node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
+        node.lost = if node.is_ready { Some(now) } else { node.lost };
         (node.is_ready, node.held) = (false, ChunkSet::empty());
         node.reads_since = None;
         let peer = node.peer.take()?;
@@ -253,7 +260,8 @@ impl CastNodes {
             Some((node.place, NodeOutcome { host, result, held_chunks, read_chunks, took }))
         };
         // Asked at every turn: the first that is not over decides.
-        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_out()) {
+        let now = Instant::now();
+        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_given_up(now)) {
             return None;
         }
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
@@ -287,7 +295,14 @@ impl CastNode {
         self.heard = self.heard.map(|heard| now.min(heard + late));
     }
 
-    /// Whether it has failed, and does not take part again.
+    /// Whether it has failed, and is not about to come back.
+    fn is_given_up(&self, now: Instant) -> bool {
+        let lost = self.lost.filter(|_| self.retry.is_some());
+        let is_back_soon = |at| now.saturating_duration_since(at) < COMEBACK;
+        self.is_out() && !lost.is_some_and(is_back_soon)
+    }
+
+    /// Whether it has failed, and takes no part.
     pub(super) fn is_out(&self) -> bool {
         self.failed.is_some() && self.peer.is_none()
     }

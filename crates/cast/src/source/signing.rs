@@ -59,8 +59,9 @@ impl SignWatch {
         let (chunks, entries) =
             (self.steps.hashed_chunks.load(Ordering::Relaxed), self.steps.checked_entries());
         format!(
-            "this machine's files do not answer: the source has waited {} s for one, after {chunks} \
-             chunks were read and {entries} entries looked at once more: see to their file system",
+            "this machine's files do not answer: the source has waited {} s for one, after \
+             {chunks} chunks were read and {entries} entries looked at once more: see to their \
+             file system",
             STEP_MAX.as_secs()
         )
     }
