@@ -4,11 +4,14 @@
 //! priority. This replaces nothing: a suite builds as if it ran alone, and finds little to do.
 //! Never reports anything: a build that fails here fails in its suite, too.
 
+use std::fs;
 use std::iter;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{self, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
+use super::limit::{niceness, own_descendants};
 use super::{Build, Suite, needs};
 
 /// The builds under way.
@@ -46,9 +49,10 @@ impl Ahead {
     /// Waits for the end of what `suite` builds.
     pub(super) fn wait_for(&mut self, suite: &Suite) {
         while self.expected.iter().any(|build| suite.builds == Some(*build)) {
-            match self.ended.recv() {
+            match self.ended.recv_timeout(Duration::from_secs(1)) {
                 Ok(ended) => self.expected.retain(|build| *build != ended),
-                Err(_) => self.expected.clear(),
+                Err(RecvTimeoutError::Timeout) => hasten(),
+                Err(RecvTimeoutError::Disconnected) => self.expected.clear(),
             }
         }
     }
@@ -66,6 +70,21 @@ fn builds_of_later(suites: &[&Suite]) -> Vec<Build> {
         }
     }
     later
+}
+
+/// Gives the builds under way the priority of this process, if it may: a suite waits for them.
+fn hasten() {
+    let Some(own) = niceness(process::id()) else { return };
+    let is_build = |process: &u32| niceness(*process).is_some_and(|niceness| niceness > own);
+    // Each thread has a priority of its own.
+    let threads =
+        |process: u32| fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let threads = own_descendants().into_iter().filter(is_build).flat_map(threads);
+    let mut renice = Command::new("renice");
+    renice.args(["-n", &own.to_string(), "-p"]);
+    renice.args(threads.flatten().map(|entry| entry.file_name()));
+    // An error for a process that has ended by itself is expected.
+    let _ = renice.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 /// The same command at the lowest priority, and silent.
@@ -88,15 +107,22 @@ fn at_leisure(command: &Command) -> Command {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
-    use std::time::Duration;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
-    use crate::test::needs::Need;
+    use crate::process::PAUSE;
+    use crate::test::needs::{Need, is_root};
     use crate::test::{Count, SUITES};
 
     fn suite(needs: &'static [Need], builds: Option<Build>) -> Suite {
         let run = |_: &_| Ok(Count::default());
         Suite { name: "sample", about: "a sample", needs, minutes: 1, builds, run }
+    }
+
+    /// Builds that are hastened are all those of this process.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ONE: Mutex<()> = Mutex::new(());
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[test]
@@ -114,10 +140,11 @@ mod tests {
 
     #[test]
     fn a_suite_waits_for_its_own_build_alone() {
+        let _alone = alone();
         let (go, gone) = mpsc::channel();
         let mut ahead = Ahead::making(vec![Build::Loom, Build::Fuzz], move |build| {
             if build == Build::Loom {
-                std::thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(100));
             } else {
                 gone.recv().expect("told to");
             }
@@ -133,16 +160,32 @@ mod tests {
 
     #[test]
     fn a_builder_that_panics_holds_up_no_suite() {
+        let _alone = alone();
         let mut ahead = Ahead::making(vec![Build::Loom], |_| panic!("a defect"));
         ahead.wait_for(&suite(&[], Some(Build::Loom)));
     }
 
     #[test]
     fn the_same_command_runs_at_the_lowest_priority() {
+        let _alone = alone();
         let mut sh = Command::new("sh");
         sh.args(["-c", "nice; echo $SAMPLE; pwd"]).env("SAMPLE", "value").current_dir("/");
         let output = at_leisure(&sh).stdout(Stdio::piped()).output().expect("sh runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "19\nvalue\n/\n");
+    }
+
+    #[test]
+    fn a_build_that_is_waited_for_has_the_priority_of_what_waits() {
+        let _alone = alone();
+        let mut build = at_leisure(Command::new("sleep").arg("60")).spawn().expect("sleep runs");
+        while niceness(build.id()) != Some(19) {
+            thread::sleep(PAUSE);
+        }
+        hasten();
+        let (now, own) = (niceness(build.id()), niceness(process::id()));
+        build.kill().expect("it runs");
+        build.wait().expect("it ended");
+        assert_eq!(now, if is_root() { own } else { Some(19) });
     }
 
     /// cargo locks the directory that it builds in.
