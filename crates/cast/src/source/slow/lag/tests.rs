@@ -150,6 +150,23 @@ fn of_two_slow_nodes_both_are_found() {
 }
 
 #[test]
+fn one_of_the_first_is_tried_as_a_leaf_once() {
+    for (slow, chunks) in [(2, 2_000), (4, 2_000), (1, 8_000)] {
+        let mut flow = Flow::new(17, chunks);
+        let steps =
+            flow.run(|from, to| if [from, to].contains(&slow) { USUAL / 2.0 } else { USUAL });
+        assert_eq!(flow.leaves(), [slow]);
+        assert_eq!(flow.findings.len(), 1, "{:?}", flow.findings);
+        let full = chunks * 10 / 95;
+        assert!(steps <= full + 20, "{slow}: {steps}, {full}");
+    }
+    // All links behind the second node carry less.
+    let mut flow = Flow::new(17, 4_000);
+    flow.run(|_, to| if to > 2 { USUAL / 2.0 } else { USUAL });
+    assert_eq!(flow.findings.len(), 1, "{:?}", flow.findings);
+}
+
+#[test]
 fn where_all_are_as_slow_or_many_lag_nobody_is_found() {
     let mut even = Flow::new(17, 800);
     even.run(|_, _| USUAL / 2.0);
@@ -207,7 +224,8 @@ proptest! {
         rate in 5_u32..=300,
         wavers in prop::collection::vec(0_u32..20, 400),
     ) {
-        let mut flow = Flow::new(nodes, 8_000);
+        // In a long cast the first one is tried.
+        let mut flow = Flow::new(nodes, (rate * 6).max(50));
         for step in 0..60 {
             flow.step(|from, _| {
                 let waver = wavers[(step * 11 + from) % wavers.len()];
