@@ -62,7 +62,8 @@ impl Flow {
         self.steps += 1;
         for pair in self.order().windows(2) {
             let (from, to) = (pair[0], pair[1]);
-            let moved = carries(from, to).min(self.received[from] - self.received[to]);
+            let moved =
+                carries(from, to).min(self.received[from].saturating_sub(self.received[to]));
             self.received[to] += moved;
             self.sent[from] += moved;
         }
