@@ -49,7 +49,8 @@ pub(super) struct CastSession {
     /// Relays that were dialled, and have not been lost since.
     pub(super) dialled: BTreeSet<u32>,
     is_publishing: bool,
-    has_published: bool,
+    /// What its source is told when all is published.
+    done: Option<CastMessage>,
     pub(super) reach: NodeReach,
     /// While it reads by itself, because it came late.
     pub(super) late: Option<LateJoin>,
@@ -101,7 +102,7 @@ impl CastSession {
             joined: BTreeMap::new(),
             dialled: BTreeSet::new(),
             is_publishing: false,
-            has_published: false,
+            done: None,
             reach: reach.clone(),
             late: None,
             lender: Lender::default(),
@@ -147,11 +148,11 @@ impl CastSession {
     }
 
     pub(super) fn has_published(&self) -> bool {
-        self.has_published
+        self.done.is_some()
     }
 
     pub(super) fn is_busy_publishing(&self) -> bool {
-        self.is_publishing && !self.has_published
+        self.is_publishing && !self.has_published()
     }
 
     /// Steps that are done of making the tree and of publishing it.
@@ -342,10 +343,15 @@ impl CastSession {
     }
 
     fn published(&mut self, hub: &mut CastHub, report: &PublishReport) {
-        self.has_published = true;
         let names = u32::try_from(report.names).unwrap_or(u32::MAX);
         let read_chunks = self.member.as_ref().map_or(0, CastMember::read_chunks);
-        send(hub, self.source, &CastMessage::Done { names, read_chunks });
+        self.done = Some(CastMessage::Done { names, read_chunks });
+        self.tell_done(hub);
+    }
+
+    /// Tells the source that all is published, if it is.
+    pub(super) fn tell_done(&self, hub: &mut CastHub) {
+        self.done.iter().for_each(|done| send(hub, self.source, done));
     }
 
     /// Does what has become possible.
