@@ -238,7 +238,8 @@ impl Figures {
         let data = found[1].samples[0].iter().zip(&found[0].samples[0]);
         let data = series("data", vec![data.map(|(large, small)| large - small).collect()]);
         let row = |what: &str, ours: &Series, papers: &str| {
-            let shown = ours.summary(0).map_or("failed".to_owned(), |found| found.to_string());
+            let shown =
+                ours.summary(0).map_or_else(|| "failed".to_owned(), |found| found.to_string());
             vec![what.to_owned(), shown, papers.to_owned()]
         };
         let rows = vec![

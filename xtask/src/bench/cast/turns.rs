@@ -11,8 +11,10 @@ pub(super) struct Turn<'a> {
     pub(super) name: &'a str,
     /// In how many of the rounds, from the first, it is measured.
     pub(super) rounds: usize,
-    pub(super) measure: Box<dyn Fn(&mut CastStage) -> Result<f64> + 'a>,
+    pub(super) measure: Box<MeasureOnStage<'a>>,
 }
+
+type MeasureOnStage<'a> = dyn Fn(&mut CastStage) -> Result<f64> + 'a;
 
 impl<'a> Turn<'a> {
     pub(super) fn new(
