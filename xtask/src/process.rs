@@ -37,7 +37,7 @@ impl Process {
     /// Waits until a socket listens on `port`, or the program ends without that.
     pub(crate) fn wait_listening(&mut self, port: u16, deadline: Instant) -> Result<()> {
         let listens = wait_listening(&mut self.child, port, deadline);
-        listens.map_err(|error| anyhow!("{}: {error}:\n{}", self.line, self.tail()))
+        listens.map_err(|error| anyhow!("{}: {error}:\n{}", self.line, self.excerpt()))
     }
 
     /// Whether the program has ended with success; an error if it failed or the deadline has
@@ -45,9 +45,9 @@ impl Process {
     pub(crate) fn succeeded(&mut self, deadline: Instant) -> Result<bool> {
         match self.child.try_wait()? {
             Some(status) if status.success() => Ok(true),
-            Some(status) => bail!("{} ended with {status}:\n{}", self.line, self.tail()),
+            Some(status) => bail!("{} ended with {status}:\n{}", self.line, self.excerpt()),
             None if Instant::now() > deadline => {
-                bail!("{} did not end in time:\n{}", self.line, self.tail())
+                bail!("{} did not end in time:\n{}", self.line, self.excerpt())
             }
             None => Ok(false),
         }
@@ -66,11 +66,10 @@ impl Process {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The last lines of the output, for messages.
-    pub(crate) fn tail(&self) -> String {
-        let said = self.said();
-        let lines: Vec<&str> = said.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+    /// The first and the last lines of the output, for messages. The first, too: what a program
+    /// writes to standard error at its end comes before what it has kept for standard output.
+    pub(crate) fn excerpt(&self) -> String {
+        excerpt(&self.said())
     }
 }
 
@@ -82,6 +81,19 @@ impl Drop for Process {
         let _ = kill.args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.wait();
     }
+}
+
+/// How many lines of an output are shown from its beginning, and from its end.
+const FIRST: usize = 12;
+const LAST: usize = 20;
+
+fn excerpt(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    if lines.len() <= FIRST + LAST {
+        return lines.join("\n");
+    }
+    let (first, last) = (&lines[..FIRST], &lines[lines.len() - LAST..]);
+    format!("{}\n...\n{}", first.join("\n"), last.join("\n"))
 }
 
 /// Waits until a socket listens on `port` beside a program, or the program ends without that. It is
@@ -133,11 +145,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_says_on_its_errors_is_shown_before_what_it_kept() {
+        let said = |count: usize| (0..count).map(|line| format!("{line}\n")).collect::<String>();
+        assert_eq!(excerpt(&said(32)), said(32).trim_end());
+        let long = excerpt(&said(1000));
+        assert!(long.starts_with("0\n1\n") && long.ends_with("\n998\n999"), "{long}");
+        assert!(long.contains("\n11\n...\n980\n"), "{long}");
+    }
+
+    #[test]
     fn a_program_that_hangs_is_killed_with_its_children() {
         let mut hanging = shell("hang", "sleep 1000 & echo $!; wait");
         let error = hanging.finish(Instant::now() + Duration::from_millis(300)).unwrap_err();
         assert!(error.to_string().contains("did not end in time"), "{error}");
-        let child = hanging.tail();
+        let child = hanging.excerpt();
         drop(hanging);
         let gone = || {
             let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();

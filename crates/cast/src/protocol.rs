@@ -123,6 +123,8 @@ pub(crate) struct NodeReport {
     /// Steps that it has done of making the tree and of publishing it: entries made, attributes
     /// given, names moved.
     pub(crate) steps: u64,
+    /// Chunks that others have sent to it.
+    pub(crate) arrived_chunks: u64,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
     /// How fast it sends, if it has lately: to all together, and to each.

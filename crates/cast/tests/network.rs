@@ -22,7 +22,7 @@ use lab::{Lab, Node, ROOT, chunks_left, dial};
 use outboard_cast::receive::PublishMode;
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::DialNode;
-use outboard_cast::source::{CastLimits, CastOutcome, CastProgress, CastRequest, cast};
+use outboard_cast::source::{CastLimits, CastOutcome, CastProgress, CastRequest, NodeStage, cast};
 use std::fs;
 use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroU64;
@@ -336,6 +336,41 @@ fn a_node_that_the_source_loses_and_finds_again_has_everything() {
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
     (0..4).for_each(|node| lab.check(node));
+}
+
+/// It hangs until the others have everything; the cast waits for it for a moment.
+#[test]
+fn a_node_that_hangs_until_the_others_end_has_everything() {
+    let lab = Lab::new(3);
+    lab.fill(3_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Star, 3_000_000);
+    wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 1));
+    lab.nodes[2].hang.store(true, Ordering::SeqCst);
+    let published = |now: &CastProgress| {
+        now.nodes.iter().filter(|node| node.stage == NodeStage::Published).count() == 2
+    };
+    wait_for(&told, |now| published(now) && now.nodes[2].stage == NodeStage::Failed);
+    lab.nodes[2].hang.store(false, Ordering::SeqCst);
+    drop(told);
+    let outcome = casting.join().expect("no panic");
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..3).for_each(|node| lab.check(node));
+}
+
+/// The cast does not wait for it for ever.
+#[test]
+fn a_node_that_is_lost_for_good_is_given_up_soon() {
+    let mut lab = Lab::new(3);
+    lab.fill(2_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Star, 3_000_000);
+    wait_for(&told, |now| now.nodes.iter().all(|node| node.held_chunks > 1));
+    lab.nodes[2].stop();
+    let begin = Instant::now();
+    drop(told);
+    let outcome = casting.join().expect("no panic");
+    assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
+    let failed: Vec<bool> = outcome.nodes.iter().map(|node| node.result.is_err()).collect();
+    assert_eq!(failed, [false, false, true], "{outcome:?}");
 }
 
 #[test]

@@ -33,6 +33,7 @@ type Failure = Box<dyn std::error::Error>;
 /// The exit code says whether all nodes have the files, or as many as must; with `--exec` it is
 /// the program's.
 pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
+    crate::log::start_cast(None)?;
     if args.plan {
         return plan::run(&args).map(|()| ExitCode::SUCCESS);
     }

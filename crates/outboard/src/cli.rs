@@ -44,7 +44,11 @@ pub(crate) enum Command {
     },
     /// Receive one cast; the cast that starts this says which on standard input.
     #[command(hide = true)]
-    CastReceiver,
+    CastReceiver {
+        /// The levels at which it logs [default: OUTBOARD_LOG].
+        #[arg(long)]
+        log: Option<String>,
+    },
     /// Run the supervisor of a client's sandbox; the service compile starts this.
     #[command(hide = true)]
     SandboxSupervisor,

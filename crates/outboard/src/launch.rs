@@ -1,6 +1,7 @@
 //! How a cast reaches its nodes: nodes that run already, or receivers that it starts, by Slurm or
 //! ssh; and the program that starts there afterwards.
 
+use crate::log;
 use clap::{Args, ValueEnum};
 use outboard_cast::launch::{
     ExecProgram, LaunchError, LaunchRequest, LaunchWay, LaunchedReceivers, MissingDestination,
@@ -70,9 +71,9 @@ pub(crate) struct CastReach {
 }
 
 /// The hidden command: receives one cast, as standard input says.
-pub(crate) fn receive() -> crate::Outcome {
+pub(crate) fn receive(log: Option<&str>) -> crate::Outcome {
     crate::services::name_process("receiver");
-    crate::log::start_receiver()?;
+    log::start_cast(log)?;
     let mut output = std::io::stdout();
     receiver(rustix::stdio::stdin(), &mut output, |name| env::var_os(name))?;
     Ok(())
@@ -147,6 +148,7 @@ impl CastReach {
             destination: destination.into(),
             missing: launch.missing,
             limit: launch.limit,
+            log: log::levels(),
         };
         let launched = LaunchedReceivers::start(&request)?;
         Ok(Self { way: Some(launch.way), launched: Some(launched), nodes: None })

@@ -1,6 +1,6 @@
-//! Writes events of daemons to standard error, a line each, at the levels that the operator sets.
-//! The standard error of a manager of `outboard cc` is a log file that it shares with others, so
-//! its lines have the time and its process.
+//! Writes events of daemons and casts to standard error, a line each, at the levels that the
+//! operator sets. The standard error of a manager of `outboard cc` is a log file that it shares
+//! with others, so its lines have the time and its process.
 //!
 //! `--log`, or else OUTBOARD_LOG: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or
 //! levels for single parts, `info,outboard_cluster=debug`.
@@ -19,8 +19,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The variable, which services get too.
 const VARIABLE: &str = "OUTBOARD_LOG";
 const DEFAULT: &str = "info";
-/// The default of receivers that a cast starts.
-const RECEIVERS: &str = "error";
+/// The default of a cast, at its source and at receivers that it starts.
+const CASTS: &str = "error";
 /// The default of managers: their log is read when something is wrong.
 const MANAGERS: &str = "warn";
 
@@ -36,13 +36,19 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// As [`start`], for a receiver, whose source reports what matters: only its variable makes it say
-/// more.
-pub(crate) fn start_receiver() -> Result<(), Box<dyn Error>> {
-    match std::env::var_os(VARIABLE) {
-        Some(set) if !set.is_empty() => start(None),
-        _ => start(Some(RECEIVERS)),
+/// As [`start`], for a cast, whose end is reported with all that matters: only the variable makes
+/// the source, or a receiver that it starts, say more.
+pub(crate) fn start_cast(wanted: Option<&str>) -> Result<(), Box<dyn Error>> {
+    match (wanted, levels()) {
+        (Some(wanted), _) => start(Some(wanted)),
+        (None, Some(_)) => start(None),
+        (None, None) => start(Some(CASTS)),
     }
+}
+
+/// What the variable says.
+pub(crate) fn levels() -> Option<String> {
+    std::env::var(VARIABLE).ok().filter(|levels| !levels.is_empty())
 }
 
 /// As [`start`], for a manager: builds do not depend on what it logs, so that a level that is none

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Command::Cc(args) => cc::run(args),
         Command::Cast(args) => cast::run(args),
         Command::Sbcast(args) => sbcast::run(&args),
-        Command::CastReceiver => launch::receive().map(success),
+        Command::CastReceiver { log } => launch::receive(log.as_deref()).map(success),
         Command::Perf(perf) => perf::run(perf).map(success),
         Command::Run(args) => run::run(args).map(success),
         Command::Node(args) => node::run(args).map(success),

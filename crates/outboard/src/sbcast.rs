@@ -7,12 +7,11 @@ use crate::launch::{CastReach, LaunchChoice};
 use crate::send_libs::{EXCLUDED, StagedLibraries};
 use bcast_conf::BcastConf;
 use clap::Args;
-use outboard_cast::ShowMode;
 use outboard_cast::launch::{LaunchError, LaunchWay, MissingDestination, SlurmJob};
-use outboard_cast::receive::{FlushMode, PublishMode};
+use outboard_cast::receive::PublishMode;
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, SourceBuffers, cast};
-use outboard_cast::tree::{CastSource, ScanOptions};
+use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, cast};
+use outboard_cast::tree::CastSource;
 use outboard_cluster::hosts::HostList;
 use std::env;
 use std::error::Error;
@@ -99,6 +98,7 @@ fn fanout(word: &str) -> Result<Fanout, String> {
 
 /// The exit code says whether all nodes have the file.
 pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
+    crate::log::start_cast(None)?;
     let conf = BcastConf::of_this_machine();
     let (directory, name) = destination(&args.dest, conf.directory.as_deref())?;
     let staged = if args.sends_libs(&conf)? { args.libraries(&name, &conf)? } else { None };
@@ -110,20 +110,9 @@ pub(crate) fn run(args: &SbcastArgs) -> Result<ExitCode, Box<dyn Error>> {
     let sources = [source].into_iter().chain(staged.as_ref().map(StagedLibraries::source));
     let (nodes, dial) = reach.hosts()?;
     let outcome = cast(CastRequest {
-        sources: sources.collect(),
-        destination: directory,
-        nodes,
-        scan: ScanOptions::default(),
         chunk_len: args.chunk_len()?,
-        kind: None,
-        topology: None,
-        buffers: SourceBuffers::default(),
         publish: if args.is_forced() { PublishMode::Replace } else { PublishMode::New },
-        show: ShowMode::Complete,
-        flush: FlushMode::Later,
-        limits: CastLimits::default(),
-        dial,
-        progress: None,
+        ..CastRequest::new(sources.collect(), directory, nodes, dial)
     })?;
     let outcome = reach.finish(outcome, CastLimits::default());
     args.report(&outcome);

@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The root's path as sources name it; each node has a directory of its own there.
@@ -57,6 +58,7 @@ impl Lab {
             "XDG_CONFIG_HOME",
             "OUTBOARD_KEY",
             "OUTBOARD_HOSTS",
+            "OUTBOARD_LOG",
             "SLURM_JOB_ID",
             "SLURM_JOB_NODELIST",
             "PBS_NODEFILE",
@@ -396,6 +398,35 @@ fn receivers_that_do_not_start_are_named_when_too_few_are_left() {
 }
 
 #[test]
+fn a_cast_logs_what_its_variable_says_here_and_at_receivers_that_it_starts() {
+    let lab = Lab::new("logs", 0);
+    lab.tree(100_000);
+    let script = lab.home.join("rsh");
+    // As ssh, which carries no environment.
+    fs::write(&script, "#!/bin/sh\nunset OUTBOARD_LOG\neval \"$2\"\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let run = |levels: Option<&str>, to: &str| {
+        let to = lab.home.join(to);
+        fs::create_dir(&to).unwrap();
+        let words = ["cast", "--nodes=localhost", "tree", to.to_str().unwrap()];
+        let mut command = lab.command(&words);
+        command.arg("--launch-command").arg(&script).env_remove("OUTBOARD_LOG");
+        command.envs(levels.map(|levels| ("OUTBOARD_LOG", levels)));
+        let output = command.output().unwrap();
+        (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
+    };
+    let (said, code) = run(None, "quiet");
+    assert!(said.is_empty() && code == Some(0), "{said}");
+    let (said, code) = run(Some("info"), "info");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("outboard_cast::source::care: the first plan"), "{said}");
+    let receiver = said.lines().find(|line| line.starts_with("localhost: "));
+    assert!(receiver.is_some_and(|line| line.contains(" INFO outboard_cast::")), "{said}");
+    let (said, code) = run(Some("loud"), "loud");
+    assert!(code == Some(1) && said.contains("OUTBOARD_LOG is \"loud\": write a level"), "{said}");
+}
+
+#[test]
 fn what_nodes_refuse_is_told_with_what_to_do() {
     let lab = Lab::new("refused", 1);
     lab.tree(10);
@@ -647,11 +678,15 @@ fn a_terminal_shows_progress_and_is_clean_afterwards() {
     command.env("TERM", "xterm").stderr(terminal()).stdout(Stdio::piped());
     let child = command.spawn().unwrap();
     drop(command);
+    // Meanwhile, as a terminal does: its buffer is small. Reading ends with EIO.
+    let reader = thread::spawn(move || {
+        let mut shown = Vec::new();
+        let _ = File::from(master).read_to_end(&mut shown);
+        String::from_utf8_lossy(&shown).into_owned()
+    });
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let mut shown = vec![0; 1 << 16];
-    let len = File::from(master).read(&mut shown).unwrap();
-    let shown = String::from_utf8_lossy(&shown[..len]).into_owned();
+    let shown = reader.join().unwrap();
     assert!(shown.contains(" to 2 nodes  ") && shown.contains(&lab.nodes[1].address), "{shown}");
     assert!(shown.ends_with("\x1b[3A\r\x1b[J"), "{shown:?}");
     assert!(!String::from_utf8_lossy(&output.stdout).contains('\x1b'));

@@ -485,7 +485,8 @@ fn a_client_that_is_stopped_holds_up_no_other() {
         return;
     }
     let home = Home::new("clients");
-    let (_node, address) = home.node(&["--slots", "4"]);
+    // More than the jobs of the client that stops: those that it has stay taken.
+    let (_node, address) = home.node(&["--slots", "8"]);
     let builder = |name| Builder { home: &home, name, address: &address };
     let (one, other) = (builder("one"), builder("other"));
     one.run(&["gcc", "-c", "a.c"]);

@@ -129,9 +129,9 @@ impl Bench {
 fn together(server: &mut Process, client: &mut Process, deadline: Instant) -> Result<()> {
     loop {
         let served = server.succeeded(deadline);
-        let served = served.with_context(|| format!("client:\n{}", client.tail()))?;
+        let served = served.with_context(|| format!("client:\n{}", client.excerpt()))?;
         let ended = client.succeeded(deadline);
-        if ended.with_context(|| format!("server:\n{}", server.tail()))? && served {
+        if ended.with_context(|| format!("server:\n{}", server.excerpt()))? && served {
             return Ok(());
         }
         thread::sleep(PAUSE);

@@ -80,10 +80,7 @@ pub fn directory(release: bool) -> PathBuf {
 /// When the crate does not build, when a symbol is neither written nor listed as unsupported, or
 /// when the C compiler fails.
 pub fn build(release: bool) -> Result<PathBuf> {
-    // Beside `outboard` its dependencies have the features that they have in the other builds.
-    let packages = ["--package=outboard-ibverbs", "--package=outboard"];
-    let mut build = cargo(["build", "--quiet", "--lib"]);
-    command::run(build.args(packages).args(release.then_some("--release")))?;
+    command::run(&mut archive_build(release))?;
     let directory = directory(release);
     let archive = archive(&directory);
     let written = symbols::defined(&archive)?;
@@ -95,6 +92,15 @@ pub fn build(release: bool) -> Result<PathBuf> {
         link(library, &archive, &directory, &glue.text())?;
     }
     Ok(directory)
+}
+
+/// Builds the static library. Beside `outboard` its dependencies have the features that they have
+/// in the other builds.
+pub(crate) fn archive_build(release: bool) -> Command {
+    let packages = ["--package=outboard-ibverbs", "--package=outboard"];
+    let mut build = cargo(["build", "--quiet", "--lib"]);
+    build.args(packages).args(release.then_some("--release"));
+    build
 }
 
 /// The static library with the Rust code, in the parent of the libraries' directory.

@@ -4,6 +4,8 @@
 //! and closes with `N passed, N failed, N skipped`: single tests, except that a skipped suite
 //! counts as one. In CI (`CI=true`) a skip is a failure. Never hides the output of a suite.
 
+mod ahead;
+mod builds;
 pub(crate) mod check;
 mod count;
 mod limit;
@@ -18,6 +20,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use ahead::Ahead;
+
+pub use builds::Build;
 pub use count::Count;
 pub use suites::{SUITES, Suite};
 
@@ -56,12 +61,13 @@ pub fn run(names: &[String], install: bool, settings: &Settings) -> Result<()> {
     if install {
         needs::install(suites.iter().flat_map(|suite| suite.needs))?;
     }
+    let mut ahead = Ahead::start(&suites);
     let mut total = Count::default();
     let mut lines = Vec::new();
     for suite in suites {
         println!("\n=== {}: {}", suite.name, suite.about);
         let started = Instant::now();
-        let outcome = run_suite(suite, settings);
+        let outcome = run_suite(suite, settings, &mut ahead);
         total += outcome.count();
         lines.push(summary(suite, &outcome, started.elapsed().as_secs()));
     }
@@ -81,14 +87,17 @@ fn choose(names: &[String]) -> Result<Vec<&'static Suite>> {
         .collect()
 }
 
-fn run_suite(suite: &Suite, settings: &Settings) -> Outcome {
+fn run_suite(suite: &Suite, settings: &Settings, ahead: &mut Ahead) -> Outcome {
     let missing = needs::missing(suite.needs);
     if !missing.is_empty() {
         return Outcome::Skipped(needs::remedy(&missing));
     }
     let limit =
         Duration::from_secs(60 * suite.minutes * if settings.full { FULL_FACTOR } else { 1 });
-    let (ran, in_time) = limit::within(limit, || (suite.run)(settings));
+    let (ran, in_time) = limit::within(limit, || {
+        ahead.wait_for(suite);
+        (suite.run)(settings)
+    });
     let mut count = ran.unwrap_or_else(|error| {
         println!("{}: {error:#}", suite.name);
         Count { failed: 1, ..Count::default() }

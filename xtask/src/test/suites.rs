@@ -9,8 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 
+use super::builds::{self, Build};
 use super::needs::Need;
 use super::{Count, Settings};
 use crate::command::{self, cargo};
@@ -29,18 +30,28 @@ pub struct Suite {
     /// Time limit in minutes, after which it is stopped and has failed: several times what it takes
     /// on two cores, including builds.
     pub minutes: u64,
+    /// What it builds outside of `target/debug`.
+    pub builds: Option<Build>,
     /// Runs it. An error counts as one failed test.
     pub run: fn(&Settings) -> Result<Count>,
 }
 
 /// Every suite, quick ones first.
 pub const SUITES: &[Suite] = &[
-    Suite { name: "tidy", about: "the house rules", needs: &[], minutes: 3, run: house_rules },
+    Suite {
+        name: "tidy",
+        about: "the house rules",
+        needs: &[],
+        minutes: 3,
+        builds: None,
+        run: house_rules,
+    },
     Suite {
         name: "unit",
         about: "every crate's own tests",
         needs: &[],
         minutes: 15,
+        builds: None,
         run: |settings| cargo_test(settings, &["--workspace"]),
     },
     Suite {
@@ -48,6 +59,7 @@ pub const SUITES: &[Suite] = &[
         about: "recorded traffic of Linux's siw, byte for byte",
         needs: &[],
         minutes: 5,
+        builds: None,
         run: |settings| integration(settings, "captures"),
     },
     Suite {
@@ -55,6 +67,7 @@ pub const SUITES: &[Suite] = &[
         about: "Wireshark's dissectors decode Outboard's packets",
         needs: &[Need::Packages(&["tshark"])],
         minutes: 5,
+        builds: None,
         run: |settings| integration(settings, "tshark"),
     },
     Suite {
@@ -62,6 +75,7 @@ pub const SUITES: &[Suite] = &[
         about: "libibverbs.so.1 and librdmacm.so.1: symbols, versions, stock programs load them",
         needs: &[Need::Packages(&["rdmacm-utils", "ibverbs-utils", "perftest", "fio"])],
         minutes: 8,
+        builds: None,
         run: libraries,
     },
     Suite {
@@ -69,6 +83,7 @@ pub const SUITES: &[Suite] = &[
         about: "`outboard tour`, as a newcomer runs it, and interrupted",
         needs: &[Need::Packages(&["gcc", "libc6-dev"])],
         minutes: 5,
+        builds: None,
         run: |settings| integration(settings, "tour"),
     },
     Suite {
@@ -76,6 +91,7 @@ pub const SUITES: &[Suite] = &[
         about: "Outboard and Linux's siw in a virtual machine interoperate",
         needs: &[Need::Packages(siw::PACKAGES)],
         minutes: 20,
+        builds: Some(Build::Release),
         run: siw_interop,
     },
     Suite {
@@ -83,6 +99,7 @@ pub const SUITES: &[Suite] = &[
         about: "stock RDMA programs on Outboard's libibverbs and librdmacm",
         needs: &[Need::Packages(ibverbs::PACKAGES)],
         minutes: 20,
+        builds: Some(Build::Release),
         run: |settings| ibverbs::run(settings.full),
     },
     Suite {
@@ -90,6 +107,7 @@ pub const SUITES: &[Suite] = &[
         about: "outboard cc on three servers: builds, failures, unauthenticated peers",
         needs: &[Need::Packages(compile::PACKAGES)],
         minutes: 25,
+        builds: None,
         run: |settings| compile::run(settings.full),
     },
     Suite {
@@ -97,6 +115,7 @@ pub const SUITES: &[Suite] = &[
         about: "outboard cast to fifteen nodes: whole files at all of them, whatever fails",
         needs: &[Need::Packages(cast::PACKAGES)],
         minutes: 25,
+        builds: None,
         run: |settings| cast::run(settings.full),
     },
     Suite {
@@ -104,6 +123,7 @@ pub const SUITES: &[Suite] = &[
         about: "outboard cast and sbcast in jobs of a real Slurm, beside its sbcast, and by sshd",
         needs: &[Need::Packages(cast::slurm::PACKAGES)],
         minutes: 10,
+        builds: None,
         run: |_| cast::slurm::run(),
     },
     Suite {
@@ -111,6 +131,7 @@ pub const SUITES: &[Suite] = &[
         about: "peers that lie, stall and vanish",
         needs: &[],
         minutes: 5,
+        builds: None,
         run: |settings| integration(settings, "bad_peers"),
     },
     Suite {
@@ -118,6 +139,7 @@ pub const SUITES: &[Suite] = &[
         about: "real compilers and a hostile job in sandboxes over a client's files",
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
         minutes: 8,
+        builds: None,
         run: |settings| integration(settings, "sandbox"),
     },
     Suite {
@@ -125,6 +147,7 @@ pub const SUITES: &[Suite] = &[
         about: "a manager and servers that compile for it, over loopback",
         needs: &[Need::Packages(&["gcc", "g++", "binutils"])],
         minutes: 8,
+        builds: None,
         run: |settings| integration(settings, "network"),
     },
     Suite {
@@ -132,13 +155,15 @@ pub const SUITES: &[Suite] = &[
         about: "10,000 connections at once, in release",
         needs: &[],
         minutes: 8,
-        run: |settings| cargo_test(settings, &["--workspace", "--release", "--test=connections"]),
+        builds: Some(Build::Release),
+        run: |settings| counted(settings, &mut builds::connections()),
     },
     Suite {
         name: "loom",
         about: "every interleaving of threads in STag slots and between drivers of the engine",
         needs: &[],
         minutes: 12,
+        builds: Some(Build::Loom),
         run: interleavings,
     },
     Suite {
@@ -146,13 +171,15 @@ pub const SUITES: &[Suite] = &[
         about: "AddressSanitizer on the crates with unsafe code",
         needs: &[Need::Nightly],
         minutes: 12,
-        run: address_sanitizer,
+        builds: Some(Build::Sanitized),
+        run: |settings| counted(settings, &mut builds::sanitized_tests()?),
     },
     Suite {
         name: "fuzz",
         about: "every fuzz target for a while",
         needs: &[Need::Nightly, Need::CargoTool("fuzz")],
         minutes: 20,
+        builds: Some(Build::Fuzz),
         run: fuzz,
     },
 ];
@@ -205,8 +232,7 @@ fn libraries(settings: &Settings) -> Result<Count> {
 /// the stock program on the project's C libraries, and the stock program on siw), then with
 /// perftest's programs.
 fn siw_interop(settings: &Settings) -> Result<Count> {
-    let release = ["build", "--workspace", "--release", "--bin=outboard", "--example=rping"];
-    command::run(&mut cargo(release))?;
+    command::run(&mut builds::release())?;
     libs::build(true)?;
     let target = command::target_dir().join("release");
     let (native, outboard) = (target.join("examples/rping"), target.join("outboard"));
@@ -227,38 +253,12 @@ fn siw_interop(settings: &Settings) -> Result<Count> {
     Ok(total)
 }
 
-/// In a target directory of its own: its compiler flags would cause a rebuild of everything else.
 fn interleavings(settings: &Settings) -> Result<Count> {
     let mut total = Count::default();
-    for (package, models) in [("outboard-mem", "interleaved"), ("outboard-verbs", "models")] {
-        let mut test = cargo(["test", "--lib", "--package", package, models]);
-        test.env("CARGO_TARGET_DIR", command::target_dir().join("loom"));
-        total += counted(settings, test.env("RUSTFLAGS", "--cfg loom"))?;
+    for mut test in builds::loom_tests() {
+        total += counted(settings, &mut test)?;
     }
     Ok(total)
-}
-
-/// Names the target explicitly, so that build scripts are not instrumented.
-fn address_sanitizer(settings: &Settings) -> Result<Count> {
-    let version = command::output(Command::new("rustc").arg("-vV"))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.context("rustc -vV names no host")?;
-    let mut test = cargo(["+nightly", "test", "--no-fail-fast", "--lib"]);
-    // Only tests that run inside one process: an example started by a test is not instrumented.
-    test.args(["--test=connect", "--test=objects", "--test=operations"]);
-    test.args(["--package=outboard-mem", "--package=outboard-verbs", "--target", host]);
-    counted(settings, test.env("RUSTFLAGS", format!("-Zsanitizer=address {VISIBLE_COPIES}")))
-}
-
-/// Copies to and from shared memory in Rust instead of assembly, so that sanitizers can check them.
-const VISIBLE_COPIES: &str = "--cfg outboard_bytewise";
-
-/// A command of cargo-fuzz that builds: each with the same flags, or it would build all anew. One
-/// codegen unit, the default, takes twice as long to build.
-fn cargo_fuzz(command: &str) -> Command {
-    let mut fuzz = cargo(["+nightly", "fuzz", command, "--codegen-units=16"]);
-    fuzz.env("RUSTFLAGS", VISIBLE_COPIES);
-    fuzz
 }
 
 /// Builds all targets once, then runs as many at a time as there are processors.
@@ -266,7 +266,7 @@ fn fuzz(settings: &Settings) -> Result<Count> {
     let seconds = if settings.full { 15 * 60 } else { 30 };
     let targets = command::output(&mut cargo(["+nightly", "fuzz", "list"]))?;
     let targets: Vec<&str> = targets.lines().collect();
-    command::run(&mut cargo_fuzz("build"))?;
+    command::run(&mut builds::cargo_fuzz("build"))?;
     let logs = command::target_dir().join("fuzz-logs");
     fs::create_dir_all(&logs)?;
     let mut total = Count::default();
@@ -286,7 +286,7 @@ fn fuzz_at_once(targets: &[&str], seconds: u32, logs: &Path) -> Result<Vec<bool>
         let finds = logs.join(format!("{target}-finds"));
         fs::create_dir_all(&finds)?;
         let log = fs::File::create(logs.join(target))?;
-        let mut command = cargo_fuzz("run");
+        let mut command = builds::cargo_fuzz("run");
         command.arg(target).arg(&finds).arg(format!("fuzz/corpus/{target}")).args(["--", &limit]);
         Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
     });

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::ahead::Ahead;
 use super::needs::{self, Missing, Need};
 use super::{Count, Outcome, SUITES, Settings, Suite, choose, run_suite, summary, verdict};
 
 fn suite(needs: &'static [Need], run: fn(&Settings) -> anyhow::Result<Count>) -> Suite {
-    Suite { name: "sample", about: "a sample", needs, minutes: 1, run }
+    Suite { name: "sample", about: "a sample", needs, minutes: 1, builds: None, run }
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn a_failure_always_fails_and_a_skip_fails_in_ci() {
 #[test]
 fn a_suite_that_cannot_run_counts_as_failed() {
     let broken = suite(&[], |_| anyhow::bail!("broken"));
-    let outcome = run_suite(&broken, &Settings::default());
+    let outcome = run_suite(&broken, &Settings::default(), &mut Ahead::start(&[]));
     assert_eq!(outcome.count(), Count::one(false));
     assert!(summary(&broken, &outcome, 1).contains("FAILED"));
 }
@@ -41,7 +42,7 @@ fn a_suite_that_cannot_run_counts_as_failed() {
 #[test]
 fn a_suite_without_its_package_is_skipped_and_says_what_to_install() {
     let needy = suite(&[Need::Packages(&["outboard-no-such-package"])], |_| Ok(Count::one(true)));
-    let outcome = run_suite(&needy, &Settings::default());
+    let outcome = run_suite(&needy, &Settings::default(), &mut Ahead::start(&[]));
     assert!(matches!(outcome, Outcome::Skipped(_)));
     let line = summary(&needy, &outcome, 0);
     assert!(line.contains("skipped, needs: "), "{line}");

@@ -8,13 +8,14 @@ use super::announcement::Announcement;
 use super::child::{ChildEvent, LaunchChild};
 use super::invitation::{Invitation, InvitationTerms, MissingDestination};
 use super::receiver::{credentials, dial_with};
-use super::{LaunchError, LaunchWay};
+use super::{LaunchError, LaunchWay, RECEIVER_COMMAND};
 use crate::member::DialNode;
 use crate::protocol::SERVICE;
 use crate::source::{CastLimits, CastOutcome, NodeOutcome};
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_secure::{ClusterKey, Credentials, NodeId, ServiceKey};
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +44,20 @@ pub struct LaunchRequest {
     pub missing: MissingDestination,
     /// How long they may take.
     pub limit: Duration,
+    /// The levels at which they log; `None`: as their environment says.
+    pub log: Option<String>,
+}
+
+impl LaunchRequest {
+    /// The words that start one.
+    fn receiver(&self) -> Vec<OsString> {
+        let mut words = vec![self.program.clone().into(), RECEIVER_COMMAND.into()];
+        if let Some(levels) = &self.log {
+            // Neither ssh nor every job has the environment of the source.
+            words.extend(["--log".into(), levels.into()]);
+        }
+        words
+    }
 }
 
 /// The receivers that a cast has started.
@@ -187,7 +202,7 @@ impl<'a> LaunchAttempt<'a> {
 
     /// Starts all commands, some at a time, until each node has a receiver or has failed.
     fn run(&mut self, nodes: &[String]) -> Result<(), LaunchError> {
-        let mut left = self.request.way.receivers(&self.request.program, nodes).into_iter();
+        let mut left = self.request.way.receivers(&self.request.receiver(), nodes).into_iter();
         loop {
             while self.starting() < STARTING_MAX
                 && let Some(launch) = left.next()

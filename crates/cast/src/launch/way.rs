@@ -1,11 +1,10 @@
 //! How commands come to the nodes: one `srun` for all, or one `ssh` for each.
 
+use super::LaunchError;
 use super::slurm::SlurmJob;
-use super::{LaunchError, RECEIVER_COMMAND};
 use outboard_cluster::hosts::{Host, HostList};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::process::Command;
 
 /// OpenSSH that asks nothing, forwards nothing, and notices within 30 s that a host is gone.
@@ -69,14 +68,13 @@ impl LaunchWay {
     }
 
     /// The commands that start receivers on some of the nodes.
-    pub(super) fn receivers(&self, program: &Path, nodes: &[String]) -> Vec<LaunchCommand> {
-        let words = [program.as_os_str().to_owned(), RECEIVER_COMMAND.into()];
+    pub(super) fn receivers(&self, words: &[OsString], nodes: &[String]) -> Vec<LaunchCommand> {
         match self {
             Self::Slurm(job) => {
-                let command = job.receivers(nodes, &words);
+                let command = job.receivers(nodes, words);
                 vec![LaunchCommand { command, nodes: nodes.to_vec() }]
             }
-            Self::Ssh(_) | Self::Command { .. } => self.remote(nodes, &words),
+            Self::Ssh(_) | Self::Command { .. } => self.remote(nodes, words),
         }
     }
 
@@ -155,6 +153,10 @@ fn quoted(word: &OsStr) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    fn receiver(program: &str) -> [OsString; 2] {
+        [program.into(), "cast-receiver".into()]
+    }
+
     fn words(command: &Command) -> Vec<&str> {
         command.get_args().map(|word| word.to_str().expect("text")).collect()
     }
@@ -173,7 +175,7 @@ mod tests {
     fn ssh_gets_a_port_and_a_host_that_is_no_option() {
         let way = LaunchWay::Ssh("n1:2222/4,n2".parse().expect("hosts"));
         assert_eq!(way.nodes(), ["n1:2222", "n2"]);
-        let commands = way.receivers(Path::new("/opt/outboard"), &way.nodes());
+        let commands = way.receivers(&receiver("/opt/outboard"), &way.nodes());
         let first = words(&commands[0].command);
         assert_eq!(first[..2], ["-p", "2222"]);
         assert_eq!(first[first.len() - 3..], ["--", "n1", "exec '/opt/outboard' 'cast-receiver'"]);
@@ -189,7 +191,7 @@ mod tests {
         };
         let job = SlurmJob::from_environment(variable).expect("a list").expect("a job");
         let commands =
-            LaunchWay::Slurm(job).receivers(Path::new("/o"), &["n1".into(), "n3".into()]);
+            LaunchWay::Slurm(job).receivers(&receiver("/o"), &["n1".into(), "n3".into()]);
         let words = words(&commands[0].command);
         for word in ["--jobid=7", "--nodes=2", "--ntasks=2", "--nodelist=n1,n3", "--overlap"] {
             assert!(words.contains(&word), "{words:?}");
@@ -205,7 +207,7 @@ mod tests {
         };
         assert!(way("n1:22").check().is_err());
         assert!(way("n1").check().is_ok());
-        let command = &way("n1").receivers(Path::new("/o"), &["n1".into()])[0].command;
+        let command = &way("n1").receivers(&receiver("/o"), &["n1".into()])[0].command;
         assert_eq!(words(command), ["-n", "n1", "exec '/o' 'cast-receiver'"]);
     }
 }

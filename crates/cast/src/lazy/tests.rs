@@ -11,7 +11,7 @@ use crate::receive::{Destination, PublishMode};
 use crate::relay::DemandFrom;
 use outboard_verbs::SharedRegion;
 use rustix::fs::{Mode, OFlags};
-use shown::{ALONE, Shown, alone, bytes, eventually, mounts, run_alone, some_files};
+use shown::{ALONE, Shown, alone, bytes, eventually, no_view_is_left, run_alone, some_files};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -126,7 +126,7 @@ fn plain_files_take_the_names_and_open_files_go_on() {
         drop(is_watched);
         watcher.join().expect("it was always there");
         shown.place.assert_published();
-        assert!(!mounts().contains("outboard-cast"), "{}", mounts());
+        no_view_is_left(&shown.place);
         // Whatever happens to the name.
         fs::remove_dir_all(shown.at("a")).expect("removed");
         let mut read = vec![0; 1 << 20];
@@ -148,7 +148,7 @@ fn what_waits_fails_when_the_cast_is_given_up() {
         let error = reader.join().expect("no panic").expect_err("it never comes");
         assert_eq!(error.raw_os_error(), Some(libc_eio()), "{error}");
         eventually("the name goes", || names(&shown.place.to()).len() == 1);
-        assert!(!mounts().contains("outboard-cast"), "{}", mounts());
+        no_view_is_left(&shown.place);
         (&opened).read_exact(&mut [0; 1]).expect_err("it never comes");
         // The next cast finds no lock, though the file is still open.
         let Shown { receiver, cast, place, .. } = shown;

@@ -100,6 +100,7 @@ impl MemberProgress {
             waits: self.waits(now, relay),
             owes: relay.owes().into_iter().collect(),
             steps: 0,
+            arrived_chunks: self.arrived_chunks,
             sent_chunks: self.sent_chunks,
             rates: self.sending.take(now),
         }

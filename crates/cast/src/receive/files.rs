@@ -32,7 +32,8 @@ pub(super) struct StagedTree {
     places: RwLock<Box<[TopPlace]>>,
     writing: OpenFiles,
     reading: OpenFiles,
-    /// What was done to publish it, for those who watch whether that goes on.
+    /// What was done to look at what is published already, and to publish this, for those who
+    /// watch whether that goes on.
     steps: AtomicU64,
 }
 
@@ -64,7 +65,7 @@ impl StagedTree {
         &self.destination
     }
 
-    /// One more step of publishing is done.
+    /// One more step of that is done.
     pub(super) fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }

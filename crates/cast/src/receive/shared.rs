@@ -322,8 +322,8 @@ impl ReceiverShared {
         Ok(())
     }
 
-    /// Steps that are done of making the tree and of publishing it: they grow as long as that goes
-    /// on.
+    /// Steps that are done of making the tree, of looking at what is published already, and of
+    /// publishing it: they grow as long as that goes on.
     pub(super) fn steps(&self) -> u64 {
         // What changes the stage may be held up by a disk.
         let stage = self.stage.try_read();

@@ -116,7 +116,9 @@ impl StagingDirectory {
 
     /// What the state file says; `None` for anything but a state.
     pub(super) fn phase(&self) -> Option<StagingPhase> {
-        let file = open_beneath(self.fd(), STATE.as_bytes(), OFlags::RDONLY, Mode::empty()).ok()?;
+        // Whatever stands there, opening it waits for nothing.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = open_beneath(self.fd(), STATE.as_bytes(), flags, Mode::empty()).ok()?;
         let len = u64::try_from(fs::fstat(&file).ok()?.st_size).ok()?;
         let mut bytes = vec![0; usize::try_from(len.min(STATE_LEN_MAX)).ok()?];
         read_exactly_at(&file, &mut bytes, 0).ok()?;

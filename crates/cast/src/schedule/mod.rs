@@ -32,7 +32,7 @@ mod transfers;
 mod tree;
 mod two_tree;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 pub use chunk_set::{ChunkRuns, ChunkSet};
@@ -203,6 +203,19 @@ impl Schedule {
             (None, Some(leaf)) => self.feeders[leaf].iter().copied().min().unwrap_or(0),
         };
         Some(self.ranks[rank as usize])
+    }
+
+    /// By relay, the node that alone feeds it all the time; none where a kind has several, or has
+    /// them wait for each other.
+    #[must_use]
+    pub fn single_feeders(&self) -> BTreeMap<u32, u32> {
+        let is_steady = matches!(self.kind, ScheduleKind::Chain | ScheduleKind::Tree { .. });
+        let ranks = (1..).zip(&self.ranks[1..]).filter(|_| is_steady);
+        let feeder = |(rank, node): (u32, &u32)| match self.overlay.senders(rank)[..] {
+            [sender] => Some((*node, self.ranks[sender as usize])),
+            _ => None,
+        };
+        ranks.filter_map(feeder).collect()
     }
 
     fn rank(&self, node: u32) -> Option<u32> {

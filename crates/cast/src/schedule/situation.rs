@@ -9,19 +9,6 @@ use std::collections::BTreeMap;
 
 use super::ChunkSet;
 
-/// A receiver becomes a leaf below this fraction of the median rate. Above it, it costs a
-/// binomial pipeline of 16 nodes at most 10 % (l·B'/(B+(l−1)·B'), RDMC, DSN'18), and rates as
-/// nodes measure them waver by as much as the rest.
-const LEAF_BELOW: f64 = 0.7;
-
-/// A leaf becomes a relay again from this fraction on, so that one whose rate wavers does not
-/// change its role again and again.
-const RELAY_FROM: f64 = 0.94;
-
-/// And only when it lacks at most so many chunks more than the relay that is farthest behind: all
-/// relays would wait until it had them.
-const CAUGHT_UP_CHUNKS: u64 = 32;
-
 /// How a node takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum NodeRole {
@@ -72,28 +59,6 @@ impl Situation {
         Self { chunks, nodes: states, switches: Vec::new(), cut: Vec::new() }
     }
 
-    /// Makes leaves of the relays that are slow, and relays of the leaves that are fast and have
-    /// caught up, by the measured rate of each node in bytes a second (`None`: not measured, left
-    /// as it is). The source is never a leaf.
-    ///
-    /// Call it with rates of links, not of progress: a node that waits for a slow one makes no
-    /// progress either.
-    pub fn assign_leaves(&mut self, rates: &[Option<u64>]) {
-        let Some(median) = self.median_rate(rates) else { return };
-        let relays = self.nodes.iter().skip(1).filter(|state| state.role == NodeRole::Relay);
-        let least = relays.map(|state| state.holds.len()).min().unwrap_or(0);
-        for (state, rate) in self.nodes.iter_mut().zip(rates).skip(1) {
-            let Some(rate) = *rate else { continue };
-            let caught_up = state.holds.len() + CAUGHT_UP_CHUNKS >= least;
-            let fraction = fraction(rate, median);
-            state.role = match state.role {
-                NodeRole::Relay if fraction < LEAF_BELOW => NodeRole::Leaf,
-                NodeRole::Leaf if fraction >= RELAY_FROM && caught_up => NodeRole::Relay,
-                role => role,
-            };
-        }
-    }
-
     /// Makes leaves of relays until no two relays are left whose connection is cut: first those
     /// that have most such connections, and of two that have as many the one that complained. So a
     /// node that slanders others harms itself, and costs nobody more than a connection.
@@ -123,16 +88,4 @@ impl Situation {
         };
         a != b && is_relay(a) && is_relay(b)
     }
-
-    fn median_rate(&self, rates: &[Option<u64>]) -> Option<u64> {
-        let live = self.nodes.iter().zip(rates).filter(|(state, _)| state.role != NodeRole::Dead);
-        let mut known: Vec<u64> = live.filter_map(|(_, rate)| *rate).collect();
-        known.sort_unstable();
-        known.get(known.len() / 2).copied()
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a ratio")]
-fn fraction(rate: u64, median: u64) -> f64 {
-    rate as f64 / median.max(1) as f64
 }

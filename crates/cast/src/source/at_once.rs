@@ -43,32 +43,18 @@ pub(super) fn only_chunk(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lazy::ShowMode;
-    use crate::receive::PublishMode;
     use crate::sign::ChunkLen;
-    use crate::source::CastLimits;
-    use crate::tree::{CastSource, ScanOptions, scan};
+    use crate::source::{CastLimits, DialNode};
+    use crate::tree::{CastSource, scan};
     use std::num::NonZeroU64;
     use std::path::Path;
     use std::sync::Arc;
 
     fn request(file: &Path) -> CastRequest {
-        CastRequest {
-            sources: vec![CastSource::new(file).expect("a name")],
-            destination: "/var/cast".into(),
-            nodes: "n1,n2".parse().expect("hosts"),
-            scan: ScanOptions::default(),
-            chunk_len: None,
-            kind: None,
-            topology: None,
-            buffers: SourceBuffers::default(),
-            publish: PublishMode::New,
-            flush: FlushMode::Later,
-            show: ShowMode::Complete,
-            limits: CastLimits::default(),
-            dial: Arc::new(|_, _| Err("nobody is there".to_owned())),
-            progress: None,
-        }
+        let sources = vec![CastSource::new(file).expect("a name")];
+        let nodes = "n1,n2".parse().expect("hosts");
+        let dial: DialNode = Arc::new(|_, _| Err("nobody is there".to_owned()));
+        CastRequest::new(sources, "/var/cast".into(), nodes, dial)
     }
 
     fn is_sent_at_once(request: &CastRequest, kind: ScheduleKind) -> bool {

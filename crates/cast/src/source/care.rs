@@ -1,7 +1,7 @@
 //! How the source looks after its nodes: plans, signs of life, and what is done about those that
 //! have stopped.
 
-use super::nodes::{CastNode, NodeReturn};
+use super::nodes::NodeReturn;
 use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
 use crate::member::{CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send};
@@ -35,6 +35,7 @@ impl SourceService {
         if self.nodes.fail(number, why, Instant::now(), may).is_none() || is_reader {
             return Ok(());
         }
+        tracing::info!(host = self.begin.nodes.get(number as usize), why, "a node takes no part");
         self.watch.forget(number);
         self.slow.forget(number);
         if let Some(member) = &mut self.member {
@@ -65,7 +66,7 @@ impl SourceService {
             return Ok(());
         }
         if self.member.is_none() {
-            return if self.nodes.are_settled() { self.first_plan(hub) } else { Ok(()) };
+            return if self.may_begin(now) { self.first_plan(hub) } else { Ok(()) };
         }
         if !self.is_plan_due || now < self.planned + PLAN_PAUSE {
             return Ok(());
@@ -87,9 +88,20 @@ impl SourceService {
         Ok(())
     }
 
+    /// Whether the cast begins now, though some nodes may not be ready.
+    fn may_begin(&mut self, now: Instant) -> bool {
+        let (ready, missing) = (self.nodes.live().len(), self.nodes.unsettled());
+        self.start.is_over(now, ready, missing) && (missing == 0 || ready >= self.needed())
+    }
+
+    /// Nodes without which no cast begins.
+    fn needed(&self) -> usize {
+        self.min_nodes.map_or(1, |min| min.max(1) as usize)
+    }
+
     fn first_plan(&mut self, hub: &mut CastHub) -> Result<(), ServiceError> {
         let live = self.nodes.live();
-        let needed = self.min_nodes.map_or(1, |min| min.max(1) as usize);
+        let needed = self.needed();
         if live.len() < needed {
             let (found, all) = (live.len(), self.begin.nodes.len() - 1);
             let why = format!(
@@ -100,6 +112,7 @@ impl SourceService {
                 .try_for_each(|node| self.give_up(hub, node, why.clone(), NodeReturn::Never));
         }
         let situation = self.situation();
+        tracing::info!(kind = ?self.begin.kind, nodes = live.len(), "the first plan");
         let schedule = self.send_plan(hub, situation)?;
         let setup = MemberSetup {
             cast: self.header.cast,
@@ -139,7 +152,9 @@ impl SourceService {
         for (_, peer) in self.nodes.live() {
             messages.iter().for_each(|message| send(hub, peer, message));
         }
-        Ok(Schedule::new(self.begin.kind, situation)?)
+        let schedule = Schedule::new(self.begin.kind, situation)?;
+        self.slow.planned(&schedule);
+        Ok(schedule)
     }
 
     /// Asks all nodes how they are doing, and does something about those that have stopped.
@@ -167,6 +182,7 @@ impl SourceService {
             self.give_up(hub, (node, peer), why, NodeReturn::Possible)?;
         }
         if self.member.is_some() {
+            self.excuse_while_signing(now)?;
             self.judge(hub, now)?;
             self.find_slow(now);
         }
@@ -208,6 +224,21 @@ impl SourceService {
         }
     }
 
+    /// Nodes that have all that is signed wait for this machine.
+    fn excuse_while_signing(&mut self, now: Instant) -> Result<(), ServiceError> {
+        let shape = &self.header.shape;
+        let runs = u32::try_from(self.runs.len()).unwrap_or(u32::MAX);
+        let signed = if runs < shape.runs() { shape.chunks_of(runs).start } else { shape.chunks() };
+        if !self.watch.has_all_of(signed) {
+            return Ok(());
+        }
+        if !self.signs.is_going_on(now) {
+            return Err(self.signs.complaint().into());
+        }
+        self.watch.wait_for_source(now);
+        Ok(())
+    }
+
     fn judge(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
         match self.watch.verdict(now) {
             WatchVerdict::Fine => {}
@@ -237,18 +268,12 @@ impl SourceService {
         given_up.try_for_each(|node| self.give_up(hub, node, why.to_owned(), NodeReturn::Never))
     }
 
+    /// Gives up nodes that are connected and do not get ready.
     fn give_up_on_late(&mut self, hub: &mut CastHub, now: Instant) -> Result<(), ServiceError> {
-        if self.member.is_some() || now < self.ready_until {
-            return Ok(());
-        }
-        let is_late =
-            |node: &CastNode| !node.is_ready && !node.is_out() && node.published.is_none();
-        let late = self.nodes.iter().filter(|(_, node)| is_late(node));
-        let late: Vec<(u32, Option<PeerId>)> = late.map(|(n, node)| (n, node.peer)).collect();
-        for (number, peer) in late {
+        for (number, peer) in self.nodes.overdue(now, READY_LIMIT) {
             let why = format!("it was not ready within {} s", READY_LIMIT.as_secs());
-            self.ends.extend(peer.map(|peer| (peer, why.clone().into())));
-            self.lost(hub, number, &why, NodeReturn::Possible)?;
+            // The next attempt would take as long.
+            self.give_up(hub, (number, peer), why, NodeReturn::Never)?;
         }
         Ok(())
     }

@@ -6,11 +6,11 @@
 //! holds. A node that could not be reached is dialled again as long as the cast lasts. It ends when
 //! every node has published or failed. The caller brings the dialling, and hence the keys.
 //!
-//! Modules: `service` (the loop's work), `care` (plans, and nodes that stop), `late` (nodes that
-//! come late), `nodes` (what is known of each node), `watch` (what has stopped), `silence` and
-//! `slow` (what is too slow beside the others), `order` (their numbers), `progress` (what is shown
-//! of them), `signing`, `at_once` (casts that are one message to each), `buffers` (its files as
-//! chunks).
+//! Modules: `service` (the loop's work), `start` (when a cast begins), `care` (plans, and nodes
+//! that stop), `late` (nodes that come late), `nodes` (what is known of each node), `watch` (what
+//! has stopped), `silence` and `slow` (what is too slow beside the others), `order` (their
+//! numbers), `progress` (what is shown of them), `signing`, `at_once` (casts that are one message
+//! to each), `buffers` (its files as chunks).
 
 mod at_once;
 mod buffers;
@@ -23,6 +23,7 @@ mod service;
 mod signing;
 mod silence;
 mod slow;
+mod start;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -96,6 +97,34 @@ pub struct CastLimits {
     pub min_nodes: Option<u32>,
     /// Bytes a second that each node sends, the source among them, at most. `None`: no limit.
     pub rate: Option<NonZeroU64>,
+}
+
+impl CastRequest {
+    /// Complete new names, by what suits the number of nodes and bytes, without limits.
+    #[must_use]
+    pub fn new(
+        sources: Vec<CastSource>,
+        destination: PathBuf,
+        nodes: HostList,
+        dial: DialNode,
+    ) -> Self {
+        Self {
+            sources,
+            destination,
+            nodes,
+            scan: ScanOptions::default(),
+            chunk_len: None,
+            kind: None,
+            topology: None,
+            buffers: SourceBuffers::default(),
+            publish: PublishMode::New,
+            flush: FlushMode::Later,
+            show: ShowMode::Complete,
+            limits: CastLimits::default(),
+            dial,
+            progress: None,
+        }
+    }
 }
 
 impl std::fmt::Debug for CastRequest {

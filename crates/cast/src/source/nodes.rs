@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// When a node that cannot be reached is dialled again; then after twice that, and so on.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// A node that took part is waited for so long after it was lost: one that hung for a moment
+/// can still get everything.
+const COMEBACK: Duration = Duration::from_secs(3);
 
 /// A node, from the first dial to its outcome.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(super) struct CastNode {
     /// While it is connected.
     pub(super) peer: Option<PeerId>,
     pub(super) is_ready: bool,
+    /// When it was lost last while it took part.
+    lost: Option<Instant>,
     /// It came late, or is slow: nobody waits for it.
     pub(super) is_leaf: bool,
     /// While it reads from others because it came late, and is in no plan: when it has gained
@@ -34,8 +39,14 @@ pub(super) struct CastNode {
     pub(super) held: ChunkSet,
     /// How many chunks it said last that it holds.
     pub(super) held_chunks: u64,
+    /// Steps of making and publishing that it said last.
+    pub(super) steps: u64,
+    /// Whether it has done such steps since, and has kept no chunk.
+    pub(super) is_making: bool,
     /// When it said something last.
     pub(super) heard: Option<Instant>,
+    /// When it was connected last.
+    connected: Option<Instant>,
     /// When it published, or failed last.
     pub(super) ended: Option<Instant>,
     /// How many names it has published; it passes chunks on after that, too.
@@ -72,13 +83,17 @@ impl CastNodes {
             place: *place,
             peer: None,
             is_ready: false,
+            lost: None,
             is_leaf: false,
             reads_since: None,
             knows_holders: false,
             read_chunks: 0,
             held: ChunkSet::empty(),
             held_chunks: 0,
+            steps: 0,
+            is_making: false,
             heard: None,
+            connected: None,
             ended: None,
             published: None,
             failed: None,
@@ -112,7 +127,7 @@ impl CastNodes {
     /// A node is connected.
     pub(super) fn connect(&mut self, number: u32, peer: PeerId, now: Instant) {
         if let Some(node) = self.get(number) {
-            (node.peer, node.heard) = (Some(peer), Some(now));
+            (node.peer, node.heard, node.connected) = (Some(peer), Some(now), Some(now));
             self.numbers.insert(peer, number);
         }
     }
@@ -142,9 +157,19 @@ impl CastNodes {
         self.iter().filter_map(silent).collect()
     }
 
-    /// Whether each is ready or has failed.
-    pub(super) fn are_settled(&self) -> bool {
-        self.iter().all(|(_, node)| node.is_ready || node.is_out())
+    /// How many are neither ready nor have failed.
+    pub(super) fn unsettled(&self) -> usize {
+        self.iter().filter(|(_, node)| !node.is_ready && !node.is_out()).count()
+    }
+
+    /// The nodes that have been connected for longer than the limit and are not ready.
+    pub(super) fn overdue(&self, now: Instant, limit: Duration) -> Vec<(u32, PeerId)> {
+        let overdue = |(number, node): (u32, &CastNode)| {
+            let since = node.connected.filter(|_| !node.is_ready && node.published.is_none())?;
+            let is_overdue = now.saturating_duration_since(since) >= limit;
+            Some((number, node.peer.filter(|_| is_overdue)?))
+        };
+        self.iter().filter_map(overdue).collect()
     }
 
     /// A node takes no part any more. Says whether it did.
@@ -164,6 +189,7 @@ impl CastNodes {
             }
             node.retry = (may == NodeReturn::Possible).then_some((now + after, after));
         }
+        node.lost = if node.is_ready { Some(now) } else { node.lost };
         (node.is_ready, node.held) = (false, ChunkSet::empty());
         node.reads_since = None;
         let peer = node.peer.take()?;
@@ -234,7 +260,8 @@ impl CastNodes {
             Some((node.place, NodeOutcome { host, result, held_chunks, read_chunks, took }))
         };
         // Asked at every turn: the first that is not over decides.
-        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_out()) {
+        let now = Instant::now();
+        if self.iter().any(|(_, node)| node.published.is_none() && !node.is_given_up(now)) {
             return None;
         }
         let mut outcomes: Vec<_> = self.iter().map(outcome).collect::<Option<_>>()?;
@@ -268,7 +295,14 @@ impl CastNode {
         self.heard = self.heard.map(|heard| now.min(heard + late));
     }
 
-    /// Whether it has failed, and does not take part again.
+    /// Whether it has failed, and is not about to come back.
+    fn is_given_up(&self, now: Instant) -> bool {
+        let lost = self.lost.filter(|_| self.retry.is_some());
+        let is_back_soon = |at| now.saturating_duration_since(at) < COMEBACK;
+        self.is_out() && !lost.is_some_and(is_back_soon)
+    }
+
+    /// Whether it has failed, and takes no part.
     pub(super) fn is_out(&self) -> bool {
         self.failed.is_some() && self.peer.is_none()
     }

@@ -15,10 +15,14 @@ pub type ProgressSender = SyncSender<CastProgress>;
 pub enum NodeStage {
     /// It is dialled, or makes its staging directory.
     Begins,
+    /// It makes the tree's files, or looks at those that are there, and keeps no chunk meanwhile.
+    Makes,
     /// It receives, and passes on.
     Relays,
     /// It receives, and nobody waits for it: it is slow, or came late.
     Receives,
+    /// It has everything, and gives it attributes and names.
+    Publishes,
     /// It has published; it may still pass chunks on.
     Published,
     /// It takes no part any more.
@@ -32,6 +36,9 @@ pub struct NodeProgress {
     pub stage: NodeStage,
     /// Chunks that it holds, verified, as it said last.
     pub held_chunks: u64,
+    /// Entries that it has made, looked at, given attributes, moved or removed, as it said last:
+    /// one may count several times.
+    pub steps: u64,
 }
 
 /// All nodes at one moment.
@@ -45,6 +52,11 @@ pub struct CastProgress {
     pub chunks: u32,
     /// Chunks that the source itself has written to nodes.
     pub sent_chunks: u64,
+    /// Entries that the source has looked at once more, after it has read the last chunk: what
+    /// has changed since the scan ends the cast, and nobody publishes before.
+    pub checked_entries: u32,
+    /// Files, directories and links.
+    pub entries: u32,
     /// In the order of the request's list.
     pub nodes: Vec<NodeProgress>,
 }
@@ -103,12 +115,14 @@ fn of(node: &CastNode, chunks: u32) -> NodeProgress {
         (Some(_), ..) => NodeStage::Published,
         (None, false, _) if node.is_out() => NodeStage::Failed,
         (None, false, _) => NodeStage::Begins,
+        (None, true, _) if node.held_chunks == u64::from(chunks) => NodeStage::Publishes,
+        (None, true, _) if node.is_making => NodeStage::Makes,
         (None, true, false) => NodeStage::Relays,
         (None, true, true) => NodeStage::Receives,
     };
     let held_chunks =
         if stage == NodeStage::Published { u64::from(chunks) } else { node.held_chunks };
-    NodeProgress { stage, held_chunks }
+    NodeProgress { stage, held_chunks, steps: node.steps }
 }
 
 #[cfg(test)]
@@ -117,12 +131,14 @@ mod tests {
 
     #[test]
     fn bytes_are_of_the_nodes_that_live() {
-        let node = |stage, held_chunks| NodeProgress { stage, held_chunks };
+        let node = |stage, held_chunks| NodeProgress { stage, held_chunks, steps: 0 };
         let progress = CastProgress {
             elapsed: Duration::ZERO,
             stream_len: 1_000,
             chunks: 10,
             sent_chunks: 0,
+            checked_entries: 0,
+            entries: 3,
             nodes: vec![
                 node(NodeStage::Relays, 5),
                 node(NodeStage::Failed, 9),

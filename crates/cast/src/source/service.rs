@@ -4,8 +4,9 @@ use super::buffers::{SourceBuffers, SourceStore};
 use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
 use super::progress::{CastProgress, ProgressSender};
-use super::signing;
+use super::signing::{self, SignWatch};
 use super::slow::SlowWatch;
+use super::start::StartPatience;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
@@ -29,7 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a node may take until it is ready.
+/// How long a node that is connected may take until it is ready.
 pub(super) const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How often a node is dialled before it counts as unreachable; it is dialled again later.
 const DIAL_TRIES: u32 = 1;
@@ -68,9 +69,10 @@ pub(super) struct SourceService {
     /// The nodes that late ones were told to read from.
     pub(super) named: Vec<u32>,
     pub(super) slow: SlowWatch,
+    pub(super) signs: SignWatch,
     pub(super) member: Option<CastMember>,
     /// The runs that are signed.
-    runs: Vec<Vec<u8>>,
+    pub(super) runs: Vec<Vec<u8>>,
     /// Whether another plan must be made.
     pub(super) is_plan_due: bool,
     /// When the latest was made.
@@ -81,7 +83,9 @@ pub(super) struct SourceService {
     /// As in [`Situation::switches`](crate::schedule::Situation::switches).
     pub(super) switches: Vec<u32>,
     progress: Option<ProgressSender>,
-    pub(super) ready_until: Instant,
+    pub(super) start: StartPatience,
+    /// Files, directories and links.
+    entries: u32,
     pub(super) asked: Instant,
     dialled: VecDeque<(u32, Admitted, NodeId)>,
     arriving: Option<u32>,
@@ -101,10 +105,13 @@ impl SourceService {
         let SourceSetup { header, key, reader, buffers, mut begin, .. } = setup;
         let (min_nodes, dial, numbers, progress) =
             (setup.min_nodes, setup.dial, setup.numbers, setup.progress);
+        let signs = SignWatch::new(Instant::now());
         if begin.only.is_none() {
-            let signs = signing::start(Arc::clone(&reader), header, key, threads.clone());
+            let (reader, steps) = (Arc::clone(&reader), Arc::clone(&signs.steps));
+            let signs = signing::start(reader, (header, key), threads.clone(), steps);
             signs.map_err(|error| CastError::Source(format!("no thread: {error}")))?;
         }
+        let entries = reader.tree().manifest().len();
         let nodes = CastNodes::new(&begin.nodes, &numbers.places);
         if begin.only.is_some() {
             // No node has to do with another.
@@ -119,6 +126,7 @@ impl SourceService {
                 publish_step_max(begin.flush, header.shape.stream_len()),
             ),
             slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
+            signs,
             begin,
             store: Arc::new(SourceStore::new(reader, buffers)),
             reach: NodeReach::new(dial, DIAL_TRIES, threads),
@@ -134,7 +142,8 @@ impl SourceService {
             began: Instant::now(),
             switches: numbers.switches,
             progress,
-            ready_until: Instant::now() + READY_LIMIT,
+            start: StartPatience::new(Instant::now()),
+            entries,
             asked: Instant::now(),
             dialled: VecDeque::new(),
             arriving: None,
@@ -202,7 +211,9 @@ impl SourceService {
         }
         let is_reader = self.nodes.note_reader(number, report.held.len(), Instant::now());
         if let Some(node) = self.nodes.get(number).filter(|node| node.is_ready) {
-            node.held_chunks = report.held.len();
+            let held = report.held.len();
+            node.is_making = report.steps > node.steps && held == node.held_chunks;
+            (node.held_chunks, node.steps) = (held, report.steps);
             node.held = report.held.clone();
             if is_reader {
                 return Ok(());
@@ -288,6 +299,8 @@ impl SourceService {
             stream_len: shape.stream_len(),
             chunks: shape.chunks(),
             sent_chunks: self.sent_chunks,
+            checked_entries: self.signs.steps.checked_entries(),
+            entries: self.entries,
             nodes: self.nodes.progress(shape.chunks()),
         });
     }

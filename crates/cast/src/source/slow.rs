@@ -11,8 +11,11 @@
 //! others up for longer than that takes, after ever longer pauses, for a part of the nodes only,
 //! and it is taken back, once, of a node that keeps up with the others when nobody waits for it.
 
+mod lag;
+
 use crate::protocol::NodeReport;
-use crate::schedule::NodeRole;
+use crate::schedule::{NodeRole, Schedule};
+use lag::{LagWatch, Outdone};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -104,6 +107,7 @@ pub(super) struct SlowWatch {
     chunk_len: u64,
     chunks: u64,
     nodes: BTreeMap<u32, NodeRates>,
+    lags: LagWatch,
     /// Since when nodes are found slow.
     since: BTreeMap<u32, Instant>,
     found: BTreeMap<u32, SlowRecord>,
@@ -123,6 +127,7 @@ impl SlowWatch {
             chunk_len: chunk_len.into(),
             chunks: chunks.into(),
             nodes: BTreeMap::new(),
+            lags: LagWatch::new(chunks.into(), chunk_len.into()),
             since: BTreeMap::new(),
             found: BTreeMap::new(),
             next: None,
@@ -132,7 +137,13 @@ impl SlowWatch {
     /// A node takes no part any more; it may begin anew.
     pub(super) fn forget(&mut self, node: u32) {
         self.nodes.remove(&node);
+        self.lags.forget(node);
         self.since.remove(&node);
+    }
+
+    /// Nodes go on by a schedule.
+    pub(super) fn planned(&mut self, schedule: &Schedule) {
+        self.lags.planned(schedule.single_feeders());
     }
 
     /// A node, or the source, says how it is doing.
@@ -153,6 +164,7 @@ impl SlowWatch {
                 }
             }
         }
+        self.lags.report(now, node, report);
         let known = self.nodes.entry(node).or_default();
         known.owes = report.owes.iter().copied().collect();
     }
@@ -256,16 +268,24 @@ struct SlowBlame {
 impl SlowWatch {
     /// The nodes that are slow now.
     fn blame(&mut self, now: Instant) -> BTreeMap<u32, SlowBlame> {
-        let (sent, fed) = (self.compare(now, |node| &mut node.sent), self.compare(now, fed_track));
+        let mut sent = self.compare(now, |node| &mut node.sent);
+        let mut fed = self.compare(now, fed_track);
+        let lagging = self.lags.slow(now);
+        for (node, lag) in &lagging {
+            fed.outdo(*node, lag.fed);
+            lag.feeder_sends.into_iter().for_each(|sends| sent.outdo(lag.feeder, sends));
+        }
         let is_slow = |of: &Comparison, node: u32| {
             of.levels.get(&node).is_some_and(|(_, usual)| usual.is_some())
         };
-        let waited: BTreeSet<u32> =
-            self.nodes.values().flat_map(|node| node.owes.iter().copied()).collect();
+        let owed = self.nodes.values().flat_map(|node| node.owes.iter().copied());
+        let waited: BTreeSet<u32> = owed.chain(lagging.keys().copied()).collect();
+        let feeds_lagging = |feeder| lagging.values().any(|lag| lag.feeder == feeder);
+        let owes = |number, node: &NodeRates| !node.owes.is_empty() || feeds_lagging(number);
         let sends_slowly: BTreeSet<u32> = self
             .nodes
             .iter()
-            .filter(|(number, node)| !node.owes.is_empty() && is_slow(&sent, **number))
+            .filter(|(number, node)| owes(**number, node) && is_slow(&sent, **number))
             .map(|(number, _)| *number)
             .collect();
         let is_fed_slowly = |node: u32| waited.contains(&node) && is_slow(&fed, node);
@@ -304,11 +324,18 @@ impl SlowWatch {
 
     /// The nodes that have sent to one lately.
     fn senders(&self, node: u32) -> BTreeSet<u32> {
+        if let Some(feeder) = self.lags.feeder(node) {
+            return BTreeSet::from([feeder]);
+        }
         let samples = self.nodes.get(&node).into_iter().flat_map(|node| &node.fed.samples);
         samples.filter_map(|sample| sample.other).collect()
     }
 
     fn receivers(&self, node: u32) -> BTreeSet<u32> {
+        let by_plan: BTreeSet<u32> = self.lags.fed_by(node).collect();
+        if !by_plan.is_empty() {
+            return by_plan;
+        }
         let is_its = |sample: &RateSample| sample.other == Some(node);
         let fed = self.nodes.iter().filter(|(_, other)| other.fed.samples.iter().any(is_its));
         fed.map(|(number, _)| *number).collect()
@@ -340,6 +367,13 @@ impl SlowWatch {
             (*number, (*level, slow.map(|others| others.usual)))
         });
         Comparison { levels: judged.collect() }
+    }
+}
+
+impl Comparison {
+    /// Others have shown more.
+    fn outdo(&mut self, node: u32, Outdone { rate, usual }: Outdone) {
+        self.levels.insert(node, (rate, Some(usual)));
     }
 }
 

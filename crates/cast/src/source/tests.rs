@@ -41,21 +41,13 @@ fn cast_to(act: impl Fn(&mut CastHub, PeerId, CastMessage)) -> NodeOutcome {
 }
 
 fn request(tree: &std::path::Path) -> CastRequest {
+    let sources = vec![CastSource::new(&tree.join("file")).expect("named")];
+    let dial: DialNode = Arc::new(|_, _| Err("nobody is there".to_owned()));
+    let nodes = "n1".parse().expect("a host");
     CastRequest {
-        sources: vec![CastSource::new(&tree.join("file")).expect("named")],
-        destination: "/var/cast".into(),
-        nodes: "n1".parse().expect("a host"),
-        scan: ScanOptions::default(),
         chunk_len: Some(ChunkLen::new(4096).expect("legal")),
         kind: Some(ScheduleKind::Star),
-        topology: None,
-        buffers: crate::source::SourceBuffers::default(),
-        publish: PublishMode::New,
-        flush: FlushMode::Later,
-        show: ShowMode::default(),
-        limits: CastLimits::default(),
-        dial: Arc::new(|_, _| Err("nobody is there".to_owned())),
-        progress: None,
+        ..CastRequest::new(sources, "/var/cast".into(), nodes, dial)
     }
 }
 

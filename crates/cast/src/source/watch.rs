@@ -141,6 +141,17 @@ impl CastWatch {
         self.nodes.values_mut().for_each(|node| node.sent_at = now);
     }
 
+    /// Whether a node has all chunks that are signed, so that it can gain none.
+    pub(super) fn has_all_of(&self, signed: u32) -> bool {
+        let most = self.nodes.values().map(|node| node.held.len()).max();
+        signed < self.chunks && most.unwrap_or(0) >= u64::from(signed)
+    }
+
+    /// Nodes wait for the source, which is signing: nobody is to blame that none gains anything.
+    pub(super) fn wait_for_source(&mut self, now: Instant) {
+        self.gained = now;
+    }
+
     /// A node says that its connection with another has failed.
     pub(super) fn complain(&mut self, by: u32, of: u32) {
         let is_known = self.cut.get(&of).is_some_and(|known| known.contains(&by));

@@ -1,13 +1,11 @@
 //! Nodes in threads, a source, and the tree that is cast.
 
 use super::sessions::{self, SessionPort, credentials};
-use outboard_cast::ShowMode;
-use outboard_cast::receive::{FlushMode, PublishMode};
 use outboard_cast::schedule::ScheduleKind;
 use outboard_cast::server::{CastPolicy, CastRoot, CastService, CastServiceOptions, DialNode};
 use outboard_cast::sign::ChunkLen;
-use outboard_cast::source::{CastLimits, CastOutcome, CastRequest, SourceBuffers, cast};
-use outboard_cast::tree::{CastSource, ScanOptions};
+use outboard_cast::source::{CastOutcome, CastRequest, cast};
+use outboard_cast::tree::CastSource;
 use outboard_cluster::hosts::Host;
 use outboard_cluster::hub::HubOptions;
 use outboard_cluster::node::Permit;
@@ -26,11 +24,12 @@ use std::time::{Duration, Instant};
 /// What sources call the root of each node.
 pub(super) const ROOT: &str = "/var/cast";
 
-/// What a node's dialling does in a test: addresses that it does not reach, and the connections
-/// that it has made.
+/// What a node's dialling does in a test: addresses that it does not reach, those that do not
+/// answer for now, and the connections that it has made.
 #[derive(Default)]
 pub(super) struct Wires {
     pub(super) closed: Mutex<HashSet<SocketAddr>>,
+    pub(super) silent: Mutex<HashSet<SocketAddr>>,
     pub(super) open: Mutex<Vec<TcpStream>>,
 }
 
@@ -41,6 +40,9 @@ pub(super) fn dial(key: &ClusterKey, wires: &Arc<Wires>) -> DialNode {
         let address: SocketAddr = host.to_string().parse().map_err(|error| format!("{error}"))?;
         if wires.closed.lock().expect("no panic").contains(&address) {
             return Err("no way there".to_owned());
+        }
+        while wires.silent.lock().expect("no panic").contains(&address) {
+            thread::sleep(Duration::from_millis(10));
         }
         let session = sessions::dial(&own, "cast", address, limit)?;
         let copy = session.socket().try_clone().map_err(|error| error.to_string())?;
@@ -199,21 +201,12 @@ impl Lab {
 
     pub(super) fn request(&self, kind: ScheduleKind, destination: &Path) -> CastRequest {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.address.to_string()).collect();
+        let sources = vec![CastSource::new(&self.source.path().join("tree")).expect("a name")];
+        let (nodes, dial) = (hosts.join(",").parse().expect("hosts"), Arc::clone(&self.dial));
         CastRequest {
-            sources: vec![CastSource::new(&self.source.path().join("tree")).expect("a name")],
-            destination: destination.into(),
-            nodes: hosts.join(",").parse().expect("hosts"),
-            scan: ScanOptions::default(),
             chunk_len: Some(ChunkLen::new(64 << 10).expect("a power of two")),
             kind: Some(kind),
-            topology: None,
-            buffers: SourceBuffers::default(),
-            publish: PublishMode::New,
-            flush: FlushMode::Later,
-            show: ShowMode::Complete,
-            limits: CastLimits::default(),
-            dial: Arc::clone(&self.dial),
-            progress: None,
+            ..CastRequest::new(sources, destination.into(), nodes, dial)
         }
     }
 }

@@ -56,6 +56,22 @@ fn share(of: usize, percent: u64) -> impl Fn(&CastProgress) -> bool {
     move |now| now.nodes[of].held_chunks * 100 >= u64::from(now.chunks) * percent
 }
 
+/// A node that does not answer at first: the others do not wait for it, and it gets everything.
+#[test]
+fn a_node_that_is_slow_to_begin_holds_up_no_other() {
+    let lab = Lab::new(4);
+    lab.fill(5_000_000);
+    let late = lab.nodes[LATE].address;
+    lab.wires.silent.lock().expect("no panic").insert(late);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 20_000_000);
+    let published = |now: &CastProgress| {
+        now.nodes.iter().filter(|node| node.stage == NodeStage::Published).count() == 3
+    };
+    wait_for(&told, published);
+    lab.wires.silent.lock().expect("no panic").clear();
+    LateCast { lab, casting, told }.end();
+}
+
 #[test]
 fn a_node_that_comes_at_the_beginning_reads_from_partial_holders() {
     LateCast::begin(share(0, 10)).end();

@@ -92,6 +92,10 @@ fn summary(progress: &CastProgress) -> String {
         progress.nodes.len(),
         shown(per_second(held, seconds)),
     );
+    let (checked, entries) = (progress.checked_entries, progress.entries);
+    if (1..entries).contains(&checked) {
+        line.push_str(&format!("  looks once more at what was cast, {checked} of {entries}"));
+    }
     for (stage, word) in [(NodeStage::Published, "published"), (NodeStage::Failed, "failed")] {
         let count = progress.count(stage);
         if count > 0 {
@@ -106,12 +110,15 @@ fn row(name: &str, node: &NodeProgress, progress: &CastProgress) -> String {
     let full = if all == 0 { 0 } else { u128::from(held) * BAR as u128 / u128::from(all) };
     let full = usize::try_from(full).unwrap_or(BAR).min(BAR);
     let (done, left) = ("#".repeat(full), "-".repeat(BAR - full));
+    let steps = node.steps;
     let doing = match node.stage {
-        NodeStage::Begins => "begins",
-        NodeStage::Relays => "",
-        NodeStage::Receives => "passes nothing on",
-        NodeStage::Published => "published",
-        NodeStage::Failed => "failed",
+        NodeStage::Begins => "begins".to_owned(),
+        NodeStage::Makes => format!("makes files, step {steps}"),
+        NodeStage::Relays => String::new(),
+        NodeStage::Receives => "passes nothing on".to_owned(),
+        NodeStage::Publishes => format!("publishes, step {steps}"),
+        NodeStage::Published => "published".to_owned(),
+        NodeStage::Failed => "failed".to_owned(),
     };
     format!("{name:<16} {done}{left} {:>3} %  {doing}", percent(held, all)).trim_end().to_owned()
 }
@@ -130,12 +137,21 @@ mod tests {
 
     fn progress(nodes: Vec<NodeProgress>) -> CastProgress {
         let (elapsed, stream_len) = (Duration::from_secs(2), 8_000_000);
-        CastProgress { elapsed, stream_len, chunks: 8, sent_chunks: 9, nodes }
+        let (checked_entries, entries) = (0, 4);
+        CastProgress {
+            elapsed,
+            stream_len,
+            chunks: 8,
+            sent_chunks: 9,
+            checked_entries,
+            entries,
+            nodes,
+        }
     }
 
     #[test]
     fn a_cast_as_people_see_it() {
-        let node = |stage, held_chunks| NodeProgress { stage, held_chunks };
+        let node = |stage, held_chunks| NodeProgress { stage, held_chunks, steps: 5 };
         let now = progress(vec![
             node(NodeStage::Relays, 4),
             node(NodeStage::Published, 8),
@@ -149,12 +165,20 @@ mod tests {
              n2               ######################## 100 %  published\n\
              n3               ######------------------  25 %  failed"
         );
+        let waits = CastProgress { checked_entries: 3, ..now.clone() };
+        assert!(
+            lines(&names, &waits, 100)[0].contains("  looks once more at what was cast, 3 of 4")
+        );
+        let makes = progress(vec![node(NodeStage::Makes, 1), node(NodeStage::Publishes, 8)]);
+        let shown = lines(&names, &makes, 100);
+        assert!(shown[1].ends_with(" 12 %  makes files, step 5"), "{shown:?}");
+        assert!(shown[2].ends_with(" 100 %  publishes, step 5"), "{shown:?}");
         assert!(lines(&names, &now, 20).iter().all(|line| line.len() < 20));
     }
 
     #[test]
     fn of_many_nodes_those_that_are_behind_are_shown() {
-        let node = |held_chunks| NodeProgress { stage: NodeStage::Relays, held_chunks };
+        let node = |held_chunks| NodeProgress { stage: NodeStage::Relays, held_chunks, steps: 0 };
         let now = progress((0..40).map(|at| node(if at == 30 { 0 } else { 5 })).collect());
         let names: Vec<String> = (0..40).map(|at| format!("n{at}")).collect();
         let lines = lines(&names, &now, 100);

@@ -58,9 +58,6 @@ impl CheckedWish {
         }
         let (nodes, dial) = reach.hosts()?;
         Ok(CastRequest {
-            sources,
-            destination: destination.to_owned(),
-            nodes,
             scan: self.scan,
             chunk_len: self.chunk_len,
             kind: self.kind,
@@ -77,8 +74,7 @@ impl CheckedWish {
                 min_nodes: args.min_nodes.map(Into::into),
                 rate: args.rate.map(|rate| rate.0),
             },
-            dial,
-            progress: None,
+            ..CastRequest::new(sources, destination.to_owned(), nodes, dial)
         })
     }
 }

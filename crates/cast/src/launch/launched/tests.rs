@@ -1,11 +1,10 @@
 //! Receivers that are started by a command that runs here, as `ssh` would.
 
 use super::*;
-use crate::receive::{FlushMode, PublishMode};
 use crate::schedule::ScheduleKind;
 use crate::sign::ChunkLen;
 use crate::source::{CastRequest, cast};
-use crate::tree::{CastSource, ScanOptions};
+use crate::tree::CastSource;
 use std::fs;
 use std::path::Path;
 
@@ -22,6 +21,7 @@ fn request(way: LaunchWay) -> LaunchRequest {
         destination: "/tmp".into(),
         missing: MissingDestination::Refuse,
         limit: Duration::from_secs(20),
+        log: None,
     }
 }
 
@@ -139,20 +139,11 @@ fn cast_request(
     destination: &Path,
     (address, own): (SocketAddr, &Arc<Credentials>),
 ) -> CastRequest {
+    let sources = vec![CastSource::new(&source.join("file")).expect("a name")];
+    let nodes = address.to_string().parse().expect("a host");
     CastRequest {
-        sources: vec![CastSource::new(&source.join("file")).expect("a name")],
-        destination: destination.into(),
-        nodes: address.to_string().parse().expect("a host"),
-        scan: ScanOptions::default(),
         chunk_len: Some(ChunkLen::new(64 << 10).expect("a power of two")),
         kind: Some(ScheduleKind::Star),
-        topology: None,
-        buffers: crate::source::SourceBuffers::default(),
-        publish: PublishMode::New,
-        show: crate::ShowMode::Complete,
-        flush: FlushMode::Later,
-        limits: CastLimits::default(),
-        dial: dial_with(own),
-        progress: None,
+        ..CastRequest::new(sources, destination.into(), nodes, dial_with(own))
     }
 }

@@ -135,6 +135,9 @@ pub(super) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-pub(super) fn mounts() -> String {
-    fs::read_to_string("/proc/self/mountinfo").expect("mounts")
+/// Whatever is mounted for others.
+pub(super) fn no_view_is_left(place: &Place) {
+    let own = place.to().to_string_lossy().into_owned();
+    let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    eventually("nothing is mounted there", || !mounts().contains(&own));
 }

@@ -55,6 +55,26 @@ fn equal_content_of_the_same_identity_is_found_and_of_no_other() {
 }
 
 #[test]
+fn looking_at_what_is_there_counts_as_going_on() {
+    let place = place();
+    publish(&place, b"one");
+    let (cast, empty) = (place.cast(), Place::new());
+    let steps = |mode| {
+        let to = if mode == PublishMode::New { empty.to() } else { place.to() };
+        let receiver = cast.begin(&to, with(b"one", mode));
+        for chunk in 0..cast.hashes.header().shape.manifest_chunks() as usize {
+            cast.put(&receiver, chunk).expect("put");
+        }
+        let steps = receiver.steps();
+        receiver.abandon();
+        steps
+    };
+    // Four directories below their top, and a file in each: each is made, and each is looked at.
+    assert_eq!(steps(PublishMode::New), 9);
+    assert_eq!(steps(PublishMode::Replace), 18);
+}
+
+#[test]
 fn what_another_identity_merged_into_a_tree_is_not_taken() {
     let place = place();
     publish(&place, b"one");

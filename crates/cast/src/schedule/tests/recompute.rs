@@ -97,38 +97,6 @@ fn a_node_that_claims_chunks_of_another_cast_is_named() {
     assert_eq!(error, ScheduleError::NoSuchChunk { node: 2, found: 77, chunks: 4 });
 }
 
-#[test]
-fn slow_nodes_become_leaves_and_fast_ones_relays_again() {
-    let mut situation = Situation::fresh(6, 4);
-    situation.nodes[3].role = NodeRole::Dead;
-    situation.nodes[5].role = NodeRole::Leaf;
-    let rates = [Some(40), Some(100), Some(50), Some(1), None, Some(99)];
-    situation.assign_leaves(&rates);
-    let roles = situation.nodes.iter().map(|node| node.role).collect::<Vec<_>>();
-    let relay = NodeRole::Relay;
-    assert_eq!(roles, [relay, relay, NodeRole::Leaf, NodeRole::Dead, relay, relay]);
-}
-
-#[test]
-fn a_leaf_that_wavers_or_is_behind_stays_a_leaf() {
-    let mut situation = Situation::fresh(4, 400);
-    situation.nodes[1].holds = ChunkSet::below(300);
-    for (node, holds) in [(2, 300), (3, 100)] {
-        situation.nodes[node].role = NodeRole::Leaf;
-        situation.nodes[node].holds = ChunkSet::below(holds);
-    }
-    let mut role_at = |node: usize, rate| {
-        let mut rates = [Some(100), Some(100), None, None];
-        rates[node] = Some(rate);
-        situation.assign_leaves(&rates);
-        situation.nodes[node].role
-    };
-    assert_eq!(role_at(3, 100), NodeRole::Leaf);
-    assert_eq!(role_at(2, 90), NodeRole::Leaf);
-    assert_eq!(role_at(2, 95), NodeRole::Relay);
-    assert_eq!(role_at(2, 90), NodeRole::Relay);
-}
-
 /// However many nodes there are, a leaf is connected with few.
 #[test]
 fn a_leaf_has_few_feeders() {

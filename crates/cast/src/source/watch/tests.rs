@@ -394,3 +394,24 @@ fn a_node_that_makes_many_files_is_left_alone_and_one_that_stops_at_it_is_given_
     let (seconds, nodes) = given_up.expect("it has stopped");
     assert!((61..90).contains(&seconds) && nodes == [1], "after {seconds} s");
 }
+
+#[test]
+fn nodes_that_have_all_that_is_signed_are_not_given_up_while_the_source_signs() {
+    let given_up = |signed: u32| {
+        let began = Instant::now();
+        let mut watch = CastWatch::new(began, 2_000, PUBLISH);
+        let held = ChunkSet::below(1_024);
+        (0..=100).find(|seconds| {
+            let now = began + Duration::from_secs(*seconds);
+            watch.report(now, 1, &NodeReport { held: held.clone(), ..NodeReport::default() });
+            if watch.has_all_of(signed) {
+                watch.wait_for_source(now);
+            }
+            matches!(watch.verdict(now), WatchVerdict::GiveUp(_))
+        })
+    };
+    assert_eq!(given_up(1_024), None);
+    // It could gain something, and does not.
+    assert!(given_up(2_000).is_some_and(|seconds| seconds < 30));
+    assert!(given_up(1_500).is_some());
+}
