@@ -107,7 +107,7 @@ impl Figures {
             let others = if receivers == MANY { &ARITIES[1..] } else { &[] };
             turns.extend(others.iter().map(|kind| Turn::new(kind, 1, cast(kind))));
             if NFS.contains(&receivers) {
-                turns.push(Turn::new("NFS", 1, |stage| {
+                turns.push(Turn::new("NFS", 1, |stage: &mut CastStage| {
                     let file = stage.file(BYTES)?;
                     rivals::nfs(stage, &file)
                 }));
@@ -210,7 +210,7 @@ impl Figures {
             let chunk = (kib.parse::<u64>()? << 10).to_string();
             let turns = WAYS.map(|way| {
                 let (nodes, chunk) = (&nodes, &chunk);
-                Turn::new(way, super::rounds(2), move |stage| {
+                Turn::new(way, super::rounds(2), move |stage: &mut CastStage| {
                     let options = ["--chunk", chunk, "--buffers", way];
                     Ok(nodes.cast(stage, PAPERS_BYTES, &options)? * 1e3)
                 })
@@ -231,7 +231,9 @@ impl Figures {
         let (mut stage, nodes) = (fast_pair()?, WarmNodes::default());
         let turns = [("1 B", 1), ("100 MB", PAPERS_BYTES)].map(|(name, bytes)| {
             let nodes = &nodes;
-            Turn::new(name, super::rounds(3), move |stage| Ok(nodes.cast(stage, bytes, &[])? * 1e3))
+            Turn::new(name, super::rounds(3), move |stage: &mut CastStage| {
+                Ok(nodes.cast(stage, bytes, &[])? * 1e3)
+            })
         });
         let (found, failures) = turns::take(&mut stage, "Table 1, ms", &turns);
         self.found.failures.extend(failures);

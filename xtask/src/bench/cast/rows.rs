@@ -74,7 +74,7 @@ fn sends<'a>(
     (rounds, bytes): (usize, u64),
     how: impl Fn(&mut CastStage, &SourceFile) -> Result<f64> + 'a,
 ) -> Turn<'a> {
-    Turn::new(name, rounds, move |stage| {
+    Turn::new(name, rounds, move |stage: &mut CastStage| {
         let file = stage.file(bytes)?;
         how(stage, &file)
     })

@@ -13,6 +13,7 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
 
+use super::turns::Recovers;
 use crate::command;
 use crate::lab::{Host, Lab, Link};
 use crate::process::reap;
@@ -164,19 +165,6 @@ impl CastStage {
         self.ends
     }
 
-    /// After a failure: ends everything, and removes what was cast and what has come of it.
-    pub(super) fn recover(&mut self) -> Result<()> {
-        self.end_all()?;
-        let disks = (0..self.receivers()).map(|index| self.disk(index));
-        for directory in disks.chain([self.scratch.path("source")]) {
-            for entry in fs::read_dir(directory)? {
-                let path = entry?.path();
-                if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
-            }
-        }
-        Ok(())
-    }
-
     /// Runs a program to its successful end; says what it took, and what it printed.
     pub(super) fn run(&self, command: &mut Command) -> Result<(StageCost, String)> {
         self.measured(|| {
@@ -217,6 +205,21 @@ impl CastStage {
             fs::remove_file(copy)?;
         }
         Ok(fs::remove_file(&file.path)?)
+    }
+}
+
+impl Recovers for CastStage {
+    /// Ends everything, and removes what was cast and what has come of it.
+    fn recover(&mut self) -> Result<()> {
+        self.end_all()?;
+        let disks = (0..self.receivers()).map(|index| self.disk(index));
+        for directory in disks.chain([self.scratch.path("source")]) {
+            for entry in fs::read_dir(directory)? {
+                let path = entry?.path();
+                if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+            }
+        }
+        Ok(())
     }
 }
 
