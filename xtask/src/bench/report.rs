@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chart;
@@ -24,7 +25,7 @@ pub struct Report {
 }
 
 /// A table of text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Table {
     /// Such as `Targets`.
     pub title: String,
@@ -35,7 +36,7 @@ pub struct Table {
 }
 
 /// One measured quantity over several points.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Panel {
     /// Such as `Latency`.
     pub title: String,
@@ -50,7 +51,7 @@ pub struct Panel {
 }
 
 /// All samples of one contender.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series<S = f64> {
     /// The contender's name.
     pub name: String,
@@ -78,8 +79,8 @@ impl Report {
             "title": self.title,
             "machine": machine(),
             "conditions": self.conditions,
-            "tables": self.tables.iter().map(Table::json).collect::<Vec<_>>(),
-            "panels": self.panels.iter().map(Panel::json).collect::<Vec<_>>(),
+            "tables": self.tables,
+            "panels": self.panels,
         })
     }
 
@@ -103,10 +104,6 @@ impl Report {
 }
 
 impl Table {
-    fn json(&self) -> Value {
-        json!({ "title": self.title, "head": self.head, "rows": self.rows })
-    }
-
     /// The table with its title.
     #[must_use]
     pub fn markdown(&self) -> String {
@@ -118,20 +115,6 @@ impl Table {
 }
 
 impl Panel {
-    fn json(&self) -> Value {
-        let series = self
-            .series
-            .iter()
-            .map(|series| json!({ "name": series.name, "samples": series.samples }));
-        json!({
-            "title": self.title,
-            "unit": self.unit,
-            "axis": self.axis,
-            "points": self.points,
-            "series": series.collect::<Vec<_>>(),
-        })
-    }
-
     fn markdown(&self) -> String {
         let names: Vec<&str> = self.series.iter().map(|series| series.name.as_str()).collect();
         let head = format!("| {} | {} |\n", self.axis, names.join(" | "));

@@ -1,34 +1,41 @@
 //! `cargo xtask bench cast`: one source, many receivers, beside the bound and other programs.
 //!
 //! Hosts are network namespaces with links of a set rate, destinations are in memory, nobody
-//! flushes. All hosts share this machine's processors. `OUTBOARD_ONLY=gigabit,cost` runs these
-//! parts alone, `OUTBOARD_ROUNDS=1` everything once. Nothing here tests faults: `cargo xtask test
-//! cast` does.
+//! flushes. All hosts share this machine's processors. `OUTBOARD_ONLY=gigabit,cost` measures these
+//! parts alone and draws the page with what earlier runs found in the others; `OUTBOARD_ONLY=page`
+//! measures nothing. `OUTBOARD_ROUNDS=1` does everything once. Nothing here tests faults: `cargo
+//! xtask test cast` does.
 //!
-//! Reading order: `stage` (hosts, files, what a program took), `ours`, `plain` (C programs: what a
-//! link carries, and a chain), `rivals` and `sbcast`; then the parts: `rows` (100 MB), `small`,
-//! `cost` with `crypto`, `model` (the step model), `paper` (its figures redrawn).
+//! Reading order: `parts` (their names and bounds), `kept` (what stays of each), `stage` (hosts,
+//! files, what a program took), `ours`, `plain` (C programs: what a link carries, and a chain),
+//! `rivals` and `sbcast`, `turns`; then the parts: `rows` (100 MB), `small`, `cost` with `crypto`,
+//! `model` (the step model), `paper` (its figures redrawn).
 
 mod cost;
 mod crypto;
+mod kept;
 mod model;
 mod ours;
 mod paper;
+mod parts;
 mod plain;
 mod rivals;
 mod rows;
 mod sbcast;
 mod small;
 mod stage;
+mod turns;
 
 use std::env;
 
 use anyhow::{Result, bail};
 
 use super::report::Report;
-use super::stack::section::{Section, report};
+use super::stack::section::table;
 use crate::lab;
 use crate::test::needs::Need;
+use kept::KeptPart;
+use parts::PARTS;
 
 /// What the rivals need.
 pub(super) const NEEDS: &[Need] = &[
@@ -44,43 +51,61 @@ fn rounds(usual: usize) -> usize {
     asked.unwrap_or(usual).clamp(1, usual)
 }
 
-type Part = fn() -> Result<Section>;
-
-/// The parts by name.
-const PARTS: [(&str, Part); 6] = [
-    ("gigabit", rows::gigabit),
-    ("cost", cost::row),
-    ("small", small::rows),
-    ("slow", rows::slow_link),
-    ("many", rows::many),
-    ("paper", model_and_paper),
-];
-
-/// Measures everything; takes about 40 minutes.
+/// Measures what is asked for, and draws everything that was found; all of it takes about half an
+/// hour. What a part found is kept as soon as it ends.
 ///
 /// # Errors
-/// When hosts cannot be made here, Outboard does not build, or a contender fails.
+/// When Outboard or the C program does not build, a part has another name, or a file cannot be
+/// written. A part that fails is a row of the page.
 pub(super) fn run() -> Result<Report> {
-    ours::build()?;
-    plain::build()?;
     let only = env::var("OUTBOARD_ONLY").unwrap_or_default();
-    let is_asked = |name: &str| only.is_empty() || only.split(',').any(|asked| asked == name);
-    let mut sections = Vec::new();
-    for (_, part) in PARTS.iter().filter(|(name, _)| is_asked(name)) {
-        sections.push(part()?);
+    let asked: Vec<&str> = only.split(',').filter(|name| !name.is_empty()).collect();
+    let known = |name: &&&str| **name == PAGE || PARTS.iter().any(|part| part.name == **name);
+    if let Some(unknown) = asked.iter().find(|name| !known(name)) {
+        let names = PARTS.map(|part| part.name).join(", ");
+        bail!(
+            "OUTBOARD_ONLY names {unknown}, but the parts are: {names}, and {PAGE} measures none"
+        );
     }
-    if sections.is_empty() {
-        let names = PARTS.map(|(name, _)| name).join(", ");
-        bail!("OUTBOARD_ONLY={only:?} names none of the parts: {names}");
-    }
-    Ok(report("Casting files", CONDITIONS, sections))
+    let mut parts = PARTS.iter().filter(|part| asked.is_empty() || asked.contains(&part.name));
+    let mut is_built = false;
+    parts.try_for_each(|part| -> Result<()> {
+        if !is_built {
+            ours::build()?;
+            plain::build()?;
+            is_built = true;
+        }
+        part.run().save(part)
+    })?;
+    page()
 }
 
-fn model_and_paper() -> Result<Section> {
-    let (mut section, model) = model::section()?;
-    section.tables.extend(paper::section(&model)?.tables);
-    Ok(section)
+/// Everything that the last run of each part found.
+fn page() -> Result<Report> {
+    let mut page = Report {
+        title: "Casting files".into(),
+        conditions: CONDITIONS.iter().map(|text| (*text).to_owned()).collect(),
+        tables: Vec::new(),
+        panels: Vec::new(),
+    };
+    let (mut rows, mut runs) = (Vec::new(), Vec::new());
+    for part in &PARTS {
+        let kept = KeptPart::load(part)?;
+        rows.extend(kept.rows);
+        page.conditions.extend(kept.notes);
+        page.tables.extend(kept.tables);
+        page.panels.extend(kept.panels);
+        if let Some(run) = kept.finished {
+            runs.push(vec![part.name.into(), format!("{:.0} s", run.seconds), run.commit]);
+        }
+    }
+    page.tables.insert(0, table("Bounds", &kept::HEAD, rows));
+    page.tables.push(table("Parts of this page", &["part", "took", "commit"], runs));
+    Ok(page)
 }
+
+/// Of `OUTBOARD_ONLY`: nothing is measured.
+const PAGE: &str = "page";
 
 const CONDITIONS: &[&str] = &[
     "Hosts are network namespaces with a link of the given rate each, both ways, to one bridge; \

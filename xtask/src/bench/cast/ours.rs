@@ -1,5 +1,6 @@
 //! Outboard, as users start it: nodes that serve `cast`, and `outboard cast` at the source.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -120,11 +121,34 @@ impl OurNodes {
     }
 }
 
+/// Nodes that have cast before, started when they are needed and not there.
+#[derive(Debug, Default)]
+pub(super) struct WarmNodes(RefCell<Option<(u32, OurNodes)>>);
+
+impl WarmNodes {
+    /// Casts so many new bytes to all receivers, and checks them: what the whole command took.
+    pub(super) fn cast(&self, stage: &mut CastStage, bytes: u64, options: &[&str]) -> Result<f64> {
+        let mut nodes = self.0.borrow_mut();
+        if nodes.as_ref().is_none_or(|(ends, _)| *ends != stage.ends()) {
+            // Others listen where these will.
+            stage.end_all()?;
+            let started = OurNodes::start_warm(stage)?;
+            *nodes = Some((stage.ends(), started));
+        }
+        let (_, nodes) = nodes.as_ref().context("they were started")?;
+        let file = stage.file(bytes)?;
+        let seconds = nodes.cast(stage, &file, options)?.cost.seconds;
+        stage.check(&file)?;
+        Ok(seconds)
+    }
+}
+
 /// What `outboard cast --plan` says of a schedule, or with `auto` of the one that it chooses: a row
-/// of its report.
-pub(super) fn plan(nodes: usize, bytes: u64, chunk: u64, kind: &str) -> Result<Value> {
+/// of its report. Chunks are of the size that it chooses, if none is given.
+pub(super) fn plan(nodes: usize, bytes: u64, chunk: Option<u64>, kind: &str) -> Result<Value> {
     let mut command = Command::new(command::target_dir().join("release/outboard"));
-    command.args(["cast", "--plan", "--json", "--schedule", kind, "--chunk", &chunk.to_string()]);
+    command.args(["cast", "--plan", "--json", "--schedule", kind]);
+    chunk.map(|chunk| command.args(["--chunk", &chunk.to_string()]));
     command.args(["--plan-nodes", &nodes.to_string(), "--plan-size", &bytes.to_string()]);
     let said = command::output(&mut command)?;
     let report: Value = serde_json::from_str(&said)?;

@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result};
 
-use super::ours::OurNodes;
+use super::ours::{OurNodes, WarmNodes};
+use super::parts::Findings;
 use super::stage::{CastStage, SourceFile};
-use super::{plain, rivals};
-use crate::bench::measure::{Contender, Summary, alternate};
+use super::turns::{self, Turn};
+use super::{plain, rivals, sbcast};
+use crate::bench::measure::Summary;
 use crate::bench::report::{Panel, Series};
-use crate::bench::stack::section::{Limit, Section, Target, ratio};
 use crate::lab::Link;
 
 /// Bytes.
@@ -17,8 +18,8 @@ const BOUND_CHUNK: u64 = 1 << 20;
 const GIGABIT: u64 = 1_000_000_000;
 const UNIT: &str = "s, less is better";
 const AXIS: &str = "receivers";
-const OURS: &str = "outboard cast";
-const BOUND: &str = "the bound";
+pub(super) const OURS: &str = "outboard cast";
+pub(super) const BOUND: &str = "the bound";
 
 /// How much longer than one stream to one receiver any schedule takes.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -28,129 +29,97 @@ pub(super) fn bound_factor(receivers: usize, bytes: u64) -> f64 {
     (chunks - 1.0 + doublings) / chunks
 }
 
-/// The rivals that a row runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RowRivals {
-    /// Those whose time does not grow with the number of receivers.
-    Scaling,
-    All,
-}
-
 /// 8 receivers at 1 Gbit/s.
-pub(super) fn gigabit() -> Result<Section> {
-    row(8, GIGABIT, 1.10, (RowRivals::All, 5))
+pub(super) fn gigabit() -> Result<Findings> {
+    row(8, GIGABIT, (super::rounds(3), LARGE))
 }
 
-/// More receivers, at 100 Mbit/s.
-pub(super) fn many() -> Result<Section> {
-    let rows = [(16, 1.10, RowRivals::All), (32, 1.12, RowRivals::Scaling)];
-    let mut whole = Section::default();
-    for (receivers, limit, rivals) in rows.into_iter().chain([(64, 1.15, RowRivals::Scaling)]) {
-        let section = row(receivers, GIGABIT / 10, limit, (rivals, 3))?;
-        whole.targets.extend(section.targets);
-        whole.panels.extend(section.panels);
-    }
-    Ok(whole)
+/// So many at 100 Mbit/s. What is sent to one receiver after the other is less there.
+pub(super) fn slow_links(receivers: usize) -> Result<Findings> {
+    row(receivers, GIGABIT / 10, (super::rounds(2), LARGE / 10))
 }
 
-fn row(
-    receivers: usize,
-    bits: u64,
-    limit: f64,
-    (rivals, usual): (RowRivals, usize),
-) -> Result<Section> {
-    let rounds = super::rounds(usual);
+/// The rounds of the others, and the bytes that those are given whose time grows with every
+/// receiver.
+fn row(receivers: usize, bits: u64, (rounds, single): (usize, u64)) -> Result<Findings> {
     let mut stage = CastStage::new(receivers, Link::BitsPerSecond(bits))?;
-    let point = receivers.to_string();
-    let mut series = measured(&mut stage, bits, &[&point], rounds)?;
-    if rivals == RowRivals::All {
-        series.extend(slow_rivals(&mut stage, &point, if bits < GIGABIT { 1 } else { rounds })?);
-    }
     let megabits = bits / 1_000_000;
-    let title = format!("100 MB to {receivers} receivers at {megabits} Mbit/s");
-    let points = vec![point];
-    let panel = Panel { title, unit: UNIT.into(), axis: AXIS.into(), points, series };
-    let what = format!("100 MB to {receivers} at {megabits} Mbit/s / the bound");
-    let figure = ratio(&panel, OURS, BOUND, 0)?;
-    let targets = vec![Target::new(&what, Limit::AtMost(limit), figure)];
-    Ok(Section { targets, panels: vec![panel], ..Section::default() })
+    let title =
+        |bytes: u64| format!("{} MB to {receivers} receivers at {megabits} Mbit/s", bytes >> 20);
+    let panel = |bytes, series| Panel {
+        title: title(bytes),
+        unit: UNIT.into(),
+        axis: AXIS.into(),
+        points: vec![receivers.to_string()],
+        series,
+    };
+    let (series, mut failures) =
+        turns::take(&mut stage, &title(LARGE), &scaling(bits, rounds, single == LARGE));
+    let figures = vec![series[0].ratio_to(&series[1], 0)];
+    let mut panels = vec![panel(LARGE, series)];
+    if single != LARGE {
+        let nodes = WarmNodes::default();
+        let mut contenders = vec![Turn::new(OURS, 1, move |stage| nodes.cast(stage, single, &[]))];
+        contenders.extend(one_by_one(single));
+        let (series, failed) = turns::take(&mut stage, &title(single), &contenders);
+        panels.push(panel(single, series));
+        failures.extend(failed);
+    }
+    Ok(Findings { figures, panels, failures, ..Findings::default() })
 }
 
-type SendFile = fn(&mut CastStage, &SourceFile) -> Result<f64>;
-type DynSendFile = dyn Fn(&mut CastStage, &SourceFile) -> Result<f64>;
-
-/// Ours and what is measured in turn with it, every round.
-fn measured(
-    stage: &mut CastStage,
-    bits: u64,
-    points: &[&str],
-    rounds: usize,
-) -> Result<Vec<Series>> {
-    let stage = std::cell::RefCell::new(stage);
-    let one = |how: &DynSendFile| {
-        let stage = &mut **stage.borrow_mut();
-        let file = stage.file(LARGE)?;
+/// Something that sends a file.
+fn sends<'a>(
+    name: &'a str,
+    (rounds, bytes): (usize, u64),
+    how: impl Fn(&mut CastStage, &SourceFile) -> Result<f64> + 'a,
+) -> Turn<'a> {
+    Turn::new(name, rounds, move |stage: &mut CastStage| {
+        let file = stage.file(bytes)?;
         how(stage, &file)
-    };
-    let bound = || {
-        let stage = &mut **stage.borrow_mut();
-        Ok(plain::stream(stage, LARGE)? * bound_factor(stage.receivers(), LARGE))
-    };
-    let uftp = move |stage: &mut CastStage, file: &SourceFile| rivals::uftp(stage, file, bits);
-    let chain = |stage: &mut CastStage, file: &SourceFile| Ok(plain::chain(stage, file)?.seconds);
-    let contender = |name, how: Box<DynSendFile>| {
-        let one = &one;
-        Contender { name, measure: Box::new(move |_: &str| one(&*how)) }
-    };
-    let mut contenders = vec![
-        contender(OURS, Box::new(|stage, file| ours(stage, file, &[]))),
-        Contender { name: BOUND, measure: Box::new(move |_: &str| bound()) },
-        contender("the paper's tree", Box::new(|s, f| ours(s, f, &["--schedule", "paper:2"]))),
-        contender("a chain in plain C", Box::new(chain)),
-        contender("udpcast", Box::new(rivals::udpcast)),
-        contender("uftp", Box::new(uftp)),
+    })
+}
+
+/// Ours, the bound, and what is measured in turn with it; the paper's tree takes long, so once.
+fn scaling(bits: u64, rounds: usize, with_others: bool) -> Vec<Turn<'static>> {
+    let [nodes, tree] = [WarmNodes::default(), WarmNodes::default()];
+    let of = (rounds, LARGE);
+    let mut turns = vec![
+        Turn::new(OURS, rounds, move |stage| nodes.cast(stage, LARGE, &[])),
+        Turn::new(BOUND, rounds, |stage| {
+            Ok(plain::stream(stage, LARGE)? * bound_factor(stage.receivers(), LARGE))
+        }),
+        sends("a chain in plain C", of, |s, f| Ok(plain::chain(s, f)?.seconds)),
+        sends("udpcast", of, rivals::udpcast),
+        sends("uftp", of, move |stage, file| rivals::uftp(stage, file, bits)),
+        Turn::new("the paper's tree", 1, move |stage| {
+            tree.cast(stage, LARGE, &["--schedule", "paper:2"])
+        }),
     ];
-    alternate(&mut contenders, points, rounds)
+    if with_others {
+        turns.extend(one_by_one(LARGE));
+    }
+    turns
 }
 
 /// Those that send to one receiver after the other, or to all from one link.
-fn slow_rivals(stage: &mut CastStage, point: &str, rounds: usize) -> Result<Vec<Series>> {
-    let stage = std::cell::RefCell::new(stage);
-    let contender = |name, how: SendFile| {
-        let stage = &stage;
-        let measure = move |_: &str| {
-            let stage = &mut **stage.borrow_mut();
-            let file = stage.file(LARGE)?;
-            how(stage, &file)
-        };
-        Contender { name, measure: Box::new(measure) }
-    };
-    let mut contenders = [
-        contender("star", |stage, file| ours(stage, file, &["--schedule", "star"])),
-        contender("rsync, a loop", rivals::rsync),
-        contender("NFS, all read", rivals::nfs),
-        contender("sbcast", super::sbcast::cast),
-    ];
-    alternate(&mut contenders, &[point], rounds)
-}
-
-/// Nodes that have cast before, and one cast to them, in seconds.
-fn ours(stage: &mut CastStage, file: &SourceFile, options: &[&str]) -> Result<f64> {
-    let nodes = OurNodes::start_warm(stage)?;
-    let cast = nodes.cast(stage, file, options);
-    stage.end_all()?;
-    let seconds = cast?.cost.seconds;
-    stage.check(file)?;
-    Ok(seconds)
+fn one_by_one(bytes: u64) -> Vec<Turn<'static>> {
+    let (nodes, of) = (WarmNodes::default(), (1, bytes));
+    let star = move |stage: &mut CastStage| nodes.cast(stage, bytes, &["--schedule", "star"]);
+    vec![
+        Turn::new("star", 1, star),
+        sends("rsync, a loop", of, rivals::rsync),
+        sends("NFS, all read", of, rivals::nfs),
+        sends("sbcast", of, sbcast::cast),
+    ]
 }
 
 /// 16 receivers at 100 Mbit/s, one of them with a link of half the rate: when the others have it.
-pub(super) fn slow_link() -> Result<Section> {
+pub(super) fn slow_link() -> Result<Findings> {
     const RECEIVERS: usize = 16;
-    const ROUNDS: usize = 3;
     let mut stage = CastStage::new(RECEIVERS, Link::BitsPerSecond(GIGABIT / 10))?;
     let (mut others, mut bounds) = (Vec::new(), Vec::new());
-    let rounds = super::rounds(ROUNDS);
+    let rounds = super::rounds(2);
     for round in 1..=rounds {
         let bound = plain::stream(&mut stage, LARGE)? * bound_factor(RECEIVERS - 1, LARGE);
         // Not the one that is measured alone.
@@ -168,7 +137,6 @@ pub(super) fn slow_link() -> Result<Section> {
         bounds.push(bound);
     }
     let ratios: Vec<f64> = others.iter().zip(&bounds).map(|(took, bound)| took / bound).collect();
-    let what = "16 at 100 Mbit/s, one at half rate: the others / the bound without it";
     let panel = Panel {
         title: "100 MB to 16 receivers, one with half the rate".into(),
         unit: UNIT.into(),
@@ -179,8 +147,8 @@ pub(super) fn slow_link() -> Result<Section> {
             Series { name: "the bound without the slow one".into(), samples: vec![bounds] },
         ],
     };
-    let targets = vec![Target::new(what, Limit::AtMost(1.15), Summary::of(&ratios))];
-    Ok(Section { targets, panels: vec![panel], ..Section::default() })
+    let figures = vec![Summary::of(&ratios)];
+    Ok(Findings { figures, panels: vec![panel], ..Findings::default() })
 }
 
 /// When the last node but one given had published, from the beginning, in seconds.

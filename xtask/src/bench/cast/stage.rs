@@ -13,6 +13,7 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
 
+use super::turns::Recovers;
 use crate::command;
 use crate::lab::{Host, Lab, Link};
 use crate::process::reap;
@@ -21,7 +22,7 @@ use crate::scratch::Scratch;
 /// How long servers may take to listen, all on one machine.
 const LISTEN_MAX: Duration = Duration::from_secs(60);
 /// How long any cast may take.
-const CAST_MAX: Duration = Duration::from_secs(400);
+const CAST_MAX: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Ticks of `/proc/stat` in a second.
 const TICKS: f64 = 100.0;
@@ -32,6 +33,7 @@ pub(super) struct CastStage {
     running: Vec<Child>,
     lab: Lab,
     files: u32,
+    ends: u32,
     // The last: what is below it is unmounted when no process uses it any more.
     scratch: Scratch,
 }
@@ -59,7 +61,7 @@ impl CastStage {
         let scratch = Scratch::in_memory(&env::temp_dir(), "outboard-bench-cast-", options)?;
         let all = format!("0-{}", thread::available_parallelism()?.get() - 1);
         let lab = Lab::new(&vec![&*all; 1 + receivers], link)?;
-        let stage = Self { running: Vec::new(), lab, files: 0, scratch };
+        let stage = Self { running: Vec::new(), lab, files: 0, ends: 0, scratch };
         stage.directory("at")?;
         stage.directory("source")?;
         for index in 0..receivers {
@@ -150,11 +152,17 @@ impl CastStage {
 
     /// Ends everything that runs on the hosts.
     pub(super) fn end_all(&mut self) -> Result<()> {
+        self.ends += 1;
         self.lab.hosts().iter().try_for_each(|host| host.group.kill())?;
         for mut child in self.running.drain(..) {
             child.wait()?;
         }
         Ok(())
+    }
+
+    /// How often everything was ended.
+    pub(super) fn ends(&self) -> u32 {
+        self.ends
     }
 
     /// Runs a program to its successful end; says what it took, and what it printed.
@@ -197,6 +205,21 @@ impl CastStage {
             fs::remove_file(copy)?;
         }
         Ok(fs::remove_file(&file.path)?)
+    }
+}
+
+impl Recovers for CastStage {
+    /// Ends everything, and removes what was cast and what has come of it.
+    fn recover(&mut self) -> Result<()> {
+        self.end_all()?;
+        let disks = (0..self.receivers()).map(|index| self.disk(index));
+        for directory in disks.chain([self.scratch.path("source")]) {
+            for entry in fs::read_dir(directory)? {
+                let path = entry?.path();
+                if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+            }
+        }
+        Ok(())
     }
 }
 
