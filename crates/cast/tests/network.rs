@@ -293,9 +293,10 @@ fn the_source_may_leave_when_every_chunk_is_held_somewhere() {
         now.nodes[..3].iter().all(|node| node.held_chunks == u64::from(now.chunks))
     });
     cut_off_source(&lab);
+    // The source waits for it some seconds longer than the others do.
+    lab.nodes[3].hang.store(false, Ordering::SeqCst);
     let outcome = casting.join().expect("no panic");
     assert!(outcome.nodes[3].result.is_err(), "{outcome:?}");
-    lab.nodes[3].hang.store(false, Ordering::SeqCst);
     let deadline = Instant::now() + Duration::from_secs(30);
     while !lab.nodes[3].root.path().join("tree").exists() {
         assert!(Instant::now() < deadline, "the nodes do not go on");
