@@ -385,3 +385,31 @@ fn a_node_that_comes_late_has_everything() {
     assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
     (0..4).for_each(|node| lab.check(node));
 }
+
+/// What a node has left is damaged: those chunks alone are sent again.
+#[test]
+fn damaged_remains_cost_no_more_than_what_is_damaged() {
+    let lab = Lab::new(4);
+    lab.fill(20_000_000);
+    let (casting, told) = start_slowly(&lab, ScheduleKind::Chain, 5_000_000);
+    wait_for(&told, |now| now.nodes[3].held_chunks > u64::from(now.chunks) / 2);
+    cut_off_source(&lab);
+    let outcome = casting.join().expect("no panic");
+    assert!(outcome.nodes.iter().all(|node| node.result.is_err()), "{outcome:?}");
+    lab.wires.closed.lock().expect("no panic").clear();
+    let left = chunks_left(lab.nodes[0].root.path());
+    damage(lab.nodes[0].root.path(), 3_000_000);
+    let outcome = lab.cast(ScheduleKind::Chain);
+    assert!(outcome.nodes.iter().all(|node| node.result == Ok(1)), "{outcome:?}");
+    (0..4).for_each(|node| lab.check(node));
+    let lacking = u64::from(outcome.chunks) - left;
+    assert!(outcome.sent_chunks <= lacking + 3_000_000 / 65_536 + 10, "{left} left, {outcome:?}");
+}
+
+/// Changes bytes in the middle of the largest file that a node has staged.
+fn damage(root: &Path, bytes: usize) {
+    let staging = fs::read_dir(root).expect("a directory").next().expect("one").expect("a name");
+    let file = staging.path().join("tree/tree/below/deep/large");
+    let file = fs::OpenOptions::new().write(true).open(file).expect("staged");
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; bytes], 1 << 20).expect("written");
+}

@@ -17,14 +17,15 @@ impl Relay {
     /// Asks for the next chunks of this node's list, as long as there are slots.
     pub(super) fn ask(&mut self) {
         self.ask_demanded();
-        if !self.slots.has_room_for_many() {
-            return;
-        }
+        // Senders may wait for the first of these: it does not wait until there is room for many.
         while let Some((chunk, from, spare)) = self.claims.due() {
             if !self.ask_for(chunk, from, spare) {
                 return;
             }
             self.claims.asked_due();
+        }
+        if !self.slots.has_room_for_many() {
+            return;
         }
         if self.swarm.is_some() {
             return self.ask_swarm();

@@ -13,7 +13,8 @@
 //! Modules: `action` (what it wants done), `fault` (what peers must not do), `window` (the memory),
 //! `asking` (what it asks of others), `wants` (what others have asked of this node), `claims` (what
 //! may be here without being sent), `swarm` (how it goes on when the source has left), `demands`
-//! (what goes before its turn), `reads` (what is read from others' memory).
+//! (what goes before its turn), `sending` (what is under way to others),
+//! `reads` (what is read from others' memory).
 
 mod action;
 mod asking;
@@ -21,6 +22,7 @@ mod claims;
 mod demands;
 mod fault;
 mod reads;
+mod sending;
 mod swarm;
 #[cfg(test)]
 mod tests;
@@ -35,29 +37,13 @@ pub use wants::ChunkWant;
 use crate::schedule::{ChunkSet, Inbox, Outbox, Schedule, Situation};
 use claims::Claims;
 use demands::Demands;
+use sending::SendUnderWay;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
 use swarm::Swarm;
 use wants::Wants;
 use window::{Window, WindowSlot};
-
-/// Chunks that are under way to others, at most; to each of them one. Those that share a link all
-/// come later than the first would alone, and each relay behind it waits; the next one is at hand
-/// when one ends.
-const SENDS_MAX: usize = 2;
-/// A chunk that so many others have overtaken counts no more: its receiver is slow, or hangs.
-const OVERTAKEN_MAX: u64 = 4;
-
-/// A chunk that is being written to a peer.
-#[derive(Debug, Clone, Copy)]
-struct SendUnderWay {
-    to: u32,
-    /// Where it is here.
-    slot: u32,
-    /// How many others had ended before it began.
-    after: u64,
-}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -239,18 +225,6 @@ impl Relay {
         self.go_on();
     }
 
-    /// A peer has a chunk that this node wrote from a slot, which may change again.
-    pub fn sent(&mut self, to: u32, slot: u32) {
-        let its = |sending: &SendUnderWay| (sending.to, sending.slot) == (to, slot);
-        if let Some(at) = self.sending.iter().position(its) {
-            self.sending.swap_remove(at);
-            self.sends_ended += 1;
-            self.slots.note_sent(slot);
-            self.release(slot);
-        }
-        self.go_on();
-    }
-
     /// Frees a slot whose chunk is in its files, and which no node will ask for as far as the
     /// schedule says. After a death it is read back.
     fn release(&mut self, slot: u32) {
@@ -366,64 +340,5 @@ impl Relay {
     fn go_on(&mut self) {
         self.ask();
         while self.send_next() {}
-    }
-
-    /// Sends one chunk, or begins to load it. False if nothing can be sent now.
-    fn send_next(&mut self) -> bool {
-        let mut to_load = None;
-        let (held, wants, gone, slots) = (&self.held, &self.wants, &self.gone, &self.slots);
-        let (is_busy, sending) = (self.is_busy(), &self.sending);
-        let is_sent_to = |to: u32| sending.iter().any(|sending| sending.to == to);
-        let mut is_ready = |to: u32, chunk: u32| match wants.of(to, chunk) {
-            _ if gone.contains(&to) => true,
-            Some(ChunkWant::Nothing) => true,
-            Some(ChunkWant::Into { .. }) => {
-                let is_there = slots.with(chunk).is_some();
-                if !is_there && held.contains(chunk) {
-                    to_load = to_load.or(Some(chunk));
-                }
-                is_there && !is_busy && !is_sent_to(to)
-            }
-            None => false,
-        };
-        let mut next = self.demands.next_hurried(&mut is_ready);
-        if next.is_none() && self.swarm.is_none() {
-            let planned = self.outbox.take(|transfer| is_ready(transfer.to, transfer.chunk));
-            next = planned.map(|transfer| (transfer.to, transfer.chunk));
-        }
-        let next = next.or_else(|| wants.leftover(is_ready));
-        match (next, to_load) {
-            (Some((to, chunk)), _) => self.send(to, chunk),
-            (None, Some(chunk)) => self.load(chunk),
-            (None, None) => {}
-        }
-        next.is_some()
-    }
-
-    fn send(&mut self, to: u32, chunk: u32) {
-        self.demands.settle(to, chunk);
-        if let Some(into) = self.wants.take(to, chunk)
-            && let Some(from) = self.slots.with(chunk)
-        {
-            self.slots.note_sending(from);
-            self.sending.push(SendUnderWay { to, slot: from, after: self.sends_ended });
-            self.actions.push_back(Action::Send { to, chunk, from, into });
-        }
-    }
-
-    /// Whether as many chunks are under way as the schedule's steps have room for.
-    fn is_busy(&self) -> bool {
-        let counts = |s: &&SendUnderWay| self.sends_ended - s.after < OVERTAKEN_MAX;
-        self.sending.iter().filter(counts).count() >= SENDS_MAX
-    }
-
-    /// Has a chunk read into a slot, one at a time.
-    fn load(&mut self, chunk: u32) {
-        if self.loading.is_none()
-            && let Some(slot) = self.slots.take_any(WindowSlot::Loading { chunk })
-        {
-            self.loading = Some(chunk);
-            self.actions.push_back(Action::Load { chunk, slot });
-        }
     }
 }

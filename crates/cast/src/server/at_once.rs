@@ -4,7 +4,7 @@
 //! Checks, staging, policies and publishing are those of every other cast. It needs no window, no
 //! plan and no peer but the source.
 
-use super::session::SourceFault;
+use super::source_fault::SourceFault;
 use super::storage::NodeStore;
 use crate::protocol::OnlyChunk;
 use crate::receive::PublishReport;

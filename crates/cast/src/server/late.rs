@@ -5,7 +5,8 @@
 //! connection ends, and no other. Nobody else's plan has this node in it. When the source puts it
 //! into one, or everything is here, it leaves the holders.
 
-use super::session::{CastSession, SourceFault};
+use super::session::CastSession;
+use super::source_fault::SourceFault;
 use crate::late::{LateReader, ReadAction, ReadFault, ReadOutcome};
 use crate::member::{
     CastHub, CastTag, KeepFault, LinkPurpose, MemberError, MemberResult, WorkDone, send,

@@ -5,20 +5,26 @@
 //! Nothing here opens a socket or waits for a disk.
 //!
 //! Modules in reading order: `policy` (what is allowed), `options` and `entry` (table, start),
-//! `service` (all casts, all peers), `session` (one cast), `at_once` (one of a single message),
+//! `service` (all casts, all peers), `session` (one cast), `check` (whether it can be done),
+//! `room` (what there is for it), `source_fault` (what its source can do wrong), `plan` (its
+//! plans), `at_once` (one of a single message),
 //! `orphan` (one whose source has left), `late` (one that this node joins late), `lending` (nodes
 //! that come late read from this one), `status` (what is said of it), `storage` (its files),
 //! `sweep` (what broken casts leave).
 
 mod at_once;
+mod check;
 mod entry;
 mod late;
 mod lending;
 mod options;
 mod orphan;
+mod plan;
 mod policy;
+mod room;
 mod service;
 mod session;
+mod source_fault;
 mod status;
 mod storage;
 mod sweep;

@@ -63,6 +63,8 @@ impl CastSession {
         self.orphan = None;
         self.set_source(source);
         send(hub, source, &CastMessage::Ready);
+        // The former connection may have ended before it said so.
+        self.tell_done(hub);
         self.member.as_mut().map_or(Ok(()), |member| member.link(hub, 0, source))
     }
 

@@ -1,93 +1,35 @@
 //! One cast at a node, from its source's first word to its last.
 
-use super::at_once;
+use super::check::check;
 use super::late::LateJoin;
 use super::orphan::OrphanCast;
+use super::room::{SessionRoom, window};
+use super::source_fault::SourceFault;
 use super::storage::{CastAllowance, NodeStore};
 use crate::late::Lender;
 use crate::lazy::DemandChunks;
 use crate::member::{
-    CastHub, CastMember, LinkPurpose, MemberError, MemberResult, MemberSetup, NodeReach,
-    PlanPartFault, PlanParts, WINDOW_BYTES, WINDOW_SLOTS_MIN, WorkDone, send,
+    CastHub, CastMember, LinkPurpose, MemberError, MemberResult, NodeReach, PlanParts, WorkDone,
+    send,
 };
-use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, NodeReport, PlanPart};
+use crate::protocol::{CastBegin, CastMessage, JoinToken, NodeReport};
 use crate::receive::PublishReport;
-use crate::schedule::{NodeRole, Schedule};
-use crate::sign::{CastId, ChunkHashes, SignError, StreamShape};
-use outboard_cluster::hosts::HostList;
+use crate::sign::{CastId, ChunkHashes, StreamShape};
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes in a chunk, at most: a window has some of them.
-const CHUNK_LEN_MAX: u32 = 8 << 20;
 /// A source that says and sends nothing for so long has left: it asks for a report several times a
 /// second.
 pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
-/// So long threads may be busy with a chunk of a cast that has ended.
-const LEAVING_MAX: Duration = Duration::from_secs(2);
-/// Bytes in a node's name, at most.
-const NAME_LEN_MAX: usize = 256;
-
-/// What a source did that no source of this program does, or that this node does not take.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SourceFault {
-    #[error(transparent)]
-    Sign(#[from] SignError),
-    #[error("it begins a cast as node {you} of {nodes}; {NODES_MAX} are possible")]
-    Nodes { you: u32, nodes: usize },
-    #[error("it sends a cast of {chunks} chunks as if it had one")]
-    NotOnly { chunks: u32 },
-    #[error("it names a node {name:?}, which is not one host")]
-    Name { name: String },
-    #[error("it begins a cast with chunks of {len} bytes: {CHUNK_LEN_MAX} are possible")]
-    ChunkLen { len: u32 },
-    #[error("it sent a plan of {chunks} chunks and {nodes} nodes, which is not this cast's")]
-    Plan { chunks: u32, nodes: usize },
-    #[error("it sent a plan that cuts a connection of node {node} of {nodes}")]
-    Cut { node: u32, nodes: usize },
-    #[error(
-        "{expected} bytes of memory are needed for this cast's chunks, and {found} are left here: \
-         let other casts end, cast with shorter chunks, or raise memory in [cast]"
-    )]
-    Memory { found: u64, expected: u64 },
-    #[error(transparent)]
-    Parts(#[from] PlanPartFault),
-    #[error("it sent a plan before this node was ready")]
-    Early,
-    #[error(transparent)]
-    Schedule(#[from] crate::schedule::ScheduleError),
-    #[error(transparent)]
-    Machine(#[from] MemberError),
-}
-
-/// What there is for a cast that begins.
-pub(super) struct SessionRoom {
-    /// Bytes of memory that other casts have left.
-    pub(super) memory: u64,
-    /// Files of casts that have ended: their staging directory may be this cast's.
-    pub(super) leaving: Vec<Weak<NodeStore>>,
-}
-
-impl SessionRoom {
-    /// Waits until threads have ended what they did for casts that have ended.
-    fn wait(&self) {
-        let until = Instant::now() + LEAVING_MAX;
-        let is_there = |files: &Weak<NodeStore>| files.strong_count() > 0;
-        while self.leaving.iter().any(is_there) && Instant::now() < until {
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
 
 /// See the [module](self).
 pub(super) struct CastSession {
     pub(super) cast: CastId,
     pub(super) begin: CastBegin,
-    source: PeerId,
+    pub(super) source: PeerId,
     /// The source's identity.
     pub(super) identity: NodeId,
     /// When the source said something last.
@@ -96,18 +38,19 @@ pub(super) struct CastSession {
     pub(super) is_deceived: bool,
     /// While the source is not here.
     pub(super) orphan: Option<OrphanCast>,
-    hashes: Arc<ChunkHashes>,
+    pub(super) hashes: Arc<ChunkHashes>,
     pub(super) store: Option<Arc<NodeStore>>,
     pub(super) member: Option<CastMember>,
-    parts: PlanParts,
+    pub(super) parts: PlanParts,
     /// Bytes of its window.
     pub(super) window: u64,
     /// Relays that have joined before the first plan came.
-    joined: BTreeMap<u32, PeerId>,
+    pub(super) joined: BTreeMap<u32, PeerId>,
     /// Relays that were dialled, and have not been lost since.
-    dialled: BTreeSet<u32>,
+    pub(super) dialled: BTreeSet<u32>,
     is_publishing: bool,
-    has_published: bool,
+    /// What its source is told when all is published.
+    done: Option<CastMessage>,
     pub(super) reach: NodeReach,
     /// While it reads by itself, because it came late.
     pub(super) late: Option<LateJoin>,
@@ -159,7 +102,7 @@ impl CastSession {
             joined: BTreeMap::new(),
             dialled: BTreeSet::new(),
             is_publishing: false,
-            has_published: false,
+            done: None,
             reach: reach.clone(),
             late: None,
             lender: Lender::default(),
@@ -205,11 +148,11 @@ impl CastSession {
     }
 
     pub(super) fn has_published(&self) -> bool {
-        self.has_published
+        self.done.is_some()
     }
 
     pub(super) fn is_busy_publishing(&self) -> bool {
-        self.is_publishing && !self.has_published
+        self.is_publishing && !self.has_published()
     }
 
     /// Steps that are done of making the tree and of publishing it.
@@ -338,89 +281,6 @@ impl CastSession {
         Ok(true)
     }
 
-    fn plan_part(&mut self, hub: &mut CastHub, part: PlanPart) -> Result<(), SourceFault> {
-        let Some(situation) = self.parts.add(part)? else { return Ok(()) };
-        let (chunks, nodes) = (situation.chunks, situation.nodes.len());
-        let own = self.hashes.header().shape.chunks();
-        // A cast that came with its first message names no nodes, and has no plan.
-        if chunks != own || nodes != self.begin.nodes.len() || nodes == 0 {
-            return Err(SourceFault::Plan { chunks, nodes });
-        }
-        let mut cut = situation.cut.iter().flat_map(|(a, b)| [*a, *b]);
-        if let Some(node) = cut.find(|node| *node as usize >= nodes) {
-            return Err(SourceFault::Cut { node, nodes });
-        }
-        let schedule = Schedule::new(self.begin.kind, situation)?;
-        self.end_links(hub, &schedule)?;
-        self.end_reading("this node is in the source's plan now");
-        match &mut self.member {
-            None => self.start(hub, &schedule)?,
-            Some(member) => member.replan(hub, &schedule)?,
-        }
-        self.dial_peers(hub, &schedule);
-        Ok(())
-    }
-
-    /// Ends what this node has with those that are given up, or that nothing comes from.
-    fn end_links(&mut self, hub: &mut CastHub, schedule: &Schedule) -> MemberResult {
-        let Some(member) = &mut self.member else { return Ok(()) };
-        let (you, why) = (self.begin.you, "the source has given up its connection with this node");
-        let cut = schedule.situation().cut.iter();
-        let is_alone = cut.clone().any(|cut| *cut == (you, you));
-        let of_cut = cut.filter_map(|&(a, b)| match (a == you, b == you) {
-            (true, false) => Some(b),
-            (false, true) => Some(a),
-            _ => None,
-        });
-        let all = member.links().keys().copied().filter(|_| is_alone);
-        let over: BTreeSet<u32> = dead(schedule).chain(of_cut).chain(all).collect();
-        for node in over.into_iter().filter(|node| *node != 0) {
-            self.ends.extend(member.links().get(&node).map(|peer| (*peer, why)));
-            self.dialled.remove(&node);
-            member.lost(hub, node)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn start(
-        &mut self,
-        hub: &mut CastHub,
-        schedule: &Arc<Schedule>,
-    ) -> Result<(), SourceFault> {
-        let store = self.store.clone().ok_or(SourceFault::Early)?;
-        let setup = MemberSetup {
-            cast: self.cast,
-            node: self.begin.you,
-            shape: self.hashes.header().shape,
-            window: self.window,
-            rate: self.begin.rate,
-            store,
-            threads: self.reach.threads.clone(),
-        };
-        let member = self.member.insert(CastMember::new(setup, schedule)?);
-        member.link(hub, 0, self.source)?;
-        for (node, peer) in std::mem::take(&mut self.joined) {
-            send(hub, peer, &CastMessage::Joined);
-            member.link(hub, node, peer)?;
-        }
-        Ok(())
-    }
-
-    /// Dials the relays with higher numbers that the schedule connects with this one.
-    fn dial_peers(&mut self, hub: &CastHub, schedule: &Schedule) {
-        let you = self.begin.you;
-        schedule.peers(you).into_iter().filter(|node| *node > you).for_each(|n| self.dial(hub, n));
-    }
-
-    /// Dials a relay, unless it was dialled already.
-    pub(super) fn dial(&mut self, hub: &CastHub, node: u32) {
-        let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
-        if !is_linked && self.dialled.insert(node) {
-            let host = &self.begin.nodes[node as usize];
-            self.reach.begin(hub, self.cast, (node, LinkPurpose::Relay), host);
-        }
-    }
-
     /// A thread has done something.
     pub(super) fn done(&mut self, hub: &mut CastHub, done: WorkDone) -> MemberResult {
         match done {
@@ -483,10 +343,15 @@ impl CastSession {
     }
 
     fn published(&mut self, hub: &mut CastHub, report: &PublishReport) {
-        self.has_published = true;
         let names = u32::try_from(report.names).unwrap_or(u32::MAX);
         let read_chunks = self.member.as_ref().map_or(0, CastMember::read_chunks);
-        send(hub, self.source, &CastMessage::Done { names, read_chunks });
+        self.done = Some(CastMessage::Done { names, read_chunks });
+        self.tell_done(hub);
+    }
+
+    /// Tells the source that all is published, if it is.
+    pub(super) fn tell_done(&self, hub: &mut CastHub) {
+        self.done.iter().for_each(|done| send(hub, self.source, done));
     }
 
     /// Does what has become possible.
@@ -506,43 +371,4 @@ impl CastSession {
         }
         Ok(())
     }
-}
-
-fn dead(schedule: &Schedule) -> impl Iterator<Item = u32> + '_ {
-    let nodes = (0..).zip(&schedule.situation().nodes);
-    nodes.filter(|(_, state)| state.role == NodeRole::Dead).map(|(node, _)| node)
-}
-
-/// Bytes of the window, of the memory that is left.
-fn window(hashes: &ChunkHashes, memory: u64) -> Result<u64, SourceFault> {
-    let expected = WINDOW_SLOTS_MIN * u64::from(hashes.header().shape.chunk_len().bytes());
-    match memory {
-        found if found < expected => Err(SourceFault::Memory { found, expected }),
-        found => Ok(found.min(WINDOW_BYTES).max(expected)),
-    }
-}
-
-/// The header's hashes, if all of it can be done here.
-fn check(begin: &CastBegin) -> Result<Arc<ChunkHashes>, SourceFault> {
-    let (you, nodes) = (begin.you, begin.nodes.len());
-    let named = if begin.only.is_some() { NODES_MAX } else { nodes };
-    if you == 0 || you as usize >= named || nodes > NODES_MAX {
-        return Err(SourceFault::Nodes { you, nodes });
-    }
-    let is_host = |name: &&String| {
-        let one = |hosts: HostList| hosts.hosts().len() == 1;
-        name.len() <= NAME_LEN_MAX && name.parse::<HostList>().is_ok_and(one)
-    };
-    if let Some(name) = begin.nodes.iter().skip(1).find(|name| !is_host(name)) {
-        return Err(SourceFault::Name { name: name.chars().take(NAME_LEN_MAX).collect() });
-    }
-    let hashes = ChunkHashes::new(&begin.header, begin.key)?;
-    let len = hashes.header().shape.chunk_len().bytes();
-    if len > CHUNK_LEN_MAX {
-        return Err(SourceFault::ChunkLen { len });
-    }
-    if let Some(only) = &begin.only {
-        at_once::check(&hashes, only)?;
-    }
-    Ok(Arc::new(hashes))
 }

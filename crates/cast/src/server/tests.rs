@@ -1,6 +1,7 @@
 //! Peers that do what no peer of this program does: their sessions end, and nothing else.
 
 mod at_once;
+mod back;
 mod late;
 mod stage;
 

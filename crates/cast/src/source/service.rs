@@ -167,7 +167,9 @@ impl SourceService {
             CastMessage::Lost { node } => self.suspect(number, node),
             CastMessage::Feed => self.feed(number),
             CastMessage::Done { names, read_chunks } => {
-                if let Some(node) = self.nodes.get(number) {
+                // One that was lost may say so again.
+                let node = self.nodes.get(number).filter(|node| node.published.is_none());
+                if let Some(node) = node {
                     node.read_chunks = read_chunks;
                     (node.published, node.ended) = (Some(names), Some(Instant::now()));
                 }
@@ -218,8 +220,11 @@ impl SourceService {
             if is_reader {
                 return Ok(());
             }
-            let now = Instant::now();
+            let (now, has_published) = (Instant::now(), node.published.is_some());
             self.watch.report(now, number, report);
+            if has_published {
+                self.watch.published(number);
+            }
             self.slow.report(now, number, report);
         }
         Ok(())

@@ -12,12 +12,14 @@
 //! and it is taken back, once, of a node that keeps up with the others when nobody waits for it.
 
 mod lag;
+mod trial;
 
 use crate::protocol::NodeReport;
 use crate::schedule::{NodeRole, Schedule};
 use lag::{LagWatch, Outdone};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
+use trial::SlowTrial;
 
 /// A link or node is judged by its best rate of so many of its latest at least,
 const SAMPLES_MIN: usize = 4;
@@ -108,6 +110,7 @@ pub(super) struct SlowWatch {
     chunks: u64,
     nodes: BTreeMap<u32, NodeRates>,
     lags: LagWatch,
+    trial: SlowTrial,
     /// Since when nodes are found slow.
     since: BTreeMap<u32, Instant>,
     found: BTreeMap<u32, SlowRecord>,
@@ -128,6 +131,7 @@ impl SlowWatch {
             chunks: chunks.into(),
             nodes: BTreeMap::new(),
             lags: LagWatch::new(chunks.into(), chunk_len.into()),
+            trial: SlowTrial::default(),
             since: BTreeMap::new(),
             found: BTreeMap::new(),
             next: None,
@@ -198,8 +202,11 @@ impl SlowWatch {
             }
         }
         let is_early = self.next.is_some_and(|(at, _)| now < at);
-        if is_early || finding == SlowFinding::default() {
+        if is_early {
             return None;
+        }
+        if finding == SlowFinding::default() {
+            finding = self.trial.find(now, &self.lags, nodes)?;
         }
         let pause = self.next.map_or(PAUSE, |(_, pause)| pause * 2);
         self.next = Some((now + pause, pause));

@@ -154,10 +154,10 @@ pub(super) fn findings() -> Result<Findings> {
     let [step, hop, cast, receiver, apart] = model.costs.map(|cost| cost * 1000.0);
     let note = format!(
         "The step model: T = steps · (chunk / B · (1 + {:.3} where nodes take from several others) \
-         + {step:.2} ms) + hops · {hop:.2} ms + {cast:.0} ms + receivers · {receiver:.2} ms, fitted \
-         to {} runs; its largest error in {} runs to {CHECKED:?} receivers is {:.1} %, and {:.1} % \
-         in {} rows of this page, where all hosts share this machine's processors: the model knows \
-         links alone, and costs of receivers are sums here.",
+         + {step:.2} ms) + hops · {hop:.2} ms + {cast:.0} ms + receivers · {receiver:.2} ms, \
+         fitted to {} runs; its largest error in {} runs to {CHECKED:?} receivers is {:.1} %, and \
+         {:.1} % in {} rows of this page, where all hosts share this machine's processors: the \
+         model knows links alone, and costs of receivers are sums here.",
         apart / 1000.0,
         fitted.len(),
         checked.len(),

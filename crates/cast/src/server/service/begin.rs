@@ -3,7 +3,9 @@
 use super::{CastService, PeerPart};
 use crate::member::{CastHub, send};
 use crate::protocol::{CastBegin, CastMessage};
-use crate::server::session::{CastSession, SessionRoom, SourceFault};
+use crate::server::room::SessionRoom;
+use crate::server::session::CastSession;
+use crate::server::source_fault::SourceFault;
 use crate::sign::CastId;
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;

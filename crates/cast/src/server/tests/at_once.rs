@@ -19,7 +19,7 @@ use std::sync::Arc;
 const CHUNK: u32 = 65_536;
 
 /// A file's cast, as its source begins it.
-fn of_file(bytes: &[u8]) -> CastBegin {
+pub(super) fn of_file(bytes: &[u8]) -> CastBegin {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("file");
     fs::write(&path, bytes).expect("written");

@@ -52,6 +52,16 @@ pub(super) struct Lagging {
     pub(super) feeder_sends: Option<Outdone>,
 }
 
+/// The only relay that lags, if those before it in a chain have shown more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Suspect {
+    pub(super) node: u32,
+    /// Nobody is before it but the source.
+    pub(super) is_first: bool,
+    /// How long it takes to get what it lacks.
+    pub(super) left: Duration,
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct LagWatch {
@@ -140,6 +150,36 @@ impl LagWatch {
         lagging.into_iter().filter_map(slow).collect()
     }
 
+    /// The relay that all others may wait for.
+    pub(super) fn suspect(&self, now: Instant) -> Option<Suspect> {
+        let fed = self.rates(now, arrived);
+        let lagging = fed.keys().filter_map(|node| Some((*node, self.lagging(*node)?)));
+        let (first, others): (Vec<_>, Vec<_>) =
+            lagging.partition(|(node, _)| self.feeder(*node) == Some(0));
+        let (node, rate) = match (&first[..], &others[..]) {
+            (_, [one]) | ([one], []) => *one,
+            _ => return None,
+        };
+        let before = self.before(node)?;
+        let is_far = |other: &u32| fed.get(other).is_some_and(|fed| *fed > bar(rate));
+        let missing = self.chunks.saturating_sub(self.tracks.get(&node)?.back()?.held);
+        let left_ms = missing.saturating_mul(self.chunk_len).saturating_mul(1_000) / rate.max(1);
+        let (is_first, left) = (before.is_empty(), Duration::from_millis(left_ms));
+        before.iter().all(is_far).then_some(Suspect { node, is_first, left })
+    }
+
+    /// The relays before one in a chain; `None` if it is no chain.
+    fn before(&self, node: u32) -> Option<Vec<u32>> {
+        let mut before = Vec::new();
+        let mut at = node;
+        while let Some(feeder) = self.feeder(at).filter(|_| before.len() < self.feeders.len()) {
+            let is_chain = self.fed_by(feeder).count() == 1;
+            before.push(Some(feeder).filter(|_| is_chain)?);
+            at = feeder;
+        }
+        before.pop().filter(|first| *first == 0).map(|_| before)
+    }
+
     /// What a relay receives that could have received more all the time: the better half of the
     /// time counts, as it may have been held up for a moment.
     fn lagging(&self, node: u32) -> Option<u64> {
@@ -187,10 +227,14 @@ fn sorted(rates: impl Iterator<Item = u64>) -> Vec<u64> {
     rates
 }
 
+/// What others have shown more than, if a rate is slow.
+fn bar(rate: u64) -> u64 {
+    rate.saturating_mul(100) / SLOW_BELOW
+}
+
 /// Compares a rate with those, ascending, that are much higher, if these are enough and alike.
 fn outdone(rate: u64, shown: &[u64], enough: usize) -> Option<Outdone> {
-    let bar = rate.saturating_mul(100) / SLOW_BELOW;
-    let higher = &shown[shown.partition_point(|other| *other <= bar)..];
+    let higher = &shown[shown.partition_point(|other| *other <= bar(rate))..];
     if higher.len() < enough {
         return None;
     }

@@ -1,0 +1,40 @@
+//! What there is for a cast that begins: memory, and staging directories that nobody writes to.
+
+use super::source_fault::SourceFault;
+use super::storage::NodeStore;
+use crate::member::{WINDOW_BYTES, WINDOW_SLOTS_MIN};
+use crate::sign::ChunkHashes;
+use std::sync::Weak;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So long threads may be busy with a chunk of a cast that has ended.
+const LEAVING_MAX: Duration = Duration::from_secs(2);
+
+/// What there is for a cast that begins.
+pub(super) struct SessionRoom {
+    /// Bytes of memory that other casts have left.
+    pub(super) memory: u64,
+    /// Files of casts that have ended: their staging directory may be this cast's.
+    pub(super) leaving: Vec<Weak<NodeStore>>,
+}
+
+impl SessionRoom {
+    /// Waits until threads have ended what they did for casts that have ended.
+    pub(super) fn wait(&self) {
+        let until = Instant::now() + LEAVING_MAX;
+        let is_there = |files: &Weak<NodeStore>| files.strong_count() > 0;
+        while self.leaving.iter().any(is_there) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Bytes of the window, of the memory that is left.
+pub(super) fn window(hashes: &ChunkHashes, memory: u64) -> Result<u64, SourceFault> {
+    let expected = WINDOW_SLOTS_MIN * u64::from(hashes.header().shape.chunk_len().bytes());
+    match memory {
+        found if found < expected => Err(SourceFault::Memory { found, expected }),
+        found => Ok(found.min(WINDOW_BYTES).max(expected)),
+    }
+}
