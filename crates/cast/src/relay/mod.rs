@@ -305,6 +305,9 @@ impl Relay {
     /// The nodes that want of this one what it holds and has not begun to send to them.
     #[must_use]
     pub fn owes(&self) -> BTreeSet<u32> {
+        if self.holds_back() {
+            return BTreeSet::new();
+        }
         self.wants.all().filter(|(_, chunk)| self.held.contains(*chunk)).map(|(by, _)| by).collect()
     }
 

@@ -2,6 +2,7 @@
 
 use super::window::WindowSlot;
 use super::{Action, ChunkWant, Relay};
+use crate::schedule::ScheduleKind;
 
 /// Chunks that are under way to others, at most; to each of them one. Those that share a link all
 /// come later than the first would alone, and each relay behind it waits; the next one is at hand
@@ -33,8 +34,20 @@ impl Relay {
         self.go_on();
     }
 
+    /// Whether nothing is passed on yet: in the paper's tree a relay has the whole file first
+    /// (Fast Startup §4.2).
+    pub(super) fn holds_back(&self) -> bool {
+        matches!(self.schedule.kind(), ScheduleKind::PaperTree { .. })
+            && self.swarm.is_none()
+            && self.node != 0
+            && !self.is_complete()
+    }
+
     /// Sends one chunk, or begins to load it. False if nothing can be sent now.
     pub(super) fn send_next(&mut self) -> bool {
+        if self.holds_back() {
+            return false;
+        }
         let mut to_load = None;
         let (held, wants, gone, slots) = (&self.held, &self.wants, &self.gone, &self.slots);
         let (is_busy, sending) = (self.is_busy(), &self.sending);

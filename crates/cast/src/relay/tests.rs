@@ -49,6 +49,34 @@ proptest! {
     }
 }
 
+#[test]
+fn in_the_papers_tree_a_relay_has_everything_first() {
+    let kind = ScheduleKind::PaperTree { arity: NonZeroU32::new(2).expect("two") };
+    let schedule = Schedule::new(kind, Situation::fresh(4, 3)).expect("a schedule");
+    let child = schedule.outbox(1).receivers().next().expect("node 1 relays");
+    let mut relay = Relay::new(1, &schedule, 8);
+    (0..3).for_each(|chunk| {
+        relay.wanted(child, chunk, ChunkWant::Into { slot: chunk }).expect("room");
+    });
+    for chunk in 0..3 {
+        let asked = std::iter::from_fn(|| relay.next_action()).find_map(|action| match action {
+            Action::Tell { to, chunk: its, want: ChunkWant::Into { slot } } if its == chunk => {
+                Some((to, slot))
+            }
+            Action::Send { .. } => panic!("{action:?} before all is here"),
+            _ => None,
+        });
+        let (from, slot) = asked.expect("asked for in order");
+        relay.arrived(from, chunk, slot).expect("asked");
+        relay.verified(chunk, slot);
+        assert!(relay.owes().is_empty());
+        relay.kept(chunk, slot, true);
+    }
+    let mut actions = std::iter::from_fn(|| relay.next_action());
+    assert!(actions.any(|action| matches!(action, Action::Send { chunk: 0, .. })));
+    assert!(!relay.owes().is_empty());
+}
+
 /// For some nodes, what they claim, and what of it is there.
 fn some_claims() -> impl Strategy<Value = NodeClaims> {
     let set = || prop::collection::vec(1_u32..40, 0..60);
