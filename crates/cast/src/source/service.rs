@@ -124,7 +124,8 @@ impl SourceService {
                 Instant::now(),
                 header.shape.chunks(),
                 publish_step_max(begin.flush, header.shape.stream_len()),
-            ),
+            )
+            .of_kind(begin.kind),
             slow: SlowWatch::new(header.shape.chunks(), header.shape.chunk_len().bytes()),
             signs,
             begin,

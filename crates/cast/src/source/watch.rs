@@ -8,7 +8,7 @@
 //! the source alone, and at last given up.
 
 use crate::protocol::{ChunkWait, NodeReport};
-use crate::schedule::ChunkSet;
+use crate::schedule::{ChunkSet, ScheduleKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -83,6 +83,8 @@ pub(super) struct CastWatch {
     /// When any node gained a chunk.
     gained: Instant,
     is_due: bool,
+    /// Nodes send nothing before they have everything.
+    sends_whole: bool,
 }
 
 impl CastWatch {
@@ -98,7 +100,15 @@ impl CastWatch {
             answers: Duration::ZERO,
             gained: now,
             is_due: false,
+            sends_whole: false,
         }
+    }
+
+    /// As the watch of a cast by a schedule of this kind: in the paper's tree a relay that has not
+    /// everything sends nothing.
+    pub(super) fn of_kind(mut self, kind: ScheduleKind) -> Self {
+        self.sends_whole = matches!(kind, ScheduleKind::PaperTree { .. });
+        self
     }
 
     /// All connections that are cut, as [`Situation::cut`](crate::schedule::Situation) has them.
@@ -211,7 +221,10 @@ impl CastWatch {
     fn note_waits(&mut self, now: Instant, node: u32, report: &NodeReport) {
         let is_due = |wait: &&ChunkWait| {
             let sender = self.nodes.get(&wait.of).filter(|_| wait.of != node);
-            sender.is_some_and(|sender| wait.is_taken_back || sender.held.contains(wait.chunk))
+            sender.is_some_and(|sender| {
+                let sends = !self.sends_whole || sender.held.contains_all(self.chunks);
+                wait.is_taken_back || sends && sender.held.contains(wait.chunk)
+            })
         };
         let waits: BTreeSet<u32> = report.waits.iter().filter(is_due).map(|wait| wait.of).collect();
         self.stuck.retain(|(to, from), _| *to != node || waits.contains(from));

@@ -8,6 +8,7 @@ use crate::relay::{Action, ChunkWant, Relay};
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 const TICK: Duration = Duration::from_millis(10);
 const SILENCE: Duration = Duration::from_secs(2);
@@ -78,7 +79,7 @@ impl Simulation {
             actors: (0..nodes).map(|node| (node, actor(node))).collect(),
             muted: BTreeSet::new(),
             broken: BTreeSet::new(),
-            watch: CastWatch::new(now, chunks, PUBLISH),
+            watch: CastWatch::new(now, chunks, PUBLISH).of_kind(kind),
             now,
             ticks: 0,
             is_due: false,
@@ -262,7 +263,7 @@ fn handle(now: Instant, actor: &mut Actor, from: u32, event: Event) {
 }
 
 fn kinds() -> impl Strategy<Value = ScheduleKind> {
-    let arity = std::num::NonZeroU32::new(2).expect("two");
+    let arity = NonZeroU32::new(2).expect("two");
     prop_oneof![
         Just(ScheduleKind::BinomialPipeline),
         Just(ScheduleKind::TwoTree),
@@ -332,7 +333,9 @@ fn a_connection_over_which_nothing_comes_costs_seconds_and_no_node() {
 #[test]
 fn a_healthy_cast_has_no_connection_cut_however_slow_it_is() {
     for pace in [1, 20, 100] {
-        for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, ScheduleKind::Star] {
+        let paper = ScheduleKind::PaperTree { arity: NonZeroU32::new(2).expect("two") };
+        let star = ScheduleKind::Star;
+        for kind in [ScheduleKind::BinomialPipeline, ScheduleKind::Chain, star, paper] {
             let mut cast = Simulation::new(kind, 9, 40);
             cast.actors.values_mut().for_each(|actor| actor.pace = pace);
             cast.run();
