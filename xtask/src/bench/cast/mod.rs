@@ -116,9 +116,8 @@ const CONDITIONS: &[&str] = &[
      all connections; nodes run already. None of the rivals encrypts, and only rsync checks.",
     "The bound is S/B · (m − 1 + ⌈log₂ n⌉)/m with S/B the time of one plain TCP stream of the same \
      bytes over such a link in the same round, and m the bytes in MiB.",
-    "The paper's tree is ours with `--schedule paper:2`. As the paper plans it, a node has the \
-     whole file before it passes it on; as ours runs it, a node may begin earlier with its first \
-     receiver, so that the tree takes less here than its plan says.",
+    "The paper's tree is ours with `--schedule paper:2`: a node has the whole file before it \
+     passes it on.",
     "sbcast runs in an allocation of all nodes, with its defaults; its allocation is not counted. \
      udpcast and uftp multicast; uftp is told 0.9 of the rate. NFS is nfs-ganesha with version 3 \
      and libnfs's nfs-cp on each receiver. At 100 Mbit/s, what sends to one receiver after the \
