@@ -134,7 +134,7 @@ impl Job {
             return (name.clone(), Duration::ZERO, skipped(&name, why));
         }
         let result = match self {
-            Self::Row(row) => bench.run(row),
+            Self::Row(row) => twice(&name, || bench.run(row)),
             Self::Mpi(row) => c_programs::compile_mpi(bench).and_then(|()| bench.run(row)),
             Self::CProgram(program, personality) => c_programs::run(bench, program, personality),
             Self::Pyverbs(personality, site) => match pyverbs::run(bench, personality, *site) {
@@ -145,6 +145,16 @@ impl Job {
         let count = print_result(&name, began, result);
         (name, began.elapsed(), count)
     }
+}
+
+/// Runs a stock program once more if it fails, and says so. Many have limits of time of their own,
+/// such as a transport's retries of half a second, which they may miss beside two others and the
+/// builds of later suites.
+fn twice(name: &str, run: impl Fn() -> Result<()>) -> Result<()> {
+    run().or_else(|error| {
+        println!("once more: {name}, which failed: {error:#}");
+        run()
+    })
 }
 
 /// Adds up the counts, and names the slowest rows.
