@@ -345,7 +345,8 @@ impl Table {
     /// Moves a queue pair on when it was in phase `from`.
     fn step(&mut self, native: u32, from: PairPhase, to: PairPhase) -> Option<Call> {
         let (number, goal) = self.in_phase(native, from)?;
-        goal.phase = to;
+        // What sends have waited for before does not count for what they wait for from now on.
+        (goal.phase, goal.missed) = (to, None);
         let call = Call { number, peer: Arc::clone(&goal.peer) };
         self.busy = Some(number);
         // The queue pair's waiting sends must be checked.
@@ -386,7 +387,9 @@ impl Table {
             return;
         };
         match (goal.phase, result) {
-            (PairPhase::Waiting, Ok(())) => goal.phase = PairPhase::Connected,
+            (PairPhase::Waiting, Ok(())) => {
+                (goal.phase, goal.missed) = (PairPhase::Connected, None);
+            }
             (PairPhase::Dialing, Err(_)) => {
                 let again = goal.retry(now);
                 self.look(number, again);

@@ -348,6 +348,23 @@ fn sends_to_a_peer_that_has_gone_fail_when_patience_ends() {
     quiet.expect(&["connected", "lost"]);
 }
 
+/// Sends waited for the connection, too: that was something else.
+#[test]
+fn patience_begins_anew_when_the_peer_goes() {
+    let nic = Nic::open();
+    let (sends, peer) = (nic.pair_with(A_WHILE), nic.pair());
+    sends.state.has_sends.store(true, Ordering::SeqCst);
+    nic.aim(&sends, peer.number).expect("aimed");
+    nic.aim(&peer, sends.number).expect("aimed");
+    sends.expect(&["connected"]);
+    std::thread::sleep(2 * A_WHILE);
+    let since = Instant::now();
+    nic.release(peer.number);
+    drop(peer);
+    sends.expect(&["connected", "lost", "failed"]);
+    assert!(since.elapsed() >= A_WHILE, "{:?}", since.elapsed());
+}
+
 #[test]
 fn one_side_is_reset_sooner() {
     let [(nic, dialer), (other, waiter)] = two();
