@@ -254,12 +254,12 @@ impl CastSession {
         self.member.as_mut().map_or(Ok(()), |member| member.lost(hub, node))
     }
 
-    /// A message of the source's.
+    /// A message of the source's; given back if it has no place here.
     pub(super) fn told(
         &mut self,
         hub: &mut CastHub,
         message: CastMessage,
-    ) -> Result<bool, SourceFault> {
+    ) -> Result<Option<CastMessage>, SourceFault> {
         match message {
             CastMessage::Run(bytes) => {
                 self.hashes.add_run(&bytes)?;
@@ -276,9 +276,9 @@ impl CastSession {
                 let report = NodeReport { steps: self.steps(), ..report };
                 send(hub, self.source, &CastMessage::Held(Box::new(report)));
             }
-            _ => return Ok(false),
+            other => return Ok(Some(other)),
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// A thread has done something.

@@ -92,9 +92,8 @@ impl CastService {
             }
             CastMessage::Over if node == 0 => drop(self.end_session(cast, "the cast is over")),
             message if node == 0 => {
-                let shown = unexpected(&message);
-                if !session.told(hub, message)? {
-                    return Err(shown);
+                if let Some(other) = session.told(hub, message)? {
+                    return Err(unexpected(&other));
                 }
             }
             message => return Err(unexpected(&message)),
