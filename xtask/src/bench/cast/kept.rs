@@ -99,11 +99,18 @@ fn row(bound: &Bound, figure: Option<Summary>, why: Option<&String>) -> Vec<Stri
     vec![bound.what.into(), format!("≤ {:.2}", bound.most), shown, verdict, bound.how.into()]
 }
 
-/// A failure as a cell can hold it.
+/// A failure as a cell can hold it: how it begins, which names what failed, and how it ends, which
+/// says why.
 fn one_line(text: &str) -> String {
-    const CHARACTERS_MAX: usize = 300;
+    const CHARACTERS_MAX: usize = 150;
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "/");
-    words.chars().take(CHARACTERS_MAX).collect()
+    let characters: Vec<char> = words.chars().collect();
+    if characters.len() <= 2 * CHARACTERS_MAX {
+        return words;
+    }
+    let (start, end) =
+        (&characters[..CHARACTERS_MAX], &characters[characters.len() - CHARACTERS_MAX..]);
+    format!("{} [...] {}", start.iter().collect::<String>(), end.iter().collect::<String>())
 }
 
 #[cfg(test)]
@@ -133,6 +140,13 @@ mod tests {
         let kept = KeptPart::new(part, found, Finished { seconds: 1.0, commit: "c".into() });
         assert_eq!(kept.rows.len(), part.bounds.len());
         assert_eq!(kept.rows[0][3], "**failed**: no / route");
+    }
+
+    #[test]
+    fn a_long_failure_keeps_its_beginning_and_its_reason() {
+        let shown = one_line(&format!("star failed: {} no route", "sh -c x ".repeat(100)));
+        assert!(shown.starts_with("star failed: ") && shown.ends_with("x no route"), "{shown}");
+        assert!(shown.chars().count() < 310, "{shown}");
     }
 
     #[test]
