@@ -39,7 +39,7 @@ impl CastMember {
             }
             self.checks.next += 1;
             self.checks.running += 1;
-            self.setup.threads.run(self.setup.cast, move || WorkDone::Checked {
+            self.setup.threads.run(self.setup.session, move || WorkDone::Checked {
                 chunk,
                 outcome: store.check(chunk),
             })?;

@@ -20,12 +20,14 @@ mod work;
 pub(crate) use plan_parts::{PlanPartFault, PlanParts};
 pub use reach::DialNode;
 pub(crate) use reach::NodeReach;
-pub(crate) use work::{CastWork, ChunkStore, KeepFault, LinkPurpose, WorkDone, WorkThreads};
+pub(crate) use work::{
+    CastWork, ChunkStore, KeepFault, LinkPurpose, SessionId, WorkDone, WorkThreads,
+};
 
 use crate::protocol::{CastMessage, NodeReport, PROTOCOL, SLOTS_MAX, WantedSlot};
 use crate::relay::{Action, ChunkWant, DemandFrom, Relay, RelayFault};
 use crate::schedule::{ChunkSet, Schedule};
-use crate::sign::{CastId, StreamShape, VerifiedMemory};
+use crate::sign::{StreamShape, VerifiedMemory};
 use claims::ClaimChecks;
 use limit::SendLimit;
 use outboard_cluster::hub::{Exposed, Hub, PeerId};
@@ -43,10 +45,10 @@ const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
 pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
 
-/// What tells a member's Writes apart: the cast, the receiver and the own slot.
+/// What tells a member's Writes apart: the session, the receiver and the own slot.
 #[derive(Clone, Copy, Debug)]
 pub struct CastTag {
-    pub(crate) cast: CastId,
+    pub(crate) session: SessionId,
     pub(crate) to: u32,
     pub(crate) slot: u32,
 }
@@ -72,7 +74,7 @@ pub(crate) struct MemberError(pub(crate) String);
 
 /// What a member is made from.
 pub(crate) struct MemberSetup {
-    pub(crate) cast: CastId,
+    pub(crate) session: SessionId,
     pub(crate) node: u32,
     pub(crate) shape: StreamShape,
     /// Bytes of its window, about.

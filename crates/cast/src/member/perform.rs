@@ -84,7 +84,7 @@ impl CastMember {
             Some(memory) => memory,
             None => self.window.slice(range).map_err(of_machine)?,
         };
-        let tag = CastTag { cast: self.setup.cast, to, slot: from };
+        let tag = CastTag { session: self.setup.session, to, slot: from };
         self.progress.sends(Instant::now(), to, memory.len() as u64);
         if let Err(error) = hub.write_immediate(peer, target, (memory, immediate(chunk, into)), tag)
         {
@@ -110,14 +110,14 @@ impl CastMember {
     pub(super) fn keep(&mut self, chunk: u32, slot: u32) -> MemberResult {
         let memory = self.window.slice(self.range(chunk, slot)).map_err(of_machine)?;
         let (store, threads) = (Arc::clone(&self.setup.store), self.setup.threads.clone());
-        let (cast, at) = (self.setup.cast, (chunk, slot));
+        let (session, at) = (self.setup.session, (chunk, slot));
         let kept = move |outcome| WorkDone::Kept { at, outcome };
         if memory.len() > CHECKED_HERE_MAX {
             self.look_at = Some(Instant::now() + LOOK_AFTER);
-            return self.setup.threads.run_quick(cast, move || {
+            return self.setup.threads.run_quick(session, move || {
                 let verified = store.verify(chunk, memory);
                 kept(verified.and_then(|verified| {
-                    threads.answer(cast, WorkDone::Verified { at });
+                    threads.answer(session, WorkDone::Verified { at });
                     store.keep(&verified)
                 }))
             });
@@ -129,7 +129,7 @@ impl CastMember {
                 Ok(())
             }
             Err(fault) => {
-                threads.answer(cast, kept(Err(fault)));
+                threads.answer(session, kept(Err(fault)));
                 Ok(())
             }
         }
@@ -138,7 +138,7 @@ impl CastMember {
     /// Writes what was checked: where that is only copying here, else by a thread.
     pub(super) fn write(&mut self) -> MemberResult {
         for (at, verified) in std::mem::take(&mut self.unwritten) {
-            let (cast, store) = (self.setup.cast, Arc::clone(&self.setup.store));
+            let (session, store) = (self.setup.session, Arc::clone(&self.setup.store));
             let kept = move |outcome| WorkDone::Kept { at, outcome };
             match store.keep_at_once(&verified) {
                 AtOnce::Done(Ok(())) => {
@@ -146,10 +146,10 @@ impl CastMember {
                     self.note_claims();
                     continue;
                 }
-                AtOnce::Done(Err(fault)) => self.setup.threads.answer(cast, kept(Err(fault))),
+                AtOnce::Done(Err(fault)) => self.setup.threads.answer(session, kept(Err(fault))),
                 AtOnce::Later => self.unwritten.push((at, verified)),
                 AtOnce::Never => {
-                    self.setup.threads.run_quick(cast, move || kept(store.keep(&verified)))?;
+                    self.setup.threads.run_quick(session, move || kept(store.keep(&verified)))?;
                 }
             }
             self.look_at = Some(Instant::now() + LOOK_AFTER);
@@ -161,7 +161,7 @@ impl CastMember {
         self.withdraw(hub, slot);
         let (window, at) = (self.window.clone(), self.range(chunk, slot).start);
         let store = Arc::clone(&self.setup.store);
-        self.setup.threads.run(self.setup.cast, move || {
+        self.setup.threads.run(self.setup.session, move || {
             let outcome = with_buffer(|bytes| {
                 store.load(chunk, bytes)?;
                 window.copy_in(at, bytes).map_err(|error| error.to_string())

@@ -1,7 +1,6 @@
 //! Dialling nodes, some at a time; each attempt may be made of several.
 
-use super::{CastHub, LinkPurpose, WorkDone, WorkThreads};
-use crate::sign::CastId;
+use super::{CastHub, LinkPurpose, SessionId, WorkDone, WorkThreads};
 use outboard_cluster::hosts::{Host, HostList};
 use outboard_cluster::workers::Workers;
 use outboard_verbs::{Role, Secured};
@@ -38,12 +37,12 @@ impl NodeReach {
     pub(crate) fn begin(
         &self,
         hub: &CastHub,
-        cast: CastId,
+        session: SessionId,
         (node, purpose): (u32, LinkPurpose),
         host: &str,
     ) {
         let dialled = move |outcome| WorkDone::Dialled { node, purpose, outcome };
-        let failed = |why: String| self.threads.answer(cast, dialled(Err(why)));
+        let failed = |why: String| self.threads.answer(session, dialled(Err(why)));
         let hosts: HostList = match host.parse() {
             Ok(hosts) => hosts,
             Err(error) => return failed(format!("{error}")),
@@ -62,7 +61,7 @@ impl NodeReach {
                 });
                 connected.map(|admitted| (admitted, peer)).map_err(|error| error.to_string())
             });
-            threads.answer(cast, dialled(outcome));
+            threads.answer(session, dialled(outcome));
         };
         if !self.dials.run(attempt) {
             failed("this machine starts no thread, or dials too many nodes already".into());

@@ -6,7 +6,7 @@ use crate::receive::{AtOnce, LentMemory, PublishReport};
 use crate::relay::DemandFrom;
 use crate::schedule::ChunkSet;
 use crate::server::{NodeStore, TakenFiles};
-use crate::sign::{CastId, VerifiedMemory};
+use crate::sign::VerifiedMemory;
 use outboard_cluster::hub::{Admitted, PeerId};
 use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
@@ -128,8 +128,13 @@ pub(crate) enum WorkDone {
     },
 }
 
-/// What was done, and for which cast.
-pub(crate) type CastWork = (CastId, WorkDone);
+/// A node's part in a cast, from one beginning to its end: what is still under way when it has ended
+/// is nobody's, even if the same cast begins here once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// What was done, and for which session.
+pub(crate) type CastWork = (SessionId, WorkDone);
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -150,11 +155,11 @@ impl WorkThreads {
     /// Has a thread do this.
     pub(crate) fn run(
         &self,
-        cast: CastId,
+        session: SessionId,
         task: impl FnOnce() -> WorkDone + Send + 'static,
     ) -> MemberResult {
         let own = self.clone();
-        self.give(move || own.answer(cast, task()))
+        self.give(move || own.answer(session, task()))
     }
 
     fn give(&self, task: impl FnOnce() + Send + 'static) -> MemberResult {
@@ -167,12 +172,12 @@ impl WorkThreads {
     /// [`QUICK`], the loop is not woken for it.
     pub(crate) fn run_quick(
         &self,
-        cast: CastId,
+        session: SessionId,
         task: impl FnOnce() -> WorkDone + Send + 'static,
     ) -> MemberResult {
         let (own, asked) = (self.clone(), Instant::now());
         self.give(move || {
-            let _sent = own.results.send((cast, task()));
+            let _sent = own.results.send((session, task()));
             // Looked at when the answer is there: this thread may have lost its processor before.
             if asked.elapsed() >= QUICK {
                 own.waker.wake();
@@ -181,9 +186,9 @@ impl WorkThreads {
     }
 
     /// Hands an answer to the loop, from any thread.
-    pub(crate) fn answer(&self, cast: CastId, done: WorkDone) {
+    pub(crate) fn answer(&self, session: SessionId, done: WorkDone) {
         // The loop may have ended.
-        let _sent = self.results.send((cast, done));
+        let _sent = self.results.send((session, done));
         self.waker.wake();
     }
 }

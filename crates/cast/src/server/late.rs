@@ -121,7 +121,7 @@ impl CastSession {
         } else if late.reader.read(node, what, now)
             && let Some(store) = self.store.clone()
         {
-            return self.reach.threads.run(self.cast, move || {
+            return self.reach.threads.run(self.id, move || {
                 let outcome = store.keep_bytes(what, &bytes);
                 WorkDone::ReadKept { from: node, chunk: what, outcome, bytes }
             });
@@ -190,11 +190,11 @@ impl CastSession {
 
     fn read_action(&mut self, hub: &mut CastHub, action: ReadAction) {
         let Some(late) = &mut self.late else { return };
-        let tag = |to, slot| CastTag { cast: self.cast, to, slot };
+        let tag = |to, slot| CastTag { session: self.id, to, slot };
         let done = match action {
             ReadAction::Dial { node } => {
                 let host = &self.begin.nodes[node as usize];
-                self.reach.begin(hub, self.cast, (node, LinkPurpose::Read), host);
+                self.reach.begin(hub, self.id, (node, LinkPurpose::Read), host);
                 Ok(())
             }
             ReadAction::Feed => {

@@ -73,7 +73,7 @@ impl CastSession {
                 }
                 LendStep::Prepare { reader, chunks, room } => {
                     let store = Arc::clone(store);
-                    self.reach.threads.run(self.cast, move || WorkDone::Lent {
+                    self.reach.threads.run(self.id, move || WorkDone::Lent {
                         reader,
                         chunks: store.lend(&chunks, room),
                     })?;

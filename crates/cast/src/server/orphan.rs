@@ -60,9 +60,16 @@ impl CastSession {
 
     /// The source is here again, over another connection.
     pub(super) fn adopt(&mut self, hub: &mut CastHub, source: PeerId) -> MemberResult {
-        self.orphan = None;
+        if self.orphan.take().is_none()
+            && let Some(member) = &mut self.member
+        {
+            member.lost(hub, 0)?;
+            member.leave_schedule(hub)?;
+        }
         self.set_source(source);
-        send(hub, source, &CastMessage::Ready);
+        if self.store.is_some() {
+            send(hub, source, &CastMessage::Ready);
+        }
         // The former connection may have ended before it said so.
         self.tell_done(hub);
         self.member.as_mut().map_or(Ok(()), |member| member.link(hub, 0, source))

@@ -65,7 +65,7 @@ impl CastSession {
     ) -> Result<(), SourceFault> {
         let store = self.store.clone().ok_or(SourceFault::Early)?;
         let setup = MemberSetup {
-            cast: self.cast,
+            session: self.id,
             node: self.begin.you,
             shape: self.hashes.header().shape,
             window: self.window,
@@ -93,7 +93,7 @@ impl CastSession {
         let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
         if !is_linked && self.dialled.insert(node) {
             let host = &self.begin.nodes[node as usize];
-            self.reach.begin(hub, self.cast, (node, LinkPurpose::Relay), host);
+            self.reach.begin(hub, self.id, (node, LinkPurpose::Relay), host);
         }
     }
 }

@@ -11,7 +11,8 @@ use super::status::CastStatus;
 use super::storage::{CastAllowance, NodeStore};
 use super::sweep::Sweep;
 use crate::member::{
-    CastHub, CastTag, CastWork, LinkPurpose, MemberError, NodeReach, WorkDone, WorkThreads, send,
+    CastHub, CastTag, CastWork, LinkPurpose, MemberError, NodeReach, SessionId, WorkDone,
+    WorkThreads, send,
 };
 use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
 use crate::sign::CastId;
@@ -42,19 +43,19 @@ enum PeerPart {
     /// It has said nothing.
     New,
     /// The source of a cast.
-    Source(CastId),
+    Source(SessionId),
     /// This node has dialled it, and it has not answered.
-    Reached(CastId, u32),
+    Reached(SessionId, u32),
     /// A relay of a cast, by its number.
-    Relay(CastId, u32),
+    Relay(SessionId, u32),
     /// A node of a cast that this one, having come late, has dialled to read from it.
-    Holder(CastId, u32),
+    Holder(SessionId, u32),
     /// One that came late, and reads from this one.
-    Reader(CastId),
+    Reader(SessionId),
 }
 
-/// A connection that this node has made: for which cast, with which node, and what for.
-type DialledFor = (CastId, u32, LinkPurpose);
+/// A connection that this node has made: for which session, with which node, and what for.
+type DialledFor = (SessionId, u32, LinkPurpose);
 
 /// What a node's service does now.
 #[derive(Clone, Debug, Serialize)]
@@ -79,7 +80,7 @@ pub struct CastService {
     reach: NodeReach,
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
-    sessions: HashMap<CastId, CastSession>,
+    sessions: HashMap<SessionId, CastSession>,
     peers: HashMap<PeerId, (PeerPart, NodeId)>,
     /// Peers as they have come, until they must have a part.
     recent: VecDeque<(Instant, PeerId)>,
@@ -151,13 +152,13 @@ impl CastService {
     }
 
     /// The source of a cast has gone: the nodes go on, if they can.
-    fn source_gone(&mut self, hub: &mut CastHub, cast: CastId, peer: PeerId) {
-        let session = self.sessions.get_mut(&cast).filter(|session| session.source() == peer);
+    fn source_gone(&mut self, hub: &mut CastHub, id: SessionId, peer: PeerId) {
+        let session = self.sessions.get_mut(&id).filter(|session| session.source() == peer);
         let Some(session) = session else { return };
         match session.orphan(hub, Instant::now()) {
             Ok(true) => self.waker.wake(),
-            Ok(false) => drop(self.end_session(cast, "the source has left")),
-            Err(error) => self.check(hub, cast, Err(error)),
+            Ok(false) => drop(self.end_session(id, "the source has left")),
+            Err(error) => self.check(hub, id, Err(error)),
         }
     }
 
@@ -182,25 +183,25 @@ impl CastService {
     }
 
     /// A cast that this machine cannot go on with ends here; its source hears why.
-    fn check(&mut self, hub: &mut CastHub, cast: CastId, outcome: Result<(), MemberError>) {
+    fn check(&mut self, hub: &mut CastHub, id: SessionId, outcome: Result<(), MemberError>) {
         let Err(error) = outcome else { return };
         self.status.failed += 1;
-        tracing::warn!(?cast, %error, "the cast fails here");
-        if let Some(session) = self.end_session(cast, "the cast has failed at this node") {
+        if let Some(session) = self.end_session(id, "the cast has failed at this node") {
+            tracing::warn!(cast = ?session.cast, %error, "the cast fails here");
             let why = error.to_string();
             send(hub, session.source(), &CastMessage::Failed { why });
         }
     }
 
-    fn end_session(&mut self, cast: CastId, why: &'static str) -> Option<CastSession> {
-        let session = self.sessions.remove(&cast)?;
+    fn end_session(&mut self, id: SessionId, why: &'static str) -> Option<CastSession> {
+        let session = self.sessions.remove(&id)?;
         self.leaving.push(session.files());
         self.ends.extend(session.relays().into_iter().map(|peer| (peer, why.into())));
         // Those that have not joined yet are of no use either.
         let reached = self
             .peers
             .iter()
-            .filter(|(_, (part, _))| matches!(part, PeerPart::Reached(of, _) if *of == cast));
+            .filter(|(_, (part, _))| matches!(part, PeerPart::Reached(of, _) if *of == id));
         self.ends.extend(reached.map(|(peer, _)| (*peer, why.into())));
         self.waker.wake();
         Some(session)
@@ -210,27 +211,31 @@ impl CastService {
         match event {
             HubEvent::Message { peer, bytes } => self.message(hub, peer, PROTOCOL.decode(&bytes)?),
             HubEvent::Immediate { peer, immediate } => {
-                let (cast, node) = match self.peers.get(&peer) {
-                    Some((PeerPart::Source(cast), _)) => (*cast, 0),
-                    Some((PeerPart::Relay(cast, node), _)) => (*cast, *node),
+                let (id, node) = match self.peers.get(&peer) {
+                    Some((PeerPart::Source(id), _)) => (*id, 0),
+                    Some((PeerPart::Relay(id, node), _)) => (*id, *node),
                     _ => return Err("it writes before it has a part in a cast".into()),
                 };
-                let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
+                let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
+                if node == 0 && session.source() != peer {
+                    // The source has another connection by now.
+                    return Ok(());
+                }
                 session.hear(node);
                 session.member().map_or(Ok(()), |member| {
                     Ok(member.arrived(hub, node, of_immediate(immediate))?)
                 })
             }
-            HubEvent::Written { tag: CastTag { cast, to, slot }, .. } => {
-                if let Some(member) = self.sessions.get_mut(&cast).and_then(CastSession::member) {
+            HubEvent::Written { tag: CastTag { session: id, to, slot }, .. } => {
+                if let Some(member) = self.sessions.get_mut(&id).and_then(CastSession::member) {
                     member.written(to, slot);
                 }
                 Ok(())
             }
-            HubEvent::Read { tag: CastTag { cast, to, slot }, bytes, .. } => {
-                if let Some(session) = self.sessions.get_mut(&cast) {
+            HubEvent::Read { tag: CastTag { session: id, to, slot }, bytes, .. } => {
+                if let Some(session) = self.sessions.get_mut(&id) {
                     let read = session.was_read(to, slot, bytes);
-                    self.check(hub, cast, read);
+                    self.check(hub, id, read);
                 }
                 Ok(())
             }
@@ -238,8 +243,8 @@ impl CastService {
         }
     }
 
-    fn go_on(&mut self, hub: &mut CastHub, cast: CastId, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&cast) else { return };
+    fn go_on(&mut self, hub: &mut CastHub, id: SessionId, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
         if !session.is_orphan() && now > session.heard + SOURCE_SILENCE_MAX {
             session.heard = now;
             let why = format!("its source has said nothing for {} s", SOURCE_SILENCE_MAX.as_secs());
@@ -250,23 +255,28 @@ impl CastService {
         match told {
             Ok(None) => {}
             Ok(Some(why)) => {
-                tracing::info!(?cast, why, "the cast is over here");
-                drop(self.end_session(cast, why));
+                tracing::info!(cast = ?session.cast, why, "the cast is over here");
+                drop(self.end_session(id, why));
             }
-            Err(error) => self.check(hub, cast, Err(error)),
+            Err(error) => self.check(hub, id, Err(error)),
         }
     }
 
-    fn finish(&mut self, hub: &mut CastHub, cast: CastId, done: WorkDone) {
+    fn finish(&mut self, hub: &mut CastHub, id: SessionId, done: WorkDone) {
         if let WorkDone::Dialled { node, purpose, outcome: Ok((admitted, identity)) } = done {
-            self.dialled.push_back(((cast, node, purpose), admitted, identity));
+            self.dialled.push_back(((id, node, purpose), admitted, identity));
             return;
         }
         self.status.published +=
             u64::from(matches!(done, WorkDone::Published(Ok(_)) | WorkDone::Taken(Ok(_))));
-        let Some(session) = self.sessions.get_mut(&cast) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
         let outcome = session.done(hub, done);
-        self.check(hub, cast, outcome);
+        self.check(hub, id, outcome);
+    }
+
+    /// What this node does for a cast.
+    fn of_cast(&mut self, cast: CastId) -> Option<&mut CastSession> {
+        self.sessions.values_mut().find(|session| session.cast == cast)
     }
 }
 
@@ -282,16 +292,16 @@ impl Service for CastService {
     ) -> Result<(), ServiceError> {
         let part = match self.arriving.take() {
             None => PeerPart::New,
-            Some((cast, node, purpose)) => {
-                let session = self.sessions.get_mut(&cast).ok_or("the cast is over")?;
+            Some((id, node, purpose)) => {
+                let session = self.sessions.get_mut(&id).ok_or("the cast is over")?;
                 match purpose {
                     LinkPurpose::Relay => {
                         session.reached(hub, peer);
-                        PeerPart::Reached(cast, node)
+                        PeerPart::Reached(id, node)
                     }
                     LinkPurpose::Read => {
                         session.reached_holder(hub, node, peer)?;
-                        PeerPart::Holder(cast, node)
+                        PeerPart::Holder(id, node)
                     }
                 }
             }
@@ -304,8 +314,8 @@ impl Service for CastService {
     fn handle(&mut self, hub: &mut CastHub, event: HubEvent<CastTag>) -> Result<(), ServiceError> {
         let peer = event.peer();
         let handled = self.event(hub, event);
-        if let (Err(_), Some((PeerPart::Source(cast), _))) = (&handled, self.peers.get(&peer))
-            && let Some(session) = self.sessions.get_mut(cast)
+        if let (Err(_), Some((PeerPart::Source(id), _))) = (&handled, self.peers.get(&peer))
+            && let Some(session) = self.sessions.get_mut(id)
         {
             session.is_deceived = true;
         }
@@ -314,20 +324,20 @@ impl Service for CastService {
 
     fn gone(&mut self, hub: &mut CastHub, peer: PeerId) {
         match self.peers.remove(&peer) {
-            Some((PeerPart::Source(cast), _)) => self.source_gone(hub, cast, peer),
-            Some((PeerPart::Relay(cast, node) | PeerPart::Reached(cast, node), _)) => {
-                if let Some(session) = self.sessions.get_mut(&cast) {
+            Some((PeerPart::Source(id), _)) => self.source_gone(hub, id, peer),
+            Some((PeerPart::Relay(id, node) | PeerPart::Reached(id, node), _)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
                     let lost = session.gone(hub, node, peer);
-                    self.check(hub, cast, lost);
+                    self.check(hub, id, lost);
                 }
             }
-            Some((PeerPart::Holder(cast, node), _)) => {
-                if let Some(session) = self.sessions.get_mut(&cast) {
+            Some((PeerPart::Holder(id, node), _)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
                     session.holder_gone(node, Some(peer));
                 }
             }
-            Some((PeerPart::Reader(cast), _)) => {
-                if let Some(session) = self.sessions.get_mut(&cast) {
+            Some((PeerPart::Reader(id), _)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
                     session.reader_gone(peer);
                 }
             }
@@ -345,12 +355,12 @@ impl Service for CastService {
             let why = format!("it has had no part in a cast for {} s", SILENT_MAX.as_secs());
             self.ends.push((peer, why.into()));
         }
-        while let Ok((cast, done)) = self.results.try_recv() {
-            self.finish(hub, cast, done);
+        while let Ok((id, done)) = self.results.try_recv() {
+            self.finish(hub, id, done);
         }
-        let casts: Vec<CastId> = self.sessions.keys().copied().collect();
-        for cast in casts {
-            self.go_on(hub, cast, now);
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in sessions {
+            self.go_on(hub, id, now);
         }
         Ok(std::mem::take(&mut self.ends))
     }

@@ -9,8 +9,8 @@ use super::storage::{CastAllowance, NodeStore};
 use crate::late::Lender;
 use crate::lazy::DemandChunks;
 use crate::member::{
-    CastHub, CastMember, LinkPurpose, MemberError, MemberResult, NodeReach, PlanParts, WorkDone,
-    send,
+    CastHub, CastMember, LinkPurpose, MemberError, MemberResult, NodeReach, PlanParts, SessionId,
+    WorkDone, send,
 };
 use crate::protocol::{CastBegin, CastMessage, JoinToken, NodeReport};
 use crate::receive::PublishReport;
@@ -27,6 +27,7 @@ pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// See the [module](self).
 pub(super) struct CastSession {
+    pub(super) id: SessionId,
     pub(super) cast: CastId,
     pub(super) begin: CastBegin,
     pub(super) source: PeerId,
@@ -63,6 +64,7 @@ pub(super) struct CastSession {
 impl CastSession {
     /// Begins what a source asks for.
     pub(super) fn new(
+        id: SessionId,
         mut begin: CastBegin,
         (source, identity): (PeerId, NodeId),
         allowed: &Arc<CastAllowance>,
@@ -76,9 +78,9 @@ impl CastSession {
         let (own, known, allowed) = (begin.clone(), Arc::clone(&hashes), Arc::clone(allowed));
         let threads = reach.threads.clone();
         let demand: DemandChunks = Arc::new(move |chunks, from| {
-            threads.answer(cast, WorkDone::Demanded { chunks, from });
+            threads.answer(id, WorkDone::Demanded { chunks, from });
         });
-        reach.threads.run(cast, move || {
+        reach.threads.run(id, move || {
             room.wait();
             let opened = NodeStore::open(&allowed, &own, known, identity, demand);
             match only {
@@ -87,6 +89,7 @@ impl CastSession {
             }
         })?;
         Ok(Self {
+            id,
             cast,
             begin,
             source,
@@ -367,7 +370,7 @@ impl CastSession {
         {
             self.is_publishing = true;
             let publish = move || WorkDone::Published(store.publish());
-            self.reach.threads.run(self.cast, publish)?;
+            self.reach.threads.run(self.id, publish)?;
         }
         Ok(())
     }

@@ -4,7 +4,9 @@
 use super::nodes::NodeReturn;
 use super::service::{READY_LIMIT, SourceService};
 use super::watch::WatchVerdict;
-use crate::member::{CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, WINDOW_BYTES, send};
+use crate::member::{
+    CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, SessionId, WINDOW_BYTES, send,
+};
 use crate::protocol::CastMessage;
 use crate::schedule::{NodeRole, Schedule, Situation};
 use outboard_cluster::hub::PeerId;
@@ -115,7 +117,7 @@ impl SourceService {
         tracing::info!(kind = ?self.begin.kind, nodes = live.len(), "the first plan");
         let schedule = self.send_plan(hub, situation)?;
         let setup = MemberSetup {
-            cast: self.header.cast,
+            session: SessionId::default(),
             node: 0,
             shape: self.header.shape,
             window: WINDOW_BYTES,
@@ -189,7 +191,7 @@ impl SourceService {
         if self.member.is_some() || self.begin.only.is_some() {
             for (number, host) in self.nodes.due_again(now) {
                 let again = (number, LinkPurpose::Relay);
-                self.reach.begin(hub, self.header.cast, again, &host);
+                self.reach.begin(hub, SessionId::default(), again, &host);
             }
             self.feed_stalled(now);
             self.name_holders(hub);

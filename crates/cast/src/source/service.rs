@@ -10,7 +10,7 @@ use super::start::StartPatience;
 use super::watch::CastWatch;
 use super::{CastError, CastOutcome};
 use crate::member::{
-    CastHub, CastMember, CastTag, CastWork, DialNode, LinkPurpose, NodeReach, WorkDone,
+    CastHub, CastMember, CastTag, CastWork, DialNode, LinkPurpose, NodeReach, SessionId, WorkDone,
     WorkThreads, send,
 };
 use crate::protocol::{
@@ -291,7 +291,7 @@ impl SourceService {
     fn begin(&mut self, hub: &CastHub) {
         for (number, node) in self.nodes.iter() {
             let node_and_purpose = (number, LinkPurpose::Relay);
-            self.reach.begin(hub, self.header.cast, node_and_purpose, &node.host);
+            self.reach.begin(hub, SessionId::default(), node_and_purpose, &node.host);
         }
     }
 

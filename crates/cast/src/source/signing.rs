@@ -3,7 +3,7 @@
 //! Nodes keep no chunk before its run is signed. So the thread counts what it does: that it goes on
 //! excuses them, and a source whose files do not answer is not their fault.
 
-use crate::member::{WorkDone, WorkThreads};
+use crate::member::{SessionId, WorkDone, WorkThreads};
 use crate::sign::{CastHeader, CastKey, ChunkHash, RunSigner};
 use crate::tree::SourceReader;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(super) fn start(
     steps: Arc<SignSteps>,
 ) -> std::io::Result<()> {
     let sign = move || {
-        let signed = |run| threads.answer(header.cast, WorkDone::Signed(run));
+        let signed = |run| threads.answer(SessionId::default(), WorkDone::Signed(run));
         if let Err(why) = sign_all(&reader, (&header, &key), &steps, |run| signed(Ok(run))) {
             signed(Err(why));
         }

@@ -1,12 +1,11 @@
 //! A source begins a cast, or takes up one that goes on without a source.
 
 use super::{CastService, PeerPart};
-use crate::member::{CastHub, send};
+use crate::member::{CastHub, SessionId, send};
 use crate::protocol::{CastBegin, CastMessage};
 use crate::server::room::SessionRoom;
 use crate::server::session::CastSession;
 use crate::server::source_fault::SourceFault;
-use crate::sign::CastId;
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_secure::NodeId;
@@ -38,7 +37,8 @@ impl CastService {
         let memory = self.memory.saturating_sub(used);
         self.leaving.retain(|files| files.strong_count() > 0);
         let room = SessionRoom { memory, leaving: self.leaving.clone() };
-        let begun = CastSession::new(begin, (peer, identity), &self.allowed, &self.reach, room);
+        let id = SessionId(self.status.casts + 1);
+        let begun = CastSession::new(id, begin, (peer, identity), &self.allowed, &self.reach, room);
         let session = match begun {
             Err(fault @ SourceFault::Memory { .. }) => {
                 send(hub, peer, &CastMessage::Failed { why: fault.to_string() });
@@ -46,18 +46,18 @@ impl CastService {
             }
             begun => begun?,
         };
-        let cast = session.cast;
-        if self.sessions.contains_key(&cast) {
+        if self.of_cast(session.cast).is_some() {
             return Err("it begins a cast that is under way here".into());
         }
-        self.sessions.insert(cast, session);
+        self.sessions.insert(id, session);
         self.status.casts += 1;
-        self.set_part(peer, PeerPart::Source(cast));
+        self.set_part(peer, PeerPart::Source(id));
         Ok(())
     }
 
-    /// A source begins what goes on here without one: the same cast, whose source it is then, or
-    /// another one for the same place, for which that makes room.
+    /// A source begins what is under way here. The same cast goes on with this connection: what was
+    /// left of the former one has not shown its end yet, or the source had left. Another cast for
+    /// the same place, whose source has left, makes room.
     fn take_up(
         &mut self,
         hub: &mut CastHub,
@@ -66,19 +66,23 @@ impl CastService {
     ) -> Option<Result<(), ServiceError>> {
         let is_its = |session: &CastSession| {
             let is_same_place = session.begin.destination == begin.destination;
-            session.is_orphan() && session.identity == identity && is_same_place
+            let goes_on = session.is_of(begin) && !session.is_deceived;
+            session.identity == identity && (goes_on || session.is_orphan() && is_same_place)
         };
         let left = self.sessions.iter().filter(|(_, session)| is_its(session));
-        let left: Vec<CastId> = left.map(|(cast, _)| *cast).collect();
-        for cast in left {
-            let session = self.sessions.get_mut(&cast).filter(|session| session.is_of(begin));
+        let left: Vec<SessionId> = left.map(|(id, _)| *id).collect();
+        for id in left {
+            let session = self.sessions.get_mut(&id).filter(|session| session.is_of(begin));
             if let Some(session) = session {
+                let former = session.source();
                 let adopted = session.adopt(hub, peer);
-                self.set_part(peer, PeerPart::Source(cast));
-                self.check(hub, cast, adopted);
+                self.ends.push((former, "its source has another connection".into()));
+                self.set_part(peer, PeerPart::Source(id));
+                self.check(hub, id, adopted);
+                self.waker.wake();
                 return Some(Ok(()));
             }
-            drop(self.end_session(cast, "its source has begun anew"));
+            drop(self.end_session(id, "its source has begun anew"));
         }
         None
     }

@@ -1,9 +1,8 @@
 //! What peers say to a node, and for which cast.
 
 use super::{CastService, LAUNCHED, PeerPart};
-use crate::member::CastHub;
+use crate::member::{CastHub, SessionId};
 use crate::protocol::CastMessage;
-use crate::sign::CastId;
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_secure::NodeId;
@@ -26,37 +25,38 @@ impl CastService {
                 return self.begin(hub, (peer, identity), *begin);
             }
             (PeerPart::New, CastMessage::Join { cast, node, token }) => {
-                let session = self.sessions.get_mut(&cast);
+                let session = self.of_cast(cast);
                 let session = session.filter(|session| session.admits(node, &token));
                 let session = session.ok_or("it joins a cast in which it has no part here")?;
-                let joined = session.join(hub, node, peer);
-                self.set_part(peer, PeerPart::Relay(cast, node));
-                self.check(hub, cast, joined);
+                let (id, joined) = (session.id, session.join(hub, node, peer));
+                self.set_part(peer, PeerPart::Relay(id, node));
+                self.check(hub, id, joined);
             }
             (PeerPart::New, CastMessage::JoinToRead { cast, node, token }) => {
-                let session = self.sessions.get_mut(&cast);
+                let session = self.of_cast(cast);
                 let session = session.ok_or("it joins a cast that is not here, to read")?;
                 session.admit_reader(hub, peer, (node, &token))?;
-                self.set_part(peer, PeerPart::Reader(cast));
+                let id = session.id;
+                self.set_part(peer, PeerPart::Reader(id));
             }
-            (PeerPart::Holder(cast, node), message) => {
-                let session = self.sessions.get_mut(&cast);
+            (PeerPart::Holder(id, node), message) => {
+                let session = self.sessions.get_mut(&id);
                 return session.map_or(Ok(()), |session| session.holder_says(node, message));
             }
-            (PeerPart::Reader(cast), CastMessage::Borrow { chunks }) => {
-                if let Some(session) = self.sessions.get_mut(&cast) {
+            (PeerPart::Reader(id), CastMessage::Borrow { chunks }) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
                     session.borrow(hub, peer, chunks)?;
                 }
             }
-            (PeerPart::Reached(cast, node), CastMessage::Joined) => {
-                self.set_part(peer, PeerPart::Relay(cast, node));
-                if let Some(session) = self.sessions.get_mut(&cast) {
+            (PeerPart::Reached(id, node), CastMessage::Joined) => {
+                self.set_part(peer, PeerPart::Relay(id, node));
+                if let Some(session) = self.sessions.get_mut(&id) {
                     let joined = session.was_joined(hub, node, peer);
-                    self.check(hub, cast, joined);
+                    self.check(hub, id, joined);
                 }
             }
-            (PeerPart::Source(cast) | PeerPart::Relay(cast, _), message) => {
-                return self.of_member(hub, (peer, part, cast), message);
+            (PeerPart::Source(id) | PeerPart::Relay(id, _), message) => {
+                return self.of_member(hub, (peer, part, id), message);
             }
             (_, message) => return Err(unexpected(&message)),
         }
@@ -67,12 +67,16 @@ impl CastService {
     fn of_member(
         &mut self,
         hub: &mut CastHub,
-        (_peer, part, cast): (PeerId, PeerPart, CastId),
+        (peer, part, id): (PeerId, PeerPart, SessionId),
         message: CastMessage,
     ) -> Result<(), ServiceError> {
         // What comes for a cast that has failed here is not for anyone.
-        let Some(session) = self.sessions.get_mut(&cast) else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
         let node = if let PeerPart::Relay(_, node) = part { node } else { 0 };
+        if node == 0 && session.source() != peer {
+            // The source has another connection by now.
+            return Ok(());
+        }
         session.hear(node);
         match message {
             CastMessage::Want { chunk, into } => {
@@ -90,7 +94,7 @@ impl CastService {
             CastMessage::Held(report) if node > 0 => {
                 session.neighbour_holds(hub, node, report.held)?;
             }
-            CastMessage::Over if node == 0 => drop(self.end_session(cast, "the cast is over")),
+            CastMessage::Over if node == 0 => drop(self.end_session(id, "the cast is over")),
             message if node == 0 => {
                 if let Some(other) = session.told(hub, message)? {
                     return Err(unexpected(&other));

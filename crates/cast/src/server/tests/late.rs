@@ -1,7 +1,7 @@
 //! Nodes that read from this one, and do what no node of this program does.
 
 use super::stage::{Stage, plan, signed_begin};
-use crate::member::CastTag;
+use crate::member::{CastTag, SessionId};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, LentChunk, PROTOCOL, immediate};
 use crate::sign::CastHeader;
 use outboard_cluster::hub::{Exposed, PeerId};
@@ -22,7 +22,7 @@ fn begun() -> (Stage, CastHeader) {
 }
 
 /// Sends the node a chunk, which it asked for, and waits until it is there.
-fn give(stage: &mut Stage, header: &CastHeader, chunk: u32) {
+fn give(stage: &mut Stage, chunk: u32) {
     let wanted = |message: &CastMessage| match message {
         CastMessage::Want { chunk: found, into: Some(into) } if *found == chunk => Some(*into),
         _ => None,
@@ -31,7 +31,7 @@ fn give(stage: &mut Stage, header: &CastHeader, chunk: u32) {
     let bytes = SharedRegion::zeroed(4096).expect("memory");
     let from = (bytes.slice(0..4096).expect("all"), immediate(chunk, into.slot));
     let memory = into.memory.range(0, 4096).expect("as long as the chunk");
-    let tag = CastTag { cast: header.cast, to: 1, slot: 0 };
+    let tag = CastTag { session: SessionId::default(), to: 1, slot: 0 };
     stage.hub.write_immediate(stage.peer, memory, from, tag).expect("posted");
     let is_held = |stage: &Stage| stage.node.report()["now"][0]["held"].as_u64() > Some(0);
     stage.until(is_held);
@@ -67,13 +67,12 @@ fn borrow(stage: &mut Stage, reader: PeerId, chunks: Vec<u32>) -> Vec<LentChunk>
 /// Reads some bytes of the node's memory; `None` if that ends the connection.
 fn read(
     stage: &mut Stage,
-    header: &CastHeader,
     reader: PeerId,
     (memory, at, len): (Exposed, i64, usize),
 ) -> Option<Vec<u8>> {
     let mut from = memory.range(0, 0).expect("its beginning");
     from.offset = from.offset.wrapping_add_signed(at);
-    let tag = CastTag { cast: header.cast, to: 1, slot: 0 };
+    let tag = CastTag { session: SessionId::default(), to: 1, slot: 0 };
     stage.read.clear();
     stage.hub.read(reader, from, len, tag).expect("posted");
     stage.until(|stage| stage.gone.contains(&reader) || !stage.read.is_empty());
@@ -86,13 +85,13 @@ fn a_bit_is_read_when_its_chunk_is_there_and_so_is_the_chunk() {
     let (peer, bitmap) = reader(&mut stage, &header, 2);
     assert_eq!(bitmap.len(), 8);
     let all = |memory: Exposed| (memory, 0, usize::try_from(memory.len()).expect("short"));
-    assert_eq!(read(&mut stage, &header, peer, all(bitmap)), Some(vec![0; 8]));
+    assert_eq!(read(&mut stage, peer, all(bitmap)), Some(vec![0; 8]));
     assert_eq!(borrow(&mut stage, peer, vec![1, 2, 3, 4]), [], "none is there");
-    give(&mut stage, &header, 3);
-    assert_eq!(read(&mut stage, &header, peer, all(bitmap)), Some(vec![8, 0, 0, 0, 0, 0, 0, 0]));
+    give(&mut stage, 3);
+    assert_eq!(read(&mut stage, peer, all(bitmap)), Some(vec![8, 0, 0, 0, 0, 0, 0, 0]));
     let lent = borrow(&mut stage, peer, vec![1, 2, 3, 4]);
     assert_eq!(lent.iter().map(|lent| lent.chunk).collect::<Vec<_>>(), [3]);
-    let bytes = read(&mut stage, &header, peer, all(lent[0].memory));
+    let bytes = read(&mut stage, peer, all(lent[0].memory));
     assert_eq!(bytes, Some(vec![0; 4096]));
     let status = &stage.node.report()["now"][0];
     assert_eq!((&status["lent_chunks"], &status["read_chunks"]), (&1.into(), &0.into()));
@@ -103,23 +102,23 @@ fn nothing_but_what_was_lent_last_can_be_read() {
     // Behind its end, before its beginning, all of the stream, and what was given back.
     for (at, len) in [(1, 4096), (-1, 4096), (0, 5 * 4096), (0, 4096)] {
         let (mut stage, header) = begun();
-        give(&mut stage, &header, 3);
+        give(&mut stage, 3);
         let (peer, _) = reader(&mut stage, &header, 2);
         let lent = borrow(&mut stage, peer, vec![3])[0].memory;
         if (at, len) == (0, 4096) {
             assert_eq!(borrow(&mut stage, peer, vec![1]), []);
         }
-        assert_eq!(read(&mut stage, &header, peer, (lent, at, len)), None, "{at}, {len}");
+        assert_eq!(read(&mut stage, peer, (lent, at, len)), None, "{at}, {len}");
         assert_eq!(stage.node.report()["casts_now"], 1, "the cast goes on");
     }
     // Another's STag, in a connection of its own.
     let (mut stage, header) = begun();
-    give(&mut stage, &header, 3);
+    give(&mut stage, 3);
     let (peer, _) = reader(&mut stage, &header, 2);
     let lent = borrow(&mut stage, peer, vec![3])[0].memory;
     let (other, _) = reader(&mut stage, &header, 3);
-    assert_eq!(read(&mut stage, &header, other, (lent, 0, 4096)), None);
-    assert_eq!(read(&mut stage, &header, peer, (lent, 0, 4096)), Some(vec![0; 4096]));
+    assert_eq!(read(&mut stage, other, (lent, 0, 4096)), None);
+    assert_eq!(read(&mut stage, peer, (lent, 0, 4096)), Some(vec![0; 4096]));
     // The cast is over: so is the access.
     stage.say(&CastMessage::Over);
     stage.until(|stage| stage.gone.contains(&peer));
@@ -168,7 +167,7 @@ fn a_node_that_must_not_read_does_not() {
 #[test]
 fn asking_again_and_again_is_answered_one_by_one() {
     let (mut stage, header) = begun();
-    give(&mut stage, &header, 3);
+    give(&mut stage, 3);
     let (peer, _) = reader(&mut stage, &header, 2);
     for _ in 0..100 {
         // A source that says nothing has left.
