@@ -3,12 +3,13 @@
 
 use super::nodes::NodeReturn;
 use super::service::{READY_LIMIT, SourceService};
+use super::silence::AnswerTimes;
 use super::watch::WatchVerdict;
 use crate::member::{
     CastHub, CastMember, LinkPurpose, MemberSetup, PlanParts, SessionId, WINDOW_BYTES, send,
 };
 use crate::protocol::CastMessage;
-use crate::schedule::{NodeRole, Schedule, Situation};
+use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use std::sync::Arc;
@@ -177,7 +178,7 @@ impl SourceService {
             self.watch.held_up(now, late);
         }
         self.give_up_on_late(hub, now)?;
-        let times = self.nodes.answer_times(now, self.watch.chunk_time());
+        let times = self.answer_times(now);
         self.watch.answers_take(times.usual());
         for (node, peer, silent) in self.nodes.silent(now, times) {
             let why = format!("it has said nothing for {:.1} s: it hangs", silent.as_secs_f32());
@@ -201,6 +202,15 @@ impl SourceService {
             send(hub, peer, &CastMessage::Report { version: self.version });
         }
         Ok(())
+    }
+
+    /// How soon nodes answer. In a star every question waits behind the chunks of all, and nobody
+    /// waits for a node.
+    fn answer_times(&self, now: Instant) -> AnswerTimes {
+        let is_star = self.begin.kind == ScheduleKind::Star;
+        let so_far = || is_star.then(|| now.saturating_duration_since(self.planned));
+        let times = self.nodes.answer_times(now, self.watch.chunk_time().or_else(so_far));
+        if is_star { times.of_leaves() } else { times }
     }
 
     /// How often nodes are asked how they are doing: the more there are, the less often.

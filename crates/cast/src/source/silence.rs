@@ -41,6 +41,11 @@ impl AnswerTimes {
         }
     }
 
+    /// Those of nodes that pass nothing on: nobody waits for any of them.
+    pub(super) fn of_leaves(self) -> Self {
+        Self { limit: self.limit_of_leaves, ..self }
+    }
+
     /// How long an answer takes now, at half of the nodes.
     pub(super) fn usual(&self) -> Duration {
         self.usual
@@ -86,5 +91,6 @@ mod tests {
         let ages = [40, 60, 80, 1_200].map(Duration::from_millis);
         let times = AnswerTimes::new(ages.into_iter(), None);
         assert!(times.is_silent(ages[3], false) && !times.is_silent(ages[3], true));
+        assert!(!times.of_leaves().is_silent(ages[3], false));
     }
 }
