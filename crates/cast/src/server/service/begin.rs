@@ -40,9 +40,12 @@ impl CastService {
         }
         let used: u64 = self.sessions.values().map(|session| session.window).sum();
         let memory = self.memory.saturating_sub(used);
-        self.leaving.retain(|files| files.strong_count() > 0);
-        let room = SessionRoom { memory, leaving: self.leaving.clone() };
-        let id = SessionId(self.status.casts + 1);
+        self.leaving.retain(|(_, files)| files.strong_count() > 0);
+        let same_place = self.leaving.iter().filter(|(place, _)| *place == begin.destination);
+        let leaving = same_place.map(|(_, files)| files.clone()).collect();
+        let room = SessionRoom { memory, leaving };
+        self.begun += 1;
+        let id = SessionId(self.begun);
         let begun = CastSession::new(id, begin, (peer, identity), &self.allowed, &self.reach, room);
         let session = match begun {
             Err(fault @ SourceFault::Memory { .. }) => {
