@@ -5,10 +5,12 @@ use super::files::{StagedTree, TopPlace};
 use super::make::check_destination;
 use super::merge::merge_tree;
 use super::options::{PublishMode, ReceiveOptions};
+use super::seeds::unmark_above;
 use crate::tree::{open_beneath, shown, unlock_directory};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// What was published.
@@ -41,6 +43,9 @@ pub(super) fn publish_tops(
     options: &ReceiveOptions,
 ) -> Result<usize, ReceiveError> {
     let mode = options.publish;
+    let destination = tree.destination();
+    unmark_above(destination.fd(), &options.identity)
+        .map_err(|errno| ReceiveError::write(destination.path().as_os_str().as_bytes(), errno))?;
     if mode == PublishMode::Merge {
         merge_tree(tree, &options.identity)?;
         return Ok(tree.manifest().tops().len());
