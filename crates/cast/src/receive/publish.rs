@@ -39,10 +39,11 @@ pub(super) fn inodes(tree: &StagedTree) -> Result<Vec<u64>, ReceiveError> {
 pub(super) fn publish_tops(
     tree: &StagedTree,
     options: &ReceiveOptions,
+    staging: BorrowedFd<'_>,
 ) -> Result<usize, ReceiveError> {
     let mode = options.publish;
     if mode == PublishMode::Merge {
-        merge_tree(tree, &options.identity)?;
+        merge_tree(tree, options, staging)?;
         return Ok(tree.manifest().tops().len());
     }
     let is_untouched =
