@@ -93,6 +93,15 @@ pub enum ReceiveError {
         /// The name.
         path: PathBuf,
     },
+    /// Caller: the name is, or leads to, another root of this node, which belongs to others.
+    #[error(
+        "{path:?} is, or holds, another root of this node, which belongs to other identities: cast \
+         under another name"
+    )]
+    Reserved {
+        /// The name.
+        path: PathBuf,
+    },
     /// Caller: merging would put a file in a directory's place, or a directory in a file's.
     #[error("{path:?} is a directory on one side only: --merge replaces files by files alone")]
     Conflict {
@@ -157,6 +166,7 @@ impl ReceiveError {
         let is_source =
             matches!(self, Self::Manifest(_) | Self::ManifestLength { .. } | Self::ManifestHash);
         let is_room = matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. });
-        is_source || is_room || matches!(self, Self::Exists { .. } | Self::SecurityXattr { .. })
+        let is_name = matches!(self, Self::Exists { .. } | Self::Reserved { .. });
+        is_source || is_room || is_name || matches!(self, Self::SecurityXattr { .. })
     }
 }

@@ -5,7 +5,7 @@ use super::files::{StagedTree, TopPlace};
 use super::make::check_destination;
 use super::merge::merge_tree;
 use super::options::{PublishMode, ReceiveOptions};
-use crate::tree::{open_beneath, shown};
+use crate::tree::{open_beneath, shown, unlock_directory};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -155,11 +155,16 @@ impl LockedDirectory {
         let open = || open_beneath(parent, name, flags, Mode::empty());
         let directory = match open() {
             Err(Errno::ACCESS) => {
-                fs::chmodat(parent, name, mode | Mode::RWXU, AtFlags::empty())?;
+                unlock_directory(parent, name)?;
                 open()?
             }
             opened => opened?,
         };
+        // Another user of the destination may have put something else in its place meanwhile.
+        let found = fs::fstat(&directory)?;
+        if (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino) {
+            return Err(Errno::ACCESS);
+        }
         fs::fchmod(&directory, mode | Mode::RWXU)?;
         Ok(Some(Self { directory, mode }))
     }
