@@ -108,6 +108,20 @@ pub enum ReceiveError {
         /// The name.
         path: PathBuf,
     },
+    /// This machine: merging gives a directory attributes, which only its owner can.
+    #[error(
+        "{path:?} belongs to user {uid} at the destination, this service is user {own}: --merge \
+         gives directories the source's modes and times, which only their owner can: chown it, or \
+         cast to another directory"
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+        /// Who receives.
+        own: u32,
+    },
     /// This machine: its file system cannot exchange names.
     #[error("the destination's file system cannot exchange {path:?} at once: remove the old first")]
     NoExchange {

@@ -41,13 +41,14 @@ pub(super) fn inodes(tree: &StagedTree) -> Result<Vec<u64>, ReceiveError> {
 pub(super) fn publish_tops(
     tree: &StagedTree,
     options: &ReceiveOptions,
+    staging: BorrowedFd<'_>,
 ) -> Result<usize, ReceiveError> {
     let mode = options.publish;
     let destination = tree.destination();
     unmark_above(destination.fd(), &options.identity)
         .map_err(|errno| ReceiveError::write(destination.path().as_os_str().as_bytes(), errno))?;
     if mode == PublishMode::Merge {
-        merge_tree(tree, &options.identity)?;
+        merge_tree(tree, options, staging)?;
         return Ok(tree.manifest().tops().len());
     }
     let is_untouched =
