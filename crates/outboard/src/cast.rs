@@ -14,6 +14,8 @@ mod request;
 
 pub(crate) use args::CastArgs;
 
+pub(crate) use report::text_on_one_line;
+
 use crate::launch::CastReach;
 use crate::send_libs::StagedLibraries;
 use clap::error::ErrorKind;
@@ -42,6 +44,7 @@ pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
     }
     let (sources, destination) = request::paths(&args)?;
     let wish = CheckedWish::new(&args)?;
+    outboard_cluster::node::raise_open_files();
     let mut sources = request::named(sources)?;
     let Some(first) = sources.first().cloned() else { return Err("name what to cast".into()) };
     let name = OsString::from_vec(first.name);

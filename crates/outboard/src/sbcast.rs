@@ -3,6 +3,7 @@
 
 mod bcast_conf;
 
+use crate::cast::text_on_one_line;
 use crate::launch::{CastReach, LaunchChoice};
 use crate::send_libs::{EXCLUDED, StagedLibraries};
 use bcast_conf::BcastConf;
@@ -201,7 +202,7 @@ impl SbcastArgs {
     fn report(&self, outcome: &CastOutcome) {
         for node in &outcome.nodes {
             match &node.result {
-                Err(why) => eprintln!("outboard: {}: {why}", node.host),
+                Err(why) => eprintln!("outboard: {}: {}", node.host, text_on_one_line(why)),
                 Ok(_) if self.verbose > 0 => eprintln!("outboard: {}: there", node.host),
                 Ok(_) => {}
             }

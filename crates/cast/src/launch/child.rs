@@ -113,9 +113,10 @@ fn read_complaints(
     (number, events): (usize, &Sender<ChildEvent>),
 ) {
     each_line(complaints, |line| {
-        let line = line.trim_end();
+        // A host must not rewrite what others have said.
+        let line: String = line.trim_end().chars().filter(|one| !one.is_control()).collect();
         eprintln!("{prefix}{line}");
-        let _sent = events.send(ChildEvent::Complained(number, line.to_owned()));
+        let _sent = events.send(ChildEvent::Complained(number, line));
     });
 }
 

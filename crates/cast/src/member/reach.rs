@@ -33,6 +33,11 @@ impl NodeReach {
         Self { dial, dials: Workers::new("outboard-dial", DIALS_MAX), tries, threads }
     }
 
+    /// The same with threads of one cast alone.
+    pub(crate) fn of_session(&self) -> Self {
+        Self { threads: self.threads.of_session(), ..self.clone() }
+    }
+
     /// Begins an attempt; [`WorkDone::Dialled`] tells what comes of it.
     pub(crate) fn begin(
         &self,

@@ -2,11 +2,14 @@
 
 use crate::protocol::{ChunkWait, NodeReport, SentRate};
 use crate::relay::Relay;
+use crate::schedule::ChunkSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// A chunk that has not come for so long is reported.
 const WAIT_MIN: Duration = Duration::from_millis(200);
+/// Words of 64 chunks of a set that fit into a message besides all the rest.
+const HELD_WORDS_MAX: usize = 4_000;
 /// A rate is told when so much time was spent sending.
 const BUSY_MIN: Duration = Duration::from_millis(100);
 
@@ -96,7 +99,7 @@ impl MemberProgress {
     pub(crate) fn report(&mut self, now: Instant, version: u32, relay: &Relay) -> NodeReport {
         NodeReport {
             version,
-            held: relay.held().clone(),
+            held: short(relay.held()),
             waits: self.waits(now, relay),
             owes: relay.owes().into_iter().collect(),
             steps: 0,
@@ -129,6 +132,13 @@ impl MemberProgress {
         };
         waits.map(wait).collect()
     }
+}
+
+/// What is said to be held: a set that is too ragged for a message is said to be smaller.
+pub(crate) fn short(held: &ChunkSet) -> ChunkSet {
+    let mut held = held.clone();
+    held.keep_front(HELD_WORDS_MAX);
+    held
 }
 
 impl RateMeter {
@@ -193,6 +203,19 @@ mod tests {
     fn at_most(bytes_per_second: u64) -> Vec<SentRate> {
         let bound = |to| SentRate { is_at_most: true, ..rate(to, bytes_per_second) };
         vec![bound(None), bound(Some(1))]
+    }
+
+    #[test]
+    fn what_is_held_fits_into_a_message_however_ragged_it_is() {
+        use crate::protocol::{CastMessage, PROTOCOL};
+        let ragged: ChunkSet = (0..1_000_000).filter(|chunk| chunk % 2 == 0).collect();
+        let all = ChunkSet::below(1 << 26);
+        for (held, said) in [(&ragged, 4_000 * 32), (&all, 1 << 26)] {
+            let report = NodeReport { held: short(held), ..NodeReport::default() };
+            assert_eq!(report.held.len(), said);
+            let len = PROTOCOL.encode(&CastMessage::Held(Box::new(report))).len();
+            assert!(len < outboard_cluster::hub::MESSAGE_MAX * 3 / 4, "{len}");
+        }
     }
 
     #[test]

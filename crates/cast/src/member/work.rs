@@ -12,10 +12,11 @@ use outboard_cluster::waker::Waker;
 use outboard_cluster::workers::Workers;
 use outboard_secure::NodeId;
 use outboard_verbs::SharedSlice;
-use std::sync::{Arc, mpsc};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-/// Threads that read and write files.
+/// Threads that read and write files of one cast.
 const THREADS_MAX: usize = 4;
 /// An answer that comes within this time wakes nobody: what wakes the loop meanwhile, or at the
 /// latest [its deadline](LOOK_AFTER), finds it.
@@ -120,6 +121,8 @@ pub(crate) enum WorkDone {
         from: DemandFrom,
     },
     Signed(Result<Vec<u8>, String>),
+    /// A thread has panicked.
+    Broken,
     Dialled {
         node: u32,
         /// What for.
@@ -142,6 +145,8 @@ pub(crate) struct WorkThreads {
     workers: Workers,
     results: mpsc::Sender<CastWork>,
     waker: Waker,
+    /// Held by every task.
+    tasks: Arc<()>,
 }
 
 impl WorkThreads {
@@ -149,17 +154,31 @@ impl WorkThreads {
     pub(crate) fn new(waker: Waker) -> (Self, mpsc::Receiver<CastWork>) {
         let (results, done) = mpsc::channel();
         let workers = Workers::new("outboard-cast", THREADS_MAX);
-        (Self { workers, results, waker }, done)
+        (Self { workers, results, waker, tasks: Arc::default() }, done)
     }
 
-    /// Has a thread do this.
+    /// Threads of one cast alone: a disk that does not answer holds up no other.
+    pub(crate) fn of_session(&self) -> Self {
+        let workers = Workers::new("outboard-cast", THREADS_MAX);
+        Self { workers, tasks: Arc::default(), ..self.clone() }
+    }
+
+    /// There as long as these threads have anything to do, or anybody may give them something.
+    pub(crate) fn tasks(&self) -> Weak<()> {
+        Arc::downgrade(&self.tasks)
+    }
+
+    /// Has a thread do this. A panic, which has been printed, is an answer as well.
     pub(crate) fn run(
         &self,
         session: SessionId,
         task: impl FnOnce() -> WorkDone + Send + 'static,
     ) -> MemberResult {
         let own = self.clone();
-        self.give(move || own.answer(session, task()))
+        self.give(move || {
+            let done = catch_unwind(AssertUnwindSafe(task)).unwrap_or(WorkDone::Broken);
+            own.answer(session, done);
+        })
     }
 
     fn give(&self, task: impl FnOnce() + Send + 'static) -> MemberResult {
@@ -177,7 +196,8 @@ impl WorkThreads {
     ) -> MemberResult {
         let (own, asked) = (self.clone(), Instant::now());
         self.give(move || {
-            let _sent = own.results.send((session, task()));
+            let done = catch_unwind(AssertUnwindSafe(task)).unwrap_or(WorkDone::Broken);
+            let _sent = own.results.send((session, done));
             // Looked at when the answer is there: this thread may have lost its processor before.
             if asked.elapsed() >= QUICK {
                 own.waker.wake();

@@ -142,9 +142,7 @@ impl Receiver {
         if chunk.header() != self.shared.hashes.id() {
             return AtOnce::Done(Err(ReceiveError::OtherCast));
         }
-        self.shared
-            .put_at_once(chunk.chunk(), chunk.bytes())
-            .map(|put| self.shared.end_if_final(put))
+        self.shared.put_at_once(chunk.chunk(), chunk.bytes())
     }
 
     /// Gives attributes, then publishes each top-level name by one rename, or file by file when

@@ -6,7 +6,7 @@
 //! gains nothing ends, and what it has stays for the next cast of the same content.
 
 use super::session::CastSession;
-use crate::member::{CastHub, MemberError, MemberResult, send};
+use crate::member::{CastHub, MemberError, MemberResult, send, short};
 use crate::protocol::{CastMessage, NodeReport, publish_step_max};
 use crate::schedule::ChunkSet;
 use outboard_cluster::hub::PeerId;
@@ -121,14 +121,15 @@ impl CastSession {
             return Ok(None);
         }
         orphan.told = now;
-        let held = member.relay().held().clone();
+        let held = member.relay().held();
         if held.len() > orphan.held {
             (orphan.held, orphan.gained) = (held.len(), now);
         }
         if steps > orphan.steps {
             (orphan.steps, orphan.gained) = (steps, now);
         }
-        let report = CastMessage::Held(Box::new(NodeReport { held, ..NodeReport::default() }));
+        let report =
+            CastMessage::Held(Box::new(NodeReport { held: short(held), ..NodeReport::default() }));
         let links: Vec<(u32, PeerId)> = member.links().iter().map(|(n, p)| (*n, *p)).collect();
         orphan.heard.retain(|node, _| member.links().contains_key(node));
         for &(node, peer) in &links {

@@ -57,8 +57,12 @@ enum PeerPart {
 /// A connection that this node has made: for which session, with which node, and what for.
 type DialledFor = (SessionId, u32, LinkPurpose);
 
-/// Files of a cast that has ended, and its destination.
-type LeavingFiles = (Vec<u8>, Weak<NodeStore>);
+/// What is left of a cast that has ended, as long as threads have to do with it.
+struct LeavingCast {
+    destination: Vec<u8>,
+    files: Weak<NodeStore>,
+    tasks: Weak<()>,
+}
 
 /// What a node's service does now.
 #[derive(Clone, Debug, Serialize)]
@@ -93,7 +97,7 @@ pub struct CastService {
     arriving: Option<DialledFor>,
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
-    leaving: Vec<LeavingFiles>,
+    leaving: Vec<LeavingCast>,
     status: CastServiceStatus,
 }
 
@@ -201,7 +205,9 @@ impl CastService {
 
     fn end_session(&mut self, id: SessionId, why: &'static str) -> Option<CastSession> {
         let session = self.sessions.remove(&id)?;
-        self.leaving.push((session.destination().to_owned(), session.files()));
+        let destination = session.destination().to_owned();
+        let (files, tasks) = (session.files(), session.reach.threads.tasks());
+        self.leaving.push(LeavingCast { destination, files, tasks });
         self.ends.extend(session.relays().into_iter().map(|peer| (peer, why.into())));
         // Those that have not joined yet are of no use either.
         let reached = self

@@ -72,6 +72,7 @@ impl CastSession {
         room: SessionRoom,
     ) -> Result<Self, SourceFault> {
         let hashes = check(&begin)?;
+        let reach = reach.of_session();
         let only = begin.only.take();
         let window = if only.is_some() { 0 } else { window(&hashes, room.memory)? };
         let cast = hashes.header().cast;
@@ -106,7 +107,7 @@ impl CastSession {
             dialled: BTreeSet::new(),
             is_publishing: false,
             done: None,
-            reach: reach.clone(),
+            reach,
             late: None,
             lender: Lender::default(),
             ends: Vec::new(),
@@ -339,6 +340,10 @@ impl CastSession {
                 if !member.is_some_and(|member| member.links().contains_key(&node)) {
                     return self.lost(hub, node);
                 }
+            }
+            WorkDone::Broken => {
+                let why = "a thread of this node has panicked: its log says where";
+                return Err(MemberError(why.into()));
             }
             WorkDone::Dialled { .. } | WorkDone::Signed(_) => {}
         }

@@ -24,6 +24,8 @@ const ASK_MIN: Duration = Duration::from_millis(100);
 const ASK_MAX: Duration = Duration::from_millis(500);
 /// between these, each node adds so much.
 const ASK_FOR_EACH: Duration = Duration::from_millis(4);
+/// The first chunks of a star may take so long, each behind those of all others.
+const FIRST_CHUNK_MAX: Duration = Duration::from_secs(3);
 
 impl SourceService {
     /// A node is gone, or failed.
@@ -208,7 +210,8 @@ impl SourceService {
     /// waits for a node.
     fn answer_times(&self, now: Instant) -> AnswerTimes {
         let is_star = self.begin.kind == ScheduleKind::Star;
-        let so_far = || is_star.then(|| now.saturating_duration_since(self.planned));
+        let so_far = now.saturating_duration_since(self.planned).min(FIRST_CHUNK_MAX);
+        let so_far = || is_star.then_some(so_far);
         let times = self.nodes.answer_times(now, self.watch.chunk_time().or_else(so_far));
         if is_star { times.of_leaves() } else { times }
     }

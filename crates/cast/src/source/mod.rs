@@ -34,14 +34,14 @@ pub use order::{NodeTopology, this_machine};
 pub use progress::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 
 use crate::lazy::ShowMode;
-use crate::protocol::{CastBegin, JoinToken, NODES_MAX};
+use crate::protocol::{CastBegin, CastMessage, JoinToken, NODES_MAX, PROTOCOL};
 use crate::receive::{FlushMode, OwnerWish, PublishMode};
 use crate::schedule::{LinkModel, PlanError, PlanRequest, ScheduleKind};
 use crate::sign::{CastHeader, CastKey, ChunkLen, SignError, StreamShape};
 use crate::tree::{CastSource, ScanOptions, SkippedFiles, SourceReader, TreeError, scan};
 use order::NodeNumbers;
 use outboard_cluster::hosts::HostList;
-use outboard_cluster::hub::HubOptions;
+use outboard_cluster::hub::{HubOptions, MESSAGE_MAX};
 use outboard_cluster::service::{ServiceError, ServiceLoop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use service::{SourceService, SourceSetup};
@@ -199,6 +199,15 @@ pub enum CastError {
         /// How many were given.
         found: usize,
     },
+    /// The caller's: each node must know all names, which go in one message.
+    #[error(
+        "the names of the nodes have {found} bytes together: {MESSAGE_MAX} are possible; name them \
+         shorter"
+    )]
+    Names {
+        /// Bytes of the message.
+        found: usize,
+    },
     /// The caller's.
     #[error("{path:?}: give an absolute path for the destination")]
     Destination {
@@ -281,6 +290,7 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         rate: request.limits.rate,
         only,
     };
+    check_names(&begin)?;
     Ok(SourceSetup {
         header,
         key,
@@ -292,6 +302,16 @@ fn prepare(request: &CastRequest) -> Result<SourceSetup, CastError> {
         min_nodes: request.limits.min_nodes,
         dial: Arc::clone(&request.dial),
     })
+}
+
+/// That a node can be told all names.
+fn check_names(begin: &CastBegin) -> Result<(), CastError> {
+    if begin.only.is_some() {
+        // Then no node is told any.
+        return Ok(());
+    }
+    let found = PROTOCOL.encode(&CastMessage::Begin(Box::new(begin.clone()))).len();
+    if found > MESSAGE_MAX { Err(CastError::Names { found }) } else { Ok(()) }
 }
 
 /// What link is assumed when the caller does not limit the rate, in Gbit/s: the choice depends on

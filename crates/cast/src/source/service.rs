@@ -269,6 +269,7 @@ impl SourceService {
             WorkDone::Dialled { node, outcome: Err(why), .. } => {
                 self.lost(hub, node, &why, NodeReturn::Possible)?;
             }
+            WorkDone::Broken => return Err("a thread of this command has panicked".into()),
             WorkDone::Verified { .. }
             | WorkDone::Checked { .. }
             | WorkDone::Opened(_)

@@ -61,6 +61,20 @@ fn report(held: ChunkSet, waits: Vec<ChunkWait>) -> CastMessage {
 }
 
 #[test]
+fn names_that_do_not_fit_into_a_message_are_refused_before_a_node_is_dialled() {
+    let tree = tempfile::tempdir().expect("a directory");
+    std::fs::write(tree.path().join("file"), [7; 10_000]).expect("written");
+    let names = |len: usize| (0..1_100).map(move |number| format!("n{number:0len$}"));
+    let to = |len| {
+        let nodes = names(len).collect::<Vec<_>>().join(",").parse().expect("hosts");
+        prepare(&CastRequest { nodes, ..request(tree.path()) }).map(drop)
+    };
+    to(50).expect("they fit");
+    let refused = to(62).expect_err("too long");
+    assert!(matches!(refused, CastError::Names { found } if found > MESSAGE_MAX), "{refused}");
+}
+
+#[test]
 fn a_node_that_breaks_the_rules_is_given_up_with_the_reason() {
     let cases = [
         (CastMessage::Want { chunk: 0, into: None }, "before a plan"),

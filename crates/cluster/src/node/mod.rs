@@ -43,5 +43,5 @@ pub use directories::DirectoryError;
 pub use link::{Arrival, RequestError, Requester, ServiceLink, ServiceMain, serve};
 pub use listener::SessionListener;
 pub use permit::Permit;
-pub use setup::NodeError;
+pub use setup::{NodeError, raise_open_files};
 pub use supervisor::Supervisor;

@@ -103,9 +103,9 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> No
     move |source| NodeError::System { what, source: source.into() }
 }
 
-/// Handshakes and sessions are descriptors; the bounds here are narrower than what the system
-/// allows.
-pub(super) fn raise_open_files() {
+/// Lets this process have as many descriptors as the system allows: handshakes, sessions and pipes
+/// are some, and programs' own bounds are narrower.
+pub fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // With a lower limit, some connections wait a little longer.

@@ -11,7 +11,7 @@ pub(super) fn lines(outcome: &CastOutcome) -> Vec<String> {
         Ok(names) => {
             format!("{}  {names} published after {:.2} s", node.host, node.took.as_secs_f64())
         }
-        Err(why) => format!("{}  failed: {why}", node.host),
+        Err(why) => format!("{}  failed: {}", node.host, text_on_one_line(why)),
     };
     let mut lines: Vec<String> = outcome.nodes.iter().map(node).collect();
     let published = outcome.nodes.iter().filter(|node| node.result.is_ok()).count();
@@ -52,6 +52,13 @@ pub(super) fn left_out_json(files: &SkippedFiles) -> Value {
     // Names may be any bytes, texts of JSON not.
     let first: Vec<_> = files.first.iter().map(|path| path.to_string_lossy()).collect();
     json!({ "count": files.count, "first": first })
+}
+
+/// What a node said, without what would disturb a terminal.
+pub(crate) fn text_on_one_line(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 1000;
+    let shown = text.chars().map(|one| if one.is_control() { '\u{fffd}' } else { one });
+    shown.take(CHARACTERS_MAX).collect()
 }
 
 /// A path as it is, or escaped if it has what would disturb a terminal.

@@ -1,6 +1,6 @@
 //! A source begins a cast, or takes up one that goes on without a source.
 
-use super::{CastService, PeerPart};
+use super::{CastService, LeavingCast, PeerPart};
 use crate::member::{CastHub, SessionId, send};
 use crate::protocol::{CastBegin, CastMessage};
 use crate::server::room::SessionRoom;
@@ -21,8 +21,15 @@ impl CastService {
         (peer, identity): (PeerId, NodeId),
         begin: CastBegin,
     ) -> Result<(), ServiceError> {
-        if self.sessions.len() >= CASTS_MAX {
-            let why = format!("it takes part in {CASTS_MAX} casts already");
+        let is_there =
+            |left: &LeavingCast| left.files.strong_count() > 0 || left.tasks.strong_count() > 0;
+        self.leaving.retain(is_there);
+        if self.sessions.len() + self.leaving.len() >= CASTS_MAX {
+            let why = format!(
+                "it takes part in {CASTS_MAX} casts already, {} of which have ended and wait for a \
+                 disk",
+                self.leaving.len()
+            );
             send(hub, peer, &CastMessage::Failed { why });
             return Ok(());
         }
@@ -40,9 +47,8 @@ impl CastService {
         }
         let used: u64 = self.sessions.values().map(|session| session.window).sum();
         let memory = self.memory.saturating_sub(used);
-        self.leaving.retain(|(_, files)| files.strong_count() > 0);
-        let same_place = self.leaving.iter().filter(|(place, _)| *place == begin.destination);
-        let leaving = same_place.map(|(_, files)| files.clone()).collect();
+        let of_place = self.leaving.iter().filter(|left| left.destination == begin.destination);
+        let leaving = of_place.map(|left| left.files.clone()).collect();
         let room = SessionRoom { memory, leaving };
         self.begun += 1;
         let id = SessionId(self.begun);
