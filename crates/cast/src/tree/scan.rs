@@ -212,7 +212,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn visit_source(&mut self, source: &CastSource) -> Result<(), TreeError> {
-        let unreadable = |errno| TreeError::Unreadable { path: source.path.clone(), errno };
+        let unreadable = |errno| TreeError::read(source.path.clone(), errno);
         self.path.clone_from(&source.name);
         // A device must not be opened to find out that it is one.
         let stat = fs::stat(&source.path).map_err(unreadable)?;
@@ -339,7 +339,7 @@ impl Walk<'_> {
     fn failed(&self, errno: Errno) -> TreeError {
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => self.changed(),
-            errno => TreeError::Unreadable { path: shown(&self.path), errno },
+            errno => TreeError::read(shown(&self.path), errno),
         }
     }
 
