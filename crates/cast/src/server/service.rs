@@ -2,6 +2,7 @@
 
 mod begin;
 mod message;
+use begin::OwnNumber;
 
 pub(super) use message::unexpected;
 
@@ -89,6 +90,8 @@ pub struct CastService {
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
     leaving: Vec<Weak<NodeStore>>,
+    /// Under which number this node was told of the latest casts.
+    numbers: VecDeque<OwnNumber>,
     status: CastServiceStatus,
 }
 
@@ -123,6 +126,7 @@ impl CastService {
             arriving: None,
             ends: Vec::new(),
             leaving: Vec::new(),
+            numbers: VecDeque::new(),
             status: CastServiceStatus {
                 casts_now: 0,
                 casts: 0,
