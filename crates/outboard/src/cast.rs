@@ -78,8 +78,10 @@ fn perform(args: &CastArgs) -> Result<ExitCode, Failure> {
 
 /// Casts, and shows how far it has come.
 fn cast_shown(reach: &mut CastReach, mut request: CastRequest) -> Result<CastOutcome, Failure> {
-    let (sender, display) = ProgressDisplay::start(reach.names());
-    request.progress = sender;
+    let display = ProgressDisplay::start(reach.names()).map(|(sender, found, display)| {
+        (request.progress, request.scan.found) = (Some(sender), Some(found));
+        display
+    });
     let limits = request.limits;
     let outcome = cast(request);
     if let Some(display) = display {

@@ -21,6 +21,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod attributes;
 
@@ -98,6 +100,8 @@ pub struct ScanOptions {
     pub chown: Option<OwnerChange>,
     /// How large the tree may be.
     pub limits: TreeLimits,
+    /// Where entries are counted as they are found, for those who wait for millions of them.
+    pub found: Option<Arc<AtomicU64>>,
 }
 
 /// Files that are left out: devices, sockets and named pipes, which are never cast, or those that
@@ -328,6 +332,9 @@ impl Walk<'_> {
         };
         let pushed = self.builder.push(&entry);
         self.stamps.push(EntryStamp::of(stat));
+        if let Some(found) = &self.options.found {
+            found.fetch_add(1, Ordering::Relaxed);
+        }
         pushed.map_err(|fault| self.unfit(fault))
     }
 
