@@ -61,10 +61,9 @@ fn perform(args: &CastArgs) -> Result<ExitCode, Failure> {
     let mut reach = request::reach(args, destination)?;
     let request = wish.request(args, sources, (&reach, destination))?;
     let outcome = cast_shown(&mut reach, request)?;
-    if !args.exec || !outcome.has_succeeded() || args.json {
-        if let Err(failure) = print_outcome(args, &outcome) {
-            return Ok(failure::tell_late(&*failure));
-        }
+    let is_told = !args.exec || !outcome.has_succeeded() || args.json;
+    if is_told && let Err(failure) = print_outcome(args, &outcome) {
+        return Ok(failure::tell_late(&*failure));
     }
     match (outcome.has_succeeded(), args.exec) {
         (false, _) => Ok(ExitCode::FAILURE),

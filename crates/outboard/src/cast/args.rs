@@ -108,7 +108,8 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "N", requires = "plan", conflicts_with = "nodes")]
     pub(super) plan_nodes: Option<NonZeroU32>,
     /// Plan for so many bytes instead of those of SRC.
-    #[arg(long, value_name = "SIZE", requires = "plan", conflicts_with_all = ["paths", "arguments"])]
+    #[arg(long, value_name = "SIZE", requires = "plan")]
+    #[arg(conflicts_with_all = ["paths", "arguments"])]
     pub(super) plan_size: Option<ByteCount>,
     /// Print the outcome as one JSON object.
     #[arg(long)]
