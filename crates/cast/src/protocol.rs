@@ -261,6 +261,12 @@ pub(crate) enum CastMessage {
         /// Chunks, and where each is.
         chunks: Vec<LentChunk>,
     },
+    /// Node to source, as the answer to `Begin`: it takes part in this cast already, under another
+    /// number.
+    SameNode {
+        /// Which.
+        node: u32,
+    },
 }
 
 /// A chunk that can be read.

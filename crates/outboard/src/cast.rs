@@ -2,9 +2,10 @@
 //!
 //! Modules: `args` (what is asked), `quantity` (sizes and rates), `request` (from that to what is
 //! cast where), `progress` (on a terminal), `report` (what is printed of its end), `preview`
-//! (`--dry-run`), `plan` (`--plan`).
+//! (`--dry-run`), `plan` (`--plan`), `failure` (what is said when nothing is cast).
 
 mod args;
+mod failure;
 mod plan;
 mod preview;
 mod progress;
@@ -13,12 +14,13 @@ mod report;
 mod request;
 
 pub(crate) use args::CastArgs;
+pub(crate) use failure::tell_wrong_words;
 
 pub(crate) use report::text_on_one_line;
 
 use crate::launch::CastReach;
 use crate::send_libs::StagedLibraries;
-use clap::error::ErrorKind;
+use failure::WrongUsage;
 use outboard_cast::launch::ExecProgram;
 use outboard_cast::source::{CastOutcome, CastRequest, cast};
 use progress::ProgressDisplay;
@@ -34,16 +36,21 @@ type Failure = Box<dyn std::error::Error>;
 
 /// The exit code says whether all nodes have the files, or as many as must; with `--exec` it is
 /// the program's.
-pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: CastArgs) -> ExitCode {
+    let args = args.settled();
+    perform(&args).unwrap_or_else(|failure| failure::tell(&args, &*failure))
+}
+
+fn perform(args: &CastArgs) -> Result<ExitCode, Failure> {
     crate::log::start_cast(None)?;
     if args.plan {
-        return plan::run(&args).map(|()| ExitCode::SUCCESS);
+        return plan::run(args).map(|()| ExitCode::SUCCESS);
     }
     if args.dry_run {
-        return preview::run(&args).map(|()| ExitCode::SUCCESS);
+        return preview::run(args).map(|()| ExitCode::SUCCESS);
     }
-    let (sources, destination) = request::paths(&args)?;
-    let wish = CheckedWish::new(&args)?;
+    let (sources, destination) = request::paths(args)?;
+    let wish = CheckedWish::new(args)?;
     outboard_cluster::node::raise_open_files();
     let mut sources = request::named(sources)?;
     let Some(first) = sources.first().cloned() else { return Err("name what to cast".into()) };
@@ -54,23 +61,29 @@ pub(crate) fn run(args: CastArgs) -> Result<ExitCode, Failure> {
         false => None,
     };
     sources.extend(staged.as_ref().map(StagedLibraries::source));
-    let mut reach = request::reach(&args, destination)?;
-    let request = wish.request(&args, sources, (&reach, destination))?;
+    let mut reach = request::reach(args, destination)?;
+    let request = wish.request(args, sources, (&reach, destination))?;
     let outcome = cast_shown(&mut reach, request)?;
-    if !args.exec || !outcome.has_succeeded() || args.json {
-        print_outcome(&args, &outcome)?;
+    let is_told = !args.exec || !outcome.has_succeeded() || args.json;
+    if is_told && let Err(failure) = print_outcome(args, &outcome) {
+        return Ok(failure::tell_late(&*failure));
     }
     match (outcome.has_succeeded(), args.exec) {
         (false, _) => Ok(ExitCode::FAILURE),
         (true, false) => Ok(ExitCode::SUCCESS),
-        (true, true) => reach.exec(&program(&args, destination, &name), &outcome),
+        (true, true) => {
+            let ended = reach.exec(&program(args, destination, &name), &outcome);
+            Ok(ended.unwrap_or_else(|failure| failure::tell_late(&*failure)))
+        }
     }
 }
 
 /// Casts, and shows how far it has come.
 fn cast_shown(reach: &mut CastReach, mut request: CastRequest) -> Result<CastOutcome, Failure> {
-    let (sender, display) = ProgressDisplay::start(reach.names());
-    request.progress = sender;
+    let display = ProgressDisplay::start(reach.names()).map(|(sender, found, display)| {
+        (request.progress, request.scan.found) = (Some(sender), Some(found));
+        display
+    });
     let limits = request.limits;
     let outcome = cast(request);
     if let Some(display) = display {
@@ -107,12 +120,10 @@ fn program(args: &CastArgs, destination: &Path, name: &OsString) -> ExecProgram 
 fn print(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => Ok(printed?),
+        Err(error) => {
+            Err(format!("standard output cannot be written to: {error}; what was cast stays cast")
+                .into())
+        }
+        Ok(()) => Ok(()),
     }
-}
-
-/// Says what is wrong with the command line, as for wrong options, and ends.
-fn wrong_usage(why: &str) -> ! {
-    let text = format!("{why}\n\nSee outboard cast --help.\n");
-    clap::Error::raw(ErrorKind::MissingRequiredArgument, text).exit()
 }

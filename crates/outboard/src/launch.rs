@@ -184,11 +184,16 @@ impl CastReach {
         }
     }
 
+    /// How many nodes the user has named, receivers that have not started among them.
+    pub(crate) fn named(&self) -> usize {
+        let failed = self.launched.as_ref().map_or(0, |launched| launched.failed().len());
+        self.names().len() + failed
+    }
+
     /// Checks that a cast can reach as many nodes as must have it.
     pub(crate) fn check_min_nodes(&self, min: usize) -> Result<(), String> {
         let failed = self.launched.as_ref().map_or(&[][..], LaunchedReceivers::failed);
-        let started = self.names().len();
-        let named = started + failed.len();
+        let (started, named) = (self.names().len(), self.named());
         if min > named {
             return Err(format!("--min-nodes {min}: only {named} nodes are named"));
         }

@@ -38,6 +38,12 @@ use std::sync::Arc;
 /// The result of a command; the error is a text for the user.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
+/// What is asked for; ends the process where that cannot be told.
+fn command() -> Command {
+    let parsed = Cli::try_parse().inspect_err(cast::tell_wrong_words);
+    parsed.unwrap_or_else(|error| error.exit()).command
+}
+
 fn main() -> ExitCode {
     // A file that would pass the limit of its length (`ulimit -f`) is an error of the write then,
     // and not this process's end. Programs that it starts have the system's behaviour.
@@ -45,10 +51,10 @@ fn main() -> ExitCode {
         eprintln!("outboard: cannot handle the signal SIGXFSZ: {error}");
     }
     let success = |()| ExitCode::SUCCESS;
-    let outcome = match Cli::parse().command {
+    let outcome = match command() {
         Command::Tour(args) => tour::run(&args).map(success),
         Command::Cc(args) => cc::run(args),
-        Command::Cast(args) => cast::run(args),
+        Command::Cast(args) => Ok(cast::run(args)),
         Command::Sbcast(args) => sbcast::run(&args),
         Command::CastReceiver { log } => launch::receive(log.as_deref()).map(success),
         Command::Perf(perf) => perf::run(perf).map(success),

@@ -219,6 +219,32 @@ fn the_number_of_nodes_that_must_have_it_decides_the_exit_status() {
     assert!(text.contains(" to 2 of 2 nodes in ") && text.contains("by schedule star"), "{text}");
 }
 
+/// It has the files once, and counts once.
+#[test]
+fn a_machine_under_two_names_is_told_which() {
+    let lab = Lab::new("twice", 2);
+    let twice = lab.nodes[0].address.replace("127.0.0.1", "localhost");
+    let hosts = format!("{},{twice}", lab.hosts());
+    // A cast of one message, and one of chunks.
+    for bytes in [10, 3_000_000] {
+        lab.tree(bytes);
+        let words = ["--json", "--replace", "--nodes", &hosts, "tree", ROOT];
+        let output = lab.run(&words);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let nodes = report["nodes"].as_array().unwrap();
+        let published: Vec<_> = nodes.iter().filter(|node| node["published"] == 1).collect();
+        assert_eq!(published.len(), 2, "{report:#}");
+        assert_eq!(output.status.code(), Some(1), "of three that are asked for there are two");
+        let failed = nodes.iter().find(|node| node["failed"].is_string()).unwrap();
+        let (why, own) = (failed["failed"].as_str().unwrap(), failed["host"].as_str().unwrap());
+        let other = if own == twice { &lab.nodes[0].address } else { &twice };
+        assert!(why.contains(&format!("the same node as {other}")), "{own}: {why}");
+        lab.check();
+    }
+    let output = lab.run(&["--replace", "--min-nodes=2", "--nodes", &hosts, "tree", ROOT]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 #[test]
 fn switches_order_the_nodes_and_the_report_keeps_the_lists_order() {
     let lab = Lab::new("switches", 4);
@@ -278,26 +304,26 @@ fn the_papers_tree_and_its_buffers_give_the_same_files() {
 const COMPLAINTS: &[(&[&str], i32, &[&str])] = &[
     (&[], 2, &["SRC... DEST"]),
     (&["tree"], 2, &["last the directory at the nodes"]),
-    (&["tree", "relative"], 1, &["write an absolute path"]),
-    (&["tree", "/x"], 1, &["--nodes n[01-16]", "OUTBOARD_HOSTS"]),
+    (&["tree", "relative"], 2, &["write an absolute path"]),
+    (&["tree", "/x"], 2, &["--nodes n[01-16]", "OUTBOARD_HOSTS"]),
     (&["tree", "/x", "--nodes", "n[1-"], 2, &["--nodes"]),
     (&["none", "/x", "--nodes", "n1"], 1, &["\"none\"", "see that it is there"]),
-    (&["tree", "tree/../tree", "/x", "--nodes", "n1"], 1, &["called \"tree\"", "rename"]),
+    (&["tree", "tree/../tree", "/x", "--nodes", "n1"], 2, &["called \"tree\"", "rename"]),
     (&["tree", "/x", "--nodes", "n1", "--replace", "--merge"], 2, &["--merge"]),
     (&["tree", "/x", "--nodes", "n1", "--lazy", "--merge"], 2, &["--merge"]),
-    (&["tree", "/x", "--nodes", "n1", "--min-nodes", "2"], 1, &["only 1 nodes"]),
-    (&["tree", "/x", "--nodes", "n1", "--chunk", "100K"], 1, &["power of two"]),
+    (&["tree", "/x", "--nodes", "n1", "--min-nodes", "2"], 2, &["only 1 nodes"]),
+    (&["tree", "/x", "--nodes", "n1", "--chunk", "100K"], 2, &["power of two"]),
     (&["tree", "/x", "--nodes", "n1", "--chunk", "1X"], 2, &["64K, 1M or 2G"]),
     (&["tree", "/x", "--nodes", "n1", "--rate", "fast"], 2, &["100Mbit"]),
     (&["tree", "/x", "--nodes", "n1", "--schedule", "magic"], 2, &["two-tree", "or auto"]),
-    (&["tree", "/x", "--nodes", "n1", "--schedule", "switches"], 1, &["--topology"]),
+    (&["tree", "/x", "--nodes", "n1", "--schedule", "switches"], 2, &["--topology"]),
     (&["tree", "/x", "--nodes", "n1", "--topology", "none"], 1, &["none", "topology.conf"]),
     (&["tree", "/x", "--nodes", "n1", "--topology", "tree/short"], 1, &["line 1", "SwitchName="]),
     (&["tree", "/x", "--nodes", "n1", "--chown", "no-such-user"], 1, &["/etc/passwd", "number"]),
     (&["tree", "/x", "--nodes", "n1", "--buffers", "mmap"], 2, &["multi-send-one-map"]),
     (&["tree", "/x", "--nodes", "n1", "--xattrs", "all"], 2, &["none, user or security"]),
-    (&["--plan", "--nodes", "n1"], 1, &["--plan-size"]),
-    (&["--plan", "--plan-size", "1M"], 1, &["--nodes"]),
+    (&["--plan", "--nodes", "n1"], 2, &["--plan-size"]),
+    (&["--plan", "--plan-size", "1M"], 2, &["--nodes"]),
     (&["tree", "/x", "--plan-size", "1M"], 2, &["--plan"]),
 ];
 
@@ -310,8 +336,15 @@ fn each_wrong_use_is_told_what_to_do() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(*code), "{words:?}: {said}");
         assert!(output.stdout.is_empty(), "{words:?}");
+        // With --json the same in one object, whatever is wrong.
+        let output = lab.run(&[&["--json"], *words].concat());
+        assert_eq!(output.status.code(), Some(*code), "{words:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["succeeded"], false, "{words:?}");
+        let error = report["error"].as_str().unwrap();
         for word in *expected {
             assert!(said.contains(word), "{words:?} lacks {word:?}: {said}");
+            assert!(error.contains(word), "{words:?} lacks {word:?}: {error}");
         }
     }
     // All else being right, there is no key.
@@ -383,13 +416,13 @@ fn receivers_that_do_not_start_are_named_when_too_few_are_left() {
         let hosts = ["--launch-command", script, "--nodes", "localhost,n2.invalid"];
         lab.run(&[&hosts[..], &["--min-nodes", min, "tree", to]].concat())
     };
-    for (min, expected) in [
-        ("3", "--min-nodes 3: only 2 nodes are named"),
-        ("2", "started on 1 of 2 nodes only\n  n2.invalid: no receiver: no route to n2.invalid"),
+    for (min, code, expected) in [
+        ("3", 2, "--min-nodes 3: only 2 nodes are named"),
+        ("2", 1, "started on 1 of 2 nodes only\n  n2.invalid: no receiver: no route to n2.invalid"),
     ] {
         let output = run(min);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains(expected), "{said}");
+        assert!(output.status.code() == Some(code) && said.contains(expected), "{said}");
         assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
     }
     let output = run("1");
@@ -648,7 +681,7 @@ fn plans_need_no_node_and_no_key() {
 
     let output = lab.run(&["--plan", "--nodes", "n[1-8]", "tree", "/x"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.starts_with("2.0 MB to 8 nodes over links of 10.000 Gbit/s (assumed"), "{text}");
+    assert!(text.starts_with("2.0 MB to 8 nodes over links of 1.000 Gbit/s (assumed"), "{text}");
     assert!(text.contains("binomial") && text.contains("  <- chosen"), "{text}");
     assert!(text.contains("\n  source -> ") && text.contains("\n  n8 -> "), "{text}");
     let small = lab.run(&["--plan", "--nodes", "n[1-64]", "--plan-size", "10K"]);

@@ -5,7 +5,7 @@
 
 use crate::sign::write_all_at;
 use crate::tree::{open_beneath, read_exactly_at};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -96,7 +96,6 @@ impl UnlockedDirectories<'_> {
 
 /// Opens for reading what is open as a path.
 fn open_beneath_itself(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
-    use rustix::fd::AsFd;
     open_beneath(directory.as_fd(), b"", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
 }
 

@@ -5,6 +5,11 @@
 //! longer by one to two latencies a hop, however many chunks there are.
 
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
+
+/// The link of nodes whose rate nobody limits, in Gbit/s: a choice depends on it for small casts
+/// only.
+const ASSUMED_GIGABITS: f64 = 1.0;
 
 /// A link and the node behind it. All nodes are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -37,6 +42,15 @@ impl LinkModel {
             turns_stretch: 1.2,
             connect_s: 0.0,
         }
+    }
+
+    /// The link that a cast counts with, and its plan: of nodes that send so many bytes a second at
+    /// most, or 1 Gbit/s where nothing is said.
+    #[must_use]
+    pub fn of_rate(rate: Option<NonZeroU64>) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]
+        let gigabits = rate.map_or(ASSUMED_GIGABITS, |rate| rate.get() as f64 * 8e-9);
+        Self::gigabits(gigabits)
     }
 
     /// τ: the seconds of one step.

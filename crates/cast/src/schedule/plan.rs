@@ -180,7 +180,17 @@ impl PlanRequest {
     /// The least time for chunks of 1 MiB, in seconds.
     #[must_use]
     pub fn bound_s(&self) -> f64 {
-        let chunks = self.bytes.div_ceil(BOUND_CHUNK_BYTES);
+        self.bound_of(BOUND_CHUNK_BYTES)
+    }
+
+    /// The least time for chunks of the request's length, in seconds: no schedule takes less.
+    #[must_use]
+    pub fn bound_of_chunks_s(&self) -> f64 {
+        self.bound_of(u64::from(self.chunk_bytes.get()))
+    }
+
+    fn bound_of(&self, chunk_bytes: u64) -> f64 {
+        let chunks = self.bytes.div_ceil(chunk_bytes);
         if chunks == 0 || self.nodes < 2 {
             return 0.0;
         }

@@ -2,6 +2,7 @@
 
 mod begin;
 mod message;
+use begin::OwnNumber;
 
 pub(super) use message::unexpected;
 
@@ -98,6 +99,8 @@ pub struct CastService {
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
     leaving: Vec<LeavingCast>,
+    /// Under which number this node was told of the latest casts.
+    numbers: VecDeque<OwnNumber>,
     status: CastServiceStatus,
 }
 
@@ -133,6 +136,7 @@ impl CastService {
             arriving: None,
             ends: Vec::new(),
             leaving: Vec::new(),
+            numbers: VecDeque::new(),
             status: CastServiceStatus {
                 casts_now: 0,
                 casts: 0,

@@ -314,26 +314,17 @@ fn check_names(begin: &CastBegin) -> Result<(), CastError> {
     if found > MESSAGE_MAX { Err(CastError::Names { found }) } else { Ok(()) }
 }
 
-/// What link is assumed when the caller does not limit the rate, in Gbit/s: the choice depends on
-/// it for small casts only.
-const ASSUMED_GIGABITS: f64 = 1.0;
-
 fn choose(
     request: &CastRequest,
     nodes: &[String],
     numbers: &NodeNumbers,
     shape: StreamShape,
 ) -> Result<ScheduleKind, PlanError> {
-    #[expect(clippy::cast_precision_loss, reason = "the model's rates need no 53 bits")]
-    let link = match request.limits.rate {
-        Some(rate) => LinkModel::gigabits(rate.get() as f64 * 8e-9),
-        None => LinkModel::gigabits(ASSUMED_GIGABITS),
-    };
     ScheduleKind::for_cast(&PlanRequest {
         nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
         bytes: shape.stream_len(),
         chunk_bytes: NonZeroU32::new(shape.chunk_len().bytes()).unwrap_or(NonZeroU32::MIN),
-        link,
+        link: LinkModel::of_rate(request.limits.rate),
         switches: numbers.switches.clone(),
     })
 }

@@ -164,6 +164,7 @@ impl SourceService {
         match message {
             CastMessage::Ready => self.ready(hub, peer, number),
             CastMessage::Failed { why } => return Err(why.into()),
+            CastMessage::SameNode { node } => return Err(self.same_node(node)),
             CastMessage::Held(report) => self.held(number, &report)?,
             CastMessage::Lost { node } => self.suspect(number, node),
             CastMessage::Feed => self.feed(number),
@@ -194,6 +195,12 @@ impl SourceService {
             _ => return Err("it sent a message that has no place here".into()),
         }
         Ok(())
+    }
+
+    /// Why a node is in no plan that is there under another name.
+    fn same_node(&mut self, other: u32) -> ServiceError {
+        let other = self.nodes.get(other).map_or_else(String::new, |node| node.host.clone());
+        format!("it is the same node as {other}: name each machine once").into()
     }
 
     fn ready(&mut self, hub: &mut CastHub, peer: PeerId, number: u32) {

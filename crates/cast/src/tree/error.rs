@@ -14,6 +14,17 @@ pub enum TreeError {
         /// The system's error.
         errno: Errno,
     },
+    /// Caller: this process may open no more files.
+    #[error(
+        "{path:?} cannot be opened: {errno}; it may well be readable: raise the limit of open \
+         files (ulimit -n)"
+    )]
+    Descriptors {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The system's error.
+        errno: Errno,
+    },
     /// Caller: something wrote while this was cast.
     #[error("{path:?} changed while it was cast: cast it again when nothing writes to it")]
     Changed {
@@ -48,6 +59,16 @@ pub enum TreeError {
         /// How many there are.
         chunks: u32,
     },
+}
+
+impl TreeError {
+    /// What opening or reading `path` failed with.
+    pub(super) fn read(path: PathBuf, errno: Errno) -> Self {
+        match errno {
+            Errno::MFILE | Errno::NFILE => Self::Descriptors { path, errno },
+            errno => Self::Unreadable { path, errno },
+        }
+    }
 }
 
 /// Why bytes are no manifest: the source's fault.

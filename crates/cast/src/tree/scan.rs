@@ -21,6 +21,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod attributes;
 
@@ -98,6 +100,8 @@ pub struct ScanOptions {
     pub chown: Option<OwnerChange>,
     /// How large the tree may be.
     pub limits: TreeLimits,
+    /// Where entries are counted as they are found, for those who wait for millions of them.
+    pub found: Option<Arc<AtomicU64>>,
 }
 
 /// Files that are left out: devices, sockets and named pipes, which are never cast, or those that
@@ -212,7 +216,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn visit_source(&mut self, source: &CastSource) -> Result<(), TreeError> {
-        let unreadable = |errno| TreeError::Unreadable { path: source.path.clone(), errno };
+        let unreadable = |errno| TreeError::read(source.path.clone(), errno);
         self.path.clone_from(&source.name);
         // A device must not be opened to find out that it is one.
         let stat = fs::stat(&source.path).map_err(unreadable)?;
@@ -328,6 +332,9 @@ impl Walk<'_> {
         };
         let pushed = self.builder.push(&entry);
         self.stamps.push(EntryStamp::of(stat));
+        if let Some(found) = &self.options.found {
+            found.fetch_add(1, Ordering::Relaxed);
+        }
         pushed.map_err(|fault| self.unfit(fault))
     }
 
@@ -339,7 +346,7 @@ impl Walk<'_> {
     fn failed(&self, errno: Errno) -> TreeError {
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => self.changed(),
-            errno => TreeError::Unreadable { path: shown(&self.path), errno },
+            errno => TreeError::read(shown(&self.path), errno),
         }
     }
 

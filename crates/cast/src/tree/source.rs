@@ -52,7 +52,10 @@ impl SourceReader {
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let opened = fs::open(&source.path, flags, Mode::empty());
-            opened.map(Some).map_err(|_| TreeError::Changed { path: source.path.clone() })
+            opened.map(Some).map_err(|errno| match errno {
+                Errno::MFILE | Errno::NFILE => TreeError::read(source.path.clone(), errno),
+                _ => TreeError::Changed { path: source.path.clone() },
+            })
         };
         let tops = tops.map(open).collect::<Result<_, _>>()?;
         wait_for_tick(&tree);
@@ -110,7 +113,10 @@ impl SourceReader {
     /// As [`check_unchanged`](Self::check_unchanged); tells of each entry: millions take a while.
     pub(crate) fn check_each(&self, looked: impl Fn()) -> Result<(), TreeError> {
         (0..self.tree.manifest.len()).try_for_each(|entry| {
-            let opened = self.open(entry, OFlags::PATH).map_err(|_| self.changed(entry))?;
+            let opened = self.open(entry, OFlags::PATH).map_err(|errno| match errno {
+                Errno::MFILE | Errno::NFILE => self.failed(entry, errno),
+                _ => self.changed(entry),
+            })?;
             self.check_stamp(entry, &opened)?;
             looked();
             Ok(())
@@ -205,7 +211,7 @@ impl SourceReader {
     fn failed(&self, entry: u32, errno: Errno) -> TreeError {
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => self.changed(entry),
-            errno => TreeError::Unreadable { path: shown(&self.tree.manifest.path(entry)), errno },
+            errno => TreeError::read(shown(&self.tree.manifest.path(entry)), errno),
         }
     }
 

@@ -43,7 +43,10 @@ Sizes are bytes, or have a suffix: 64K, 1M, 2G (powers of 1,024), 100MB (of 1,00
 a second, with the same suffixes, or bits: 100Mbit, 10Gbit.")]
 pub(crate) struct CastArgs {
     /// Files and directories, and last the directory at the nodes in which they appear.
-    #[arg(required_unless_present = "plan", value_name = "SRC... DEST")]
+    ///
+    /// Words after -- are no options. With --exec they are its ARGS, unless nothing stands before
+    /// them: then ARGS follow a second --.
+    #[arg(value_name = "SRC... DEST")]
     pub(super) paths: Vec<PathBuf>,
     /// The nodes [default: those of the Slurm job, or OUTBOARD_HOSTS].
     #[arg(long, value_name = "LIST")]
@@ -105,7 +108,8 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "N", requires = "plan", conflicts_with = "nodes")]
     pub(super) plan_nodes: Option<NonZeroU32>,
     /// Plan for so many bytes instead of those of SRC.
-    #[arg(long, value_name = "SIZE", requires = "plan", conflicts_with = "paths")]
+    #[arg(long, value_name = "SIZE", requires = "plan")]
+    #[arg(conflicts_with_all = ["paths", "arguments"])]
     pub(super) plan_size: Option<ByteCount>,
     /// Print the outcome as one JSON object.
     #[arg(long)]
@@ -122,8 +126,24 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "PATHS", default_value = EXCLUDED, requires = "send_libs")]
     pub(super) libs_exclude: String,
     /// What the program of --exec is given.
-    #[arg(last = true, value_name = "ARGS", requires = "exec")]
+    #[arg(last = true, value_name = "ARGS")]
     pub(super) arguments: Vec<OsString>,
+}
+
+impl CastArgs {
+    /// Words after `--` are sources and the destination, or the arguments of `--exec`: both, if
+    /// there is a second `--`.
+    pub(super) fn settled(mut self) -> Self {
+        let is_all = !self.exec;
+        if is_all || self.paths.is_empty() {
+            let words = std::mem::take(&mut self.arguments);
+            let second = words.iter().position(|word| word == "--").filter(|_| !is_all);
+            let end = second.unwrap_or(words.len());
+            self.paths.extend(words[..end].iter().map(PathBuf::from));
+            self.arguments = words.into_iter().skip(end + 1).collect();
+        }
+        self
+    }
 }
 
 fn schedule(word: &str) -> Result<ScheduleWish, String> {

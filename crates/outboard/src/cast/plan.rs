@@ -2,7 +2,7 @@
 //! needs none.
 
 use super::quantity::shown;
-use super::{CastArgs, Failure, print, request};
+use super::{CastArgs, Failure, WrongUsage, print, request};
 use outboard_cast::schedule::{CastPlan, LinkModel, PlanRequest, ScheduleKind};
 use outboard_cast::sign::ChunkLen;
 use outboard_cast::source::{NodeTopology, this_machine};
@@ -10,8 +10,6 @@ use outboard_cast::tree::scan;
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
 
-/// The links of a plan whose caller names no rate, in Gbit/s.
-const ASSUMED_GIGABITS: f64 = 10.0;
 /// How many nodes' receivers are printed as text.
 const NODES_SHOWN_MAX: usize = 32;
 /// How many receivers of one node are printed as text.
@@ -41,7 +39,8 @@ pub(super) fn run(args: &CastArgs) -> Result<(), Failure> {
     }
     let assumed = if args.rate.is_some() { "" } else { " (assumed; --rate says others)" };
     let mut lines = head(&question.request, assumed);
-    lines.extend(plans.iter().map(|plan| row(plan, chosen)));
+    let bound_s = question.request.bound_of_chunks_s();
+    lines.extend(plans.iter().map(|plan| row(plan, chosen, bound_s)));
     lines.extend(receivers(&question, chosen)?);
     print(&lines.join("\n"))
 }
@@ -57,7 +56,9 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
             let (sources, _) = request::paths(args)?;
             scan(request::named(sources)?, &request::scan_options(args)?)?.manifest().stream_len()
         }
-        (None, true) => return Err("name how much: --plan-size 100M, or SRC... DEST".into()),
+        (None, true) => {
+            return Err(WrongUsage::of("name how much: --plan-size 100M, or SRC... DEST"));
+        }
     };
     let topology = args.topology.as_deref().map(request::topology).transpose()?;
     let (order, switches) = match topology {
@@ -66,8 +67,6 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
     };
     let names = order.into_iter().map(|at| hosts[at].clone());
     let names: Vec<String> = std::iter::once("source".to_owned()).chain(names).collect();
-    #[expect(clippy::cast_precision_loss, reason = "a model's rate needs no 53 bits")]
-    let gigabits = args.rate.map_or(ASSUMED_GIGABITS, |rate| rate.0.get() as f64 * 8e-9);
     let chunk_len = match args.chunk {
         Some(chunk) => request::chunk_len(chunk)?,
         None => ChunkLen::for_cast(bytes),
@@ -76,7 +75,7 @@ fn question(args: &CastArgs) -> Result<Question, Failure> {
         nodes: u32::try_from(names.len()).map_err(|_| "too many nodes for a plan")?,
         bytes,
         chunk_bytes: NonZeroU32::new(chunk_len.bytes()).unwrap_or(NonZeroU32::MIN),
-        link: LinkModel::gigabits(gigabits),
+        link: LinkModel::of_rate(args.rate.map(|rate| rate.0)),
         switches,
     };
     Ok(Question { request, names, wish: request::kind(args)? })
@@ -92,8 +91,10 @@ fn head(request: &PlanRequest, assumed: &str) -> Vec<String> {
             request.chunk_bytes,
         ),
         format!(
-            "the bound of chunks of 1 MiB, which no schedule undercuts, is {:.4} s",
-            request.bound_s()
+            "the bound of these chunks, which no schedule undercuts, is {:.4} s; of chunks of \
+             1 MiB {:.4} s",
+            request.bound_of_chunks_s(),
+            request.bound_s(),
         ),
         String::new(),
         format!(
@@ -103,12 +104,13 @@ fn head(request: &PlanRequest, assumed: &str) -> Vec<String> {
     ]
 }
 
-fn row(plan: &CastPlan, chosen: ScheduleKind) -> String {
+fn row(plan: &CastPlan, chosen: ScheduleKind, bound_s: f64) -> String {
+    let to_bound = if bound_s > 0.0 { plan.predicted_s / bound_s } else { 0.0 };
     format!(
         "{:<12} {:>11.4} {:>8.3} {:>9} {:>6} {:>12} {:>13}{}",
         plan.kind.to_string(),
         plan.predicted_s,
-        plan.ratio,
+        to_bound,
         plan.steps,
         plan.depth,
         plan.connections,
@@ -157,6 +159,7 @@ fn to_json(
         "bytes": question.request.bytes,
         "bytes_per_second": question.request.link.bytes_per_second,
         "bound_s": question.request.bound_s(),
+        "bound_of_chunks_s": question.request.bound_of_chunks_s(),
         "chosen": chosen.to_string(),
         "plans": plans,
         "schedule": question.names.iter().zip(&all).map(node).collect::<Vec<_>>(),

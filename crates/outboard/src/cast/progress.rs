@@ -1,15 +1,20 @@
-//! A cast's progress on a terminal: one line for all, and one for each of some nodes, drawn over
-//! again. Draws nothing where standard error is no terminal.
+//! A cast's progress on a terminal: how many entries are found, then one line for all, and one for
+//! each of some nodes, drawn over again. Draws nothing where standard error is no terminal.
 
 use super::quantity::{per_second, shown};
 use outboard_cast::source::{CastProgress, NodeProgress, NodeStage, ProgressSender};
 use std::env;
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// Lines for nodes, at most.
 const NODE_LINES_MAX: usize = 12;
+/// How often is drawn what is found, before there is progress.
+const SCAN_EVERY: Duration = Duration::from_millis(250);
 /// Columns of a node's bar.
 const BAR: usize = 24;
 /// Columns where the terminal does not tell.
@@ -21,18 +26,19 @@ pub(super) struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// Starts to draw, if there is a terminal to draw on.
-    pub(super) fn start(names: Vec<String>) -> (Option<ProgressSender>, Option<Self>) {
+    /// Starts to draw, if there is a terminal to draw on: the cast's progress, and before that how
+    /// many entries are counted.
+    pub(super) fn start(names: Vec<String>) -> Option<(ProgressSender, Arc<AtomicU64>, Self)> {
         let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if is_dumb || !io::stderr().is_terminal() {
-            return (None, None);
+            return None;
         }
         let (sender, progress) = sync_channel(1);
-        let draw = move || draw_all(&names, &progress);
-        match thread::Builder::new().name("outboard-progress".into()).spawn(draw) {
-            Ok(drawing) => (Some(sender), Some(Self { drawing })),
-            Err(_) => (None, None),
-        }
+        let found = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&found);
+        let draw = move || draw_all(&names, (&counted, &progress), &mut io::stderr());
+        let drawing = thread::Builder::new().name("outboard-progress".into()).spawn(draw).ok()?;
+        Some((sender, found, Self { drawing }))
     }
 
     /// Waits until what was drawn is gone.
@@ -42,16 +48,35 @@ impl ProgressDisplay {
     }
 }
 
-fn draw_all(names: &[String], progress: &Receiver<CastProgress>) {
-    let mut drawn = 0;
-    for now in progress {
-        let lines = lines(names, &now, columns());
+fn draw_all(
+    names: &[String],
+    (found, progress): (&AtomicU64, &Receiver<CastProgress>),
+    terminal: &mut dyn Write,
+) {
+    let (began, mut drawn) = (Instant::now(), 0);
+    let mut draw = |lines: &[String]| {
         let text = format!("{}{}\n", clear(drawn), lines.join("\n"));
         drawn = lines.len();
         // A terminal that has gone is not the cast's matter.
-        let _drawn = io::stderr().write_all(text.as_bytes());
+        let _drawn = terminal.write_all(text.as_bytes());
+    };
+    let mut next = progress.recv_timeout(SCAN_EVERY);
+    while next == Err(RecvTimeoutError::Timeout) {
+        let entries = found.load(Ordering::Relaxed);
+        let seconds = began.elapsed().as_secs_f64();
+        let line = format!("looks at what is to be cast: {entries} entries found  {seconds:.0} s");
+        draw(&[short(&line, columns())]);
+        next = progress.recv_timeout(SCAN_EVERY);
     }
-    let _cleared = io::stderr().write_all(clear(drawn).as_bytes());
+    for now in next.into_iter().chain(progress) {
+        draw(&lines(names, &now, columns()));
+    }
+    let _cleared = terminal.write_all(clear(drawn).as_bytes());
+}
+
+/// A line that is wrapped would count as one and take two.
+fn short(line: &str, columns: usize) -> String {
+    line.chars().take(columns.saturating_sub(1)).collect()
 }
 
 /// Back to the first of some lines, and all below gone.
@@ -77,9 +102,7 @@ fn lines(names: &[String], progress: &CastProgress, columns: usize) -> Vec<Strin
     if more > 0 {
         lines.push(format!("and {more} nodes that have as much or more"));
     }
-    // A line that is wrapped would count as one and take two.
-    let short = |line: String| line.chars().take(columns.saturating_sub(1)).collect();
-    lines.into_iter().map(short).collect()
+    lines.iter().map(|line| short(line, columns)).collect()
 }
 
 fn summary(progress: &CastProgress) -> String {
@@ -174,6 +197,31 @@ mod tests {
         assert!(shown[1].ends_with(" 12 %  makes files, step 5"), "{shown:?}");
         assert!(shown[2].ends_with(" 100 %  publishes, step 5"), "{shown:?}");
         assert!(lines(&names, &now, 20).iter().all(|line| line.len() < 20));
+    }
+
+    #[test]
+    fn what_is_found_is_counted_until_there_is_progress() {
+        let (sender, receiver) = sync_channel(1);
+        let found = AtomicU64::new(1234);
+        let mut drawn = Vec::new();
+        let drawing = thread::scope(|scope| {
+            let (found, drawn) = (&found, &mut drawn);
+            let drawing = scope.spawn(move || draw_all(&[], (found, &receiver), drawn));
+            thread::sleep(3 * SCAN_EVERY);
+            found.store(5678, Ordering::Relaxed);
+            thread::sleep(3 * SCAN_EVERY);
+            sender.send(progress(vec![])).expect("somebody draws");
+            drop(sender);
+            drawing.join()
+        });
+        assert!(drawing.is_ok());
+        let drawn = String::from_utf8(drawn).expect("text");
+        for entries in [1234, 5678] {
+            let line = format!("looks at what is to be cast: {entries} entries found  ");
+            assert!(drawn.contains(&line), "{drawn:?}");
+        }
+        assert!(drawn.contains("\x1b[1A\r\x1b[J  0 %  8.0 MB to 0 nodes"), "{drawn:?}");
+        assert!(drawn.ends_with("\x1b[1A\r\x1b[J"), "{drawn:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::args::ScheduleWish;
 use super::quantity::ByteCount;
-use super::{CastArgs, Failure};
+use super::{CastArgs, Failure, WrongUsage};
 use crate::launch::CastReach;
 use outboard_cast::ShowMode;
 use outboard_cast::receive::{FlushMode, PublishMode};
@@ -54,6 +54,12 @@ impl CheckedWish {
     ) -> Result<CastRequest, Failure> {
         let names = reach.names();
         if let Some(min) = args.min_nodes {
+            if min.get() as usize > reach.named() {
+                return Err(WrongUsage::of(format!(
+                    "--min-nodes {min}: only {} nodes are named",
+                    reach.named()
+                )));
+            }
             reach.check_min_nodes(min.get() as usize)?;
         }
         let (nodes, dial) = reach.hosts()?;
@@ -87,15 +93,15 @@ pub(super) fn paths(args: &CastArgs) -> Result<(&[PathBuf], &Path), Failure> {
                 return Ok((sources, destination));
             }
             let shown = destination.display();
-            Err(format!(
+            Err(WrongUsage::of(format!(
                 "{shown}: the last word is the directory at the nodes, which have other working \
                  directories: write an absolute path"
-            )
-            .into())
+            )))
         }
-        _ => super::wrong_usage(
-            "name what to cast, and last the directory at the nodes: SRC... DEST",
-        ),
+        _ => Err(WrongUsage::of(
+            "name what to cast, and last the directory at the nodes: SRC... DEST; see outboard \
+             cast --help",
+        )),
     }
 }
 
@@ -104,7 +110,9 @@ pub(super) fn nodes(args: &CastArgs) -> Result<HostList, Failure> {
     match (&args.nodes, env::var("OUTBOARD_HOSTS")) {
         (Some(nodes), _) => Ok(nodes.clone()),
         (None, Ok(hosts)) if !hosts.is_empty() => Ok(hosts.parse()?),
-        (None, _) => Err("no nodes: name them by --nodes n[01-16] or in OUTBOARD_HOSTS".into()),
+        (None, _) => {
+            Err(WrongUsage::of("no nodes: name them by --nodes n[01-16] or in OUTBOARD_HOSTS"))
+        }
     }
 }
 
@@ -122,11 +130,10 @@ pub(super) fn named(sources: &[PathBuf]) -> Result<Vec<CastSource>, Failure> {
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => {
             let name = String::from_utf8_lossy(pair[0]).into_owned();
-            Err(format!(
+            Err(WrongUsage::of(format!(
                 "two of the sources are called {name:?} and would be one at the nodes: rename \
                  one, or cast them to different directories"
-            )
-            .into())
+            )))
         }
         None => Ok(named),
     }
@@ -135,7 +142,10 @@ pub(super) fn named(sources: &[PathBuf]) -> Result<Vec<CastSource>, Failure> {
 /// How to walk the sources.
 pub(super) fn scan_options(args: &CastArgs) -> Result<ScanOptions, Failure> {
     let mut exclude = ExcludeRules::default();
-    args.exclude.iter().try_for_each(|pattern| exclude.add(pattern.as_bytes()))?;
+    let mut patterns = args.exclude.iter();
+    patterns
+        .try_for_each(|pattern| exclude.add(pattern.as_bytes()))
+        .map_err(|error| WrongUsage::of(error.to_string()))?;
     let chown = match &args.chown {
         Some(text) => Some(
             OwnerChange::parse(text, &AccountNames::of_this_machine())
@@ -150,7 +160,9 @@ pub(super) fn scan_options(args: &CastArgs) -> Result<ScanOptions, Failure> {
 pub(super) fn chunk_len(ByteCount(bytes): ByteCount) -> Result<ChunkLen, Failure> {
     let len = u32::try_from(bytes).ok().filter(|_| bytes <= CHUNK_LEN_MAX);
     let len = len.and_then(|len| ChunkLen::new(len).ok());
-    len.ok_or_else(|| format!("--chunk: {bytes} bytes: write a power of two from 4K to 8M").into())
+    len.ok_or_else(|| {
+        WrongUsage::of(format!("--chunk: {bytes} bytes: write a power of two from 4K to 8M"))
+    })
 }
 
 /// The kind of schedule that was asked for, if any.
@@ -158,7 +170,7 @@ pub(super) fn kind(args: &CastArgs) -> Result<Option<ScheduleKind>, Failure> {
     match args.schedule {
         ScheduleWish::Auto => Ok(None),
         ScheduleWish::Kind(ScheduleKind::Switches) if args.topology.is_none() => {
-            Err("--schedule switches: name the switches by --topology FILE".into())
+            Err(WrongUsage::of("--schedule switches: name the switches by --topology FILE"))
         }
         ScheduleWish::Kind(kind) => Ok(Some(kind)),
     }

@@ -2,7 +2,7 @@
 
 use super::{CastService, LeavingCast, PeerPart};
 use crate::member::{CastHub, SessionId, send};
-use crate::protocol::{CastBegin, CastMessage};
+use crate::protocol::{CastBegin, CastMessage, JoinToken};
 use crate::server::room::SessionRoom;
 use crate::server::session::CastSession;
 use crate::server::source_fault::SourceFault;
@@ -13,6 +13,19 @@ use outboard_secure::NodeId;
 
 /// Casts at a time.
 const CASTS_MAX: usize = 64;
+/// Casts of which the number is kept that this node has in them, though they have ended.
+const NUMBERS_MAX: usize = 2 * CASTS_MAX;
+
+/// Which node this one is in a cast.
+#[derive(Debug)]
+pub(super) struct OwnNumber {
+    /// Whose cast.
+    source: NodeId,
+    /// No two casts have the same.
+    token: JoinToken,
+    node: u32,
+}
+
 impl CastService {
     /// A source begins a cast.
     pub(super) fn begin(
@@ -31,6 +44,10 @@ impl CastService {
                 self.leaving.len()
             );
             send(hub, peer, &CastMessage::Failed { why });
+            return Ok(());
+        }
+        if let Some(node) = self.other_number(identity, &begin) {
+            send(hub, peer, &CastMessage::SameNode { node });
             return Ok(());
         }
         if let Some(outcome) = self.take_up(hub, (peer, identity), &begin) {
@@ -64,6 +81,21 @@ impl CastService {
         self.status.casts += 1;
         self.set_part(peer, PeerPart::Source(id));
         Ok(())
+    }
+
+    /// The number that this node has in the cast already, if it is another one: two names of the
+    /// source's list lead here. Keeps the first.
+    fn other_number(&mut self, source: NodeId, begin: &CastBegin) -> Option<u32> {
+        let is_it = |known: &&OwnNumber| known.source == source && known.token == begin.token;
+        if let Some(known) = self.numbers.iter().find(is_it) {
+            return Some(known.node).filter(|node| *node != begin.you);
+        }
+        if self.numbers.len() >= NUMBERS_MAX {
+            self.numbers.pop_front();
+        }
+        let (token, node) = (begin.token.clone(), begin.you);
+        self.numbers.push_back(OwnNumber { source, token, node });
+        None
     }
 
     /// A source begins what is under way here. The same cast goes on with this connection: what was
