@@ -176,6 +176,7 @@ impl SourceService {
             let late = since.saturating_sub(every);
             self.nodes.iter_mut().for_each(|(_, node)| node.excuse(now, late));
             self.watch.held_up(now, late);
+            self.slow.held_up(now, late);
         }
         self.give_up_on_late(hub, now)?;
         let times = self.answer_times(now);
