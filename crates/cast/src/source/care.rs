@@ -209,7 +209,8 @@ impl SourceService {
     /// waits for a node.
     fn answer_times(&self, now: Instant) -> AnswerTimes {
         let is_star = self.begin.kind == ScheduleKind::Star;
-        let so_far = || is_star.then(|| now.saturating_duration_since(self.planned));
+        let is_sending = is_star && self.member.is_some();
+        let so_far = || is_sending.then(|| now.saturating_duration_since(self.planned));
         let times = self.nodes.answer_times(now, self.watch.chunk_time().or_else(so_far));
         if is_star { times.of_leaves() } else { times }
     }
