@@ -174,6 +174,7 @@ impl SourceService {
         if since > 2 * every {
             // This process itself was held up: that says nothing of the nodes.
             let late = since.saturating_sub(every);
+            self.absence.note(now, since);
             self.nodes.iter_mut().for_each(|(_, node)| node.excuse(now, late));
             self.watch.held_up(now, late);
             self.slow.held_up(now, late);
