@@ -127,6 +127,8 @@ pub(crate) struct NodeReport {
     pub(crate) arrived_chunks: u64,
     /// Chunks that it has sent to others.
     pub(crate) sent_chunks: u64,
+    /// Chunks that it has checked and not written yet.
+    pub(crate) unwritten_chunks: u64,
     /// How fast it sends, if it has lately: to all together, and to each.
     pub(crate) rates: Vec<SentRate>,
 }

@@ -290,6 +290,7 @@ impl CastMember {
 
     /// A chunk is what the source signed, and is being written.
     pub(crate) fn verified(&mut self, (chunk, slot): (u32, u32)) {
+        self.progress.verified((chunk, slot));
         self.relay.verified(chunk, slot);
     }
 
@@ -300,6 +301,7 @@ impl CastMember {
         (chunk, slot): (u32, u32),
         outcome: Result<(), KeepFault>,
     ) -> Result<Option<u32>, MemberError> {
+        self.progress.kept((chunk, slot));
         match outcome {
             Ok(()) => {
                 self.relay.kept(chunk, slot, true);

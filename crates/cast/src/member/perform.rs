@@ -124,7 +124,7 @@ impl CastMember {
         }
         match store.verify(chunk, memory) {
             Ok(verified) => {
-                self.relay.verified(chunk, slot);
+                self.verified(at);
                 self.unwritten.push((at, verified));
                 Ok(())
             }
@@ -142,6 +142,7 @@ impl CastMember {
             let kept = move |outcome| WorkDone::Kept { at, outcome };
             match store.keep_at_once(&verified) {
                 AtOnce::Done(Ok(())) => {
+                    self.progress.kept(at);
                     self.relay.kept(at.0, at.1, true);
                     self.note_claims();
                     continue;

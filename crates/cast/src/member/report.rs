@@ -22,6 +22,8 @@ pub(crate) struct MemberProgress {
     arrived: BTreeMap<u32, Instant>,
     arrived_chunks: u64,
     sent_chunks: u64,
+    /// Chunks and slots that were checked and are not written yet.
+    unwritten: BTreeSet<(u32, u32)>,
     /// The nodes that were sent chunks.
     receivers: BTreeSet<u32>,
     sending: SendRates,
@@ -69,6 +71,16 @@ impl MemberProgress {
         }
     }
 
+    /// A chunk is what the source signed, and is to be written.
+    pub(crate) fn verified(&mut self, at: (u32, u32)) {
+        self.unwritten.insert(at);
+    }
+
+    /// A chunk is written, or never will be.
+    pub(crate) fn kept(&mut self, at: (u32, u32)) {
+        self.unwritten.remove(&at);
+    }
+
     /// Nothing is under way to a node any more.
     pub(crate) fn lost(&mut self, now: Instant, to: u32) {
         if let Some(link) = self.sending.links.remove(&to) {
@@ -105,6 +117,7 @@ impl MemberProgress {
             steps: 0,
             arrived_chunks: self.arrived_chunks,
             sent_chunks: self.sent_chunks,
+            unwritten_chunks: self.unwritten.len() as u64,
             rates: self.sending.take(now),
         }
     }

@@ -176,8 +176,10 @@ impl SourceService {
         if since > 2 * every {
             // This process itself was held up: that says nothing of the nodes.
             let late = since.saturating_sub(every);
+            self.absence.note(now, since);
             self.nodes.iter_mut().for_each(|(_, node)| node.excuse(now, late));
             self.watch.held_up(now, late);
+            self.slow.held_up(now, late);
         }
         self.give_up_on_late(hub, now)?;
         let times = self.answer_times(now);
@@ -211,7 +213,8 @@ impl SourceService {
     fn answer_times(&self, now: Instant) -> AnswerTimes {
         let is_star = self.begin.kind == ScheduleKind::Star;
         let so_far = now.saturating_duration_since(self.planned).min(FIRST_CHUNK_MAX);
-        let so_far = || is_star.then_some(so_far);
+        let is_sending = is_star && self.member.is_some();
+        let so_far = || is_sending.then_some(so_far);
         let times = self.nodes.answer_times(now, self.watch.chunk_time().or_else(so_far));
         if is_star { times.of_leaves() } else { times }
     }

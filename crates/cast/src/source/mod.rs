@@ -10,8 +10,9 @@
 //! that stop), `late` (nodes that come late), `nodes` (what is known of each node), `watch` (what
 //! has stopped), `silence` and `slow` (what is too slow beside the others), `order` (their
 //! numbers), `progress` (what is shown of them), `signing`, `at_once` (casts that are one message
-//! to each), `buffers` (its files as chunks).
+//! to each), `buffers` (its files as chunks), `absence` (times when it was stopped itself).
 
+mod absence;
 mod at_once;
 mod buffers;
 mod care;

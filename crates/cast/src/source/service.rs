@@ -1,5 +1,6 @@
 //! What the source does with its nodes: messages, chunks, ends.
 
+use super::absence::SourceAbsence;
 use super::buffers::{SourceBuffers, SourceStore};
 use super::nodes::{CastNodes, NodeReturn};
 use super::order::NodeNumbers;
@@ -87,6 +88,7 @@ pub(super) struct SourceService {
     /// Files, directories and links.
     entries: u32,
     pub(super) asked: Instant,
+    pub(super) absence: SourceAbsence,
     dialled: VecDeque<(u32, Admitted, NodeId)>,
     arriving: Option<u32>,
     pub(super) ends: Vec<(PeerId, ServiceError)>,
@@ -146,6 +148,7 @@ impl SourceService {
             start: StartPatience::new(Instant::now()),
             entries,
             asked: Instant::now(),
+            absence: SourceAbsence::default(),
             dialled: VecDeque::new(),
             arriving: None,
             ends: Vec::new(),
@@ -375,8 +378,8 @@ impl Service for SourceService {
 
     fn gone(&mut self, hub: &mut CastHub, peer: PeerId) {
         if let Some(number) = self.nodes.number(peer) {
-            let why = "its connection has ended: its node or machine may have died";
-            if let Err(error) = self.lost(hub, number, why, NodeReturn::Possible) {
+            let why = self.absence.why_lost(Instant::now(), self.asked);
+            if let Err(error) = self.lost(hub, number, &why, NodeReturn::Possible) {
                 tracing::error!(%error, "the source cannot go on");
             }
         }

@@ -11,11 +11,13 @@
 //! others up for longer than that takes, after ever longer pauses, for a part of the nodes only,
 //! and it is taken back, once, of a node that keeps up with the others when nobody waits for it.
 
+mod frozen;
 mod lag;
 mod trial;
 
 use crate::protocol::NodeReport;
 use crate::schedule::{NodeRole, Schedule};
+pub(super) use frozen::FrozenWatch;
 use lag::{LagWatch, Outdone};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -111,6 +113,7 @@ pub(super) struct SlowWatch {
     nodes: BTreeMap<u32, NodeRates>,
     lags: LagWatch,
     trial: SlowTrial,
+    frozen: FrozenWatch,
     /// Since when nodes are found slow.
     since: BTreeMap<u32, Instant>,
     found: BTreeMap<u32, SlowRecord>,
@@ -132,6 +135,7 @@ impl SlowWatch {
             nodes: BTreeMap::new(),
             lags: LagWatch::new(chunks.into(), chunk_len.into()),
             trial: SlowTrial::default(),
+            frozen: FrozenWatch::default(),
             since: BTreeMap::new(),
             found: BTreeMap::new(),
             next: None,
@@ -142,7 +146,13 @@ impl SlowWatch {
     pub(super) fn forget(&mut self, node: u32) {
         self.nodes.remove(&node);
         self.lags.forget(node);
+        self.frozen.forget(node);
         self.since.remove(&node);
+    }
+
+    /// The source itself was held up: that time counts against nobody.
+    pub(super) fn held_up(&mut self, now: Instant, late: Duration) {
+        self.frozen.held_up(now, late);
     }
 
     /// Nodes go on by a schedule.
@@ -169,6 +179,7 @@ impl SlowWatch {
             }
         }
         self.lags.report(now, node, report);
+        self.frozen.report(now, node, report);
         let known = self.nodes.entry(node).or_default();
         known.owes = report.owes.iter().copied().collect();
     }
@@ -176,6 +187,13 @@ impl SlowWatch {
     /// What to change, if anything: of the nodes, without the source.
     pub(super) fn find(&mut self, now: Instant, nodes: &[NodeStanding]) -> Option<SlowFinding> {
         let blamed = self.blame(now);
+        let leaves = self.frozen.find(now, nodes);
+        if !leaves.is_empty() {
+            // All behind them wait for nothing else: no pause is kept.
+            let mut finding = SlowFinding { leaves, relays: Vec::new() };
+            self.record(&mut finding, &BTreeMap::new());
+            return Some(finding);
+        }
         let is_relay = |node: u32| {
             nodes.iter().any(|other| other.number == node && other.role == NodeRole::Relay)
         };

@@ -6,6 +6,7 @@ use super::*;
 use crate::member::MemberProgress;
 use crate::relay::{Action, ChunkWant, Relay};
 use crate::schedule::{NodeRole, Schedule, ScheduleKind, Situation};
+use crate::source::slow::{NodeStanding, SlowWatch};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -13,6 +14,7 @@ use std::num::NonZeroU32;
 const TICK: Duration = Duration::from_millis(10);
 const SILENCE: Duration = Duration::from_secs(2);
 const PUBLISH: Duration = Duration::from_secs(120);
+const FROZEN: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +33,8 @@ enum Fault {
     Dies(u32),
     Hangs(u32),
     Crawls(u32),
+    /// Its disk does not answer for a while.
+    Freezes(u32),
     Breaks(u32, u32),
     /// What the first sends to the second is lost, and nobody notices.
     Mutes(u32, u32),
@@ -44,6 +48,8 @@ struct Actor {
     /// Ticks for an event.
     pace: u64,
     is_hung: bool,
+    /// Until when its disk does not answer.
+    frozen: Option<Instant>,
     heard: Instant,
 }
 
@@ -54,6 +60,8 @@ struct Simulation {
     muted: BTreeSet<(u32, u32)>,
     broken: BTreeSet<(u32, u32)>,
     watch: CastWatch,
+    slow: SlowWatch,
+    leaves: BTreeSet<u32>,
     now: Instant,
     ticks: u64,
     is_due: bool,
@@ -71,6 +79,7 @@ impl Simulation {
             queues: BTreeMap::new(),
             pace: 1,
             is_hung: false,
+            frozen: None,
             heard: now,
         };
         Self {
@@ -80,6 +89,8 @@ impl Simulation {
             muted: BTreeSet::new(),
             broken: BTreeSet::new(),
             watch: CastWatch::new(now, chunks, PUBLISH).of_kind(kind),
+            slow: SlowWatch::new(chunks, 1 << 17),
+            leaves: BTreeSet::new(),
             now,
             ticks: 0,
             is_due: false,
@@ -93,6 +104,10 @@ impl Simulation {
             Fault::Dies(node) => self.remove(node),
             Fault::Hangs(node) => self.with(node, |actor| actor.is_hung = true),
             Fault::Crawls(node) => self.with(node, |actor| actor.pace = 20),
+            Fault::Freezes(node) => {
+                let until = self.now + FROZEN;
+                self.with(node, |actor| actor.frozen = Some(until));
+            }
             Fault::Mutes(from, to) => self.muted.extend([(from, to)]),
             Fault::Breaks(a, b) => {
                 self.broken.extend([(a, b), (b, a)]);
@@ -125,6 +140,7 @@ impl Simulation {
         let others: Vec<u32> = self.actors.keys().copied().collect();
         others.into_iter().for_each(|other| self.part(other, node));
         self.watch.forget(node);
+        self.slow.forget(node);
         self.is_due = true;
     }
 
@@ -137,7 +153,10 @@ impl Simulation {
                 // Nothing is demanded here.
                 Action::Hurry { .. } => {}
                 Action::Drop { to, slot } => out.push((to, Event::Dropped { slot })),
-                Action::Keep { chunk, slot } => out.push((node, Event::Kept { chunk, slot })),
+                Action::Keep { chunk, slot } => {
+                    actor.progress.verified((chunk, slot));
+                    out.push((node, Event::Kept { chunk, slot }));
+                }
                 Action::Load { chunk, slot } => out.push((node, Event::Loaded { chunk, slot })),
                 Action::Send { to, chunk, from, into } => {
                     actor.progress.sends(self.now, to, 1);
@@ -166,7 +185,8 @@ impl Simulation {
             if actor.is_hung || !ticks.is_multiple_of(actor.pace) {
                 continue;
             }
-            let queues = actor.queues.iter_mut();
+            let is_frozen = actor.frozen.is_some_and(|until| self.now < until);
+            let queues = actor.queues.iter_mut().filter(|(from, _)| **from != node || !is_frozen);
             let next = queues.filter_map(|(from, queue)| Some((*from, queue.pop_front()?)));
             for (from, event) in next.collect::<Vec<_>>() {
                 handle(self.now, actor, from, event);
@@ -184,6 +204,7 @@ impl Simulation {
         {
             let report = actor.progress.report(self.now, 0, &actor.relay);
             self.watch.report(self.now, *node, &report);
+            self.slow.report(self.now, *node, &report);
             actor.heard = self.now;
         }
         let (now, actors) = (self.now, self.actors.iter());
@@ -198,8 +219,29 @@ impl Simulation {
                 nodes.into_iter().for_each(|node| self.remove(node));
             }
         }
+        self.find_slow();
         if std::mem::take(&mut self.is_due) {
             self.replan();
+        }
+    }
+
+    fn find_slow(&mut self) {
+        let standing = |number: u32| {
+            let actor = self.actors.get(&number);
+            let role = match (actor, self.leaves.contains(&number)) {
+                (None, _) => NodeRole::Dead,
+                (Some(_), true) => NodeRole::Leaf,
+                (Some(_), false) => NodeRole::Relay,
+            };
+            NodeStanding { number, role, held: actor.map_or(0, |actor| actor.relay.held().len()) }
+        };
+        let nodes: Vec<NodeStanding> = (1..self.nodes).map(standing).collect();
+        if let Some(finding) = self.slow.find(self.now, &nodes) {
+            self.leaves.extend(finding.leaves);
+            finding.relays.iter().for_each(|relay| {
+                self.leaves.remove(relay);
+            });
+            self.is_due = true;
         }
     }
 
@@ -211,7 +253,8 @@ impl Simulation {
                 Some(actor) => state.holds = actor.relay.held().clone(),
                 None => state.role = NodeRole::Dead,
             }
-            if self.watch.is_direct(node) {
+            let is_leaf = self.leaves.contains(&node) && state.role == NodeRole::Relay;
+            if self.watch.is_direct(node) || is_leaf {
                 state.role = NodeRole::Leaf;
             }
         }
@@ -223,6 +266,7 @@ impl Simulation {
             }
         }
         let schedule = Schedule::new(self.kind, situation).expect("the source lives");
+        self.slow.planned(&schedule);
         let nodes: Vec<u32> = self.actors.keys().copied().collect();
         for node in nodes {
             self.with(node, |actor| actor.relay.replan(&schedule));
@@ -257,7 +301,10 @@ fn handle(now: Instant, actor: &mut Actor, from: u32, event: Event) {
             actor.progress.sent(now, to, 1);
             actor.relay.sent(to, slot);
         }
-        Event::Kept { chunk, slot } => actor.relay.kept(chunk, slot, true),
+        Event::Kept { chunk, slot } => {
+            actor.progress.kept((chunk, slot));
+            actor.relay.kept(chunk, slot, true);
+        }
         Event::Loaded { chunk, slot } => actor.relay.loaded(chunk, slot),
     }
 }
@@ -280,6 +327,7 @@ fn faults() -> impl Strategy<Value = Fault> {
         node().prop_map(Fault::Dies),
         node().prop_map(Fault::Hangs),
         node().prop_map(Fault::Crawls),
+        node().prop_map(Fault::Freezes),
         (node(), node()).prop_map(|(a, b)| Fault::Breaks(a, b)),
         (node(), node()).prop_map(|(a, b)| Fault::Mutes(a, b)),
     ]
@@ -297,7 +345,7 @@ proptest! {
             (0..ticks).for_each(|_| cast.tick());
             let is_there = |node: u32| node < nodes;
             let (a, b) = match fault {
-                Fault::Dies(a) | Fault::Hangs(a) | Fault::Crawls(a) => (a, 0),
+                Fault::Dies(a) | Fault::Hangs(a) | Fault::Crawls(a) | Fault::Freezes(a) => (a, 0),
                 Fault::Breaks(a, b) | Fault::Mutes(a, b) => (a, b),
             };
             if is_there(a) && is_there(b) && a != b {
@@ -328,6 +376,29 @@ fn a_connection_over_which_nothing_comes_costs_seconds_and_no_node() {
     let took = cast.run() + TICK * 100;
     assert!(took < undisturbed + Duration::from_secs(3), "{took:?}, {undisturbed:?} undisturbed");
     assert_eq!(cast.watch.cut(), [(4, 3)]);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_costs_the_others_seconds_and_its_node_nothing() {
+    let kinds = [ScheduleKind::Chain, ScheduleKind::BinomialPipeline, ScheduleKind::TwoTree];
+    for kind in kinds {
+        let undisturbed = Simulation::new(kind, 8, 100).run();
+        let mut cast = Simulation::new(kind, 8, 100);
+        (0..50).for_each(|_| cast.tick());
+        cast.befall(Fault::Freezes(3));
+        let others_have_all = |cast: &Simulation| {
+            cast.actors.iter().all(|(node, actor)| *node == 3 || actor.relay.is_complete())
+        };
+        let began = cast.now;
+        while !others_have_all(&cast) {
+            cast.tick();
+            assert!(cast.now < began + FROZEN, "{kind}: the others wait for it");
+        }
+        let took = cast.now - began;
+        assert!(took < undisturbed + Duration::from_secs(3), "{kind}: {took:?}, {undisturbed:?}");
+        cast.run();
+        assert_eq!(cast.given_up, BTreeSet::new(), "{kind}");
+    }
 }
 
 #[test]
