@@ -52,7 +52,7 @@ impl NameIndex {
         name: &[u8],
     ) -> Option<u32> {
         let children = self.children(directory);
-        let at = children.binary_search_by(|child| manifest.entry(*child).name.cmp(name)).ok()?;
+        let at = children.binary_search_by(|child| manifest.head(*child).name.cmp(name)).ok()?;
         Some(children[at])
     }
 }

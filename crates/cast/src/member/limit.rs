@@ -55,6 +55,12 @@ impl SendLimit {
         Some(action)
     }
 
+    /// What waits for this node is not sent.
+    pub(super) fn forget(&mut self, node: u32) {
+        self.waiting
+            .retain(|(action, _)| !matches!(action, Action::Send { to, .. } if *to == node));
+    }
+
     /// How much may be sent besides what waits.
     pub(super) fn headroom(&self, now: Instant) -> Headroom {
         match self.rate {
@@ -84,6 +90,18 @@ impl SendLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_for_a_node_that_is_lost_is_never_sent() {
+        let mut limit = SendLimit::new(NonZeroU64::new(10_000));
+        let (began, send) = (Instant::now(), |to| Action::Send { to, chunk: 0, from: 0, into: 0 });
+        assert_eq!(limit.admit(began, send(1), 500), Some(send(1)));
+        let waits = |to| assert_eq!(limit.admit(began, send(to), 500), None);
+        [1, 2, 1].into_iter().for_each(waits);
+        limit.forget(1);
+        let later = began + Duration::from_secs(1);
+        assert_eq!((limit.next(later), limit.deadline()), (Some(send(2)), None));
+    }
 
     #[test]
     fn what_is_sent_in_a_second_is_what_the_limit_allows() {

@@ -41,7 +41,7 @@ use std::time::Instant;
 /// Bytes of a node's window, unless its administrator allows less.
 pub(crate) const WINDOW_BYTES: u64 = 32 << 20;
 /// Slots of a window, at most.
-const WINDOW_SLOTS_MAX: u64 = 128;
+pub(crate) const WINDOW_SLOTS_MAX: u64 = 128;
 /// Slots of a window, at least: fewer are no pipeline.
 pub(crate) const WINDOW_SLOTS_MIN: u64 = 4;
 
@@ -174,6 +174,7 @@ impl CastMember {
         }
         self.progress.lost(Instant::now(), node);
         self.untold.remove(&node);
+        self.limit.forget(node);
         self.targets.retain(|(of, _), _| *of != node);
         self.relay.lost(node);
         self.act(hub)

@@ -93,11 +93,34 @@ pub enum ReceiveError {
         /// The name.
         path: PathBuf,
     },
+    /// Caller: the name is, or leads to, another root of this node, which belongs to others.
+    #[error(
+        "{path:?} is, or holds, another root of this node, which belongs to other identities: cast \
+         under another name"
+    )]
+    Reserved {
+        /// The name.
+        path: PathBuf,
+    },
     /// Caller: merging would put a file in a directory's place, or a directory in a file's.
     #[error("{path:?} is a directory on one side only: --merge replaces files by files alone")]
     Conflict {
         /// The name.
         path: PathBuf,
+    },
+    /// This machine: merging gives a directory attributes, which only its owner can.
+    #[error(
+        "{path:?} belongs to user {uid} at the destination, this service is user {own}: --merge \
+         gives directories the source's modes and times, which only their owner can: chown it, or \
+         cast to another directory"
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+        /// Who receives.
+        own: u32,
     },
     /// This machine: its file system cannot exchange names.
     #[error("the destination's file system cannot exchange {path:?} at once: remove the old first")]
@@ -143,6 +166,7 @@ impl ReceiveError {
         let is_source =
             matches!(self, Self::Manifest(_) | Self::ManifestLength { .. } | Self::ManifestHash);
         let is_room = matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. });
-        is_source || is_room || matches!(self, Self::Exists { .. } | Self::SecurityXattr { .. })
+        let is_name = matches!(self, Self::Exists { .. } | Self::Reserved { .. });
+        is_source || is_room || is_name || matches!(self, Self::SecurityXattr { .. })
     }
 }

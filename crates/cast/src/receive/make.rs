@@ -16,6 +16,10 @@ pub(super) fn check_destination(
     manifest: &TreeManifest,
     mode: PublishMode,
 ) -> Result<(), ReceiveError> {
+    let mut names = manifest.tops().iter().map(|top| manifest.entry(*top).name);
+    if let Some(name) = names.find(|name| destination.is_reserved(name)) {
+        return Err(ReceiveError::Reserved { path: shown(name) });
+    }
     if mode != PublishMode::New {
         return Ok(());
     }

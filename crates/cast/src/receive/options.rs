@@ -5,6 +5,7 @@ use crate::tree::TreeLimits;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -15,13 +16,25 @@ pub struct Destination {
     path: PathBuf,
     /// The hidden directory through which links show the names, if one does.
     view: OnceLock<Vec<u8>>,
+    /// Names that belong to others.
+    reserved: BTreeSet<Vec<u8>>,
 }
 
 impl Destination {
     /// An open directory, with its path for errors. It is open for reading, not with `O_PATH`.
     #[must_use]
     pub fn new(directory: OwnedFd, path: PathBuf) -> Self {
-        Self { directory, path, view: OnceLock::new() }
+        Self { directory, path, view: OnceLock::new(), reserved: BTreeSet::new() }
+    }
+
+    /// A cast that brings one of these names is refused.
+    #[must_use]
+    pub(crate) fn reserving(self, reserved: BTreeSet<Vec<u8>>) -> Self {
+        Self { reserved, ..self }
+    }
+
+    pub(super) fn is_reserved(&self, name: &[u8]) -> bool {
+        self.reserved.contains(name)
     }
 
     /// From now on, symbolic links to names in this hidden directory stand for what will be

@@ -5,10 +5,12 @@ use super::files::{StagedTree, TopPlace};
 use super::make::check_destination;
 use super::merge::merge_tree;
 use super::options::{PublishMode, ReceiveOptions};
-use crate::tree::{open_beneath, shown};
+use super::seeds::unmark_above;
+use crate::tree::{open_beneath, shown, unlock_directory};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// What was published.
@@ -39,10 +41,14 @@ pub(super) fn inodes(tree: &StagedTree) -> Result<Vec<u64>, ReceiveError> {
 pub(super) fn publish_tops(
     tree: &StagedTree,
     options: &ReceiveOptions,
+    staging: BorrowedFd<'_>,
 ) -> Result<usize, ReceiveError> {
     let mode = options.publish;
+    let destination = tree.destination();
+    unmark_above(destination.fd(), &options.identity)
+        .map_err(|errno| ReceiveError::write(destination.path().as_os_str().as_bytes(), errno))?;
     if mode == PublishMode::Merge {
-        merge_tree(tree, &options.identity)?;
+        merge_tree(tree, options, staging)?;
         return Ok(tree.manifest().tops().len());
     }
     let is_untouched =
@@ -154,11 +160,16 @@ impl LockedDirectory {
         let open = || open_beneath(parent, name, flags, Mode::empty());
         let directory = match open() {
             Err(Errno::ACCESS) => {
-                fs::chmodat(parent, name, mode | Mode::RWXU, AtFlags::empty())?;
+                unlock_directory(parent, name)?;
                 open()?
             }
             opened => opened?,
         };
+        // Another user of the destination may have put something else in its place meanwhile.
+        let found = fs::fstat(&directory)?;
+        if (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino) {
+            return Err(Errno::ACCESS);
+        }
         fs::fchmod(&directory, mode | Mode::RWXU)?;
         Ok(Some(Self { directory, mode }))
     }

@@ -4,7 +4,7 @@
 //! Several threads share a large directory: on a file system that tells its disk of each block that
 //! is free (`discard`) or writes through, one removal after the other waits for the disk each time.
 
-use crate::tree::{DEPTH_MAX, open_on_same_mount};
+use crate::tree::{DEPTH_MAX, open_on_same_mount, unlock_directory};
 use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -123,15 +123,11 @@ impl Remover<'_> {
 fn open_to_empty(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     open_on_same_mount(parent, name, flags).or_else(|errno| {
-        // The owner may have taken its own rights away.
-        let is_directory = || {
-            let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            Ok::<_, Errno>(fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory)
-        };
-        if errno != Errno::ACCESS || !is_directory()? {
+        if errno != Errno::ACCESS {
             return Err(errno);
         }
-        fs::chmodat(parent, name, OWNER_ALL, AtFlags::empty())?;
+        // The owner may have taken its own rights away.
+        unlock_directory(parent, name)?;
         open_on_same_mount(parent, name, flags)
     })
 }

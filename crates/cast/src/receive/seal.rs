@@ -14,7 +14,7 @@ use crate::tree::{
     AccountNames, MARK_XATTR, ParentCursor, TreeEntry, TreeManifest, TreeNode, open_beneath, shown,
     timespec,
 };
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
@@ -27,6 +27,29 @@ pub(super) fn seal(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), Re
         let parent = staged_parent(tree, &mut parents, index);
         if let Some(parent) = parent.map_err(|errno| sealer.failed(index, "directory", errno))? {
             sealer.seal(parent, index)?;
+        }
+        tree.step();
+    }
+    Ok(())
+}
+
+/// Gives the directories that files were merged into the attributes of the source's, children
+/// before those that they lie in. Those are the ones that are still staged as well.
+pub(super) fn seal_merged(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), ReceiveError> {
+    let (manifest, identity) = (tree.manifest(), &options.identity);
+    let sealer = Sealer { manifest, rules: EntryRules::new(options.attributes), identity };
+    let mut parents = ParentCursor::new(tree.fd(), manifest);
+    for index in (0..manifest.len()).rev() {
+        if !manifest.entry(index).is_directory() {
+            continue;
+        }
+        let staged = staged_parent(tree, &mut parents, index);
+        if staged.map_err(|errno| sealer.failed(index, "directory", errno))?.is_some() {
+            let path = manifest.path(index);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let there = open_beneath(tree.destination().fd(), &path, flags, Mode::empty());
+            sealer
+                .seal_merged(&there.map_err(|errno| ReceiveError::write(&path, errno))?, index)?;
         }
         tree.step();
     }
@@ -100,6 +123,16 @@ impl EntryRules {
         }
     }
 
+    /// Permission bits of a directory that has `there`: setuid and setgid bits that are not taken
+    /// from sources stay as they are.
+    fn mode_over(&self, entry: &TreeEntry<'_>, there: u32) -> u32 {
+        let kept = match self.policy.special_bits {
+            SpecialBits::Drop => there & 0o6000,
+            SpecialBits::Keep => 0,
+        };
+        u32::from(self.mode(entry)) | kept
+    }
+
     /// User and group; `None` for the receiver's.
     pub(super) fn owner(
         &self,
@@ -147,15 +180,40 @@ impl Sealer<'_> {
         set.map_err(failed("modification time"))
     }
 
-    fn set_owner(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
-        let Some((uid, gid)) = self.rules.owner(self.manifest, entry) else { return Ok(()) };
-        // The greatest number means "leave it as it is" to the kernel.
-        if uid == u32::MAX || gid == u32::MAX {
-            return Err(Errno::INVAL);
+    /// Through its descriptor: at the destination others may put something else under its name.
+    /// Whose top-level directory it is stays as it is, and so do attributes that the source's has
+    /// not.
+    fn seal_merged(&self, directory: &OwnedFd, index: u32) -> Result<(), ReceiveError> {
+        let entry = self.manifest.entry(index);
+        let failed = |what| move |errno| self.failed(index, what, errno);
+        if let Some((uid, gid)) = self.owner(&entry).map_err(failed("owner"))? {
+            fs::fchown(directory, Some(uid), Some(gid)).map_err(failed("owner"))?;
         }
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        fs::chownat(parent, entry.name, Some(uid), Some(gid), flags)
+        let mut allowed = entry.xattrs.iter().filter(|xattr| self.rules.allows(xattr.name));
+        let given = allowed.try_for_each(|xattr| {
+            fs::fsetxattr(directory, xattr.name, xattr.value, XattrFlags::empty())
+        });
+        given.map_err(failed("extended attributes (--xattrs)"))?;
+        let there = fs::fstat(directory).map_err(failed("mode"))?.st_mode;
+        let mode = Mode::from_raw_mode(self.rules.mode_over(&entry, there));
+        fs::fchmod(directory, mode).map_err(failed("mode"))?;
+        let time = timespec(entry.modified_ns);
+        let times = Timestamps { last_access: time, last_modification: time };
+        fs::futimens(directory, &times).map_err(failed("modification time"))
+    }
+
+    fn set_owner(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {
+        let Some((uid, gid)) = self.owner(entry)? else { return Ok(()) };
+        fs::chownat(parent, entry.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn owner(&self, entry: &TreeEntry<'_>) -> Result<Option<(Uid, Gid)>, Errno> {
+        match self.rules.owner(self.manifest, entry) {
+            None => Ok(None),
+            // The greatest number means "leave it as it is" to the kernel.
+            Some((uid, gid)) if uid == u32::MAX || gid == u32::MAX => Err(Errno::INVAL),
+            Some((uid, gid)) => Ok(Some((Uid::from_raw(uid), Gid::from_raw(gid)))),
+        }
     }
 
     fn set_xattrs(&self, parent: BorrowedFd<'_>, entry: &TreeEntry<'_>) -> Result<(), Errno> {

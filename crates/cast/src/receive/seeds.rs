@@ -2,8 +2,8 @@
 //! bytes they have are taken from them and not sent again.
 //!
 //! What an identity publishes is marked as its own by an extended attribute of each top-level
-//! directory or file; the mark goes when another identity merges something into it. Nothing else
-//! is ever read here. The mark is looked at again after the bytes were read, and the bytes that are
+//! directory or file; the mark goes when another identity merges something into it, or publishes
+//! something anywhere below it. Nothing else is ever read here. The mark is looked at again after the bytes were read, and the bytes that are
 //! hashed are those that are written.
 
 use super::files::StagedTree;
@@ -15,7 +15,7 @@ use crate::tree::{
     open_beneath, read_exactly_at,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,12 +48,34 @@ pub(super) fn unmark(parent: BorrowedFd<'_>, name: &[u8], own: &CastIdentity) ->
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         opened => opened?,
     };
-    if is_marked(&directory, own) {
+    unmark_directory(&directory, own)
+}
+
+/// Takes the marks of other identities away from the destination and the directories above it:
+/// something of this one's comes into them.
+pub(super) fn unmark_above(destination: BorrowedFd<'_>, own: &CastIdentity) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = fs::openat(destination, ".", flags, Mode::empty())?;
+    loop {
+        unmark_directory(&at, own)?;
+        // What this process may not look into it has not marked.
+        let Ok(above) = fs::openat(&at, "..", flags, Mode::empty()) else { return Ok(()) };
+        let is_same =
+            |(one, other): (Stat, Stat)| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
+        if is_same((fs::fstat(&at)?, fs::fstat(&above)?)) {
+            return Ok(());
+        }
+        at = above;
+    }
+}
+
+fn unmark_directory(directory: &OwnedFd, own: &CastIdentity) -> Result<(), Errno> {
+    if is_marked(directory, own) {
         return Ok(());
     }
-    match fs::fremovexattr(&directory, MARK_XATTR) {
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-        removed => removed,
+    match fs::fgetxattr(directory, MARK_XATTR, &mut [0; 0]) {
+        Ok(_) | Err(Errno::RANGE) => fs::fremovexattr(directory, MARK_XATTR),
+        Err(_) => Ok(()),
     }
 }
 

@@ -350,7 +350,7 @@ impl ReceiverShared {
         self.save_publishing(&tree)?;
         self.flush(tree.fd())?;
         tree.step();
-        let names = publish_tops(&tree, &self.options)?;
+        let names = publish_tops(&tree, &self.options, self.staging.fd())?;
         self.flush(tree.destination().fd())?;
         tree.step();
         // It keeps its space as long as it is open; the manifest stays in memory.

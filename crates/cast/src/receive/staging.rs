@@ -7,6 +7,7 @@ use super::error::ReceiveError;
 use super::options::{CastIdentity, Destination};
 use super::remove::{remove_contents, remove_tree};
 use super::shared::HELD;
+use super::unlocked::UnlockedDirectories;
 use crate::sign::{CastHeader, write_all_at};
 use crate::tree::{HIDDEN_PREFIX, nanoseconds, open_beneath, read_exactly_at};
 use outboard_unix::names::for_each_name;
@@ -210,7 +211,7 @@ fn try_claim(
     }
 }
 
-/// Locks a directory that only this user can enter: [`Errno::PERM`] for another's,
+/// Locks a directory that only this user can enter, and puts right what a merge has left: [`Errno::PERM`] for another's,
 /// [`Errno::WOULDBLOCK`] for one in use, `None` for one that has no name any more.
 fn lock_own(destination: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -226,6 +227,10 @@ fn lock_own(destination: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OwnedFd>,
     fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
     let named = fs::statat(destination, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_same = (named.st_ino, named.st_dev) == (stat.st_ino, stat.st_dev);
+    if is_same {
+        // A merge that was killed had made directories writable.
+        UnlockedDirectories { staging: directory.as_fd(), destination }.lock();
+    }
     Ok(is_same.then_some(directory))
 }
 

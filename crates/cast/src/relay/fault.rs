@@ -17,6 +17,14 @@ pub enum RelayFault {
         /// The slot for it.
         slot: u32,
     },
+    /// Two chunks in one slot.
+    #[error("it wants chunk {chunk} in slot {slot}, in which it waits for another one")]
+    SlotTaken {
+        /// The chunk.
+        chunk: u32,
+        /// The slot.
+        slot: u32,
+    },
     /// A question for a chunk that there is not.
     #[error("it wants chunk {chunk} of a cast that has {chunks}")]
     NoSuchChunk {

@@ -148,10 +148,11 @@ impl Relay {
         if chunk >= chunks {
             return Err(RelayFault::NoSuchChunk { chunk, chunks });
         }
+        let dropped = self.wants.note(by, chunk, want)?;
         if want == ChunkWant::Nothing {
             self.demands.settle(by, chunk);
         }
-        if let Some(slot) = self.wants.note(by, chunk, want) {
+        if let Some(slot) = dropped {
             self.actions.push_back(Action::Drop { to: by, slot });
         }
         self.go_on();

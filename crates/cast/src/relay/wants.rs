@@ -1,5 +1,6 @@
 //! What other nodes want of this one.
 
+use super::RelayFault;
 use crate::schedule::ChunkSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +16,14 @@ pub enum ChunkWant {
     Nothing,
 }
 
-/// By chunk and receiver. Bounded by the chunks of the cast for each peer.
+/// By chunk and receiver. A receiver wants no two chunks in one slot: what it may want at a time is
+/// bounded by its slots.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     /// The slots of what is wanted and was not sent.
     slots: BTreeMap<(u32, u32), u32>,
+    /// The same by receiver and slot: the chunk.
+    chunks: BTreeMap<(u32, u32), u32>,
     /// What each receiver does not want, or was sent, unless it wants it again.
     settled: BTreeMap<u32, ChunkSet>,
     /// Those of earlier schedules, which may not be in this one.
@@ -30,17 +34,31 @@ pub(super) struct Wants {
 
 impl Wants {
     /// The slot of a chunk that was wanted and is dropped by this.
-    pub(super) fn note(&mut self, by: u32, chunk: u32, want: ChunkWant) -> Option<u32> {
-        match want {
+    ///
+    /// # Errors
+    /// The receiver wants another chunk in this slot.
+    pub(super) fn note(
+        &mut self,
+        by: u32,
+        chunk: u32,
+        want: ChunkWant,
+    ) -> Result<Option<u32>, RelayFault> {
+        Ok(match want {
             ChunkWant::Into { slot } => {
+                if self.chunks.get(&(by, slot)).is_some_and(|other| *other != chunk) {
+                    return Err(RelayFault::SlotTaken { chunk, slot });
+                }
                 // The schedule's list may have passed over what was not wanted.
                 if self.is_served || self.is_settled(by, chunk) {
                     self.leftovers.insert((by, chunk));
                 }
-                self.slots.insert((chunk, by), slot)
+                let before = self.slots.insert((chunk, by), slot);
+                before.and_then(|before| self.chunks.remove(&(by, before)));
+                self.chunks.insert((by, slot), chunk);
+                before
             }
             ChunkWant::Nothing => self.take(by, chunk),
-        }
+        })
     }
 
     pub(super) fn of(&self, by: u32, chunk: u32) -> Option<ChunkWant> {
@@ -67,13 +85,17 @@ impl Wants {
     pub(super) fn take(&mut self, by: u32, chunk: u32) -> Option<u32> {
         self.settled.entry(by).or_default().insert(chunk);
         self.leftovers.remove(&(by, chunk));
-        self.slots.remove(&(chunk, by))
+        let slot = self.slots.remove(&(chunk, by))?;
+        self.chunks.remove(&(by, slot));
+        Some(slot)
     }
 
     pub(super) fn forget(&mut self, by: u32) {
         self.settled.remove(&by);
-        self.slots.retain(|(_, node), _| *node != by);
-        self.leftovers.retain(|(node, _)| *node != by);
+        for (_, chunk) in self.chunks.extract_if((by, 0)..=(by, u32::MAX), |_, _| true) {
+            self.slots.remove(&(chunk, by));
+            self.leftovers.remove(&(by, chunk));
+        }
     }
 
     /// A new schedule begins: what is wanted already is sent, whether it is in that or not.

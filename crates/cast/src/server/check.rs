@@ -15,8 +15,12 @@ const NAME_LEN_MAX: usize = 256;
 /// The header's hashes, if all of it can be done here.
 pub(super) fn check(begin: &CastBegin) -> Result<Arc<ChunkHashes>, SourceFault> {
     let (you, nodes) = (begin.you, begin.nodes.len());
-    let named = if begin.only.is_some() { NODES_MAX } else { nodes };
-    if you == 0 || you as usize >= named || nodes > NODES_MAX {
+    // A cast that comes with its first message names no nodes, as there is nobody to pass it on to.
+    let (named, nodes_max) = match begin.only {
+        Some(_) => (NODES_MAX, 0),
+        None => (nodes, NODES_MAX),
+    };
+    if you == 0 || you as usize >= named || nodes > nodes_max {
         return Err(SourceFault::Nodes { you, nodes });
     }
     let is_host = |name: &&String| {

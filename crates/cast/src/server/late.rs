@@ -41,6 +41,9 @@ impl CastSession {
         holders: &[u32],
     ) -> Result<(), SourceFault> {
         let (you, nodes) = (self.begin.you, self.begin.nodes.len());
+        if you as usize >= nodes {
+            return Err(SourceFault::Nodes { you, nodes });
+        }
         let is_node = |node: &&u32| **node != you && **node > 0 && (**node as usize) < nodes;
         let holders: Vec<u32> = holders.iter().filter(is_node).copied().collect();
         if self.member.is_none() {

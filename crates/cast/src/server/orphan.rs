@@ -39,6 +39,8 @@ pub(super) struct OrphanCast {
     steps: u64,
     /// By neighbour, when it was heard, and how many chunks it has.
     heard: BTreeMap<u32, (Instant, u64)>,
+    /// By neighbour, the most that it had.
+    most: BTreeMap<u32, u64>,
 }
 
 impl CastSession {
@@ -49,8 +51,10 @@ impl CastSession {
         member.lost(hub, 0)?;
         member.leave_schedule(hub)?;
         let (held, heard) = (member.relay().held().len(), BTreeMap::new());
+        let most = BTreeMap::new();
         let told = now.checked_sub(TELL_EVERY).unwrap_or(now);
-        self.orphan = Some(OrphanCast { since: now, gained: now, told, held, steps: 0, heard });
+        self.orphan =
+            Some(OrphanCast { since: now, gained: now, told, held, steps: 0, heard, most });
         let (you, nodes) = (self.begin.you, u32::try_from(self.begin.nodes.len()).unwrap_or(0));
         for node in neighbours(you, nodes).into_iter().filter(|node| *node > you) {
             self.dial(hub, node);
@@ -96,8 +100,9 @@ impl CastSession {
             return Ok(());
         };
         let known = orphan.heard.insert(node, (now, count)).map_or(0, |(_, count)| count);
-        if count > known {
-            orphan.gained = now;
+        let most = orphan.most.entry(node).or_insert(known);
+        if count > *most {
+            (orphan.gained, *most) = (now, count);
         }
         Ok(member.peer_holds(hub, node, holds)?)
     }

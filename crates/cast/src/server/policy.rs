@@ -2,6 +2,8 @@
 
 use crate::receive::{AttributePolicy, OwnerWish, Ownership, SecurityXattrs, SpecialBits};
 use outboard_secure::NodeId;
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,6 +137,34 @@ pub(super) fn root_of<'r, 'p>(
     Ok((root, rest))
 }
 
+/// The names in a directory of this machine that lead to roots which are not an identity's. Asks
+/// the disk.
+///
+/// # Errors
+/// The directory itself is in such a root.
+pub(super) fn reserved_names(
+    roots: &[CastRoot],
+    directory: &Path,
+    identity: NodeId,
+) -> Result<BTreeSet<Vec<u8>>, String> {
+    // What is not there yet has no links on its way.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let directory = real(directory);
+    let is_others =
+        |root: &CastRoot| root.owners.as_ref().is_some_and(|owners| !owners.contains(&identity));
+    let known: Vec<_> = roots.iter().map(|root| (real(&root.directory), is_others(root))).collect();
+    let around = known.iter().filter(|(root, _)| directory.starts_with(root));
+    // The innermost says who owns it.
+    let innermost = around.max_by_key(|(root, others)| (root.components().count(), !others));
+    if let Some((root, true)) = innermost {
+        let (here, root) = (directory.display(), root.display());
+        return Err(format!("{here} is in {root}, which belongs to other identities"));
+    }
+    let others = known.iter().filter(|(_, others)| *others);
+    let below = others.filter_map(|(root, _)| root.strip_prefix(&directory).ok()?.iter().next());
+    Ok(below.map(|name| name.as_bytes().to_owned()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +194,38 @@ mod tests {
         for path in ["/data/../etc", "/data/own/../any", "/database", "/", "data/any"] {
             let why = rest(path, own).expect_err("outside");
             assert!(why.contains("none of this node's roots: /data, /data/own"), "{why}");
+        }
+    }
+
+    #[test]
+    fn names_that_lead_to_others_roots_are_reserved() {
+        let (own, other) = (identity(), identity());
+        let disk = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| disk.path().join(path);
+        for path in ["data/own/deep", "else", "data/any/link"] {
+            std::fs::create_dir_all(at(path)).expect("made");
+        }
+        std::os::unix::fs::symlink(at("data/any"), at("shortcut")).expect("a link");
+        let of = |path: &str, directory: &str, owners: Option<NodeId>| CastRoot {
+            owners: owners.map(|owner| [owner].into()),
+            ..CastRoot::at(path, at(directory))
+        };
+        let roots = [
+            of("/data", "data", None),
+            of("/own", "data/own/deep", Some(own)),
+            of("/link", "shortcut/link", Some(own)),
+            of("/not", "data/not/yet", Some(own)),
+        ];
+        let names = |directory: &str, identity| reserved_names(&roots, &at(directory), identity);
+        let found = names("data", other).expect("not in it");
+        assert_eq!(found, ["any", "not", "own"].map(|name| name.as_bytes().to_owned()).into());
+        assert_eq!(names("data/own", other), Ok([b"deep".to_vec()].into()));
+        assert_eq!(names("else", other), Ok(BTreeSet::new()));
+        assert_eq!(names("data", own), Ok(BTreeSet::new()));
+        for inside in ["data/own/deep", "data/own/deep/x"] {
+            std::fs::create_dir_all(at(inside)).expect("made");
+            let why = names(inside, other).expect_err("another's");
+            assert!(why.contains("belongs to other identities"), "{why}");
         }
     }
 

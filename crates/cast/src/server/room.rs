@@ -2,7 +2,7 @@
 
 use super::source_fault::SourceFault;
 use super::storage::NodeStore;
-use crate::member::{WINDOW_BYTES, WINDOW_SLOTS_MIN};
+use crate::member::{WINDOW_BYTES, WINDOW_SLOTS_MAX, WINDOW_SLOTS_MIN};
 use crate::sign::ChunkHashes;
 use std::sync::Weak;
 use std::thread;
@@ -30,11 +30,33 @@ impl SessionRoom {
     }
 }
 
-/// Bytes of the window, of the memory that is left.
+/// Bytes of the window, of the memory that is left: half of it at most, so that there is some for
+/// the next cast.
 pub(super) fn window(hashes: &ChunkHashes, memory: u64) -> Result<u64, SourceFault> {
-    let expected = WINDOW_SLOTS_MIN * u64::from(hashes.header().shape.chunk_len().bytes());
+    let chunk_len = u64::from(hashes.header().shape.chunk_len().bytes());
+    let expected = WINDOW_SLOTS_MIN * chunk_len;
     match memory {
         found if found < expected => Err(SourceFault::Memory { found, expected }),
-        found => Ok(found.min(WINDOW_BYTES).max(expected)),
+        found => Ok((found / 2).min(WINDOW_BYTES).min(WINDOW_SLOTS_MAX * chunk_len).max(expected)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receive::tests::TestCast;
+
+    #[test]
+    fn each_cast_leaves_memory_for_the_next() {
+        let cast = TestCast::of_stream(b"m", vec![vec![b'm'; 4096]; 4], 4096);
+        let mut left = 256 << 10;
+        let mut windows = Vec::new();
+        while let Ok(window) = window(&cast.hashes, left) {
+            windows.push(window >> 10);
+            left -= window;
+        }
+        assert_eq!(windows, [128, 64, 32, 16, 16]);
+        let large = window(&cast.hashes, 1 << 30).expect("enough");
+        assert_eq!(large, 128 * 4096, "no more than it has slots");
     }
 }

@@ -57,6 +57,9 @@ enum PeerPart {
 /// A connection that this node has made: for which session, with which node, and what for.
 type DialledFor = (SessionId, u32, LinkPurpose);
 
+/// Files of a cast that has ended, and its destination.
+type LeavingFiles = (Vec<u8>, Weak<NodeStore>);
+
 /// What a node's service does now.
 #[derive(Clone, Debug, Serialize)]
 pub struct CastServiceStatus {
@@ -81,6 +84,8 @@ pub struct CastService {
     results: mpsc::Receiver<CastWork>,
     waker: Waker,
     sessions: HashMap<SessionId, CastSession>,
+    /// Sessions that were begun, refused ones too.
+    begun: u64,
     peers: HashMap<PeerId, (PeerPart, NodeId)>,
     /// Peers as they have come, until they must have a part.
     recent: VecDeque<(Instant, PeerId)>,
@@ -88,7 +93,7 @@ pub struct CastService {
     arriving: Option<DialledFor>,
     ends: Vec<(PeerId, ServiceError)>,
     /// Files of casts that have ended, as long as a thread has anything to do with them.
-    leaving: Vec<Weak<NodeStore>>,
+    leaving: Vec<LeavingFiles>,
     status: CastServiceStatus,
 }
 
@@ -117,6 +122,7 @@ impl CastService {
             results,
             waker,
             sessions: HashMap::new(),
+            begun: 0,
             peers: HashMap::new(),
             recent: VecDeque::new(),
             dialled: VecDeque::new(),
@@ -195,7 +201,7 @@ impl CastService {
 
     fn end_session(&mut self, id: SessionId, why: &'static str) -> Option<CastSession> {
         let session = self.sessions.remove(&id)?;
-        self.leaving.push(session.files());
+        self.leaving.push((session.destination().to_owned(), session.files()));
         self.ends.extend(session.relays().into_iter().map(|peer| (peer, why.into())));
         // Those that have not joined yet are of no use either.
         let reached = self

@@ -1,6 +1,6 @@
 //! The files of one cast at a node.
 
-use super::policy::{CastPolicy, CastRoot, root_of};
+use super::policy::{CastPolicy, CastRoot, reserved_names, root_of};
 use super::sweep::Sweep;
 use crate::lazy::{DemandChunks, LazyView, ShowMode, remove_dead_views};
 use crate::member::{ChunkStore, KeepFault};
@@ -61,7 +61,8 @@ impl NodeStore {
         let mut options = ReceiveOptions::new(CastIdentity::new(source.to_string().as_bytes()));
         options.attributes = allowed.policy.attributes(begin.owners)?;
         (options.publish, options.flush) = (begin.publish, begin.flush);
-        let destination = || open_destination(root, rest, path);
+        let reserved = reserved_names(&allowed.roots, &root.directory.join(rest), source)?;
+        let destination = || Ok(open_destination(root, rest, path)?.reserving(reserved.clone()));
         remove_dead_views(&destination()?);
         let receiver = begin_soon(&hashes, &options, destination)?;
         allowed.sweep.note(path, &root.directory.join(rest));

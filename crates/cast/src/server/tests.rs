@@ -157,6 +157,7 @@ fn a_relay_that_breaks_the_rules_loses_its_session_and_the_cast_goes_on() {
         (want(u32::MAX, 0, 4096), "of a cast that has 5"),
         (want(0, 1024, 4096), "slot 1024"),
         (want(0, 0, 4095), "memory of 4095"),
+        (want(1, 7, 4096), "wants chunk 1 in slot 7, in which"),
         (CastMessage::Dropped { slot: 3 }, "not cancelled"),
         (CastMessage::Dropped { slot: u32::MAX }, "not cancelled"),
         (plan(3, 5), "no place here"),
@@ -165,6 +166,7 @@ fn a_relay_that_breaks_the_rules_loses_its_session_and_the_cast_goes_on() {
     ];
     for (message, expected) in cases {
         let (mut stage, relay, ..) = joined();
+        stage.hub.send(relay, &PROTOCOL.encode(&want(0, 7, 4096))).expect("sent");
         let why = stage.refused(relay, &message);
         assert!(why.contains(expected), "{why}, not {expected}");
         let is_told = |said: &CastMessage| matches!(said, CastMessage::Lost { node: 1 });
@@ -237,4 +239,23 @@ fn a_peer_that_says_nothing_does_not_stay() {
     assert!(later < Instant::now() + Duration::from_secs(12));
     stage.node.turn(later).expect("a turn");
     stage.until(|stage| stage.gone.contains(&silent));
+}
+
+#[test]
+fn nobody_else_begins_or_disturbs_a_cast_that_is_under_way() {
+    let (begin, _) = signed_begin();
+    let mut stage = Stage::new();
+    stage.say(&CastMessage::Begin(Box::new(begin.clone())));
+    stage.until(|stage| matches!(stage.heard.last(), Some(CastMessage::Ready)));
+    let elsewhere = CastBegin { destination: b"/var/cast/none".to_vec(), ..begin.clone() };
+    for other in [begin, elsewhere] {
+        let peer = stage.connect();
+        let why = stage.refused(peer, &CastMessage::Begin(Box::new(other)));
+        assert!(why.contains("under way here"), "{why}");
+    }
+    stage.heard.clear();
+    stage.say(&plan(2, 5));
+    stage.until(|stage| stage.heard.iter().any(|said| matches!(said, CastMessage::Want { .. })));
+    let is_refused = |said: &CastMessage| matches!(said, CastMessage::Failed { .. });
+    assert!(!stage.heard.iter().any(is_refused), "{:?}", stage.heard);
 }

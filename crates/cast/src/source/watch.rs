@@ -43,6 +43,8 @@ pub(super) enum WatchVerdict {
 #[derive(Debug)]
 struct WatchedNode {
     held: ChunkSet,
+    /// The most chunks that it had: one that says less and more again gains nothing.
+    held_most: u64,
     /// Chunks when it was first heard.
     held_first: u64,
     sent_chunks: u64,
@@ -181,6 +183,7 @@ impl CastWatch {
         let held = report.held.len();
         let known = self.nodes.entry(node).or_insert_with(|| WatchedNode {
             held: ChunkSet::empty(),
+            held_most: 0,
             held_first: held,
             sent_chunks: 0,
             steps: 0,
@@ -190,16 +193,17 @@ impl CastWatch {
             has_published: false,
         });
         // While a node makes millions of files it keeps no chunk.
-        if held > known.held.len() || report.steps > known.steps {
+        if held > known.held_most || report.steps > known.steps {
             self.gained = now;
         }
+        known.held_most = known.held_most.max(held);
         known.steps = known.steps.max(report.steps);
         if report.sent_chunks > known.sent_chunks {
             (known.sent_chunks, known.sent_at) = (report.sent_chunks, now);
         }
         known.held = report.held.clone();
         known.owes = report.owes.iter().copied().collect();
-        let is_at = |(steps, _): &(u64, Instant)| *steps == report.steps;
+        let is_at = |(steps, _): &(u64, Instant)| *steps >= report.steps;
         if held == u64::from(self.chunks) && !known.publishing.as_ref().is_some_and(is_at) {
             known.publishing = Some((report.steps, now));
         }

@@ -2,7 +2,7 @@
 //! `..`, never out of the directory.
 
 use super::manifest::TreeManifest;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags, Timespec};
 use rustix::io::{Errno, Result, pread, retry_on_intr};
 
@@ -28,6 +28,19 @@ pub(crate) fn open_on_same_mount(
     flags: OFlags,
 ) -> Result<OwnedFd> {
     open_resolved(directory, path, flags, Mode::empty(), ResolveFlags::NO_XDEV)
+}
+
+/// Gives the owner of a directory, who is this process's user, all rights in it. What is in its
+/// place when it is looked at, a link or another user's directory, stays as it is.
+pub(crate) fn unlock_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    let found = open_beneath(parent, name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    let stat = fs::fstat(&found)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno::ACCESS);
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o777) | Mode::RWXU;
+    // A descriptor that was opened for its path alone takes no fchmod(2).
+    fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), mode)
 }
 
 fn open_resolved(
@@ -99,5 +112,32 @@ impl<'a> ParentCursor<'a> {
             self.last = Some((parent, open_beneath(self.base, &path, flags, Mode::empty())?));
         }
         Ok(self.last.as_ref().map_or(self.base, |(_, directory)| directory.as_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    #[test]
+    fn only_a_directory_of_ones_own_is_unlocked_and_gets_no_special_bits() {
+        let place = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| place.path().join(name);
+        let mode = |name: &str| at(name).metadata().expect("there").mode() & 0o7777;
+        std::fs::create_dir(at("own")).expect("made");
+        std::fs::write(at("file"), b"").expect("written");
+        for (name, given) in [("own", 0o1053), ("file", 0o640)] {
+            std::fs::set_permissions(at(name), PermissionsExt::from_mode(given)).expect("set");
+        }
+        symlink("file", at("link")).expect("linked");
+        symlink("own", at("shortcut")).expect("linked");
+        let parent = std::fs::File::open(place.path()).expect("open");
+        for name in ["link", "shortcut", "file", "nothing"] {
+            assert!(unlock_directory(parent.as_fd(), name.as_bytes()).is_err(), "{name}");
+        }
+        assert_eq!((mode("own"), mode("file")), (0o1053, 0o640));
+        unlock_directory(parent.as_fd(), b"own").expect("unlocked");
+        assert_eq!(mode("own"), 0o753);
     }
 }

@@ -43,6 +43,32 @@ pub enum TreeNode<'a> {
     Symlink(#[serde(borrow, with = "serde_bytes")] &'a [u8]),
 }
 
+/// The beginning of a [`TreeEntry`], as it is decoded without the extents of a file, of which there
+/// may be millions.
+#[derive(Debug, Deserialize)]
+pub(crate) struct EntryHead<'a> {
+    _depth: u16,
+    #[serde(borrow, with = "serde_bytes")]
+    pub(crate) name: &'a [u8],
+    _mode: u16,
+    pub(crate) modified_ns: i64,
+    _owner: u32,
+    #[serde(borrow)]
+    _xattrs: Vec<ExtendedAttribute<'a>>,
+    pub(crate) node: NodeHead,
+}
+
+/// The beginning of a [`TreeNode`].
+#[derive(Debug, Deserialize)]
+pub(crate) enum NodeHead {
+    /// A directory.
+    Directory,
+    /// A file, and its length with its holes, bytes.
+    File { size: u64 },
+    /// A symbolic link.
+    Symlink,
+}
+
 /// A part of a file that is no hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataExtent {

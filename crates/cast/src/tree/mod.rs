@@ -32,6 +32,7 @@ pub(crate) mod tests;
 
 pub(crate) use beneath::{
     ParentCursor, nanoseconds, open_beneath, open_on_same_mount, read_exactly_at, timespec,
+    unlock_directory,
 };
 pub use builder::ManifestBuilder;
 pub use chown::{ChownError, OwnerChange};

@@ -5,7 +5,7 @@
 //! stay unnoticed until the kernel writes the pages back.
 
 use super::beneath::{open_beneath, read_exactly_at};
-use super::entry::TreeNode;
+use super::entry::NodeHead;
 use super::error::TreeError;
 use super::layout::StreamPiece;
 use super::name::shown;
@@ -139,9 +139,9 @@ impl SourceReader {
         range: Option<Range<u64>>,
     ) -> Result<SharedRegion, TreeError> {
         let file = self.file(entry)?;
-        let size = match self.tree.manifest.entry(entry).node {
-            TreeNode::File { size, .. } => size,
-            TreeNode::Directory | TreeNode::Symlink(_) => 0,
+        let size = match self.tree.manifest.head(entry).node {
+            NodeHead::File { size } => size,
+            NodeHead::Directory | NodeHead::Symlink => 0,
         };
         SharedRegion::view_file(&*file, range.unwrap_or(0..size)).map_err(|error| match error {
             MemError::Map { errno, .. } => self.failed(entry, Errno::from_raw_os_error(errno)),
@@ -193,11 +193,11 @@ impl SourceReader {
     }
 
     fn is_same_file(&self, entry: u32, stat: &Stat) -> bool {
-        let known = self.tree.manifest.entry(entry);
+        let known = self.tree.manifest.head(entry);
         let modified_ns = super::beneath::nanoseconds(stat.st_mtime, stat.st_mtime_nsec);
         let is_same_size = match known.node {
-            TreeNode::File { size, .. } => u64::try_from(stat.st_size) == Ok(size),
-            TreeNode::Directory | TreeNode::Symlink(_) => true,
+            NodeHead::File { size } => u64::try_from(stat.st_size) == Ok(size),
+            NodeHead::Directory | NodeHead::Symlink => true,
         };
         is_same_size && known.modified_ns == modified_ns
     }

@@ -15,6 +15,7 @@ mod at_once;
 mod broken;
 mod disk;
 mod hostile;
+mod merging;
 mod publishing;
 mod seeds;
 mod trees;

@@ -51,6 +51,20 @@ fn what_is_there_is_not_replaced() {
 }
 
 #[test]
+fn a_name_that_belongs_to_others_is_refused_in_every_mode() {
+    for publish in [PublishMode::New, PublishMode::Replace, PublishMode::Merge] {
+        let place = place_with_files();
+        let cast = place.cast();
+        let to = Destination::open(&place.to()).expect("open");
+        let to = to.reserving([b"src".to_vec()].into());
+        let receiver = Receiver::begin(to, Arc::clone(&cast.hashes), with(publish));
+        let put = cast.put_all(&receiver.expect("a receiver"), 1);
+        assert!(matches!(put, Err(ReceiveError::Reserved { .. })), "{put:?}");
+        assert_eq!(names(&place.to()), [""; 0], "nothing is left");
+    }
+}
+
+#[test]
 fn a_name_that_appears_late_is_not_replaced_either() {
     let place = place_with_files();
     let cast = place.cast();

@@ -55,6 +55,32 @@ fn equal_content_of_the_same_identity_is_found_and_of_no_other() {
 }
 
 #[test]
+fn what_another_identity_publishes_below_ones_own_is_never_read() {
+    for mode in [PublishMode::New, PublishMode::Merge] {
+        let place = place();
+        publish(&place, b"one");
+        let secret = Place::new();
+        secret.write("file", &[9; 10_000]);
+        let below = place.to().join("src").join("0");
+        secret.cast().receive(&below, with(b"two", mode)).expect("received");
+        // Which chunks it has is known; the bytes are not.
+        place.write("0/src/file", &[9; 10_000]);
+        let cast = place.cast();
+        assert_eq!(found(&cast, &place.to(), with(b"one", PublishMode::Replace)), 0, "{mode:?}");
+    }
+    // What it publishes there itself is its own.
+    let place = place();
+    publish(&place, b"one");
+    let below = place.to().join("src").join("0");
+    let more = Place::new();
+    more.write("file", &[9; 10_000]);
+    more.cast().receive(&below, with(b"one", PublishMode::New)).expect("received");
+    place.write("0/src/file", &[9; 10_000]);
+    let cast = place.cast();
+    assert!(found(&cast, &place.to(), with(b"one", PublishMode::Replace)) > 0);
+}
+
+#[test]
 fn looking_at_what_is_there_counts_as_going_on() {
     let place = place();
     publish(&place, b"one");

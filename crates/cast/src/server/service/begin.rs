@@ -6,6 +6,7 @@ use crate::protocol::{CastBegin, CastMessage};
 use crate::server::room::SessionRoom;
 use crate::server::session::CastSession;
 use crate::server::source_fault::SourceFault;
+use crate::sign::CastHeader;
 use outboard_cluster::hub::PeerId;
 use outboard_cluster::service::ServiceError;
 use outboard_secure::NodeId;
@@ -28,6 +29,10 @@ impl CastService {
         if let Some(outcome) = self.take_up(hub, (peer, identity), &begin) {
             return outcome;
         }
+        let header = CastHeader::verify(&begin.header, &begin.key);
+        if header.is_ok_and(|header| self.of_cast(header.cast).is_some()) {
+            return Err("it begins a cast that is under way here".into());
+        }
         let own = self.sessions.values().filter(|known| known.identity == identity);
         if let Err(why) = self.allowed.policy.admit_cast(own.count()) {
             send(hub, peer, &CastMessage::Failed { why });
@@ -35,9 +40,12 @@ impl CastService {
         }
         let used: u64 = self.sessions.values().map(|session| session.window).sum();
         let memory = self.memory.saturating_sub(used);
-        self.leaving.retain(|files| files.strong_count() > 0);
-        let room = SessionRoom { memory, leaving: self.leaving.clone() };
-        let id = SessionId(self.status.casts + 1);
+        self.leaving.retain(|(_, files)| files.strong_count() > 0);
+        let same_place = self.leaving.iter().filter(|(place, _)| *place == begin.destination);
+        let leaving = same_place.map(|(_, files)| files.clone()).collect();
+        let room = SessionRoom { memory, leaving };
+        self.begun += 1;
+        let id = SessionId(self.begun);
         let begun = CastSession::new(id, begin, (peer, identity), &self.allowed, &self.reach, room);
         let session = match begun {
             Err(fault @ SourceFault::Memory { .. }) => {
@@ -46,9 +54,6 @@ impl CastService {
             }
             begun => begun?,
         };
-        if self.of_cast(session.cast).is_some() {
-            return Err("it begins a cast that is under way here".into());
-        }
         self.sessions.insert(id, session);
         self.status.casts += 1;
         self.set_part(peer, PeerPart::Source(id));

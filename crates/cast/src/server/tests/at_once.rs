@@ -113,7 +113,7 @@ fn a_chunk_that_is_not_what_was_signed_is_refused_and_leaves_nothing() {
         (&many, "5 chunks as if it had one"),
         (&you(0), "as node 0"),
         (&you(nodes_max), "as node 2048"),
-        (&named, "not one host"),
+        (&named, "as node 1 of 2"),
     ];
     for (change, why) in cases {
         let mut stage = Stage::new();
@@ -164,6 +164,18 @@ fn no_plan_and_no_relay_follows() {
         let end = stage.end();
         assert!(end.contains("not this cast's"), "{end}");
     }
+    // Nor are there nodes to read from, or to be named.
+    let mut stage = Stage::new();
+    say(&mut stage, of_file(b"short"));
+    stage.until(|stage| !stage.heard.is_empty());
+    stage.say(&CastMessage::ReadFrom { holders: vec![1] });
+    let end = stage.end();
+    assert!(end.contains("of 0 nodes") || end.contains("node 1 of 0"), "{end}");
+    let mut stage = Stage::new();
+    let nodes = vec![String::new(), "n1".into()];
+    say(&mut stage, CastBegin { nodes, you: 5, ..of_file(b"short") });
+    let end = stage.end();
+    assert!(end.contains("node 5 of 2"), "{end}");
     let mut stage = Stage::new();
     let begin = of_file(b"short");
     let header = CastHeader::verify(&begin.header, &begin.key).expect("signed");

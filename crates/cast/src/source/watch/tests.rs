@@ -418,3 +418,18 @@ fn nodes_that_have_all_that_is_signed_are_not_given_up_while_the_source_signs() 
     assert!(given_up(2_000).is_some_and(|seconds| seconds < 30));
     assert!(given_up(1_500).is_some());
 }
+
+#[test]
+fn a_node_that_takes_back_what_it_said_gains_nothing() {
+    let began = Instant::now();
+    let mut watch = CastWatch::new(began, 10, PUBLISH);
+    let given_up = (0..=100_u64).find(|seconds| {
+        let now = began + Duration::from_secs(*seconds);
+        let (held, steps) = (ChunkSet::below(4 + u32::from(seconds % 2 == 1)), 7 - seconds % 2);
+        watch.report(now, 1, &NodeReport { held: held.clone(), steps, ..NodeReport::default() });
+        let all = NodeReport { held: ChunkSet::below(10), steps, ..NodeReport::default() };
+        watch.report(now, 2, &all);
+        matches!(watch.verdict(now), WatchVerdict::GiveUp(_))
+    });
+    assert!(given_up.is_some_and(|seconds| seconds < 60), "{given_up:?}");
+}
