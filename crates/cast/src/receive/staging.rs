@@ -176,7 +176,7 @@ impl StagingDirectory {
 
     /// Removes it: what is in it by its descriptor, since another may have taken its name.
     /// `goes_on` is called after each name.
-    pub(super) fn remove(&self, goes_on: &dyn Fn()) -> Result<(), Errno> {
+    pub(super) fn remove(&self, goes_on: &(dyn Fn() + Sync)) -> Result<(), Errno> {
         remove_contents(self.fd(), goes_on)?;
         match fs::unlinkat(self.destination.fd(), &self.name, AtFlags::REMOVEDIR) {
             Err(Errno::NOENT) => Ok(()),

@@ -69,7 +69,16 @@ impl NodeStore {
         let held = receiver.read_back();
         let view = match begin.show {
             ShowMode::Complete => None,
-            ShowMode::AtOnce => Some(show(&receiver, begin.publish, demand)?),
+            ShowMode::AtOnce => match show(&receiver, begin.publish, demand) {
+                Ok(view) => Some(view),
+                Err(why) => {
+                    // What a broken cast has left is for the next one without a view.
+                    if receiver.left_chunks().next().is_none() {
+                        receiver.abandon();
+                    }
+                    return Err(why);
+                }
+            },
         };
         let store = Self { hashes, receiver, held, view };
         store.show_names()?;

@@ -6,8 +6,10 @@ mod late;
 mod stage;
 
 use super::{CastPolicy, CastRoot, CastService, CastServiceOptions};
+use crate::lazy::ShowMode;
 use crate::member::{CastTag, SessionId};
 use crate::protocol::{CastBegin, CastMessage, JoinToken, PROTOCOL, WantedSlot, immediate};
+use crate::receive::PublishMode;
 use crate::schedule::ScheduleKind;
 use crate::sign::{CastHeader, CastId};
 use outboard_cluster::hub::PeerId;
@@ -212,6 +214,20 @@ fn a_cast_without_memory_for_its_window_is_refused() {
         _ => false,
     };
     stage.until(|stage| stage.heard.iter().any(refused));
+}
+
+#[test]
+fn a_view_that_is_refused_leaves_nothing() {
+    let (begin, _) = signed_begin();
+    let (show, publish) = (ShowMode::AtOnce, PublishMode::Merge);
+    let mut stage = Stage::new();
+    stage.say(&CastMessage::Begin(Box::new(CastBegin { show, publish, ..begin })));
+    let refused = |said: &CastMessage| match said {
+        CastMessage::Failed { why } => why.contains("--merge has none"),
+        _ => false,
+    };
+    stage.until(|stage| stage.heard.iter().any(refused));
+    assert_eq!(std::fs::read_dir(stage.root.path()).expect("there").count(), 0);
 }
 
 #[test]

@@ -125,6 +125,7 @@ impl CompileService {
     }
 
     fn tick(&mut self, now: Instant, ends: &mut Vec<(PeerId, ServiceError)>) {
+        self.slots.tick();
         for ConnectedClient { session, peer, .. } in self.clients.values_mut() {
             if let Err(error) = session.tick(now) {
                 ends.push((*peer, error.into()));

@@ -3,8 +3,10 @@
 //!
 //! The client with the fewest jobs here is asked first. A client that had no job is not asked
 //! again; it sends its next job unasked. If no slot is free when that job arrives, the job is sent
-//! back, and the client is asked when a slot is free. All clients of one identity together have no
-//! more slots than the identity may have. A client's slots have numbers of its own, from 0.
+//! back, and the client is asked when a slot is free. A client that was asked and says nothing for
+//! some ticks, as one that is stopped, keeps no slot from the others any more. All clients of one
+//! identity together have no more slots than the identity may have. A client's slots have numbers
+//! of its own, from 0.
 
 use outboard_secure::NodeId;
 use std::collections::BTreeMap;
@@ -12,6 +14,9 @@ use std::collections::BTreeMap;
 /// Identifies a client's session; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientId(pub(crate) u32);
+
+/// Ticks after which a client that was asked keeps no free slot any more.
+const ANSWER_TICKS_MAX: u32 = 2;
 
 /// The slots of a server; see the [module](self).
 #[derive(Debug)]
@@ -35,8 +40,10 @@ struct ClientSlots {
 enum Standing {
     /// The client may have jobs and can be asked.
     Open,
-    /// The client was asked and has not answered.
-    Asked,
+    /// The client was asked and has not answered since.
+    Asked { ticks: u32 },
+    /// The client was asked long ago: its answer is heard, but no slot is kept for it.
+    Silent,
     /// The client had no job and sends its next one unasked.
     Armed,
 }
@@ -47,7 +54,7 @@ impl ClientSlots {
     }
 
     fn is_asked(&self) -> bool {
-        self.standing == Standing::Asked
+        matches!(self.standing, Standing::Asked { .. })
     }
 }
 
@@ -79,6 +86,17 @@ impl SlotAllocator {
         self.clients.remove(&client);
     }
 
+    /// Some time has passed: the same time from call to call.
+    pub(crate) fn tick(&mut self) {
+        for at in self.clients.values_mut() {
+            at.standing = match at.standing {
+                Standing::Asked { ticks } if ticks + 1 >= ANSWER_TICKS_MAX => Standing::Silent,
+                Standing::Asked { ticks } => Standing::Asked { ticks: ticks + 1 },
+                standing => standing,
+            };
+        }
+    }
+
     /// The client to ask now.
     pub(crate) fn poll(&mut self) -> Option<ClientId> {
         let asked = self.clients.values().filter(|at| at.is_asked()).count();
@@ -88,7 +106,7 @@ impl SlotAllocator {
         let open = self.clients.iter().filter(|(_, at)| at.standing == Standing::Open);
         let open = open.filter(|(_, at)| self.has_left(at));
         let client = open.map(|(id, at)| (at.running(), *id)).min()?.1;
-        self.clients.get_mut(&client)?.standing = Standing::Asked;
+        self.clients.get_mut(&client)?.standing = Standing::Asked { ticks: 0 };
         Some(client)
     }
 
@@ -201,6 +219,26 @@ mod tests {
         assert_eq!(slots.take(ONE), None);
         slots.release(TWO, 0);
         assert_eq!(slots.poll(), Some(ONE));
+    }
+
+    #[test]
+    fn a_client_that_does_not_answer_keeps_no_slot_for_long() {
+        let mut slots = slots(2, &[ONE, TWO]);
+        assert_eq!(slots.take(ONE), Some(0));
+        assert_eq!(slots.poll(), Some(TWO));
+        slots.idle(TWO);
+        assert_eq!(slots.poll(), Some(ONE), "it is stopped now, and does not answer");
+        assert_eq!(slots.take(TWO), Some(0));
+        slots.release(TWO, 0);
+        slots.tick();
+        assert_eq!(slots.poll(), None, "it still has time");
+        slots.tick();
+        assert_eq!([slots.poll(), slots.poll()], [Some(TWO), None], "it is not asked again");
+        assert_eq!(slots.take(TWO), Some(0));
+        assert_eq!(slots.take(ONE), None, "its late job goes back");
+        slots.release(TWO, 0);
+        assert_eq!(slots.poll(), Some(TWO));
+        assert_eq!(slots.take(ONE), Some(1), "it answered, and a slot is free");
     }
 
     #[test]
