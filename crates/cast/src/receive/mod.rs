@@ -11,8 +11,9 @@
 //! (which are held), `staging` (the directory, its lock and its state), `resume`, `files` (from
 //! chunks to files and back), `make` (an empty tree with its space reserved), `seeds` (what is at
 //! the destination already), `claims` (which chunks may be here), `seal` (attributes), `publish`,
-//! `merge` with `unlocked` (directories that are written to for the moment), `read_back` (serving chunks to others), `lend` (chunks that others read by themselves),
-//! `staged_view` (showing what is not published yet), `remove`.
+//! `merge` with `unlocked` (directories that are written to for the moment), `read_back` (serving
+//! chunks to others), `lend` (chunks that others read by themselves), `staged_view` (showing what
+//! is not published yet), `remove`.
 
 mod bitmap;
 mod claims;
