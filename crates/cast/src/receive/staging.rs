@@ -211,8 +211,9 @@ fn try_claim(
     }
 }
 
-/// Locks a directory that only this user can enter, and puts right what a merge has left: [`Errno::PERM`] for another's,
-/// [`Errno::WOULDBLOCK`] for one in use, `None` for one that has no name any more.
+/// Locks a directory that only this user can enter, and puts right what a merge has left:
+/// [`Errno::PERM`] for another's, [`Errno::WOULDBLOCK`] for one in use, `None` for one that has no
+/// name any more.
 fn lock_own(destination: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let directory =
