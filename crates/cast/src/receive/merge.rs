@@ -15,7 +15,7 @@ use super::unlocked::UnlockedDirectories;
 use crate::tree::{open_beneath, shown};
 use outboard_unix::names::for_each_name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// What is done with each name.
@@ -124,8 +124,10 @@ impl Merge<'_> {
         let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         let own = rustix::process::geteuid();
         if stat.st_uid != own.as_raw() && !own.is_root() {
-            let (path, uid) = (shown(&self.path), stat.st_uid);
-            return Err(ReceiveError::Foreign { path, uid, own: own.as_raw() });
+            return open_foreign(parent, name).map_err(|_| {
+                let (path, uid) = (shown(&self.path), stat.st_uid);
+                ReceiveError::Foreign { path, uid, own: own.as_raw() }
+            });
         }
         self.unlocked.unlock((parent, name), &self.path).map_err(failed)
     }
@@ -150,4 +152,13 @@ impl Merge<'_> {
         }
         rename_into(from, to, name, flags).map_err(|errno| ReceiveError::write(&self.path, errno))
     }
+}
+
+/// Opens another user's directory that this one may put names into; it keeps its attributes.
+fn open_foreign(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let directory = open_beneath(parent, name, flags, Mode::empty())?;
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    fs::accessat(&directory, ".", wanted, AtFlags::EACCESS)?;
+    Ok(directory)
 }

@@ -186,6 +186,11 @@ impl Sealer<'_> {
     fn seal_merged(&self, directory: &OwnedFd, index: u32) -> Result<(), ReceiveError> {
         let entry = self.manifest.entry(index);
         let failed = |what| move |errno| self.failed(index, what, errno);
+        let (whose, own) = (fs::fstat(directory).map_err(failed("owner"))?.st_uid, geteuid());
+        if whose != own.as_raw() && !own.is_root() {
+            // Only its owner can change what it has.
+            return Ok(());
+        }
         if let Some((uid, gid)) = self.owner(&entry).map_err(failed("owner"))? {
             fs::fchown(directory, Some(uid), Some(gid)).map_err(failed("owner"))?;
         }

@@ -167,14 +167,14 @@ fn a_merge_that_was_killed_leaves_no_directory_writable() {
 }
 
 #[test]
-fn another_users_directory_is_refused_by_name() {
+fn another_users_directory_keeps_its_attributes_or_is_refused_by_name() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
     let place = without_root(place_with_directories);
     let there = place.to().join("src/locked/in");
     chown(&there, Some(0), Some(0)).expect("another user's");
-    set_mode(&there, 0o777);
+    set_mode(&there, 0o755);
     let found = without_root(|| place.cast().receive(&place.to(), merging()));
     let Err(ReceiveError::Foreign { path, uid: 0, own: NOBODY }) = found else {
         panic!("{found:?}")
@@ -182,4 +182,10 @@ fn another_users_directory_is_refused_by_name() {
     assert_eq!(path, Path::new("src/locked/in"));
     assert_eq!(names(&there), ["kept"]);
     assert!(!place.to().join("src/locked/f").exists(), "nothing has moved");
+    // It may be written to.
+    set_mode(&there, 0o777);
+    without_root(|| place.cast().receive(&place.to(), merging())).expect("merged");
+    assert!(names(&there).len() > 1 && place.to().join("src/locked/f").exists());
+    let kept = there.metadata().expect("there");
+    assert_eq!((kept.uid(), kept.mode() & 0o7777), (0, 0o777));
 }
