@@ -13,37 +13,20 @@
 
 mod frozen;
 mod lag;
+mod rates;
 mod trial;
 
 use crate::protocol::NodeReport;
 use crate::schedule::{NodeRole, Schedule};
 pub(super) use frozen::FrozenWatch;
-use lag::{LagWatch, Outdone};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use lag::LagWatch;
+use rates::{Comparison, RateSample, RateTrack};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trial::SlowTrial;
 
-/// A link or node is judged by its best rate of so many of its latest at least,
-const SAMPLES_MIN: usize = 4;
-/// at most that many (a node may report as often as it likes),
-const SAMPLES_MAX: usize = 256;
-/// that were taken over so long at least,
-const SPAN_MIN: Duration = Duration::from_millis(500);
-/// and of all that are no older than this.
-const SPAN: Duration = Duration::from_millis(900);
-/// Rates that are older say nothing.
-const SPAN_MAX: Duration = Duration::from_secs(3);
 /// It must have been found slow for so long.
 const SLOW_FOR: Duration = Duration::from_millis(200);
-/// Slow is what is below this part of the others' median, in hundredths. Above it a node costs a
-/// binomial pipeline of 16 nodes at most 10 % (l·B'/(B+(l−1)·B'), RDMC, DSN'18).
-const SLOW_BELOW: u64 = 70;
-/// The same where the others have sent nothing lately, as they wait, and their former rates count.
-const CRAWL_BELOW: u64 = 25;
-/// And what is below it by more than so many times their median deviation.
-const DEVIATIONS: u64 = 5;
-/// How many others there must be to compare with.
-const OTHERS_MIN: usize = 3;
 /// A finding must save so much, in milliseconds.
 const SAVED_MIN_MS: u64 = 400;
 /// The pause after the first finding; after each further one twice that.
@@ -69,23 +52,6 @@ pub(super) struct NodeStanding {
 pub(super) struct SlowFinding {
     pub(super) leaves: Vec<u32>,
     pub(super) relays: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RateSample {
-    at: Instant,
-    rate: u64,
-    is_at_most: bool,
-    /// The other end, of a link.
-    other: Option<u32>,
-}
-
-/// The latest rates of one direction of a node.
-#[derive(Debug, Default)]
-struct RateTrack {
-    samples: VecDeque<RateSample>,
-    /// The best of them, when there were enough that were measured wholly.
-    known: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -119,12 +85,6 @@ pub(super) struct SlowWatch {
     found: BTreeMap<u32, SlowRecord>,
     /// No finding before this, and the pause after it.
     next: Option<(Instant, Duration)>,
-}
-
-/// One direction of all nodes, compared.
-struct Comparison {
-    /// By node: its rate, and if that is slow, the others' median.
-    levels: BTreeMap<u32, (u64, Option<u64>)>,
 }
 
 impl SlowWatch {
@@ -385,87 +345,12 @@ impl SlowWatch {
             }
             former.extend(before.map(|known| (*number, known)));
         }
-        let judged = levels.iter().map(|(number, level)| {
-            let compared = Compared::new(*number, &whole, SLOW_BELOW);
-            let compared = compared.or_else(|| Compared::new(*number, &former, CRAWL_BELOW));
-            let slow = compared.filter(|others| *level < others.bar);
-            (*number, (*level, slow.map(|others| others.usual)))
-        });
-        Comparison { levels: judged.collect() }
-    }
-}
-
-impl Comparison {
-    /// Others have shown more.
-    fn outdo(&mut self, node: u32, Outdone { rate, usual }: Outdone) {
-        self.levels.insert(node, (rate, Some(usual)));
+        Comparison::new(&levels, &whole, &former)
     }
 }
 
 fn fed_track(node: &mut NodeRates) -> &mut RateTrack {
     &mut node.fed
-}
-
-/// What a node is compared with.
-struct Compared {
-    /// The others' median.
-    usual: u64,
-    /// What its rate must reach.
-    bar: u64,
-}
-
-impl Compared {
-    /// `None` if there are too few others.
-    fn new(node: u32, rates: &BTreeMap<u32, u64>, hundredths: u64) -> Option<Self> {
-        let others = || rates.iter().filter(|(number, _)| **number != node).map(|(_, rate)| *rate);
-        if others().count() < OTHERS_MIN {
-            return None;
-        }
-        let usual = median(others())?;
-        let deviation = median(others().map(|rate| rate.abs_diff(usual)))?;
-        let part = usual.saturating_mul(hundredths) / 100;
-        let bar = part.min(usual.saturating_sub(deviation.saturating_mul(DEVIATIONS)));
-        Some(Self { usual, bar })
-    }
-}
-
-fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
-}
-
-impl RateTrack {
-    fn note(&mut self, sample: RateSample) {
-        self.samples.push_back(sample);
-        if self.samples.len() > SAMPLES_MAX {
-            self.samples.pop_front();
-        }
-    }
-
-    /// The best of the latest rates, if there are enough of them.
-    fn level(&mut self, now: Instant) -> Option<u64> {
-        let is_old = |sample: &RateSample, span| now > sample.at + span;
-        while self.samples.front().is_some_and(|first| {
-            is_old(first, SPAN_MAX) || is_old(first, SPAN) && self.samples.len() > SAMPLES_MIN
-        }) {
-            self.samples.pop_front();
-        }
-        let (first, last) = (self.samples.front()?, self.samples.back()?);
-        if self.samples.len() < SAMPLES_MIN || last.at < first.at + SPAN_MIN {
-            return None;
-        }
-        let best = self.samples.iter().map(|sample| sample.rate).max()?;
-        if self.is_whole() {
-            self.known = Some(best);
-        }
-        Some(best)
-    }
-
-    /// Whether all were measured wholly.
-    fn is_whole(&self) -> bool {
-        self.samples.iter().all(|sample| !sample.is_at_most)
-    }
 }
 
 #[cfg(test)]

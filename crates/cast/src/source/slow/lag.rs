@@ -7,7 +7,7 @@
 //! received much more at the same time. Where many lag, the machines are the bottleneck, and nobody
 //! is slow.
 
-use super::{DEVIATIONS, OTHERS_MIN, SAMPLES_MAX, SLOW_BELOW, SPAN, median};
+use super::rates::{DEVIATIONS, OTHERS_MIN, SAMPLES_MAX, SLOW_BELOW, SPAN, median};
 use crate::protocol::NodeReport;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
