@@ -131,8 +131,8 @@ pub(crate) enum WorkDone {
     },
 }
 
-/// A node's part in a cast, from one beginning to its end: what is still under way when it has ended
-/// is nobody's, even if the same cast begins here once more.
+/// A node's part in a cast, from one beginning to its end: what is still under way when it has
+/// ended is nobody's, even if the same cast begins here once more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SessionId(pub(crate) u64);
 

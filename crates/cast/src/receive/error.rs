@@ -108,11 +108,10 @@ pub enum ReceiveError {
         /// The name.
         path: PathBuf,
     },
-    /// This machine: merging gives a directory attributes, which only its owner can.
+    /// This machine: another user's directory at the destination, into which nothing can be put.
     #[error(
-        "{path:?} belongs to user {uid} at the destination, this service is user {own}: --merge \
-         gives directories the source's modes and times, which only their owner can: chown it, or \
-         cast to another directory"
+        "{path:?} belongs to user {uid} at the destination, and this service, user {own}, may not \
+         write to it: chown it, let it write there, or cast to another directory"
     )]
     Foreign {
         /// The directory.

@@ -17,6 +17,7 @@ use crate::tree::{
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 /// Gives every staged entry its attributes, children before their directories.
 pub(super) fn seal(tree: &StagedTree, options: &ReceiveOptions) -> Result<(), ReceiveError> {

@@ -3,8 +3,8 @@
 //!
 //! What an identity publishes is marked as its own by an extended attribute of each top-level
 //! directory or file; the mark goes when another identity merges something into it, or publishes
-//! something anywhere below it. Nothing else is ever read here. The mark is looked at again after the bytes were read, and the bytes that are
-//! hashed are those that are written.
+//! something anywhere below it. Nothing else is ever read here. The mark is looked at again after
+//! the bytes were read, and the bytes that are hashed are those that are written.
 
 use super::files::StagedTree;
 use super::options::CastIdentity;

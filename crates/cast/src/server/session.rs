@@ -330,22 +330,31 @@ impl CastSession {
                 self.read_kept((from, chunk), &outcome, bytes)?;
             }
             WorkDone::Lent { reader, chunks } => self.lent(hub, reader, chunks)?,
-            WorkDone::Dialled { node, purpose: LinkPurpose::Read, outcome: Err(why) } => {
-                tracing::warn!(node = self.begin.nodes[node as usize], why, "not reached to read");
-                self.holder_gone(node, None);
-            }
-            WorkDone::Dialled { node, outcome: Err(why), .. } => {
-                tracing::warn!(node = self.begin.nodes[node as usize], why, "not reached");
-                let member = self.member.as_ref();
-                if !member.is_some_and(|member| member.links().contains_key(&node)) {
-                    return self.lost(hub, node);
-                }
+            WorkDone::Dialled { node, purpose, outcome: Err(why) } => {
+                return self.not_reached(hub, (node, purpose), &why);
             }
             WorkDone::Broken => {
                 let why = "a thread of this node has panicked: its log says where";
                 return Err(MemberError(why.into()));
             }
             WorkDone::Dialled { .. } | WorkDone::Signed(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A node that was dialled cannot be reached.
+    fn not_reached(
+        &mut self,
+        hub: &mut CastHub,
+        (node, purpose): (u32, LinkPurpose),
+        why: &str,
+    ) -> MemberResult {
+        tracing::warn!(node = self.host(node), ?purpose, why, "not reached");
+        let is_linked = self.member.as_ref().is_some_and(|m| m.links().contains_key(&node));
+        match purpose {
+            LinkPurpose::Read => self.holder_gone(node, None),
+            LinkPurpose::Relay if is_linked => {}
+            LinkPurpose::Relay => return self.lost(hub, node),
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl ChunkStore for NodeStore {
 
     fn load(&self, chunk: u32, into: &mut Vec<u8>) -> Result<(), String> {
         self.held.read_chunk(chunk, into).map_err(|error| error.to_string())?;
-        // Its owner may have changed what is published here: nobody is to take this node for a liar.
+        // Its owner may have changed what is published: nobody is to take this node for a liar.
         let changed = |_| "a file that was published here has been changed since".to_owned();
         self.hashes.verify(chunk, into).map(drop).map_err(changed)
     }
