@@ -105,8 +105,12 @@ impl Simulation {
             Fault::Hangs(node) => self.with(node, |actor| actor.is_hung = true),
             Fault::Crawls(node) => self.with(node, |actor| actor.pace = 20),
             Fault::Freezes(node) => {
-                let until = self.now + FROZEN;
-                self.with(node, |actor| actor.frozen = Some(until));
+                // No longer than that: what does nothing for 10 s is given up.
+                let (now, until) = (self.now, self.now + FROZEN);
+                let is_frozen = |frozen: &Instant| now < *frozen;
+                self.with(node, |actor| {
+                    actor.frozen = actor.frozen.filter(is_frozen).or(Some(until))
+                });
             }
             Fault::Mutes(from, to) => self.muted.extend([(from, to)]),
             Fault::Breaks(a, b) => {
