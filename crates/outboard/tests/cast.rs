@@ -454,7 +454,8 @@ fn a_cast_logs_what_its_variable_says_here_and_at_receivers_that_it_starts() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("outboard_cast::source::care: the first plan"), "{said}");
     let receiver = said.lines().find(|line| line.starts_with("localhost: "));
-    assert!(receiver.is_some_and(|line| line.contains(" INFO outboard_cast::")), "{said}");
+    // Which part of it speaks first depends on what it notices first.
+    assert!(receiver.is_some_and(|line| line.contains(" INFO outboard_")), "{said}");
     let (said, code) = run(Some("loud"), "loud");
     assert!(code == Some(1) && said.contains("OUTBOARD_LOG is \"loud\": write a level"), "{said}");
 }

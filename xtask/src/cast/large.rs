@@ -1,8 +1,9 @@
 //! Many small files, a file that is nearly all holes, and trees that change while they are cast.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
@@ -17,6 +18,7 @@ use super::run::{CAST_MAX, CastOrder, CastReport};
 use super::sample::noise;
 use super::site::CastSite;
 use super::traces::{Traces, expect_bounded_memory, expect_names, forget_peaks};
+use crate::command;
 
 /// Number of small files.
 const FILES: usize = 100_000;
@@ -25,6 +27,7 @@ const DIRECTORY: usize = 1000;
 /// Bytes of the file with holes.
 const SPARSE: u64 = 20 << 30;
 const MANY_MAX: Duration = Duration::from_secs(240);
+const DENSE_MAX: Duration = Duration::from_secs(600);
 /// The nodes of these checks.
 const PAIR: [usize; 2] = [0, 1];
 /// Bytes of each file that changes.
@@ -34,16 +37,26 @@ const LATE: usize = 64 << 20;
 /// Number of casts for each way to change.
 const ROUNDS: usize = 3;
 
-pub(super) fn checks() -> Vec<CastCheck> {
+pub(super) fn checks(full: bool) -> Vec<CastCheck> {
     let mut checks = vec![
         CastCheck::new("large: 100,000 small files", small_files),
         CastCheck::new("large: a sparse file of 20 GiB", sparse),
+        CastCheck::new(
+            "large: a file of 100 GiB, data at its ends and around powers of two",
+            islands,
+        ),
     ];
     for (name, change) in CHANGES {
         let name = format!("changing: {name}");
         checks.push(CastCheck::new(name, move |site| changing(site, *change)));
     }
     checks.push(CastCheck::new("changing: once, after it was signed", changed_late));
+    if full {
+        for scheme in ["mmap-all", "multi-send-one-map", "multi-send-multi-map"] {
+            let name = format!("large: a file of more than 2 GiB by the paper's tree, {scheme}");
+            checks.push(CastCheck::new(name, move |site| dense(site, scheme)));
+        }
+    }
     checks
 }
 
@@ -89,6 +102,62 @@ fn sparse(site: &mut CastSite) -> Result<()> {
     for index in PAIR {
         expect_names(&site.disk(index), &["sparse"])?;
         image.expect(&site.disk(index).join("sparse"), Contents::Whole)?;
+    }
+    println!("  {:.2} s", report.took.as_secs_f64());
+    Ok(fs::remove_file(path)?)
+}
+
+/// A file without holes that a number of 31 bits does not measure, by one of the paper's schemes.
+fn dense(site: &mut CastSite, scheme: &'static str) -> Result<()> {
+    const BLOCK: usize = 64 << 20;
+    let path = site.source().join("dense");
+    let file = File::create(&path)?;
+    for block in 0..35 {
+        file.write_all_at(&noise(100 + block, BLOCK), block * BLOCK as u64)?;
+    }
+    let order = CastOrder::new([path.clone()], PAIR);
+    let order = order.with(&["--schedule", "paper:2", "--buffers", scheme]);
+    let report = order.start(site)?.finish(DENSE_MAX)?;
+    report.expect_success()?;
+    for index in PAIR {
+        command::run(Command::new("cmp").arg(&path).arg(site.disk(index).join("dense")))?;
+    }
+    println!("  {:.2} s", report.took.as_secs_f64());
+    Ok(fs::remove_file(path)?)
+}
+
+/// Data on both sides of places where a number of 32 bits or a float would err.
+fn islands(site: &mut CastSite) -> Result<()> {
+    const LEN: u64 = 100 << 30;
+    const ISLAND: u64 = 200_000;
+    let path = site.source().join("islands");
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    file.set_len(LEN)?;
+    let places = [0, 1 << 31, 1 << 32, 1 << 36, (1 << 36) + (1 << 32), LEN];
+    for (seed, place) in (0..).zip(places) {
+        let start = place.saturating_sub(ISLAND / 2);
+        let len = (LEN - start).min(ISLAND);
+        file.write_all_at(&noise(seed, usize::try_from(len)?), start)?;
+    }
+    let report = CastOrder::new([path.clone()], PAIR).run(site)?;
+    report.expect_success()?;
+    for index in PAIR {
+        expect_names(&site.disk(index), &["islands"])?;
+        let there = File::open(site.disk(index).join("islands"))?;
+        let found = there.metadata()?;
+        if found.len() != LEN || found.blocks() * 512 > (4 << 20) {
+            bail!("node {index} has {} bytes in {} blocks", found.len(), found.blocks());
+        }
+        for place in places {
+            let start = place.saturating_sub(ISLAND);
+            let len = usize::try_from((LEN - start).min(2 * ISLAND))?;
+            let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
+            file.read_exact_at(&mut ours, start)?;
+            there.read_exact_at(&mut theirs, start)?;
+            if ours != theirs {
+                bail!("node {index} has other bytes around {place}");
+            }
+        }
     }
     println!("  {:.2} s", report.took.as_secs_f64());
     Ok(fs::remove_file(path)?)

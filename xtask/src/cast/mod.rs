@@ -8,7 +8,7 @@
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
 //! (what a cast may leave behind), `contention` (what other programs took), then the checks:
-//! `plain`, `faults`, `corruption`, `sources`, `large`, `strangers`, `spellings`, `ordinary` (which
+//! `plain`, `faults`, `corruption`, `sources`, `large`, `topology`, `strangers`, `spellings`, `ordinary` (which
 //! needs no root). `slurm` is a suite of its own.
 
 mod contention;
@@ -28,6 +28,7 @@ pub mod slurm;
 mod sources;
 mod spellings;
 mod strangers;
+mod topology;
 
 use anyhow::Result;
 
@@ -57,7 +58,8 @@ pub fn run(full: bool) -> Result<Count> {
     checks.extend(faults::checks(&undisturbed, full));
     checks.extend(corruption::checks(full));
     checks.extend(sources::checks(&undisturbed, full));
-    checks.extend(large::checks());
+    checks.extend(large::checks(full));
+    checks.extend(topology::checks());
     checks.extend(strangers::checks());
     checks.extend(spellings::checks());
     checks.retain(|check| wanted(&check.name));

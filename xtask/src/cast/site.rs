@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::command::{self, PATH, cargo, signal_all};
-use crate::lab::{Cable, Host, Lab, Link};
+use crate::lab::{Cable, Crossing, Host, Lab, Link};
 use crate::process::{reap, wait_listening};
 use crate::scratch::{Scratch, mount_memory};
 
@@ -203,6 +203,11 @@ impl CastSite {
     /// Cuts or connects a node's link.
     pub(super) fn cable(&self, index: usize, cable: Cable) -> Result<()> {
         self.lab.cable(1 + index, cable)
+    }
+
+    /// Moves nodes behind a second switch.
+    pub(super) fn part(&self, nodes: &[usize], between: Link) -> Result<Crossing> {
+        self.lab.part(nodes.iter().map(|index| 1 + index).collect(), between)
     }
 
     /// Changes the rate of a node's link.

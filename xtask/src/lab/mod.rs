@@ -106,10 +106,45 @@ impl Lab {
         network::relink(&self.bridge, namespace, host, link)
     }
 
+    /// Moves some hosts, given by their indices in [`Lab::hosts`], behind a second switch, with a
+    /// link between the two.
+    ///
+    /// # Errors
+    /// When there is no such host, or a second switch already.
+    pub fn part(&self, hosts: Vec<usize>, link: Link) -> Result<Crossing> {
+        network::part(&self.bridge, &hosts, link)?;
+        Ok(Crossing { bridge: self.bridge.clone(), hosts })
+    }
+
     /// The group of all hosts.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
+    }
+}
+
+/// The link between two switches of a lab.
+#[derive(Clone, Debug)]
+pub struct Crossing {
+    bridge: String,
+    hosts: Vec<usize>,
+}
+
+impl Crossing {
+    /// Bytes that it has brought to the second switch, with the headers of their packets.
+    ///
+    /// # Errors
+    /// When the kernel's counter cannot be read.
+    pub fn crossed(&self) -> Result<u64> {
+        network::crossed(&self.bridge)
+    }
+
+    /// Moves all hosts to one switch again.
+    ///
+    /// # Errors
+    /// When the lab is gone.
+    pub fn join(&self) -> Result<()> {
+        network::join(&self.bridge, &self.hosts)
     }
 }
 

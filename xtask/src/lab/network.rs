@@ -128,10 +128,43 @@ pub(super) fn relink(bridge: &str, host: &str, index: usize, link: Link) -> Resu
     batch("tc", Some(host), &limits(["eth0".to_owned()].into_iter(), link))
 }
 
+/// Moves hosts to a second bridge, behind a link of its own.
+pub(super) fn part(bridge: &str, hosts: &[usize], link: Link) -> Result<()> {
+    let mut text = "link add br1 type bridge forward_delay 0 stp_state 0 mcast_snooping 0\n\
+                    link set br1 up\n\
+                    link add near type veth peer name far\n\
+                    link set near master br0 up\n\
+                    link set far master br1 up\n"
+        .to_owned();
+    for host in hosts {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "link set p{host} master br1");
+    }
+    batch("ip", Some(bridge), &text)?;
+    let ends = ["near", "far"].map(str::to_owned);
+    batch("tc", Some(bridge), &limits(ends.into_iter(), link))
+}
+
+/// Moves them back.
+pub(super) fn join(bridge: &str, hosts: &[usize]) -> Result<()> {
+    let back = hosts.iter().map(|host| format!("link set p{host} master br0\n"));
+    let text: String = back.chain(["link del near\nlink del br1\n".to_owned()]).collect();
+    batch("ip", Some(bridge), &text)
+}
+
+/// The bytes that the link between two bridges has brought to the second.
+pub(super) fn crossed(bridge: &str) -> Result<u64> {
+    sent_by(bridge, "near")
+}
+
 /// The bytes that a host's interface has sent.
 pub(super) fn sent(namespace: &str) -> Result<u64> {
+    sent_by(namespace, "eth0")
+}
+
+fn sent_by(namespace: &str, interface: &str) -> Result<u64> {
     let mut show = Command::new("ip");
-    show.args(["-n", namespace, "-statistics", "-json", "link", "show", "eth0"]);
+    show.args(["-n", namespace, "-statistics", "-json", "link", "show", interface]);
     let shown: Value = serde_json::from_str(&command::output(&mut show)?)?;
     let bytes = shown.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64);
     bytes.with_context(|| format!("ip shows no bytes sent: {shown}"))

@@ -1,0 +1,81 @@
+//! Two switches with a slow link between them: each byte crosses it once.
+
+use std::fs;
+
+use anyhow::{Result, bail};
+
+use super::CastCheck;
+use super::image::{Contents, TreeImage};
+use super::run::CastOrder;
+use super::sample::noise;
+use super::site::{CastSite, NODES};
+use super::traces::expect_names;
+use crate::lab::{Crossing, Link};
+
+/// The link between the switches: a third of a host's.
+const BETWEEN: Link = Link::BitsPerSecond(66_000_000);
+/// Bytes that are cast: five seconds of that link.
+const LEN: usize = 40 << 20;
+/// Bytes that are cast by nodes that know of no switches.
+const UNKNOWING_LEN: usize = 4 << 20;
+
+pub(super) fn checks() -> Vec<CastCheck> {
+    vec![CastCheck::new("topology: a slow link between two switches", once_across)]
+}
+
+fn once_across(site: &mut CastSite) -> Result<()> {
+    // Every second one, so that neighbours in the list are on different switches.
+    let far: Vec<usize> = (0..NODES).filter(|index| index % 2 == 1).collect();
+    let crossing = site.part(&far, BETWEEN)?;
+    let file = topology(site, &far)?;
+    let known = across(site, (LEN, &crossing), &["--topology", &file]);
+    let unknown = across(site, (UNKNOWING_LEN, &crossing), &["--schedule", "chain"]);
+    crossing.join()?;
+    let (known, unknown) = (known?, unknown?);
+    println!("  {known:.2} times the bytes, {unknown:.1} times without a topology");
+    // Headers of packets and records are six per cent.
+    if known > 1.15 {
+        bail!("the bytes have crossed the link {known:.2} times");
+    }
+    if unknown < 3.0 {
+        bail!("nodes that know of no switches crossed the link {unknown:.2} times only");
+    }
+    Ok(())
+}
+
+/// A file as Slurm has it.
+fn topology(site: &CastSite, far: &[usize]) -> Result<String> {
+    let address = |index: usize| site.host(index).address.to_string();
+    let here = fs::read_to_string("/proc/sys/kernel/hostname")?;
+    let near = (0..NODES).filter(|index| !far.contains(index)).map(address);
+    let near = [here.trim().to_owned()].into_iter().chain(near).collect::<Vec<_>>().join(",");
+    let far = far.iter().map(|index| address(*index)).collect::<Vec<_>>().join(",");
+    let path = site.directory("topology")?.join("topology.conf");
+    let text = format!(
+        "SwitchName=near Nodes={near}\nSwitchName=far Nodes={far}\nSwitchName=top Switches=near,far\n"
+    );
+    fs::write(&path, text)?;
+    Ok(path.display().to_string())
+}
+
+/// How often the bytes of a cast to all nodes cross the link.
+fn across(
+    site: &mut CastSite,
+    (len, crossing): (usize, &Crossing),
+    options: &[&str],
+) -> Result<f64> {
+    let path = site.source().join("across");
+    fs::write(&path, noise(61, len))?;
+    let (image, before) = (TreeImage::read(&path)?, crossing.crossed()?);
+    let report = CastOrder::new([path.clone()], 0..NODES).with(options).run(site)?;
+    report.expect_success()?;
+    let crossed = crossing.crossed()? - before;
+    for index in 0..NODES {
+        expect_names(&site.disk(index), &["across"])?;
+        image.expect(&site.disk(index).join("across"), Contents::Whole)?;
+    }
+    fs::remove_file(path)?;
+    site.clear()?;
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    Ok(crossed as f64 / len as f64)
+}
