@@ -8,8 +8,8 @@
 //! Reading order: `site` (hosts, nodes, the source), `run` (one cast), `image` (trees, compared
 //! completely), `sample` (the tree that is cast), `watch` (nothing partial is ever seen), `traces`
 //! (what a cast may leave behind), `contention` (what other programs took), then the checks:
-//! `plain`, `faults`, `corruption`, `sources`, `large`, `topology`, `strangers`, `spellings`, `ordinary` (which
-//! needs no root). `slurm` is a suite of its own.
+//! `plain`, `faults`, `corruption`, `sources`, `large`, `topology`, `strangers`, `spellings`,
+//! `ordinary` (which needs no root). `slurm` is a suite of its own.
 
 mod contention;
 mod image;

@@ -52,7 +52,8 @@ fn topology(site: &CastSite, far: &[usize]) -> Result<String> {
     let far = far.iter().map(|index| address(*index)).collect::<Vec<_>>().join(",");
     let path = site.directory("topology")?.join("topology.conf");
     let text = format!(
-        "SwitchName=near Nodes={near}\nSwitchName=far Nodes={far}\nSwitchName=top Switches=near,far\n"
+        "SwitchName=near Nodes={near}\nSwitchName=far Nodes={far}\n\
+         SwitchName=top Switches=near,far\n"
     );
     fs::write(&path, text)?;
     Ok(path.display().to_string())
