@@ -1,7 +1,7 @@
 //! Threads that do for a loop what it must not wait for: what asks a disk, or computes for long.
 //!
 //! They are bounded in number, start when they are needed, and end when nothing has come for a
-//! while. A task carries its own way to answer, and wakes the loop. A task that never ends keeps
+//! while, or when nobody is left who could give them something. A task carries its own way to answer, and wakes the loop. A task that never ends keeps
 //! its thread; how long to wait for an answer is for the loop to decide.
 
 use std::collections::VecDeque;
@@ -20,7 +20,10 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// See the [module](self). Clones have the same threads.
 #[derive(Clone)]
-pub struct Workers(Arc<Shared>);
+pub struct Workers(Arc<Handle>);
+
+/// What can give the threads something to do.
+struct Handle(Arc<Shared>);
 
 struct Shared {
     name: &'static str,
@@ -35,6 +38,8 @@ struct Queue {
     threads: usize,
     /// Those of them that wait for a task.
     idle: usize,
+    /// No other task will come.
+    is_over: bool,
 }
 
 impl Workers {
@@ -42,21 +47,21 @@ impl Workers {
     #[must_use]
     pub fn new(name: &'static str, threads_max: usize) -> Self {
         let (queue, more) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { name, threads_max, queue, more }))
+        Self(Arc::new(Handle(Arc::new(Shared { name, threads_max, queue, more }))))
     }
 
     /// Has a thread do this. False if it is not done: too much waits already, or this machine
     /// starts no thread.
     pub fn run(&self, task: impl FnOnce() + Send + 'static) -> bool {
-        let mut queue = self.0.queue();
+        let shared = &self.0.0;
+        let mut queue = shared.queue();
         if queue.tasks.len() >= TASKS_MAX {
             return false;
         }
         queue.tasks.push_back(Box::new(task));
-        if queue.idle < queue.tasks.len() && queue.threads < self.0.threads_max {
-            let shared = Arc::clone(&self.0);
-            let name = self.0.name.to_owned();
-            let started = thread::Builder::new().name(name).spawn(move || shared.work());
+        if queue.idle < queue.tasks.len() && queue.threads < shared.threads_max {
+            let (own, name) = (Arc::clone(shared), shared.name.to_owned());
+            let started = thread::Builder::new().name(name).spawn(move || own.work());
             queue.threads += usize::from(started.is_ok());
         }
         if queue.threads == 0 {
@@ -64,8 +69,15 @@ impl Workers {
             return false;
         }
         drop(queue);
-        self.0.more.notify_one();
+        shared.more.notify_one();
         true
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.queue().is_over = true;
+        self.0.more.notify_all();
     }
 }
 
@@ -89,6 +101,9 @@ impl Shared {
             if let Some(task) = queue.tasks.pop_front() {
                 return Some(task);
             }
+            if queue.is_over {
+                return None;
+            }
             queue.idle += 1;
             let woken = self.more.wait_timeout(queue, IDLE_MAX);
             let (again, waited) = woken.unwrap_or_else(PoisonError::into_inner);
@@ -104,9 +119,9 @@ impl Shared {
 
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = self.0.queue();
+        let queue = self.0.0.queue();
         f.debug_struct("Workers")
-            .field("name", &self.0.name)
+            .field("name", &self.0.0.name)
             .field("waiting", &queue.tasks.len())
             .field("threads", &queue.threads)
             .finish_non_exhaustive()
@@ -146,6 +161,23 @@ mod tests {
         });
         workers.run(move || said.send(1).expect("the test waits"));
         assert_eq!(heard.iter().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn threads_end_with_the_last_who_could_give_them_something() {
+        let workers = Workers::new("test", 2);
+        let shared = Arc::downgrade(&workers.0.0);
+        let (said, heard) = mpsc::channel();
+        let own = workers.clone();
+        assert!(workers.run(move || drop(own)));
+        assert!(workers.run(move || said.send(1).expect("the test waits")));
+        drop(workers);
+        assert_eq!(heard.recv_timeout(SOON), Ok(1), "what was given is done");
+        let until = std::time::Instant::now() + IDLE_MAX / 2;
+        while shared.strong_count() > 0 {
+            assert!(std::time::Instant::now() < until, "idle threads stay");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]
