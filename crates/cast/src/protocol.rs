@@ -28,6 +28,9 @@ pub const NODES_MAX: usize = 2048;
 /// Slots that a node may have.
 pub(crate) const SLOTS_MAX: u32 = 1024;
 
+/// A source that says and sends nothing for so long has left: it asks for a report several times a
+/// second.
+pub(crate) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Publishing is given up when nothing of it was done for so long: an entry's attributes, a rename;
 const PUBLISH_STEP_MAX: Duration = Duration::from_secs(120);
 /// a flush may take longer, if the disk writes so many bytes a second.

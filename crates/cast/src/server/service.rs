@@ -7,7 +7,7 @@ use begin::OwnNumber;
 pub(super) use message::unexpected;
 
 use super::options::CastServiceOptions;
-use super::session::{CastSession, SOURCE_SILENCE_MAX};
+use super::session::CastSession;
 use super::status::CastStatus;
 use super::storage::{CastAllowance, NodeStore};
 use super::sweep::Sweep;
@@ -15,7 +15,7 @@ use crate::member::{
     CastHub, CastTag, CastWork, LinkPurpose, MemberError, NodeReach, SessionId, WorkDone,
     WorkThreads, send,
 };
-use crate::protocol::{CastMessage, PROTOCOL, of_immediate};
+use crate::protocol::{CastMessage, PROTOCOL, SOURCE_SILENCE_MAX, of_immediate};
 use crate::sign::CastId;
 use outboard_cluster::hub::{Admitted, HubEvent, PeerId};
 use outboard_cluster::node::Permit;

@@ -12,18 +12,14 @@ use crate::member::{
     CastHub, CastMember, LinkPurpose, MemberError, MemberResult, NodeReach, PlanParts, SessionId,
     WorkDone, send,
 };
-use crate::protocol::{CastBegin, CastMessage, JoinToken, NodeReport};
+use crate::protocol::{CastBegin, CastMessage, JoinToken, NodeReport, SOURCE_SILENCE_MAX};
 use crate::receive::PublishReport;
 use crate::sign::{CastId, ChunkHashes, StreamShape};
 use outboard_cluster::hub::PeerId;
 use outboard_secure::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-
-/// A source that says and sends nothing for so long has left: it asks for a report several times a
-/// second.
-pub(super) const SOURCE_SILENCE_MAX: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// See the [module](self).
 pub(super) struct CastSession {

@@ -1,10 +1,9 @@
 //! Whether the source itself was away: stopped, or its machine asleep; by when it looked last. A
 //! value that is given the time.
 
+use crate::protocol::SOURCE_SILENCE_MAX;
 use std::time::{Duration, Instant};
 
-/// Nodes wait so long for a source that says nothing, and go on without it.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 /// Connections that end within this time after it was away have ended for that.
 const TO_BLAME_FOR: Duration = Duration::from_secs(2);
 
@@ -18,7 +17,7 @@ pub(super) struct SourceAbsence {
 impl SourceAbsence {
     /// The source looks at its nodes again after so long.
     pub(super) fn note(&mut self, now: Instant, away: Duration) {
-        if away >= GIVEN_UP_AFTER {
+        if away >= SOURCE_SILENCE_MAX {
             tracing::warn!(seconds = away.as_secs_f32(), "this source was stopped, or asleep");
             self.latest = Some((now, away));
         }
@@ -29,13 +28,13 @@ impl SourceAbsence {
         let since = now.saturating_duration_since(looked);
         let is_recent = |(back, _): &(Instant, Duration)| now <= *back + TO_BLAME_FOR;
         let known = self.latest.filter(is_recent).map(|(_, away)| away);
-        match Some(since).filter(|since| *since >= GIVEN_UP_AFTER).or(known) {
+        match Some(since).filter(|since| *since >= SOURCE_SILENCE_MAX).or(known) {
             None => "its connection has ended: its node or machine may have died".into(),
             Some(away) => format!(
                 "this source itself was stopped, or its machine slept, for {:.1} s, and nodes give \
                  up a source after {} s: cast again, and only what is missing is sent",
                 away.as_secs_f32(),
-                GIVEN_UP_AFTER.as_secs()
+                SOURCE_SILENCE_MAX.as_secs()
             ),
         }
     }
