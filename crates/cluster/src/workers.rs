@@ -1,8 +1,9 @@
 //! Threads that do for a loop what it must not wait for: what asks a disk, or computes for long.
 //!
 //! They are bounded in number, start when they are needed, and end when nothing has come for a
-//! while, or when nobody is left who could give them something. A task carries its own way to answer, and wakes the loop. A task that never ends keeps
-//! its thread; how long to wait for an answer is for the loop to decide.
+//! while, or when nobody is left who could give them something. A task carries its own way to
+//! answer, and wakes the loop. A task that never ends keeps its thread; how long to wait for an
+//! answer is for the loop to decide.
 
 use std::collections::VecDeque;
 use std::fmt;
