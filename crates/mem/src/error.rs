@@ -30,6 +30,33 @@ pub enum MemError {
         /// Length of the piece in bytes.
         len: usize,
     },
+    /// This machine: pages cannot be fetched when they are touched.
+    #[error(
+        "this machine refuses userfaultfd ({}): it needs Linux 5.11, and no filter of system calls \
+         that forbids it; read all pages beforehand, or let the node do the work",
+        std::io::Error::from_raw_os_error(*errno)
+    )]
+    Lazy {
+        /// The system's number for it.
+        errno: i32,
+    },
+    /// Caller: a region's pages come from one filler, once.
+    #[error("the caller's region has had a filler of its pages before; make another region")]
+    Filled,
+    /// Caller: the kernel would write into memory with a gate, which it cannot wait for.
+    #[error("the caller's memory has a gate, so that it is written by copies only; copy into it")]
+    Gated,
+    /// Caller: something is mapped there already, or the one private part is.
+    #[error(
+        "the caller maps {len} bytes at offset {offset} of a reservation where something is mapped \
+         already, or a second private part; choose addresses that are free"
+    )]
+    Occupied {
+        /// Offset in the reservation.
+        offset: usize,
+        /// How many bytes.
+        len: usize,
+    },
     /// Caller: the memory is not mapped any more, or lies behind the end of its file.
     #[error(
         "caller's {len} bytes at {addr:#x} are not there; deregister memory before it is unmapped \

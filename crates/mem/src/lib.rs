@@ -8,8 +8,10 @@
 //! deregistration wait for ever, but never lets memory be used after it is gone.
 //!
 //! Modules in reading order: [`owned`], `racy` (the only racy accesses, one file per processor),
-//! `file` (files to be mapped), [`mapping`], [`shared`], [`mod@slice`], [`sg`], [`access`], `slot`
-//! (pin and close), [`stag`], [`error`].
+//! `file` (files to be mapped), [`mapping`], [`shared`] (with its `gate`, which keeps writes out
+//! for a moment, and `lazy`, pages that are fetched when touched), [`mod@slice`], [`sg`],
+//! [`access`], `slot` (pin and close), [`stag`], [`reservation`] (addresses for code that has only
+//! addresses of its own), [`error`].
 
 // `loom` and `outboard_bytewise` are set through RUSTFLAGS: the first for the model checker, the
 // second to replace assembly by plain atomics that AddressSanitizer can see.
@@ -21,6 +23,7 @@ mod file;
 pub mod mapping;
 pub mod owned;
 mod racy;
+pub mod reservation;
 pub mod sg;
 pub mod shared;
 pub mod slice;
@@ -31,7 +34,8 @@ pub use access::{Access, PdId};
 pub use error::{AccessError, MemError};
 pub use mapping::{Rights, SecondMapping};
 pub use owned::OwnedBuf;
+pub use reservation::Reservation;
 pub use sg::{Segment, SgList};
-pub use shared::{SharedRegion, Space, Span};
+pub use shared::{ClosedGate, DirectWrite, LazyFill, SharedRegion, Space, Span};
 pub use slice::SharedSlice;
 pub use stag::{Placement, StagTable};

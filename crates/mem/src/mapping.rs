@@ -106,7 +106,7 @@ pub enum Rights {
 }
 
 impl Rights {
-    fn protection(self) -> libc::c_int {
+    pub(crate) fn protection(self) -> libc::c_int {
         match self {
             Self::ReadOnly => libc::PROT_READ,
             Self::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
@@ -123,7 +123,7 @@ pub struct SecondMapping {
     start: NonNull<u8>,
     len: usize,
     /// Not sole while its pages are reached another way.
-    _region: SharedRegion,
+    region: SharedRegion,
 }
 
 // SAFETY: only an address to map something else at; nothing is accessed through it.
@@ -149,7 +149,7 @@ impl SecondMapping {
         let mapped =
             unsafe { libc::mmap(at, len, rights.protection(), flags, file.as_raw_fd(), offset) };
         if mapped != libc::MAP_FAILED {
-            return Ok(Self { start, len, _region: region });
+            return Ok(Self { start, len, region });
         }
         let errno = last_errno();
         // The kernel may have unmapped what was there before it failed.
@@ -174,6 +174,7 @@ impl SecondMapping {
 
 impl Drop for SecondMapping {
     fn drop(&mut self) {
+        self.region.forget_lazy(self.start.as_ptr().addr());
         // SAFETY: the caller of `map_again_at` has left these addresses to this mapping.
         unsafe { take_access(self.start, self.len) };
     }

@@ -259,7 +259,8 @@ impl SgList {
     /// As [`Self::spans`], for a system call that writes (a receive straight into the list).
     ///
     /// # Errors
-    /// [`MemError::OutOfBounds`], [`MemError::Gone`]; then nothing is appended.
+    /// [`MemError::OutOfBounds`], [`MemError::Gone`], [`MemError::Gated`]; then nothing is
+    /// appended.
     pub fn spans_mut(
         &mut self,
         offset: usize,
@@ -277,6 +278,11 @@ impl SgList {
                 Segment::Owned(buf) => {
                     let bytes = &mut buf[piece.range()];
                     Span { ptr: bytes.as_mut_ptr(), len: bytes.len() }
+                }
+                // What is received there is copied, past its gate.
+                Segment::Shared(slice) if slice.region().has_gate() => {
+                    out.truncate(before);
+                    return Err(MemError::Gated);
                 }
                 Segment::Shared(slice) => slice.span(piece.range())?,
                 Segment::Gone { len } => {

@@ -8,8 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use crate::error::MemError;
 use crate::file::{provide, steady_len};
@@ -18,7 +18,13 @@ use crate::racy;
 use crate::slice::{SharedSlice, check, range_len};
 
 pub mod backed;
+mod gate;
+mod lazy;
 pub use backed::Space;
+use gate::Gate;
+pub use gate::{ClosedGate, DirectWrite};
+use lazy::Lazy;
+pub use lazy::LazyFill;
 
 /// Memory that peers may be allowed to read and write. Cloning it shares the same bytes.
 #[derive(Clone, Debug)]
@@ -29,13 +35,29 @@ pub struct SharedRegion {
     owner: Arc<Owner>,
 }
 
-/// What keeps the bytes mapped.
-#[derive(Debug)]
-enum Owner {
-    /// The region's own pages, or none at all.
-    Region { _pages: Option<Mapping>, backing: Option<Backing> },
-    /// The caller of `from_raw`.
-    Caller,
+/// What keeps the bytes mapped; all absent for the caller's memory of `from_raw`.
+#[derive(Debug, Default)]
+struct Owner {
+    /// The region's own pages, if any.
+    _pages: Option<Mapping>,
+    backing: Option<Backing>,
+    gate: OnceLock<Gate>,
+    lazy: OnceLock<Arc<Lazy>>,
+}
+
+impl Owner {
+    fn of(pages: Option<Mapping>, backing: Option<Backing>) -> Arc<Self> {
+        Arc::new(Self { _pages: pages, backing, ..Self::default() })
+    }
+
+    fn lazy(&self) -> Option<&Lazy> {
+        self.lazy.get().map(Arc::as_ref)
+    }
+
+    #[inline]
+    fn gate(&self) -> Option<&Gate> {
+        self.gate.get()
+    }
 }
 
 /// The descriptor that the pages are mapped from, shared.
@@ -59,7 +81,7 @@ impl SharedRegion {
     /// [`MemError::Map`] if this machine has no such memory.
     pub fn zeroed(len: usize) -> Result<Self, MemError> {
         if len == 0 {
-            let owner = Arc::new(Owner::Region { _pages: None, backing: None });
+            let owner = Owner::of(None, None);
             return Ok(Self { start: NonNull::dangling(), len, owner });
         }
         Ok(Self::of_mapping(Mapping::anonymous(len)?))
@@ -107,7 +129,7 @@ impl SharedRegion {
 
     fn of_mapping(mapping: Mapping) -> Self {
         let (start, len) = (mapping.start(), mapping.len());
-        let owner = Arc::new(Owner::Region { _pages: Some(mapping), backing: None });
+        let owner = Owner::of(Some(mapping), None);
         Self { start, len, owner }
     }
 
@@ -126,7 +148,7 @@ impl SharedRegion {
             Some(start) => (start, len),
             None => (NonNull::dangling(), 0),
         };
-        Self { start, len, owner: Arc::new(Owner::Caller) }
+        Self { start, len, owner: Owner::of(None, None) }
     }
 
     /// Appends a copy of memory that the caller allocated and that peers may be writing, as
@@ -210,6 +232,12 @@ impl SharedRegion {
     /// [`MemError::OutOfBounds`]; then nothing is copied. [`MemError::Missing`].
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
+        let _under_way = self.enter();
+        self.copy_in_behind_gate(offset, bytes)
+    }
+
+    #[inline]
+    fn copy_in_behind_gate(&self, offset: usize, bytes: &[u8]) -> Result<(), MemError> {
         let to = self.check(offset, bytes.len())?;
         // SAFETY: `check` put the range inside the region; no code writes `bytes` while it is
         // borrowed, thus it is not region memory.
@@ -286,6 +314,11 @@ impl SharedRegion {
     /// # Errors
     /// [`MemError::OutOfBounds`], [`MemError::Unaligned`], [`MemError::Missing`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), MemError> {
+        let _under_way = self.enter();
+        self.store_u64_behind_gate(offset, value)
+    }
+
+    fn store_u64_behind_gate(&self, offset: usize, value: u64) -> Result<(), MemError> {
         let word = self.word(offset)?;
         // SAFETY: `word` checked bounds and alignment.
         unsafe { racy::store_u64(word, value) }.map_err(|_| missing(word.cast(), 8))
@@ -306,6 +339,8 @@ impl SharedRegion {
         let mut current = unsafe { racy::load_u64(word) }.map_err(|_| missing(word.cast(), 8))?;
         loop {
             let new = f(current);
+            // Not around `f`, which may itself write into the region, or take its time.
+            let _under_way = self.enter();
             // SAFETY: as above.
             let found = unsafe { racy::compare_exchange_u64(word, current, new) }
                 .map_err(|_| missing(word.cast(), 8))?;

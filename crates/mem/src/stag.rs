@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::access::{Access, PdId};
 use crate::error::{AccessError, MemError};
-use crate::shared::Span;
+use crate::shared::{DirectWrite, Span};
 use crate::slice::SharedSlice;
 use crate::slot::{Pin, Slot};
 
@@ -369,6 +369,12 @@ impl Placement<'_> {
     /// [`MemError::OutOfBounds`].
     pub fn span(&self, range: Range<usize>) -> Result<Span, MemError> {
         self.pin.get().slice.span(self.within(range)?)
+    }
+
+    /// For a system call that writes into it: see [`DirectWrite`].
+    #[must_use]
+    pub fn write_directly(&self) -> DirectWrite {
+        self.pin.get().slice.region().write_directly()
     }
 
     /// See [`SharedRegion::fetch_update_u64`](crate::SharedRegion::fetch_update_u64).

@@ -17,7 +17,6 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use super::{Backing, Owner, SharedRegion};
 use crate::error::MemError;
@@ -81,7 +80,7 @@ impl SharedRegion {
         };
         let start = pages.as_ref().map_or(NonNull::dangling(), Mapping::start);
         let backing = Some(Backing { file, offset });
-        Ok(Self { start, len, owner: Arc::new(Owner::Region { _pages: pages, backing }) })
+        Ok(Self { start, len, owner: Owner::of(pages, backing) })
     }
 
     /// A descriptor of the memfd or the file, to hand to another process or to
@@ -120,26 +119,44 @@ impl SharedRegion {
         range: Range<usize>,
         rights: Rights,
     ) -> Result<SecondMapping, MemError> {
-        let backing = self.backing()?;
         let len = range_len(&range, self.len)?;
         self.check(range.start, len)?;
+        // SAFETY: the caller's contract; the range is inside.
+        unsafe { self.map_pages_again_at(addr, range.start, len, rights) }
+    }
+
+    /// As [`map_again_at`](Self::map_again_at), whole pages, of which the last may reach behind the
+    /// region's end.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn map_pages_again_at(
+        &self,
+        addr: NonNull<u8>,
+        start: usize,
+        len: usize,
+        rights: Rights,
+    ) -> Result<SecondMapping, MemError> {
+        let backing = self.backing()?;
         let page = file::page_size();
         let at = addr.as_ptr().addr();
-        if len == 0 || [at, range.start, len].iter().any(|number| number % page != 0) {
-            return Err(MemError::Pages { addr: at, offset: range.start as u64, len, page });
+        if len == 0 || [at, start, len].iter().any(|number| number % page != 0) {
+            return Err(MemError::Pages { addr: at, offset: start as u64, len, page });
         }
-        let start = libc::off_t::try_from(range.start)
+        let offset = start;
+        let start = libc::off_t::try_from(start)
             .map_err(|_| MemError::Map { len, errno: libc::EOVERFLOW })?;
         let source = (backing.file.as_fd(), backing.offset + start);
         // SAFETY: the caller's contract; page alignment was checked.
-        unsafe { SecondMapping::new(self.clone(), (addr, len), source, rights) }
+        let mapping = unsafe { SecondMapping::new(self.clone(), (addr, len), source, rights) }?;
+        if let Some(lazy) = self.owner.lazy() {
+            lazy.watch(at, len, offset, rights)?;
+        }
+        Ok(mapping)
     }
 
-    fn backing(&self) -> Result<&Backing, MemError> {
-        match &*self.owner {
-            Owner::Region { backing: Some(backing), .. } => Ok(backing),
-            _ => Err(MemError::NotShared),
-        }
+    pub(super) fn backing(&self) -> Result<&Backing, MemError> {
+        self.owner.backing.as_ref().ok_or(MemError::NotShared)
     }
 }
 
