@@ -10,7 +10,7 @@ use crate::connection::Env;
 use crate::fault::Fault;
 use crate::parked::{self, Parked};
 use crate::place::Sink;
-use outboard_mem::{Access, Placement, Span, StagTable};
+use outboard_mem::{Access, DirectWrite, Placement, Span, StagTable};
 use outboard_wire::ddp::{Header, UNTAGGED_LEN};
 use outboard_wire::fpdu::{self, CRC_LEN, LENGTH_LEN, pad_len};
 use outboard_wire::marker::MarkerStripper;
@@ -73,6 +73,8 @@ enum Step {
 pub struct Direct<'t> {
     /// Keeps registered memory in place during the system call.
     _pin: Option<Placement<'t>>,
+    /// Keeps its gate open for as long.
+    _write: Option<DirectWrite>,
     /// How many bytes of the stream go there.
     pub len: usize,
     /// How many bytes of pad and CRC follow them.
@@ -330,18 +332,19 @@ impl Connection {
                 let pin =
                     stags.resolve(stag.0, self.pd, Access::REMOTE_WRITE, at, len as u64).ok()?;
                 spans.push(pin.span(0..len).ok()?);
-                Some(Direct { _pin: Some(pin), len, trailer })
+                let write = Some(pin.write_directly());
+                Some(Direct { _pin: Some(pin), _write: write, len, trailer })
             }
             Sink::Receive { offset } => {
                 let at = offset + body.done;
                 let local = &mut self.receiving.as_mut()?.request.local;
                 local.spans_mut(at, len, spans).ok()?;
-                Some(Direct { _pin: None, len, trailer })
+                Some(Direct { _pin: None, _write: None, len, trailer })
             }
             Sink::Response { seq, offset } => {
                 let at = offset + body.done;
                 self.sends.entry_mut(seq)?.request.local.spans_mut(at, len, spans).ok()?;
-                Some(Direct { _pin: None, len, trailer })
+                Some(Direct { _pin: None, _write: None, len, trailer })
             }
             Sink::Nothing => None,
         }

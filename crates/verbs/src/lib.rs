@@ -65,6 +65,7 @@ pub use cm::{
 pub use context::Context;
 pub use cq::{Cq, Flushed, NotifyOn};
 pub use ended::{EndReason, Ended};
+pub use engine::adaptive_spin::AdaptiveSpin;
 pub use engine::counters::EngineCounters;
 pub use error::{ConnectError, CqOverflow, Refused, VerbsError};
 pub use event::AsyncEvent;
@@ -74,7 +75,7 @@ pub use outboard_iwarp::work::{
 };
 pub use outboard_iwarp::{PostError, RnrPolicy};
 pub use outboard_mem::{
-    Access, MemError, OwnedBuf, Segment, SgList, SharedRegion, SharedSlice, Space,
+    Access, LazyFill, MemError, OwnedBuf, Segment, SgList, SharedRegion, SharedSlice, Space,
 };
 pub use outboard_wire::ddp::Stag;
 pub use outboard_wire::terminate::TerminateCode;

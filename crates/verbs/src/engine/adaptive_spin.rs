@@ -1,11 +1,13 @@
-//! Whether the background thread should spin for a while before it goes to sleep: waking up costs
-//! more than serving most requests. It spins only while requests come close together, and only
-//! while no other thread wants its processor.
+//! Whether a thread that serves requests, or waits for answers, should spin for a while before it
+//! goes to sleep: waking up costs more than serving most requests. It spins only while they come
+//! close together, and only while no other thread wants its processor.
+//!
+//! The engine's background thread has one; so have loops that wait by themselves.
 
 use std::time::{Duration, Instant};
 
 /// How long it spins: about as long as going to sleep and waking up take.
-pub(super) const WINDOW: Duration = Duration::from_micros(50);
+pub(crate) const WINDOW: Duration = Duration::from_micros(50);
 /// Instead of a sleep shorter than this, spinning would have been better.
 const SHORT_SLEEP: Duration = Duration::from_micros(100);
 /// Short sleeps in a row before spinning begins, and windows without a find before it ends.
@@ -16,22 +18,26 @@ const INTERRUPTION: Duration = Duration::from_micros(500);
 /// How long the background thread does not spin after that.
 const STAY_AWAY: Duration = Duration::from_secs(1);
 
-/// The record of the last sleeps and windows.
-#[derive(Debug, Default)]
-pub(super) struct AdaptiveSpin {
+/// The record of the last sleeps and windows of a thread.
+#[derive(Clone, Debug, Default)]
+pub struct AdaptiveSpin {
     looking: bool,
     streak: u32,
     away_until: Option<Instant>,
 }
 
 impl AdaptiveSpin {
-    /// True when the thread should spin for [`WINDOW`].
-    pub(super) fn is_looking(&self) -> bool {
+    /// How long to spin.
+    pub const WINDOW: Duration = WINDOW;
+
+    /// True when the thread should spin for [`Self::WINDOW`].
+    #[must_use]
+    pub fn is_looking(&self) -> bool {
         self.looking
     }
 
     /// A sleep is over.
-    pub(super) fn slept(&mut self, length: Duration, now: Instant) {
+    pub fn slept(&mut self, length: Duration, now: Instant) {
         if self.away_until.is_some_and(|until| now < until) {
             return;
         }
@@ -42,7 +48,7 @@ impl AdaptiveSpin {
     }
 
     /// A window is over; `longest` is the time of the slowest look that found nothing.
-    pub(super) fn looked(&mut self, found: bool, now: Instant, longest: Duration) {
+    pub fn looked(&mut self, found: bool, now: Instant, longest: Duration) {
         self.streak = if found { 0 } else { self.streak + 1 };
         if self.streak >= STREAK {
             (self.looking, self.streak) = (false, 0);

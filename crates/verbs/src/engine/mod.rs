@@ -11,7 +11,7 @@
 //! raw spans), [`sealed`] (a session between socket and connection), [`staging`] (receive buffers),
 //! [`tapped`] (bytes for recordings), [`timers`], [`counters`].
 
-mod adaptive_spin;
+pub(crate) mod adaptive_spin;
 pub(crate) mod counters;
 pub(crate) mod driver;
 pub(crate) mod ending;

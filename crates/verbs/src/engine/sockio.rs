@@ -2,7 +2,7 @@
 //! this file keeps what pins their memory alive until the kernel is done with it; others ask the
 //! scheduler for short turns, and leave signals to the program. It knows no protocol.
 
-use crate::engine::staging::Staging;
+use crate::engine::staging::{STAGING_LEN, Staging};
 use outboard_iwarp::{Connection, Env, TransmitLimits};
 use outboard_mem::Span;
 use std::io;
@@ -63,8 +63,9 @@ pub(crate) struct Received {
 }
 
 /// Receives once: payload straight to where it belongs when the connection says where, the rest
-/// (at most `want` bytes) into staging. The connection is told of bytes placed, not of those
-/// staged.
+/// into staging: at most `want` bytes, or what there is room for if payload has no place that the
+/// kernel may write to (memory with a gate, or that is gone). The connection is told of bytes
+/// placed, not of those staged.
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
     conn: &mut Connection,
@@ -75,6 +76,7 @@ pub(crate) fn receive(
 ) -> io::Result<Received> {
     spans.clear();
     let direct = conn.direct(env.stags, spans);
+    let want = if direct.is_some() { want } else { STAGING_LEN };
     // A list of very many pieces is filled a part at a time, and nothing may follow a part.
     let cut = spans.len() > SPANS_MAX;
     spans.truncate(SPANS_MAX);
