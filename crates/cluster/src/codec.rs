@@ -3,8 +3,7 @@
 //! Each service has a [`Protocol`] of its own, whose version grows by itself. The transport bounds
 //! the length of messages; decoding allocates no more than the message has bytes.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// A service's protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +51,59 @@ impl Protocol {
         postcard::to_extend(message, vec![self.version]).expect("messages are plain data")
     }
 
-    /// The message of these bytes, all of them.
+    /// The message of these bytes, all of them. It may borrow from them.
     ///
     /// # Errors
     /// [`CodecError`]: the peer's fault.
-    pub fn decode<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, CodecError> {
+    pub fn decode<'a, T: Deserialize<'a>>(self, bytes: &'a [u8]) -> Result<T, CodecError> {
+        let mut rest = self.open_batch(bytes)?;
+        match self.decode_next(&mut rest) {
+            Ok(Some(message)) if rest.is_empty() => Ok(message),
+            _ => Err(CodecError::Malformed { len: bytes.len(), own: self.version }),
+        }
+    }
+
+    /// Appends a message to a batch: messages one behind the other, which are sent as one. An empty
+    /// batch gets the version first.
+    ///
+    /// # Panics
+    /// As [`Self::encode`].
+    pub fn append<T: Serialize>(self, message: &T, batch: &mut Vec<u8>) {
+        if batch.is_empty() {
+            batch.push(self.version);
+        }
+        let bytes = std::mem::take(batch);
+        *batch = postcard::to_extend(message, bytes).expect("messages are plain data");
+    }
+
+    /// The messages of a batch, for [`Self::decode_next`].
+    ///
+    /// # Errors
+    /// [`CodecError`]: the peer's fault.
+    pub fn open_batch(self, batch: &[u8]) -> Result<&[u8], CodecError> {
         let own = self.version;
-        match bytes.split_first() {
-            Some((found, body)) if *found == own => match postcard::take_from_bytes(body) {
-                Ok((message, [])) => Ok(message),
-                _ => Err(CodecError::Malformed { len: bytes.len(), own }),
-            },
+        match batch.split_first() {
+            Some((found, messages)) if *found == own => Ok(messages),
             Some((&found, _)) => Err(CodecError::Version { found, own }),
             None => Err(CodecError::Malformed { len: 0, own }),
         }
+    }
+
+    /// Takes the next message off a batch; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`CodecError`]: the peer's fault.
+    pub fn decode_next<'a, T: Deserialize<'a>>(
+        self,
+        rest: &mut &'a [u8],
+    ) -> Result<Option<T>, CodecError> {
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let malformed = |_| CodecError::Malformed { len: rest.len(), own: self.version };
+        let (message, behind) = postcard::take_from_bytes(rest).map_err(malformed)?;
+        *rest = behind;
+        Ok(Some(message))
     }
 }
 
@@ -79,6 +117,25 @@ mod tests {
     fn what_was_encoded_comes_back() {
         let message = (7_u32, String::from("seven"), vec![1_u8, 2]);
         assert_eq!(PROTOCOL.decode(&PROTOCOL.encode(&message)), Ok(message));
+    }
+
+    #[test]
+    fn a_batch_brings_its_messages_in_order_and_they_may_borrow() {
+        let mut batch = Vec::new();
+        for number in 0..3_u32 {
+            PROTOCOL.append(&(number, "text"), &mut batch);
+        }
+        let mut rest = PROTOCOL.open_batch(&batch).expect("its version");
+        for number in 0..3_u32 {
+            assert_eq!(PROTOCOL.decode_next::<(u32, &str)>(&mut rest), Ok(Some((number, "text"))));
+        }
+        assert_eq!(PROTOCOL.decode_next::<(u32, &str)>(&mut rest), Ok(None));
+        let mut cut = PROTOCOL.open_batch(&batch[..batch.len() - 1]).expect("its version");
+        let taken =
+            std::iter::from_fn(|| PROTOCOL.decode_next::<(u32, &str)>(&mut cut).transpose());
+        assert_eq!(taken.take(3).filter(Result::is_ok).count(), 2);
+        assert!(PROTOCOL.decode::<(u32, &str)>(&batch).is_err(), "more than one");
+        assert_eq!(PROTOCOL.open_batch(&[]), Err(CodecError::Malformed { len: 0, own: 1 }));
     }
 
     #[test]

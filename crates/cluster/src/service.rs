@@ -11,7 +11,7 @@ use crate::hub::{Admitted, Hub, HubCounters, HubError, HubEvent, HubOptions, Pee
 use crate::node::{Arrival, Permit, ServiceLink};
 use crate::waker::Waker;
 use outboard_secure::NodeId;
-use outboard_verbs::Secured;
+use outboard_verbs::{AdaptiveSpin, Secured};
 use reports::Reports;
 use rustix::event::epoll;
 use serde::Serialize;
@@ -26,8 +26,23 @@ use std::time::{Duration, Instant};
 /// How long a loop sleeps when nothing is due.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
+/// How long a loop that always spins does so after a message.
+const SPIN_ALWAYS: Duration = Duration::from_millis(1);
+
 /// Why a peer's session ends, as the log shows it.
 pub type ServiceError = Box<dyn Error>;
+
+/// Whether a loop looks for messages for a while before it sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpinMode {
+    /// It sleeps at once.
+    #[default]
+    Never,
+    /// For some 50 µs, while messages come close together and no other thread wants its processor.
+    Adaptive,
+    /// For a millisecond after each message, whatever else wants its processor.
+    Always,
+}
 
 /// What a service does. Nothing here waits.
 pub trait Service {
@@ -91,6 +106,19 @@ pub trait Service {
         None
     }
 
+    /// Whether the loop spins before it sleeps: for services whose requests take less time than
+    /// waking up does.
+    fn spin(&self) -> SpinMode {
+        SpinMode::Never
+    }
+
+    /// An identity is revoked. Its sessions have ended.
+    fn revoked(&mut self, _node: NodeId) {}
+
+    /// The node ends, and its peers have been told nothing: what must be kept is kept now. Some
+    /// seconds later the process is killed.
+    fn ended(&mut self) {}
+
     /// What it does at present.
     fn report(&self) -> Self::Report;
 }
@@ -114,8 +142,13 @@ fn serve<S: Service>(link: &ServiceLink, mut looping: ServiceLoop<S>) -> Result<
     while take_arrivals(link, &mut looping)? {
         looping.turn(Instant::now())?;
         reports.make(|| looping.report());
-        sleep(link, &looping);
+        if !looping.spin() {
+            let before = Instant::now();
+            sleep(link, &looping);
+            looping.slept(before);
+        }
     }
+    looping.ended();
     Ok(())
 }
 
@@ -154,6 +187,7 @@ pub struct ServiceLoop<S: Service> {
     events: Vec<HubEvent<S::Tag>>,
     ended: u64,
     latest_end: String,
+    spin: AdaptiveSpin,
 }
 
 /// A service's report, and its loop's.
@@ -189,6 +223,7 @@ impl<S: Service> ServiceLoop<S> {
             events: Vec::new(),
             ended: 0,
             latest_end: String::new(),
+            spin: AdaptiveSpin::default(),
         })
     }
 
@@ -206,6 +241,57 @@ impl<S: Service> ServiceLoop<S> {
         let its = self.permits.iter().filter(|(_, permit)| permit.node() == node);
         for peer in its.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             self.end(peer, "it is revoked");
+        }
+        self.service.revoked(node);
+    }
+
+    /// Looks for messages for a moment, if the service [spins](Service::spin); true if there are
+    /// any: then there is no reason to sleep.
+    pub fn spin(&mut self) -> bool {
+        match self.service.spin() {
+            SpinMode::Never => false,
+            SpinMode::Adaptive => self.spin.is_looking() && self.spin_adaptively(),
+            SpinMode::Always => {
+                let until = Instant::now() + SPIN_ALWAYS;
+                loop {
+                    if self.hub.look() {
+                        return true;
+                    }
+                    if Instant::now() >= until {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn spin_adaptively(&mut self) -> bool {
+        let start = Instant::now();
+        let (mut before, mut longest) = (start, Duration::ZERO);
+        loop {
+            let found = self.hub.look();
+            let now = Instant::now();
+            if !found {
+                longest = longest.max(now - before);
+            }
+            if found || now - start > AdaptiveSpin::WINDOW {
+                self.spin.looked(found, now, longest);
+                return found;
+            }
+            before = now;
+        }
+    }
+
+    /// The node ends: the service keeps what it must.
+    pub fn ended(&mut self) {
+        self.service.ended();
+    }
+
+    /// Notes that the loop has slept since then.
+    pub fn slept(&mut self, since: Instant) {
+        if self.service.spin() == SpinMode::Adaptive {
+            let now = Instant::now();
+            self.spin.slept(now - since, now);
         }
     }
 

@@ -92,7 +92,9 @@ impl NodeId {
 }
 
 impl NodeId {
-    pub(crate) fn bytes(&self) -> &[u8; Self::LEN] {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; Self::LEN] {
         &self.0
     }
 

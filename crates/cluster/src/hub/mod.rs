@@ -446,6 +446,15 @@ impl<T> Hub<T> {
         self.cq.wait_readable(timeout, fds);
     }
 
+    /// Serves its connections once without sleeping, as [`Self::wait`] does; true when a turn has
+    /// something to do.
+    #[must_use]
+    pub fn look(&self) -> bool {
+        self.waits.set(true);
+        // A queue that has overflowed is the next turn's error.
+        self.cq.poll_by(|| self.cq.waiting()).is_ok_and(|found| found > 0)
+    }
+
     fn take(&mut self, batches: &mut usize, events: &mut Vec<HubEvent<T>>) -> Result<(), HubError> {
         let mut done = std::mem::take(&mut self.done);
         // Nothing is driven here: the sleep that this turn follows has served the connections, or

@@ -77,6 +77,19 @@ pub struct Exposed {
 }
 
 impl Exposed {
+    /// What a registration of this side's exposes to the peers of its protection domain.
+    #[must_use]
+    pub fn of(mr: &Mr) -> Self {
+        Self { stag: mr.stag().0, base: mr.base(), len: mr.len() as u64 }
+    }
+
+    /// The `len` bytes at `at` of it, if they are inside.
+    #[must_use]
+    pub fn part(&self, at: u64, len: u64) -> Option<Self> {
+        let Remote { stag, offset } = self.range(at, len)?;
+        Some(Self { stag: stag.0, base: offset, len })
+    }
+
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -204,7 +217,7 @@ impl<T> HubPeer<T> {
         access: Access,
     ) -> Result<Exposed, HubError> {
         let mr = self.pd.register_slice(memory, 0, access)?;
-        let exposed = Exposed { stag: mr.stag().0, base: mr.base(), len: mr.len() as u64 };
+        let exposed = Exposed::of(&mr);
         self.exposed.push(mr);
         Ok(exposed)
     }

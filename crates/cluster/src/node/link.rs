@@ -22,8 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a service may take to end by itself.
-const ENDING: Duration = Duration::from_secs(10);
+/// How much longer than its supervisor waits a service's process stays at its end.
+const ENDING_MORE: Duration = Duration::from_secs(5);
 
 /// How long the supervisor may take to answer, besides the request's own limit.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -43,6 +43,8 @@ pub(super) struct ServiceSetup {
     pub(super) config: Value,
     /// How many kept memory files follow.
     pub(super) kept: usize,
+    /// Seconds that it may take to end.
+    pub(super) ending_s: u64,
 }
 
 /// A message of the supervisor.
@@ -92,6 +94,8 @@ pub enum RequestError {
 struct LinkShared {
     control: OwnedFd,
     permits: Arc<Permits>,
+    /// How long it may take to end by itself.
+    ending: Duration,
     state: Mutex<LinkState>,
     changed: Condvar,
     /// Readable while something has arrived.
@@ -162,7 +166,8 @@ impl ServiceLink {
         let arrived = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (state, changed) = (Mutex::default(), Condvar::new());
         let permits = Arc::default();
-        let shared = Arc::new(LinkShared { control, permits, state, changed, arrived });
+        let ending = Duration::from_secs(setup.ending_s).saturating_add(ENDING_MORE);
+        let shared = Arc::new(LinkShared { control, permits, ending, state, changed, arrived });
         let reader = Arc::clone(&shared);
         thread::Builder::new().name("outboard-link".into()).spawn(move || reader.read())?;
         Ok(Self {
@@ -363,7 +368,7 @@ impl LinkShared {
         state.waiting.clear();
         self.notify();
         drop(state);
-        thread::sleep(ENDING);
+        thread::sleep(self.ending);
         std::process::exit(1);
     }
 

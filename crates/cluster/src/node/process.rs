@@ -138,6 +138,11 @@ impl ServiceProcess {
         }
     }
 
+    /// How long it may take to end.
+    pub(super) fn ending(&self) -> Duration {
+        Duration::from_secs(self.setup.ending_s)
+    }
+
     /// Jobs that it may do at a time.
     pub(super) fn slots(&self) -> u32 {
         self.setup.slots
@@ -481,6 +486,7 @@ mod tests {
             slots: 1,
             config: Value::Null,
             kept: 0,
+            ending_s: 5,
         };
         let name = "test".parse().expect("a name");
         ServiceProcess::new(setup, name, None, Instant::now())

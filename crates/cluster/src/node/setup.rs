@@ -189,6 +189,7 @@ pub(super) fn services(
             slots: config.slots_of(service),
             config: config.table(service),
             kept: 0,
+            ending_s: needs.ending.max(Needs::ENDING).as_secs(),
         };
         services.push(ServiceProcess::new(setup, name, user, now));
     }

@@ -38,8 +38,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(2);
 /// How soon to look again while a status request waits for reports, or a service for socket room
 /// or for its end.
 const SOON: Duration = Duration::from_millis(20);
-/// How long services may take to end.
-const ENDING: Duration = Duration::from_secs(5);
 
 const ENDS: u64 = 0;
 const CHILDREN: u64 = 1;
@@ -388,9 +386,9 @@ impl Supervisor {
             }
         }
         if let Some(since) = self.ending {
-            if now.saturating_duration_since(since) >= ENDING {
-                self.services.iter_mut().for_each(ServiceProcess::kill);
-            }
+            let took = now.saturating_duration_since(since);
+            let late = self.services.iter_mut().filter(|service| took >= service.ending());
+            late.for_each(ServiceProcess::kill);
         } else {
             self.start_due(now);
         }

@@ -14,6 +14,10 @@ struct Noting {
     gone: Vec<PeerId>,
     ends_all: bool,
     turns: u32,
+    heard: usize,
+    spin: SpinMode,
+    revoked: Vec<NodeId>,
+    has_ended: bool,
 }
 
 /// What it reports.
@@ -37,7 +41,20 @@ impl Service for Noting {
     }
 
     fn handle(&mut self, _hub: &mut Hub<()>, _event: HubEvent<()>) -> Result<(), ServiceError> {
+        self.heard += 1;
         Ok(())
+    }
+
+    fn spin(&self) -> SpinMode {
+        self.spin
+    }
+
+    fn revoked(&mut self, node: NodeId) {
+        self.revoked.push(node);
+    }
+
+    fn ended(&mut self) {
+        self.has_ended = true;
     }
 
     fn gone(&mut self, _hub: &mut Hub<()>, peer: PeerId) {
@@ -67,7 +84,17 @@ impl Service for Noting {
 fn looping() -> ServiceLoop<Noting> {
     let waker = Waker::new().expect("a waker");
     let (peers, gone) = (Vec::new(), Vec::new());
-    let service = Noting { waker, peers, gone, ends_all: false, turns: 0 };
+    let service = Noting {
+        waker,
+        peers,
+        gone,
+        ends_all: false,
+        turns: 0,
+        heard: 0,
+        spin: SpinMode::Never,
+        revoked: Vec::new(),
+        has_ended: false,
+    };
     ServiceLoop::new(HubOptions::default(), service).expect("a loop")
 }
 
@@ -134,4 +161,29 @@ fn a_revoked_identitys_session_ends() {
     assert_eq!(looping.service.gone, []);
     looping.shut_out(node);
     assert_eq!(looping.service.gone, [looping.service.peers[0].0]);
+    assert_eq!(looping.service.revoked, [NodeId::of(&[1; 32]), node]);
+    assert!(!looping.service.has_ended);
+    looping.ended();
+    assert!(looping.service.has_ended);
+}
+
+#[test]
+fn a_loop_that_spins_finds_messages_without_sleeping() {
+    let mut looping = looping();
+    let (mut client, admitted, _) = connected(&mut looping);
+    let server = client.enroll(admitted).expect("enrolled");
+    for (mode, begins) in [(SpinMode::Never, false), (SpinMode::Always, true)] {
+        looping.service.spin = mode;
+        let before = looping.service.heard;
+        client.send(server, b"hello").expect("sent");
+        let deadline = Instant::now() + Duration::from_secs(if begins { 20 } else { 1 });
+        let found = std::iter::from_fn(|| (Instant::now() < deadline).then(|| looping.spin()));
+        assert_eq!(found.take(10_000).any(|found| found), begins, "{mode:?}");
+        while looping.service.heard == before {
+            turn(&mut looping);
+        }
+    }
+    // Nothing comes: it stops looking by itself.
+    looping.service.spin = SpinMode::Adaptive;
+    assert!(!looping.spin(), "messages have not come close together");
 }

@@ -5,6 +5,7 @@ use super::super::link::ServiceMain;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
@@ -31,6 +32,13 @@ pub struct Needs {
     pub devices: Vec<PathBuf>,
     /// The user that it must be.
     pub user: NeededUser,
+    /// How long it may take to end with its node, if that is more than [`Needs::ENDING`].
+    pub ending: Duration,
+}
+
+impl Needs {
+    /// How long any service may take to end.
+    pub const ENDING: Duration = Duration::from_secs(5);
 }
 
 /// The user that a service must be.
