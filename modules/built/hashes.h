@@ -1,0 +1,21 @@
+/* hashes.h: the shipped modules by name and hash, for OB_IMPORT. Written by
+ * `cargo xtask modules build`. */
+#ifndef OB_HASHES_H
+#define OB_HASHES_H
+
+#define OB_MODULE_EMPTY \
+    "empty#a27685970879a5c33eb7586bf4fbdf3edcf880d84c6fc16f96a8553df5dccf8d"
+#define OB_MODULE_ALLOC \
+    "alloc#4c5143d149e7040d3def11162457a59b92278e2107f8db81cdc39ae11f4c381d"
+#define OB_MODULE_TABLE \
+    "table#f2eb30b6b949e44317598d17fa331ee757caa9b06fe5111f896bec2db70898d4"
+#define OB_MODULE_LIST \
+    "list#360d4a45e643a06f73e970b1c192939143231ac2886855b539cb3e2b90baf244"
+#define OB_MODULE_LOCK \
+    "lock#e58876a8f4143bafae3e6692fab1050b005cda388e93dbb78bfe514bd662e688"
+#define OB_MODULE_SCRIPT \
+    "script#08ad567acd8264096c72a70caabdc1b6d7e2db515043c2a85b4f77e515f7bde0"
+#define OB_MODULE_TOPK \
+    "topk#0863edba5cea665a0d6dcbb2b456967866d3895babb4fc9796f2d397e287c7ae"
+
+#endif
