@@ -1,0 +1,353 @@
+//! Threads of low priority for what takes long: executions, and making instances.
+//!
+//! Tenants take turns; what one has waiting delays no other by more than what is running. Each has
+//! a limit on what runs and what waits.
+
+use super::outcome_of;
+use super::request::{Outcome, Request};
+use super::run::{Attempt, attempt};
+use super::warm::InstanceKey;
+use crate::engine::{Bounding, Budget, KillSwitch, WasmEngine};
+use crate::hash::ModuleHash;
+use crate::instance::WarmInstance;
+use crate::store::{ModuleStore, TenantId};
+use rustix::process::setpriority_process;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Instant;
+
+/// How much the threads yield to everything else of this machine, unless a caller says otherwise.
+const NICE: i32 = 15;
+/// Instances that the threads keep, at most.
+const INSTANCES_MAX: usize = 64;
+/// Fuel of the start functions of a program.
+const START_FUEL: u64 = 10_000_000;
+
+/// What each tenant may have on the threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackgroundLimits {
+    /// Threads.
+    pub threads: usize,
+    /// Executions of one tenant at a time.
+    pub running: usize,
+    /// Requests of one tenant that wait.
+    pub waiting: usize,
+    /// The threads' priority, as nice(1) has it.
+    pub nice: i32,
+}
+
+impl Default for BackgroundLimits {
+    fn default() -> Self {
+        let threads = thread::available_parallelism().map_or(2, usize::from).max(2);
+        Self { threads, running: threads, waiting: 1024, nice: NICE }
+    }
+}
+
+/// What a thread is to do.
+#[derive(Debug)]
+pub(super) enum BackgroundJob {
+    /// Run it.
+    Execute(Request),
+    /// Make the instance that the loop needs for it.
+    Prepare(Request),
+}
+
+impl BackgroundJob {
+    pub(super) fn request(&self) -> &Request {
+        match self {
+            Self::Execute(request) | Self::Prepare(request) => request,
+        }
+    }
+}
+
+/// What a thread tells the loop.
+pub(super) enum Told<I> {
+    /// The instance that the loop needs.
+    Prepared { request: Request, instance: WarmInstance<I> },
+    /// Why there is none.
+    NotPrepared { request: Request, outcome: Outcome },
+    /// What came of a request.
+    Ended { request: Request, outcome: Outcome, conflicts: u64, log: Vec<u8>, since: Instant },
+}
+
+/// See this file's first lines.
+pub(super) struct ExecutorThreads<E: WasmEngine> {
+    shared: Arc<Shared<E>>,
+}
+
+struct Shared<E: WasmEngine> {
+    store: Arc<ModuleStore<E>>,
+    limits: BackgroundLimits,
+    queues: Mutex<Queues<E::Instance>>,
+    changed: Condvar,
+    sender: mpsc::Sender<Told<E::Instance>>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// What waits and what runs.
+struct Queues<I> {
+    tenants: HashMap<TenantId, TenantQueue>,
+    /// Tenants that have something waiting and may run more, in turn.
+    turns: VecDeque<TenantId>,
+    /// Requests that have not ended, by token.
+    under_way: HashMap<u64, UnderWay>,
+    instances: Vec<(InstanceKey, WarmInstance<I>)>,
+    is_ending: bool,
+}
+
+#[derive(Default)]
+struct TenantQueue {
+    waiting: VecDeque<(BackgroundJob, Instant)>,
+    running: usize,
+    has_turn: bool,
+}
+
+struct UnderWay {
+    tenant: TenantId,
+    module: ModuleHash,
+    entry: String,
+    since: Instant,
+    kill: Arc<KillSwitch>,
+}
+
+impl<E: WasmEngine> ExecutorThreads<E> {
+    pub(super) fn start(
+        store: Arc<ModuleStore<E>>,
+        limits: BackgroundLimits,
+        sender: mpsc::Sender<Told<E::Instance>>,
+        wake: Arc<dyn Fn() + Send + Sync>,
+    ) -> std::io::Result<Self> {
+        let queues = Queues {
+            tenants: HashMap::new(),
+            turns: VecDeque::new(),
+            under_way: HashMap::new(),
+            instances: Vec::new(),
+            is_ending: false,
+        };
+        let (queues, changed) = (Mutex::new(queues), Condvar::new());
+        let shared = Arc::new(Shared { store, limits, queues, changed, sender, wake });
+        let background = Self { shared };
+        for _ in 0..limits.threads {
+            let shared = Arc::clone(&background.shared);
+            let thread = thread::Builder::new().name("outboard-execute".into());
+            thread.spawn(move || shared.work())?;
+        }
+        Ok(background)
+    }
+
+    /// Adds a job; the error says why its tenant may not have it.
+    pub(super) fn add(&self, job: BackgroundJob) -> Result<(), String> {
+        let Request { token, tenant, module, .. } = *job.request();
+        let entry = job.request().entry.clone();
+        let mut queues = self.shared.lock();
+        let limits = self.shared.limits;
+        let queue = queues.tenants.entry(tenant).or_default();
+        if queue.waiting.len() >= limits.waiting {
+            return Err(format!("{} requests of this identity are waiting", limits.waiting));
+        }
+        let since = Instant::now();
+        queue.waiting.push_back((job, since));
+        queues.give_turn(tenant, limits.running);
+        let kill = Arc::default();
+        queues.under_way.insert(token, UnderWay { tenant, module, entry, since, kill });
+        drop(queues);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn kill(&self, tenant: Option<TenantId>, token: u64) -> bool {
+        let queues = self.shared.lock();
+        let its = queues.under_way.get(&token);
+        let its = its.filter(|its| tenant.is_none_or(|tenant| its.tenant == tenant));
+        its.inspect(|its| its.kill.kill()).is_some()
+    }
+
+    pub(super) fn under_way(&self) -> Vec<(u64, TenantId, ModuleHash, String, Instant)> {
+        let queues = self.shared.lock();
+        let describe = |(token, its): (&u64, &UnderWay)| {
+            (*token, its.tenant, its.module, its.entry.clone(), its.since)
+        };
+        queues.under_way.iter().map(describe).collect()
+    }
+
+    /// Drops the instances on a region.
+    pub(super) fn forget(&self, region: u64) {
+        self.shared.lock().instances.retain(|(key, _)| key.region != region);
+    }
+}
+
+impl<E: WasmEngine> Drop for ExecutorThreads<E> {
+    fn drop(&mut self) {
+        let mut queues = self.shared.lock();
+        queues.is_ending = true;
+        for its in queues.under_way.values() {
+            its.kill.kill();
+        }
+        drop(queues);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl<E: WasmEngine> fmt::Debug for ExecutorThreads<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutorThreads").finish_non_exhaustive()
+    }
+}
+
+impl<I> Queues<I> {
+    fn give_turn(&mut self, tenant: TenantId, running_max: usize) {
+        let Some(queue) = self.tenants.get_mut(&tenant) else { return };
+        if !queue.has_turn && !queue.waiting.is_empty() && queue.running < running_max {
+            queue.has_turn = true;
+            self.turns.push_back(tenant);
+        }
+    }
+
+    fn next(&mut self, running_max: usize) -> Option<(BackgroundJob, Instant, Arc<KillSwitch>)> {
+        let tenant = self.turns.pop_front()?;
+        let queue = self.tenants.get_mut(&tenant)?;
+        queue.has_turn = false;
+        let (job, since) = queue.waiting.pop_front()?;
+        queue.running += 1;
+        self.give_turn(tenant, running_max);
+        let kill = self.under_way.get(&job.request().token).map(|its| Arc::clone(&its.kill));
+        Some((job, since, kill.unwrap_or_default()))
+    }
+
+    fn end(&mut self, tenant: TenantId, token: u64, running_max: usize) {
+        self.under_way.remove(&token);
+        if let Some(queue) = self.tenants.get_mut(&tenant) {
+            queue.running = queue.running.saturating_sub(1);
+            if queue.running == 0 && queue.waiting.is_empty() {
+                self.tenants.remove(&tenant);
+            }
+        }
+        self.give_turn(tenant, running_max);
+    }
+}
+
+impl<E: WasmEngine> Shared<E> {
+    fn lock(&self) -> MutexGuard<'_, Queues<E::Instance>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        // Without the lower priority executions only compete more with the loop.
+        let _lowered = setpriority_process(Some(rustix::thread::gettid()), self.limits.nice);
+        while let Some((job, since, kill)) = self.wait() {
+            let (tenant, token) = (job.request().tenant, job.request().token);
+            let told = self.perform(job, since, &kill);
+            self.lock().end(tenant, token, self.limits.running);
+            // Others may have waited for this tenant's place.
+            self.changed.notify_one();
+            if self.sender.send(told).is_err() {
+                return;
+            }
+            (self.wake)();
+        }
+    }
+
+    fn wait(&self) -> Option<(BackgroundJob, Instant, Arc<KillSwitch>)> {
+        let mut queues = self.lock();
+        loop {
+            if queues.is_ending {
+                return None;
+            }
+            if let Some(next) = queues.next(self.limits.running) {
+                return Some(next);
+            }
+            queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn perform(
+        &self,
+        job: BackgroundJob,
+        since: Instant,
+        kill: &Arc<KillSwitch>,
+    ) -> Told<E::Instance> {
+        let ended = |request, (outcome, conflicts, log)| Told::Ended {
+            request,
+            outcome,
+            conflicts,
+            log,
+            since,
+        };
+        match job {
+            BackgroundJob::Prepare(request) => {
+                match guarded(|| self.instance(&request, Bounding::Fuel, &Budget::Fuel(START_FUEL)))
+                {
+                    Ok(instance) => Told::Prepared { request, instance },
+                    Err(outcome) => Told::NotPrepared { request, outcome },
+                }
+            }
+            BackgroundJob::Execute(request) => {
+                let executed = guarded(|| self.execute(&request, kill));
+                ended(request, executed.unwrap_or_else(|outcome| (outcome, 0, Vec::new())))
+            }
+        }
+    }
+
+    fn execute(
+        &self,
+        request: &Request,
+        kill: &Arc<KillSwitch>,
+    ) -> Result<(Outcome, u64, Vec<u8>), Outcome> {
+        if kill.is_killed() {
+            return Err(Outcome::Killed);
+        }
+        let budget = Budget::Time(request.limit, Arc::clone(kill));
+        let key = InstanceKey::of(request);
+        let mut instance = match self.take(&key) {
+            // Only while its tenant still has the module.
+            Some(instance) if self.store.find(request.tenant, &request.module).is_some() => {
+                instance
+            }
+            _ => self.instance(request, Bounding::Time, &budget)?,
+        };
+        let mut result = Vec::new();
+        let attempted = attempt(&mut instance, request, &budget, &mut result);
+        self.keep(key, instance);
+        match attempted {
+            Attempt::Ended { outcome, conflicts, log } => Ok((outcome, conflicts, log)),
+            Attempt::OutOfFuel | Attempt::Locked => Ok((Outcome::Timeout, 0, Vec::new())),
+        }
+    }
+
+    fn instance(
+        &self,
+        request: &Request,
+        bound: Bounding,
+        budget: &Budget,
+    ) -> Result<WarmInstance<E::Instance>, Outcome> {
+        let program = self.store.program(request.tenant, &request.module, bound);
+        let program = program.map_err(|_| Outcome::NoCode(request.module))?;
+        let region = (request.region.memory(), request.region.write_max());
+        WarmInstance::new(&**self.store.engine(), &program, region, (bound, budget))
+            .map_err(outcome_of)
+    }
+
+    fn take(&self, key: &InstanceKey) -> Option<WarmInstance<E::Instance>> {
+        let mut queues = self.lock();
+        let at = queues.instances.iter().position(|(known, _)| known == key)?;
+        Some(queues.instances.swap_remove(at).1)
+    }
+
+    fn keep(&self, key: InstanceKey, instance: WarmInstance<E::Instance>) {
+        let mut queues = self.lock();
+        let oldest = (queues.instances.len() >= INSTANCES_MAX).then(|| queues.instances.remove(0));
+        queues.instances.push((key, instance));
+        drop(queues);
+        drop(oldest);
+    }
+}
+
+/// A defect of the engine's is an outcome, not the end of the thread.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Outcome>) -> Result<T, Outcome> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(Outcome::Machine("a defect of Outboard: the execution panicked".into()))
+    })
+}

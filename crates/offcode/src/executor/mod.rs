@@ -1,0 +1,301 @@
+//! Runs requests: short ones at once, in the thread that asks (a service's loop), bounded by fuel;
+//! the others on threads of low priority, bounded by time.
+//!
+//! An entry that used up its fuel once goes to the threads from then on. What is needed for a first
+//! execution (an instance) is made there as well; the request then comes back to the loop.
+
+mod background;
+mod request;
+mod run;
+mod slowlog;
+#[cfg(test)]
+mod tests;
+mod warm;
+
+pub use background::BackgroundLimits;
+pub use request::{Moment, Outcome, Request};
+pub use slowlog::{SlowExecution, SlowLog};
+
+use crate::engine::{Budget, WasmEngine};
+use crate::hash::ModuleHash;
+use crate::stop::Stop;
+use crate::store::{ModuleStore, TenantId};
+use background::{BackgroundJob, ExecutorThreads, Told};
+use run::{Attempt, attempt};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+use warm::{InstanceKey, WarmInstances};
+
+/// Instances that the loop keeps, at most.
+const INSTANCES_MAX: usize = 256;
+/// Entries that are remembered to take long, at most.
+const LONG_MAX: usize = 4096;
+
+/// What an executor may use.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutorOptions {
+    /// Fuel of an execution in the caller's thread: about an instruction each.
+    pub fuel: u64,
+    /// What the threads may do.
+    pub background: BackgroundLimits,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        // Some 50 µs of compiled code with the counting of fuel.
+        Self { fuel: 100_000, background: BackgroundLimits::default() }
+    }
+}
+
+/// What an executor has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExecutorCounters {
+    /// Executions in the caller's thread, to their end.
+    pub here: u64,
+    /// Executions on threads.
+    pub on_threads: u64,
+    /// Executions that had to be run again because something else was faster.
+    pub conflicts: u64,
+    /// Executions that ran out of the loop's fuel.
+    pub out_of_fuel: u64,
+    /// Instances made.
+    pub instances: u64,
+    /// Executions that ended by a trap, their time limit, or a kill.
+    pub stopped: u64,
+}
+
+/// See this file's first lines.
+pub struct Executor<E: WasmEngine> {
+    store: Arc<ModuleStore<E>>,
+    options: ExecutorOptions,
+    warm: WarmInstances<E::Instance>,
+    background: ExecutorThreads<E>,
+    told: mpsc::Receiver<Told<E::Instance>>,
+    long: HashSet<(ModuleHash, String)>,
+    /// Requests whose instance is being made, besides the one that it is made for, in order.
+    preparing: HashMap<InstanceKey, VecDeque<Request>>,
+    /// What ended while an instance was awaited.
+    over: VecDeque<(u64, Outcome)>,
+    counters: ExecutorCounters,
+    slow: SlowLog,
+    result: Vec<u8>,
+    log: Vec<u8>,
+}
+
+impl<E: WasmEngine> fmt::Debug for Executor<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+impl<E: WasmEngine> Executor<E> {
+    /// An executor with its threads. `wake` is called from them when [`poll`](Self::poll) has
+    /// something.
+    ///
+    /// # Errors
+    /// This machine's: no threads.
+    pub fn new(
+        store: Arc<ModuleStore<E>>,
+        options: ExecutorOptions,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let (sender, told) = mpsc::channel();
+        let background =
+            ExecutorThreads::start(Arc::clone(&store), options.background, sender, Arc::new(wake))?;
+        Ok(Self {
+            store,
+            options,
+            warm: WarmInstances::new(INSTANCES_MAX),
+            background,
+            told,
+            long: HashSet::new(),
+            preparing: HashMap::new(),
+            over: VecDeque::new(),
+            counters: ExecutorCounters::default(),
+            slow: SlowLog::default(),
+            result: Vec::new(),
+            log: Vec::new(),
+        })
+    }
+
+    /// The modules.
+    #[must_use]
+    pub fn store(&self) -> &Arc<ModuleStore<E>> {
+        &self.store
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> ExecutorCounters {
+        self.counters
+    }
+
+    /// What the execution that ended last has said by the host call `log`.
+    #[must_use]
+    pub fn log(&self) -> &[u8] {
+        &self.log
+    }
+
+    /// The longest executions of late.
+    #[must_use]
+    pub fn slow(&self) -> &SlowLog {
+        &self.slow
+    }
+
+    /// Executes a request now, or begins to: `None` says that [`poll`](Self::poll) will bring its
+    /// outcome, with the request's token.
+    pub fn execute(&mut self, request: Request) -> Option<Outcome> {
+        if let Some(outcome) = request.outcome_of_earlier() {
+            return Some(outcome);
+        }
+        if self.is_long(&request) {
+            return self.admit(BackgroundJob::Execute(request));
+        }
+        // An instance stands for a module that its tenant still has.
+        self.warm.forget_dropped(&self.store);
+        let key = InstanceKey::of(&request);
+        let Some(instance) = self.warm.get(&key) else {
+            return self.prepare(key, request);
+        };
+        let budget = Budget::Fuel(self.options.fuel);
+        let attempted = attempt(instance, &request, &budget, &mut self.result);
+        match attempted {
+            Attempt::Ended { outcome, conflicts, log } => {
+                self.log = log;
+                self.counters.here += 1;
+                self.counters.conflicts += conflicts;
+                self.counters.stopped += u64::from(outcome.is_stopped());
+                Some(outcome)
+            }
+            Attempt::OutOfFuel => {
+                self.counters.out_of_fuel += 1;
+                self.remember(&request);
+                self.defer(BackgroundJob::Execute(request))
+            }
+            Attempt::Locked => self.defer(BackgroundJob::Execute(request)),
+        }
+    }
+
+    /// Executes a request on a thread, whatever it takes; an outcome that is returned says why not.
+    pub fn execute_on_thread(&mut self, request: Request) -> Option<Outcome> {
+        self.admit(BackgroundJob::Execute(request))
+    }
+
+    /// The next request that ended on a thread: its token and its outcome.
+    pub fn poll(&mut self) -> Option<(u64, Outcome)> {
+        loop {
+            if let Some(over) = self.over.pop_front() {
+                return Some(over);
+            }
+            match self.told.try_recv().ok()? {
+                Told::Prepared { request, instance } => {
+                    self.counters.instances += 1;
+                    let key = InstanceKey::of(&request);
+                    self.warm.put(key, instance);
+                    let waiting = self.preparing.remove(&key).unwrap_or_default();
+                    for request in std::iter::once(request).chain(waiting) {
+                        let token = request.token;
+                        let outcome = self.execute(request);
+                        self.over.extend(outcome.map(|outcome| (token, outcome)));
+                    }
+                }
+                Told::NotPrepared { request, outcome } => {
+                    let waiting = self.preparing.remove(&InstanceKey::of(&request));
+                    let all = std::iter::once(request).chain(waiting.unwrap_or_default());
+                    self.counters.stopped += u64::from(outcome.is_stopped());
+                    self.over.extend(all.map(|request| (request.token, outcome.clone())));
+                }
+                Told::Ended { request, outcome, conflicts, log, since } => {
+                    self.log = log;
+                    self.counters.on_threads += 1;
+                    self.counters.conflicts += conflicts;
+                    self.counters.stopped += u64::from(outcome.is_stopped());
+                    self.slow.add(&request, &outcome, (since.elapsed(), &self.log));
+                    return Some((request.token, outcome));
+                }
+            }
+        }
+    }
+
+    /// Kills a request of a tenant's that has not ended; false if there is none with that token.
+    pub fn kill(&mut self, tenant: TenantId, token: u64) -> bool {
+        self.background.kill(Some(tenant), token)
+    }
+
+    /// Kills a request whose caller is gone. Its outcome still comes.
+    pub fn abandon(&mut self, token: u64) -> bool {
+        self.background.kill(None, token)
+    }
+
+    /// Requests on threads, by token: what and since when.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(u64, TenantId, ModuleHash, String, Instant)> {
+        self.background.under_way()
+    }
+
+    /// Drops the instances on a region that is given up.
+    pub fn forget_region(&mut self, number: u64) {
+        self.warm.forget(|key| key.region == number);
+        self.background.forget(number);
+    }
+
+    fn is_long(&self, request: &Request) -> bool {
+        !self.long.is_empty() && self.long.contains(&(request.module, request.entry.clone()))
+    }
+
+    fn remember(&mut self, request: &Request) {
+        if self.long.len() >= LONG_MAX {
+            self.long.clear();
+        }
+        self.long.insert((request.module, request.entry.clone()));
+    }
+
+    /// Has an instance made, unless it is being made: then the request waits for it.
+    fn prepare(&mut self, key: InstanceKey, request: Request) -> Option<Outcome> {
+        let waiting_max = self.options.background.waiting;
+        match self.preparing.get_mut(&key) {
+            Some(waiting) if waiting.len() >= waiting_max => {
+                Some(Outcome::Busy(format!("{waiting_max} requests of this identity are waiting")))
+            }
+            Some(waiting) => {
+                waiting.push_back(request);
+                None
+            }
+            None => {
+                let refused = self.admit(BackgroundJob::Prepare(request));
+                if refused.is_none() {
+                    self.preparing.insert(key, VecDeque::new());
+                }
+                refused
+            }
+        }
+    }
+
+    /// Defers a request whose tenant has the module.
+    fn admit(&mut self, job: BackgroundJob) -> Option<Outcome> {
+        let Request { tenant, module, .. } = *job.request();
+        match self.store.find(tenant, &module) {
+            Some(_) => self.defer(job),
+            None => Some(Outcome::NoCode(module)),
+        }
+    }
+
+    fn defer(&mut self, job: BackgroundJob) -> Option<Outcome> {
+        self.background.add(job).err().map(Outcome::Busy)
+    }
+}
+
+/// What a stop is to the caller of a request.
+pub(crate) fn outcome_of(stop: Stop) -> Outcome {
+    match stop {
+        Stop::Failed { code, text } => Outcome::Failed { code, text },
+        Stop::Trap(text) => Outcome::Trap(text),
+        Stop::OutOfFuel | Stop::Timeout => Outcome::Timeout,
+        Stop::Killed => Outcome::Killed,
+        Stop::ReadOnly => Outcome::Refused(Stop::ReadOnly.to_string()),
+        Stop::Machine(text) => Outcome::Machine(text),
+    }
+}

@@ -1,0 +1,414 @@
+//! The journal of a region: a memory file in which the commit under way can be repeated, and in
+//! which the answers to requests outlive the service's process.
+//!
+//! A commit is made by one store, that of its number; what belongs to it is written before. A
+//! process that is killed before that has committed nothing, one that is killed after it finds the
+//! commit again and applies it once more. (Memory keeps what a killed process has stored, in that
+//! order; a power cut is another matter: the journal is gone then.)
+//!
+//! Layout, in bytes: a header of 4,096 (below), the lines of the last commit, the ring of answers.
+
+use crate::write_set::ENCODED;
+use outboard_mem::{MemError, SharedRegion, Space};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+
+/// "outboard active journal", version 1.
+const MAGIC: u64 = 0x3161_6f62_6a72_6e6c;
+/// Where the number of the last commit is.
+const SEQ: usize = 8;
+/// Where the number of the last commit that was applied is.
+const APPLIED: usize = 16;
+/// Where the two states of the ring are: that of even commits, that of odd ones. Each has 32 bytes:
+/// the end of the ring's newest record, the start of its oldest, the newest commit whose answer was
+/// dropped, bytes of lines.
+const STATES: usize = 64;
+const HEADER: usize = 4096;
+/// Bytes of a record's head: its length, the client, the request's number, the commit, the length
+/// of its answer.
+const HEAD: usize = 48;
+
+/// Which request, of all that ever reach a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    /// The client's own random number.
+    pub client: [u8; 16],
+    /// The request's number there.
+    pub number: u64,
+}
+
+/// What the journal knows of a request that is made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// It was executed, and this is its answer.
+    Answered(Vec<u8>),
+    /// It was not executed.
+    NotExecuted,
+    /// Its answer may have been dropped.
+    Unknown,
+}
+
+/// Why memory is no journal of this version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// This machine's memory.
+    #[error(transparent)]
+    Memory(#[from] MemError),
+    /// It was written by something else.
+    #[error("the journal that was kept is none of this release's, or is damaged")]
+    Damaged,
+}
+
+/// The ring at a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RingState {
+    /// Bytes that were ever written.
+    end: u64,
+    /// Bytes that were ever dropped.
+    start: u64,
+    /// The newest commit whose answer was dropped.
+    dropped: u64,
+    lines_len: u64,
+}
+
+/// See this file's first lines.
+#[derive(Debug)]
+pub struct RegionJournal {
+    memory: SharedRegion,
+    lines_cap: usize,
+    ring_cap: u64,
+    seq: u64,
+    ring: RingState,
+    /// Where each answer is.
+    answers: HashMap<RequestId, u64>,
+    /// What is in the ring, the oldest first: where, bytes, which request's and commit's.
+    order: VecDeque<(u64, u64, RequestId, u64)>,
+}
+
+impl RegionJournal {
+    /// An empty one, for commits of `write_max` bytes, with `ring_cap` bytes for answers.
+    ///
+    /// # Errors
+    /// [`JournalError::Memory`].
+    pub fn new(write_max: usize, ring_cap: usize) -> Result<Self, JournalError> {
+        let lines_cap = lines_cap(write_max);
+        let ring_cap = ring_cap.next_multiple_of(8);
+        let len = HEADER + lines_cap + ring_cap;
+        let memory = SharedRegion::memfd(c"outboard-journal", len, Space::OnDemand)?;
+        memory.store_u64(24, lines_cap as u64)?;
+        memory.store_u64(32, ring_cap as u64)?;
+        memory.store_u64(0, MAGIC)?;
+        Self::of(memory)
+    }
+
+    /// One that the supervisor has kept.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn kept(memory: OwnedFd) -> Result<Self, JournalError> {
+        Self::of(SharedRegion::from_memfd(memory)?)
+    }
+
+    fn of(memory: SharedRegion) -> Result<Self, JournalError> {
+        if memory.len() < HEADER || memory.load_u64(0)? != MAGIC {
+            return Err(JournalError::Damaged);
+        }
+        let size = |at: usize| -> Result<usize, JournalError> {
+            let word = memory.load_u64(at)?;
+            usize::try_from(word)
+                .ok()
+                .filter(|len| *len <= memory.len())
+                .ok_or(JournalError::Damaged)
+        };
+        let (lines_cap, ring_cap, seq) = (size(24)?, size(32)?, memory.load_u64(SEQ)?);
+        if HEADER + lines_cap + ring_cap != memory.len() {
+            return Err(JournalError::Damaged);
+        }
+        let mut journal = Self {
+            ring: RingState::default(),
+            memory,
+            lines_cap,
+            ring_cap: ring_cap as u64,
+            seq,
+            answers: HashMap::new(),
+            order: VecDeque::new(),
+        };
+        journal.ring = journal.load_state(seq)?;
+        journal.scan()?;
+        Ok(journal)
+    }
+
+    /// A descriptor of its memory, to be kept.
+    ///
+    /// # Errors
+    /// [`MemError`].
+    pub fn descriptor(&self) -> Result<OwnedFd, MemError> {
+        self.memory.descriptor()
+    }
+
+    /// The number of the last commit.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The lines of a commit that was made and perhaps not applied.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn unapplied(&self) -> Result<Option<Vec<u8>>, JournalError> {
+        if self.memory.load_u64(APPLIED)? == self.seq {
+            return Ok(None);
+        }
+        let len = usize::try_from(self.ring.lines_len).map_err(|_| JournalError::Damaged)?;
+        if len > self.lines_cap {
+            return Err(JournalError::Damaged);
+        }
+        Ok(Some(self.memory.snapshot(HEADER..HEADER + len)?))
+    }
+
+    /// The last commit is applied.
+    ///
+    /// # Errors
+    /// [`MemError`].
+    pub fn applied(&self) -> Result<(), MemError> {
+        self.memory.store_u64(APPLIED, self.seq)
+    }
+
+    /// Commits: once this returns, the lines will be applied and the answer found, whatever
+    /// happens to this process. The caller applies them now, and says so.
+    ///
+    /// # Errors
+    /// [`MemError`]: this machine has no memory left; nothing is committed.
+    pub fn commit(
+        &mut self,
+        lines: &[u8],
+        answer: Option<(RequestId, &[u8])>,
+    ) -> Result<u64, MemError> {
+        self.memory.copy_in(HEADER, lines)?;
+        let mut ring = RingState { lines_len: lines.len() as u64, ..self.ring };
+        let seq = self.seq + 1;
+        let record = answer.map(|(id, bytes)| self.put(&mut ring, seq, id, bytes)).transpose()?;
+        self.store_state(seq, ring)?;
+        // The commit. What it stands for is stored before: the store has release ordering.
+        self.memory.store_u64(SEQ, seq)?;
+        (self.seq, self.ring) = (seq, ring);
+        while self.order.front().is_some_and(|(at, ..)| *at < ring.start) {
+            if let Some((at, _, id, _)) = self.order.pop_front()
+                && self.answers.get(&id) == Some(&at)
+            {
+                self.answers.remove(&id);
+            }
+        }
+        if let Some((at, len, id)) = record {
+            self.answers.insert(id, at);
+            self.order.push_back((at, len, id, seq));
+        }
+        Ok(seq)
+    }
+
+    /// What is known of a request that its client makes again. `seen` is the newest commit that the
+    /// client knew of when it made the request first.
+    ///
+    /// # Errors
+    /// [`MemError`].
+    pub fn find(&self, id: RequestId, seen: u64) -> Result<Earlier, MemError> {
+        let Some(at) = self.answers.get(&id) else {
+            let is_certain = seen >= self.ring.dropped;
+            return Ok(if is_certain { Earlier::NotExecuted } else { Earlier::Unknown });
+        };
+        let at = self.place(*at) + HEAD;
+        let len = usize::try_from(self.memory.load_u64(at - 8)?).unwrap_or(usize::MAX);
+        Ok(Earlier::Answered(self.memory.snapshot(at..at.saturating_add(len))?))
+    }
+
+    /// Bytes of the longest answer that fits.
+    #[must_use]
+    pub fn answer_max(&self) -> usize {
+        usize::try_from(self.ring_cap / 4).unwrap_or(usize::MAX) - HEAD
+    }
+
+    /// Puts an answer at the ring's end, over the oldest ones.
+    fn put(
+        &self,
+        ring: &mut RingState,
+        seq: u64,
+        id: RequestId,
+        bytes: &[u8],
+    ) -> Result<(u64, u64, RequestId), MemError> {
+        let len = (HEAD + bytes.len()).next_multiple_of(8) as u64;
+        let left = self.ring_cap - ring.end % self.ring_cap;
+        let skip = if len > left { left } else { 0 };
+        let mut oldest = self.order.iter();
+        while ring.end + skip + len - ring.start > self.ring_cap {
+            let Some((at, its, _, commit)) = oldest.next() else { break };
+            ring.start = ring.start.max(at + its);
+            ring.dropped = ring.dropped.max(*commit);
+        }
+        // They are gone before anything is put over them, commit or not.
+        let now = state_at(self.seq);
+        self.memory.store_u64(now + 16, ring.dropped)?;
+        self.memory.store_u64(now + 8, ring.start)?;
+        if skip > 0 {
+            // A length of 0 says that the ring goes on at its beginning.
+            self.memory.store_u64(self.place(ring.end), 0)?;
+            ring.end += skip;
+        }
+        let at = ring.end;
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&len.to_le_bytes());
+        head[8..24].copy_from_slice(&id.client);
+        head[24..32].copy_from_slice(&id.number.to_le_bytes());
+        head[32..40].copy_from_slice(&seq.to_le_bytes());
+        head[40..48].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        let place = self.place(at);
+        self.memory.copy_in(place, &head)?;
+        self.memory.copy_in(place + HEAD, bytes)?;
+        ring.end += len;
+        Ok((at, len, id))
+    }
+
+    /// Where a byte of the ring is in the memory.
+    fn place(&self, at: u64) -> usize {
+        let within = usize::try_from(at % self.ring_cap.max(1)).unwrap_or_default();
+        HEADER + self.lines_cap + within
+    }
+
+    fn load_state(&self, seq: u64) -> Result<RingState, JournalError> {
+        let at = state_at(seq);
+        let word = |index: usize| self.memory.load_u64(at + index * 8);
+        let ring =
+            RingState { end: word(0)?, start: word(1)?, dropped: word(2)?, lines_len: word(3)? };
+        let used = ring.end.checked_sub(ring.start).ok_or(JournalError::Damaged)?;
+        if used > self.ring_cap { Err(JournalError::Damaged) } else { Ok(ring) }
+    }
+
+    fn store_state(&self, seq: u64, ring: RingState) -> Result<(), MemError> {
+        let at = state_at(seq);
+        let words = [ring.end, ring.start, ring.dropped, ring.lines_len];
+        let mut words = words.into_iter().enumerate();
+        words.try_for_each(|(index, word)| self.memory.store_u64(at + index * 8, word))
+    }
+
+    /// Finds the answers in memory that was kept.
+    fn scan(&mut self) -> Result<(), JournalError> {
+        let mut at = self.ring.start;
+        while at < self.ring.end {
+            let place = self.place(at);
+            let len = self.memory.load_u64(place)?;
+            if len == 0 {
+                at += self.ring_cap - at % self.ring_cap;
+                continue;
+            }
+            let is_whole = len >= HEAD as u64 && len.is_multiple_of(8);
+            if !is_whole || len > self.ring.end - at {
+                return Err(JournalError::Damaged);
+            }
+            let mut head = [0; HEAD];
+            self.memory.copy_out(place, &mut head)?;
+            let word = |from: usize| {
+                head[from..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+            };
+            let mut client = [0; 16];
+            client.copy_from_slice(&head[8..24]);
+            if word(40) > len - HEAD as u64 {
+                return Err(JournalError::Damaged);
+            }
+            let id = RequestId { client, number: word(24) };
+            self.answers.insert(id, at);
+            self.order.push_back((at, len, id, word(32)));
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes for the lines of a commit of `write_max` bytes.
+fn lines_cap(write_max: usize) -> usize {
+    (write_max.div_ceil(64) * ENCODED).next_multiple_of(4096)
+}
+
+fn state_at(seq: u64) -> usize {
+    if seq.is_multiple_of(2) { STATES } else { STATES + 32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> RequestId {
+        RequestId { client: [7; 16], number }
+    }
+
+    fn again(journal: &RegionJournal) -> RegionJournal {
+        RegionJournal::kept(journal.descriptor().expect("a descriptor")).expect("kept")
+    }
+
+    #[test]
+    fn a_commit_is_found_again_by_the_next_process() {
+        let mut journal = RegionJournal::new(4096, 8192).expect("memory");
+        assert_eq!(journal.find(id(1), 0), Ok(Earlier::NotExecuted));
+        assert_eq!(journal.commit(b"lines", Some((id(1), b"answer"))), Ok(1));
+        let mut next = again(&journal);
+        assert_eq!(next.unapplied(), Ok(Some(b"lines".to_vec())));
+        next.applied().expect("said");
+        assert_eq!(again(&next).unapplied(), Ok(None));
+        assert_eq!(next.find(id(1), 0), Ok(Earlier::Answered(b"answer".to_vec())));
+        assert_eq!(next.commit(b"more", None), Ok(2));
+        assert_eq!(again(&next).unapplied(), Ok(Some(b"more".to_vec())));
+    }
+
+    #[test]
+    fn what_is_not_committed_was_never_there() {
+        let mut journal = RegionJournal::new(4096, 8192).expect("memory");
+        journal.commit(b"one", Some((id(1), b"first"))).expect("room");
+        journal.applied().expect("said");
+        // A process that is killed right before the commit has written all but the number.
+        let mut ring = RingState { lines_len: 3, ..journal.ring };
+        journal.put(&mut ring, 2, id(2), b"second").expect("room");
+        journal.memory.copy_in(HEADER, b"two").expect("inside");
+        journal.store_state(2, ring).expect("inside");
+        let next = again(&journal);
+        assert_eq!((next.seq(), next.unapplied()), (1, Ok(None)));
+        assert_eq!(next.find(id(2), 1), Ok(Earlier::NotExecuted));
+        assert_eq!(next.find(id(1), 0), Ok(Earlier::Answered(b"first".to_vec())));
+    }
+
+    #[test]
+    fn old_answers_make_room_and_are_then_unknown() {
+        let mut journal = RegionJournal::new(4096, 1024).expect("memory");
+        for number in 1..=500_u64 {
+            let answer = vec![number.to_le_bytes()[0]; (number % 150) as usize];
+            assert_eq!(journal.commit(b"", Some((id(number), &answer))), Ok(number));
+            assert_eq!(journal.find(id(number), 0), Ok(Earlier::Answered(answer)));
+            if number.is_multiple_of(5) {
+                // Killed before the commit: what it would have overwritten is gone, no more.
+                let mut ring = journal.ring;
+                journal.put(&mut ring, number + 1, id(0), &[7; 100]).expect("room");
+                journal = again(&journal);
+                assert_eq!(journal.find(id(0), number), Ok(Earlier::NotExecuted));
+            }
+            if number.is_multiple_of(7) {
+                let next = again(&journal);
+                assert_eq!(next.ring, journal.ring);
+                assert_eq!(next.order, journal.order);
+                journal = next;
+            }
+        }
+        assert!(journal.order.len() > 3 && journal.answers.len() == journal.order.len());
+        assert_eq!(journal.find(id(1), 0), Ok(Earlier::Unknown));
+        let kept = journal.order.front().map_or(0, |(.., commit)| *commit);
+        assert_eq!(journal.find(id(9999), kept - 1), Ok(Earlier::NotExecuted));
+        assert_eq!(journal.find(id(9999), kept - 2), Ok(Earlier::Unknown));
+    }
+
+    #[test]
+    fn memory_of_something_else_is_no_journal() {
+        let memory = SharedRegion::memfd(c"test", 8192, Space::OnDemand).expect("memory");
+        let kept = || RegionJournal::kept(memory.descriptor().expect("a descriptor"));
+        assert_eq!(kept().map(drop), Err(JournalError::Damaged));
+        memory.store_u64(0, MAGIC).expect("inside");
+        memory.store_u64(24, u64::MAX).expect("inside");
+        assert_eq!(kept().map(drop), Err(JournalError::Damaged));
+    }
+}

@@ -1,0 +1,130 @@
+//! The shipped modules as a program of this machine (modules/native/driver.c): entries are executed
+//! as lines of its standard input say.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Every shipped module, each behind those that it imports.
+pub(crate) const MODULES: [&str; 7] = ["empty", "alloc", "table", "list", "lock", "script", "topk"];
+
+/// Options of the compiler: what the modules do must not depend on undefined behaviour.
+const OPTIONS: &[&str] = &[
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-DOB_NATIVE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-I.",
+    "-Iinclude",
+    "-Ibuilt",
+];
+
+/// What came of an execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    Done(Vec<u8>),
+    Failed(i32, String),
+    /// The engines say it in other words.
+    Trap,
+}
+
+/// The directory of the modules' sources.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../modules")
+}
+
+/// The driver, running.
+#[derive(Debug)]
+pub(crate) struct NativeModules {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    _program: tempfile::TempDir,
+}
+
+impl NativeModules {
+    /// Compiles the driver and starts it with a region of so many bytes.
+    pub(crate) fn start(region_len: usize) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let driver = directory.path().join("driver");
+        let files = MODULES.iter().map(|name| format!("{name}/{name}.c"));
+        let mut command = Command::new("cc");
+        command.current_dir(sources()).args(OPTIONS).args(files);
+        command.args(["native/host.c", "native/driver.c"]).arg("-o").arg(&driver);
+        assert!(command.status().expect("a C compiler").success(), "the modules compile natively");
+        let mut command = Command::new(driver);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the driver starts");
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("a pipe"));
+        let stdout = BufReader::new(stdout);
+        let mut modules = Self { child, stdin, stdout, _program: directory };
+        modules.settle(&format!("region {region_len}"));
+        modules
+    }
+
+    /// Executes `MODULE.ENTRY`.
+    pub(crate) fn execute(&mut self, name: &str, args: &[u8]) -> Came {
+        let answer = self.ask(&format!("{name} {}", hex(args)));
+        let (word, rest) = answer.split_once(' ').unwrap_or((&answer, ""));
+        match word {
+            "done" => Came::Done(bytes(rest)),
+            "failed" => {
+                let (code, text) = rest.split_once(' ').expect("a code and a text");
+                Came::Failed(code.parse().expect("a number"), text.to_owned())
+            }
+            "trap" => Came::Trap,
+            _ => panic!("the driver answers {answer:?}"),
+        }
+    }
+
+    /// Bytes of the region.
+    pub(crate) fn read(&mut self, offset: usize, len: usize) -> Vec<u8> {
+        let answer = self.ask(&format!("read {offset} {len}"));
+        bytes(answer.strip_prefix("done ").expect("bytes"))
+    }
+
+    /// Changes bytes of the region, as a peer does.
+    pub(crate) fn write(&mut self, offset: usize, what: &[u8]) {
+        self.settle(&format!("write {offset} {}", hex(what)));
+    }
+
+    /// What time it is for what follows, in nanoseconds by both clocks.
+    pub(crate) fn set_time(&mut self, now_ns: u64, seed: u64) {
+        self.settle(&format!("time {now_ns} {now_ns} {seed}"));
+    }
+
+    fn settle(&mut self, line: &str) {
+        assert_eq!(self.ask(line), "ok", "{line}");
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        let stdin = self.stdin.as_mut().expect("open until it is dropped");
+        let sent = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        let mut answer = String::new();
+        let read = sent.and_then(|()| self.stdout.read_line(&mut answer));
+        assert!(read.is_ok_and(|len| len > 0), "the driver ended at the line {line:.200}");
+        answer.trim_end_matches('\n').to_owned()
+    }
+}
+
+impl Drop for NativeModules {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ended = self.child.wait();
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    let pairs = digits.map(|pair| std::str::from_utf8(pair).expect("digits"));
+    pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
+}
