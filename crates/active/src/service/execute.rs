@@ -1,0 +1,126 @@
+//! Requests to execute: checked, given to the executor, answered at once or when it is done.
+
+use super::active::{ActiveHub, ActiveService};
+use super::session::tenant_of;
+use crate::protocol::{
+    ActiveAnswer, AnswerOutcome, ExecuteRequest, INLINE_MAX, NAME_MAX, ResultPlace,
+};
+use outboard_cluster::hub::PeerId;
+use outboard_cluster::service::ServiceError;
+use outboard_offcode::ModuleHash;
+use outboard_offcode::executor::{Moment, Request};
+use outboard_offcode::journal::RequestId;
+use outboard_offcode::store::TenantId;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where an outcome goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) peer: PeerId,
+    pub(super) number: u64,
+    pub(super) place: ResultPlace,
+    /// Which of the service's regions.
+    pub(super) region: usize,
+}
+
+/// An execution that goes on elsewhere.
+#[derive(Debug)]
+pub(super) struct RunningCall {
+    pub(super) asker: Asker,
+    pub(super) tenant: TenantId,
+    pub(super) id: RequestId,
+}
+
+impl ActiveService {
+    pub(super) fn execute(
+        &mut self,
+        hub: &mut ActiveHub,
+        peer: PeerId,
+        execute: &ExecuteRequest<'_>,
+    ) -> Result<(), ServiceError> {
+        self.counters.requests += 1;
+        let Some(session) = self.sessions.get(&peer) else { return Ok(()) };
+        let client = session.client.ok_or("it has not said who it is")?;
+        let number = execute.number;
+        let Some(attached) = session.region(execute.handle) else {
+            return self.refuse_call(hub, peer, number, "no region is attached under this handle");
+        };
+        if execute.entry.len() > NAME_MAX {
+            return self.refuse_call(hub, peer, number, "the entry's name is too long");
+        }
+        let id = RequestId { client, number };
+        let asker = Asker { peer, number, place: execute.result, region: attached.index };
+        if execute.retried_since.is_some() {
+            self.counters.retries += 1;
+            let running = self.by_request.get(&id).and_then(|token| self.running.get_mut(token));
+            if let Some(running) = running {
+                // It is under way: this connection gets the answer.
+                running.asker = asker;
+                return Ok(());
+            }
+        }
+        let tenant = tenant_of(session.node);
+        let token = self.next_token;
+        self.next_token += 1;
+        let limit = self.limits.time;
+        let request = Request {
+            token,
+            tenant,
+            id: Some(id),
+            retried_since: execute.retried_since,
+            region: Arc::clone(&self.regions[attached.index].region),
+            module: ModuleHash(execute.module),
+            entry: execute.entry.to_owned(),
+            args: execute.args.to_vec(),
+            out_cap: out_cap(execute.result),
+            may_write: attached.may_write,
+            limit: match execute.limit_us {
+                0 => limit,
+                limit_us => limit.min(Duration::from_micros(limit_us.into())),
+            },
+            moment: Moment::now(),
+        };
+        match self.executor.execute(request) {
+            Some(outcome) => self.answer_outcome(hub, asker, outcome),
+            None => {
+                self.counters.deferred += 1;
+                self.running.insert(token, RunningCall { asker, tenant, id });
+                self.by_request.insert(id, token);
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers what has been executed elsewhere.
+    pub(super) fn take_outcomes(&mut self, hub: &mut ActiveHub) {
+        while let Some((token, outcome)) = self.executor.poll() {
+            let Some(running) = self.running.remove(&token) else { continue };
+            if self.by_request.get(&running.id) == Some(&token) {
+                self.by_request.remove(&running.id);
+            }
+            if let Err(why) = self.answer_outcome(hub, running.asker, outcome) {
+                self.ends.push((running.asker.peer, why));
+            }
+        }
+    }
+
+    fn refuse_call(
+        &mut self,
+        hub: &mut ActiveHub,
+        peer: PeerId,
+        number: u64,
+        why: &str,
+    ) -> Result<(), ServiceError> {
+        let outcome = AnswerOutcome::Refused(why);
+        self.answer(hub, peer, &ActiveAnswer::Executed { number, seq: 0, outcome })
+    }
+}
+
+/// Bytes that a result may have.
+fn out_cap(place: ResultPlace) -> u32 {
+    match place {
+        ResultPlace::Inline => u32::try_from(INLINE_MAX).unwrap_or(u32::MAX),
+        ResultPlace::Memory(exposed) => u32::try_from(exposed.len()).unwrap_or(u32::MAX),
+    }
+}

@@ -1,0 +1,36 @@
+//! A node's service `active`: regions that clients attach, modules that they load, and executions
+//! beside their plain one-sided operations.
+//!
+//! It waits for no disk and no compiler: threads do. A request that takes long is executed by
+//! `outboard-offcode`'s threads. What a client may cost is bounded: messages that wait for their
+//! turn, answers that it does not take, loads, executions.
+//!
+//! Modules in reading order: `table` (its table of a node's configuration), `entry` (its process),
+//! `options` (what it is started with), `regions` (regions that are kept and regions from files),
+//! `persist` (regions as files), `operator` (modules of a directory), `session` (a connection),
+//! `active` (all of it: the loop's work), `execute` (requests to execute), `answer` (what becomes
+//! of them), `loads` with `identities` (who has how
+//! many bytes of modules), `admin` (lists, kills, reports), `counters`.
+
+mod active;
+mod admin;
+mod answer;
+mod counters;
+mod entry;
+mod execute;
+mod identities;
+mod loads;
+mod operator;
+mod options;
+mod persist;
+mod regions;
+mod session;
+mod table;
+
+pub use active::{ActiveService, ActiveTag};
+pub use counters::{ActiveCounters, ActiveReport};
+pub use entry::{check_table, hub_options, serve};
+pub use operator::load_directory;
+pub use options::{ActiveLimits, ActiveServiceOptions};
+pub use persist::PersistError;
+pub use regions::{RegionError, RegionKeeper, RegionSetup, ServedRegion, open_regions};

@@ -1,0 +1,164 @@
+//! A region as a file: its bytes, holes where nothing was ever written.
+//!
+//! The file appears whole, with the region as of one commit: a power cut costs what was written
+//! after the last flush, and the file is never a mixture. One-sided writes that are under way while
+//! a region is copied are in the copy or not, each byte by itself.
+
+use outboard_offcode::ActiveRegion;
+use outboard_unix::staged::{StagedFile, directory_of, sync_directory_of};
+use outboard_verbs::{MemError, SharedRegion};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes that are copied at a time.
+const COPY_LEN: usize = 1 << 20;
+
+/// Why a region was not read from its file, or not written to it.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// The file system.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The region's file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is longer than the region.
+    #[error(
+        "{} has {found} bytes, the region {len}: give the region that size, or move the file away",
+        path.display()
+    )]
+    TooLong {
+        /// The region's file.
+        path: PathBuf,
+        /// Its bytes.
+        found: u64,
+        /// The region's.
+        len: usize,
+    },
+    /// The region's memory.
+    #[error(transparent)]
+    Memory(#[from] MemError),
+}
+
+impl PersistError {
+    /// This process has too many descriptors.
+    pub(super) fn descriptor(source: io::Error) -> Self {
+        Self::File { path: "a memory file".into(), source }
+    }
+}
+
+/// The file of a region.
+#[derive(Debug)]
+pub(super) struct RegionFile {
+    path: PathBuf,
+    /// One writes at a time, so that an older state never replaces a newer one.
+    writing: Mutex<()>,
+}
+
+impl RegionFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, writing: Mutex::new(()) }
+    }
+
+    fn failed(&self, source: io::Error) -> PersistError {
+        PersistError::File { path: self.path.clone(), source }
+    }
+
+    /// Copies the file, if there is one, into new memory.
+    pub(super) fn load_into(&self, memory: &SharedRegion) -> Result<(), PersistError> {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(|error| self.failed(error))?,
+        };
+        let found = file.metadata().map_err(|error| self.failed(error))?.len();
+        if found > memory.len() as u64 {
+            return Err(PersistError::TooLong {
+                path: self.path.clone(),
+                found,
+                len: memory.len(),
+            });
+        }
+        let mut buffer = vec![0; COPY_LEN];
+        for_data(&file, found, |at, len| {
+            let part = &mut buffer[..len];
+            file.read_exact_at(part, at)?;
+            let at = usize::try_from(at).map_err(io::Error::other)?;
+            memory.copy_in(at, part).map_err(io::Error::other)
+        })
+        .map_err(|error| self.failed(error))
+    }
+
+    /// Writes the region, as of one commit. Waits for the disk.
+    pub(super) fn write(&self, region: &ActiveRegion) -> Result<(), PersistError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let copied = copy(region)?;
+        let write = || -> io::Result<()> {
+            let staged = StagedFile::create_in(directory_of(&self.path))?;
+            staged.file().set_len(region.memory().len() as u64)?;
+            for (at, bytes) in copied {
+                staged.file().write_all_at(&bytes, at)?;
+            }
+            staged.file().sync_all()?;
+            staged.rename_to(&self.path)?;
+            sync_directory_of(&self.path)
+        };
+        write().map_err(|error| self.failed(error))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What was ever written of a region, as of one commit: commits wait meanwhile, the loop does not.
+fn copy(region: &ActiveRegion) -> Result<Vec<(u64, Vec<u8>)>, PersistError> {
+    let memory = region.memory();
+    let file = File::from(memory.descriptor()?);
+    let mut copied = Vec::new();
+    let _writer = region.writer();
+    for_data(&file, memory.len() as u64, |at, len| {
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, at)?;
+        copied.push((at, bytes));
+        Ok(())
+    })
+    .map_err(PersistError::descriptor)?;
+    Ok(copied)
+}
+
+/// Calls `part` for all bytes of a file that are no holes, in parts.
+fn for_data(
+    file: &File,
+    len: u64,
+    mut part: impl FnMut(u64, usize) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        at = match seek(file.as_fd(), SeekFrom::Data(at)) {
+            Ok(data) => data.min(len),
+            Err(Errno::NXIO) => return Ok(()),
+            // This file system knows no holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(error) => return Err(error.into()),
+        };
+        let end = match seek(file.as_fd(), SeekFrom::Hole(at)) {
+            Ok(end) => end.min(len),
+            Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => len,
+            Err(error) => return Err(error.into()),
+        };
+        while at < end {
+            let count = (end - at).min(COPY_LEN as u64);
+            part(at, usize::try_from(count).map_err(io::Error::other)?)?;
+            at += count;
+        }
+    }
+    Ok(())
+}
